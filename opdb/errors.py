@@ -1,0 +1,55 @@
+"""Every error a user can meet, in one place.
+
+An error carries one message: what went wrong, which object, the value found, what to try.
+Only the command line catches these, once, and turns them into an exit status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class OpdbError(Exception):
+    """A failure that is explained to the user in one message; exit status 2."""
+
+    exit_status = 2
+
+
+class InputError(OpdbError):
+    """What the user gave cannot be used: a name, a file, a value, a database."""
+
+
+class UnknownNameError(InputError):
+    """A name is not among the valid ones; the message offers the nearest."""
+
+    def __init__(self, what: str, name: str, valid: Iterable[str], *, hint: str = "") -> None:
+        names = sorted(valid)
+        near = get_close_matches(name, names, n=3, cutoff=0.6)
+        if near:
+            advice = "did you mean " + " or ".join(repr(n) for n in near) + "?"
+        elif len(names) <= 20:
+            advice = "valid: " + ", ".join(names)
+        else:
+            advice = f"{len(names)} names are valid"
+        super().__init__(f"unknown {what} {name!r}; {advice}" + (f" {hint}" if hint else ""))
+
+
+class DatabaseError(InputError):
+    """The database cannot be read: foreign, truncated, newer, or out of reach."""
+
+
+class UnsupportedError(OpdbError):
+    """No registered operator describes or rebuilds this call."""
+
+
+class CannotMeasureError(OpdbError):
+    """This machine lacks what a measurement needs (device, driver, meter); exit status 3."""
+
+    exit_status = 3
+
+
+class CheckFailed(OpdbError):
+    """The check that the user asked for does not hold; exit status 1."""
+
+    exit_status = 1

@@ -1,0 +1,366 @@
+"""The frozen records that every stage exchanges.
+
+What to run (`Configuration`, `Workload`) is kept apart from what was seen (`Visit`, `HostVisit`,
+`ModelRun`) and from what is derived (`Cost`). Quantities are base SI with the unit in the name.
+Nothing here imports torch or a database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+CONFIGURATION_FORMAT = 1
+WORKLOAD_FORMAT = 1
+
+Json: TypeAlias = Any
+"""A JSON value: None, bool, int, float, str, list or dict of the same."""
+
+Form: TypeAlias = Literal["module", "function"]
+Mode: TypeAlias = Literal["eager", "graph", "compile"]
+Phase: TypeAlias = Literal["inference", "training"]
+Role: TypeAlias = Literal["measurement", "anchor", "duplicate"]
+Outcome: TypeAlias = Literal["ok", "unsupported", "out_of_memory", "error", "interrupted"]
+
+
+def canonical_json(value: Json) -> str:
+    """Return the one JSON text of a value: sorted keys, no blanks, no NaN.
+
+    Raises:
+        ValueError: a float is NaN or infinite (the describer must spell those as objects).
+    """
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
+
+
+def content_key(value: Json) -> str:
+    """Return the SHA-256 (hex) of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Configuration:
+    """One operator call without its numbers: what is measured, and what a database row is about.
+
+    `parameters` holds the named arguments that are not tensors, defaults left out; `inputs` holds
+    the named arguments that are or contain tensors, each tensor as a spec:
+
+        {"shape": [32, 3, 224, 224], "dtype": "float32"}
+
+    with, only where it differs from the default, `layout` ("channels_last" or a list of strides),
+    `values` (a value class, see docs/design.md), `role` ("weight" for a parameter or buffer).
+    A tensor that already occurred earlier in the same call is {"same": i}, i counting the call's
+    tensors in order.
+    """
+
+    kind: str
+    parameters: Mapping[str, Json] = field(default_factory=dict)
+    inputs: Mapping[str, Json] = field(default_factory=dict)
+    gradient: bool = False
+    autocast: str | None = None
+    pass_name: str = "forward"
+
+    @cached_property
+    def json(self) -> str:
+        """The canonical JSON text; equal configurations have equal text."""
+        document: dict[str, Json] = {"format": CONFIGURATION_FORMAT, "kind": self.kind}
+        if self.parameters:
+            document["parameters"] = dict(self.parameters)
+        if self.inputs:
+            document["inputs"] = dict(self.inputs)
+        if self.gradient:
+            document["gradient"] = True
+        if self.autocast is not None:
+            document["autocast"] = self.autocast
+        if self.pass_name != "forward":
+            document["pass"] = self.pass_name
+        return canonical_json(document)
+
+    @cached_property
+    def key(self) -> str:
+        """The SHA-256 (hex) of the canonical JSON."""
+        return hashlib.sha256(self.json.encode()).hexdigest()
+
+    @classmethod
+    def from_json(cls, text: str) -> Configuration:
+        """Read a configuration back from its JSON text.
+
+        Raises:
+            ValueError: the text is not a configuration of a format this version reads.
+        """
+        document = json.loads(text)
+        if not isinstance(document, dict) or "kind" not in document:
+            raise ValueError(f"not a configuration: {text[:80]!r}")
+        if document.get("format") != CONFIGURATION_FORMAT:
+            raise ValueError(
+                f"configuration format {document.get('format')!r}; "
+                f"this version reads {CONFIGURATION_FORMAT}"
+            )
+        return cls(
+            kind=document["kind"],
+            parameters=document.get("parameters", {}),
+            inputs=document.get("inputs", {}),
+            gradient=document.get("gradient", False),
+            autocast=document.get("autocast"),
+            pass_name=document.get("pass", "forward"),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Configuration) and self.json == other.json
+
+    def __hash__(self) -> int:
+        return hash(self.json)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator call of a workload: the configuration and the form in which it was called."""
+
+    configuration: Configuration
+    form: Form
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model at work: what identifies it, and the sequence of operator calls it makes.
+
+    `inputs` describes the example inputs as data ({"args": [...], "kwargs": {...}}, tensors as
+    specs), so that the workload can be rebuilt without guessing. `containers` counts module calls
+    that are not operators (they cost host time alone); `foreign_leaves` counts leaf modules that
+    the registry does not rebuild (their functions are the operators); `unsupported` counts calls
+    that no registered operator describes.
+    """
+
+    name: str
+    source: str
+    source_version: str
+    inputs: Mapping[str, Json]
+    batch_size: int
+    dtype: str
+    memory_format: str
+    phase: Phase = "inference"
+    gradient: bool = False
+    autocast: str | None = None
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    calls: tuple[Call, ...] = ()
+    containers: int = 0
+    foreign_leaves: Mapping[str, int] = field(default_factory=dict)
+    unsupported: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def key(self) -> str:
+        """The SHA-256 (hex) over what identifies the workload; not over what it was found to call."""
+        return content_key(
+            {
+                "format": WORKLOAD_FORMAT,
+                "name": self.name,
+                "source": self.source,
+                "inputs": dict(self.inputs),
+                "dtype": self.dtype,
+                "memory_format": self.memory_format,
+                "phase": self.phase,
+                "gradient": self.gradient,
+                "autocast": self.autocast,
+            }
+        )
+
+    def occurrences(self) -> dict[Configuration, int]:
+        """Return each distinct configuration with its number of calls, in first-call order."""
+        counts: dict[Configuration, int] = {}
+        for call in self.calls:
+            counts[call.configuration] = counts.get(call.configuration, 0) + 1
+        return counts
+
+
+@dataclass(frozen=True)
+class Device:
+    """A class of device: what a cost is about. `name` is the vendor's, `slug` the folder's."""
+
+    slug: str
+    name: str
+    type: Literal["cuda", "cpu"]
+    power_limit_w: float | None
+    memory_bytes: int | None
+    l2_bytes: int | None
+    max_clock_hz: float | None
+
+
+@dataclass(frozen=True)
+class Board:
+    """One physical device, by the UUID its driver reports."""
+
+    uuid: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine that issues the work: CPU model, core count, operating system."""
+
+    id: str
+    cpu: str
+    cores: int
+    system: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What one campaign found out about its board and meters before measuring.
+
+    A missing quantity is None and `notes` says why.
+    """
+
+    base_power_w: float | None
+    base_power_interval_w: tuple[float, float] | None
+    launch_gap_s: float | None
+    container_time_s: float | None
+    sample_period_s: float | None
+    counter_period_s: float | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """One stretch of measuring on one board, with the environment and calibration it ran under.
+
+    `environment` holds driver, cuda, cudnn, torch, python, opdb (version strings, None where
+    absent). `settings` holds what the backend was told.
+    """
+
+    id: str
+    board: Board
+    device: Device
+    host: Host
+    started_at: str
+    environment: Mapping[str, str | None]
+    settings: Mapping[str, Json]
+    calibration: Calibration
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The raw record of one steady stretch of replays: events, power samples, clock, counter.
+
+    `replay_times_s` are event times of consecutive replays of `calls_per_replay` calls each.
+    `power_samples` are (seconds since the stretch began, watts); `counter_edges` are (seconds,
+    joules since the first edge) at update edges of the energy counter. `busy_share` is the share
+    of the stretch in which the device worked (1 for back-to-back replays; less where gaps were
+    left on purpose).
+    """
+
+    calls_per_replay: int
+    replay_times_s: tuple[float, ...]
+    duration_s: float
+    busy_share: float
+    power_samples: tuple[tuple[float, float], ...] = ()
+    counter_edges: tuple[tuple[float, float], ...] = ()
+    clock_samples_hz: tuple[float, ...] = ()
+    temperature_c: float | None = None
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One bounded measurement of one configuration in a campaign, raw.
+
+    `stretch` times the calls; where an operator works in place, its input is restored before
+    every call and `restore` times the restoring alone, to be subtracted. `cost_s` is the device
+    time the visit took, everything included. `kernels` counts kernel names for one call, None
+    where they could not be seen.
+    """
+
+    id: str
+    campaign: str
+    configuration: str
+    setting: str
+    role: Role
+    outcome: Outcome
+    reason: str | None
+    started_at: str
+    cost_s: float
+    issue: Literal["graph", "eager"]
+    weights: Literal["cold", "hot"]
+    copies: int
+    stretch: Stretch | None
+    restore: Stretch | None
+    kernels: Mapping[str, int] | None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class HostVisit:
+    """Host time of one form of one configuration, measured among other operators.
+
+    `times_s` are the host times of single calls, in the random order of the rounds.
+    """
+
+    id: str
+    campaign: str
+    configuration: str
+    form: Form
+    started_at: str
+    times_s: tuple[float, ...]
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """A whole workload measured on one board: the truth that predictions are checked against.
+
+    Each repeat is one `Stretch` whose "calls" are whole passes of the model. `layers` maps a
+    leaf module's path to its mean time in place (seconds, a pass), where that was asked for.
+    """
+
+    id: str
+    campaign: str
+    workload: str
+    mode: Mode
+    outcome: Outcome
+    reason: str | None
+    started_at: str
+    cost_s: float
+    repeats: tuple[Stretch, ...]
+    peak_memory_bytes: int | None
+    kernels: Mapping[str, int] | None
+    layers: Mapping[str, float] | None = None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """An estimated quantity: median, 3σ-mean, and the 95 % confidence interval of the mean."""
+
+    median: float
+    mean: float
+    low: float
+    high: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one call of a configuration costs on one board, derived from its visits.
+
+    Any quantity may be None; `reasons` then says why, by the quantity's name. `time_s` and the
+    energies are per call with the device kept busy; `host_time_s` is what the issuing thread
+    spends, by form.
+    """
+
+    configuration: str
+    board: str
+    setting: str
+    estimator: str
+    visits: int
+    kernels: int | None
+    time_s: Quantity | None
+    power_w: Quantity | None
+    energy_j: Quantity | None
+    dynamic_energy_j: Quantity | None
+    host_time_s: Mapping[Form, Quantity] = field(default_factory=dict)
+    clock_hz: float | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()

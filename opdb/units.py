@@ -1,0 +1,45 @@
+"""Units at the edge: storage is base SI, people read milliseconds and millijoules."""
+
+from __future__ import annotations
+
+MILLI = 1e-3
+MICRO = 1e-6
+NANO = 1e-9
+MEGA = 1e6
+
+_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_LARGE_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def show(value: float | None, unit: str, *, digits: int = 4) -> str:
+    """Format a base-SI value with the SI prefix that suits it, e.g. ``show(0.00123, "s")``.
+
+    A missing value is shown as an en dash, never as 0.
+    """
+    if value is None:
+        return "–"
+    if value == 0:
+        return f"0 {unit}"
+    magnitude = abs(value)
+    for scale, prefix in _LARGE_PREFIXES:
+        if magnitude >= scale:
+            return f"{value / scale:.{digits}g} {prefix}{unit}"
+    for scale, prefix in _PREFIXES:
+        if magnitude >= scale:
+            return f"{value / scale:.{digits}g} {prefix}{unit}"
+    return f"{value:.{digits}g} {unit}"
+
+
+def show_share(value: float | None) -> str:
+    """Format a share in 0..1 as a percentage."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def show_duration(seconds: float) -> str:
+    """Format a waiting time the way a clock shows it: ``42 s``, ``3 min 05 s``, ``1 h 12 min``."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,0 +1,285 @@
+"""NVIDIA boards through NVML: identity, power samples, energy counter, clocks.
+
+The only importer of pynvml. Readings are taken in a process of their own (`python -m
+opdb.meters.nvml UUID`): the energy counter takes milliseconds to read, and a thread would make the
+issuing thread wait for the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from opdb.errors import CannotMeasureError
+from opdb.meters import Reading
+from opdb.units import MEGA, MICRO, MILLI
+
+POLL_PERIOD_S = 0.004
+"""How often the counter and the clock are read; the counter changes every 20 to 100 ms."""
+
+RING_PERIOD_S = 0.02
+"""How often the driver's ring of power samples is emptied (the ring holds 2.4 s)."""
+
+HISTORY_S = 120.0
+"""How long readings are kept for a window that is asked for late."""
+
+RING_WAIT_S = 0.3
+"""How long to wait for the ring to reach the end of a window."""
+
+_REASONS = {
+    "SwPowerCap": "software power cap",
+    "HwSlowdown": "hardware slowdown",
+    "SwThermalSlowdown": "software thermal slowdown",
+    "HwThermalSlowdown": "hardware thermal slowdown",
+    "HwPowerBrakeSlowdown": "hardware power brake",
+    "ApplicationsClocksSetting": "application clocks",
+}
+
+
+@dataclass(frozen=True)
+class BoardInfo:
+    """What NVML says about one board; a quantity that it does not report is None."""
+
+    uuid: str
+    name: str
+    driver: str
+    cuda_driver: str
+    power_limit_w: float | None
+    default_power_limit_w: float | None
+    max_clock_hz: float | None
+
+
+def _start() -> None:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise CannotMeasureError(
+            f"NVML cannot be used ({error}); install the NVIDIA driver (libnvidia-ml.so.1), "
+            "or bench the processor with --device cpu"
+        ) from error
+
+
+def _optional(call: str, *arguments: Any) -> Any:
+    """Call an NVML function that not every board or driver has; None where it has not."""
+    try:
+        return getattr(pynvml, call)(*arguments)
+    except (pynvml.NVMLError, AttributeError):
+        return None
+
+
+def _scaled(value: int | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _reason_bit(name: str) -> int:
+    """Return the bit of a clock reason; older bindings spell the prefix differently."""
+    for prefix in ("nvmlClocksEventReason", "nvmlClocksThrottleReason"):
+        if hasattr(pynvml, prefix + name):
+            return int(getattr(pynvml, prefix + name))
+    return 0
+
+
+def _handle(uuid: str) -> Any:
+    try:
+        return pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    except pynvml.NVMLError as error:
+        raise CannotMeasureError(
+            f"NVML does not know the board {uuid} ({error}); was the GPU removed or reset? "
+            "See nvidia-smi -L"
+        ) from error
+
+
+def board_info(uuid: str) -> BoardInfo:
+    """Describe the board with this UUID ("GPU-…").
+
+    Raises:
+        CannotMeasureError: no NVML, no such board, or the board is split by MIG (the power of an
+            instance cannot be read).
+    """
+    _start()
+    handle = _handle(uuid)
+    mig = _optional("nvmlDeviceGetMigMode", handle)
+    if uuid.startswith("MIG-") or (mig and mig[0] == 1):
+        raise CannotMeasureError(
+            f"the board of {uuid} is split by MIG: NVML reports the power of the whole board, not "
+            "of an instance, so no energy can be attributed; measure on a board without MIG"
+        )
+    version = _optional("nvmlSystemGetCudaDriverVersion_v2")
+    return BoardInfo(
+        uuid=uuid,
+        name=pynvml.nvmlDeviceGetName(handle),
+        driver=pynvml.nvmlSystemGetDriverVersion(),
+        cuda_driver="" if version is None else f"{version // 1000}.{version % 1000 // 10}",
+        power_limit_w=_scaled(_optional("nvmlDeviceGetEnforcedPowerLimit", handle), MILLI),
+        default_power_limit_w=_scaled(
+            _optional("nvmlDeviceGetPowerManagementDefaultLimit", handle), MILLI
+        ),
+        max_clock_hz=_scaled(
+            _optional("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM), MEGA
+        ),
+    )
+
+
+def foreign_processes(uuid: str) -> list[str]:
+    """Name the processes, other than this one, that hold a context on the board."""
+    from nvitop import Device
+
+    return [
+        f"{pid} ({process.name()})"
+        for pid, process in Device(uuid=uuid).processes().items()
+        if pid != os.getpid()
+    ]
+
+
+class NvmlMeter:
+    """Power of one NVIDIA board, recorded by a process of its own."""
+
+    name = "nvml"
+
+    def __init__(self, uuid: str) -> None:
+        self.uuid = uuid
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "opdb.meters.nvml", uuid],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise CannotMeasureError(
+                f"the NVML recorder of {self.uuid} ended (status {self._process.wait()}); "
+                "has the GPU gone away? See nvidia-smi"
+            )
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise CannotMeasureError(f"NVML on {self.uuid}: {answer['error']}")
+        return answer
+
+    def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
+        """Return what the board drew from `start_s` to `end_s` (monotonic seconds).
+
+        Raises:
+            CannotMeasureError: the recorder has ended or the driver refused.
+        """
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # the recorder's last line says why it ended
+            self._process.stdin.write(json.dumps([start_s, end_s, lag_s]) + "\n")
+        answer = self._answer()
+        edges = answer["counter"]
+        return Reading(
+            power_samples=tuple((t, w) for t, w in answer["power"]),
+            counter_edges=tuple((t, j - edges[0][1]) for t, j in edges),
+            clock_samples_hz=tuple(answer["clock"]),
+            temperature_c=answer["temperature"],
+            throttle_reasons=tuple(answer["reasons"]),
+            reason=None if answer["power"] else "the driver gave no power sample in the window",
+        )
+
+    def close(self) -> None:
+        """End the recorder."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait(timeout=10)
+
+
+class _Recorder:
+    """The recording side: polls NVML and answers windows, one JSON line each."""
+
+    def __init__(self, uuid: str) -> None:
+        _start()
+        self.handle = _handle(uuid)
+        self.power: deque[tuple[float, float]] = deque()
+        self.counter: deque[tuple[float, float]] = deque()
+        self.clock: deque[tuple[float, float, int]] = deque()
+        self.ring_seen_us = 0
+        self.ring_read_s = 0.0
+
+    def poll(self) -> None:
+        """Read the counter, the clock and, less often, the ring."""
+        counter = _optional("nvmlDeviceGetTotalEnergyConsumption", self.handle)
+        now = time.monotonic()
+        if counter is not None and (not self.counter or self.counter[-1][1] != counter * MILLI):
+            self.counter.append((now, counter * MILLI))
+        clock = _optional("nvmlDeviceGetClockInfo", self.handle, pynvml.NVML_CLOCK_SM)
+        reasons = _optional("nvmlDeviceGetCurrentClocksEventReasons", self.handle)
+        if clock is not None:
+            self.clock.append((now, clock * MEGA, reasons or 0))
+        if now - self.ring_read_s >= RING_PERIOD_S:
+            self.read_ring(now)
+        for history in (self.power, self.counter, self.clock):
+            while history and history[0][0] < now - HISTORY_S:
+                history.popleft()
+
+    def read_ring(self, now: float) -> None:
+        """Take the driver's new power samples; their time stamps are wall-clock microseconds."""
+        self.ring_read_s = now
+        found = _optional(
+            "nvmlDeviceGetSamples", self.handle, pynvml.NVML_TOTAL_POWER_SAMPLES, self.ring_seen_us
+        )
+        if found is None:
+            return
+        to_monotonic = time.monotonic() - time.time()
+        for sample in found[1]:
+            if sample.timeStamp > self.ring_seen_us:
+                self.ring_seen_us = sample.timeStamp
+                seconds = sample.timeStamp * MICRO + to_monotonic
+                self.power.append((seconds, sample.sampleValue.uiVal * MILLI))
+
+    def answer(self, start_s: float, end_s: float, lag_s: float) -> dict[str, Any]:
+        """Cut a window out of what was recorded, waiting for the ring to reach its end."""
+        deadline = time.monotonic() + RING_WAIT_S
+        while (not self.power or self.power[-1][0] < end_s + lag_s) and (
+            time.monotonic() < deadline
+        ):
+            self.poll()
+            time.sleep(POLL_PERIOD_S)
+        first, last = start_s + lag_s, end_s + lag_s
+        clocks = [(hz, reasons) for t, hz, reasons in self.clock if start_s <= t <= end_s]
+        seen = 0
+        for _, reasons in clocks:
+            seen |= reasons
+        return {
+            "power": [(t - first, w) for t, w in self.power if first <= t <= last],
+            "counter": [(t - start_s, j) for t, j in self.counter if start_s <= t <= end_s],
+            "clock": [hz for hz, _ in clocks],
+            "temperature": _optional(
+                "nvmlDeviceGetTemperature", self.handle, pynvml.NVML_TEMPERATURE_GPU
+            ),
+            "reasons": [words for name, words in _REASONS.items() if seen & _reason_bit(name)],
+        }
+
+    def serve(self) -> None:
+        """Record until standard input ends, answering one window a line."""
+        print(json.dumps({"ready": True}), flush=True)
+        while True:
+            self.poll()
+            readable, _, _ = select.select([sys.stdin], [], [], POLL_PERIOD_S)
+            if readable:
+                line = sys.stdin.readline()
+                if not line:
+                    return
+                print(json.dumps(self.answer(*json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        _Recorder(sys.argv[1]).serve()
+    except CannotMeasureError as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+    except KeyboardInterrupt:
+        pass  # the parent was interrupted too and closes the database in order

@@ -1,0 +1,9 @@
+"""The database: what was harvested, measured and derived.
+
+`open_store` opens it, `Store` reads and writes records, `exchange` publishes and imports sets.
+"""
+
+from opdb.store.database import default_url
+from opdb.store.store import Store, open_store
+
+__all__ = ["Store", "default_url", "open_store"]

@@ -1,0 +1,277 @@
+"""Open a database: where it is, whether it is ours, what to say when it cannot be used.
+
+A file is looked at before anything is written to it, so that one which turns out to be
+somebody else's is left exactly as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from opdb.errors import DatabaseError
+from opdb.store.schema import REVISIONS, metadata
+
+FILE_NAME = "opdb.sqlite"
+_MAGIC = b"SQLite format 3\0"
+_BUSY_TIMEOUT_S = 30.0
+
+_EXPLANATIONS = (
+    ("disk is full", "the disk is full; free some space and run the command again"),
+    ("readonly database", "it cannot be written; check its permissions and its folder's"),
+    ("file is not a database", "it is not an opdb database"),
+    ("malformed", "it is damaged; restore it, or delete it and import its published sets again"),
+    ("database is locked", "another process has held it locked for 30 s; try again later"),
+    ("unable to open database file", "it cannot be opened; check the path and the permissions"),
+    ("disk I/O error", "reading or writing it failed; check the disk"),
+    ("FOREIGN KEY", "a row names a configuration, workload or campaign that is not stored"),
+)
+
+
+def package_parent() -> Path:
+    """Return the folder that holds the package: in a checkout, the one that holds `db/`."""
+    return Path(__file__).resolve().parents[2]
+
+
+def published_folder() -> Path | None:
+    """Return the checkout's `db/`, the parent of the published sets; None without a checkout."""
+    folder = package_parent() / "db"
+    return folder if folder.is_dir() else None
+
+
+def default_url() -> str:
+    """Return `OPDB_DB`, else the checkout's `db/opdb.sqlite`, else one in the user's data folder.
+
+    The user's folder also serves a checkout that this user cannot write to.
+    """
+    named = os.environ.get("OPDB_DB")
+    if named:
+        return as_url(named)
+    folder = published_folder()
+    if folder is None or not os.access(folder, os.W_OK):
+        folder = _user_data_folder()
+    return as_url(str(folder / FILE_NAME))
+
+
+def as_url(name: str) -> str:
+    """Return a database URL for a URL or for the path of an SQLite file."""
+    return name if "://" in name else f"sqlite:///{Path(name).expanduser()}"
+
+
+def file_of(url: str) -> Path | None:
+    """Return the file of an SQLite URL; None for another database, or one in memory."""
+    parsed = parse_url(url)
+    if parsed.get_backend_name() != "sqlite" or parsed.database in (None, "", ":memory:"):
+        return None
+    return Path(str(parsed.database))
+
+
+def parse_url(url: str) -> URL:
+    """Parse a database URL.
+
+    Raises:
+        DatabaseError: it is none, or of a database that is not supported.
+    """
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+    except (ArgumentError, ValueError) as error:
+        raise DatabaseError(
+            f"{url!r} is not a database: give a file, sqlite:///FILE or postgresql+psycopg://…"
+        ) from error
+    if backend not in ("sqlite", "postgresql"):
+        raise DatabaseError(f"database {backend!r} is not supported; use sqlite or postgresql")
+    return parsed
+
+
+def shown(url: str) -> str:
+    """Return how a database is named to people: an SQLite file's path, or a URL, no password."""
+    file = file_of(url)
+    return str(file) if file else parse_url(url).render_as_string(hide_password=True)
+
+
+@contextmanager
+def explained(url: str) -> Iterator[None]:
+    """Turn the database driver's exceptions into one that names the database.
+
+    Raises:
+        DatabaseError: the driver failed inside the block.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        message = str(error.orig)
+        explanation = next((said for sign, said in _EXPLANATIONS if sign in message), message)
+        raise DatabaseError(f"database {shown(url)}: {explanation}") from error
+
+
+def connect(url: str, *, create: bool) -> Engine:
+    """Check a database and return an engine on it, its tables created or upgraded.
+
+    Raises:
+        DatabaseError: it does not exist and is not to be created, or it cannot be used.
+    """
+    parsed = parse_url(url)
+    file = file_of(url)
+    if file is not None:
+        _check_file(file, create=create)
+    try:
+        engine = _engine(parsed, file)
+    except (ImportError, NoSuchModuleError) as error:
+        raise DatabaseError(
+            f"database {shown(url)}: its driver is missing; "
+            "install it with: pip install 'opdb[postgres]'"
+        ) from error
+    try:
+        with explained(url):
+            _prepare(engine, url)
+    except DatabaseError:
+        engine.dispose()
+        raise
+    return engine
+
+
+def read_only(file: Path) -> bool:
+    """Return whether this user can only read an SQLite file (or cannot write beside it)."""
+    return file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK))
+
+
+def _user_data_folder() -> Path:
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return base / "opdb"
+
+
+def _check_file(file: Path, *, create: bool) -> None:
+    """Look at a file without opening it as a database.
+
+    Raises:
+        DatabaseError: nothing there to open, or what is there is not a whole SQLite file.
+    """
+    try:
+        if file.is_dir():
+            raise DatabaseError(f"database {file}: it is a folder; give a file")
+        if not file.exists():
+            if not create:
+                raise DatabaseError(
+                    f"database {file}: there is none; opdb harvest or opdb import creates it"
+                )
+            file.parent.mkdir(parents=True, exist_ok=True)
+            return
+        with file.open("rb") as stream:
+            head = stream.read(100)
+        size = file.stat().st_size
+    except OSError as error:
+        raise DatabaseError(f"database {file}: {error.strerror}; check the path") from error
+    if size == 0:
+        return  # what SQLite itself leaves before the first write
+    if not head.startswith(_MAGIC):
+        raise DatabaseError(f"database {file}: it is not an SQLite file")
+    page_size = int.from_bytes(head[16:18], "big")
+    page_size = 65536 if page_size == 1 else page_size
+    expected = page_size * int.from_bytes(head[28:32], "big")
+    journal = file.with_name(file.name + "-wal")
+    # A journal that was not yet written back may hold the pages that the file still lacks.
+    journaled = journal.exists() and journal.stat().st_size > 0
+    if len(head) < 100 or (size < expected and not journaled):
+        raise DatabaseError(
+            f"database {file}: it is truncated ({size} of {expected} bytes); "
+            "restore it, or delete it and import its published sets again"
+        )
+
+
+def _engine(parsed: URL, file: Path | None) -> Engine:
+    if parsed.get_backend_name() != "sqlite":
+        return create_engine(parsed)
+    arguments: dict[str, Any] = {"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False}
+    immutable = file is not None and read_only(file)
+    if immutable and file is not None:
+        # WAL wants to write beside the file even to read; a file that cannot be written to
+        # does not change under us, which is what `immutable` promises SQLite.
+        uri = f"{file.resolve().as_uri()}?mode=ro&immutable=1"
+        engine = create_engine(
+            "sqlite://", creator=lambda: sqlite3.connect(uri, uri=True, **arguments)
+        )
+    else:
+        engine = create_engine(parsed, connect_args=arguments)
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _configure(connection: Any, _record: Any) -> None:
+    # The driver's own transactions leave DDL outside; ours are begun by `_begin`.
+    connection.isolation_level = None
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin(connection: Connection) -> None:
+    # A writer takes its lock at once: one that starts by reading could find itself outdated.
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _prepare(engine: Engine, url: str) -> None:
+    with engine.connect() as connection:
+        revision = _revision(connection, url)
+        if revision == REVISIONS[-1]:
+            return
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            driver.execute("PRAGMA journal_mode = WAL")
+    with engine.connect().execution_options(writes=True) as connection, connection.begin():
+        # Another process may have created it between the look and the lock.
+        revision = _revision(connection, url)
+        if revision is None:
+            metadata.create_all(connection)
+            connection.execute(
+                text("CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY NOT NULL)")
+            )
+            connection.execute(
+                text("INSERT INTO alembic_version VALUES (:revision)"), {"revision": REVISIONS[-1]}
+            )
+    if revision is not None and revision != REVISIONS[-1]:
+        from opdb.store.migrate import upgrade
+
+        upgrade(engine)
+
+
+def _revision(connection: Connection, url: str) -> str | None:
+    """Return the schema's revision, None for an empty database.
+
+    Raises:
+        DatabaseError: the tables are somebody else's, or of a newer version of opdb.
+    """
+    tables = set(inspect(connection).get_table_names())
+    if not tables:
+        return None
+    if not {"alembic_version", "configuration", "workload"} <= tables:
+        found = ", ".join(sorted(tables)[:5])
+        raise DatabaseError(
+            f"database {shown(url)}: it is not an opdb database (it holds the tables {found})"
+        )
+    revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    if revision not in REVISIONS:
+        raise DatabaseError(
+            f"database {shown(url)}: its schema {_plain(revision)} is newer than this version "
+            f"of opdb reads ({REVISIONS[-1]}); upgrade opdb or name another database with --db"
+        )
+    return str(revision)
+
+
+def _plain(value: object) -> str:
+    return re.sub(r"[^\w.-]", "?", str(value))[:40]

@@ -1,0 +1,165 @@
+"""Queries that join rows back into records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, func, select
+
+from opdb.records import (
+    Call,
+    Campaign,
+    Configuration,
+    Cost,
+    HostVisit,
+    ModelRun,
+    Outcome,
+    Visit,
+    Workload,
+)
+from opdb.store import rows, schema
+from opdb.store.rows import Row
+from opdb.store.writing import in_parts
+
+COST_IDENTITY = ("board", "configuration_id", "setting", "estimator")
+
+Conditions = Sequence[ColumnElement[bool]]
+
+
+def workloads(connection: Connection, conditions: Conditions) -> list[Workload]:
+    """Return the workloads that meet the conditions, with their calls."""
+    table = schema.workload
+    order = (table.c.name, table.c.phase, table.c.dtype, table.c.memory_format)
+    query = select(table).where(*conditions).order_by(*order, table.c.batch_size, table.c.key)
+    found = connection.execute(query).mappings().all()
+    calls = _calls(connection, conditions)
+    return [rows.read_workload(row, tuple(calls.get(row["id"], ()))) for row in found]
+
+
+def _calls(connection: Connection, conditions: Conditions) -> dict[int, list[Call]]:
+    """Return the calls of the workloads that meet the conditions, by the workload's row number."""
+    call, workload, configuration = schema.call, schema.workload, schema.configuration
+    chosen = select(workload.c.id).where(*conditions)
+    query = select(configuration.c.id, configuration.c.json).where(
+        configuration.c.id.in_(
+            select(call.c.configuration_id).where(call.c.workload_id.in_(chosen))
+        )
+    )
+    known = {number: Configuration.from_json(text) for number, text in connection.execute(query)}
+    # One object a configuration and form: a thousand calls share a few dozen.
+    shared: dict[tuple[int, str], Call] = {}
+    calls: dict[int, list[Call]] = {}
+    query_calls = (
+        select(call.c.workload_id, call.c.configuration_id, call.c.form)
+        .where(call.c.workload_id.in_(chosen))
+        .order_by(call.c.workload_id, call.c.position)
+    )
+    for workload_id, number, form in connection.execute(query_calls):
+        if (number, form) not in shared:
+            shared[number, form] = Call(configuration=known[number], form=form)
+        calls.setdefault(workload_id, []).append(shared[number, form])
+    return calls
+
+
+def campaigns(connection: Connection, conditions: Conditions) -> list[Campaign]:
+    """Return the campaigns that meet the conditions, oldest first."""
+    table = schema.campaign
+    query = select(table).where(*conditions).order_by(table.c.started_at, table.c.id)
+    devices = {
+        row["slug"]: rows.read_device(row)
+        for row in connection.execute(select(schema.device)).mappings()
+    }
+    hosts = {
+        row["id"]: rows.read_host(row) for row in connection.execute(select(schema.host)).mappings()
+    }
+    return [
+        rows.read_campaign(row, devices[row["device"]], hosts[row["host"]])
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def visit_outcomes(connection: Connection, device: str) -> dict[tuple[str, str], Counter[Outcome]]:
+    """Count a device's measurement visits by (configuration key, setting) and outcome."""
+    visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
+    query = (
+        select(configuration.c.key, visit.c.setting, visit.c.outcome, func.count())
+        .join(campaign, visit.c.campaign == campaign.c.id)
+        .join(configuration, visit.c.configuration_id == configuration.c.id)
+        .where(campaign.c.device == device, visit.c.role == "measurement")
+        .group_by(configuration.c.key, visit.c.setting, visit.c.outcome)
+    )
+    outcomes: dict[tuple[str, str], Counter[Outcome]] = {}
+    for key, setting, outcome, count in connection.execute(query):
+        outcomes.setdefault((key, setting), Counter())[outcome] += count
+    return outcomes
+
+
+def visits(
+    connection: Connection, board: str, configurations: Collection[str] | None
+) -> list[Visit]:
+    """Return a board's visits, of these configurations or of all, oldest first."""
+    visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
+    joined = visit.join(campaign, visit.c.campaign == campaign.c.id).join(
+        configuration, visit.c.configuration_id == configuration.c.id
+    )
+    query = _with_key(visit, joined).where(campaign.c.board == board)
+    found = [rows.read_visit(row) for row in _of_keys(connection, query, configurations)]
+    return sorted(found, key=lambda visit: (visit.started_at, visit.id))
+
+
+def host_visits(
+    connection: Connection, conditions: Conditions, configurations: Collection[str] | None
+) -> list[HostVisit]:
+    """Return the host visits of campaigns that meet the conditions, oldest first."""
+    visit, campaign, configuration = schema.host_visit, schema.campaign, schema.configuration
+    joined = visit.join(campaign, visit.c.campaign == campaign.c.id).join(
+        configuration, visit.c.configuration_id == configuration.c.id
+    )
+    query = _with_key(visit, joined).where(*conditions)
+    found = [rows.read_host_visit(row) for row in _of_keys(connection, query, configurations)]
+    return sorted(found, key=lambda visit: (visit.started_at, visit.id))
+
+
+def model_runs(connection: Connection, conditions: Conditions) -> list[ModelRun]:
+    """Return the model runs that meet the conditions, oldest first."""
+    run, campaign, workload = schema.model_run, schema.campaign, schema.workload
+    joined = run.join(campaign, run.c.campaign == campaign.c.id).join(
+        workload, run.c.workload_id == workload.c.id
+    )
+    query = select(run, workload.c.key.label("workload")).select_from(joined).where(*conditions)
+    query = query.order_by(run.c.started_at, run.c.id)
+    return [rows.read_model_run(row) for row in connection.execute(query).mappings()]
+
+
+def costs(
+    connection: Connection, board: str, configurations: Collection[str] | None
+) -> dict[str, list[Cost]]:
+    """Return a board's costs by configuration key, of these configurations or of all."""
+    cost, configuration = schema.cost, schema.configuration
+    joined = cost.join(configuration, cost.c.configuration_id == configuration.c.id)
+    query = _with_key(cost, joined).where(cost.c.board == board)
+    query = query.order_by(configuration.c.key, cost.c.setting, cost.c.estimator)
+    found: dict[str, list[Cost]] = {}
+    for row in _of_keys(connection, query, configurations):
+        found.setdefault(row["configuration"], []).append(rows.read_cost(row))
+    return found
+
+
+def _with_key(table: FromClause, joined: FromClause) -> Select[Any]:
+    """Select a table's columns with the configuration's key beside them."""
+    key = schema.configuration.c.key.label("configuration")
+    return select(table, key).select_from(joined)
+
+
+def _of_keys(
+    connection: Connection, query: Select[Any], keys: Collection[str] | None
+) -> Iterator[Row]:
+    """Yield a query's rows, of these configuration keys or of all."""
+    if keys is None:
+        yield from connection.execute(query).mappings()
+        return
+    for some in in_parts(keys):
+        part = query.where(schema.configuration.c.key.in_(some))
+        yield from connection.execute(part).mappings()

@@ -1,0 +1,324 @@
+"""Records to rows and back: one pair of small functions a record."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any, Protocol, TypeAlias
+
+from opdb.records import (
+    Board,
+    Calibration,
+    Call,
+    Campaign,
+    Configuration,
+    Cost,
+    Device,
+    Host,
+    HostVisit,
+    Json,
+    ModelRun,
+    Quantity,
+    Visit,
+    Workload,
+    canonical_json,
+)
+from opdb.store.raw import (
+    decode_stretch,
+    encode_stretch,
+    integers,
+    scaled,
+    stretch_document,
+    stretch_from_document,
+)
+from opdb.store.schema import QUANTITIES, QUANTITY_PARTS
+
+NewRow: TypeAlias = dict[str, Any]
+
+
+class Row(Protocol):
+    """A row that was read: values by column name."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+def optional_json(value: Json) -> str | None:
+    """Return a value's canonical JSON; None stays None (NULL)."""
+    return None if value is None else canonical_json(value)
+
+
+def read_json(text: str | None) -> Json:
+    """Read a JSON column; NULL stays None."""
+    return None if text is None else json.loads(text)
+
+
+def configuration_row(configuration: Configuration) -> NewRow:
+    """Return a configuration's row."""
+    return {
+        "key": configuration.key,
+        "kind": configuration.kind,
+        "json": configuration.json,
+    }
+
+
+def workload_row(workload: Workload) -> NewRow:
+    """Return a workload's row, without its calls."""
+    return {
+        "key": workload.key,
+        "name": workload.name,
+        "source": workload.source,
+        "source_version": workload.source_version,
+        "batch_size": workload.batch_size,
+        "dtype": workload.dtype,
+        "memory_format": workload.memory_format,
+        "phase": workload.phase,
+        "gradient": workload.gradient,
+        "autocast": workload.autocast,
+        "inputs": canonical_json(dict(workload.inputs)),
+        "settings": canonical_json(dict(workload.settings)),
+        "containers": workload.containers,
+        "foreign_leaves": canonical_json(dict(workload.foreign_leaves)),
+        "unsupported": canonical_json(dict(workload.unsupported)),
+    }
+
+
+def read_workload(row: Row, calls: tuple[Call, ...] = ()) -> Workload:
+    """Read a workload back, with the calls given."""
+    return Workload(
+        name=row["name"],
+        source=row["source"],
+        source_version=row["source_version"],
+        inputs=read_json(row["inputs"]),
+        batch_size=row["batch_size"],
+        dtype=row["dtype"],
+        memory_format=row["memory_format"],
+        phase=row["phase"],
+        gradient=bool(row["gradient"]),
+        autocast=row["autocast"],
+        settings=read_json(row["settings"]),
+        calls=calls,
+        containers=row["containers"],
+        foreign_leaves=read_json(row["foreign_leaves"]),
+        unsupported=read_json(row["unsupported"]),
+    )
+
+
+def device_row(device: Device) -> NewRow:
+    """Return a device's row."""
+    return asdict(device)
+
+
+def read_device(row: Row) -> Device:
+    """Read a device back."""
+    return Device(**{name: row[name] for name in Device.__dataclass_fields__})
+
+
+def read_board(row: Row) -> Board:
+    """Read a board back."""
+    return Board(uuid=row["uuid"], device=row["device"])
+
+
+def host_row(host: Host) -> NewRow:
+    """Return a host's row."""
+    return asdict(host)
+
+
+def read_host(row: Row) -> Host:
+    """Read a host back."""
+    return Host(**{name: row[name] for name in Host.__dataclass_fields__})
+
+
+def campaign_row(campaign: Campaign) -> NewRow:
+    """Return a campaign's row, without its board, device and host."""
+    return {
+        "id": campaign.id,
+        "board": campaign.board.uuid,
+        "device": campaign.device.slug,
+        "host": campaign.host.id,
+        "started_at": campaign.started_at,
+        "environment": canonical_json(dict(campaign.environment)),
+        "settings": canonical_json(dict(campaign.settings)),
+        "calibration": canonical_json(asdict(campaign.calibration)),
+    }
+
+
+def read_campaign(row: Row, device: Device, host: Host) -> Campaign:
+    """Read a campaign back, with its device and host."""
+    return Campaign(
+        id=row["id"],
+        board=Board(uuid=row["board"], device=row["device"]),
+        device=device,
+        host=host,
+        started_at=row["started_at"],
+        environment=read_json(row["environment"]),
+        settings=read_json(row["settings"]),
+        calibration=read_calibration(row["calibration"]),
+    )
+
+
+def read_calibration(text: str) -> Calibration:
+    """Read a calibration back from its JSON.
+
+    Raises:
+        TypeError: a member is missing or unknown.
+    """
+    values = json.loads(text)
+    interval = values.get("base_power_interval_w")
+    values["base_power_interval_w"] = None if interval is None else tuple(interval)
+    values["notes"] = tuple(values.get("notes", ()))
+    return Calibration(**values)
+
+
+def visit_row(visit: Visit) -> NewRow:
+    """Return a visit's row, `configuration` (a key) still to be turned into `configuration_id`."""
+    return {
+        "id": visit.id,
+        "campaign": visit.campaign,
+        "configuration": visit.configuration,
+        "setting": visit.setting,
+        "role": visit.role,
+        "outcome": visit.outcome,
+        "reason": visit.reason,
+        "started_at": visit.started_at,
+        "cost_s": visit.cost_s,
+        "issue": visit.issue,
+        "weights": visit.weights,
+        "copies": visit.copies,
+        "stretch": encode_stretch(visit.stretch),
+        "restore": encode_stretch(visit.restore),
+        "kernels": None if visit.kernels is None else canonical_json(dict(visit.kernels)),
+        "flags": canonical_json(list(visit.flags)),
+    }
+
+
+def read_visit(row: Row) -> Visit:
+    """Read a visit back from a row that holds `configuration`, a key."""
+    return Visit(
+        id=row["id"],
+        campaign=row["campaign"],
+        configuration=row["configuration"],
+        setting=row["setting"],
+        role=row["role"],
+        outcome=row["outcome"],
+        reason=row["reason"],
+        started_at=row["started_at"],
+        cost_s=row["cost_s"],
+        issue=row["issue"],
+        weights=row["weights"],
+        copies=row["copies"],
+        stretch=decode_stretch(row["stretch"]),
+        restore=decode_stretch(row["restore"]),
+        kernels=read_json(row["kernels"]),
+        flags=tuple(read_json(row["flags"])),
+    )
+
+
+def host_visit_row(visit: HostVisit) -> NewRow:
+    """Return a host visit's row, `configuration` still a key; its times as integers, ns."""
+    return {
+        "id": visit.id,
+        "campaign": visit.campaign,
+        "configuration": visit.configuration,
+        "form": visit.form,
+        "started_at": visit.started_at,
+        "times": canonical_json(integers(visit.times_s, 1e9)),
+        "flags": canonical_json(list(visit.flags)),
+    }
+
+
+def read_host_visit(row: Row) -> HostVisit:
+    """Read a host visit back from a row that holds `configuration`, a key."""
+    return HostVisit(
+        id=row["id"],
+        campaign=row["campaign"],
+        configuration=row["configuration"],
+        form=row["form"],
+        started_at=row["started_at"],
+        times_s=scaled(read_json(row["times"]), 1e9),
+        flags=tuple(read_json(row["flags"])),
+    )
+
+
+def model_run_row(run: ModelRun) -> NewRow:
+    """Return a model run's row, `workload` (a key) still to be turned into `workload_id`."""
+    return {
+        "id": run.id,
+        "campaign": run.campaign,
+        "workload": run.workload,
+        "mode": run.mode,
+        "outcome": run.outcome,
+        "reason": run.reason,
+        "started_at": run.started_at,
+        "cost_s": run.cost_s,
+        "repeats": canonical_json([stretch_document(repeat) for repeat in run.repeats]),
+        "peak_memory_bytes": run.peak_memory_bytes,
+        "kernels": None if run.kernels is None else canonical_json(dict(run.kernels)),
+        "layers": None if run.layers is None else canonical_json(dict(run.layers)),
+        "flags": canonical_json(list(run.flags)),
+    }
+
+
+def read_model_run(row: Row) -> ModelRun:
+    """Read a model run back from a row that holds `workload`, a key."""
+    return ModelRun(
+        id=row["id"],
+        campaign=row["campaign"],
+        workload=row["workload"],
+        mode=row["mode"],
+        outcome=row["outcome"],
+        reason=row["reason"],
+        started_at=row["started_at"],
+        cost_s=row["cost_s"],
+        repeats=tuple(stretch_from_document(repeat) for repeat in read_json(row["repeats"])),
+        peak_memory_bytes=row["peak_memory_bytes"],
+        kernels=read_json(row["kernels"]),
+        layers=read_json(row["layers"]),
+        flags=tuple(read_json(row["flags"])),
+    )
+
+
+def cost_row(cost: Cost) -> NewRow:
+    """Return a cost's row, `configuration` (a key) still to be turned into `configuration_id`."""
+    row: NewRow = {
+        "board": cost.board,
+        "configuration": cost.configuration,
+        "setting": cost.setting,
+        "estimator": cost.estimator,
+        "visits": cost.visits,
+        "kernels": cost.kernels,
+        "host_time_s": canonical_json(
+            {form: asdict(quantity) for form, quantity in cost.host_time_s.items()}
+        ),
+        "clock_hz": cost.clock_hz,
+        "reasons": canonical_json(dict(cost.reasons)),
+        "flags": canonical_json(list(cost.flags)),
+    }
+    for name in QUANTITIES:
+        quantity: Quantity | None = getattr(cost, name)
+        for part in QUANTITY_PARTS:
+            row[f"{name}_{part}"] = None if quantity is None else getattr(quantity, part)
+    return row
+
+
+def read_cost(row: Row) -> Cost:
+    """Read a cost back from a row that holds `configuration`, a key."""
+    host_times = read_json(row["host_time_s"])
+    return Cost(
+        configuration=row["configuration"],
+        board=row["board"],
+        setting=row["setting"],
+        estimator=row["estimator"],
+        visits=row["visits"],
+        kernels=row["kernels"],
+        host_time_s={form: Quantity(**values) for form, values in host_times.items()},
+        clock_hz=row["clock_hz"],
+        reasons=read_json(row["reasons"]),
+        flags=tuple(read_json(row["flags"])),
+        **{name: _read_quantity(row, name) for name in QUANTITIES},
+    )
+
+
+def _read_quantity(row: Row, name: str) -> Quantity | None:
+    if row[f"{name}_median"] is None:
+        return None
+    return Quantity(**{part: row[f"{name}_{part}"] for part in QUANTITY_PARTS})

@@ -1,0 +1,218 @@
+"""The tables. Rows point at each other by small integers inside; content keys go outside.
+
+JSON columns are canonical text, so that equal values are equal rows on every database.
+Change a table here and add a revision to `migrations/versions` and to `REVISIONS`: a test
+compares both.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+)
+
+REVISIONS = ("0001",)
+"""Every Alembic revision, oldest first; the last is what this version writes."""
+
+QUANTITIES = ("time_s", "power_w", "energy_j", "dynamic_energy_j")
+"""The estimated quantities of a cost, each held in five columns."""
+
+QUANTITY_PARTS = ("median", "mean", "low", "high", "count")
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_N_label)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+source = Table(
+    "source",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("fingerprint", Text, nullable=False),
+)
+
+configuration = Table(
+    "configuration",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("key", Text, nullable=False, unique=True),
+    Column("kind", Text, nullable=False, index=True),
+    Column("json", Text, nullable=False),
+)
+
+workload = Table(
+    "workload",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("key", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False, index=True),
+    Column("source", Text, nullable=False),
+    Column("source_version", Text, nullable=False),
+    Column("batch_size", Integer, nullable=False),
+    Column("dtype", Text, nullable=False),
+    Column("memory_format", Text, nullable=False),
+    Column("phase", Text, nullable=False),
+    Column("gradient", Boolean, nullable=False),
+    Column("autocast", Text),
+    Column("inputs", Text, nullable=False),
+    Column("settings", Text, nullable=False),
+    Column("containers", Integer, nullable=False),
+    Column("foreign_leaves", Text, nullable=False),
+    Column("unsupported", Text, nullable=False),
+    Column("source_id", Integer, ForeignKey("source.id", ondelete="SET NULL")),
+)
+
+call = Table(
+    "call",
+    metadata,
+    Column("workload_id", Integer, ForeignKey("workload.id", ondelete="CASCADE")),
+    Column("position", Integer),
+    Column("configuration_id", Integer, ForeignKey("configuration.id"), nullable=False, index=True),
+    Column("form", Text, nullable=False),
+    PrimaryKeyConstraint("workload_id", "position"),
+    sqlite_with_rowid=False,
+)
+
+device = Table(
+    "device",
+    metadata,
+    Column("slug", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("power_limit_w", Float),
+    Column("memory_bytes", BigInteger),
+    Column("l2_bytes", BigInteger),
+    Column("max_clock_hz", Float),
+)
+
+# A board under another power limit is another device: the pair is what a campaign measures.
+board = Table(
+    "board",
+    metadata,
+    Column("uuid", Text),
+    Column("device", Text, ForeignKey("device.slug"), index=True),
+    PrimaryKeyConstraint("uuid", "device"),
+)
+
+host = Table(
+    "host",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("cpu", Text, nullable=False),
+    Column("cores", Integer, nullable=False),
+    Column("system", Text, nullable=False),
+)
+
+campaign = Table(
+    "campaign",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("board", Text, nullable=False),
+    Column("device", Text, nullable=False, index=True),
+    Column("host", Text, ForeignKey("host.id"), nullable=False),
+    Column("started_at", Text, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("settings", Text, nullable=False),
+    Column("calibration", Text, nullable=False),
+    Column("source_id", Integer, ForeignKey("source.id", ondelete="SET NULL")),
+    ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
+    Index(None, "board"),
+)
+
+visit = Table(
+    "visit",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("campaign", Text, ForeignKey("campaign.id", ondelete="CASCADE"), nullable=False),
+    Column("configuration_id", Integer, ForeignKey("configuration.id"), nullable=False, index=True),
+    Column("setting", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("reason", Text),
+    Column("started_at", Text, nullable=False),
+    Column("cost_s", Float, nullable=False),
+    Column("issue", Text, nullable=False),
+    Column("weights", Text, nullable=False),
+    Column("copies", Integer, nullable=False),
+    Column("stretch", Text),
+    Column("restore", Text),
+    Column("kernels", Text),
+    Column("flags", Text, nullable=False),
+    # What is pending on a device is answered from this index alone.
+    Index(None, "campaign", "role", "configuration_id", "setting", "outcome"),
+)
+
+host_visit = Table(
+    "host_visit",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("campaign", Text, ForeignKey("campaign.id", ondelete="CASCADE"), nullable=False),
+    Column("configuration_id", Integer, ForeignKey("configuration.id"), nullable=False, index=True),
+    Column("form", Text, nullable=False),
+    Column("started_at", Text, nullable=False),
+    Column("times", Text, nullable=False),
+    Column("flags", Text, nullable=False),
+    Index(None, "campaign"),
+)
+
+model_run = Table(
+    "model_run",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("campaign", Text, ForeignKey("campaign.id", ondelete="CASCADE"), nullable=False),
+    Column("workload_id", Integer, ForeignKey("workload.id"), nullable=False, index=True),
+    Column("mode", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("reason", Text),
+    Column("started_at", Text, nullable=False),
+    Column("cost_s", Float, nullable=False),
+    Column("repeats", Text, nullable=False),
+    Column("peak_memory_bytes", BigInteger),
+    Column("kernels", Text),
+    Column("layers", Text),
+    Column("flags", Text, nullable=False),
+    Index(None, "campaign"),
+)
+
+
+def _quantity_columns() -> list[Column[float] | Column[int]]:
+    columns: list[Column[float] | Column[int]] = []
+    for quantity in QUANTITIES:
+        for part in QUANTITY_PARTS:
+            name = f"{quantity}_{part}"
+            columns.append(Column(name, Integer) if part == "count" else Column(name, Float))
+    return columns
+
+
+cost = Table(
+    "cost",
+    metadata,
+    Column("board", Text),
+    Column("configuration_id", Integer, ForeignKey("configuration.id"), index=True),
+    Column("setting", Text),
+    Column("estimator", Text),
+    Column("visits", Integer, nullable=False),
+    Column("kernels", Integer),
+    *_quantity_columns(),
+    Column("host_time_s", Text, nullable=False),
+    Column("clock_hz", Float),
+    Column("reasons", Text, nullable=False),
+    Column("flags", Text, nullable=False),
+    PrimaryKeyConstraint("board", "configuration_id", "setting", "estimator"),
+)

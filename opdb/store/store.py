@@ -1,0 +1,344 @@
+"""The store: records in, records out, each save a transaction of its own."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from sqlalchemy import Connection, Engine, Table, func, insert, select
+
+from opdb.errors import DatabaseError
+from opdb.records import (
+    Board,
+    Campaign,
+    Configuration,
+    Cost,
+    Device,
+    Host,
+    HostVisit,
+    Mode,
+    ModelRun,
+    Outcome,
+    Phase,
+    Visit,
+    Workload,
+)
+from opdb.store import database, reading, rows, schema
+from opdb.store.rows import NewRow
+from opdb.store.writing import matching, numbers, replace_calls, save_configurations, upsert
+
+
+def open_store(url: str | None = None, *, create: bool = True) -> Store:
+    """Open a database: the one named, else `OPDB_DB`'s, else the default one.
+
+    A new database is created. The default one, and no other, takes in every published set of the
+    checkout's `db/*/` that it has not seen as it now is.
+
+    Raises:
+        DatabaseError: it cannot be used; or it was named, there is none, and `create` is false.
+        InputError: a published set cannot be imported.
+    """
+    named = url or os.environ.get("OPDB_DB")
+    location = database.as_url(named) if named else database.default_url()
+    with ExitStack() as undo:
+        store = undo.enter_context(
+            Store(location, database.connect(location, create=create or not named))
+        )
+        if not named:
+            from opdb.store.published import import_published
+
+            import_published(store)
+        undo.pop_all()
+    return store
+
+
+class Store:
+    """An open database. Every save is one transaction, and safe once the method has returned."""
+
+    def __init__(self, url: str, engine: Engine) -> None:
+        """Wrap an engine that `open_store` has checked."""
+        self.url = url
+        self._engine = engine
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._engine.dispose()
+
+    @property
+    def location(self) -> str:
+        """How the database is named to people."""
+        return database.shown(self.url)
+
+    @property
+    def path(self) -> Path | None:
+        """The file of an SQLite database; None for any other."""
+        return database.file_of(self.url)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Yield a connection for one consistent look.
+
+        Raises:
+            DatabaseError: the database cannot be read, or a row in it is no record.
+        """
+        with database.explained(self.url), self._engine.connect() as connection:
+            try:
+                yield connection
+            except (ValueError, KeyError, TypeError) as error:
+                raise DatabaseError(
+                    f"database {self.location}: a row is damaged: {error}"
+                ) from error
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Yield a connection within one transaction, undone if the block fails.
+
+        Raises:
+            DatabaseError: the database cannot be written.
+        """
+        with (
+            database.explained(self.url),
+            self._engine.connect().execution_options(writes=True) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    # What runs
+
+    def save_configurations(self, configurations: Iterable[Configuration]) -> None:
+        """Save configurations that no workload brought in (anchors, single operators)."""
+        with self.writing() as connection:
+            save_configurations(connection, configurations)
+
+    def save_workload(self, workload: Workload) -> None:
+        """Save a workload, its calls and their configurations, in place of an earlier harvest."""
+        row = rows.workload_row(workload)
+        with self.writing() as connection:
+            known = save_configurations(connection, workload.occurrences())
+            upsert(connection, schema.workload, [row], ["key"])
+            number = numbers(connection, schema.workload, [workload.key])[workload.key]
+            replace_calls(connection, number, workload.calls, known)
+
+    def workloads(
+        self,
+        name: str | None = None,
+        *,
+        batch_size: int | None = None,
+        dtype: str | None = None,
+        memory_format: str | None = None,
+        phase: Phase | None = None,
+    ) -> list[Workload]:
+        """Return the workloads that match, with their calls, by name and then as identified."""
+        conditions = matching(
+            schema.workload,
+            {
+                "name": name,
+                "batch_size": batch_size,
+                "dtype": dtype,
+                "memory_format": memory_format,
+                "phase": phase,
+            },
+        )
+        with self.reading() as connection:
+            return reading.workloads(connection, conditions)
+
+    def workload_names(self) -> list[str]:
+        """Return the names of the models that were harvested, sorted."""
+        query = select(schema.workload.c.name).distinct().order_by(schema.workload.c.name)
+        with self.reading() as connection:
+            return list(connection.scalars(query))
+
+    def configurations(self, kinds: Collection[str] | None = None) -> list[Configuration]:
+        """Return the configurations of these kinds (all when None), by kind and then key."""
+        table = schema.configuration
+        query = select(table.c.json).order_by(table.c.kind, table.c.key)
+        if kinds is not None:
+            query = query.where(table.c.kind.in_(list(kinds)))
+        with self.reading() as connection:
+            return [Configuration.from_json(text) for text in connection.scalars(query)]
+
+    def configuration(self, key: str) -> Configuration | None:
+        """Return the configuration of a key; None if it is not stored."""
+        table = schema.configuration
+        with self.reading() as connection:
+            text = connection.scalar(select(table.c.json).where(table.c.key == key))
+            return None if text is None else Configuration.from_json(text)
+
+    def usage(self) -> dict[str, int]:
+        """Return how many calls of all workloads each configuration answers, by key.
+
+        A configuration that no workload calls is left out.
+        """
+        table = schema.configuration
+        query = (
+            select(table.c.key, func.count().label("calls"))
+            .join(schema.call, schema.call.c.configuration_id == table.c.id)
+            .group_by(table.c.key)
+        )
+        with self.reading() as connection:
+            return {row.key: row.calls for row in connection.execute(query)}
+
+    # Where it ran
+
+    def save_campaign(self, campaign: Campaign) -> None:
+        """Save a campaign with its device, board and host, in place of an earlier save.
+
+        Raises:
+            ValueError: its board is of another device than the campaign's.
+        """
+        if campaign.board.device != campaign.device.slug:
+            raise ValueError(
+                f"campaign {campaign.id}: board of device {campaign.board.device!r}, "
+                f"campaign on {campaign.device.slug!r}"
+            )
+        board: NewRow = {"uuid": campaign.board.uuid, "device": campaign.board.device}
+        with self.writing() as connection:
+            upsert(connection, schema.device, [rows.device_row(campaign.device)], ["slug"])
+            upsert(connection, schema.board, [board], ["uuid", "device"])
+            upsert(connection, schema.host, [rows.host_row(campaign.host)], ["id"])
+            upsert(connection, schema.campaign, [rows.campaign_row(campaign)], ["id"])
+
+    def campaigns(self, device: str | None = None, *, board: str | None = None) -> list[Campaign]:
+        """Return the campaigns on a device (slug) or board (UUID), oldest first."""
+        with self.reading() as connection:
+            return reading.campaigns(
+                connection, matching(schema.campaign, {"device": device, "board": board})
+            )
+
+    def devices(self) -> list[Device]:
+        """Return the devices that were measured, by slug."""
+        query = select(schema.device).order_by(schema.device.c.slug)
+        with self.reading() as connection:
+            return [rows.read_device(row) for row in connection.execute(query).mappings()]
+
+    def boards(self, device: str | None = None) -> list[Board]:
+        """Return the boards of a device (slug), or all, by device and UUID."""
+        table = schema.board
+        query = select(table).where(*matching(table, {"device": device}))
+        query = query.order_by(table.c.device, table.c.uuid)
+        with self.reading() as connection:
+            return [rows.read_board(row) for row in connection.execute(query).mappings()]
+
+    def hosts(self) -> list[Host]:
+        """Return the hosts that issued work, by id."""
+        query = select(schema.host).order_by(schema.host.c.id)
+        with self.reading() as connection:
+            return [rows.read_host(row) for row in connection.execute(query).mappings()]
+
+    # What was seen
+
+    def save_visit(self, visit: Visit) -> None:
+        """Save a visit; its campaign and configuration must be stored.
+
+        Raises:
+            DatabaseError: they are not, or the visit's id is taken.
+        """
+        self._insert(schema.visit, rows.visit_row(visit), "configuration", schema.configuration)
+
+    def save_host_visit(self, visit: HostVisit) -> None:
+        """Save a host visit; its campaign and configuration must be stored.
+
+        Raises:
+            DatabaseError: they are not, or the visit's id is taken.
+        """
+        row = rows.host_visit_row(visit)
+        self._insert(schema.host_visit, row, "configuration", schema.configuration)
+
+    def save_model_run(self, run: ModelRun) -> None:
+        """Save a model run; its campaign and workload must be stored.
+
+        Raises:
+            DatabaseError: they are not, or the run's id is taken.
+        """
+        self._insert(schema.model_run, rows.model_run_row(run), "workload", schema.workload)
+
+    def visit_outcomes(self, device: str) -> dict[tuple[str, str], Counter[Outcome]]:
+        """Count the measurement visits on a device by (configuration key, setting) and outcome."""
+        with self.reading() as connection:
+            return reading.visit_outcomes(connection, device)
+
+    def visits(self, board: str, configurations: Collection[str] | None = None) -> list[Visit]:
+        """Return a board's visits, of these configurations (keys) or of all, oldest first."""
+        with self.reading() as connection:
+            return reading.visits(connection, board, configurations)
+
+    def host_visits(
+        self,
+        board: str | None = None,
+        configurations: Collection[str] | None = None,
+        *,
+        host: str | None = None,
+    ) -> list[HostVisit]:
+        """Return the host visits of campaigns on a board or host (all when None), oldest first."""
+        conditions = matching(schema.campaign, {"board": board, "host": host})
+        with self.reading() as connection:
+            return reading.host_visits(connection, conditions, configurations)
+
+    def model_runs(
+        self,
+        workload: str | None = None,
+        *,
+        device: str | None = None,
+        board: str | None = None,
+        mode: Mode | None = None,
+    ) -> list[ModelRun]:
+        """Return the runs of a workload (key) on a device or board, in a mode, oldest first."""
+        conditions = [
+            *matching(schema.workload, {"key": workload}),
+            *matching(schema.campaign, {"device": device, "board": board}),
+            *matching(schema.model_run, {"mode": mode}),
+        ]
+        with self.reading() as connection:
+            return reading.model_runs(connection, conditions)
+
+    # What is derived
+
+    def save_costs(self, costs: Iterable[Cost]) -> None:
+        """Save costs, in place of those of the same configuration, board, setting and estimator.
+
+        Raises:
+            DatabaseError: a cost's configuration is not stored.
+        """
+        new = [rows.cost_row(cost) for cost in costs]
+        with self.writing() as connection:
+            known = numbers(connection, schema.configuration, [row["configuration"] for row in new])
+            numbered = [self._numbered(row, "configuration", known) for row in new]
+            upsert(connection, schema.cost, numbered, reading.COST_IDENTITY)
+
+    def costs(
+        self, board: str, configurations: Collection[str] | None = None
+    ) -> dict[str, list[Cost]]:
+        """Return a board's costs by configuration key, of these configurations or of all.
+
+        A configuration that has no cost is left out.
+        """
+        with self.reading() as connection:
+            return reading.costs(connection, board, configurations)
+
+    def _insert(self, table: Table, row: NewRow, reference: str, target: Table) -> None:
+        with self.writing() as connection:
+            known = numbers(connection, target, [row[reference]])
+            connection.execute(insert(table), self._numbered(row, reference, known))
+
+    def _numbered(self, row: NewRow, reference: str, known: dict[str, int]) -> NewRow:
+        """Return a row with the row number of what it refers to in place of the key."""
+        key = row[reference]
+        if key not in known:
+            raise DatabaseError(f"database {self.location}: {reference} {key} is not stored")
+        rest = {name: value for name, value in row.items() if name != reference}
+        return {**rest, f"{reference}_id": known[key]}

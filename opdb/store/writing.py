@@ -1,0 +1,87 @@
+"""Statements that put rows in place: insert, insert what is missing, or replace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from opdb.records import Call, Configuration
+from opdb.store import schema
+from opdb.store.rows import NewRow, configuration_row
+
+KEYS_AT_ONCE = 10_000
+"""Keys bound in one statement; SQLite allows 32,766."""
+
+
+def upsert(
+    connection: Connection,
+    table: Table,
+    new: Sequence[NewRow],
+    identity: Sequence[str],
+    *,
+    replace: bool = True,
+) -> None:
+    """Insert rows; one that is there already is replaced, or left as it is."""
+    if not new:
+        return
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(table)
+    rest = [name for name in new[0] if name not in identity]
+    if replace and rest:
+        values = {name: statement.excluded[name] for name in rest}
+        statement = statement.on_conflict_do_update(index_elements=list(identity), set_=values)
+    else:
+        statement = statement.on_conflict_do_nothing(index_elements=list(identity))
+    connection.execute(statement, list(new))
+
+
+def save_configurations(
+    connection: Connection, configurations: Iterable[Configuration]
+) -> dict[str, int]:
+    """Insert the configurations that are missing; return the row number of each by its key."""
+    new = [configuration_row(configuration) for configuration in configurations]
+    upsert(connection, schema.configuration, new, ["key"], replace=False)
+    return numbers(connection, schema.configuration, [row["key"] for row in new])
+
+
+def numbers(connection: Connection, table: Table, keys: Iterable[str]) -> dict[str, int]:
+    """Return the row number of each key that a table holds."""
+    found: dict[str, int] = {}
+    for some in in_parts(keys):
+        query = select(table.c.key, table.c.id).where(table.c.key.in_(some))
+        found.update((row.key, row.id) for row in connection.execute(query))
+    return found
+
+
+def replace_calls(
+    connection: Connection, workload_id: int, calls: Sequence[Call], known: Mapping[str, int]
+) -> None:
+    """Put a workload's calls in place of those that are there."""
+    connection.execute(delete(schema.call).where(schema.call.c.workload_id == workload_id))
+    new = [
+        {
+            "workload_id": workload_id,
+            "position": position,
+            "configuration_id": known[call.configuration.key],
+            "form": call.form,
+        }
+        for position, call in enumerate(calls)
+    ]
+    if new:
+        connection.execute(insert(schema.call), new)
+
+
+def in_parts(keys: Iterable[str]) -> list[list[str]]:
+    """Cut keys into lists short enough to bind in one statement, duplicates dropped."""
+    distinct = list(dict.fromkeys(keys))
+    return [
+        distinct[start : start + KEYS_AT_ONCE] for start in range(0, len(distinct), KEYS_AT_ONCE)
+    ]
+
+
+def matching(table: Table, conditions: Mapping[str, Any]) -> list[ColumnElement[bool]]:
+    """Return one equality for each condition that is not None, by column name."""
+    return [table.c[name] == value for name, value in conditions.items() if value is not None]

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from opdb.store import Store, open_store
+from tests.store import samples
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(str(tmp_path / "opdb.sqlite")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    """A database with one of everything."""
+    fill(store)
+    return store
+
+
+def fill(store: Store) -> None:
+    workload = samples.workload()
+    store.save_workload(workload)
+    store.save_configurations([samples.ANCHOR])
+    store.save_campaign(samples.campaign())
+    store.save_visit(samples.visit())
+    store.save_visit(samples.failed_visit())
+    store.save_visit(samples.visit("visit-3", samples.ANCHOR, role="anchor"))
+    store.save_host_visit(samples.host_visit())
+    store.save_model_run(samples.model_run(workload))
+    store.save_costs([samples.cost()])

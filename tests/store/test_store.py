@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opdb.errors import DatabaseError
+from opdb.records import Call
+from opdb.store import Store, open_store
+from tests.store import samples
+
+
+def test_what_is_read_equals_what_was_saved(filled: Store) -> None:
+    workload = samples.workload()
+    assert filled.workloads() == [workload]
+    assert filled.campaigns() == [samples.campaign()]
+    assert filled.visits("GPU-1") == [
+        samples.visit(),
+        samples.failed_visit(),
+        samples.visit("visit-3", samples.ANCHOR, role="anchor"),
+    ]
+    assert filled.host_visits("GPU-1") == [samples.host_visit()]
+    assert filled.model_runs() == [samples.model_run(workload)]
+    assert filled.costs("GPU-1") == {samples.CONV.key: [samples.cost()]}
+    assert filled.devices() == [samples.DEVICE]
+    assert filled.boards() == [samples.campaign().board]
+    assert filled.hosts() == [samples.HOST]
+
+
+def test_workloads_are_found_by_what_identifies_them(store: Store) -> None:
+    for name, batch, dtype in (("b", 1, "float32"), ("a", 8, "float32"), ("a", 1, "bfloat16")):
+        store.save_workload(samples.workload(name, batch, dtype))
+    assert store.workload_names() == ["a", "b"]
+    assert [w.batch_size for w in store.workloads("a")] == [1, 8]
+    assert store.workloads("a", batch_size=8) == [samples.workload("a", 8)]
+    assert store.workloads("a", dtype="bfloat16") == [samples.workload("a", 1, "bfloat16")]
+    assert store.workloads("a", phase="training") == []
+    assert store.workloads("c") == []
+
+
+def test_a_second_harvest_takes_the_place_of_the_first(store: Store) -> None:
+    first = samples.workload()
+    second = replace(first, calls=(Call(samples.RELU, "function"),), source_version="0.29.0")
+    store.save_workload(first)
+    store.save_workload(second)
+    assert store.workloads() == [second]
+    assert len(store.configurations()) == 3
+
+
+def test_configurations_by_kind_and_key(filled: Store) -> None:
+    assert filled.configurations(["conv2d", "linear"]) == [samples.CONV, samples.ANCHOR]
+    assert len(filled.configurations()) == 4
+    assert filled.configurations([]) == []
+    assert filled.configuration(samples.ADD.key) == samples.ADD
+    assert filled.configuration("0" * 64) is None
+
+
+def test_usage_counts_calls_over_workloads(filled: Store) -> None:
+    filled.save_workload(samples.workload("other"))
+    assert filled.usage() == {samples.CONV.key: 2, samples.ADD.key: 2, samples.RELU.key: 6}
+
+
+def test_outcomes_are_those_of_measurements_on_the_device(filled: Store) -> None:
+    filled.save_visit(samples.visit("visit-4"))
+    filled.save_visit(samples.visit("visit-5", setting="tf32"))
+    assert filled.visit_outcomes("nvidia-h200") == {
+        (samples.CONV.key, "default"): Counter(ok=2),
+        (samples.CONV.key, "tf32"): Counter(ok=1),
+        (samples.RELU.key, "default"): Counter(out_of_memory=1),
+    }
+    assert filled.visit_outcomes("other") == {}
+
+
+def test_reads_keep_to_their_board_and_configurations(filled: Store) -> None:
+    filled.save_campaign(samples.campaign("campaign-2", "GPU-2"))
+    filled.save_visit(samples.visit("other", campaign="campaign-2"))
+    filled.save_costs([samples.cost(board="GPU-2")])
+    assert [v.id for v in filled.visits("GPU-2")] == ["other"]
+    assert [v.id for v in filled.visits("GPU-1", [samples.RELU.key])] == ["visit-2"]
+    assert filled.visits("GPU-1", []) == []
+    assert filled.costs("GPU-1", [samples.RELU.key]) == {}
+    assert list(filled.costs("GPU-2", [samples.CONV.key])) == [samples.CONV.key]
+    assert filled.host_visits(host="host-1", configurations=[samples.RELU.key]) == []
+    assert [c.id for c in filled.campaigns(board="GPU-2")] == ["campaign-2"]
+    assert filled.model_runs(mode="graph") == []
+    assert len(filled.model_runs(samples.workload().key, device="nvidia-h200", board="GPU-1")) == 1
+
+
+def test_more_keys_than_one_statement_binds(filled: Store) -> None:
+    keys = [samples.CONV.key, *(f"{number:064x}" for number in range(25_000))]
+    assert list(filled.costs("GPU-1", keys)) == [samples.CONV.key]
+
+
+def test_a_board_under_another_power_limit_is_another_device(store: Store) -> None:
+    limited = replace(samples.DEVICE, slug="nvidia-h200-500w", power_limit_w=500.0)
+    store.save_campaign(samples.campaign())
+    store.save_campaign(samples.campaign("campaign-2", device=limited))
+    assert [c.device for c in store.campaigns()] == [samples.DEVICE, limited]
+    assert len(store.boards()) == 2
+
+
+def test_costs_are_replaced_by_newer_ones(filled: Store) -> None:
+    newer = replace(samples.cost(), visits=3, time_s=None, reasons={"time_s": "flagged"})
+    filled.save_costs([newer])
+    assert filled.costs("GPU-1") == {samples.CONV.key: [newer]}
+
+
+def test_a_visit_of_what_is_not_stored_is_refused(filled: Store) -> None:
+    with pytest.raises(DatabaseError, match=r"configuration [0-9a-f]{64} is not stored"):
+        filled.save_visit(samples.visit("new", replace(samples.CONV, kind="conv3d")))
+    with pytest.raises(DatabaseError, match="not stored"):
+        filled.save_visit(samples.visit("new", campaign="nowhere"))
+    with pytest.raises(ValueError, match="board of device"):
+        filled.save_campaign(replace(samples.campaign(), device=samples.PROCESSOR))
+
+
+WRITER = """
+import os, signal, sys
+from opdb.store import open_store
+from tests.store import samples
+store = open_store(sys.argv[1])
+for number in range(30):
+    store.save_visit(samples.visit(f"killed-{number:02d}"))
+print("saved", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_kill_9_loses_no_visit_that_was_saved(filled: Store, tmp_path: Path) -> None:
+    path = str(tmp_path / "opdb.sqlite")
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", WRITER, path], capture_output=True, text=True, cwd=root, check=False
+    )
+    assert done.stdout == "saved\n", done.stderr
+    assert done.returncode == -9
+    with open_store(path) as store:
+        kept = [v.id for v in store.visits("GPU-1") if v.id.startswith("killed")]
+    assert kept == [f"killed-{number:02d}" for number in range(30)]
+
+
+def test_two_processes_write_at_once(filled: Store, tmp_path: Path) -> None:
+    program = WRITER.replace("killed-", "{me}-").replace('f"{me}', 'sys.argv[2] + f"')
+    program = program.replace("os.kill(os.getpid(), signal.SIGKILL)", "")
+    root = Path(__file__).parents[2]
+    path = str(tmp_path / "opdb.sqlite")
+    writers = [
+        subprocess.Popen([sys.executable, "-c", program, path, name], cwd=root) for name in "ab"
+    ]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    assert len(filled.visits("GPU-1")) == 63

@@ -23,7 +23,9 @@ Json: TypeAlias = Any
 Form: TypeAlias = Literal["module", "function"]
 Mode: TypeAlias = Literal["eager", "graph", "compile"]
 Phase: TypeAlias = Literal["inference", "training"]
-Role: TypeAlias = Literal["measurement", "anchor", "duplicate"]
+Role: TypeAlias = Literal["measurement", "limited", "anchor", "duplicate"]
+"""`limited`: the power limit pulled the clock down, so the visit tells of that clock alone."""
+
 Outcome: TypeAlias = Literal["ok", "unsupported", "out_of_memory", "error", "interrupted"]
 
 
@@ -220,6 +222,7 @@ class Calibration:
     launch_gap_s: float | None
     container_time_s: float | None
     sample_period_s: float | None
+    sample_lag_s: float | None
     counter_period_s: float | None
     notes: tuple[str, ...] = ()
 
@@ -332,12 +335,15 @@ class ModelRun:
 
 @dataclass(frozen=True)
 class Quantity:
-    """An estimated quantity: median, 3σ-mean, and the 95 % confidence interval of the mean."""
+    """An estimated quantity: median, 3σ-mean, and the 95 % confidence interval of the mean.
+
+    `low` and `high` are None where one visit stands alone and nothing says how visits spread.
+    """
 
     median: float
     mean: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     count: int
 
 

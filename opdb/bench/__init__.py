@@ -1,0 +1,1 @@
+"""What opdb exists for: operators replayed, timed and metered, and kept raw."""

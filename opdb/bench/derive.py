@@ -1,0 +1,229 @@
+"""From raw visits to costs: the one versioned estimator. Pure, so any old visit can be re-read."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from opdb.bench.statistics import (
+    AGREEMENT_BOUND,
+    PooledSpread,
+    disagreement,
+    half_width,
+    pool_spread,
+    slope,
+    three_sigma_mean,
+    trapezoid_mean,
+)
+from opdb.records import Calibration, Campaign, Cost, Form, HostVisit, Quantity, Stretch, Visit
+
+ESTIMATOR = "1"
+"""Raised whenever the same visits would give other costs."""
+
+METER_BOUND = 0.03
+"""Counter, samples' mean and trapezoid further apart than this share are flagged."""
+
+FULL_CLOCK_SHARE = 0.985
+"""A visit whose mean clock is below this share of the board's best saw a lowered clock."""
+
+MIN_EDGES = 4
+"""Counter edges needed in a window before their slope is compared."""
+
+
+@dataclass(frozen=True)
+class VisitCost:
+    """What one visit says of one call; energies None where the visit has no power."""
+
+    time_s: float
+    times_s: tuple[float, ...]
+    dynamic_energy_j: float | None
+    energy_j: float | None
+    power_w: float | None
+    clock_hz: float | None
+    flags: tuple[str, ...]
+
+
+def call_times_s(stretch: Stretch) -> list[float]:
+    """Return the mean time of one call for each replay of a stretch, in seconds."""
+    return [t / stretch.calls_per_replay for t in stretch.replay_times_s]
+
+
+def stretch_power_w(stretch: Stretch) -> float | None:
+    """Return the mean power of a stretch by its samples; by counter edges where there are none."""
+    if stretch.power_samples:
+        return statistics.fmean(w for _, w in stretch.power_samples)
+    return slope(stretch.counter_edges)
+
+
+def stretch_flags(stretch: Stretch) -> list[str]:
+    """Say in words what makes a stretch doubtful."""
+    flags = []
+    apart = disagreement(stretch.replay_times_s)
+    if apart > AGREEMENT_BOUND:
+        flags.append(f"time: median and 3σ-mean differ by {100 * apart:.1f} %")
+    powers = [w for _, w in stretch.power_samples]
+    if powers:
+        mean = statistics.fmean(powers)
+        apart = disagreement(powers)
+        if apart > AGREEMENT_BOUND:
+            flags.append(f"power: median and 3σ-mean differ by {100 * apart:.1f} %")
+        flags += _check("trapezoid", trapezoid_mean(stretch.power_samples), mean)
+        if len(stretch.counter_edges) >= MIN_EDGES:
+            flags += _check("counter", slope(stretch.counter_edges), mean)
+    return flags
+
+
+def _check(name: str, other: float | None, mean: float) -> list[str]:
+    if other is None or abs(other - mean) <= METER_BOUND * mean:
+        return []
+    return [f"power: {name} and samples differ by {100 * (other / mean - 1):+.1f} %"]
+
+
+def _dynamic_j(stretch: Stretch, call_s: float, base_power_w: float | None) -> float | None:
+    """Return one call's energy above base power: (P - P_base) · t / busy share."""
+    power = stretch_power_w(stretch)
+    if power is None or base_power_w is None:
+        return None
+    return (power - base_power_w) * call_s / stretch.busy_share
+
+
+def visit_cost(visit: Visit, calibration: Calibration) -> VisitCost | None:
+    """Derive what one visit says of one call; None for a visit that did not succeed.
+
+    A call that launched no kernel costs the device nothing, and that is measured, not missing.
+    """
+    if visit.outcome != "ok":
+        return None
+    if visit.stretch is None:
+        return VisitCost(0.0, (0.0,), 0.0, 0.0, None, None, visit.flags)
+    base = calibration.base_power_w
+    times = call_times_s(visit.stretch)
+    time_s = three_sigma_mean(times)
+    dynamic = _dynamic_j(visit.stretch, time_s, base)
+    flags = [*visit.flags, *stretch_flags(visit.stretch)]
+    if visit.restore is not None:
+        restore_s = three_sigma_mean(call_times_s(visit.restore))
+        restoring = _dynamic_j(visit.restore, restore_s, base)
+        time_s -= restore_s
+        times = [t - restore_s for t in times]
+        dynamic = None if dynamic is None or restoring is None else dynamic - restoring
+        flags += stretch_flags(visit.restore)
+    energy = None if dynamic is None or base is None else dynamic + base * time_s
+    power = None if energy is None or time_s <= 0 else energy / time_s
+    clocks = visit.stretch.clock_samples_hz
+    clock = statistics.fmean(clocks) if clocks else None
+    return VisitCost(time_s, tuple(times), dynamic, energy, power, clock, tuple(flags))
+
+
+def _quantity(
+    values: Sequence[float], pooled: PooledSpread | None, samples: Sequence[float] | None = None
+) -> Quantity:
+    """Join visits into one quantity; `samples` are the finer values behind them, if any."""
+    fine = samples or values
+    mean = statistics.fmean(values)
+    return _with_interval(statistics.median(fine), mean, half_width(values, pooled), len(fine))
+
+
+def _with_interval(median: float, mean: float, width: float | None, count: int) -> Quantity:
+    if width is None:
+        return Quantity(median, mean, None, None, count)
+    return Quantity(median, mean, mean - width, mean + width, count)
+
+
+class Deriver:
+    """Derives costs of one board from all its visits, pooling the spread between visits."""
+
+    def __init__(self, campaigns: Iterable[Campaign], visits: Iterable[Visit]) -> None:
+        self._campaigns = {c.id: c for c in campaigns}
+        self._found: dict[tuple[str, str], list[tuple[Visit, VisitCost | None]]] = defaultdict(list)
+        for visit in visits:
+            if visit.role != "measurement":
+                continue
+            calibration = self._campaigns[visit.campaign].calibration
+            key = (visit.configuration, visit.setting)
+            self._found[key].append((visit, visit_cost(visit, calibration)))
+        chosen = [self._full_clock([c for _, c in f if c]) for f in self._found.values()]
+        self.time_spread = pool_spread([c.time_s for c in costs] for costs in chosen)
+        self.energy_spread = pool_spread(
+            [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
+            for costs in chosen
+        )
+
+    def _best_clock_hz(self) -> float | None:
+        clocks = [c.clock_hz for f in self._found.values() for _, c in f if c and c.clock_hz]
+        return max(clocks, default=None)
+
+    def _full_clock(self, costs: Sequence[VisitCost]) -> list[VisitCost]:
+        """Keep the visits at full clock; all of them where none was (they are flagged)."""
+        best = self._best_clock_hz()
+        full = [
+            c for c in costs if not c.clock_hz or not best or c.clock_hz >= FULL_CLOCK_SHARE * best
+        ]
+        return full or list(costs)
+
+    def costs(self, hosts: Mapping[str, Mapping[Form, Quantity]]) -> list[Cost]:
+        """Return the cost of every configuration that was visited; `hosts` by configuration."""
+        return [
+            self._cost(configuration, setting, hosts.get(configuration, {}))
+            for configuration, setting in self._found
+        ]
+
+    def _cost(self, configuration: str, setting: str, host: Mapping[Form, Quantity]) -> Cost:
+        found = self._found[configuration, setting]
+        costs = self._full_clock([c for _, c in found if c])
+        board = self._campaigns[found[0][0].campaign].board.uuid
+        flags = sorted({f for c in costs for f in c.flags})
+        kernels = next((sum(v.kernels.values()) for v, _ in found if v.kernels is not None), None)
+        reasons: dict[str, str] = {}
+        if not costs:
+            last = found[-1][0]
+            reasons["time_s"] = f"{last.outcome}: {last.reason}"
+        energies = [c.energy_j for c in costs if c.energy_j is not None]
+        dynamic = [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
+        powers = [c.power_w for c in costs if c.power_w is not None]
+        if costs and not energies:
+            reasons["energy_j"] = _why_no_energy(found[-1][0])
+        clocks = [c.clock_hz for c in costs if c.clock_hz]
+        return Cost(
+            configuration=configuration,
+            board=board,
+            setting=setting,
+            estimator=ESTIMATOR,
+            visits=len(costs),
+            kernels=kernels,
+            time_s=_quantity(
+                [c.time_s for c in costs], self.time_spread, [t for c in costs for t in c.times_s]
+            )
+            if costs
+            else None,
+            power_w=_quantity(powers, self.energy_spread) if powers else None,
+            energy_j=_quantity(energies, self.energy_spread) if energies else None,
+            dynamic_energy_j=_quantity(dynamic, self.energy_spread) if dynamic else None,
+            host_time_s=dict(host),
+            clock_hz=statistics.fmean(clocks) if clocks else None,
+            reasons=reasons,
+            flags=tuple(flags),
+        )
+
+
+def _why_no_energy(visit: Visit) -> str:
+    return next((f for f in visit.flags if f.startswith("no power")), "no power was read")
+
+
+def host_quantities(visits: Iterable[HostVisit]) -> dict[str, dict[Form, Quantity]]:
+    """Join host visits into a quantity for each configuration and form."""
+    pooled: dict[tuple[str, Form], list[float]] = defaultdict(list)
+    means: dict[tuple[str, Form], list[float]] = defaultdict(list)
+    for visit in visits:
+        pooled[visit.configuration, visit.form] += visit.times_s
+        means[visit.configuration, visit.form].append(three_sigma_mean(visit.times_s))
+    joined: dict[str, dict[Form, Quantity]] = defaultdict(dict)
+    for (configuration, form), times in pooled.items():
+        width = half_width(times, None) if len(times) > 1 else None
+        mean = statistics.fmean(means[configuration, form])
+        joined[configuration][form] = _with_interval(
+            statistics.median(times), mean, width, len(times)
+        )
+    return dict(joined)

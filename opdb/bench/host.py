@@ -1,0 +1,92 @@
+"""Host time of operators, measured among others in random order, apart from device visits.
+
+In a tight loop of one operator the host's caches are warm for it and its time comes out a quarter
+too low; among other operators it is what a model sees.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from opdb.bench.session import Session, new_id, now, release
+from opdb.errors import UnsupportedError
+from opdb.operators import BuiltCall, build
+from opdb.records import Call, HostVisit
+
+ROUNDS = 15
+WARM_UP_ROUNDS = 2
+CALLS_BETWEEN_SYNCHRONISING = 8
+"""The launch queue must not fill, or the host would wait for the device inside a call."""
+
+GROUP_BYTES = 24 * 2**30
+GROUP_CALLS = 200
+
+
+def host_visits(session: Session, calls: Sequence[Call], *, seed: int) -> Iterator[HostVisit]:
+    """Measure each call's host time; calls that cannot be built here are passed over.
+
+    Their device visit has told why. Groups share memory, so that the largest still fit.
+    """
+    group: list[tuple[Call, BuiltCall]] = []
+    size = 0
+    for call in calls:
+        built = _built(session, call)
+        if built is None:
+            continue
+        group.append((call, built))
+        size += built.input_bytes * 3 + built.weight_bytes
+        if size >= GROUP_BYTES or len(group) >= GROUP_CALLS:
+            yield from _measure(session, group, seed)
+            group, size = [], 0
+            release(session)
+    yield from _measure(session, group, seed)
+    del group
+    release(session)
+
+
+def _built(session: Session, call: Call) -> BuiltCall | None:
+    try:
+        built = build(call.configuration, form=call.form, device=session.platform.torch_device)
+        built()
+    except (UnsupportedError, RuntimeError, ValueError, TypeError, IndexError, AttributeError):
+        return None
+    return built
+
+
+def _measure(
+    session: Session, group: Sequence[tuple[Call, BuiltCall]], seed: int
+) -> Iterator[HostVisit]:
+    if not group:
+        return
+    started_at = now()
+    times: list[list[float]] = [[] for _ in group]
+    order = list(range(len(group)))
+    shuffle = random.Random(seed).shuffle
+    gc.disable()
+    try:
+        for round_number in range(WARM_UP_ROUNDS + ROUNDS):
+            shuffle(order)
+            for place, index in enumerate(order):
+                if session.on_gpu and place % CALLS_BETWEEN_SYNCHRONISING == 0:
+                    torch.cuda.synchronize()
+                start_ns = time.perf_counter_ns()
+                group[index][1]()
+                elapsed_ns = time.perf_counter_ns() - start_ns
+                if round_number >= WARM_UP_ROUNDS:
+                    times[index].append(elapsed_ns * 1e-9)
+    finally:
+        gc.enable()
+    for (call, _), seen in zip(group, times, strict=True):
+        yield HostVisit(
+            id=new_id(),
+            campaign=session.campaign.id,
+            configuration=call.configuration.key,
+            form=call.form,
+            started_at=started_at,
+            times_s=tuple(seen),
+        )

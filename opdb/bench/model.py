@@ -1,0 +1,161 @@
+"""A whole workload measured: the truth that predictions are checked against."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from opdb.bench.kernels import launched_kernels
+from opdb.bench.layers import time_layers
+from opdb.bench.replay import capture, warm_up
+from opdb.bench.session import Session, new_id, now, release
+from opdb.bench.stretch import Timing, observe
+from opdb.bench.visit import REFUSALS, first_line, session_flags
+from opdb.models import LoadedModel
+from opdb.records import Mode, ModelRun, Outcome, Stretch
+
+SETTLE_S = 0.6
+WINDOW_S = 1.6
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """How to measure a loaded model: mode, repeats, and whether its layers are timed in place."""
+
+    workload: str
+    mode: Mode
+    repeats: int = REPEATS
+    layers: bool = False
+
+
+def measure(session: Session, loaded: LoadedModel, request: RunRequest) -> ModelRun:
+    """Measure a model; what cannot be measured is a run with that outcome.
+
+    Raises:
+        CannotMeasureError: the device stopped answering.
+    """
+    began_s, started_at = time.monotonic(), now()
+    seen = _Seen()
+    outcome: Outcome = "ok"
+    reason = None
+    try:
+        _measure(session, loaded, request, seen)
+    except torch.OutOfMemoryError as error:
+        outcome, reason = "out_of_memory", first_line(error)
+    except REFUSALS as error:
+        outcome, reason = "error", f"{type(error).__name__}: {first_line(error)}"
+    release(session)
+    if outcome != "ok":
+        session.check_alive()
+    return ModelRun(
+        id=new_id(),
+        campaign=session.campaign.id,
+        workload=request.workload,
+        mode=request.mode,
+        outcome=outcome,
+        reason=reason,
+        started_at=started_at,
+        cost_s=time.monotonic() - began_s,
+        repeats=tuple(seen.repeats) if outcome == "ok" else (),
+        peak_memory_bytes=seen.peak_memory_bytes,
+        kernels=seen.kernels,
+        layers=seen.layers,
+        flags=tuple(dict.fromkeys(seen.flags)),
+    )
+
+
+class _Seen:
+    """Gathers what a run saw, so that a failure half way leaves nothing undefined."""
+
+    def __init__(self) -> None:
+        self.repeats: list[Stretch] = []
+        self.flags: list[str] = []
+        self.kernels: dict[str, int] | None = None
+        self.layers: dict[str, float] | None = None
+        self.peak_memory_bytes: int | None = None
+
+
+def _measure(session: Session, loaded: LoadedModel, request: RunRequest, seen: _Seen) -> None:
+    def step() -> Any:
+        with torch.no_grad():
+            return loaded.module(*loaded.args, **loaded.kwargs)
+
+    calibrate_batch_norms(loaded)
+    if not _is_finite(step()):
+        seen.flags.append("the model's outputs are not finite")
+    if session.on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+        seen.kernels = launched_kernels(step)
+    if request.layers:
+        seen.layers = time_layers(loaded.module, step, session.clock)
+    issue: Callable[[], Any] = step
+    if request.mode == "graph":
+        warm_up(step)
+        issue = capture(step, 1).replay
+    timing = Timing(SETTLE_S, WINDOW_S, lag_s=session.lag_s)
+    for _ in range(request.repeats):
+        found = observe(issue, 1, session.clock, session.meter, timing)
+        seen.repeats.append(found.stretch)
+        seen.flags += session_flags(session, found)
+    times = [statistics.fmean(s.replay_times_s) for s in seen.repeats]
+    if max(times) > 1.02 * min(times):
+        seen.flags.append(f"repeats differ by {100 * (max(times) / min(times) - 1):.1f} %")
+    if session.on_gpu:
+        seen.peak_memory_bytes = torch.cuda.max_memory_allocated()
+
+
+def calibrate_batch_norms(loaded: LoadedModel) -> None:
+    """Set batch-norm statistics by one training-mode pass, so that activations stay finite.
+
+    With random weights the default statistics (mean 0, variance 1) let activations grow layer by
+    layer until they overflow; what follows would then be measured on infinities.
+    """
+    norms = [m for m in loaded.module.modules() if isinstance(m, _BatchNorm)]
+    norms = [m for m in norms if m.track_running_stats]
+    if not norms:
+        return
+    with _training(norms), torch.no_grad():
+        loaded.module(*_widened(loaded.args), **loaded.kwargs)
+
+
+def _widened(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Repeat a batch of one: the statistics of a single value cannot be taken."""
+    return tuple(
+        torch.cat([a, torch.randn_like(a)])
+        if isinstance(a, torch.Tensor) and a.is_floating_point() and a.dim() > 1 and len(a) == 1
+        else a
+        for a in args
+    )
+
+
+@contextmanager
+def _training(norms: list[_BatchNorm]) -> Iterator[None]:
+    """Let batch norms take over the statistics of one pass, then put their state back."""
+    before = [(m, m.training, m.momentum) for m in norms]
+    try:
+        for m in norms:
+            m.train()
+            m.momentum = 1.0
+        yield
+    finally:
+        for m, training, momentum in before:
+            m.train(training)
+            m.momentum = momentum
+
+
+def _is_finite(outputs: Any) -> bool:
+    if isinstance(outputs, torch.Tensor):
+        return not outputs.is_floating_point() or bool(torch.isfinite(outputs).all())
+    if isinstance(outputs, dict):
+        return all(_is_finite(o) for o in outputs.values())
+    if isinstance(outputs, (list, tuple)):
+        return all(_is_finite(o) for o in outputs)
+    return True

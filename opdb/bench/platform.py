@@ -1,0 +1,146 @@
+"""The machine that measures: device, board, host, environment and meter."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform as python_platform
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import opdb
+from opdb.errors import CannotMeasureError, InputError
+from opdb.meters import Meter, NoMeter
+from opdb.meters.rapl import RaplMeter, unavailable_reason
+from opdb.records import Board, Device, Host
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What a campaign runs on. `torch_device` is what tensors are made on ("cuda:0" or "cpu")."""
+
+    torch_device: str
+    device: Device
+    board: Board
+    host: Host
+    environment: dict[str, str | None]
+
+
+def slug_of(name: str) -> str:
+    """Turn a vendor's name into a folder name: "NVIDIA H200" → "nvidia-h200"."""
+    plain = re.sub(r"\((r|tm)\)|@.*$|\bcpu\b|\bprocessor\b", " ", name.lower())
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
+
+
+def detect(device: str | None = None) -> Platform:
+    """Describe the device to measure on: "cuda", "cuda:N", "cpu", or None for the best there is.
+
+    Raises:
+        InputError: the name is none of these.
+        CannotMeasureError: the device is not there, or is split by MIG.
+    """
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        return _detect_cpu()
+    found = re.fullmatch(r"cuda(?::(\d+))?", device)
+    if not found:
+        raise InputError(f"cannot measure on {device!r}; use 'cuda', 'cuda:N' or 'cpu'")
+    if not torch.cuda.is_available():
+        raise CannotMeasureError(
+            f"no CUDA device for --device {device} (torch {torch.__version__} sees none); run on "
+            "a machine with an NVIDIA GPU, or use --device cpu"
+        )
+    index, count = int(found[1] or 0), torch.cuda.device_count()
+    if index >= count:
+        raise CannotMeasureError(f"no device cuda:{index}; this machine has {count} CUDA device(s)")
+    return _detect_cuda(index)
+
+
+def _detect_cuda(index: int) -> Platform:
+    from opdb.meters.nvml import board_info
+
+    torch.cuda.set_device(index)
+    properties = torch.cuda.get_device_properties(index)
+    text = str(properties.uuid)
+    info = board_info(text if text.startswith(("GPU-", "MIG-")) else f"GPU-{text}")
+    slug = slug_of(info.name)
+    if info.power_limit_w and info.power_limit_w != info.default_power_limit_w:
+        slug = f"{slug}-{info.power_limit_w:.0f}w"
+    device = Device(
+        slug=slug,
+        name=info.name,
+        type="cuda",
+        power_limit_w=info.power_limit_w,
+        memory_bytes=properties.total_memory,
+        l2_bytes=properties.L2_cache_size,
+        max_clock_hz=info.max_clock_hz,
+    )
+    cudnn = torch.backends.cudnn.version()
+    environment = _environment() | {
+        "driver": info.driver,
+        "cuda": torch.version.cuda,
+        "cudnn": None if cudnn is None else str(cudnn),
+    }
+    return Platform(f"cuda:{index}", device, Board(info.uuid, slug), _host(), environment)
+
+
+def _detect_cpu() -> Platform:
+    host = _host()
+    slug = slug_of(host.cpu)
+    device = Device(
+        slug=slug,
+        name=host.cpu,
+        type="cpu",
+        power_limit_w=None,
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        l2_bytes=None,
+        max_clock_hz=None,
+    )
+    environment = _environment() | {"driver": None, "cuda": None, "cudnn": None}
+    return Platform("cpu", device, Board(f"CPU-{host.id}", slug), host, environment)
+
+
+def _environment() -> dict[str, str | None]:
+    return {
+        "torch": torch.__version__,
+        "python": python_platform.python_version(),
+        "opdb": opdb.__version__,
+    }
+
+
+def _host() -> Host:
+    """Describe the issuing machine; the id is a hash, so that no host name is published."""
+    cpu = _cpu_name()
+    machine = Path("/etc/machine-id")
+    identity = machine.read_text() if machine.exists() else python_platform.node()
+    text = f"{identity}|{cpu}"
+    return Host(
+        id=hashlib.sha256(text.encode()).hexdigest()[:16],
+        cpu=cpu,
+        cores=os.cpu_count() or 1,
+        system=f"{python_platform.system()} {python_platform.release()}",
+    )
+
+
+def _cpu_name() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
+        if found:
+            return found[1].strip()
+    return python_platform.processor() or f"{sys.platform} {python_platform.machine()}"
+
+
+def open_meter(platform: Platform) -> Meter:
+    """Start the meter that fits the platform; where none can be used, one that says why."""
+    if platform.device.type == "cuda":
+        from opdb.meters.nvml import NvmlMeter
+
+        return NvmlMeter(platform.board.uuid)
+    reason = unavailable_reason()
+    return NoMeter(reason) if reason else RaplMeter()

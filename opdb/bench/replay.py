@@ -1,0 +1,230 @@
+"""Replays of one operator call, faithful to what the call meets inside a model.
+
+In a model an operator's input was just written, its weights were last read one whole pass ago, and
+its output goes to memory that was not written recently. So a replay reuses one set of inputs,
+rotates over enough copies of the weights, and holds enough outputs, to exceed the L2 cache.
+An operator that works in place gets its input restored before every call; the restoring alone is a
+replay of its own, to be subtracted.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+
+from opdb.operators import BuiltCall
+
+L2_EXCESS = 2.5
+"""By how much rotated weights and held outputs exceed the L2, so that LRU keeps nothing."""
+
+MAX_COPIES = 128
+MAX_CALLS = 1000
+REPLAY_TARGET_S = 4e-3
+"""Wanted length of one replay: long against the launch of a graph, short against a window."""
+
+WARM_UP_CALLS = 3
+MEMORY_SHARE = 0.4
+"""Largest share of the free device memory that copies of weights may take."""
+
+
+class Clock(Protocol):
+    """Marks points in the device's work and tells the time between them."""
+
+    def mark(self) -> Any:
+        """Note this point of the work issued so far."""
+
+    def wait(self, mark: Any) -> None:
+        """Return once the device has reached the mark."""
+
+    def elapsed_s(self, first: Any, second: Any) -> float:
+        """Return the seconds between two marks that were reached."""
+
+
+class CudaClock:
+    """CUDA events on the current stream."""
+
+    def mark(self) -> torch.cuda.Event:
+        """Record an event."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def wait(self, mark: torch.cuda.Event) -> None:
+        """Wait for the event."""
+        mark.synchronize()
+
+    def elapsed_s(self, first: torch.cuda.Event, second: torch.cuda.Event) -> float:
+        """Return the event time in seconds."""
+        return float(first.elapsed_time(second)) * 1e-3
+
+
+class CpuClock:
+    """The monotonic performance counter: on a CPU work is done when the call returns."""
+
+    def mark(self) -> float:
+        """Read the counter."""
+        return time.perf_counter()
+
+    def wait(self, mark: float) -> None:
+        """Do nothing: the work is done."""
+
+    def elapsed_s(self, first: float, second: float) -> float:
+        """Return the difference."""
+        return second - first
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A prepared stretch of `calls` equal calls that `issue` enqueues once.
+
+    `how` says whether the calls run as one CUDA graph or eagerly; `flags` say what was not as
+    wanted. `close` gives the memory of a graph back.
+    """
+
+    issue: Callable[[], None]
+    calls: int
+    copies: int
+    how: Literal["graph", "eager"]
+    flags: tuple[str, ...] = ()
+
+
+def clock_for(device_type: str) -> Clock:
+    """Return the clock that times work on a device type ("cuda" or "cpu")."""
+    return CudaClock() if device_type == "cuda" else CpuClock()
+
+
+def output_bytes(outputs: Any) -> int:
+    """Return the bytes of all tensors in a call's outputs."""
+    if isinstance(outputs, torch.Tensor):
+        return int(outputs.numel() * outputs.element_size())
+    if isinstance(outputs, dict):
+        return sum(output_bytes(o) for o in outputs.values())
+    if isinstance(outputs, (list, tuple)):
+        return sum(output_bytes(o) for o in outputs)
+    return 0
+
+
+class Rotation:
+    """One operator call with rotated weights and held outputs; calling it runs the next copy."""
+
+    def __init__(self, call: BuiltCall, *, l2_bytes: int, cold: bool) -> None:
+        self._call = call
+        self._mutated = [call.inputs[i] for i in call.mutated]
+        self._pristine = [t.clone() for t in self._mutated]
+        first = self._run(call)
+        beyond = L2_EXCESS * l2_bytes if cold else 0
+        self.copies = self._wanted_copies(beyond)
+        self._calls = [call, *(call.with_fresh_weights() for _ in range(self.copies - 1))]
+        size = output_bytes(first)
+        held = 1 if self._mutated or not size else math.ceil(beyond / size)
+        self._outputs: deque[Any] = deque(maxlen=max(1, min(held, MAX_COPIES)))
+        self._next = 0
+
+    @property
+    def restores(self) -> bool:
+        """Whether the call changes an input, which is then restored before every call."""
+        return bool(self._mutated)
+
+    def _wanted_copies(self, beyond: float) -> int:
+        size = self._call.weight_bytes
+        if not size or not beyond:
+            return 1
+        copies = min(math.ceil(beyond / size), MAX_COPIES)
+        if torch.cuda.is_available() and self._call.weights[0].is_cuda:
+            free, _ = torch.cuda.mem_get_info()
+            copies = min(copies, int(MEMORY_SHARE * free / size))
+        return max(copies, 1)
+
+    def restore(self) -> None:
+        """Bring back the inputs that a call changes."""
+        with torch.no_grad():
+            for tensor, pristine in zip(self._mutated, self._pristine, strict=True):
+                tensor.copy_(pristine)
+
+    def _run(self, call: BuiltCall) -> Any:
+        if self._mutated:
+            self.restore()
+        return call()
+
+    def __call__(self) -> None:
+        """Run the next copy and hold its output."""
+        self._outputs.append(self._run(self._calls[self._next]))
+        self._next = (self._next + 1) % self.copies
+
+    def rewind(self) -> None:
+        """Start over with the first copy and let go of the outputs."""
+        self._next = 0
+        self._outputs.clear()
+
+
+def calls_wanted(call_s: float, copies: int) -> int:
+    """Return how many calls one replay holds: a multiple of `copies` near the wanted length."""
+    wanted = min(max(1, math.ceil(REPLAY_TARGET_S / max(call_s, 1e-7))), MAX_CALLS)
+    return copies * math.ceil(wanted / copies)
+
+
+def _time_once(step: Callable[[], None], clock: Clock, calls: int) -> float:
+    first = clock.mark()
+    for _ in range(calls):
+        step()
+    last = clock.mark()
+    clock.wait(last)
+    return clock.elapsed_s(first, last) / calls
+
+
+def capture(step: Callable[[], None], calls: int) -> torch.cuda.CUDAGraph:
+    """Capture `calls` runs of `step` as one CUDA graph.
+
+    Raises:
+        RuntimeError: something in the step cannot be captured (it synchronises, for instance).
+    """
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            step()
+    return graph
+
+
+def warm_up(step: Callable[[], None], calls: int = WARM_UP_CALLS) -> None:
+    """Run `step` on a side stream, as capturing asks for, so that lazy set-up is done."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(calls):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+
+
+def prepare(step: Callable[[], None], *, device_type: str, copies: int = 1) -> Replay:
+    """Make a replay of `step`: a CUDA graph of many calls, or an eager loop where that fails."""
+    clock = clock_for(device_type)
+    if device_type != "cuda":
+        step()
+        calls = calls_wanted(_time_once(step, clock, 3), copies)
+        return Replay(_loop(step, calls), calls, copies, "eager")
+    warm_up(step)
+    calls = calls_wanted(_time_once(step, clock, 5), copies)
+    try:
+        graph = capture(step, calls)
+    except RuntimeError as error:
+        torch.cuda.synchronize()
+        why = str(error).splitlines()[0]
+        return Replay(
+            _loop(step, calls), calls, copies, "eager", (f"not captured as a graph: {why}",)
+        )
+    return Replay(graph.replay, calls, copies, "graph")
+
+
+def _loop(step: Callable[[], None], calls: int) -> Callable[[], None]:
+    def issue() -> None:
+        for _ in range(calls):
+            step()
+
+    return issue

@@ -1,0 +1,208 @@
+"""A campaign of operator visits: everything that is pending, saved visit by visit."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from opdb.bench.anchors import ANCHORS
+from opdb.bench.calibrate import calibrate
+from opdb.bench.derive import Deriver, host_quantities
+from opdb.bench.host import host_visits
+from opdb.bench.plan import plan
+from opdb.bench.platform import detect, open_meter
+from opdb.bench.session import Session, open_session
+from opdb.bench.settings import current_settings
+from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, is_limited, visit
+from opdb.errors import CannotMeasureError
+from opdb.records import Call, Configuration, Visit
+from opdb.store import Store
+
+MAX_FAILURES_IN_A_ROW = 8
+"""After so many errors in a row something else than the configurations is wrong."""
+
+
+class Progress(Protocol):
+    """Hears how a campaign goes."""
+
+    def say(self, text: str) -> None:
+        """Hear of a step that is no visit."""
+
+    def begin(self, visits: int) -> None:
+        """Hear how many visits are planned."""
+
+    def visited(self, configuration: Configuration, visit: Visit) -> None:
+        """Hear of a finished visit, already saved."""
+
+
+@dataclass
+class BenchResult:
+    """What a campaign did: visits by outcome and what they cost."""
+
+    campaign: str
+    device: str
+    board: str
+    outcomes: Counter[str] = field(default_factory=Counter)
+    configurations: int = 0
+    cost_s: float = 0.0
+    elapsed_s: float = 0.0
+    stopped: str | None = None
+
+
+@contextmanager
+def campaign(device: str | None, store: Store, progress: Progress) -> Iterator[Session]:
+    """Open a calibrated campaign on a device and save it; the meter is closed at the end.
+
+    Raises:
+        CannotMeasureError: there is no such device, or it cannot be metered where it must.
+    """
+    platform = detect(device)
+    meter = open_meter(platform)
+    try:
+        session = open_session(platform, meter)
+        progress.say(f"calibrating {platform.device.name} ({platform.board.uuid})")
+        session = session.calibrated(calibrate(session))
+        store.save_campaign(session.campaign)
+        yield session
+    finally:
+        meter.close()
+
+
+@dataclass(frozen=True)
+class BenchRequest:
+    """What to bench: kinds (None: all) on a device, for at most so many seconds."""
+
+    kinds: Collection[str] | None = None
+    device: str | None = None
+    max_s: float | None = None
+    retry: bool = False
+    seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
+
+
+def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResult:
+    """Visit what is pending, then the host times, then derive the board's costs.
+
+    Raises:
+        CannotMeasureError: no device, or it stopped answering; what was finished is saved.
+    """
+    began_s = time.monotonic()
+    platform = detect(request.device)
+    todo = plan(
+        store,
+        platform.device.slug,
+        current_settings(),
+        request.kinds,
+        seed=request.seed,
+        retry=request.retry,
+    )
+    result = BenchResult("", platform.device.slug, platform.board.uuid)
+    missing_hosts = _calls_without_host_time(store, platform.board.uuid, request.kinds)
+    if platform.device.type == "cpu":
+        missing_hosts = []  # on a CPU the host is the device
+    if not todo.visits and not missing_hosts:
+        return result
+    with campaign(request.device, store, progress) as session:
+        result.campaign = session.campaign.id
+        try:
+            if session.on_gpu:
+                _visit_anchors(session, store)
+            progress.begin(todo.visits)
+            _visit_all(
+                session, store, todo.rounds, _Budget(began_s, request.max_s, result), progress
+            )
+            if missing_hosts and not result.stopped:
+                progress.say(f"host times of {len(missing_hosts)} calls")
+                for host_visit in host_visits(session, missing_hosts, seed=request.seed):
+                    store.save_host_visit(host_visit)
+        finally:
+            derive_costs(store, session.campaign.board.uuid)
+            result.elapsed_s = time.monotonic() - began_s
+    return result
+
+
+@dataclass
+class _Budget:
+    began_s: float
+    max_s: float | None
+    result: BenchResult
+
+    def spent(self) -> bool:
+        """Whether the time is up; says so in the result."""
+        if self.max_s is None or time.monotonic() - self.began_s < self.max_s:
+            return False
+        self.result.stopped = f"the {self.max_s:.0f} s given are up"
+        return True
+
+
+def _visit_anchors(session: Session, store: Store) -> None:
+    store.save_configurations(ANCHORS)
+    for configuration in ANCHORS:
+        for made in visit(session, VisitRequest(configuration, role="anchor")):
+            store.save_visit(made)
+
+
+def _visit_all(
+    session: Session,
+    store: Store,
+    rounds: tuple[tuple[Configuration, ...], ...],
+    budget: _Budget,
+    progress: Progress,
+) -> None:
+    known: dict[str, VisitRequest] = {}
+    seen: set[str] = set()
+    failures = 0
+    for configurations in rounds:
+        for configuration in configurations:
+            if budget.spent():
+                return
+            request = known.get(configuration.key) or VisitRequest(configuration)
+            made = visit(session, request)
+            for one in made:
+                store.save_visit(one)
+                budget.result.outcomes[one.outcome] += 1
+                budget.result.cost_s += one.cost_s
+            last = made[-1]
+            progress.visited(configuration, last)
+            seen.add(configuration.key)
+            budget.result.configurations = len(seen)
+            known[configuration.key] = VisitRequest(
+                configuration, duty=_duty_after(made), kernels=last.kernels
+            )
+            failures = failures + 1 if last.outcome == "error" else 0
+            if failures >= MAX_FAILURES_IN_A_ROW:
+                raise CannotMeasureError(
+                    f"{failures} configurations failed in a row, the last with: {last.reason}; "
+                    "see opdb status for all, and try again with --retry"
+                )
+
+
+def _duty_after(made: list[Visit]) -> float:
+    """Return the busy share at which a configuration was last seen at full clock."""
+    tried = (1.0, *LOWERED_DUTIES)
+    return tried[min(len([v for v in made if is_limited(v.flags)]), len(tried) - 1)]
+
+
+def _calls_without_host_time(store: Store, board: str, kinds: Collection[str] | None) -> list[Call]:
+    """Return the calls (configuration and form) of all workloads that lack a host time here."""
+    have = {(v.configuration, v.form) for v in store.host_visits(board)}
+    calls: dict[tuple[str, str], Call] = {}
+    for workload in store.workloads():
+        for call in workload.calls:
+            key = (call.configuration.key, call.form)
+            if key not in have and (kinds is None or call.configuration.kind in kinds):
+                calls[key] = call
+    return list(calls.values())
+
+
+def derive_costs(store: Store, board: str) -> int:
+    """Derive the costs of a board anew from all its visits; return how many there are."""
+    hosts = host_quantities(store.host_visits(board))
+    deriver = Deriver(store.campaigns(board=board), store.visits(board))
+    costs = deriver.costs(hosts)
+    store.save_costs(costs)
+    return len(costs)

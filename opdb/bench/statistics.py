@@ -1,0 +1,114 @@
+"""Medians, 3σ-means, their agreement, and intervals from the variance between visits.
+
+Pure: standard library alone, so that costs can be derived where there is no torch.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+MIN_CLIP_COUNT = 11
+"""Below 11 values nothing can lie more than 3σ from the mean: the largest z is (n-1)/√n."""
+
+AGREEMENT_BOUND = 0.02
+"""Median and 3σ-mean further apart than this share are flagged."""
+
+PRIOR_DEGREES = 4.0
+"""Weight, in degrees of freedom, of the pooled variance in a configuration's own."""
+
+# Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom.
+_T95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+def t95(degrees: float) -> float:
+    """Return the two-sided 95 % quantile of Student's t, rounded towards the wider interval.
+
+    Above 30 degrees of freedom: the expansion of Cornish and Fisher to second order.
+    """
+    if degrees < 1:
+        raise ValueError(f"Student's t needs at least 1 degree of freedom, not {degrees}")
+    if degrees <= len(_T95):
+        return _T95[int(degrees) - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+
+
+def three_sigma_mean(values: Sequence[float]) -> float:
+    """Return the mean of the values within 3 standard deviations of the plain mean.
+
+    With fewer than 11 values none can be rejected and this is the plain mean.
+    """
+    mean = statistics.fmean(values)
+    if len(values) < MIN_CLIP_COUNT:
+        return mean
+    sigma = statistics.pstdev(values, mean)
+    return statistics.fmean([v for v in values if abs(v - mean) <= 3 * sigma] or values)
+
+
+def disagreement(values: Sequence[float]) -> float:
+    """Return |median - 3σ-mean| over the 3σ-mean."""
+    mean = three_sigma_mean(values)
+    return abs(statistics.median(values) - mean) / abs(mean) if mean else 0.0
+
+
+def trapezoid_mean(samples: Sequence[tuple[float, float]]) -> float | None:
+    """Return the time average of (seconds, value) samples by the trapezoid rule; None below two."""
+    if len(samples) < 2 or samples[-1][0] <= samples[0][0]:
+        return None
+    area = sum((t1 - t0) * (v0 + v1) / 2 for (t0, v0), (t1, v1) in pairwise(samples))
+    return area / (samples[-1][0] - samples[0][0])
+
+
+def slope(edges: Sequence[tuple[float, float]]) -> float | None:
+    """Return the rise per second between the first and last (seconds, total) edge."""
+    if len(edges) < 2 or edges[-1][0] <= edges[0][0]:
+        return None
+    return (edges[-1][1] - edges[0][1]) / (edges[-1][0] - edges[0][0])
+
+
+@dataclass(frozen=True)
+class PooledSpread:
+    """Relative standard deviation between visits, pooled over many configurations."""
+
+    relative: float
+    degrees: float
+
+
+def pool_spread(groups: Iterable[Sequence[float]]) -> PooledSpread | None:
+    """Pool the relative variance between visits over all configurations that have two or more."""
+    total, degrees = 0.0, 0
+    for values in groups:
+        if len(values) < 2:
+            continue
+        mean = statistics.fmean(values)
+        if mean == 0:
+            continue
+        total += sum(((v - mean) / mean) ** 2 for v in values)
+        degrees += len(values) - 1
+    return PooledSpread(math.sqrt(total / degrees), float(degrees)) if degrees else None
+
+
+def half_width(values: Sequence[float], pooled: PooledSpread | None) -> float | None:
+    """Return the half width of the 95 % interval of the mean of visits.
+
+    A configuration's own variance is shrunk towards the pooled one (moderated variance, Smyth
+    2004, doi:10.2202/1544-6115.1027, with a fixed prior weight). None where there is neither a
+    second visit nor a pooled spread.
+    """
+    count, mean = len(values), statistics.fmean(values)
+    own = sum((v - mean) ** 2 for v in values)
+    prior = PRIOR_DEGREES if pooled else 0.0
+    degrees = count - 1 + prior
+    if degrees < 1:
+        return None
+    shared = (pooled.relative * mean) ** 2 if pooled else 0.0
+    deviation = math.sqrt((own + prior * shared) / degrees)
+    return t95(degrees) * deviation / math.sqrt(count)

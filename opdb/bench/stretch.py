@@ -1,0 +1,116 @@
+"""One steady stretch of replays: events time it, the meter watches it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from opdb.bench.replay import Clock
+from opdb.meters import Meter, Reading
+from opdb.records import Stretch
+
+QUEUE_DEPTH = 3
+"""Replays queued ahead of the device, so that it never waits for the issuing thread."""
+
+MIN_REPLAYS = 3
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a stretch settles and how long its window is, in seconds.
+
+    `gap_s` is slept after each replay, to keep an operator that draws more than the power limit
+    allows at full clock; `lag_s` is how late the meter's samples are.
+    """
+
+    settle_s: float
+    window_s: float
+    gap_s: float = 0.0
+    lag_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A stretch and what the meter said beside it."""
+
+    stretch: Stretch
+    reading: Reading
+
+
+def observe(
+    issue: Callable[[], None], calls: int, clock: Clock, meter: Meter, timing: Timing
+) -> Observation:
+    """Replay until the window is full and return the raw record.
+
+    `issue` enqueues one replay of `calls` calls.
+    """
+    run = _with_gaps if timing.gap_s > 0 else _back_to_back
+    times, start_s, end_s = run(issue, clock, timing)
+    reading = meter.window(start_s, end_s, lag_s=timing.lag_s)
+    busy = min(1.0, sum(times) / (end_s - start_s)) if timing.gap_s > 0 else 1.0
+    stretch = Stretch(
+        calls_per_replay=calls,
+        replay_times_s=tuple(times),
+        duration_s=end_s - start_s,
+        busy_share=busy,
+        power_samples=reading.power_samples,
+        counter_edges=reading.counter_edges,
+        clock_samples_hz=reading.clock_samples_hz,
+        temperature_c=reading.temperature_c,
+    )
+    return Observation(stretch, reading)
+
+
+def _back_to_back(
+    issue: Callable[[], None], clock: Clock, timing: Timing
+) -> tuple[list[float], float, float]:
+    """Keep the queue full; the window runs from one completed replay to another."""
+    began_s = time.monotonic()
+    queued: deque[Any] = deque()
+    window: list[Any] = []
+    start_s = 0.0
+    while True:
+        issue()
+        queued.append(clock.mark())
+        if len(queued) <= QUEUE_DEPTH:
+            continue
+        mark = queued.popleft()
+        clock.wait(mark)
+        now_s = time.monotonic()
+        if window:
+            window.append(mark)
+            if now_s - start_s >= timing.window_s and len(window) > MIN_REPLAYS:
+                break
+        elif now_s - began_s >= timing.settle_s:
+            window.append(mark)
+            start_s = now_s
+    for mark in queued:
+        clock.wait(mark)
+    times = [clock.elapsed_s(a, b) for a, b in pairwise(window)]
+    return times, start_s, now_s
+
+
+def _with_gaps(
+    issue: Callable[[], None], clock: Clock, timing: Timing
+) -> tuple[list[float], float, float]:
+    """Replay, wait, sleep, repeat; only the replays themselves are timed."""
+    began_s = time.monotonic()
+    times: list[float] = []
+    start_s = 0.0
+    while True:
+        first = clock.mark()
+        issue()
+        last = clock.mark()
+        clock.wait(last)
+        if start_s:
+            times.append(clock.elapsed_s(first, last))
+        time.sleep(timing.gap_s)
+        now_s = time.monotonic()
+        if not start_s and now_s - began_s >= timing.settle_s:
+            start_s = now_s
+        elif start_s and now_s - start_s >= timing.window_s and len(times) >= MIN_REPLAYS:
+            return times, start_s, now_s

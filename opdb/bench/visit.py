@@ -1,0 +1,192 @@
+"""One bounded visit: build a configuration, replay it, keep what was seen."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from opdb.bench.kernels import launched_kernels
+from opdb.bench.replay import Replay, Rotation, prepare
+from opdb.bench.session import Session, new_id, now, release
+from opdb.bench.stretch import Observation, Timing, observe
+from opdb.errors import UnsupportedError
+from opdb.operators import build
+from opdb.records import Configuration, Outcome, Role, Stretch, Visit
+from opdb.settings import relevant_setting
+
+SETTLE_S = 0.12
+WINDOW_S = 0.3
+
+POWER_CAP = "software power cap"
+LIMITED = "at the power limit"
+LOWERED_DUTIES = (0.7, 0.5, 0.35)
+"""Busy shares tried in turn for an operator that draws more than the limit allows."""
+
+CLOCK_TOLERANCE = 0.985
+"""A mean clock below this share of the board's highest was held back."""
+
+REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError)
+"""What torch raises when it will not run a call: a finding about it, not the bench's end."""
+
+
+@dataclass(frozen=True)
+class VisitRequest:
+    """What to visit, in which role, and the busy share to begin with (1: back to back, no gaps).
+
+    `kernels` are those that an earlier visit of the campaign saw, to save looking again.
+    """
+
+    configuration: Configuration
+    role: Role = "measurement"
+    duty: float = 1.0
+    weights: Literal["cold", "hot"] = "cold"
+    kernels: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What one stretch of a measurement saw, before it is told as a visit."""
+
+    duty: float
+    kernels: Mapping[str, int] | None
+    replay: Replay | None = None
+    stretch: Stretch | None = None
+    restore: Stretch | None = None
+    flags: tuple[str, ...] = ()
+
+
+def visit(session: Session, request: VisitRequest) -> list[Visit]:
+    """Measure one configuration once; what cannot be measured is a visit with that outcome.
+
+    Where the power limit pulls the clock down, the stretch is kept in the role `limited` and
+    repeated with gaps, until the operator runs at full clock or the gaps can grow no more. The
+    last visit returned is the one in the role asked for.
+
+    Raises:
+        CannotMeasureError: the device stopped answering, so no further visit can succeed.
+    """
+    seen: list[_Seen] = []
+    outcome: Outcome = "ok"
+    reason = None
+    visits = _Teller(session, request)
+    try:
+        seen += _measure(session, request)
+    except UnsupportedError as error:
+        outcome, reason = "unsupported", str(error)
+    except torch.OutOfMemoryError as error:
+        outcome, reason = "out_of_memory", first_line(error)
+    except REFUSALS as error:
+        outcome, reason = "error", f"{type(error).__name__}: {first_line(error)}"
+    release(session)
+    if outcome != "ok":
+        session.check_alive()
+        return [visits.tell(None, request.role, outcome, reason)]
+    return [visits.tell(s, request.role if s is seen[-1] else "limited", "ok", None) for s in seen]
+
+
+class _Teller:
+    """Tells what was seen as visits that share the device time spent."""
+
+    def __init__(self, session: Session, request: VisitRequest) -> None:
+        self._session, self._request = session, request
+        self._started_at, self._began_s = now(), time.monotonic()
+
+    def tell(self, seen: _Seen | None, role: Role, outcome: Outcome, reason: str | None) -> Visit:
+        """Make one visit; the first one told bears the cost."""
+        cost_s = time.monotonic() - self._began_s
+        self._began_s += cost_s
+        configuration = self._request.configuration
+        replay = seen.replay if seen else None
+        return Visit(
+            id=new_id(),
+            campaign=self._session.campaign.id,
+            configuration=configuration.key,
+            setting=relevant_setting(configuration.kind, self._session.campaign.settings),
+            role=role,
+            outcome=outcome,
+            reason=reason,
+            started_at=self._started_at,
+            cost_s=cost_s,
+            issue=replay.how if replay else "eager",
+            weights=self._request.weights,
+            copies=replay.copies if replay else 0,
+            stretch=seen.stretch if seen else None,
+            restore=seen.restore if seen else None,
+            kernels=seen.kernels if seen else None,
+            flags=seen.flags if seen else (),
+        )
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what an exception says."""
+    return (str(error).splitlines() or [""])[0]
+
+
+def _measure(session: Session, request: VisitRequest) -> list[_Seen]:
+    call = build(request.configuration, device=session.platform.torch_device)
+    call()  # lazy set-up is no part of a call
+    kernels = request.kernels
+    if session.on_gpu and kernels is None:
+        kernels = launched_kernels(call)
+    if session.on_gpu and not kernels:
+        return [_Seen(1.0, kernels)]
+    l2_bytes = session.platform.device.l2_bytes or 0
+    rotation = Rotation(call, l2_bytes=l2_bytes, cold=request.weights == "cold")
+    replay = _prepare(session, rotation, rotation.copies)
+    seen: list[_Seen] = []
+    for duty in (request.duty, *(d for d in LOWERED_DUTIES if d < request.duty)):
+        stretch, flags = _observed(session, replay, duty)
+        seen.append(_Seen(duty, kernels, replay, stretch, None, replay.flags + flags))
+        if not is_limited(flags):
+            break
+    if rotation.restores:
+        restore, flags = _observed(session, _prepare(session, rotation.restore, 1), 1.0)
+        more = tuple(f"restoring: {flag}" for flag in flags)
+        seen = [replace(s, restore=restore, flags=s.flags + more) for s in seen]
+    return seen
+
+
+def _prepare(session: Session, step: Callable[[], None], copies: int) -> Replay:
+    return prepare(step, device_type=session.platform.device.type, copies=copies)
+
+
+def _observed(session: Session, replay: Replay, duty: float) -> tuple[Stretch, tuple[str, ...]]:
+    """Observe one stretch of a replay at a busy share."""
+    gap_s = _replay_time_s(session, replay) * (1 / duty - 1)
+    timing = Timing(SETTLE_S, WINDOW_S, gap_s, session.lag_s)
+    seen = observe(replay.issue, replay.calls, session.clock, session.meter, timing)
+    return seen.stretch, session_flags(session, seen)
+
+
+def _replay_time_s(session: Session, replay: Replay) -> float:
+    first = session.clock.mark()
+    replay.issue()
+    last = session.clock.mark()
+    session.clock.wait(last)
+    return session.clock.elapsed_s(first, last)
+
+
+def session_flags(session: Session, seen: Observation) -> tuple[str, ...]:
+    """Say in words what the meter saw that makes a stretch doubtful."""
+    reading = seen.reading
+    flags = [f"clock held back: {reason}" for reason in reading.throttle_reasons]
+    if reading.reason:
+        flags.append(f"no power: {reading.reason}")
+    highest = session.platform.device.max_clock_hz
+    if highest and reading.clock_samples_hz:
+        clock = statistics.fmean(reading.clock_samples_hz)
+        if clock < CLOCK_TOLERANCE * highest:
+            capped = POWER_CAP in reading.throttle_reasons
+            what = LIMITED if capped else "clock below its highest"
+            flags.append(f"{what}: {clock / 1e6:.0f} of {highest / 1e6:.0f} MHz")
+    return tuple(flags)
+
+
+def is_limited(flags: Iterable[str]) -> bool:
+    """Whether flags say that the power limit pulled the clock down."""
+    return any(flag.startswith(LIMITED) for flag in flags)

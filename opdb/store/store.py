@@ -127,7 +127,8 @@ class Store:
 
     def save_workload(self, workload: Workload) -> None:
         """Save a workload, its calls and their configurations, in place of an earlier harvest."""
-        row = rows.workload_row(workload)
+        # A harvest made here is no longer a published set's to replace.
+        row = {**rows.workload_row(workload), "source_id": None}
         with self.writing() as connection:
             known = save_configurations(connection, workload.occurrences())
             upsert(connection, schema.workload, [row], ["key"])

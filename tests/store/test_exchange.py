@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opdb.errors import DatabaseError, InputError
+from opdb.store import Store, database, open_store
+from opdb.store.exchange import export_set, import_set
+from tests.store import samples
+from tests.store.conftest import fill
+
+
+@pytest.fixture
+def folder(filled: Store, tmp_path: Path) -> Path:
+    target = tmp_path / "nvidia-h200"
+    export_set(filled, target, device="nvidia-h200")
+    return target
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_export_import_export_is_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        import_set(other, folder)
+        export_set(other, tmp_path / "again", device="nvidia-h200")
+        assert contents(tmp_path / "again") == contents(folder)
+        assert other.visits("GPU-1")[1] == samples.failed_visit()
+        assert other.workloads() == [samples.workload()]
+        assert other.campaigns() == [samples.campaign()]
+        assert other.model_runs() == [samples.model_run(samples.workload())]
+        assert other.costs("GPU-1") == {samples.CONV.key: [samples.cost()]}
+
+
+def test_import_counts_and_changes_nothing_the_second_time(folder: Path, tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        first = import_set(other, folder)
+        second = import_set(other, folder)
+    assert first.found == first.added == second.found
+    assert first.found["visits"] == 3
+    assert not any(second.added.values())
+
+
+def test_import_merges_with_what_was_measured_here(
+    filled: Store, folder: Path, tmp_path: Path
+) -> None:
+    harvested = replace(samples.workload(), calls=samples.workload().calls[:2])
+    filled.save_workload(harvested)
+    filled.save_visit(samples.visit("local"))
+    filled.save_costs([samples.cost(visits=9)])
+    import_set(filled, folder)
+    assert filled.workloads() == [harvested]
+    assert "local" in [v.id for v in filled.visits("GPU-1")]
+    assert filled.costs("GPU-1")[samples.CONV.key][0].visits == 9
+
+
+def test_a_changed_set_takes_the_place_of_what_it_brought(folder: Path, tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        import_set(other, folder)
+        lines = (folder / "visits.csv").read_text().splitlines(keepends=True)
+        kept = [line for line in lines if not line.startswith("visit-3")]
+        (folder / "visits.csv").write_text("".join(kept))
+        import_set(other, folder)
+        assert [v.id for v in other.visits("GPU-1")] == ["visit-1", "visit-2"]
+
+
+def test_a_set_holds_one_device_and_the_workloads_that_concern_it(
+    filled: Store, tmp_path: Path
+) -> None:
+    filled.save_campaign(samples.campaign("cpu", "CPU-1", samples.PROCESSOR))
+    unmeasured = samples.workload("elsewhere")
+    filled.save_workload(replace(unmeasured, calls=unmeasured.calls[2:3]))
+    counts = export_set(filled, tmp_path / "cpu", device="a-cpu")
+    assert counts["campaigns"] == 1
+    assert counts["visits"] == counts["workloads"] == counts["configurations"] == 0
+    counts = export_set(filled, tmp_path / "gpu", device="nvidia-h200")
+    assert (counts["campaigns"], counts["workloads"], counts["configurations"]) == (1, 1, 4)
+
+
+def test_export_refuses_an_unknown_device_and_another_ones_folder(
+    filled: Store, folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="did you mean 'nvidia-h200'"):
+        export_set(filled, tmp_path / "x", device="nvidia-h20")
+    assert not (tmp_path / "x").exists()
+    filled.save_campaign(samples.campaign("cpu", "CPU-1", samples.PROCESSOR))
+    with pytest.raises(InputError, match=r"holds the set of nvidia-h200, not of a-cpu"):
+        export_set(filled, folder, device="a-cpu")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="is a file"):
+        export_set(filled, tmp_path / "file", device="a-cpu")
+
+
+def edit(path: Path, change: Callable[[list[dict[str, str]]], None]) -> None:
+    with path.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    names = list(rows[0])
+    change(rows)
+    with path.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+TAMPERED = [
+    ("configurations.csv", "json", lambda v: v.replace("[2,2]", "[1,1]"), "key is"),
+    ("configurations.csv", "json", lambda v: v.replace(":", ": "), "canonical"),
+    ("configurations.csv", "json", lambda v: v.replace('"format":1', '"format":9'), "format 9"),
+    ("configurations.csv", "json", lambda v: "[" * 100_000, "json"),
+    ("configurations.csv", "kind", lambda v: "relu", "'conv2d'"),
+    ("workloads.csv", "dtype", lambda v: "float16", "workload's key is"),
+    ("workloads.csv", "inputs", lambda v: "[1]", "not a JSON object"),
+    ("calls.csv", "position", lambda v: "7", "call 0"),
+    ("calls.csv", "configuration", lambda v: "0" * 64, "no such configuration"),
+    ("calls.csv", "form", lambda v: "method", "not one of module, function"),
+    ("campaigns.csv", "device", lambda v: "other", "no such board"),
+    ("campaigns.csv", "calibration", lambda v: "{}", "base_power_w"),
+    ("visits.csv", "campaign", lambda v: "nowhere", "no such campaign"),
+    ("visits.csv", "cost_s", lambda v: "nan", "not a finite number"),
+    ("visits.csv", "cost_s", lambda v: "", "a value is missing"),
+    ("visits.csv", "outcome", lambda v: "fine", "not one of ok"),
+    ("visits.csv", "stretch", lambda v: v.replace('"f":1', '"f":2'), "encoding 2"),
+    ("visits.csv", "stretch", lambda v: "{}", "encoding None"),
+    ("visits.csv", "flags", lambda v: "[1]", "list of strings"),
+    ("visits.csv", "copies", lambda v: "9" * 40, "too large"),
+    ("model_runs.csv", "workload", lambda v: "f" * 64, "no such workload"),
+    ("costs.csv", "time_s_median", lambda v: "__import__('os')", "could not convert"),
+]
+
+
+@pytest.mark.parametrize(("name", "column", "change", "said"), TAMPERED)
+def test_a_tampered_row_is_refused_where_it_stands(
+    folder: Path,
+    tmp_path: Path,
+    name: str,
+    column: str,
+    change: Callable[[str], str],
+    said: str,
+) -> None:
+    def tamper(rows: list[dict[str, str]]) -> None:
+        row = next((r for r in rows if r.get("kind") == "conv2d"), rows[0])
+        row[column] = change(row[column])
+
+    edit(folder / name, tamper)
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        with pytest.raises(InputError) as caught:
+            import_set(other, folder)
+        assert not other.configurations() and not other.devices()
+    assert f"{folder / name}, line " in str(caught.value)
+    assert "column " in str(caught.value)
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def broken_missing(folder: Path) -> None:
+    (folder / "calls.csv").unlink()
+
+
+def broken_binary(folder: Path) -> None:
+    (folder / "visits.csv").write_bytes(b"\xff\xfe\x00" * 99)
+
+
+def broken_header(folder: Path) -> None:
+    text = (folder / "hosts.csv").read_text()
+    (folder / "hosts.csv").write_text(text.replace("cores", "kernels", 1))
+
+
+def broken_conflict(folder: Path) -> None:
+    path = folder / "device.csv"
+    path.write_text(path.read_text() + "<<<<<<< HEAD\n")
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said"),
+    [
+        (broken_missing, "calls.csv is missing"),
+        (broken_binary, "visits.csv is not a CSV file"),
+        (broken_header, "hosts.csv, line 1: columns"),
+        (broken_conflict, "device.csv, line 3: 1 fields; expected 7"),
+    ],
+)
+def test_a_broken_set_is_refused(
+    folder: Path, store: Store, breaks: Callable[[Path], None], said: str
+) -> None:
+    breaks(folder)
+    with pytest.raises(InputError, match=said):
+        import_set(store, folder)
+
+
+def test_a_folder_that_is_none(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        import_set(store, tmp_path / "nowhere")
+    with pytest.raises(InputError, match="is not a folder"):
+        import_set(store, tmp_path / "opdb.sqlite")
+    with pytest.raises(InputError, match=r"device.csv is missing"):
+        import_set(store, tmp_path)
+
+
+def test_the_default_database_takes_in_published_sets_when_they_change(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPDB_DB", raising=False)
+    checkout = tmp_path / "checkout"
+    (checkout / "db").mkdir(parents=True)
+    folder.rename(checkout / "db" / "nvidia-h200")
+    monkeypatch.setattr(database, "package_parent", lambda: checkout)
+    with open_store(create=False) as store:
+        assert store.path == checkout / "db" / "opdb.sqlite"
+        assert len(store.visits("GPU-1")) == 3
+    visits = checkout / "db" / "nvidia-h200" / "visits.csv"
+    edit(visits, lambda rows: rows.__delitem__(0))
+    with open_store() as store:
+        assert len(store.visits("GPU-1")) == 2
+    with open_store(str(tmp_path / "named.sqlite")) as store:
+        assert store.devices() == []
+    visits.write_text("broken")
+    with pytest.raises(InputError, match=r"visits.csv, line 1"):
+        open_store()
+
+
+def test_sixty_thousand_visits_come_in_quickly(store: Store, tmp_path: Path) -> None:
+    fill(store)
+    export_set(store, tmp_path / "set", device="nvidia-h200")
+
+    def multiply(rows: list[dict[str, str]]) -> None:
+        rows[:] = [{**rows[0], "id": f"v{number}"} for number in range(60_000)]
+
+    edit(tmp_path / "set" / "visits.csv", multiply)
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        start = time.monotonic()
+        assert import_set(other, tmp_path / "set").added["visits"] == 60_000
+        elapsed_s = time.monotonic() - start
+    print(f"{elapsed_s:.2f} s")
+    assert elapsed_s < 20  # about 2 s on an idle machine
+
+
+def test_a_pair_of_board_and_device_that_is_none(folder: Path, tmp_path: Path) -> None:
+    with (folder / "device.csv").open("a") as stream:
+        stream.write("other,Other,cpu,,,,\n")
+    with (folder / "boards.csv").open("a") as stream:
+        stream.write("CPU-1,other\n")
+    edit(folder / "campaigns.csv", lambda rows: rows[0].update(device="other"))
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        with pytest.raises(DatabaseError, match="is not stored"):
+            import_set(other, folder)
+        assert other.devices() == []

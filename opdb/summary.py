@@ -1,0 +1,278 @@
+"""Summary files: what a person asks for of one model, `measurements/*.yml`.
+
+    model: resnet50
+    weights: null
+    input_size: [3, 224, 224]
+    processed: false
+    batch_sizes: [1, 32, 128]
+    variants:
+      - {dtype: bfloat16, memory_format: channels_last, batch_sizes: [128]}
+
+A variant says only what differs; the file itself is the first. `processed` is a marker for people:
+the database is what is trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
+from pydantic_core import ErrorDetails
+
+from opdb.errors import InputError
+from opdb.models import DTYPES, MEMORY_FORMATS, PHASES, ModelRequest, sources
+from opdb.records import Json, Phase
+
+LARGEST_BYTES = 128 * 1024
+_DEEPEST = 32
+
+Size = Annotated[StrictInt, Field(ge=1)]
+Sizes = Annotated[list[Size], Field(min_length=1)]
+
+_ALLOWED = {
+    "model": "a model's name",
+    "weights": "null (random) or the name of published weights",
+    "input_size": "one input's shape without the batch, such as [3, 224, 224], or null",
+    "processed": "true or false",
+    "source": "one of " + ", ".join(sources()) + ", or null",
+    "dtype": "one of " + ", ".join(DTYPES),
+    "memory_format": "one of " + ", ".join(MEMORY_FORMATS),
+    "phase": "one of " + ", ".join(PHASES),
+    "batch_sizes": "a list of whole numbers of 1 or more, such as [1, 32, 128]",
+    "inputs": "a mapping of args and kwargs, or null",
+    "variants": "a list of mappings that say what differs",
+}
+_WORDS = {
+    "dtype": DTYPES,
+    "memory_format": MEMORY_FORMATS,
+    "phase": PHASES,
+    "source": tuple(sources()),
+}
+
+
+class Variant(BaseModel):
+    """What a variant may say otherwise than the file; None where it does not."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dtype: StrictStr | None = None
+    memory_format: StrictStr | None = None
+    phase: StrictStr | None = None
+    batch_sizes: Sizes | None = None
+    input_size: Sizes | None = None
+    inputs: dict[StrictStr, Any] | None = None
+
+
+class Summary(Variant):
+    """A summary file's content."""
+
+    model: Annotated[StrictStr, Field(min_length=1)]
+    weights: StrictStr | None = None
+    processed: StrictBool = False
+    source: StrictStr | None = None
+    variants: tuple[Variant, ...] = ()
+
+    def requests(self) -> list[ModelRequest]:
+        """Return what to harvest: every batch size of the file and of each variant, in order."""
+        found: dict[str, ModelRequest] = {}
+        for variant in (self, *self.variants):
+            for request in self._requests(variant):
+                found.setdefault(repr(request), request)
+        return list(found.values())
+
+    def _requests(self, variant: Variant) -> Iterable[ModelRequest]:
+        def said(name: str) -> Any:
+            value = getattr(variant, name)
+            return getattr(self, name) if value is None else value
+
+        # A variant that gives one kind of input does not take the other from the file.
+        inputs, size = said("inputs"), said("input_size")
+        if variant.inputs is not None:
+            size = variant.input_size
+        elif variant.input_size is not None:
+            inputs = None
+        for batch_size in said("batch_sizes") or [1]:
+            yield ModelRequest(
+                name=self.model,
+                source=self.source,
+                weights=self.weights,
+                batch_size=batch_size,
+                input_size=None if size is None else tuple(size),
+                dtype=said("dtype") or "float32",
+                memory_format=said("memory_format") or "contiguous",
+                phase=cast(Phase, said("phase") or "inference"),
+                inputs=inputs,
+            )
+
+
+def load_summary(path: Path) -> Summary:
+    """Read a summary file.
+
+    Raises:
+        InputError: it cannot be read or does not hold a summary; all of its mistakes at once.
+    """
+    document = _parse(path, _read(path))
+    problems = _misspelled(document, Summary)
+    if not problems:
+        try:
+            return Summary.model_validate(document)
+        except ValidationError as error:
+            problems = [_explained(detail) for detail in error.errors(include_url=False)]
+    raise InputError(f"{path}: " + "; ".join(dict.fromkeys(problems)))
+
+
+def mark_processed(path: Path) -> None:
+    """Set `processed` to true and leave every other character of the file as it is.
+
+    The file appears whole or not at all, under its own permissions.
+
+    Raises:
+        InputError: it cannot be read as YAML, or cannot be written.
+    """
+    text = _read(path)
+    _parse(path, text)
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode)
+    for key, value in root.value:
+        if key.value == "processed":
+            if not isinstance(value, yaml.ScalarNode):
+                raise InputError(f"{path}: processed: allowed: {_ALLOWED['processed']}")
+            if yaml.safe_load(value.value) is True:
+                return
+            start, end = value.start_mark.index, value.end_mark.index
+            _replace(path, f"{text[:start]}true{text[end:]}")
+            return
+    if root.flow_style:
+        end = text.index("}", root.value[-1][1].end_mark.index)
+        _replace(path, f"{text[:end].rstrip()}, processed: true{text[end:]}")
+        return
+    newline = "\r\n" if "\r\n" in text else "\n"
+    end = root.end_mark.index
+    gap = "" if text[:end].endswith("\n") else newline
+    _replace(path, f"{text[:end]}{gap}processed: true{newline}{text[end:]}")
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; give a summary file")
+        if path.stat().st_size > LARGEST_BYTES:
+            size = path.stat().st_size
+            raise InputError(f"{path}: {size} bytes; a summary file has at most {LARGEST_BYTES}")
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8)") from error
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    """Return the mapping that a YAML text holds.
+
+    Raises:
+        InputError: it is not YAML, or is something else, nests too deep, or uses aliases.
+    """
+    try:
+        _check_shape(path, text)
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        raise InputError(f"{path}{where}: not valid YAML: {problem}") from error
+    except ValueError as error:  # a date or number that YAML's own rules recognise but cannot read
+        raise InputError(f"{path}: not valid YAML: {error}") from error
+    if root is None or document is None:
+        raise InputError(f"{path} is empty; a summary file has at least: model: NAME")
+    if not isinstance(document, dict):
+        raise InputError(
+            f"{path}: found {_shown(document)}; a summary file has keys, at least: model: NAME"
+        )
+    names = [key.value for key, _ in root.value]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{path}: key {name!r} is there {names.count(name)} times")
+    return document
+
+
+def _check_shape(path: Path, text: str) -> None:
+    """Refuse what a small summary never needs and a hostile file lives on: aliases and depth."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST:
+            what = "nested too deep" if depth > _DEEPEST else "an alias"
+            line = event.start_mark.line + 1 if event.start_mark else 0
+            raise InputError(f"{path}, line {line}: {what}; write the values out, in few levels")
+
+
+def _misspelled(document: Mapping[Any, Any], model: type[BaseModel], at: str = "") -> list[str]:
+    """Return what is wrong with a mapping's keys and with the words that have few valid values."""
+    valid = list(model.model_fields)
+    problems = []
+    for key, value in document.items():
+        if key not in valid:
+            advice = _nearest(str(key), valid) or "allowed: " + ", ".join(valid)
+            problems.append(f"unknown key {at}{key}; {advice}")
+        elif key in _WORDS and isinstance(value, str) and value not in _WORDS[key]:
+            near = _nearest(value, _WORDS[key])
+            allowed = _ALLOWED[key]
+            problems.append(
+                f"{at}{key}: found {_shown(value)}; allowed: {allowed}" + (near and f"; {near}")
+            )
+    variants = document.get("variants") if model is Summary else None
+    if isinstance(variants, list):
+        for number, variant in enumerate(variants):
+            if isinstance(variant, dict):
+                problems += _misspelled(variant, Variant, f"variants[{number}].")
+    return problems
+
+
+def _nearest(name: str, valid: Iterable[str]) -> str:
+    near = get_close_matches(name, list(valid), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
+def _explained(detail: ErrorDetails) -> str:
+    """Return one validation error in the words of the file."""
+    location = [part for part in detail["loc"] if not (isinstance(part, str) and "[" in part)]
+    names = [part for part in location if isinstance(part, str)]
+    at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)[1:]
+    if detail["type"] == "missing":
+        return f"key {at} is missing; give {_ALLOWED.get(names[-1], 'a value')}"
+    allowed = _ALLOWED.get(names[-1], detail["msg"]) if names else detail["msg"]
+    return f"{at}: found {_shown(detail['input'])}; allowed: {allowed}"
+
+
+def _shown(value: Json) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file aside and rename it into place."""
+    target = path.resolve()
+    try:
+        mode = stat.S_IMODE(target.stat().st_mode)
+        number, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+        aside = Path(name)
+        try:
+            with os.fdopen(number, "wb") as stream:
+                stream.write(text.encode())
+            aside.chmod(mode)
+            aside.replace(target)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error

@@ -1,0 +1,132 @@
+"""What a kind is, and the one registry of kinds."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from opdb.errors import UnknownNameError
+from opdb.kinds import view as v
+from opdb.kinds.view import Shape, View
+from opdb.records import Configuration, Json
+
+Canonical = Callable[[dict[str, Json], dict[str, Json]], None]
+"""Rewrite a call's parameters and inputs in place, so that equal calls become equal text."""
+
+
+def parse_signature(text: str) -> inspect.Signature:
+    """Return the signature that a text like ``"input, other, *, alpha=1"`` spells; runs no code."""
+    function = ast.parse(f"def f({text}): pass").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    spelled = function.args
+    parameters = []
+    plain = [*spelled.posonlyargs, *spelled.args]
+    missing: list[ast.expr | None] = [None] * (len(plain) - len(spelled.defaults))
+    for name, default in zip(plain, missing + list(spelled.defaults), strict=True):
+        parameters.append(_parameter(name, default, inspect.Parameter.POSITIONAL_OR_KEYWORD))
+    if spelled.vararg:
+        parameters.append(_parameter(spelled.vararg, None, inspect.Parameter.VAR_POSITIONAL))
+    for name, default in zip(spelled.kwonlyargs, spelled.kw_defaults, strict=True):
+        parameters.append(_parameter(name, default, inspect.Parameter.KEYWORD_ONLY))
+    return inspect.Signature(parameters)
+
+
+def _parameter(name: ast.arg, default: ast.expr | None, kind: Any) -> inspect.Parameter:
+    value = inspect.Parameter.empty if default is None else ast.literal_eval(default)
+    return inspect.Parameter(name.arg, kind, default=value)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The name of the function that an operator computes, and what is known of it without torch.
+
+    The methods take a configuration of this kind; the fields ending in `_rule` hold what they do.
+    """
+
+    name: str
+    spelled: str = "input"
+    flops_rule: Callable[[View], int] = v.one_flop_an_output
+    bytes_rule: Callable[[View], int] = v.inputs_and_outputs
+    shapes_rule: Callable[[View], list[Shape]] = v.broadcast_output
+    dtype_rule: Callable[[View], str] = v.promoted_dtype
+    launches_rule: Callable[[View], bool] = v.always
+    values_rule: Callable[[View], Json | None] = v.no_values
+    canonical: Canonical | None = None
+    mutates: tuple[str, ...] = ()
+    synchronises: bool = False
+    settings: tuple[str, ...] = ()
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The named arguments, in order, with their defaults."""
+        return parse_signature(self.spelled)
+
+    def view(self, configuration: Configuration) -> View:
+        """Return a reader of the configuration's arguments, defaults and repeated tensors filled in.
+
+        Raises:
+            ValueError: the configuration is of another kind.
+        """
+        if configuration.kind != self.name:
+            raise ValueError(f"kind {self.name!r} asked about a {configuration.kind!r}")
+        return View(configuration, self.signature)
+
+    def flops(self, configuration: Configuration) -> int:
+        """Return the floating point operations of one call; a multiply-add counts 2."""
+        view = self.view(configuration)
+        return self.flops_rule(view.with_outputs(self.shapes_rule(view)))
+
+    def bytes_moved(self, configuration: Configuration) -> int:
+        """Return the bytes of each input and weight read once and each output written once."""
+        view = self.view(configuration)
+        if not self.launches_rule(view):
+            return 0
+        view = view.with_outputs(self.shapes_rule(view), self.dtype_rule(view))
+        return self.bytes_rule(view)
+
+    def output_shapes(self, configuration: Configuration) -> list[Shape]:
+        """Return the shapes of the outputs, as far as shapes alone decide them."""
+        return self.shapes_rule(self.view(configuration))
+
+    def launches(self, configuration: Configuration) -> bool:
+        """Return whether the call gives the device work; a view or an inference dropout does not."""
+        return self.launches_rule(self.view(configuration))
+
+    def output_values(self, configuration: Configuration) -> Json | None:
+        """Return the value class of the output, None for normal."""
+        return self.values_rule(self.view(configuration))
+
+
+_kinds: dict[str, Kind] = {}
+
+KINDS: Mapping[str, Kind] = MappingProxyType(_kinds)
+"""Every kind, by name."""
+
+
+def register(*kinds: Kind) -> None:
+    """Add kinds to the registry.
+
+    Raises:
+        ValueError: a kind of that name is registered already.
+    """
+    for kind in kinds:
+        if kind.name in _kinds:
+            raise ValueError(f"kind {kind.name!r} is registered twice")
+        _kinds[kind.name] = kind
+
+
+def get_kind(name: str) -> Kind:
+    """Return the kind of that name.
+
+    Raises:
+        UnknownNameError: there is none; the message offers the nearest.
+    """
+    try:
+        return _kinds[name]
+    except KeyError:
+        raise UnknownNameError("kind", name, _kinds) from None

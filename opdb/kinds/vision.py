@@ -1,0 +1,233 @@
+"""Interpolation, sampling, detection, and Fourier transforms."""
+
+from __future__ import annotations
+
+from math import log2
+
+from opdb.kinds.canonical import Arguments, spread_now
+from opdb.kinds.registry import Kind, register
+from opdb.kinds.view import (
+    Shape,
+    View,
+    index_dtype,
+    input_dtype,
+    input_shape,
+    is_spec,
+    no_flops,
+    numel,
+    promoted_dtype,
+    same_values,
+)
+
+
+def _list(value: object, rank: int) -> list[float]:
+    return list(value) if isinstance(value, list) else [value] * rank  # type: ignore[list-item]
+
+
+def _interpolated(view: View) -> list[Shape]:
+    shape = view.shape()
+    rank = len(shape) - 2
+    if view["size"] is not None:
+        return [[*shape[:2], *(int(n) for n in _list(view["size"], rank))]]
+    factors = _list(view["scale_factor"], rank)
+    return [[*shape[:2], *(int(n * f) for n, f in zip(shape[2:], factors, strict=True))]]
+
+
+def interpolation_flops(view: View) -> int:
+    """Count a multiply-add (2) for each output element and each input element it weighs."""
+    taps = {"nearest": 0, "nearest-exact": 0, "area": 1, "linear": 2, "bilinear": 4}
+    more = {"bicubic": 16, "trilinear": 8}
+    return 2 * view.output_elements * (taps | more).get(str(view["mode"]), 1)
+
+
+def _interpolate(parameters: Arguments, inputs: Arguments) -> None:
+    spec = inputs.get("input")
+    if is_spec(spec):
+        spread_now(parameters, len(spec["shape"]) - 2, size=None, scale_factor=None)
+    # False is what None means to every mode that knows it
+    if parameters.get("align_corners") is False:
+        del parameters["align_corners"]
+
+
+def _sampled(view: View) -> list[Shape]:
+    return [[*view.shape()[:2], *view.shape("grid")[1:-1]]]
+
+
+def _shuffled(view: View) -> list[Shape]:
+    *batch, channels, height, width = view.shape()
+    if view.configuration.kind == "pixel_unshuffle":
+        factor = int(view["downscale_factor"])
+        return [[*batch, channels * factor**2, height // factor, width // factor]]
+    factor = int(view["upscale_factor"])
+    return [[*batch, channels // factor**2, height * factor, width * factor]]
+
+
+def _aligned(view: View) -> list[Shape]:
+    boxes = view.specs("boxes")
+    count = sum(int(b["shape"][0]) for b in boxes)
+    size = [int(n) for n in _list(view["output_size"], 2)]
+    return [[count, view.shape()[1], *size]]
+
+
+def align_flops(view: View) -> int:
+    """Count four bilinear taps (2 each) for each sample; an adaptive ratio is taken as 2."""
+    ratio = int(view["sampling_ratio"]) if int(view["sampling_ratio"] or -1) > 0 else 2
+    return 8 * ratio**2 * view.output_elements
+
+
+def _columns(view: View) -> list[Shape]:
+    batch, channels, *image = view.shape()
+    kernel, stride, padding, dilation = (
+        [int(n) for n in _list(view[name], 2)]
+        for name in ("kernel_size", "stride", "padding", "dilation")
+    )
+    blocks = [
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d in zip(image, kernel, stride, padding, dilation, strict=True)
+    ]
+    return [[batch, channels * numel(kernel), numel(blocks)]]
+
+
+def _folded(view: View) -> list[Shape]:
+    batch, columns, _ = view.shape()
+    size = [int(n) for n in _list(view["output_size"], 2)]
+    kernel = [int(n) for n in _list(view["kernel_size"], 2)]
+    return [[batch, columns // numel(kernel), *size]]
+
+
+def _windows(parameters: Arguments, inputs: Arguments) -> None:
+    spread_now(parameters, 2, kernel_size=None, output_size=None, dilation=1, padding=0, stride=1)
+
+
+def deform_shape(view: View) -> list[Shape]:
+    """Give the offsets' image with the weight's rows as channels."""
+    return [[view.shape()[0], view.shape("weight")[0], *view.shape("offset")[-2:]]]
+
+
+def deform_flops(view: View) -> int:
+    """Count the convolution (2) and four bilinear taps (2 each) for each sampled element."""
+    samples = view.shape()[1] * numel(view.shape("weight")[2:])
+    pixels = view.outputs[0][0] * numel(view.outputs[0][2:])
+    return 2 * view.output_elements * numel(view.shape("weight")[1:]) + 8 * samples * pixels
+
+
+def fourier_flops(view: View) -> int:
+    """Count 5 n log2 n for each transform of n points, the usual account of Cooley and Tukey."""
+    shape = view.shape()
+    dims = view["dim"]
+    axes = dims if isinstance(dims, list) else [-1 if dims is None else dims]
+    points = numel([shape[int(a)] for a in axes])
+    return int(5 * numel(shape) * log2(max(points, 2)))
+
+
+def _half_spectrum(view: View) -> list[Shape]:
+    shape, dims = view.shape(), view["dim"]
+    axis = dims[-1] if isinstance(dims, list) else (-1 if dims is None else dims)
+    shape[int(axis)] = shape[int(axis)] // 2 + 1
+    return [shape]
+
+
+def _complex_dtype(view: View) -> str:
+    return "complex128" if promoted_dtype(view) in ("float64", "complex128") else "complex64"
+
+
+register(
+    Kind(
+        "interpolate",
+        "input, size=None, scale_factor=None, mode='nearest', align_corners=None, "
+        "recompute_scale_factor=None, antialias=False",
+        flops_rule=interpolation_flops,
+        shapes_rule=_interpolated,
+        dtype_rule=input_dtype,
+        canonical=_interpolate,
+    ),
+    Kind(
+        "grid_sample",
+        "input, grid, mode='bilinear', padding_mode='zeros', align_corners=None",
+        flops_rule=lambda view: 8 * view.output_elements,
+        shapes_rule=_sampled,
+        dtype_rule=input_dtype,
+        canonical=_interpolate,
+    ),
+    Kind(
+        "affine_grid",
+        "theta, size, align_corners=None",
+        flops_rule=lambda view: 6 * view.output_elements,
+        shapes_rule=lambda view: [
+            [int(view["size"][0]), *(int(n) for n in view["size"][2:]), len(view["size"]) - 2]
+        ],
+        canonical=_interpolate,
+    ),
+    Kind(
+        "pixel_shuffle",
+        "input, upscale_factor",
+        flops_rule=no_flops,
+        shapes_rule=_shuffled,
+        values_rule=same_values,
+    ),
+    Kind(
+        "pixel_unshuffle",
+        "input, downscale_factor",
+        flops_rule=no_flops,
+        shapes_rule=_shuffled,
+        values_rule=same_values,
+    ),
+    Kind(
+        "channel_shuffle",
+        "input, groups",
+        flops_rule=no_flops,
+        shapes_rule=input_shape,
+        values_rule=same_values,
+    ),
+    Kind(
+        "unfold",
+        "input, kernel_size, dilation=1, padding=0, stride=1",
+        flops_rule=no_flops,
+        shapes_rule=_columns,
+        canonical=_windows,
+    ),
+    Kind(
+        "fold",
+        "input, output_size, kernel_size, dilation=1, padding=0, stride=1",
+        shapes_rule=_folded,
+        canonical=_windows,
+    ),
+    Kind(
+        "roi_align",
+        "input, boxes, output_size, spatial_scale=1.0, sampling_ratio=-1, aligned=False",
+        flops_rule=align_flops,
+        shapes_rule=_aligned,
+        dtype_rule=input_dtype,
+    ),
+    Kind(
+        "nms",
+        "boxes, scores, iou_threshold",
+        shapes_rule=lambda view: [view.shape("scores")],
+        dtype_rule=index_dtype,
+        synchronises=True,
+    ),
+    Kind(
+        "deform_conv2d",
+        "input, offset, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), "
+        "mask=None",
+        flops_rule=deform_flops,
+        shapes_rule=deform_shape,
+        dtype_rule=input_dtype,
+        settings=("tf32_matmul",),
+    ),
+)
+for _name in ("fft", "ifft", "fft2", "ifft2", "fftn", "ifftn", "rfft", "rfft2", "irfft", "irfft2"):
+    _two = _name.endswith("2")
+    register(
+        Kind(
+            _name,
+            "input, s=None, dim=(-2, -1), norm=None"
+            if _two
+            else "input, n=None, dim=-1, norm=None"
+            if not _name.endswith("n")
+            else "input, s=None, dim=None, norm=None",
+            flops_rule=fourier_flops,
+            shapes_rule=_half_spectrum if _name.startswith("rfft") else input_shape,
+            dtype_rule=_complex_dtype,
+        )
+    )

@@ -1,0 +1,134 @@
+"""Make the tensors that a configuration describes."""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+
+import torch
+from torch import Tensor
+
+from opdb.errors import UnsupportedError
+from opdb.kinds.shape import strides_of
+from opdb.kinds.view import View
+from opdb.operators.encoding import dtype_of
+from opdb.records import Json
+
+_POSITIVE = frozenset("log log2 log10 log1p sqrt rsqrt pow logit lgamma digamma xlogy".split())
+_BOUNDED_BY_DIM = frozenset(
+    "gather index_select index_add index_copy index_fill scatter scatter_add scatter_reduce "
+    "take_along_dim".split()
+)
+
+
+def materialize(
+    spec: Json,
+    device: torch.device | str = "cpu",
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Make a tensor by its spec: shape, dtype, strides and value class; a weight's values are small.
+
+    Raises:
+        UnsupportedError: the dtype or the value class is unknown here.
+    """
+    shape, strides = list(spec["shape"]), strides_of(spec)
+    reach = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if n)
+    size = 0 if 0 in shape else reach
+    buffer = _fill(spec, size, torch.device(device), generator)
+    return torch.as_strided(buffer, shape, strides)
+
+
+def _fill(spec: Json, size: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
+    dtype, values = dtype_of(spec["dtype"]), spec.get("values")
+    if dtype is torch.bool:
+        density = values.get("density", 0.5) if isinstance(values, dict) else 0.5
+        density = 0.9 if values == "mask" else density
+        return torch.rand(size, device=device, generator=generator) < density
+    if not (dtype.is_floating_point or dtype.is_complex):
+        low, high = values["range"] if isinstance(values, dict) and "range" in values else (0, 2)
+        high = max(int(high), int(low) + 1)
+        kept = torch.randint(int(low), high, (size,), device=device, generator=generator)
+        return kept.to(dtype)
+    direct = dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    made = dtype if direct or dtype.is_complex else torch.float32
+    noise = torch.randn(size, dtype=made, device=device, generator=generator)
+    return _shaped(noise, spec, values).to(dtype)
+
+
+def _shaped(noise: Tensor, spec: Json, values: Json) -> Tensor:
+    if spec.get("role") == "weight" and len(spec["shape"]) > 1:
+        return noise.div_(sqrt(max(prod(spec["shape"][1:]), 1)))
+    if values is None:
+        return noise
+    if values == "rectified":
+        # a handful of numbers could all be negative
+        return noise.relu_() if noise.numel() > 16 else noise.abs_()
+    if values == "mask":
+        # an additive mask: 0 where kept, the most negative number elsewhere
+        return noise.gt(1.28).to(noise.dtype).mul_(torch.finfo(noise.dtype).min)
+    if isinstance(values, dict) and "range" in values:
+        low, high = values["range"]
+        return noise.sigmoid_().mul_(high - low).add_(low)
+    raise UnsupportedError(f"unknown value class {values!r}")
+
+
+def adjusted_spec(view: View, name: str, spec: Json) -> Json:
+    """Return a spec with a range for indices that declare none, so that they stay in bounds."""
+    whole = not spec["dtype"].startswith(("float", "bfloat", "complex", "bool"))
+    if not whole:
+        return spec
+    bound = _bound(view, name)
+    if bound is None:
+        return spec
+    values = spec.get("values")
+    low, high = values["range"] if isinstance(values, dict) and "range" in values else (0, bound)
+    return {**spec, "values": {"range": [max(0, min(low, bound - 1)), max(1, min(high, bound))]}}
+
+
+def _bound(view: View, name: str) -> int | None:
+    """Return what the indices of an argument must stay below, None where nothing bounds them."""
+    kind = view.configuration.kind
+    if kind in ("embedding", "embedding_bag") and name == "input":
+        return int(view.shape("weight")[0])
+    if kind == "embedding_bag" and name == "offsets":
+        return 1
+    if kind == "one_hot":
+        count = int(view["num_classes"])
+        return count if count > 0 else None
+    if kind in _BOUNDED_BY_DIM and name in ("index", "indices"):
+        shape = view.shape()
+        dim = view["dim"]
+        return int(shape[int(dim)]) if dim is not None and shape else prod(shape)
+    if kind == "take" and name == "index":
+        return prod(view.shape())
+    if kind in ("getitem", "setitem", "index_put") and name in ("index", "indices"):
+        return max(min(view.shape(), default=1), 1)
+    if kind == "repeat_interleave" and name == "repeats":
+        return 2
+    return None
+
+
+def tame(view: View, name: str, tensor: Tensor) -> Tensor:
+    """Change the values of arguments that must obey a rule; returns the tensor.
+
+    Variances and arguments of logarithms are positive; boxes have their corners in order.
+    """
+    kind = view.configuration.kind
+    floating = tensor.is_floating_point() and tensor.numel() > 0
+    if not floating:
+        return tensor
+    if name == "running_var" or (kind in _POSITIVE and name == "input"):
+        return tensor.abs_().add_(0.5)
+    if kind in ("lerp",) and name == "weight":
+        return tensor.sigmoid_()
+    if kind in ("nms", "roi_align") and name == "boxes" and tensor.dim() == 2:
+        return _boxes(tensor, 64.0)
+    return tensor
+
+
+def _boxes(tensor: Tensor, extent: float) -> Tensor:
+    corners = tensor[:, -4:]
+    corners.sigmoid_().mul_(extent)
+    corners[:, 2:].add_(corners[:, :2])
+    if tensor.shape[1] == 5:
+        tensor[:, 0] = 0  # the image's index in the batch
+    return tensor

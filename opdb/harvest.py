@@ -1,0 +1,354 @@
+"""Watch one forward pass and write down every operator call it makes.
+
+Two views of the same pass are joined. `nn.Module.__call__` shows the modules: a call to one that
+the registry rebuilds is one operator, and whatever runs inside belongs to it. A torch function
+mode shows the functions: one called outside every such module is an operator of its own. A torch
+dispatch mode guards both: what computes outside every recorded call is listed as unsupported.
+
+`nn.Module.__call__` is replaced rather than hooked because a global pre-hook is not given keyword
+arguments, and because a hook switches off fast paths that the model takes without it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakIdKeyDictionary
+
+from opdb.errors import InputError, OpdbError, UnsupportedError
+from opdb.kinds import KINDS
+from opdb.models import LoadedModel, ModelRequest, load
+from opdb.models.construction import one_line
+from opdb.models.inputs import tensors, with_values
+from opdb.operators import describe_function, describe_module, is_metadata, is_operator_module
+from opdb.records import Call, Configuration, Form, Json, Workload
+
+OUTSIDE = " (outside every recorded call)"
+
+_ALLOCATIONS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("empty", "empty_like", "empty_strided", "empty_permuted"),
+        *("new_empty", "new_empty_strided", "lift_fresh", "lift", "set_", "resize_"),
+    )
+)
+
+
+def harvest(request: ModelRequest) -> Workload:
+    """Return the workload of a model: its operator calls in order, found without its weights.
+
+    The pass runs on the meta device; a model that asks for values (`.item()`, shapes that depend
+    on data) runs on the CPU instead, with inputs of the declared value classes.
+
+    Raises:
+        InputError: the model cannot be built or run; the message names the last call.
+        UnsupportedError: autocast is asked for, which chooses dtypes per device and cannot be
+            seen on another.
+    """
+    if request.autocast is not None:
+        raise UnsupportedError(
+            f"{request.name!r} under autocast ({request.autocast}) cannot be harvested: autocast "
+            "casts on the device itself; give the dtype instead"
+        )
+    try:
+        return _harvest_on(request, "meta")
+    except InputError as on_meta:
+        if on_meta.__cause__ is None:  # opdb's own refusal: the CPU would meet the same
+            raise
+        # Anything may fail for want of values: only the CPU tells whether that was the reason.
+        try:
+            return _harvest_on(request, "cpu")
+        except MemoryError as error:
+            raise on_meta from error
+
+
+def _harvest_on(request: ModelRequest, device: str) -> Workload:
+    loaded = load(request, device=device)
+    recorder = record(loaded, gradient=request.phase == "training")
+    return Workload(
+        name=loaded.name,
+        source=loaded.source,
+        source_version=loaded.source_version,
+        inputs=loaded.inputs,
+        batch_size=loaded.batch_size,
+        dtype=request.dtype,
+        memory_format=request.memory_format,
+        phase=request.phase,
+        gradient=request.phase == "training",
+        calls=tuple(recorder.calls),
+        containers=recorder.containers,
+        foreign_leaves=dict(recorder.foreign_leaves),
+        unsupported=dict(recorder.unsupported),
+    )
+
+
+def record(
+    loaded: LoadedModel,
+    *,
+    gradient: bool = False,
+    recorder_type: type[Recorder] | None = None,
+    observer: Callable[[Recorder], TorchDispatchMode] | None = None,
+) -> Recorder:
+    """Run the loaded model once under a recorder and return the recorder.
+
+    `recorder_type` may keep more than a Recorder does. `observer` makes a dispatch mode that runs
+    inside the recorder's own, for a second opinion.
+
+    Raises:
+        InputError: the pass fails; the message names the last call.
+    """
+    recorder = (recorder_type or Recorder)(loaded.module)
+    recorder.declare(loaded)
+    training = {module: module.training for module in loaded.module.modules()}
+    try:
+        with torch.set_grad_enabled(gradient):
+            if _is_lazy(loaded.module):  # the first call replaces classes and makes parameters
+                loaded.module(*loaded.args, **loaded.kwargs)
+                recorder.know_weights()
+            with ExitStack() as stack:
+                stack.enter_context(recorder.watching())
+                if observer is not None:
+                    stack.enter_context(observer(recorder))
+                loaded.module(*loaded.args, **loaded.kwargs)
+    except OpdbError:
+        raise
+    except Exception as error:  # a model's forward is anyone's code and may raise anything
+        device = next((str(t.device) for t in tensors(loaded.args)), "its own device")
+        raise InputError(
+            f"{loaded.name!r} fails on {device}: {one_line(error)}; "
+            f"the last call was {recorder.last}"
+        ) from error
+    finally:
+        for module, mode in training.items():
+            module.training = mode
+    return recorder
+
+
+def _is_lazy(module: nn.Module) -> bool:
+    return any(
+        isinstance(m, LazyModuleMixin) and m.has_uninitialized_params() for m in module.modules()
+    )
+
+
+class Recorder:
+    """What one pass was seen to call, and what is known of the tensors in it.
+
+    `active` is the index of the operator call that runs now, None between operators.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.calls: list[Call] = []
+        self.containers = 0
+        self.foreign_leaves: Counter[str] = Counter()
+        self.unsupported: Counter[str] = Counter()
+        self.active: int | None = None
+        self.covered = False
+        self.last = "the model itself"
+        self._model = model
+        self._paths = {id(module): path for path, module in model.named_modules()}
+        self._values: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self._known: dict[str, tuple[Configuration, Json | None]] = {}
+        self._weights: set[int | None] = set()
+        self._modes: list[TorchFunctionMode] = []
+        self._opened: set[Any] = set()
+        self.know_weights()
+
+    # -- what describers ask of tensors ------------------------------------------------------
+
+    def values(self, tensor: torch.Tensor) -> Json | None:
+        """Return the value class of a tensor, None for normal."""
+        return self._values.get(tensor)
+
+    def is_weight(self, tensor: torch.Tensor) -> bool:
+        """Return whether the tensor is a parameter or buffer of the model, or a view of one."""
+        memory = _storage(tensor)
+        return memory is not None and memory in self._weights
+
+    def know_weights(self) -> None:
+        """Note which memory holds the model's parameters and buffers."""
+        held = (*self._model.parameters(), *self._model.buffers())
+        self._weights = {_storage(tensor) for tensor in held}
+
+    def declare(self, loaded: LoadedModel) -> None:
+        """Note the value classes that the model's inputs are declared to have."""
+        inputs = loaded.inputs
+        pairs = with_values(inputs["args"], list(loaded.args))
+        pairs += with_values(inputs["kwargs"], loaded.kwargs)
+        for tensor, values in pairs:
+            self._set_values(tensor, values)
+
+    def _set_values(self, tensor: torch.Tensor, values: Json | None) -> None:
+        if values is not None:
+            self._values[tensor] = values
+        elif tensor in self._values:
+            del self._values[tensor]
+
+    # -- what the pass shows -----------------------------------------------------------------
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Record what this thread runs, until the block ends."""
+        with _watched_modules(self), _Guard(self), _Functions(self):
+            yield
+
+    def call_module(
+        self, original: Callable[..., Any], module: nn.Module, *a: Any, **k: Any
+    ) -> Any:
+        """Record a module call, and run it."""
+        if self.covered:
+            return original(module, *a, **k)
+        path = self._paths.get(id(module)) or type(module).__name__
+        if is_operator_module(module):
+            self.last = f"{path!r} ({type(module).__name__})"
+            try:
+                configuration = describe_module(module, a, k, self)
+            except UnsupportedError:
+                pass  # its own functions are the operators then
+            else:
+                # With the modes off inside, the module takes the paths it takes unwatched.
+                with torch._C.DisableTorchFunction():
+                    return self._run(configuration, "module", partial(original, module), a, k)
+        self.containers += 1
+        if next(module.children(), None) is None:
+            self.foreign_leaves[type(module).__name__] += 1
+        return original(module, *a, **k)
+
+    def call_function(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """Record a function call, and run it."""
+        name = resolve_name(function) or getattr(function, "__name__", str(function))
+        self.last = name
+        try:
+            configuration = describe_function(function, args, kwargs, self)
+        except UnsupportedError:
+            self.unsupported[name] += 1
+            return self._run(None, "function", function, args, kwargs)
+        return self._run(configuration, "function", function, args, kwargs)
+
+    def call_aten(self, operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """List what computes outside every recorded call, and run it."""
+        self.unsupported[operator._schema.name + OUTSIDE] += 1
+        return self._run(None, "function", operator, args, kwargs)
+
+    def _run(
+        self,
+        configuration: Configuration | None,
+        form: Form,
+        run: Callable[..., Any],
+        args: Any,
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Run a call with everything inside it belonging to it."""
+        if configuration is not None and torch.is_grad_enabled():
+            configuration = replace(configuration, gradient=True)
+        self.covered = True
+        self.active = None if configuration is None else len(self.calls)
+        try:
+            output = run(*args, **kwargs)
+        finally:
+            self.covered, self.active = False, None
+        values = None if configuration is None else self.keep(configuration, form, output)
+        for tensor in tensors(output):
+            rectified = values == "rectified" and not tensor.is_floating_point()
+            self._set_values(tensor, None if rectified else values)
+        return output
+
+    def keep(self, configuration: Configuration, form: Form, output: Any) -> Json | None:
+        """Write a call down that has returned; returns the value class of its output."""
+        configuration, values = self._shared(configuration)
+        self.calls.append(Call(configuration, form))
+        return values
+
+    def _shared(self, configuration: Configuration) -> tuple[Configuration, Json | None]:
+        """Return the one object that stands for equal configurations, and its output's values."""
+        text = configuration.json
+        if text not in self._known:
+            values = KINDS[configuration.kind].output_values(configuration)
+            self._known[text] = configuration, values
+        return self._known[text]
+
+
+def _storage(tensor: torch.Tensor) -> int | None:
+    """Return what identifies a tensor's memory, on meta too; None where it has none."""
+    if nn.parameter.is_lazy(tensor) or tensor.layout != torch.strided:
+        return None
+    memory: int = tensor.untyped_storage()._cdata
+    return memory
+
+
+_watching = threading.RLock()
+_watcher: list[int] = []
+
+
+@contextmanager
+def _watched_modules(recorder: Recorder) -> Iterator[None]:
+    """Let the recorder see this thread's module calls; other threads' recorders wait their turn.
+
+    Raises:
+        InputError: this thread records already: a harvest inside a harvest.
+    """
+    thread = threading.get_ident()
+    with _watching:
+        if _watcher:
+            raise InputError("a harvest was started inside the forward pass of another")
+        original = nn.Module.__call__
+
+        def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != thread:
+                return original(self, *args, **kwargs)
+            return recorder.call_module(original, self, *args, **kwargs)
+
+        _watcher.append(thread)
+        nn.Module.__call__ = call  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            nn.Module.__call__ = original  # type: ignore[method-assign]
+            _watcher.clear()
+
+
+class _Functions(TorchFunctionMode):
+    """Shows the recorder every torch function of this thread, once: it is off inside each."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._recorder.covered or is_metadata(func):
+            return func(*args, **kwargs)
+        return self._recorder.call_function(func, args, kwargs)
+
+
+class _Guard(TorchDispatchMode):
+    """Shows the recorder the operators that reach the dispatcher outside every recorded call."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._recorder = recorder
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._recorder.covered or not computes(func):
+            return func(*args, **kwargs)
+        return self._recorder.call_aten(func, args, kwargs)
+
+
+def computes(operator: Any) -> bool:
+    """Return whether a dispatcher operator does work: more than a view or an allocation."""
+    return not operator.is_view and operator._schema.name not in _ALLOCATIONS

@@ -1,0 +1,151 @@
+"""From a name to a model with example inputs; one file a source.
+
+Importing this package imports no torch: what it names is data. `load` imports the source it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from opdb.errors import InputError, UnknownNameError
+from opdb.records import Json, Phase
+
+if TYPE_CHECKING:
+    import torch
+
+    from opdb.models.source import Source
+
+__all__ = ["DTYPES", "MEMORY_FORMATS", "LoadedModel", "ModelRequest", "load", "names", "sources"]
+
+_SOURCES = {
+    "builtin": "opdb.models.builtin",
+    "torchvision": "opdb.models.torchvision",
+    "python": "opdb.models.python",
+}
+"""Every source, in the order in which a bare name is looked up: each module has a SOURCE."""
+
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+MEMORY_FORMATS = ("contiguous", "channels_last")
+PHASES = ("inference", "training")
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """What model to load, and for which work.
+
+    `source` None is found from the name. `weights` None means random weights; nothing is ever
+    downloaded otherwise. `input_size` is one input's shape without the batch. `inputs` describes
+    inputs that a size cannot express, as data:
+
+        {"args": [{"shape": ["batch", 128], "dtype": "int64", "values": {"range": [0, 30522]}}],
+         "kwargs": {...}}
+
+    where "batch" stands for the batch size, a list for a list, {"tuple": [...]} for a tuple, any
+    other object for a dict, and everything else for itself.
+    """
+
+    name: str
+    source: str | None = None
+    weights: str | None = None
+    batch_size: int = 1
+    input_size: tuple[int, ...] | None = None
+    dtype: str = "float32"
+    memory_format: str = "contiguous"
+    phase: Phase = "inference"
+    autocast: str | None = None
+    inputs: Mapping[str, Json] | None = None
+    num_classes: int | None = None
+
+    def checked(self) -> ModelRequest:
+        """Return the request with its source found, all of it valid.
+
+        Raises:
+            InputError: a value is not among the allowed; the message names the nearest.
+        """
+        for what, value, valid in (
+            ("dtype", self.dtype, DTYPES),
+            ("memory format", self.memory_format, MEMORY_FORMATS),
+            ("phase", self.phase, PHASES),
+        ):
+            if value not in valid:
+                raise UnknownNameError(what, value, valid)
+        if self.batch_size < 1:
+            raise InputError(f"batch size {self.batch_size} of {self.name!r}; give 1 or more")
+        if self.input_size is not None and (not self.input_size or min(self.input_size) < 1):
+            size = list(self.input_size)
+            raise InputError(f"input size {size} of {self.name!r}; give sizes of 1 or more")
+        if self.input_size is not None and self.inputs is not None:
+            raise InputError(f"{self.name!r} has both an input size and inputs; give one of them")
+        return replace(self, source=_source_name(self))
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to be called: module(*args, **kwargs), all on one device.
+
+    `inputs` describes args and kwargs as data, batch included. `batch_size` is that of the inputs.
+    """
+
+    name: str
+    source: str
+    source_version: str
+    module: torch.nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    inputs: Mapping[str, Json]
+    batch_size: int
+
+
+def sources() -> list[str]:
+    """Return the names of the sources."""
+    return list(_SOURCES)
+
+
+def names(source: str | None = None) -> list[str]:
+    """Return the model names of a source, or of all (a source of import paths has none).
+
+    Raises:
+        UnknownNameError: there is no such source.
+    """
+    chosen = sources() if source is None else [source]
+    return sorted({name for each in chosen for name in _source(each).names()})
+
+
+def load(request: ModelRequest, *, device: str) -> LoadedModel:
+    """Load a model and its example inputs onto a device ("meta", "cpu", "cuda" or "cuda:1").
+
+    The module is in eval mode (train mode for the training phase), of the request's dtype and
+    memory format. On "meta" nothing is allocated: parameters move there as they are registered.
+
+    Raises:
+        InputError: the request is not valid, or the model cannot be built; the message says why.
+    """
+    from opdb.models.construction import load_from
+
+    checked = request.checked()
+    assert checked.source is not None
+    return load_from(_source(checked.source), checked, device)
+
+
+def _source(name: str) -> Source:
+    if name not in _SOURCES:
+        raise UnknownNameError("source", name, _SOURCES)
+    source: Source = import_module(_SOURCES[name]).SOURCE
+    return source
+
+
+def _source_name(request: ModelRequest) -> str:
+    if request.source is not None:
+        source = _source(request.source)
+        if not source.has(request.name):
+            raise UnknownNameError(f"{request.source} model", request.name, source.names())
+        return request.source
+    for name in _SOURCES:
+        if _source(name).has(request.name):
+            return name
+    raise UnknownNameError(
+        "model", request.name, names(), hint='(a model of your own is "package.module:callable")'
+    )

@@ -1,0 +1,200 @@
+"""Build a module on the meta device, or for real, in the dtype and layout that are asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from opdb.errors import InputError, OpdbError
+from opdb.models import LoadedModel, ModelRequest
+from opdb.models.inputs import describe, in_layout, make, resolve
+from opdb.models.source import Blueprint, Source, sized_input
+from opdb.records import Json
+
+_patching = threading.RLock()
+_TWIN = "_opdb_meta_twin"
+SEED = 0
+"""Seeds random weights and inputs, so that two loads of one request give the same numbers."""
+
+
+@contextmanager
+def parameters_on_meta() -> Iterator[None]:
+    """Move each parameter to the meta device as a module registers it, in this thread.
+
+    Unlike a meta device context, constructors that compute with small tensors still work, and
+    a large parameter's memory is freed before anything is written to it.
+    """
+    register = nn.Module.register_parameter
+    thread = threading.get_ident()
+
+    def register_on_meta(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        if threading.get_ident() == thread and _movable(param):
+            param = _twin(param)
+        register(self, name, param)
+
+    with _patching:
+        nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            nn.Module.register_parameter = register  # type: ignore[method-assign]
+
+
+def _movable(param: object) -> bool:
+    # Anything else is refused, or handled, by register_parameter itself.
+    return isinstance(param, nn.Parameter) and not param.is_meta and param.grad_fn is None
+
+
+def _twin(param: Any) -> nn.Parameter:
+    """Return the parameter's counterpart on meta: always the same one, so that ties stay ties."""
+    twin: nn.Parameter | None = getattr(param, _TWIN, None)
+    if twin is None:
+        if isinstance(param, nn.UninitializedParameter):
+            make: Any = nn.UninitializedParameter  # typed as the Parameter it replaces
+            made: nn.Parameter = make(param.requires_grad, "meta", param.dtype)
+        else:
+            made = nn.Parameter(param.detach().to("meta"), requires_grad=param.requires_grad)
+        twin = made
+        twin.__dict__.update(param.__dict__)
+        setattr(param, _TWIN, twin)
+    return twin
+
+
+def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel:
+    """Load a checked request from its source onto a device.
+
+    Raises:
+        InputError: the model cannot be built, or its inputs are not known.
+    """
+    blueprint = _build(source, request, device)
+    module = _prepare(blueprint.module, request, device)
+    given, example = request.inputs or blueprint.inputs, blueprint.example
+    if given is None and example is None and request.input_size is not None:
+        given = sized_input(request.input_size, request.dtype)
+    with _seeded(device):
+        if given is not None:
+            data = resolve(given, batch_size=request.batch_size, dtype=request.dtype)
+            data = _in_format(data, request.memory_format)
+            args = tuple(make(value, device) for value in data["args"])
+            kwargs = {name: make(value, device) for name, value in data["kwargs"].items()}
+        elif example is not None:
+            args, kwargs = example
+            data = {"args": [describe(v) for v in args], "kwargs": describe(kwargs)}
+            args, kwargs = _moved(args, device), _moved(kwargs, device)
+        else:
+            raise InputError(
+                f"{request.name!r} came without example inputs; give input_size or inputs, "
+                "or let the callable return (module, args)"
+            )
+    return LoadedModel(
+        name=request.name,
+        source=source.name,
+        source_version=source.version(request.name),
+        module=module,
+        args=args,
+        kwargs=kwargs,
+        inputs=data,
+        batch_size=_batch_of(data, request) if given is None else request.batch_size,
+    )
+
+
+def _build(source: Source, request: ModelRequest, device: str) -> Blueprint:
+    try:
+        with _seeded(device):
+            if device == "meta":
+                with parameters_on_meta():
+                    return source.build(request)
+            return source.build(request)
+    except OpdbError:
+        raise
+    except Exception as error:  # a model's constructor is anyone's code and may raise anything
+        raise InputError(
+            f"{request.name!r} ({source.name}) cannot be built: {one_line(error)}"
+        ) from error
+
+
+def one_line(error: BaseException) -> str:
+    """Return an exception's type and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return type(error).__name__ + (f": {lines[0]}" if lines else "")
+
+
+@contextmanager
+def _seeded(device: str) -> Iterator[None]:
+    """Draw from a generator of known seed and leave the process's own as it was."""
+    devices = [torch.device(device)] if device.startswith("cuda") else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(SEED)
+        yield
+
+
+def _prepare(module: nn.Module, request: ModelRequest, device: str) -> nn.Module:
+    module = module.to(device=device, dtype=getattr(torch, request.dtype))
+    if request.memory_format != "contiguous":
+        # Module.to(memory_format=...) refuses models that have both 4-d and 5-d parameters.
+        for param in module.parameters():
+            if not isinstance(param, nn.UninitializedParameter):
+                param.data = in_layout(param.data, request.memory_format)
+    return module.train(request.phase == "training")
+
+
+def _in_format(value: Json, memory_format: str) -> Json:
+    """Return resolved inputs with the memory format set on image and video tensors."""
+    if memory_format == "contiguous":
+        return value
+    if isinstance(value, dict):
+        if "shape" in value:
+            image = len(value["shape"]) in (4, 5) and value["dtype"].startswith(("float", "bfloat"))
+            return {"layout": memory_format, **value} if image else value
+        return {name: _in_format(item, memory_format) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_in_format(item, memory_format) for item in value]
+    return value
+
+
+def _moved(value: Any, device: str) -> Any:
+    """Return the same nesting with its tensors on the device; one tensor twice stays one."""
+    return _move(value, device, {})
+
+
+def _move(value: Any, device: str, moved: dict[int, torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return moved.setdefault(id(value), value.to(device))
+    if isinstance(value, dict):
+        return {name: _move(item, device, moved) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_move(item, device, moved) for item in value)
+    if isinstance(value, list):
+        return [_move(item, device, moved) for item in value]
+    return value
+
+
+def _batch_of(data: Json, request: ModelRequest) -> int:
+    """Return the batch of example inputs: the first size of their first tensor.
+
+    Raises:
+        InputError: another batch was asked for than the examples have.
+    """
+    first = _first_spec(data)
+    batch = first["shape"][0] if first and first["shape"] else 1
+    if request.batch_size not in (1, batch):
+        raise InputError(
+            f"{request.name!r} returns example inputs of batch {batch}, not {request.batch_size}; "
+            "let the callable take batch_size, or give inputs"
+        )
+    return int(batch)
+
+
+def _first_spec(value: Json) -> Json:
+    if isinstance(value, dict):
+        if "shape" in value:
+            return value
+        value = list(value.values())
+    if isinstance(value, list):
+        return next((found for item in value if (found := _first_spec(item))), None)
+    return None

@@ -1,0 +1,219 @@
+"""Model inputs as data: substitute the batch, make the tensors, describe given ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from opdb.errors import InputError, UnknownNameError
+from opdb.records import Json
+
+_DTYPES = {
+    name: getattr(torch, name)
+    for name in (
+        *("float32", "float64", "float16", "bfloat16", "complex64", "complex128"),
+        *("bool", "uint8", "int8", "int16", "int32", "int64"),
+    )
+}
+_SPEC_KEYS = {"shape", "dtype", "layout", "values"}
+
+
+def is_spec(value: Json) -> bool:
+    """Return whether a JSON value describes a tensor."""
+    return isinstance(value, Mapping) and "shape" in value
+
+
+def resolve(inputs: Mapping[str, Json], *, batch_size: int, dtype: str) -> dict[str, Json]:
+    """Return inputs as data with the batch substituted and every dtype spelled.
+
+    Raises:
+        InputError: the description is malformed; the message shows the part.
+    """
+    unknown = set(inputs) - {"args", "kwargs"}
+    if unknown:
+        raise UnknownNameError("key of inputs", min(unknown), ("args", "kwargs"))
+    args, kwargs = inputs.get("args", []), inputs.get("kwargs", {})
+    if not isinstance(args, Sequence) or isinstance(args, str) or not isinstance(kwargs, Mapping):
+        raise InputError("inputs: args must be a list and kwargs an object")
+    return {
+        "args": [_resolve(value, batch_size, dtype) for value in args],
+        "kwargs": {name: _resolve(value, batch_size, dtype) for name, value in kwargs.items()},
+    }
+
+
+def _resolve(value: Json, batch_size: int, dtype: str) -> Json:
+    if is_spec(value):
+        return _resolve_spec(value, batch_size, dtype)
+    if isinstance(value, Mapping):
+        return {name: _resolve(item, batch_size, dtype) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_resolve(item, batch_size, dtype) for item in value]
+    return batch_size if value == "batch" else value
+
+
+def _resolve_spec(spec: Mapping[str, Json], batch_size: int, dtype: str) -> dict[str, Json]:
+    unknown = set(spec) - _SPEC_KEYS
+    if unknown:
+        raise UnknownNameError("key of a tensor in inputs", min(unknown), _SPEC_KEYS)
+    sizes = spec["shape"]
+    if not isinstance(sizes, list | tuple):
+        raise InputError(f"inputs: shape {sizes!r}; give a list of sizes")
+    shape = [batch_size if size == "batch" else size for size in sizes]
+    for size in shape:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise InputError(f'inputs: size {size!r} in shape {sizes!r}; give a number or "batch"')
+    resolved: dict[str, Json] = {"shape": shape, "dtype": spec.get("dtype", dtype)}
+    if resolved["dtype"] not in _DTYPES:
+        raise UnknownNameError("dtype of a tensor in inputs", str(resolved["dtype"]), _DTYPES)
+    if spec.get("values") is not None:
+        resolved["values"] = _checked_values(spec["values"])
+    if spec.get("layout") is not None:
+        resolved["layout"] = spec["layout"]
+    return resolved
+
+
+def _checked_values(values: Json) -> Json:
+    if values in ("rectified", "mask"):
+        return values
+    if isinstance(values, Mapping) and len(values) == 1:
+        numbers = values.get("range")
+        if isinstance(numbers, list | tuple) and len(numbers) == 2 and numbers[0] < numbers[1]:
+            return {"range": list(numbers)}
+        density = values.get("density")
+        if isinstance(density, int | float) and 0 <= density <= 1:
+            return {"density": density}
+    raise InputError(
+        f'inputs: values {values!r}; give "rectified", "mask", {{"range": [low, high]}} with '
+        'low < high, or {"density": share of true}'
+    )
+
+
+def make(value: Json, device: str) -> Any:
+    """Return the object that a resolved input describes, its tensors on the device.
+
+    Numbers come from torch's current generator; on "meta" there are none.
+    """
+    if is_spec(value):
+        return _make_tensor(value, device)
+    if isinstance(value, Mapping):
+        if set(value) == {"tuple"}:
+            return tuple(make(item, device) for item in value["tuple"])
+        return {name: make(item, device) for name, item in value.items()}
+    if isinstance(value, list):
+        return [make(item, device) for item in value]
+    return value
+
+
+def _make_tensor(spec: Mapping[str, Json], device: str) -> torch.Tensor:
+    shape, dtype, values = spec["shape"], _DTYPES[spec["dtype"]], spec.get("values")
+    if device == "meta":
+        tensor = torch.empty(shape, dtype=dtype, device="meta")
+    elif dtype == torch.bool:
+        density = values["density"] if isinstance(values, Mapping) else 1.0
+        tensor = torch.rand(shape, device=device) < density
+    elif isinstance(values, Mapping):
+        low, high = values["range"]
+        if dtype.is_floating_point or dtype.is_complex:
+            tensor = (torch.rand(shape, device=device) * (high - low) + low).to(dtype)
+        else:
+            tensor = torch.randint(low, high, shape, dtype=dtype, device=device)
+    elif dtype.is_floating_point or dtype.is_complex:
+        tensor = torch.randn(shape, dtype=dtype, device=device)
+        if values == "rectified":
+            tensor = tensor.relu()
+        elif values == "mask":  # added to scores: 0 where kept, the most negative number elsewhere
+            tensor = (tensor > 1).to(dtype) * torch.finfo(dtype).min
+    else:
+        tensor = torch.zeros(shape, dtype=dtype, device=device)
+    return in_layout(tensor, spec.get("layout"))
+
+
+def in_layout(tensor: torch.Tensor, layout: Json) -> torch.Tensor:
+    """Return the tensor in a layout: None, "channels_last", or a list of strides.
+
+    "channels_last" concerns tensors of four and five dimensions; others stay as they are.
+
+    Raises:
+        InputError: the layout is none of these.
+    """
+    if layout is None:
+        return tensor
+    if layout == "channels_last":
+        if tensor.dim() == 4:
+            return tensor.contiguous(memory_format=torch.channels_last)
+        if tensor.dim() == 5:
+            return tensor.contiguous(memory_format=torch.channels_last_3d)
+        return tensor
+    if isinstance(layout, list) and len(layout) == tensor.dim():
+        strided = torch.empty_strided(
+            tensor.shape, layout, dtype=tensor.dtype, device=tensor.device
+        )
+        return strided.copy_(tensor)
+    raise InputError(f'inputs: layout {layout!r}; give "channels_last" or a list of strides')
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """Return the tensors of nested tuples, lists and dicts, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        return [tensor for item in value.values() for tensor in tensors(item)]
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in tensors(item)]
+    return []
+
+
+def with_values(spec: Json, value: Any) -> list[tuple[torch.Tensor, Json]]:
+    """Return each tensor of an object made from a description with its declared value class."""
+    if is_spec(spec):
+        return [(value, spec.get("values"))]
+    if isinstance(spec, Mapping):
+        if set(spec) == {"tuple"}:
+            return with_values(spec["tuple"], list(value))
+        return [pair for name, item in spec.items() for pair in with_values(item, value[name])]
+    if isinstance(spec, list):
+        pairs = zip(spec, value, strict=True)
+        return [pair for item, inner in pairs for pair in with_values(item, inner)]
+    return []
+
+
+def describe(value: Any) -> Json:
+    """Return example inputs as data; integer tensors keep their range, boolean ones their density.
+
+    Raises:
+        InputError: an input is neither a tensor, a plain value, nor a list, tuple or dict of them.
+    """
+    if isinstance(value, torch.Tensor):
+        return _describe_tensor(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: describe(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return {"tuple": [describe(item) for item in value]}
+    if isinstance(value, list):
+        return [describe(item) for item in value]
+    raise InputError(
+        f"an example input is a {type(value).__name__}; "
+        "inputs are tensors, plain values, and lists, tuples and dicts of them"
+    )
+
+
+def _describe_tensor(tensor: torch.Tensor) -> dict[str, Json]:
+    spec: dict[str, Json] = {
+        "shape": list(tensor.shape),
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+    }
+    if not tensor.is_contiguous():
+        last = torch.channels_last_3d if tensor.dim() == 5 else torch.channels_last
+        channels_last = tensor.dim() in (4, 5) and tensor.is_contiguous(memory_format=last)
+        spec["layout"] = "channels_last" if channels_last else list(tensor.stride())
+    if tensor.is_meta or not tensor.numel():
+        return spec
+    if tensor.dtype == torch.bool:
+        spec["values"] = {"density": round(tensor.float().mean().item(), 3)}
+    elif not tensor.dtype.is_floating_point and not tensor.dtype.is_complex:
+        spec["values"] = {"range": [int(tensor.min()), int(tensor.max()) + 1]}
+    return spec

@@ -1,0 +1,242 @@
+"""Models of a user's own, each with one thing that a harvest could get wrong.
+
+Every builder returns (module, args) or (module, args, kwargs), as the python source takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the name that models use)
+from torch import Tensor, nn
+
+Built = tuple[Any, ...]
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(50, 16)
+        self.lstm = nn.LSTM(16, 12, num_layers=2, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(24, 8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        states, (hidden, _) = self.lstm(self.embedding(tokens))
+        states, _ = self.gru(torch.relu(states).transpose(0, 1))
+        logits: Tensor = self.head(states[-1]) + hidden.mean()
+        return torch.log_softmax(logits, dim=-1)
+
+
+def lstm(batch_size: int = 2) -> Built:
+    return Tagger(), (torch.randint(0, 50, (batch_size, 7)),)
+
+
+class Attentive(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
+        self.norm = nn.LayerNorm(16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        alone, _ = self.attention(x, x, x, need_weights=False)
+        across, weights = self.attention(x, memory, memory)
+        states: Tensor = self.encoder(self.norm(alone + across))
+        mixed: Tensor = F.scaled_dot_product_attention(states, states, states)
+        return mixed * weights.mean()
+
+
+def attention() -> Built:
+    return Attentive(), (torch.randn(2, 6, 16), torch.randn(2, 9, 16))
+
+
+class Shared(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True))
+        self.head = nn.Linear(8, 8, bias=False)
+        self.head.weight = self.block[0].weight  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = self.block(x) + x
+        out: Tensor = self.head(x)
+        return out
+
+
+def shared() -> Built:
+    return Shared(), torch.randn(4, 8)
+
+
+class Functional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(6, 3, 3, 3))
+        self.weight = nn.Parameter(torch.randn(10, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.conv2d(x, self.kernel, stride=2, padding=1)
+        x = F.max_pool2d(F.relu(x), 2)
+        x = torch.cat([x, x.neg()], dim=0)
+        x = F.adaptive_avg_pool2d(x, 1).flatten(1)
+        return torch.softmax(x @ self.weight.t(), dim=1)
+
+
+def functional() -> Built:
+    return Functional(), (torch.randn(2, 3, 16, 16),)
+
+
+class Keywords(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 4)
+        self.mix = nn.Bilinear(4, 4, 3)
+
+    def forward(self, pair: tuple[Tensor, Tensor], *, scale: Tensor, mask: Tensor) -> Tensor:
+        left, right = pair
+        mixed: Tensor = self.mix(input1=self.first(input=left), input2=self.first(right))
+        return (mixed * scale).masked_fill(mask, 0.0)
+
+
+def keywords() -> Built:
+    pair = (torch.randn(5, 8), torch.randn(5, 8))
+    return Keywords(), (pair,), {"scale": torch.randn(5, 1), "mask": torch.rand(5, 1) < 0.5}
+
+
+class AsksForValues(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(9, 4)
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        if tokens.max().item() < 9:
+            x = self.linear(x)
+        kept: Tensor = x[tokens > 2]
+        return kept.sum()
+
+
+def asks_for_values() -> Built:
+    return AsksForValues(), (torch.randint(0, 9, (3, 4)),)
+
+
+def scale_and_shift(x: Tensor) -> Tensor:
+    return x * 2.0 + 1.0
+
+
+class Scripted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.scripted: Callable[[Tensor], Tensor] = torch.jit.script(scale_and_shift)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.scripted(self.linear(x)))
+
+
+def scripted() -> Built:
+    return Scripted(), (torch.randn(2, 4),)
+
+
+class StandardizedConv2d(nn.Conv2d):
+    def forward(self, input: Tensor) -> Tensor:
+        weight = self.weight - self.weight.mean(dim=(1, 2, 3), keepdim=True)
+        return F.conv2d(input, weight, self.bias, self.stride, self.padding)
+
+
+def inherited() -> Built:
+    return nn.Sequential(StandardizedConv2d(3, 4, 3), nn.ReLU()), (torch.randn(1, 3, 8, 8),)
+
+
+def reparametrized() -> Built:
+    old = torch.nn.utils.weight_norm(nn.Linear(4, 4))
+    new = torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+    return nn.Sequential(old, nn.ReLU(), new), (torch.randn(2, 4),)
+
+
+class WithConstant(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.constant = torch.ones(4)  # neither parameter nor buffer: stays where it was made
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear(x + self.constant)
+        return out
+
+
+def with_constant() -> Built:
+    return WithConstant(), (torch.randn(2, 4),)
+
+
+def lazy() -> Built:
+    return nn.Sequential(nn.LazyLinear(6), nn.ReLU(), nn.LazyLinear(2)), (torch.randn(3, 5),)
+
+
+class Writes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: Tensor
+        self.register_buffer("table", torch.arange(6.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = torch.zeros(2, 6, dtype=x.dtype, device=x.device)
+        out[:, :3] = x
+        out.add_(self.table).relu_()
+        return F.gelu(out.view(-1))
+
+
+def writes() -> Built:
+    return Writes(), (torch.randn(2, 3),)
+
+
+class Fails(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), nn.Linear(5, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x)
+        return out
+
+
+def fails() -> Built:
+    return Fails(), (torch.randn(2, 4),)
+
+
+def bare() -> nn.Module:
+    return nn.Linear(4, 4)
+
+
+def not_a_module() -> int:
+    return 3
+
+
+class Nested(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        from opdb.harvest import harvest
+        from opdb.models import ModelRequest
+
+        harvest(ModelRequest("mlp"))
+        return x
+
+
+def nested() -> Built:
+    return Nested(), (torch.randn(2, 4),)
+
+
+COMPLETE = (
+    *("lstm", "attention", "shared", "functional", "keywords", "asks_for_values"),
+    *("inherited", "reparametrized", "with_constant", "lazy", "writes"),
+)
+"""The builders whose every call a registered operator describes."""
+
+
+def path(name: str) -> str:
+    """Return a builder's name as the python source takes it."""
+    return f"{__name__}:{name}"

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+
+import pytest
+import torch
+from torch import nn
+
+from opdb.errors import InputError, UnsupportedError
+from opdb.harvest import OUTSIDE, Recorder, harvest, record
+from opdb.models import ModelRequest, load
+from opdb.models.torchvision import family_names
+from opdb.records import Workload
+from tests.harvest import sample_models
+
+
+def own(name: str) -> Workload:
+    return harvest(ModelRequest(sample_models.path(name)))
+
+
+def by_kind(workload: Workload) -> Counter[str]:
+    return Counter(call.configuration.kind for call in workload.calls)
+
+
+def keys_digest(workload: Workload) -> str:
+    keys = "\n".join(c.key for c in workload.occurrences())
+    return hashlib.sha256(keys.encode()).hexdigest()
+
+
+def test_resnet50_calls_what_it_calls() -> None:
+    workload = harvest(ModelRequest("resnet50"))
+    assert by_kind(workload) == {
+        "conv2d": 53,
+        "batch_norm": 53,
+        "relu": 49,
+        "add": 16,
+        "max_pool2d": 1,
+        "adaptive_avg_pool2d": 1,
+        "linear": 1,
+        "flatten": 1,
+    }
+    assert len([c for c in workload.occurrences() if c.kind == "conv2d"]) == 23
+    assert workload.unsupported == {}
+    assert workload.foreign_leaves == {}
+    forms = {(call.configuration.kind, call.form) for call in workload.calls}
+    assert ("conv2d", "module") in forms and ("add", "function") in forms
+
+
+@pytest.mark.parametrize("name", family_names("classification"))
+def test_classification_models_are_fully_described(name: str) -> None:
+    workload = harvest(ModelRequest(name))
+    assert workload.unsupported == {}
+    assert workload.calls
+
+
+@pytest.mark.parametrize("name", family_names("segmentation") + family_names("video"))
+def test_segmentation_and_video_models_are_fully_described(name: str) -> None:
+    workload = harvest(ModelRequest(name))
+    assert workload.unsupported == {}
+    assert workload.calls
+
+
+@pytest.mark.parametrize("name", sample_models.COMPLETE)
+def test_own_models_are_fully_described(name: str) -> None:
+    workload = own(name)
+    assert workload.unsupported == {}
+    assert workload.calls
+
+
+@pytest.mark.parametrize("name", ["lstm", "mlp", "transformer"])
+def test_builtin_models_are_fully_described(name: str) -> None:
+    workload = harvest(ModelRequest(name, batch_size=3))
+    assert workload.unsupported == {}
+    assert workload.calls
+    assert workload.batch_size == 3
+
+
+def test_recurrent_modules_are_one_operator_each() -> None:
+    kinds = by_kind(own("lstm"))
+    assert (kinds["lstm"], kinds["gru"], kinds["embedding"]) == (1, 1, 1)
+
+
+def test_attention_modules_are_opaque_and_keep_identity() -> None:
+    workload = own("attention")
+    kinds = by_kind(workload)
+    assert kinds["transformer_encoder_layer"] == 2
+    attention = [c for c in workload.occurrences() if c.kind == "multi_head_attention"]
+    assert len(attention) == 2
+    assert kinds["scaled_dot_product_attention"] == 1
+
+
+def test_shared_modules_count_per_call() -> None:
+    kinds = by_kind(own("shared"))
+    assert (kinds["linear"], kinds["relu"], kinds["add"]) == (4, 3, 3)
+
+
+def test_functions_with_parameters_are_operators_in_function_form() -> None:
+    workload = own("functional")
+    assert {call.form for call in workload.calls} == {"function"}
+    convolution = next(c for c in workload.occurrences() if c.kind == "conv2d")
+    assert convolution.inputs["weight"]["role"] == "weight"
+    assert "role" not in convolution.inputs["input"]
+
+
+def test_keyword_and_tuple_inputs_are_kept_as_data() -> None:
+    workload = own("keywords")
+    assert by_kind(workload)["linear"] == 2
+    first = workload.inputs["args"][0]["tuple"][0]
+    assert first == {"shape": [5, 8], "dtype": "float32"}
+    assert set(workload.inputs["kwargs"]) == {"scale", "mask"}
+    again = harvest(ModelRequest(sample_models.path("keywords"), inputs=workload.inputs))
+    assert again.calls == workload.calls
+
+
+def test_a_model_that_asks_for_values_runs_on_the_cpu() -> None:
+    kinds = by_kind(own("asks_for_values"))
+    assert kinds["linear"] == 1 and kinds["embedding"] == 1
+
+
+def test_a_scripted_function_is_listed() -> None:
+    workload = own("scripted")
+    assert workload.unsupported == {f"aten::mul{OUTSIDE}": 1, f"aten::add{OUTSIDE}": 1}
+    assert by_kind(workload) == {"linear": 1, "relu": 1}
+
+
+def test_an_inherited_module_shows_the_functions_of_its_own_forward() -> None:
+    workload = own("inherited")
+    assert workload.foreign_leaves == {"StandardizedConv2d": 1}
+    forms = {call.configuration.kind: call.form for call in workload.calls}
+    assert forms == {"mean": "function", "sub": "function", "conv2d": "function", "relu": "module"}
+
+
+def test_a_computed_weight_is_an_operator_too() -> None:
+    kinds = by_kind(own("reparametrized"))
+    assert kinds["linear"] == 2
+    assert sum(kinds.values()) > 3
+
+
+def test_lazy_modules_are_the_modules_that_they_become() -> None:
+    assert by_kind(own("lazy")) == {"linear": 2, "relu": 1}
+
+
+def test_rectified_values_reach_the_next_operator() -> None:
+    workload = harvest(ModelRequest("resnet18"))
+    values = [c.inputs["input"].get("values") for c in workload.occurrences() if c.kind == "conv2d"]
+    assert values[0] is None and "rectified" in values
+
+
+def test_in_place_calls_renew_what_is_known_of_their_argument() -> None:
+    workload = own("writes")
+    gelu = next(c for c in workload.occurrences() if c.kind == "gelu")
+    assert gelu.inputs["input"]["values"] == "rectified"
+
+
+def test_batch_dtype_and_layout_reach_the_configurations() -> None:
+    workload = harvest(
+        ModelRequest("resnet18", batch_size=4, dtype="bfloat16", memory_format="channels_last")
+    )
+    first = workload.calls[0].configuration.inputs["input"]
+    assert first == {"shape": [4, 3, 224, 224], "dtype": "bfloat16", "layout": "channels_last"}
+    weight = workload.calls[0].configuration.inputs["weight"]
+    assert weight["layout"] == "channels_last"
+
+
+def test_training_is_another_workload() -> None:
+    trained = harvest(ModelRequest("resnet18", batch_size=2, phase="training"))
+    assert trained.gradient and trained.unsupported == {}
+    assert all(call.configuration.gradient for call in trained.calls[:2])
+    assert trained.key != harvest(ModelRequest("resnet18", batch_size=2)).key
+
+
+def test_harvests_do_not_depend_on_each_other() -> None:
+    first = harvest(ModelRequest("squeezenet1_1"))
+    with pytest.raises(InputError):
+        own("fails")
+    assert harvest(ModelRequest("squeezenet1_1")) == first
+
+
+def test_a_failure_names_the_last_call_and_leaves_nothing_behind() -> None:
+    call, register = nn.Module.__call__, nn.Module.register_parameter
+    with pytest.raises(InputError, match=r"last call was 'inner\.1' \(Linear\)"):
+        own("fails")
+    assert nn.Module.__call__ is call and nn.Module.register_parameter is register
+    assert torch.overrides._get_current_function_mode_stack() == []
+    assert nn.Linear(2, 2)(torch.ones(1, 2)).device.type == "cpu"
+
+
+def test_the_train_mode_is_restored() -> None:
+    loaded = load(ModelRequest("mlp"), device="meta")
+    loaded.module[1].train()  # type: ignore[index]
+    record(loaded)
+    assert [m.training for m in loaded.module.children()] == [False, True, False, False, False]
+
+
+def test_a_harvest_inside_a_harvest_is_refused() -> None:
+    with pytest.raises(InputError, match="inside the forward pass"):
+        own("nested")
+    assert harvest(ModelRequest("mlp")).calls
+
+
+def test_threads_take_turns_and_do_not_see_each_other() -> None:
+    found: list[Workload] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(harvest(ModelRequest("squeezenet1_1"))))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3 and found[0] == found[1] == found[2]
+
+
+def test_another_thread_is_not_recorded() -> None:
+    loaded = load(ModelRequest("mlp"), device="meta")
+    recorder = Recorder(loaded.module)
+
+    def elsewhere() -> None:
+        nn.Linear(2, 2)(torch.ones(1, 2))
+
+    with recorder.watching():
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    assert recorder.calls == [] and recorder.unsupported == {}
+
+
+def test_autocast_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="autocast"):
+        harvest(ModelRequest("mlp", autocast="bfloat16"))
+
+
+def test_resnet50_keys_are_golden() -> None:
+    assert keys_digest(harvest(ModelRequest("resnet50"))) == GOLDEN_RESNET50
+
+
+GOLDEN_RESNET50 = "d29bd4daa11ca6a7238922fb86ce6de750fe3ff8070e841a70441ca79be94f31"
+"""Over the configuration keys of ResNet-50, in first-call order; the same on every torch."""

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from opdb.models import ModelRequest
+from tests.harvest import sample_models
+from tests.harvest.oracle import consult
+
+SMALL = {
+    # name: an input small enough for the CPU
+    "resnet18": (3, 32, 32),
+    "densenet121": (3, 32, 32),
+    "googlenet": (3, 64, 64),
+    "mobilenet_v3_small": (3, 32, 32),
+    "shufflenet_v2_x0_5": (3, 32, 32),
+    "squeezenet1_0": (3, 64, 64),
+    "efficientnet_b0": (3, 32, 32),
+    "swin_v2_t": (3, 64, 64),
+    "convnext_tiny": (3, 64, 64),
+    "lraspp_mobilenet_v3_large": (3, 64, 64),
+    "r3d_18": (3, 4, 32, 32),
+}
+ON_META = ("vit_b_16", "maxvit_t", "swin_t", "inception_v3", "fcn_resnet50", "mvit_v2_s", "s3d")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_computing_call_on_real_tensors_is_inside_one_operator(name: str) -> None:
+    verdict = consult(ModelRequest(name, input_size=SMALL[name]), "cpu")
+    assert verdict.faults() == []
+    assert verdict.inside
+
+
+@pytest.mark.parametrize("name", [*ON_META, "lstm", "transformer", "mlp"])
+def test_every_computing_call_on_meta_is_inside_one_operator(name: str) -> None:
+    verdict = consult(ModelRequest(name), "meta")
+    assert verdict.faults() == []
+    assert verdict.inside
+
+
+@pytest.mark.parametrize("name", sample_models.COMPLETE)
+def test_every_computing_call_of_an_own_model_is_inside_one_operator(name: str) -> None:
+    verdict = consult(ModelRequest(sample_models.path(name)), "cpu")
+    assert verdict.faults() == []
+    assert verdict.inside
+
+
+def test_the_oracle_sees_what_a_scripted_function_hides() -> None:
+    verdict = consult(ModelRequest(sample_models.path("scripted")), "cpu")
+    assert verdict.outside == {"mul": 1, "add": 1}

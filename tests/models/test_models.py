@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from opdb.errors import InputError, UnknownNameError
+from opdb.models import ModelRequest, load, names, sources
+from opdb.models.construction import parameters_on_meta
+from tests.harvest import sample_models
+
+
+def test_importing_models_imports_no_torch() -> None:
+    code = "import sys, opdb.models; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_names_cover_every_source() -> None:
+    assert sources() == ["builtin", "torchvision", "python"]
+    assert {"resnet50", "lstm", "fcn_resnet50", "raft_small"} <= set(names())
+    assert names("builtin") == ["lstm", "mlp", "transformer"]
+    assert not any(name.startswith("quantized") for name in names())
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("resnet18", [2, 3, 224, 224]),
+        ("lraspp_mobilenet_v3_large", [2, 3, 520, 520]),
+        ("r3d_18", [2, 3, 16, 112, 112]),
+        ("mvit_v1_b", [2, 3, 16, 224, 224]),
+    ],
+)
+def test_default_inputs_follow_the_family(name: str, shape: list[int]) -> None:
+    loaded = load(ModelRequest(name, batch_size=2), device="meta")
+    assert loaded.inputs["args"][0]["shape"] == shape
+    assert list(loaded.args[0].shape) == shape
+    assert loaded.source == "torchvision" and "+" not in loaded.source_version
+
+
+def test_meta_loads_hold_no_memory_and_are_in_eval_mode() -> None:
+    loaded = load(ModelRequest("regnet_y_400mf"), device="meta")
+    held = [*loaded.module.parameters(), *loaded.module.buffers()]
+    assert all(tensor.is_meta for tensor in held)
+    assert not any(module.training for module in loaded.module.modules())
+    trained = load(ModelRequest("mlp", phase="training"), device="meta")
+    assert trained.module.training
+
+
+def test_two_loads_give_the_same_numbers_and_leave_the_generator_alone() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    first, second = (load(ModelRequest("mlp"), device="cpu") for _ in range(2))
+    assert torch.equal(torch.rand(1), expected)
+    assert torch.equal(first.args[0], second.args[0])
+    for one, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "r3d_18", "mvit_v2_s"])
+def test_channels_last_covers_images_and_videos(name: str) -> None:
+    request = ModelRequest(name, dtype="float16", memory_format="channels_last")
+    loaded = load(request, device="meta")
+    image = loaded.args[0]
+    last = torch.channels_last_3d if image.dim() == 5 else torch.channels_last
+    assert image.is_contiguous(memory_format=last) and image.dtype == torch.float16
+    assert {p.dtype for p in loaded.module.parameters()} == {torch.float16}
+
+
+def test_tied_parameters_stay_tied_on_meta() -> None:
+    weight = nn.Parameter(torch.zeros(4, 4))
+    with parameters_on_meta():
+        one, other, third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        one.weight = weight
+        other.weight = weight
+        third.weight = one.weight
+    assert one.weight is other.weight is third.weight
+    assert one.weight.is_meta and not weight.is_meta
+
+
+def test_registering_is_restored_after_a_failure() -> None:
+    register = nn.Module.register_parameter
+    with pytest.raises(RuntimeError), parameters_on_meta():
+        raise RuntimeError
+    assert nn.Module.register_parameter is register
+
+
+def test_inputs_as_data() -> None:
+    inputs = {
+        "args": [{"shape": ["batch", 7], "dtype": "int64", "values": {"range": [0, 50]}}],
+        "kwargs": {},
+    }
+    request = ModelRequest(sample_models.path("lstm"), batch_size=3, inputs=inputs)
+    loaded = load(request, device="cpu")
+    tokens = loaded.args[0]
+    assert tokens.shape == (3, 7) and tokens.dtype == torch.int64
+    assert tokens.min() >= 0 and tokens.max() < 50
+    assert loaded.inputs["args"][0]["shape"] == [3, 7]
+
+
+def test_a_callable_is_given_the_batch_size() -> None:
+    loaded = load(ModelRequest(sample_models.path("lstm"), batch_size=5), device="meta")
+    assert loaded.batch_size == 5 and loaded.args[0].shape == (5, 7)
+    fixed = load(ModelRequest(sample_models.path("shared")), device="meta")
+    assert fixed.batch_size == 4
+    with pytest.raises(InputError, match="batch 4, not 6"):
+        load(ModelRequest(sample_models.path("shared"), batch_size=6), device="meta")
+
+
+def test_a_bare_module_needs_an_input() -> None:
+    with pytest.raises(InputError, match="without example inputs"):
+        load(ModelRequest(sample_models.path("bare")), device="meta")
+    loaded = load(ModelRequest(sample_models.path("bare"), input_size=(4,)), device="meta")
+    assert loaded.args[0].shape == (1, 4)
+
+
+def test_a_module_beside_the_user_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_model_file.py").write_text(
+        "__version__ = '1.2'\nfrom torch import nn\ndef make(): return nn.Linear(3, 3)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    loaded = load(ModelRequest("own_model_file:make", input_size=(3,)), device="meta")
+    assert loaded.source_version == "1.2"
+    assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (ModelRequest("resnet51"), "did you mean 'resnet5"),
+        (ModelRequest("lstn"), "did you mean 'lstm'"),
+        (ModelRequest("resnet50", source="torchvison"), "did you mean 'torchvision'"),
+        (ModelRequest("resnet50", source="builtin"), "unknown builtin model"),
+        (ModelRequest("resnet50", dtype="float23"), "unknown dtype 'float23'"),
+        (ModelRequest("resnet50", memory_format="nhwc"), "unknown memory format 'nhwc'"),
+        (ModelRequest("resnet50", weights="IMAGENET1K_V9"), "IMAGENET1K_V1"),
+        (ModelRequest("no_such_module_here:f"), "no module named 'no_such_module_here'"),
+        (ModelRequest(sample_models.path("absent")), "has no 'absent'"),
+        (ModelRequest(sample_models.path("COMPLETE")), "not a callable"),
+        (ModelRequest(sample_models.path("not_a_module")), "returned int"),
+        (ModelRequest(":f"), "package.module:callable"),
+        (ModelRequest("resnet50", batch_size=0), "batch size 0"),
+        (ModelRequest("resnet50", input_size=(3, -1)), "input size"),
+        (ModelRequest("mlp", inputs={"arg": []}), "unknown key of inputs 'arg'"),
+        (ModelRequest("mlp", inputs={"args": [{"shape": ["b"]}]}), "size 'b'"),
+        (ModelRequest("mlp", inputs={"args": [{"shape": [1], "values": "odd"}]}), "values 'odd'"),
+    ],
+)
+def test_bad_requests_are_explained(request_: ModelRequest, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        load(request_, device="meta")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_unknown_names_come_with_the_nearest_of_all_sources() -> None:
+    with pytest.raises(UnknownNameError, match=r"package\.module:callable"):
+        load(ModelRequest("resnet5O"), device="meta")

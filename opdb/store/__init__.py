@@ -4,6 +4,7 @@
 """
 
 from opdb.store.database import default_url
+from opdb.store.reading import Failure
 from opdb.store.store import Store, open_store
 
-__all__ = ["Store", "default_url", "open_store"]
+__all__ = ["Failure", "Store", "default_url", "open_store"]

@@ -25,6 +25,9 @@ from opdb.store.writing import numbers, upsert
 
 Placed: TypeAlias = list[tuple[Place, NewRow]]
 
+Contents: TypeAlias = dict[str, Placed]
+"""A set's rows by file name, each with the place where it stands."""
+
 
 @dataclass(frozen=True)
 class Imported:
@@ -66,11 +69,8 @@ def export_set(store: Store, folder: Path, *, device: str) -> dict[str, int]:
     return counts
 
 
-def import_set(store: Store, folder: Path, *, source: tuple[str, str] | None = None) -> Imported:
-    """Take a published set into the database; what is there already stays.
-
-    What an earlier import of the same source brought in is replaced. `source` is the name and
-    fingerprint it is remembered by; the folder's path and fingerprint when None.
+def read_set(folder: Path) -> Contents:
+    """Read a published set and check every field and key of it; no database is touched.
 
     Raises:
         InputError: the folder is not a set, or a row is not what it says it is.
@@ -82,7 +82,27 @@ def import_set(store: Store, folder: Path, *, source: tuple[str, str] | None = N
     _check_configurations(contents["configurations.csv"])
     _check_workloads(contents["workloads.csv"])
     _check_calls(contents["calls.csv"])
+    return contents
+
+
+def import_set(
+    store: Store,
+    folder: Path,
+    *,
+    contents: Contents | None = None,
+    source: tuple[str, str] | None = None,
+) -> Imported:
+    """Take a published set into the database; what is there already stays.
+
+    What an earlier import of the same source brought in is replaced. `contents` is what `read_set`
+    returned, where that was called before. `source` is the name and fingerprint that the set is
+    remembered by; the folder's path and fingerprint when None.
+
+    Raises:
+        InputError: the folder is not a set, or a row is not what it says it is.
+    """
     name, seen = source or (str(folder.resolve()), fingerprint(folder))
+    contents = read_set(folder) if contents is None else contents
     with store.writing() as connection:
         before = _counts(connection)
         number = _forget_source(connection, name, seen)

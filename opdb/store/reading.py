@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, func, select
@@ -26,6 +27,18 @@ from opdb.store.writing import in_parts
 COST_IDENTITY = ("board", "configuration_id", "setting", "estimator")
 
 Conditions = Sequence[ColumnElement[bool]]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A configuration that was never measured in a setting, and what came of the attempts."""
+
+    configuration: str
+    kind: str
+    setting: str
+    outcome: Outcome
+    reason: str | None
+    attempts: int
 
 
 def workloads(connection: Connection, conditions: Conditions) -> list[Workload]:
@@ -94,6 +107,27 @@ def visit_outcomes(connection: Connection, device: str) -> dict[tuple[str, str],
     for key, setting, outcome, count in connection.execute(query):
         outcomes.setdefault((key, setting), Counter())[outcome] += count
     return outcomes
+
+
+def failures(connection: Connection, device: str) -> list[Failure]:
+    """Return a device's configurations that have visits and no good one, by kind and key."""
+    visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
+    query = (
+        select(configuration.c.key, configuration.c.kind, visit.c.setting, visit.c.outcome)
+        .add_columns(visit.c.reason)
+        .join(campaign, visit.c.campaign == campaign.c.id)
+        .join(configuration, visit.c.configuration_id == configuration.c.id)
+        .where(campaign.c.device == device, visit.c.role == "measurement", visit.c.outcome != "ok")
+        .order_by(configuration.c.kind, configuration.c.key, visit.c.started_at)
+    )
+    outcomes = visit_outcomes(connection, device)
+    found: dict[tuple[str, str], Failure] = {}
+    for key, kind, setting, outcome, reason in connection.execute(query):
+        seen = outcomes[key, setting]
+        if not seen["ok"]:
+            attempts = sum(seen.values())
+            found[key, setting] = Failure(key, kind, setting, outcome, reason, attempts)
+    return list(found.values())
 
 
 def visits(

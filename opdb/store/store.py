@@ -28,8 +28,16 @@ from opdb.records import (
     Workload,
 )
 from opdb.store import database, reading, rows, schema
+from opdb.store.reading import Failure
 from opdb.store.rows import NewRow
-from opdb.store.writing import matching, numbers, replace_calls, save_configurations, upsert
+from opdb.store.writing import (
+    in_parts,
+    matching,
+    numbers,
+    replace_calls,
+    save_configurations,
+    upsert,
+)
 
 
 def open_store(url: str | None = None, *, create: bool = True) -> Store:
@@ -158,6 +166,15 @@ class Store:
         with self.reading() as connection:
             return reading.workloads(connection, conditions)
 
+    def workloads_by_key(self, keys: Collection[str]) -> list[Workload]:
+        """Return the workloads of these keys, with their calls; unknown keys are left out."""
+        with self.reading() as connection:
+            return [
+                workload
+                for some in in_parts(keys)
+                for workload in reading.workloads(connection, [schema.workload.c.key.in_(some)])
+            ]
+
     def workload_names(self) -> list[str]:
         """Return the names of the models that were harvested, sorted."""
         query = select(schema.workload.c.name).distinct().order_by(schema.workload.c.name)
@@ -272,6 +289,11 @@ class Store:
         """Count the measurement visits on a device by (configuration key, setting) and outcome."""
         with self.reading() as connection:
             return reading.visit_outcomes(connection, device)
+
+    def failures(self, device: str) -> list[Failure]:
+        """Return what could not be measured on a device, by kind, with the reason given last."""
+        with self.reading() as connection:
+            return reading.failures(connection, device)
 
     def visits(self, board: str, configurations: Collection[str] | None = None) -> list[Visit]:
         """Return a board's visits, of these configurations (keys) or of all, oldest first."""

@@ -1,0 +1,117 @@
+"""The command line: the only place that parses, prints and exits.
+
+A command is a module with a function `run` and a line in `COMMANDS`. `run` takes the options of
+`opdb.cli.options`, opens what it needs, makes one call, and prints through `opdb.cli.console`.
+It imports what is heavy inside the function, raises `OpdbError` for what the user must know, and
+leaves the exit status to `main`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from opdb.errors import OpdbError
+
+COMMANDS = {
+    "harvest": "opdb.cli.harvest",
+    "status": "opdb.cli.status",
+    "export": "opdb.cli.export",
+    "import": "opdb.cli.import_",
+}
+"""Every command and its module, in the order in which `opdb --help` lists them."""
+
+_INTERRUPTED = 130
+_BROKEN_PIPE = 141
+
+
+class StoppedError(OpdbError):
+    """The user pressed Ctrl-C; what was finished is stored."""
+
+    exit_status = _INTERRUPTED
+
+
+class Commands(TyperGroup):
+    """The commands, each module imported when its command is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return every command's name."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import a command's module and return its command; None for an unknown name."""
+        if cmd_name not in COMMANDS:
+            return None
+        one = typer.Typer(add_completion=False, rich_markup_mode=None)
+        one.command(cmd_name)(import_module(COMMANDS[cmd_name]).run)
+        return typer.main.get_command(one)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; Ctrl-C becomes an error with a message like any other."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise StoppedError("interrupted; what was finished is stored") from error
+
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from opdb import __version__
+
+        typer.echo(f"opdb {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def opdb(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Measure what PyTorch operators cost in time and energy, and predict whole models from it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status.
+
+    0 done; 1 the check that was asked for does not hold; 2 bad input or usage; 3 it cannot be
+    measured here; 130 interrupted.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        app(args=given, prog_name="opdb")
+        sys.stdout.flush()
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0
+    except BrokenPipeError:
+        # The reader (head, a pager) has what it wanted; nor may the interpreter's last flush fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except OpdbError as error:
+        return _failed(error, error.exit_status, given)
+    except OSError as error:
+        return _failed(error, OpdbError.exit_status, given)
+    return 0
+
+
+def _failed(error: Exception, status: int, arguments: Sequence[str]) -> int:
+    if "--debug" in arguments:
+        traceback.print_exception(error)
+    print(f"opdb: {error}", file=sys.stderr)
+    return status

@@ -1,0 +1,165 @@
+"""`opdb harvest`: models to operators with counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opdb.cli import options
+from opdb.cli.console import Progress, print_json, print_table, progress
+from opdb.cli.selection import describe, request_for, requests_in, summary_files
+from opdb.errors import OpdbError
+from opdb.records import Json, Workload
+
+if TYPE_CHECKING:
+    from opdb.models import ModelRequest
+    from opdb.store import Store
+
+
+@dataclass
+class Job:
+    """What one argument asks for, and whether all of it was done."""
+
+    file: Path | None
+    requests: list[ModelRequest]
+    failed: bool = False
+    done: list[Workload] = field(default_factory=list)
+
+
+def run(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help="Summary files, folders of them, or model names."),
+    ],
+    batch_size: options.BatchSize = None,
+    input_size: options.InputSize = None,
+    dtype: options.Dtype = None,
+    memory_format: options.MemoryFormat = None,
+    phase: options.PhaseName = None,
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """List every operator call of models and store them, without weights and without a GPU.
+
+    A summary file gives all of its batch sizes and variants, and is then marked as processed.
+    A model that fails does not stop the others; the exit status is then 2.
+    """
+    said = options.model_options(batch_size, input_size, dtype, memory_format, phase)
+    errors: list[OpdbError] = []
+    jobs = _jobs(models, said, errors)
+    if any(job.requests for job in jobs):
+        from opdb.store import open_store
+
+        total = sum(len(job.requests) for job in jobs)
+        with open_store(db) as store, progress(total, "harvest", quiet=quiet) as shown:
+            for job in jobs:
+                _harvest(job, store, shown, errors)
+    found = [workload for job in jobs for workload in job.done]
+    if as_json:
+        print_json([_document(workload) for workload in found])
+    elif found:
+        _print(found)
+    _finish(errors)
+
+
+def _jobs(arguments: list[str], said: options.ModelOptions, errors: list[OpdbError]) -> list[Job]:
+    """Return what the arguments ask for; what is wrong with one is kept for the end."""
+    jobs = []
+    for argument in arguments:
+        try:
+            files = summary_files(argument)
+            if not files:
+                jobs.append(Job(None, [request_for(argument, said).checked()]))
+        except OpdbError as error:
+            errors.append(error)
+            continue
+        for file in files:
+            try:
+                requests = requests_in(file, said)
+                jobs.append(Job(file, [request.checked() for request in requests]))
+            except OpdbError as error:
+                errors.append(error)
+    return jobs
+
+
+def _harvest(job: Job, store: Store, shown: Progress, errors: list[OpdbError]) -> None:
+    """Harvest and store what a job asks for; mark its file when all of it is stored."""
+    from opdb.harvest import harvest
+    from opdb.summary import mark_processed
+
+    for request in job.requests:
+        shown.doing(f"{request.name} {describe(request)}")
+        try:
+            workload = harvest(request)
+        except OpdbError as error:
+            errors.append(error)
+            job.failed = True
+        else:
+            store.save_workload(workload)
+            job.done.append(workload)
+        shown.done()
+    if job.file is not None and not job.failed:
+        mark_processed(job.file)
+
+
+def _document(workload: Workload) -> Json:
+    calls = Counter(call.configuration.kind for call in workload.calls)
+    distinct = Counter(configuration.kind for configuration in workload.occurrences())
+    return {
+        "model": workload.name,
+        "source": workload.source,
+        "batch_size": workload.batch_size,
+        "dtype": workload.dtype,
+        "memory_format": workload.memory_format,
+        "phase": workload.phase,
+        "calls": len(workload.calls),
+        "configurations": len(workload.occurrences()),
+        "by_kind": {
+            kind: {"calls": calls[kind], "configurations": distinct[kind]} for kind in sorted(calls)
+        },
+        "unsupported": dict(workload.unsupported),
+    }
+
+
+def _print(found: list[Workload]) -> None:
+    if len(found) == 1:
+        kinds = _document(found[0])["by_kind"]
+        print(f"{found[0].name}, {describe(found[0])}")
+        rows = [(kind, each["calls"], each["configurations"]) for kind, each in kinds.items()]
+        total = ("all", len(found[0].calls), len(found[0].occurrences()))
+        print_table(("kind", "calls", "configurations"), [*rows, total])
+    else:
+        header = ("model", "workload", "calls", "configurations", "unsupported")
+        rows_of_all = [
+            (
+                workload.name,
+                describe(workload),
+                len(workload.calls),
+                len(workload.occurrences()),
+                sum(workload.unsupported.values()),
+            )
+            for workload in found
+        ]
+        print_table(header, rows_of_all)
+    for workload in found:
+        for name, count in workload.unsupported.items():
+            print(f"{workload.name}: no operator describes {name} ({count} calls)")
+
+
+def _finish(errors: list[OpdbError]) -> None:
+    """Raise what went wrong: one error as it is, several as one that names them all.
+
+    Raises:
+        OpdbError: something did.
+    """
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        lines = "\n".join(f"  {error}" for error in dict.fromkeys(map(str, errors)))
+        raise OpdbError(f"{len(errors)} models failed; what was finished is stored\n{lines}")

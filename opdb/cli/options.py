@@ -1,0 +1,128 @@
+"""The options that commands share, as annotated types: one name, one help text everywhere."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+import typer
+
+Db: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        metavar="URL",
+        help="Database: an SQLite file or a URL.  [default: OPDB_DB, else db/opdb.sqlite]",
+    ),
+]
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document and nothing else.")
+]
+Quiet: TypeAlias = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Show no progress and no messages.")
+]
+Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.")]
+
+BatchSize: TypeAlias = Annotated[
+    int | None, typer.Option("--batch-size", "-b", metavar="N", min=1, help="Batch size.")
+]
+InputSize: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--input-size", metavar="SIZE", help="One input without the batch, as in 3x224x224."
+    ),
+]
+Dtype: TypeAlias = Annotated[
+    str | None, typer.Option("--dtype", metavar="DTYPE", help="As in float32, bfloat16, float16.")
+]
+MemoryFormat: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--memory-format", metavar="FORMAT", help="contiguous or channels_last."),
+]
+PhaseName: TypeAlias = Annotated[
+    str | None, typer.Option("--phase", metavar="PHASE", help="inference or training.")
+]
+ModeName: TypeAlias = Annotated[
+    str, typer.Option("--mode", metavar="MODE", help="How work is issued: eager, graph, compile.")
+]
+DeviceName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="A device as opdb status names it.  [default: this machine's GPU, else the "
+        "published device]",
+    ),
+]
+
+_ALIASES = {"fp32": "float32", "fp64": "float64", "fp16": "float16", "bf16": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What was said of a model on the command line; None where nothing was."""
+
+    batch_size: int | None = None
+    input_size: tuple[int, ...] | None = None
+    dtype: str | None = None
+    memory_format: str | None = None
+    phase: str | None = None
+
+
+def model_options(
+    batch_size: int | None,
+    input_size: str | None,
+    dtype: str | None,
+    memory_format: str | None,
+    phase: str | None,
+) -> ModelOptions:
+    """Check the options that concern a model.
+
+    Raises:
+        InputError: one of them has no such value; the message names the nearest.
+    """
+    from opdb.errors import UnknownNameError
+    from opdb.models import DTYPES, MEMORY_FORMATS, PHASES
+
+    dtype = _ALIASES.get(dtype, dtype) if dtype else dtype
+    for option, value, valid in (
+        ("--dtype", dtype, DTYPES),
+        ("--memory-format", memory_format, MEMORY_FORMATS),
+        ("--phase", phase, PHASES),
+    ):
+        if value is not None and value not in valid:
+            raise UnknownNameError(option, value, valid)
+    return ModelOptions(batch_size, parse_size(input_size), dtype, memory_format, phase)
+
+
+def parse_size(text: str | None) -> tuple[int, ...] | None:
+    """Read an input size such as 3x224x224 or 3,224,224.
+
+    Raises:
+        InputError: the text is none.
+    """
+    from opdb.errors import InputError
+
+    if text is None:
+        return None
+    parts = re.split(r"[x,]", text)
+    if not all(re.fullmatch(r"[1-9][0-9]{0,9}", part) for part in parts):
+        raise InputError(f"--input-size {text!r}: give sizes of 1 or more, as in 3x224x224")
+    return tuple(int(part) for part in parts)
+
+
+def parse_mode(name: str) -> str:
+    """Check a mode's name.
+
+    Raises:
+        UnknownNameError: there is none of that name.
+    """
+    from typing import get_args
+
+    from opdb.errors import UnknownNameError
+    from opdb.records import Mode
+
+    if name not in get_args(Mode):
+        raise UnknownNameError("--mode", name, get_args(Mode))
+    return name

@@ -1,0 +1,157 @@
+"""From what a user names to what is meant: summary files, models, workloads in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from opdb.cli.options import ModelOptions
+from opdb.errors import InputError, UnknownNameError
+from opdb.models import ModelRequest
+from opdb.records import Json, Workload
+
+if TYPE_CHECKING:
+    from opdb.store import Store
+
+FOLDER = "measurements"
+_ENDINGS = (".yml", ".yaml")
+
+
+def summary_files(argument: str) -> list[Path]:
+    """Return the summary files that an argument names, a folder's all; none for a model's name.
+
+    Raises:
+        InputError: a folder without a summary file.
+    """
+    path = Path(argument)
+    if path.suffix in _ENDINGS and not path.is_dir():
+        return [path]
+    if path.is_dir() and ("/" in argument or summary_of(argument) is None):
+        found = sorted(each for each in path.iterdir() if each.suffix in _ENDINGS)
+        if not found:
+            raise InputError(f"folder {path}: no summary file (*.yml) in it")
+        return found
+    return [path] if "/" in argument and not path.is_dir() else []
+
+
+def summary_of(name: str) -> Path | None:
+    """Return a model's summary file, here or in the checkout; None where it has none."""
+    for parent in (Path.cwd(), Path(__file__).resolve().parents[2]):
+        path = parent / FOLDER / f"{name}.yml"
+        if "/" not in name and path.is_file():
+            return path
+    return None
+
+
+def requests_in(path: Path, options: ModelOptions) -> list[ModelRequest]:
+    """Return every request of a summary file, with what the command line says otherwise.
+
+    Raises:
+        InputError: the file is not a summary file.
+    """
+    from opdb.summary import load_summary
+
+    changed = [_with_options(request, options) for request in load_summary(path).requests()]
+    return [request for number, request in enumerate(changed) if request not in changed[:number]]
+
+
+def request_for(name: str, options: ModelOptions) -> ModelRequest:
+    """Return the one request that a model's name (or summary file) and the options mean.
+
+    It is the first of the model's summary file that agrees with the options; where none does, the
+    first, changed to what the options say; without a summary file, batch 1 in float32.
+
+    Raises:
+        InputError: the summary file is not one.
+    """
+    named = summary_files(name)
+    path = named[0] if len(named) == 1 else summary_of(name)
+    if path is None:
+        return _with_options(ModelRequest(name), options)
+    from opdb.summary import load_summary
+
+    requests = load_summary(path).requests()
+    agreeing = [request for request in requests if _with_options(request, options) == request]
+    return (agreeing or [_with_options(requests[0], options)])[0]
+
+
+def find_workload(store: Store, request: ModelRequest) -> Workload:
+    """Return the harvested workload that a request means.
+
+    Raises:
+        InputError: it was not harvested, or several were that differ in their input size.
+    """
+    found = store.workloads(request.name)
+    if not found:
+        raise UnknownNameError(
+            "model",
+            request.name,
+            store.workload_names(),
+            hint=f"(of those in {store.location}; to add it: opdb harvest {request.name})",
+        )
+    meant = [workload for workload in found if _agrees(workload, request)]
+    if not meant:
+        has = "; ".join(dict.fromkeys(describe(workload) for workload in found[:8]))
+        raise InputError(
+            f"{request.name} was not harvested for {describe(request)}, only for: {has}; "
+            f"to add it: opdb harvest {request.name} {_as_options(request)}"
+        )
+    if len(meant) > 1:
+        sizes = ", ".join("x".join(map(str, _size(workload) or ())) for workload in meant)
+        raise InputError(
+            f"{request.name} was harvested for several inputs ({sizes}); choose with --input-size"
+        )
+    return meant[0]
+
+
+def describe(what: Workload | ModelRequest) -> str:
+    """Return what tells a model's workloads apart, in words."""
+    words = [f"batch {what.batch_size}", what.dtype]
+    if what.memory_format != "contiguous":
+        words.append(what.memory_format)
+    if what.phase != "inference":
+        words.append(what.phase)
+    return " ".join(words)
+
+
+def _with_options(request: ModelRequest, options: ModelOptions) -> ModelRequest:
+    said = {
+        field.name: getattr(options, field.name)
+        for field in fields(options)
+        if getattr(options, field.name) is not None
+    }
+    if "input_size" in said:
+        said["inputs"] = None  # a size given by hand takes the place of the file's inputs
+    return replace(request, **said)
+
+
+def _agrees(workload: Workload, request: ModelRequest) -> bool:
+    return (
+        (request.source is None or workload.source == request.source)
+        and workload.batch_size == request.batch_size
+        and workload.dtype == request.dtype
+        and workload.memory_format == request.memory_format
+        and workload.phase == request.phase
+        and (request.input_size is None or _size(workload) == tuple(request.input_size))
+    )
+
+
+def _size(workload: Workload) -> tuple[int, ...] | None:
+    """Return the shape of a workload's first input without its batch; None where it has none."""
+    arguments = cast(Sequence[Json], workload.inputs.get("args") or [None])
+    first = arguments[0]
+    shape = first.get("shape") if isinstance(first, dict) else None
+    return tuple(shape[1:]) if isinstance(shape, list) else None
+
+
+def _as_options(request: ModelRequest) -> str:
+    said = [f"--batch-size {request.batch_size}", f"--dtype {request.dtype}"]
+    if request.memory_format != "contiguous":
+        said.append(f"--memory-format {request.memory_format}")
+    if request.phase != "inference":
+        said.append(f"--phase {request.phase}")
+    if request.input_size is not None:
+        said.append("--input-size " + "x".join(map(str, request.input_size)))
+    return " ".join(said)

@@ -17,7 +17,17 @@ from opdb.bench.statistics import (
     three_sigma_mean,
     trapezoid_mean,
 )
-from opdb.records import Calibration, Campaign, Cost, Form, HostVisit, Quantity, Stretch, Visit
+from opdb.records import (
+    Calibration,
+    Campaign,
+    Cost,
+    Form,
+    HostVisit,
+    ModelRun,
+    Quantity,
+    Stretch,
+    Visit,
+)
 
 ESTIMATOR = "1"
 """Raised whenever the same visits would give other costs."""
@@ -227,3 +237,31 @@ def host_quantities(visits: Iterable[HostVisit]) -> dict[str, dict[Form, Quantit
             statistics.median(times), mean, width, len(times)
         )
     return dict(joined)
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """What one pass of a measured model took; energy and power None where no power was read."""
+
+    time_s: Quantity
+    energy_j: Quantity | None
+    power_w: float | None
+    clock_hz: float | None
+
+
+def run_cost(runs: Iterable[ModelRun]) -> RunCost | None:
+    """Join the repeats of a workload's runs in one mode on one board; None where none succeeded."""
+    repeats = [r for run in runs if run.outcome == "ok" for r in run.repeats]
+    if not repeats:
+        return None
+    times = [three_sigma_mean(call_times_s(r)) for r in repeats]
+    powers = [p for p in map(stretch_power_w, repeats) if p is not None]
+    complete = len(powers) == len(repeats)
+    energies = [p * t for p, t in zip(powers, times, strict=True)] if complete else []
+    clocks = [hz for r in repeats for hz in r.clock_samples_hz]
+    return RunCost(
+        time_s=_quantity(times, None, [t for r in repeats for t in call_times_s(r)]),
+        energy_j=_quantity(energies, None) if energies else None,
+        power_w=statistics.fmean(powers) if powers else None,
+        clock_hz=statistics.fmean(clocks) if clocks else None,
+    )

@@ -14,11 +14,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 
-from opdb.operators import BuiltCall
+if TYPE_CHECKING:
+    from opdb.operators import BuiltCall
+
 
 L2_EXCESS = 2.5
 """By how much rotated weights and held outputs exceed the L2, so that LRU keeps nothing."""

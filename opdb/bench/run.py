@@ -18,7 +18,7 @@ from opdb.bench.plan import plan
 from opdb.bench.platform import detect, open_meter
 from opdb.bench.session import Session, open_session
 from opdb.bench.settings import current_settings
-from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, is_limited, visit
+from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, is_at_full_clock, visit
 from opdb.errors import CannotMeasureError
 from opdb.records import Call, Configuration, Visit
 from opdb.store import Store
@@ -183,8 +183,10 @@ def _visit_all(
 
 def _duty_after(made: list[Visit]) -> float:
     """Return the busy share at which a configuration was last seen at full clock."""
-    tried = (1.0, *LOWERED_DUTIES)
-    return tried[min(len([v for v in made if is_limited(v.flags)]), len(tried) - 1)]
+    last = made[-1].stretch
+    if last is None or last.busy_share == 1.0 or not is_at_full_clock(made[-1].flags):
+        return 1.0
+    return min(duty for duty in (1.0, *LOWERED_DUTIES) if duty >= last.busy_share)
 
 
 def _calls_without_host_time(store: Store, board: str, kinds: Collection[str] | None) -> list[Call]:

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
+from opdb.bench.derive import stretch_power_w
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.replay import Replay, Rotation, prepare
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Observation, Timing, observe
 from opdb.errors import UnsupportedError
 from opdb.operators import build
-from opdb.records import Configuration, Outcome, Role, Stretch, Visit
+from opdb.records import Configuration, Device, Outcome, Role, Stretch, Visit
 from opdb.settings import relevant_setting
+from opdb.units import MEGA
 
-SETTLE_S = 0.12
-WINDOW_S = 0.3
+SETTLE_S = 0.1
+WINDOW_S = 0.25
+RECOVER_S = 0.4
+"""Settling after a stretch at the power limit: so long the clock takes to rise again."""
 
-POWER_CAP = "software power cap"
 LIMITED = "at the power limit"
+LOWERED = "clock below its highest"
+NEAR_LIMIT = 0.93
+"""Mean power above this share of the limit says that the operator itself is at the limit."""
+
 LOWERED_DUTIES = (0.7, 0.5, 0.35)
 """Busy shares tried in turn for an operator that draws more than the limit allows."""
 
@@ -52,7 +59,6 @@ class VisitRequest:
 class _Seen:
     """What one stretch of a measurement saw, before it is told as a visit."""
 
-    duty: float
     kernels: Mapping[str, int] | None
     replay: Replay | None = None
     stretch: Stretch | None = None
@@ -74,6 +80,7 @@ def visit(session: Session, request: VisitRequest) -> list[Visit]:
     outcome: Outcome = "ok"
     reason = None
     visits = _Teller(session, request)
+    release(session)
     try:
         seen += _measure(session, request)
     except UnsupportedError as error:
@@ -82,7 +89,6 @@ def visit(session: Session, request: VisitRequest) -> list[Visit]:
         outcome, reason = "out_of_memory", first_line(error)
     except REFUSALS as error:
         outcome, reason = "error", f"{type(error).__name__}: {first_line(error)}"
-    release(session)
     if outcome != "ok":
         session.check_alive()
         return [visits.tell(None, request.role, outcome, reason)]
@@ -133,32 +139,54 @@ def _measure(session: Session, request: VisitRequest) -> list[_Seen]:
     kernels = request.kernels
     if session.on_gpu and kernels is None:
         kernels = launched_kernels(call)
-    if session.on_gpu and not kernels:
-        return [_Seen(1.0, kernels)]
+    if kernels is not None and not kernels:
+        return [_Seen(kernels)]
     l2_bytes = session.platform.device.l2_bytes or 0
     rotation = Rotation(call, l2_bytes=l2_bytes, cold=request.weights == "cold")
     replay = _prepare(session, rotation, rotation.copies)
-    seen: list[_Seen] = []
-    for duty in (request.duty, *(d for d in LOWERED_DUTIES if d < request.duty)):
-        stretch, flags = _observed(session, replay, duty)
-        seen.append(_Seen(duty, kernels, replay, stretch, None, replay.flags + flags))
-        if not is_limited(flags):
-            break
+    seen = [
+        _Seen(kernels, replay, stretch, None, replay.flags + flags)
+        for stretch, flags in _until_full_clock(session, replay, request.duty)
+    ]
     if rotation.restores:
-        restore, flags = _observed(session, _prepare(session, rotation.restore, 1), 1.0)
+        restore, flags = _observed(session, _prepare(session, rotation.restore, 1), 1.0, SETTLE_S)
         more = tuple(f"restoring: {flag}" for flag in flags)
         seen = [replace(s, restore=restore, flags=s.flags + more) for s in seen]
     return seen
+
+
+def _until_full_clock(
+    session: Session, replay: Replay, duty: float
+) -> Iterator[tuple[Stretch, tuple[str, ...]]]:
+    """Observe stretches until one ran at full clock, or the gaps can grow no more.
+
+    A clock that is low although the power is far from the limit was pulled down by the visit
+    before: the same stretch is then repeated once.
+    """
+    duties = [d for d in LOWERED_DUTIES if d < duty]
+    recovered = False
+    stretch, flags = _observed(session, replay, duty, SETTLE_S)
+    yield stretch, flags
+    while not is_at_full_clock(flags):
+        if recovered or any(flag.startswith(LIMITED) for flag in flags):
+            if not duties:
+                return
+            duty = duties.pop(0)
+        recovered = True
+        stretch, flags = _observed(session, replay, duty, SETTLE_S + RECOVER_S)
+        yield stretch, flags
 
 
 def _prepare(session: Session, step: Callable[[], None], copies: int) -> Replay:
     return prepare(step, device_type=session.platform.device.type, copies=copies)
 
 
-def _observed(session: Session, replay: Replay, duty: float) -> tuple[Stretch, tuple[str, ...]]:
+def _observed(
+    session: Session, replay: Replay, duty: float, settle_s: float
+) -> tuple[Stretch, tuple[str, ...]]:
     """Observe one stretch of a replay at a busy share."""
     gap_s = _replay_time_s(session, replay) * (1 / duty - 1)
-    timing = Timing(SETTLE_S, WINDOW_S, gap_s, session.lag_s)
+    timing = Timing(settle_s, WINDOW_S, gap_s, session.lag_s)
     seen = observe(replay.issue, replay.calls, session.clock, session.meter, timing)
     return seen.stretch, session_flags(session, seen)
 
@@ -177,16 +205,22 @@ def session_flags(session: Session, seen: Observation) -> tuple[str, ...]:
     flags = [f"clock held back: {reason}" for reason in reading.throttle_reasons]
     if reading.reason:
         flags.append(f"no power: {reading.reason}")
-    highest = session.platform.device.max_clock_hz
-    if highest and reading.clock_samples_hz:
-        clock = statistics.fmean(reading.clock_samples_hz)
-        if clock < CLOCK_TOLERANCE * highest:
-            capped = POWER_CAP in reading.throttle_reasons
-            what = LIMITED if capped else "clock below its highest"
-            flags.append(f"{what}: {clock / 1e6:.0f} of {highest / 1e6:.0f} MHz")
+    flags += _clock_flags(session.platform.device, seen.stretch)
     return tuple(flags)
 
 
-def is_limited(flags: Iterable[str]) -> bool:
-    """Whether flags say that the power limit pulled the clock down."""
-    return any(flag.startswith(LIMITED) for flag in flags)
+def _clock_flags(device: Device, stretch: Stretch) -> list[str]:
+    if not device.max_clock_hz or not stretch.clock_samples_hz:
+        return []
+    clock = statistics.fmean(stretch.clock_samples_hz)
+    if clock >= CLOCK_TOLERANCE * device.max_clock_hz:
+        return []
+    power = stretch_power_w(stretch)
+    near = device.power_limit_w and power and power >= NEAR_LIMIT * device.power_limit_w
+    what = LIMITED if near else LOWERED
+    return [f"{what}: {clock / MEGA:.0f} of {device.max_clock_hz / MEGA:.0f} MHz"]
+
+
+def is_at_full_clock(flags: Iterable[str]) -> bool:
+    """Whether no flag says that the clock was below its highest."""
+    return not any(flag.startswith((LIMITED, LOWERED)) for flag in flags)

@@ -130,6 +130,16 @@ def board_info(uuid: str) -> BoardInfo:
     )
 
 
+def gpu_names() -> list[str]:
+    """Name the GPUs of this machine; empty where there is no NVIDIA driver."""
+    try:
+        _start()
+    except CannotMeasureError:
+        return []
+    count = pynvml.nvmlDeviceGetCount()
+    return [pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
+
+
 def foreign_processes(uuid: str) -> list[str]:
     """Name the processes, other than this one, that hold a context on the board."""
     from nvitop import Device

@@ -1,0 +1,260 @@
+"""The composer: timeline, base and dynamic energy, coverage, interval."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from opdb.compose.estimate import Rates, reached_rates
+from opdb.compose.intervals import model_error, sum_half_width
+from opdb.compose.timeline import Step, eager_time_s, graph_time_s
+from opdb.kinds import get_kind
+from opdb.records import (
+    Calibration,
+    Call,
+    Configuration,
+    Cost,
+    Device,
+    Form,
+    Mode,
+    Quantity,
+    Workload,
+)
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What validation on other models' runs showed: predicted / measured, for time and energy."""
+
+    time: tuple[float, ...] = ()
+    energy: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """What a prediction rests on: one board's costs by configuration key, and its calibration."""
+
+    device: Device
+    board: str
+    calibration: Calibration
+    costs: Mapping[str, Cost]
+    known: Known = field(default_factory=Known)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A configuration's part of a workload, its shares of time and energy estimated or measured."""
+
+    configuration: Configuration
+    count: int
+    share_time: float
+    share_energy: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Time and energy of one pass of a workload, and how much of it measured operators explain.
+
+    `energy_j` and its interval are None where the board has no power readings; `reasons` says why.
+    What is `missing` is not in `time_s` and `energy_j`: its shares are estimates for weighting.
+    """
+
+    workload: Workload
+    mode: Mode
+    device: Device
+    board: str
+    time_s: float
+    time_interval_s: Interval
+    energy_j: float | None
+    energy_interval_j: Interval | None
+    coverage_calls: float
+    coverage_time: float
+    coverage_energy: float
+    missing: tuple[Share, ...]
+    parts: tuple[Share, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def power_w(self) -> float | None:
+        """Mean power over a pass."""
+        return None if self.energy_j is None or not self.time_s else self.energy_j / self.time_s
+
+
+def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
+    """Predict one pass of a workload from the costs of its operators.
+
+    Raises:
+        ValueError: the mode is not one the composer knows.
+    """
+    counts = workload.occurrences()
+    measured = {
+        c: grounds.costs[c.key]
+        for c in counts
+        if c.key in grounds.costs and grounds.costs[c.key].time_s is not None
+    }
+    time_s = _time_s(workload, mode, grounds)
+    times = [(counts[c], cost.time_s) for c, cost in measured.items() if cost.time_s]
+    error = model_error(grounds.known.time)
+    width = math.hypot(sum_half_width(times), error * time_s)
+    energy_j, energy_interval = _energy(counts, measured, grounds, time_s)
+    shares = _shares(counts, measured, grounds)
+    missing = tuple(s for s in shares if s.configuration not in measured)
+    calls = sum(counts.values())
+    unsupported = sum(workload.unsupported.values())
+    return Prediction(
+        workload=workload,
+        mode=mode,
+        device=grounds.device,
+        board=grounds.board,
+        time_s=time_s,
+        time_interval_s=(max(0.0, time_s - width), time_s + width),
+        energy_j=energy_j,
+        energy_interval_j=energy_interval,
+        coverage_calls=_ratio(sum(counts[c] for c in measured), calls + unsupported),
+        coverage_time=1 - math.fsum(s.share_time for s in missing),
+        coverage_energy=1 - math.fsum(s.share_energy for s in missing),
+        missing=missing,
+        parts=tuple(s for s in shares if s.configuration in measured),
+        notes=_notes(workload, grounds, time_s, energy_j),
+    )
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 1.0
+
+
+def _time_s(workload: Workload, mode: Mode, grounds: Grounds) -> float:
+    steps = _steps(workload, grounds)
+    if mode == "graph":
+        return graph_time_s(steps)
+    if mode != "eager":
+        raise ValueError(f"the composer knows the modes eager and graph, not {mode!r}")
+    if grounds.device.type == "cpu":
+        containers_s = workload.containers * (grounds.calibration.container_time_s or 0.0)
+        return graph_time_s(steps) + containers_s
+    return eager_time_s(steps, grounds.calibration.launch_gap_s or 0.0)
+
+
+def _steps(workload: Workload, grounds: Grounds) -> list[Step]:
+    """Return the measured calls in order, each with its part of the containers' host time."""
+    host = _HostTimes(workload, grounds.costs)
+    containers_s = workload.containers * (grounds.calibration.container_time_s or 0.0)
+    each_s = containers_s / len(workload.calls) if workload.calls else 0.0
+    steps = []
+    for call in workload.calls:
+        cost = grounds.costs.get(call.configuration.key)
+        if cost is None or cost.time_s is None:
+            continue
+        steps.append(
+            Step(
+                device_s=cost.time_s.mean,
+                kernels=cost.kernels or 0,
+                host_s=host.of(call) + each_s,
+                synchronises=get_kind(call.configuration.kind).synchronises,
+            )
+        )
+    return steps
+
+
+class _HostTimes:
+    """Host time of a call: its own, else the median of its kind and form."""
+
+    def __init__(self, workload: Workload, costs: Mapping[str, Cost]) -> None:
+        self._costs = costs
+        seen: dict[tuple[str, Form], list[float]] = defaultdict(list)
+        for configuration in workload.occurrences():
+            cost = costs.get(configuration.key)
+            for form, quantity in cost.host_time_s.items() if cost else ():
+                seen[configuration.kind, form].append(quantity.mean)
+        self._of_kind = {key: statistics.median(values) for key, values in seen.items()}
+
+    def of(self, call: Call) -> float:
+        """Return the host time of a call in seconds; 0 where neither it nor its kind was seen."""
+        cost = self._costs.get(call.configuration.key)
+        if cost is not None and call.form in cost.host_time_s:
+            return cost.host_time_s[call.form].mean
+        return self._of_kind.get((call.configuration.kind, call.form), 0.0)
+
+
+def _energy(
+    counts: Mapping[Configuration, int],
+    measured: Mapping[Configuration, Cost],
+    grounds: Grounds,
+    time_s: float,
+) -> tuple[float | None, Interval | None]:
+    """Return E = P_base · T + Σ D with its interval; None where the board has no power readings."""
+    base_w = grounds.calibration.base_power_w
+    dynamic: list[tuple[int, Quantity]] = [
+        (counts[c], cost.dynamic_energy_j)
+        for c, cost in measured.items()
+        if cost.dynamic_energy_j is not None
+    ]
+    if base_w is None or (measured and not dynamic):
+        return None, None
+    energy_j = base_w * time_s + sum(count * d.mean for count, d in dynamic)
+    low_high = grounds.calibration.base_power_interval_w
+    base_width = (low_high[1] - low_high[0]) / 2 * time_s if low_high else 0.0
+    width = math.hypot(
+        sum_half_width(dynamic), base_width, model_error(grounds.known.energy) * energy_j
+    )
+    return energy_j, (max(0.0, energy_j - width), energy_j + width)
+
+
+def _shares(
+    counts: Mapping[Configuration, int], measured: Mapping[Configuration, Cost], grounds: Grounds
+) -> list[Share]:
+    """Return every configuration's share of device time and energy, the largest first."""
+    rates = reached_rates(counts, grounds.costs)
+    base_w = grounds.calibration.base_power_w or 0.0
+    times: dict[Configuration, float] = {}
+    energies: dict[Configuration, float] = {}
+    for configuration, count in counts.items():
+        time_s, dynamic_j = _size(configuration, measured.get(configuration), rates)
+        times[configuration] = count * time_s
+        energies[configuration] = count * (dynamic_j + base_w * time_s)
+    whole_s, whole_j = math.fsum(times.values()), math.fsum(energies.values())
+    shares = [
+        Share(c, counts[c], _part(times[c], whole_s), _part(energies[c], whole_j)) for c in counts
+    ]
+    return sorted(shares, key=lambda s: s.share_time, reverse=True)
+
+
+def _part(value: float, whole: float) -> float:
+    return value / whole if whole else 0.0
+
+
+def _size(configuration: Configuration, cost: Cost | None, rates: Rates) -> tuple[float, float]:
+    """Return time and dynamic energy of one call: measured, or estimated for weighting."""
+    if cost is None or cost.time_s is None:
+        time_s = rates.time_s(configuration)
+        return time_s, time_s * rates.dynamic_w
+    time_s = cost.time_s.mean
+    if cost.dynamic_energy_j is None:
+        return time_s, time_s * rates.dynamic_w
+    return time_s, cost.dynamic_energy_j.mean
+
+
+def _notes(
+    workload: Workload, grounds: Grounds, time_s: float, energy_j: float | None
+) -> tuple[str, ...]:
+    notes = []
+    limit_w = grounds.device.power_limit_w
+    if energy_j is not None and limit_w and time_s and energy_j / time_s > limit_w:
+        notes.append(
+            f"predicted power {energy_j / time_s:.0f} W is above the limit of {limit_w:.0f} W: the "
+            "board will lower its clock, so the run will take longer and less energy than this"
+        )
+    if workload.unsupported:
+        names = ", ".join(f"{name} ×{count}" for name, count in workload.unsupported.items())
+        notes.append(f"calls that no operator describes: {names}")
+    if not grounds.known.time:
+        notes.append(
+            "no other model was measured on this device in this mode: the interval rests "
+            "on a prior of 2 % for the error of a sum"
+        )
+    return tuple(notes)

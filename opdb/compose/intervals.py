@@ -1,0 +1,41 @@
+"""How sure a sum of operators is: what the operators say of themselves, and what models showed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from opdb.bench.statistics import t95
+from opdb.records import Quantity
+
+PRIOR_MODEL_ERROR = 0.02
+PRIOR_DEGREES = 4.0
+"""Before any model was validated: a model's sum is trusted to 2 % (one standard deviation), and
+that belief weighs as much as four validated runs."""
+
+
+def half_width(quantity: Quantity) -> float:
+    """Return half the width of a quantity's interval; 0 where it has none."""
+    if quantity.low is None or quantity.high is None:
+        return 0.0
+    return (quantity.high - quantity.low) / 2
+
+
+def sum_half_width(parts: Iterable[tuple[int, Quantity]]) -> float:
+    """Return the half width of Σ count · quantity, the quantities' errors being independent.
+
+    All calls of one configuration share one error, so its count multiplies the width.
+    """
+    return math.sqrt(sum((count * half_width(quantity)) ** 2 for count, quantity in parts))
+
+
+def model_error(attributions: Sequence[float]) -> float:
+    """Return the relative 95 % half width that attributions of other models' runs suggest.
+
+    `attributions` are predicted / measured. The spread is about 1, not about their mean, because
+    no factor is ever fitted; it is joined with the prior belief.
+    """
+    errors = [math.log(a) for a in attributions if a > 0]
+    degrees = PRIOR_DEGREES + len(errors)
+    variance = (PRIOR_DEGREES * PRIOR_MODEL_ERROR**2 + sum(e * e for e in errors)) / degrees
+    return t95(degrees) * math.sqrt(variance)

@@ -1,0 +1,184 @@
+"""Answers from the database: a workload predicted, and predictions held against measured runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from opdb.bench.derive import RunCost, run_cost
+from opdb.compose import Grounds, Known, Prediction, compose
+from opdb.errors import InputError, UnknownNameError
+from opdb.records import Calibration, Campaign, Cost, Device, Json, Mode, ModelRun, Workload
+from opdb.settings import DEFAULT_SETTINGS, relevant_setting
+from opdb.store import Store
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A prediction, and the measured truth of the same board beside it where there is one."""
+
+    prediction: Prediction
+    measured: RunCost | None
+    setting: Mapping[str, Json]
+
+    @property
+    def attribution_time(self) -> float | None:
+        """Predicted over measured time."""
+        if self.measured is None:
+            return None
+        return self.prediction.time_s / self.measured.time_s.mean
+
+    @property
+    def attribution_energy(self) -> float | None:
+        """Predicted over measured energy."""
+        if self.measured is None or self.measured.energy_j is None:
+            return None
+        if self.prediction.energy_j is None:
+            return None
+        return self.prediction.energy_j / self.measured.energy_j.mean
+
+    def meets(self, target: float) -> bool:
+        """Whether coverage reaches the target and attribution lies within 1 ± (1 - target).
+
+        Both for time and for energy; an attribution that is not known does not count, a device
+        without power readings is held to its time alone.
+        """
+        prediction = self.prediction
+        if prediction.workload.unsupported or prediction.coverage_time < target:
+            return False
+        if prediction.energy_j is not None and prediction.coverage_energy < target:
+            return False
+        known = [a for a in (self.attribution_time, self.attribution_energy) if a is not None]
+        return all(abs(a - 1) <= 1 - target + 1e-12 for a in known)
+
+
+class Predictor:
+    """Predicts workloads on one device from a store."""
+
+    def __init__(
+        self, store: Store, device: Device, settings: Mapping[str, Json] = DEFAULT_SETTINGS
+    ) -> None:
+        self._store = store
+        self.device = device
+        self._settings = settings
+        self._runs: dict[Mode, list[ModelRun]] = {}
+        self._campaigns = {c.id: c for c in store.campaigns(device.slug)}
+        self._boards = [b.uuid for b in store.boards(device.slug)]
+
+    def answer(self, workload: Workload, mode: Mode) -> Answer:
+        """Predict a workload on the board where it was measured, else on the best covered board.
+
+        Raises:
+            InputError: nothing was ever measured on the device.
+        """
+        runs = [r for r in self._runs_in(mode) if r.workload == workload.key]
+        board = self._board_of(runs[-1]) if runs else self._best_board(workload)
+        known = self._known(workload, mode)
+        prediction = compose(workload, mode, replace(self._grounds(workload, board), known=known))
+        measured = run_cost(r for r in runs if self._board_of(r) == board)
+        return Answer(prediction, measured, self._settings)
+
+    def answers(self, names: Collection[str]) -> list[Answer]:
+        """Return an answer for every measured run of these models (of all when none is named)."""
+        workloads = {w.key: w for w in self._store.workloads()}
+        found = []
+        for mode in ("eager", "graph"):
+            keys = dict.fromkeys(r.workload for r in self._runs_in(mode))
+            for workload in (workloads[k] for k in keys if k in workloads):
+                if not names or workload.name in names:
+                    found.append(self.answer(workload, mode))
+        return sorted(found, key=_order)
+
+    def _runs_in(self, mode: Mode) -> list[ModelRun]:
+        if mode not in self._runs:
+            runs = self._store.model_runs(device=self.device.slug, mode=mode)
+            self._runs[mode] = [r for r in runs if r.outcome == "ok"]
+        return self._runs[mode]
+
+    def _board_of(self, run: ModelRun) -> str:
+        return self._campaigns[run.campaign].board.uuid
+
+    def _known(self, workload: Workload, mode: Mode) -> Known:
+        """Hold the predictions of all other models against their runs, in the same mode."""
+        times, energies = [], []
+        others: dict[str, list[ModelRun]] = {}
+        for run in self._runs_in(mode):
+            others.setdefault(run.workload, []).append(run)
+        for key, runs in others.items():
+            for other in self._store.workloads_by_key([key]):
+                if other.name == workload.name:
+                    continue
+                board = self._board_of(runs[-1])
+                prediction = compose(other, mode, self._grounds(other, board))
+                measured = run_cost(r for r in runs if self._board_of(r) == board)
+                if measured is None or prediction.missing:
+                    continue
+                answer = Answer(prediction, measured, self._settings)
+                times += [a for a in [answer.attribution_time] if a is not None]
+                energies += [a for a in [answer.attribution_energy] if a is not None]
+        return Known(tuple(times), tuple(energies))
+
+    def _best_board(self, workload: Workload) -> str:
+        if not self._boards:
+            raise InputError(f"nothing was measured on {self.device.slug!r}; run opdb bench there")
+        return max(self._boards, key=lambda b: len(self._own_costs(workload, b)))
+
+    def _grounds(self, workload: Workload, board: str) -> Grounds:
+        """Gather the board's costs; what only other boards have is taken from them."""
+        costs: dict[str, Cost] = {}
+        for each in [*(b for b in self._boards if b != board), board]:
+            costs |= self._own_costs(workload, each)
+        return Grounds(self.device, board, self._calibration(board), costs)
+
+    def _own_costs(self, workload: Workload, board: str) -> dict[str, Cost]:
+        kinds = {c.key: c.kind for c in workload.occurrences()}
+        chosen = {}
+        for key, costs in self._store.costs(board, kinds).items():
+            setting = relevant_setting(kinds[key], self._settings)
+            for cost in costs:
+                if cost.setting == setting and cost.time_s is not None:
+                    chosen[key] = cost
+        return chosen
+
+    def _calibration(self, board: str) -> Calibration:
+        """Return the calibration of the board's latest campaign that has base power."""
+        campaigns: list[Campaign] = [c for c in self._campaigns.values() if c.board.uuid == board]
+        powered = [c for c in campaigns if c.calibration.base_power_w is not None]
+        return (powered or campaigns)[-1].calibration
+
+
+def _order(answer: Answer) -> tuple[str, str, str, int]:
+    workload = answer.prediction.workload
+    return workload.name, answer.prediction.mode, workload.dtype, workload.batch_size
+
+
+def choose_device(store: Store, name: str | None) -> Device:
+    """Return the device of that slug; unnamed: this machine's GPU, else the most measured one.
+
+    Raises:
+        UnknownNameError: no device of that name was measured.
+        InputError: the store holds no device at all.
+    """
+    devices = {d.slug: d for d in store.devices()}
+    if not devices:
+        raise InputError(
+            f"{store.location} holds no measurements; run opdb bench on a machine with a GPU, or "
+            "opdb import a published set"
+        )
+    if name is not None:
+        if name not in devices:
+            raise UnknownNameError("device", name, devices)
+        return devices[name]
+    here = _gpus_here()
+    for device in devices.values():
+        if device.name in here:
+            return device
+    visits = {slug: len(store.visit_outcomes(slug)) for slug in devices}
+    return devices[max(visits, key=lambda slug: visits[slug])]
+
+
+def _gpus_here() -> list[str]:
+    """Name this machine's NVIDIA GPUs; none where there is no driver."""
+    from opdb.meters.nvml import gpu_names
+
+    return gpu_names()

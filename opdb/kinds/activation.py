@@ -128,15 +128,6 @@ for _name in (
 
 register(
     Kind(
-        "stochastic_depth",
-        "input, p=0.5, mode='row', training=False",
-        shapes_rule=input_shape,
-        dtype_rule=input_dtype,
-        launches_rule=when_training,
-        values_rule=same_values,
-        canonical=drop_unless("training", "p", "mode"),
-    ),
-    Kind(
         "gumbel_softmax",
         "logits, tau=1.0, hard=False, eps=1e-10, dim=-1",
         flops_rule=lambda view: 8 * numel(view.shape("logits")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opdb.kinds.registry import Kind, register
 from opdb.kinds.view import (
+    CountRule,
     Shape,
     View,
     input_dtype,
@@ -63,7 +64,7 @@ def _mha_shapes(view: View) -> list[Shape]:
     return [out, [*batched, *heads, target, source]]
 
 
-def _weights_too(elements):  # type: ignore[no-untyped-def]
+def _weights_too(elements: CountRule) -> CountRule:
     def rule(view: View) -> int:
         dtype = view["weight_dtype"] or input_dtype(view)
         return inputs_and_outputs(view) + int(elements(view)) * item_bytes(str(dtype))
@@ -91,7 +92,7 @@ def _mha_weights(view: View) -> int:
     return width * (2 * width + int(view["kdim"] or width) + int(view["vdim"] or width) + 4)
 
 
-def _layer_weights(attentions: int):  # type: ignore[no-untyped-def]
+def _layer_weights(attentions: int) -> CountRule:
     def rule(view: View) -> int:
         width, hidden = int(view["d_model"]), int(view["dim_feedforward"])
         return attentions * 4 * width * (width + 1) + 2 * width * hidden + hidden + 5 * width

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opdb.kinds.registry import Kind, register
-from opdb.kinds.view import Shape, View, broadcast, numel
+from opdb.kinds.view import CountRule, Shape, ShapesRule, View, broadcast, numel
 
 SETTINGS = ("tf32_matmul",)
 
@@ -41,7 +41,7 @@ def _flops(view: View) -> int:
     return 2 * view.output_elements * view.shape()[-1]
 
 
-def _added_shape(first: str, second: str, reduce: bool = False):  # type: ignore[no-untyped-def]
+def _added_shape(first: str, second: str, reduce: bool = False) -> ShapesRule:
     def rule(view: View) -> list[Shape]:
         shape = product_shape(view.shape(first), view.shape(second))
         return [shape[1:] if reduce else shape]
@@ -49,7 +49,7 @@ def _added_shape(first: str, second: str, reduce: bool = False):  # type: ignore
     return rule
 
 
-def _added_flops(first: str):  # type: ignore[no-untyped-def]
+def _added_flops(first: str) -> CountRule:
     def rule(view: View) -> int:
         batch = view.shape(first)[0] if view.configuration.kind == "addbmm" else 1
         return 2 * batch * view.output_elements * view.shape(first)[-1]

@@ -1,16 +1,15 @@
-"""Data moved from place to place: copies, joins, indexing."""
+"""Data moved from place to place: copies, joins, repeats."""
 
 from __future__ import annotations
 
 from opdb.kinds.canonical import Arguments, count_dims
-from opdb.kinds.registry import Kind, register
+from opdb.kinds.registry import Canonical, Kind, register
 from opdb.kinds.shape import contiguous_strides, strides_of
 from opdb.kinds.view import (
     Shape,
     View,
     bool_dtype,
     broadcast,
-    index_dtype,
     input_dtype,
     input_shape,
     is_spec,
@@ -19,7 +18,6 @@ from opdb.kinds.view import (
     never,
     no_flops,
     numel,
-    outputs_twice,
     promoted_dtype,
     same_values,
 )
@@ -58,66 +56,6 @@ def _repeated(view: View) -> list[Shape]:
     return [[n * t for n, t in zip(shape, times, strict=True)]]
 
 
-def _index_shape(view: View) -> list[Shape]:
-    return [view.shape("index")]
-
-
-def _index_selected(view: View) -> list[Shape]:
-    shape = view.shape()
-    shape[int(view["dim"])] = numel(view.shape("index"))
-    return [shape]
-
-
-def _sliced(size: int, item: Json) -> int:
-    start, stop, step = (n if isinstance(n, int) else None for n in item["slice"])
-    return len(range(size)[slice(start, stop, step)])
-
-
-def indexed_shape(view: View) -> list[Shape]:
-    """Give the shape of input[index]; a boolean index is taken to keep everything."""
-    shape, items = view.shape(), view["index"] or []
-    taken = sum(_dimensions(i) for i in items)
-    out: Shape = []
-    fancy: list[Shape] = []
-    place = 0
-    axis = 0
-    for item in items:
-        if item is None:
-            out.append(1)
-        elif isinstance(item, dict) and "ellipsis" in item:
-            skipped = len(shape) - taken
-            out += shape[axis : axis + skipped]
-            axis += skipped
-        elif isinstance(item, dict) and "slice" in item:
-            out.append(_sliced(shape[axis], item))
-            axis += 1
-        elif isinstance(item, int) and not isinstance(item, bool):
-            axis += 1
-        else:
-            place = place if fancy else len(out)
-            fancy.append(_index_extent(item))
-            axis += _dimensions(item)
-    out += shape[axis:]
-    return [[*out[:place], *broadcast(fancy), *out[place:]] if fancy else out]
-
-
-def _dimensions(item: Json) -> int:
-    if item is None or isinstance(item, bool) or (isinstance(item, dict) and "ellipsis" in item):
-        return 0
-    return len(item["shape"]) if is_spec(item) and item["dtype"] == "bool" else 1
-
-
-def _index_extent(item: Json) -> Shape:
-    if is_spec(item):
-        shape = list(item["shape"])
-        return [numel(shape)] if item["dtype"] == "bool" else shape
-    return [len(item)] if isinstance(item, list) else []
-
-
-def _indexing_launches(view: View) -> bool:
-    return any(is_spec(i) or isinstance(i, list | bool) for i in view["index"] or [])
-
-
 def _contiguous_launches(view: View) -> bool:
     spec = view["input"]
     if not is_spec(spec):
@@ -146,7 +84,7 @@ def _to(parameters: Arguments, inputs: Arguments) -> None:
         del parameters["dtype"]
 
 
-def _flatten_lists(name: str):  # type: ignore[no-untyped-def]
+def _flatten_lists(name: str) -> Canonical:
     def rewrite(parameters: Arguments, inputs: Arguments) -> None:
         if isinstance(parameters.get(name), int):
             parameters[name] = [parameters[name]]
@@ -256,79 +194,6 @@ register(
         dtype_rule=input_dtype,
         canonical=_DIM,
     ),
-    Kind(
-        "getitem",
-        "input, index",
-        flops_rule=no_flops,
-        bytes_rule=outputs_twice,
-        shapes_rule=indexed_shape,
-        dtype_rule=input_dtype,
-        launches_rule=_indexing_launches,
-        values_rule=same_values,
-    ),
-    Kind(
-        "setitem",
-        "input, index, value",
-        flops_rule=no_flops,
-        bytes_rule=outputs_twice,
-        shapes_rule=indexed_shape,
-        dtype_rule=input_dtype,
-        mutates=("input",),
-    ),
-    Kind(
-        "index_put",
-        "input, indices, values, accumulate=False",
-        flops_rule=no_flops,
-        shapes_rule=input_shape,
-        dtype_rule=input_dtype,
-        mutates=("input",),
-    ),
-    Kind(
-        "index_select",
-        "input, dim, index",
-        flops_rule=no_flops,
-        bytes_rule=outputs_twice,
-        shapes_rule=_index_selected,
-        dtype_rule=input_dtype,
-        values_rule=same_values,
-        canonical=_DIM,
-    ),
-    Kind(
-        "gather",
-        "input, dim, index",
-        flops_rule=no_flops,
-        bytes_rule=outputs_twice,
-        shapes_rule=_index_shape,
-        dtype_rule=input_dtype,
-        canonical=_DIM,
-    ),
-    Kind(
-        "take_along_dim",
-        "input, indices, dim=None",
-        flops_rule=no_flops,
-        bytes_rule=outputs_twice,
-        shapes_rule=lambda view: [view.shape("indices")],
-        dtype_rule=input_dtype,
-    ),
-    Kind(
-        "take",
-        "input, index",
-        flops_rule=no_flops,
-        bytes_rule=outputs_twice,
-        shapes_rule=_index_shape,
-        dtype_rule=input_dtype,
-    ),
-    Kind(
-        "masked_select",
-        "input, mask",
-        flops_rule=no_flops,
-        shapes_rule=lambda view: [[numel(view.shape())]],
-        dtype_rule=input_dtype,
-        synchronises=True,
-    ),
-    Kind(
-        "masked_scatter", "input, mask, source", shapes_rule=input_shape, mutates=("input",)
-    ),
     Kind("triu", "input, diagonal=0", flops_rule=no_flops, mutates=("input",)),
     Kind("tril", "input, diagonal=0", flops_rule=no_flops, mutates=("input",)),
     Kind("rot90", "input, k=1, dims=(0, 1)", flops_rule=no_flops, shapes_rule=input_shape),
@@ -338,21 +203,6 @@ register(
         "input, offset=0, dim1=-2, dim2=-1",
         flops_rule=no_flops,
         shapes_rule=lambda view: [[*view.shape(), view.shape()[-1]]],
-    ),
-    Kind(
-        "nonzero",
-        "input, *, as_tuple=False",
-        flops_rule=no_flops,
-        shapes_rule=lambda view: [[numel(view.shape()), len(view.shape())]],
-        dtype_rule=index_dtype,
-        synchronises=True,
-    ),
-    Kind(
-        "unique",
-        "input, sorted=True, return_inverse=False, return_counts=False, dim=None",
-        flops_rule=no_flops,
-        shapes_rule=input_shape,
-        synchronises=True,
     ),
     Kind("item", "input", flops_rule=no_flops, shapes_rule=lambda view: [], synchronises=True),
     Kind("tolist", "input", flops_rule=no_flops, shapes_rule=lambda view: [], synchronises=True),
@@ -369,51 +219,6 @@ register(
         shapes_rule=lambda view: [],
         dtype_rule=bool_dtype,
         synchronises=True,
-    ),
-)
-for _name, _source in (("scatter", "src"), ("scatter_add", "src")):
-    _more = ", *, reduce=None" if _name == "scatter" else ""
-    register(
-        Kind(
-            _name,
-            f"input, dim, index, {_source}{_more}",
-            flops_rule=no_flops,
-            shapes_rule=input_shape,
-            dtype_rule=input_dtype,
-            canonical=_DIM,
-            mutates=("input",),
-        )
-    )
-register(
-    Kind(
-        "scatter_reduce",
-        "input, dim, index, src, reduce, *, include_self=True",
-        shapes_rule=input_shape,
-        canonical=_DIM,
-        mutates=("input",),
-    ),
-    Kind(
-        "index_add",
-        "input, dim, index, source, *, alpha=1",
-        shapes_rule=input_shape,
-        canonical=_DIM,
-        mutates=("input",),
-    ),
-    Kind(
-        "index_copy",
-        "input, dim, index, source",
-        flops_rule=no_flops,
-        shapes_rule=input_shape,
-        canonical=_DIM,
-        mutates=("input",),
-    ),
-    Kind(
-        "index_fill",
-        "input, dim, index, value",
-        flops_rule=no_flops,
-        shapes_rule=input_shape,
-        canonical=_DIM,
-        mutates=("input",),
     ),
 )
 

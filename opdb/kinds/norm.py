@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from opdb.kinds.canonical import Arguments, count_dims
 from opdb.kinds.registry import Kind, register
-from opdb.kinds.view import View, input_dtype, input_shape, no_flops, numel
+from opdb.kinds.view import CountRule, View, input_dtype, input_shape, no_flops, numel
 from opdb.records import Json
 
 
-def _flops(per_element: int, affine: int = 2):  # type: ignore[no-untyped-def]
+def _flops(per_element: int, affine: int = 2) -> CountRule:
     def rule(view: View) -> int:
         scaled = affine if view["weight"] is not None else 0
         return numel(view.shape()) * (per_element + scaled)

@@ -6,14 +6,14 @@ from math import ceil
 
 from opdb.kinds.canonical import Arguments, spread_now
 from opdb.kinds.registry import Canonical, Kind, register
-from opdb.kinds.view import Shape, View, input_dtype, kept_rectified, numel
+from opdb.kinds.view import Shape, ShapesRule, View, input_dtype, kept_rectified, numel
 
 
 def _entry(value: object, axis: int) -> int:
     return int(value[axis]) if isinstance(value, list) else int(value)  # type: ignore[call-overload]
 
 
-def pool_shape(rank: int):  # type: ignore[no-untyped-def]
+def pool_shape(rank: int) -> ShapesRule:
     """Return the rule for windows that slide: as a convolution's, ceil where asked."""
 
     def rule(view: View) -> list[Shape]:
@@ -37,7 +37,7 @@ def pool_shape(rank: int):  # type: ignore[no-untyped-def]
     return rule
 
 
-def adaptive_shape(rank: int):  # type: ignore[no-untyped-def]
+def adaptive_shape(rank: int) -> ShapesRule:
     """Return the rule for a given output size; None keeps the input's."""
 
     def rule(view: View) -> list[Shape]:

@@ -67,7 +67,7 @@ class Kind:
         return parse_signature(self.spelled)
 
     def view(self, configuration: Configuration) -> View:
-        """Return a reader of the configuration's arguments, defaults and repeated tensors filled in.
+        """Return a reader of the configuration's arguments, defaults filled in.
 
         Raises:
             ValueError: the configuration is of another kind.
@@ -94,7 +94,7 @@ class Kind:
         return self.shapes_rule(self.view(configuration))
 
     def launches(self, configuration: Configuration) -> bool:
-        """Return whether the call gives the device work; a view or an inference dropout does not."""
+        """Return whether the call gives the device work; a view does not."""
         return self.launches_rule(self.view(configuration))
 
     def output_values(self, configuration: Configuration) -> Json | None:

@@ -18,6 +18,7 @@ from opdb.kinds.view import (
     numel,
     same_values,
 )
+from opdb.records import Json
 
 
 def contiguous_strides(shape: Shape) -> list[int]:
@@ -39,9 +40,9 @@ def channels_last_strides(shape: Shape) -> list[int]:
     return strides
 
 
-def strides_of(spec: dict[str, object]) -> list[int]:
+def strides_of(spec: Json) -> list[int]:
     """Return a spec's strides, in elements."""
-    shape, layout = list(spec["shape"]), spec.get("layout")  # type: ignore[call-overload]
+    shape, layout = list(spec["shape"]), spec.get("layout")
     if isinstance(layout, list):
         return layout
     if layout == "channels_last":
@@ -49,13 +50,13 @@ def strides_of(spec: dict[str, object]) -> list[int]:
     return contiguous_strides(shape)
 
 
-def is_viewable(spec: dict[str, object], shape: Shape) -> bool:
+def is_viewable(spec: Json, shape: Shape) -> bool:
     """Return whether a tensor can be viewed as another shape without a copy.
 
     As in ATen's computeStride: each run of dimensions that lie together in memory must be cut
     into whole dimensions of the new shape.
     """
-    old = [(n, s) for n, s in zip(spec["shape"], strides_of(spec), strict=True) if n != 1]  # type: ignore[call-overload]
+    old = [(n, s) for n, s in zip(spec["shape"], strides_of(spec), strict=True) if n != 1]
     runs: list[int] = []
     for index, (size, stride) in enumerate(old):
         if index and old[index - 1][1] == size * stride:

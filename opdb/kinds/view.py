@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from opdb.records import Configuration, Json
 
@@ -27,7 +27,7 @@ def numel(shape: Sequence[int]) -> int:
     return prod(shape)
 
 
-def is_spec(value: Json) -> bool:
+def is_spec(value: Json) -> TypeGuard[dict[str, Json]]:
     """Return whether a JSON value describes a tensor."""
     return isinstance(value, dict) and "shape" in value and "dtype" in value
 
@@ -110,6 +110,10 @@ class View:
         return sum(numel(s) for s in self.outputs)
 
 
+CountRule: TypeAlias = "Callable[[View], int]"
+ShapesRule: TypeAlias = "Callable[[View], list[Shape]]"
+
+
 def spec_bytes(spec: Json) -> int:
     """Return the bytes of a tensor that differ in memory: an expanded dimension counts once."""
     shape = list(spec["shape"])
@@ -186,7 +190,7 @@ def promoted_dtype(view: View) -> str:
     known = [d for d in of_rank if d in _ORDER]
     if not known:
         return str(of_rank[0]) if of_rank else "float32"
-    return max(known, key=_ORDER.index)
+    return str(max(known, key=_ORDER.index))
 
 
 def input_dtype(view: View) -> str:

@@ -19,13 +19,26 @@ from opdb.kinds.view import View
 from opdb.operators.describe import tensors_in
 from opdb.operators.encoding import decode, dtype_of
 from opdb.operators.functions import forms_by_kind
-from opdb.operators.modules import ModuleForm, forms_of_kind
+from opdb.operators.module_form import ModuleForm
+from opdb.operators.modules import forms_of_kind
 from opdb.operators.special import SPECIAL
 from opdb.operators.values import adjusted_spec, materialize, tame
 from opdb.records import Configuration, Form, Json
 
 _CREATES = frozenset(
-    "zeros ones empty rand randn full arange linspace eye randint hann_window".split()
+    [
+        "zeros",
+        "ones",
+        "empty",
+        "rand",
+        "randn",
+        "full",
+        "arange",
+        "linspace",
+        "eye",
+        "randint",
+        "hann_window",
+    ]
 )
 
 
@@ -65,6 +78,8 @@ class BuiltCall:
             own = dict(_named_tensors(self.module))
             other = dict(_named_tensors(module))
             pairs = {id(tensor): other[name] for name, tensor in own.items()}
+            # a weight that the module is called with, not its own
+            pairs |= {id(w): w.clone() for w in self.weights if id(w) not in pairs}
             function: Callable[..., Any] = module
         else:
             module, function = None, self._function
@@ -140,7 +155,7 @@ class _Arguments:
     def _maker(self, name: str) -> Callable[[Json], Tensor]:
         def make(spec: Json) -> Tensor:
             if "same" in spec:
-                tensor = self._made[spec["same"]]
+                tensor: Tensor = self._made[spec["same"]]
             else:
                 adjusted = adjusted_spec(self.view, name, spec)
                 tensor = materialize(adjusted, self.device, self.generator)
@@ -306,11 +321,11 @@ class _CallOnly(_Arguments):
 
 
 def _weights_fit(configuration: Configuration, form: ModuleForm) -> bool:
-    """Return whether exactly the tensors that are not the call's are weights, each its own."""
+    """Return whether the tensors that the module would hold are weights, each its own."""
     call = parse_signature(form.call).parameters
     for name, value in configuration.inputs.items():
         is_weight = isinstance(value, dict) and value.get("role") == "weight"
-        if is_weight == (name in call):
+        if name not in call and not is_weight:
             return False
     return True
 

@@ -95,13 +95,13 @@ def _is_default(encoded: Json, parameter: inspect.Parameter | None) -> bool:
         return encoded == []
     if parameter.default is inspect.Parameter.empty:
         return False
-    default = parameter.default
+    default: Any = parameter.default
     spelled = list(default) if isinstance(default, tuple) else encode_constant(default)
     if canonical_json(encoded) == canonical_json(spelled):
         return True
     # 1 and 1.0 are one default; True is neither
     numbers = [n for n in (encoded, spelled) if type(n) in (int, float)]
-    return len(numbers) == 2 and numbers[0] == numbers[1]
+    return len(numbers) == 2 and bool(numbers[0] == numbers[1])
 
 
 def tensors_in(value: Any) -> list[Tensor]:

@@ -28,8 +28,18 @@ _SPACES: Mapping[str, Any] = {
 }
 # where a tensor lives and how autograd sees it are not the call's: they are the campaign's
 _IGNORED = frozenset(
-    "device pin_memory requires_grad generator non_blocking out layout names _stacklevel "
-    "sparse_grad".split()
+    [
+        "device",
+        "pin_memory",
+        "requires_grad",
+        "generator",
+        "non_blocking",
+        "out",
+        "layout",
+        "names",
+        "_stacklevel",
+        "sparse_grad",
+    ]
 )
 # other spellings of an argument's name, the first that the signature knows is taken
 _ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -198,7 +208,8 @@ def bind_function(
 def function_name(function: Callable[..., Any]) -> str:
     """Return a callable's name for messages."""
     owner = getattr(function, "__module__", None) or getattr(function, "__objclass__", None)
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "function")
+    named = getattr(function, "__qualname__", None) or getattr(function, "__name__", "function")
+    name = str(named)
     name = name.removeprefix("_VariableFunctionsClass.").removeprefix("TensorBase.")
     module = owner if isinstance(owner, str) else "torch.Tensor"
     return f"{module}.{name}"

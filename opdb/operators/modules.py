@@ -1,95 +1,47 @@
-"""Modules as forms of kinds: which attributes are which arguments, and how to construct one again."""
+"""The table of modules: which attributes are which arguments, and how to construct one again."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrize
 
 from opdb.errors import UnsupportedError
-from opdb.kinds import KINDS
-from opdb.kinds.registry import parse_signature
-from opdb.operators.functions import bind
-from opdb.operators.overloads import Bound
-
-Arguments = Mapping[str, Any]
+from opdb.operators.module_form import Arguments, ModuleForm
 
 # what a subclass may define and still compute what its base computes
 _HARMLESS = frozenset(
-    "__init__ __module__ __doc__ __qualname__ __annotations__ __firstlineno__ __constants__ "
-    "__static_attributes__ __annotate__ __annotate_func__ __parameters__ extra_repr "
-    "reset_parameters _reset_parameters init_weights _init_weights __repr__".split()
+    [
+        "__init__",
+        "__module__",
+        "__doc__",
+        "__qualname__",
+        "__annotations__",
+        "__firstlineno__",
+        "__constants__",
+        "__static_attributes__",
+        "__annotate__",
+        "__annotate_func__",
+        "__parameters__",
+        "extra_repr",
+        "reset_parameters",
+        "_reset_parameters",
+        "init_weights",
+        "_init_weights",
+        "__repr__",
+    ]
 )
-
-
-@dataclass(frozen=True)
-class ModuleForm:
-    """One torch.nn class as a form of a kind.
-
-    `call` is its forward's signature in the kind's names. Every other argument of the kind is the
-    module's attribute of that name; `attributes` says where that is not so. `construct` gives the
-    constructor's arguments that are not the kind's. `matches` says which configurations the class
-    can be built for; `opaque` that the weights are implied.
-    """
-
-    module: type[nn.Module]
-    kind: str
-    call: str = "input"
-    attributes: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    construct: Callable[[Arguments], dict[str, Any]] | None = None
-    matches: Callable[[Arguments], bool] = lambda arguments: True
-    opaque: bool = False
-
-    def bind(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
-        """Return the kind and the named arguments of a call of the module.
-
-        Raises:
-            UnsupportedError: the call does not fit, or the module was changed by hand.
-        """
-        arguments = bind(parse_signature(self.call), args, kwargs, self.module.__name__)
-        for name, parameter in KINDS[self.kind].signature.parameters.items():
-            if name in arguments or name == "weight_dtype":
-                continue
-            if name in self.attributes:
-                arguments[name] = self.attributes[name](module)
-            elif hasattr(module, name):
-                arguments[name] = getattr(module, name)
-            elif parameter.default is inspect.Parameter.empty:
-                raise UnsupportedError(f"{self.module.__name__} has no {name!r}")
-        if self.opaque:
-            weight = next(module.parameters(), None)
-            first = next((a for a in args if isinstance(a, Tensor)), None)
-            if weight is not None and first is not None and weight.dtype != first.dtype:
-                arguments["weight_dtype"] = weight.dtype
-        return self.kind, arguments
-
-    def constructor_arguments(self, arguments: Arguments) -> dict[str, Any]:
-        """Return what the class is constructed with, from the call's named arguments."""
-        names = inspect.signature(self.module.__init__).parameters
-        found = {n: arguments[n] for n in names if n in arguments and n not in ("weight", "bias")}
-        bias = arguments.get("bias")
-        if "bias" in names:
-            found["bias"] = bias if isinstance(bias, bool) else bias is not None
-        found |= self.construct(arguments) if self.construct else {}
-        return {n: _scalar(v) for n, v in found.items()}
-
-
-def _scalar(value: Any) -> Any:
-    return value
 
 
 def _convolution(arguments: Arguments) -> dict[str, Any]:
     weight = arguments["weight"].shape
-    given = {
+    return {
         "in_channels": weight[1] * arguments["groups"],
         "out_channels": weight[0],
         "kernel_size": tuple(weight[2:]),
     }
-    return given
 
 
 def _transposed(arguments: Arguments) -> dict[str, Any]:
@@ -117,13 +69,6 @@ def _statistics(arguments: Arguments) -> dict[str, Any]:
         "affine": arguments.get("weight") is not None,
         "track_running_stats": arguments.get("running_mean") is not None,
     }
-
-
-def _instance(arguments: Arguments) -> dict[str, Any]:
-    shape = arguments["input"].shape
-    rank = {nn.InstanceNorm1d: 3, nn.InstanceNorm2d: 4, nn.InstanceNorm3d: 5}
-    del rank
-    return _statistics(arguments) | {"num_features": shape[1]}
 
 
 def _affine(arguments: Arguments) -> dict[str, Any]:
@@ -210,7 +155,7 @@ def _ranked_forms(n: int) -> list[ModuleForm]:
         ModuleForm(
             named(f"{prefix}Pad{{}}d"),
             "pad",
-            attributes={"pad": lambda m: m.padding, "mode": lambda m, mode=mode: mode}
+            attributes={"pad": lambda m: m.padding, "mode": _fixed(mode)}
             | {"value": lambda m: getattr(m, "value", None)},
             construct=_padding,
             matches=_pad_matches(n, mode),
@@ -266,6 +211,10 @@ def _is_constant(arguments: Arguments) -> bool:
     return bool(arguments["mode"] == "constant")
 
 
+def _fixed(value: Any) -> Callable[[Any], Any]:
+    return lambda module: value
+
+
 def _pad_matches(n: int, mode: str) -> Callable[[Arguments], bool]:
     return lambda arguments: arguments["mode"] == mode and len(arguments["pad"]) == 2 * n
 
@@ -317,9 +266,7 @@ def _plain_forms() -> list[ModuleForm]:
         ModuleForm(nn.LayerNorm, "layer_norm", construct=_affine),
         ModuleForm(nn.RMSNorm, "rms_norm", construct=_affine),
         ModuleForm(nn.GroupNorm, "group_norm", construct=_affine),
-        ModuleForm(
-            nn.PReLU, "prelu", construct=lambda a: {"num_parameters": a["weight"].numel()}
-        ),
+        ModuleForm(nn.PReLU, "prelu", construct=lambda a: {"num_parameters": a["weight"].numel()}),
         ModuleForm(
             nn.Softmax2d,
             "softmax",

@@ -1,4 +1,4 @@
-"""Functions whose overloads one signature cannot tell apart: each gives a kind and its arguments."""
+"""Functions whose overloads one signature cannot tell apart."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ def _arange(*args: Any, **kwargs: Any) -> Bound:
         end = args[0]
     elif args:
         start, end, step = (*args, *(end, step)[len(args) - 1 :]) if len(args) < 3 else args
-    numbers = [n.item() if isinstance(n, Tensor) and not n.is_meta else n for n in (start, end, step)]
+    numbers = [
+        n.item() if isinstance(n, Tensor) and not n.is_meta else n for n in (start, end, step)
+    ]
     arguments = dict(zip(("start", "end", "step"), numbers, strict=True))
     return "arange", arguments | {"dtype": kwargs.get("dtype")}
 
@@ -202,7 +204,7 @@ OVERLOADS: Mapping[Callable[..., Any], Callable[..., Bound]] = {
     **{f: partial(_sort, "argsort") for f in (torch.argsort, Tensor.argsort)},
     **{f: partial(_round, False) for f in (torch.round, Tensor.round)},
     **{f: partial(_round, True) for f in (torch.round_, Tensor.round_)},
-    **{f: _rolled for f in (torch.roll, Tensor.roll)},
+    **dict.fromkeys((torch.roll, Tensor.roll), _rolled),
     Tensor.to: _to,
     Tensor.cuda: _moved,
     Tensor.cpu: _moved,

@@ -19,9 +19,7 @@ def _setitem(input: Tensor, index: Any, value: Any, **_: Any) -> None:
     input[index] = value
 
 
-def _to(
-    input: Tensor, dtype: Any, copy: bool, memory_format: Any, device: str, **_: Any
-) -> Tensor:
+def _to(input: Tensor, dtype: Any, copy: bool, memory_format: Any, device: str, **_: Any) -> Tensor:
     if memory_format is None:
         return input.to(device=device, dtype=dtype, copy=copy)
     return input.to(device=device, dtype=dtype, copy=copy, memory_format=memory_format)
@@ -89,13 +87,6 @@ def _round(input: Tensor, decimals: int, inplace: bool, **_: Any) -> Tensor:
 
 def _identity(input: Any, **_: Any) -> Any:
     return input
-
-
-def _pad_free(name: str) -> Callable[..., Any]:
-    def call(*args: Any, **_: Any) -> Any:
-        raise UnsupportedError(f"{name} has no function form")
-
-    return call
 
 
 def _nms(boxes: Tensor, scores: Tensor, iou_threshold: float, **_: Any) -> Any:

@@ -93,9 +93,7 @@ TABLE: dict[str, str] = {
     "torch.dropout_(input, p, training)!",
     # products
     **{f"conv{n}d": f"F.conv{n}d torch.conv{n}d" for n in (1, 2, 3)},
-    **{
-        f"conv_transpose{n}d": f"F.conv_transpose{n}d torch.conv_transpose{n}d" for n in (1, 2, 3)
-    },
+    **{f"conv_transpose{n}d": f"F.conv_transpose{n}d torch.conv_transpose{n}d" for n in (1, 2, 3)},
     "linear": "F.linear",
     "einsum": "torch.einsum",
     "matmul": "torch.matmul Tensor.matmul Tensor.__matmul__ Tensor.__rmatmul__~ linalg.matmul",

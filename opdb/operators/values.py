@@ -13,10 +13,19 @@ from opdb.kinds.view import View
 from opdb.operators.encoding import dtype_of
 from opdb.records import Json
 
-_POSITIVE = frozenset("log log2 log10 log1p sqrt rsqrt pow logit lgamma digamma xlogy".split())
+_POSITIVE = {"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "lgamma", "digamma", "xlogy"}
 _BOUNDED_BY_DIM = frozenset(
-    "gather index_select index_add index_copy index_fill scatter scatter_add scatter_reduce "
-    "take_along_dim".split()
+    [
+        "gather",
+        "index_select",
+        "index_add",
+        "index_copy",
+        "index_fill",
+        "scatter",
+        "scatter_add",
+        "scatter_reduce",
+        "take_along_dim",
+    ]
 )
 
 
@@ -25,7 +34,7 @@ def materialize(
     device: torch.device | str = "cpu",
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Make a tensor by its spec: shape, dtype, strides and value class; a weight's values are small.
+    """Make a tensor by its spec: shape, dtype, strides, value class; weights are small.
 
     Raises:
         UnsupportedError: the dtype or the value class is unknown here.

@@ -29,9 +29,16 @@ from torch.utils.weak import WeakIdKeyDictionary
 from opdb.errors import InputError, OpdbError, UnsupportedError
 from opdb.kinds import KINDS
 from opdb.models import LoadedModel, ModelRequest, load
-from opdb.models.construction import one_line
+from opdb.models.construction import ModelFailureError, one_line
 from opdb.models.inputs import tensors, with_values
-from opdb.operators import describe_function, describe_module, is_metadata, is_operator_module
+from opdb.operators import (
+    describe_function,
+    describe_module,
+    function_name,
+    is_metadata,
+    is_operator_module,
+)
+from opdb.operators.functions import custom_name
 from opdb.records import Call, Configuration, Form, Json, Workload
 
 OUTSIDE = " (outside every recorded call)"
@@ -63,9 +70,7 @@ def harvest(request: ModelRequest) -> Workload:
         )
     try:
         return _harvest_on(request, "meta")
-    except InputError as on_meta:
-        if on_meta.__cause__ is None:  # opdb's own refusal: the CPU would meet the same
-            raise
+    except ModelFailureError as on_meta:
         # Anything may fail for want of values: only the CPU tells whether that was the reason.
         try:
             return _harvest_on(request, "cpu")
@@ -125,9 +130,9 @@ def record(
         raise
     except Exception as error:  # a model's forward is anyone's code and may raise anything
         device = next((str(t.device) for t in tensors(loaded.args)), "its own device")
-        raise InputError(
+        raise ModelFailureError(
             f"{loaded.name!r} fails on {device}: {one_line(error)}; "
-            f"the last call was {recorder.last}"
+            f"the last call was {recorder.last()}"
         ) from error
     finally:
         for module, mode in training.items():
@@ -154,7 +159,8 @@ class Recorder:
         self.unsupported: Counter[str] = Counter()
         self.active: int | None = None
         self.covered = False
-        self.last = "the model itself"
+        self._last: tuple[object, str] = (model, "")
+        self._inside = ""
         self._model = model
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._values: WeakIdKeyDictionary = WeakIdKeyDictionary()
@@ -208,9 +214,9 @@ class Recorder:
         """Record a module call, and run it."""
         if self.covered:
             return original(module, *a, **k)
-        path = self._paths.get(id(module)) or type(module).__name__
+        path = self._paths.get(id(module), "")
+        self._last = module, path
         if is_operator_module(module):
-            self.last = f"{path!r} ({type(module).__name__})"
             try:
                 configuration = describe_module(module, a, k, self)
             except UnsupportedError:
@@ -222,21 +228,32 @@ class Recorder:
         self.containers += 1
         if next(module.children(), None) is None:
             self.foreign_leaves[type(module).__name__] += 1
-        return original(module, *a, **k)
+        outer, self._inside = self._inside, path
+        try:
+            return original(module, *a, **k)
+        finally:
+            self._inside = outer
 
     def call_function(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Record a function call, and run it."""
-        name = resolve_name(function) or getattr(function, "__name__", str(function))
-        self.last = name
+        self._last = function, self._inside
         try:
             configuration = describe_function(function, args, kwargs, self)
         except UnsupportedError:
-            self.unsupported[name] += 1
+            self.unsupported[_name(function)] += 1
             return self._run(None, "function", function, args, kwargs)
         return self._run(configuration, "function", function, args, kwargs)
 
+    def last(self) -> str:
+        """Return in words which call ran last: a module with its path, or a function and where."""
+        called, path = self._last
+        if isinstance(called, nn.Module):
+            return f"{path!r} ({type(called).__name__})" if path else type(called).__name__
+        return _name(called) + (f" in {path!r}" if path else "")
+
     def call_aten(self, operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """List what computes outside every recorded call, and run it."""
+        self._last = operator, self._inside
         self.unsupported[operator._schema.name + OUTSIDE] += 1
         return self._run(None, "function", operator, args, kwargs)
 
@@ -276,6 +293,11 @@ class Recorder:
             values = KINDS[configuration.kind].output_values(configuration)
             self._known[text] = configuration, values
         return self._known[text]
+
+
+def _name(function: Any) -> str:
+    """Return a function's public name: "torch.cat", "torch.Tensor.add_", "torchvision::nms"."""
+    return custom_name(function) or resolve_name(function) or function_name(function)
 
 
 def _storage(tensor: torch.Tensor) -> int | None:

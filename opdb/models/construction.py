@@ -22,6 +22,10 @@ SEED = 0
 """Seeds random weights and inputs, so that two loads of one request give the same numbers."""
 
 
+class ModelFailureError(InputError):
+    """A model's own code failed while it was built or run; the cause is chained."""
+
+
 @contextmanager
 def parameters_on_meta() -> Iterator[None]:
     """Move each parameter to the meta device as a module registers it, in this thread.
@@ -113,7 +117,7 @@ def _build(source: Source, request: ModelRequest, device: str) -> Blueprint:
     except OpdbError:
         raise
     except Exception as error:  # a model's constructor is anyone's code and may raise anything
-        raise InputError(
+        raise ModelFailureError(
             f"{request.name!r} ({source.name}) cannot be built: {one_line(error)}"
         ) from error
 

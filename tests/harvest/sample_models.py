@@ -209,6 +209,17 @@ def fails() -> Built:
     return Fails(), (torch.randn(2, 4),)
 
 
+class BadView(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(-1, 3)
+
+
+def fails_in_a_function() -> Built:
+    wrapped = nn.Sequential()
+    wrapped.add_module("inner", BadView())
+    return wrapped, (torch.randn(2, 4),)
+
+
 def bare() -> nn.Module:
     return nn.Linear(4, 4)
 

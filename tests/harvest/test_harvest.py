@@ -187,6 +187,11 @@ def test_a_failure_names_the_last_call_and_leaves_nothing_behind() -> None:
     assert nn.Linear(2, 2)(torch.ones(1, 2)).device.type == "cpu"
 
 
+def test_a_failing_function_is_named_with_its_place() -> None:
+    with pytest.raises(InputError, match=r"last call was torch\.Tensor\.view in 'inner'"):
+        own("fails_in_a_function")
+
+
 def test_the_train_mode_is_restored() -> None:
     loaded = load(ModelRequest("mlp"), device="meta")
     loaded.module[1].train()  # type: ignore[index]

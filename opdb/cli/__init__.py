@@ -18,10 +18,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from opdb.errors import OpdbError
+from opdb.errors import OpdbError, UnknownNameError
 
 COMMANDS = {
     "harvest": "opdb.cli.harvest",
+    "bench": "opdb.cli.bench",
+    "measure": "opdb.cli.measure",
+    "predict": "opdb.cli.predict",
+    "validate": "opdb.cli.validate",
     "status": "opdb.cli.status",
     "export": "opdb.cli.export",
     "import": "opdb.cli.import_",
@@ -53,10 +57,26 @@ class Commands(TyperGroup):
         one.command(cmd_name)(import_module(COMMANDS[cmd_name]).run)
         return typer.main.get_command(one)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the arguments start with.
+
+        Raises:
+            UnknownNameError: there is none of that name.
+        """
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise UnknownNameError("command", args[0], COMMANDS)
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; Ctrl-C becomes an error with a message like any other."""
+        """Run the command; Ctrl-C becomes an error like any other, a closed pipe a quiet end."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError as error:
+            # The reader (head, a pager) has what it wanted; the last flush may not fail either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(_BROKEN_PIPE) from error
         except KeyboardInterrupt as error:
             raise StoppedError("interrupted; what was finished is stored") from error
 
@@ -96,13 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         app(args=given, prog_name="opdb")
-        sys.stdout.flush()
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
-    except BrokenPipeError:
-        # The reader (head, a pager) has what it wanted; nor may the interpreter's last flush fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
     except OpdbError as error:
         return _failed(error, error.exit_status, given)
     except OSError as error:

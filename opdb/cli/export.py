@@ -20,7 +20,11 @@ def run(
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Write a device's measurements into a folder of CSV files that can be read and compared."""
+    """Write a device's measurements as CSV files.
+
+    The set holds the device's campaigns with all they saw, and every workload of which something
+    was measured. Rows are in an order that keeps the difference between two versions small.
+    """
     from opdb.store import open_store
     from opdb.store.exchange import export_set
 

@@ -33,7 +33,7 @@ class Job:
 def run(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL...", help="Summary files, folders of them, or model names."),
+        typer.Argument(metavar="MODEL", help="Summary files, folders of them, or model names."),
     ],
     batch_size: options.BatchSize = None,
     input_size: options.InputSize = None,
@@ -45,7 +45,9 @@ def run(
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """List every operator call of models and store them, without weights and without a GPU.
+    """List the operator calls of models.
+
+    They are stored in the database. Neither weights nor a GPU are needed.
 
     A summary file gives all of its batch sizes and variants, and is then marked as processed.
     A model that fails does not stop the others; the exit status is then 2.

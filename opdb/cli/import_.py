@@ -18,9 +18,10 @@ def run(
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Take a published set into the database; what is there already stays.
+    """Take a published set into the database.
 
-    Every row is checked and every key recomputed; a set comes in whole or not at all.
+    What is there already stays. Every row is checked and every key recomputed; a set
+    comes in whole or not at all.
     """
     from opdb.store import open_store
     from opdb.store.exchange import import_set, read_set

@@ -56,6 +56,23 @@ DeviceName: TypeAlias = Annotated[
     ),
 ]
 
+Target: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--target",
+        metavar="SHARE",
+        help="Exit 1 unless coverage reaches this share and attribution lies within 1 ± (1 - it).",
+    ),
+]
+MeasuredDevice: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="cuda, cuda:N or cpu.  [default: cuda where there is one, else cpu]",
+    ),
+]
+
 _ALIASES = {"fp32": "float32", "fp64": "float64", "fp16": "float16", "bf16": "bfloat16"}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from opdb.cli import options
 from opdb.cli.console import print_json, print_table
 from opdb.cli.selection import describe
-from opdb.errors import UnknownNameError
+from opdb.errors import InputError, UnknownNameError
 from opdb.records import Device, Json, Workload
 from opdb.units import show, show_share
 
@@ -37,7 +37,10 @@ def run(
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show what is in the database: devices, coverage of workloads, what is pending or failed."""
+    """Show what is measured, pending and failed.
+
+    A configuration is pending on a device until a visit measured it or found that it cannot be.
+    """
     from opdb.store import open_store
 
     with open_store(db, create=False) as store:
@@ -68,8 +71,13 @@ def _devices(store: Store, slug: str | None) -> list[DeviceStatus]:
 
     Raises:
         UnknownNameError: no device of that name was measured.
+        InputError: one is named and none was measured.
     """
     known = {device.slug: device for device in store.devices()}
+    if slug is not None and not known:
+        raise InputError(
+            f"device {slug!r}: {store.location} holds no device yet; opdb bench adds it"
+        )
     if slug is not None and slug not in known:
         raise UnknownNameError("device", slug, known)
     return [_device(store, known[each]) for each in known if slug in (None, each)]

@@ -1,0 +1,115 @@
+"""`opdb bench`: what is pending, measured on this device."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from opdb.cli import options
+from opdb.cli.console import Progress, note, print_json, progress
+from opdb.errors import InputError, UnknownNameError
+from opdb.kinds import KINDS
+from opdb.records import Configuration, Visit
+from opdb.units import show, show_duration
+
+
+def run(
+    kinds: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KIND]...", help="Kinds of operator.  [default: all]"),
+    ] = None,
+    device: options.MeasuredDevice = None,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option("--max-seconds", metavar="S", min=1, help="Stop after so many seconds."),
+    ] = None,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Try again what failed before (out of memory, errors).")
+    ] = False,
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Measure every pending configuration of these kinds on this device; resumes where it stopped.
+
+    What was harvested and lacks visits is pending. Each visit is stored as soon as it is done.
+    """
+    for kind in kinds or []:
+        if kind not in KINDS:
+            raise UnknownNameError("kind", kind, KINDS)
+    from opdb.bench.run import BenchRequest, bench
+    from opdb.store import open_store
+
+    with open_store(db) as store:
+        if not store.usage():
+            raise InputError(
+                f"{store.location} holds no workload, so nothing is pending; start with, say, "
+                "opdb harvest measurements/resnet50.yml"
+            )
+        request = BenchRequest(
+            kinds=frozenset(kinds) if kinds else None, device=device, max_s=max_seconds, retry=retry
+        )
+        with _Shown(quiet=quiet) as shown:
+            result = bench(store, request, shown)
+    if as_json:
+        print_json(
+            {
+                "device": result.device,
+                "board": result.board,
+                "campaign": result.campaign,
+                "configurations": result.configurations,
+                "visits": sum(result.outcomes.values()),
+                "outcomes": dict(result.outcomes),
+                "device_time_s": result.cost_s,
+                "elapsed_s": result.elapsed_s,
+                "stopped": result.stopped,
+            }
+        )
+        return
+    if result.campaign is None:
+        print(f"nothing is pending on {result.device}")
+        return
+    visits = ", ".join(f"{count} {outcome}" for outcome, count in result.outcomes.items()) or "0"
+    print(
+        f"{result.device}: {result.configurations} configurations, visits: {visits}; "
+        f"{show_duration(result.elapsed_s)}"
+    )
+    if result.stopped:
+        print(f"stopped early: {result.stopped}; run it again to go on")
+
+
+class _Shown:
+    """Tells the user of visits: what runs, what it costs, how long is left."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._stack = ExitStack()
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> _Shown:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def say(self, text: str) -> None:
+        """Tell of a step that is no visit."""
+        if self._progress is None:
+            note(text, quiet=self._quiet)
+        else:
+            self._progress.note(text)
+
+    def begin(self, visits: int) -> None:
+        """Start the bar."""
+        self._progress = self._stack.enter_context(progress(visits, "bench", quiet=self._quiet))
+
+    def visited(self, configuration: Configuration, visit: Visit) -> None:
+        """Advance the bar."""
+        assert self._progress is not None
+        self._progress.doing(f"{configuration.kind}, {show(visit.cost_s, 's', digits=2)} a visit")
+        if visit.outcome != "ok":
+            self._progress.note(f"{configuration.kind}: {visit.outcome}: {visit.reason}")
+        self._progress.done()

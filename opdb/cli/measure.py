@@ -1,0 +1,121 @@
+"""`opdb measure`: whole models run and stored, the truth for predictions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from opdb.cli import options
+from opdb.cli.console import note, print_json, print_table, progress
+from opdb.cli.selection import describe, request_for, requests_in, summary_files
+from opdb.errors import OpdbError
+from opdb.records import Json, Mode
+from opdb.units import show
+
+if TYPE_CHECKING:
+    from opdb.bench.derive import RunCost
+    from opdb.models import ModelRequest
+    from opdb.records import ModelRun, Workload
+
+
+def run(
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL...", help="Model names or summary files.")
+    ],
+    modes: Annotated[
+        list[str] | None,
+        typer.Option("--mode", metavar="MODE", help="eager or graph; may be repeated.  [eager]"),
+    ] = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Time each leaf module in place as well.")
+    ] = False,
+    repeats: Annotated[
+        int, typer.Option("--repeats", metavar="N", min=1, help="Stretches of 1.6 s to measure.")
+    ] = 3,
+    batch_size: options.BatchSize = None,
+    input_size: options.InputSize = None,
+    dtype: options.Dtype = None,
+    memory_format: options.MemoryFormat = None,
+    phase: options.PhaseName = None,
+    device: options.MeasuredDevice = None,
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Run whole models on this device and store time, power and energy of a pass.
+
+    Random weights; batch-norm statistics calibrated by one pass. A summary file runs all of its
+    batch sizes and variants.
+    """
+    said = options.model_options(batch_size, input_size, dtype, memory_format, phase)
+    chosen = [cast(Mode, options.parse_mode(mode)) for mode in modes or ["eager"]]
+    requests: list[ModelRequest] = []
+    for model in models:
+        files = summary_files(model)
+        requests += [r for file in files for r in requests_in(file, said)]
+        if not files:
+            requests.append(request_for(model, said))
+    jobs = [(request.checked(), mode) for request in requests for mode in chosen]
+    from opdb.bench.derive import run_cost
+    from opdb.bench.measure import measure_models
+    from opdb.bench.model import RunOptions
+    from opdb.store import open_store
+
+    with open_store(db) as store, progress(len(jobs), "measure", quiet=quiet) as shown:
+        done: list[tuple[Workload, ModelRun, RunCost | None]] = []
+        found = measure_models(store, jobs, RunOptions(repeats, layers), device=device)
+        for workload, model_run in found:
+            shown.doing(f"{workload.name} {describe(workload)} {model_run.mode}")
+            shown.done()
+            done.append((workload, model_run, run_cost([model_run])))
+    if as_json:
+        print_json([_document(*each) for each in done])
+    else:
+        _print(done)
+    failed = [r for _, r, _ in done if r.outcome != "ok"]
+    for model_run in failed:
+        note(f"{model_run.outcome}: {model_run.reason}", quiet=quiet)
+    if failed:
+        raise OpdbError(f"{len(failed)} of {len(done)} runs failed; the others are stored")
+
+
+def _document(workload: Workload, model_run: ModelRun, cost: RunCost | None) -> Json:
+    return {
+        "model": workload.name,
+        "batch_size": workload.batch_size,
+        "dtype": workload.dtype,
+        "memory_format": workload.memory_format,
+        "mode": model_run.mode,
+        "outcome": model_run.outcome,
+        "reason": model_run.reason,
+        "time_s": cost.time_s.mean if cost else None,
+        "energy_j": cost.energy_j.mean if cost and cost.energy_j else None,
+        "power_w": cost.power_w if cost else None,
+        "clock_hz": cost.clock_hz if cost else None,
+        "peak_memory_bytes": model_run.peak_memory_bytes,
+        "layers": model_run.layers,
+        "flags": list(model_run.flags),
+    }
+
+
+def _print(done: list[tuple[Workload, ModelRun, RunCost | None]]) -> None:
+    rows = [
+        (
+            workload.name,
+            describe(workload),
+            model_run.mode,
+            show(cost.time_s.mean if cost else None, "s"),
+            show(cost.energy_j.mean if cost and cost.energy_j else None, "J"),
+            show(cost.power_w if cost else None, "W"),
+            "; ".join(model_run.flags),
+        )
+        for workload, model_run, cost in done
+    ]
+    print_table(("model", "workload", "mode", "time", "energy", "power", "flags"), rows)
+    for workload, model_run, _ in done:
+        slowest = sorted((model_run.layers or {}).items(), key=lambda item: -item[1])
+        if slowest:
+            print(f"\n{workload.name} {describe(workload)}: leaf modules in place")
+            print_table(("module", "time"), [(path, show(time, "s")) for path, time in slowest])

@@ -1,0 +1,205 @@
+"""`opdb predict`: time and energy of a model from the costs of its operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from opdb.cli import options
+from opdb.cli.console import print_json, print_table
+from opdb.cli.selection import describe, find_workload, request_for
+from opdb.errors import CheckError, InputError
+from opdb.records import Json, Mode
+from opdb.units import show, show_share
+
+if TYPE_CHECKING:
+    from opdb.compose import Share
+    from opdb.predict import Answer
+
+_SHOWN = 12
+"""Rows of a list that a person is shown; --json has all."""
+
+
+def run(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's name or summary file.")],
+    target: options.Target = None,
+    mode: options.ModeName = "eager",
+    batch_size: options.BatchSize = None,
+    input_size: options.InputSize = None,
+    dtype: options.Dtype = None,
+    memory_format: options.MemoryFormat = None,
+    phase: options.PhaseName = None,
+    device: options.DeviceName = None,
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Predict time and energy of one pass of a model, with interval, coverage and what is missing.
+
+    Where the model was measured on the same board, the measured truth stands beside it.
+    """
+    check_share("--target", target)
+    chosen = cast(Mode, options.parse_mode(mode))
+    said = options.model_options(batch_size, input_size, dtype, memory_format, phase)
+    request = request_for(model, said)
+    from opdb.predict import Predictor, choose_device
+    from opdb.store import open_store
+
+    with open_store(db) as store:
+        workload = find_workload(store, request)
+        predictor = Predictor(store, choose_device(store, device))
+        answer = predictor.answer(workload, chosen)
+    if as_json:
+        print_json(document(answer, target))
+    else:
+        _print(answer, target)
+    if target is not None and not answer.meets(target):
+        raise CheckError(_why_missed(answer, target))
+
+
+def check_share(option: str, value: float | None) -> None:
+    """Check a share that an option gives.
+
+    Raises:
+        InputError: it is not between 0 and 1.
+    """
+    if value is not None and not 0 <= value <= 1:
+        raise InputError(f"{option} {value:g}: give a share between 0 and 1, such as 0.9")
+
+
+def document(answer: Answer, target: float | None) -> Json:
+    """Return an answer as JSON, under the names that every command uses."""
+    prediction, measured = answer.prediction, answer.measured
+    workload = prediction.workload
+    return {
+        "model": workload.name,
+        "batch_size": workload.batch_size,
+        "dtype": workload.dtype,
+        "memory_format": workload.memory_format,
+        "phase": workload.phase,
+        "device": prediction.device.slug,
+        "board": prediction.board,
+        "setting": dict(answer.setting),
+        "mode": prediction.mode,
+        "time_s": prediction.time_s,
+        "time_interval_s": list(prediction.time_interval_s),
+        "energy_j": prediction.energy_j,
+        "energy_interval_j": _listed(prediction.energy_interval_j),
+        "power_w": prediction.power_w,
+        "coverage": {
+            "calls": prediction.coverage_calls,
+            "time": prediction.coverage_time,
+            "energy": prediction.coverage_energy,
+        },
+        "target": target,
+        "target_met": None if target is None else answer.meets(target),
+        "measured": None
+        if measured is None
+        else {
+            "time_s": measured.time_s.mean,
+            "energy_j": measured.energy_j.mean if measured.energy_j else None,
+            "attribution_time": answer.attribution_time,
+            "attribution_energy": answer.attribution_energy,
+        },
+        "missing": [_share_document(share) for share in prediction.missing],
+        "estimated": [],
+        "unsupported": dict(workload.unsupported),
+        "notes": list(prediction.notes),
+    }
+
+
+def _listed(interval: tuple[float, float] | None) -> list[float] | None:
+    return None if interval is None else list(interval)
+
+
+def _share_document(share: Share) -> Json:
+    return {
+        "kind": share.configuration.kind,
+        "configuration": share.configuration.key,
+        "count": share.count,
+        "share_time": share.share_time,
+        "share_energy": share.share_energy,
+    }
+
+
+def _print(answer: Answer, target: float | None) -> None:
+    prediction, measured = answer.prediction, answer.measured
+    workload = prediction.workload
+    print(
+        f"{workload.name}, {describe(workload)}, {prediction.mode}, on {prediction.device.name} "
+        f"({prediction.board})"
+    )
+    rows = [_row("time", "s", prediction.time_s, prediction.time_interval_s)]
+    rows.append(_row("energy", "J", prediction.energy_j, prediction.energy_interval_j))
+    rows.append(("power", show(prediction.power_w, "W"), ""))
+    if measured is None:
+        print_table(("a pass", "predicted", "95 % interval"), rows)
+    else:
+        truth = (
+            (show(measured.time_s.mean, "s"), answer.attribution_time),
+            (
+                show(measured.energy_j.mean if measured.energy_j else None, "J"),
+                answer.attribution_energy,
+            ),
+            (show(measured.power_w, "W"), None),
+        )
+        print_table(
+            ("a pass", "predicted", "95 % interval", "measured", "predicted / measured"),
+            [
+                (*row, value, f"{ratio:.3f}" if ratio is not None else "")
+                for row, (value, ratio) in zip(rows, truth, strict=True)
+            ],
+        )
+    print(
+        f"coverage: calls {show_share(prediction.coverage_calls)}, "
+        f"time {show_share(prediction.coverage_time)}, "
+        f"energy {show_share(prediction.coverage_energy)}"
+    )
+    _print_missing(prediction.missing)
+    for each in prediction.notes:
+        print(f"note: {each}")
+    if target is not None and answer.meets(target):
+        print(f"target {target:g}: met")
+
+
+def _row(
+    name: str, unit: str, value: float | None, interval: tuple[float, float] | None
+) -> tuple[str, str, str]:
+    spread = "" if interval is None else f"{show(interval[0], unit)} to {show(interval[1], unit)}"
+    return name, show(value, unit), spread
+
+
+def _print_missing(missing: tuple[Share, ...]) -> None:
+    if not missing:
+        return
+    print("missing (shares estimated from operations and bytes):")
+    rows = [
+        (
+            share.configuration.kind,
+            share.count,
+            show_share(share.share_time),
+            show_share(share.share_energy),
+        )
+        for share in missing[:_SHOWN]
+    ]
+    print_table(("kind", "calls", "share of time", "share of energy"), rows)
+    if len(missing) > _SHOWN:
+        print(f"… and {len(missing) - _SHOWN} more configurations (all with --json)")
+    kinds = " ".join(dict.fromkeys(share.configuration.kind for share in missing))
+    print(f"to measure them, on the device: opdb bench {kinds}")
+
+
+def _why_missed(answer: Answer, target: float) -> str:
+    prediction = answer.prediction
+    why = []
+    if prediction.workload.unsupported:
+        why.append("the model makes calls that no operator describes")
+    for name, share in (("time", prediction.coverage_time), ("energy", prediction.coverage_energy)):
+        if share < target:
+            why.append(f"coverage of {name} is {share:.3f}")
+    for name, ratio in (("time", answer.attribution_time), ("energy", answer.attribution_energy)):
+        if ratio is not None and abs(ratio - 1) > 1 - target:
+            why.append(f"attribution of {name} is {ratio:.3f}")
+    return f"target {target:g} missed: " + ", ".join(why)

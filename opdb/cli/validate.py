@@ -1,0 +1,155 @@
+"""`opdb validate`: predictions held against measured runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opdb.cli import options
+from opdb.cli.console import print_json, print_table
+from opdb.cli.predict import check_share
+from opdb.cli.selection import describe
+from opdb.errors import CheckError, InputError, UnknownNameError
+from opdb.records import Json
+from opdb.units import show, show_share
+
+if TYPE_CHECKING:
+    from opdb.predict import Answer
+
+
+def run(
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL]...", help="Models.  [default: all]")
+    ] = None,
+    within: Annotated[
+        float | None,
+        typer.Option(
+            "--within", metavar="SHARE", help="Exit 1 if an error of time or energy is larger."
+        ),
+    ] = None,
+    device: options.DeviceName = None,
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Hold predictions against the measured runs of models: a table and the error's distribution.
+
+    Every prediction is for the board of its run. Its interval rests on the other models alone.
+    """
+    check_share("--within", within)
+    from opdb.predict import Predictor, choose_device
+    from opdb.store import open_store
+
+    with open_store(db) as store:
+        known = store.workload_names()
+        for name in models or []:
+            if name not in known:
+                raise UnknownNameError("model", name, known)
+        answers = Predictor(store, choose_device(store, device)).answers(models or [])
+    if not answers:
+        raise InputError("no measured run to validate against; run opdb measure on the device")
+    rows = [_row(answer) for answer in answers]
+    summary = _summary(rows)
+    if as_json:
+        print_json({"rows": rows, "summary": summary})
+    else:
+        _print(answers, summary)
+    worst = max(summary["time"]["largest"], (summary["energy"] or {"largest": 0.0})["largest"])
+    if within is not None and worst > within:
+        raise CheckError(f"largest error {show_share(worst)}, asked for {show_share(within)}")
+
+
+def _row(answer: Answer) -> dict[str, Json]:
+    prediction, measured = answer.prediction, answer.measured
+    assert measured is not None
+    energy_j = measured.energy_j.mean if measured.energy_j else None
+    return {
+        "model": prediction.workload.name,
+        "mode": prediction.mode,
+        "dtype": prediction.workload.dtype,
+        "batch_size": prediction.workload.batch_size,
+        "memory_format": prediction.workload.memory_format,
+        "board": prediction.board,
+        "coverage_calls": prediction.coverage_calls,
+        "predicted_time_s": prediction.time_s,
+        "measured_time_s": measured.time_s.mean,
+        "predicted_energy_j": prediction.energy_j,
+        "measured_energy_j": energy_j,
+        "attribution_time": answer.attribution_time,
+        "attribution_energy": answer.attribution_energy,
+        "time_interval_s": list(prediction.time_interval_s),
+        "energy_interval_j": None
+        if prediction.energy_interval_j is None
+        else list(prediction.energy_interval_j),
+        "inside_interval_time": _inside(measured.time_s.mean, prediction.time_interval_s),
+        "inside_interval_energy": _inside(energy_j, prediction.energy_interval_j),
+    }
+
+
+def _inside(value: float | None, interval: tuple[float, float] | None) -> bool | None:
+    if value is None or interval is None:
+        return None
+    return interval[0] <= value <= interval[1]
+
+
+def _summary(rows: Sequence[dict[str, Json]]) -> dict[str, Json]:
+    return {
+        name: _errors(
+            [abs(row[f"attribution_{name}"] - 1) for row in rows if row[f"attribution_{name}"]],
+            [i for row in rows if (i := row[f"inside_interval_{name}"]) is not None],
+        )
+        for name in ("time", "energy")
+    }
+
+
+def _errors(errors: Sequence[float], inside: Sequence[bool]) -> Json:
+    if not errors:
+        return None
+    ordered = sorted(errors)
+    return {
+        "count": len(ordered),
+        "median": statistics.median(ordered),
+        "percentile_95": statistics.quantiles(ordered, n=20, method="inclusive")[-1]
+        if len(ordered) > 1
+        else ordered[0],
+        "largest": ordered[-1],
+        "inside_interval": sum(inside) / len(inside) if inside else None,
+    }
+
+
+def _print(answers: Sequence[Answer], summary: dict[str, Json]) -> None:
+    rows = []
+    for answer in answers:
+        prediction, measured = answer.prediction, answer.measured
+        assert measured is not None
+        rows.append(
+            (
+                prediction.workload.name,
+                describe(prediction.workload),
+                prediction.mode,
+                show(prediction.time_s, "s"),
+                show(measured.time_s.mean, "s"),
+                _ratio(answer.attribution_time),
+                show(prediction.energy_j, "J"),
+                show(measured.energy_j.mean if measured.energy_j else None, "J"),
+                _ratio(answer.attribution_energy),
+            )
+        )
+    header = ("model", "workload", "mode", "time", "measured", "ratio", "energy", "measured")
+    print_table((*header, "ratio"), rows)
+    for name, errors in summary.items():
+        if errors:
+            print(
+                f"{name}: median error {show_share(errors['median'])}, "
+                f"95th percentile {show_share(errors['percentile_95'])}, "
+                f"largest {show_share(errors['largest'])}; "
+                f"inside the interval {show_share(errors['inside_interval'])} of {errors['count']}"
+            )
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

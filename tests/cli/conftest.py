@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from opdb.cli import main
+from opdb.store import open_store
+from tests.store.conftest import fill
+
+
+@dataclass(frozen=True)
+class Ran:
+    status: int
+    out: str
+    err: str
+
+
+class Opdb(Protocol):
+    def __call__(self, *arguments: object) -> Ran: ...
+
+
+@pytest.fixture
+def opdb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Opdb:
+    """Run the command line in an empty folder, on a database of its own."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("OPDB_DB", str(tmp_path / "opdb.sqlite"))
+
+    def run(*arguments: object) -> Ran:
+        capsys.readouterr()
+        status = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ran(status, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def database(tmp_path: Path, opdb: Opdb) -> Path:
+    """The database of `opdb`, with one of everything."""
+    path = tmp_path / "opdb.sqlite"
+    with open_store(str(path)) as store:
+        fill(store)
+    return path
+
+
+def snapshot(folder: Path) -> dict[Path, Any]:
+    return {p: p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}

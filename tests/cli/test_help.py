@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from opdb.cli import COMMANDS
+from tests.cli.conftest import Opdb
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_the_common_options(name: str, opdb: Opdb) -> None:
+    ran = opdb(name, "--help")
+    assert ran.status == 0
+    for option in ("--db", "--json", "--quiet", "--debug"):
+        assert option in ran.out
+    assert (import_module(COMMANDS[name]).run.__doc__ or "").strip()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_help(name: str, opdb: Opdb) -> None:
+    options = opdb(name, "--help").out.split("Options:")[1]
+    for line in options.splitlines():
+        if line.strip().startswith("-") and len(line) < 40:
+            flag = line.split()[0]
+            following = options.split(line)[1].splitlines()[1]
+            assert not following.strip().startswith("-"), f"{flag} of opdb {name} has no help"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_docs(name: str) -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    text = "\n".join(page.read_text() for page in pages if page.exists())
+    assert f"opdb {name}" in text, f"README.md or docs/ must say what opdb {name} does"
+
+
+def test_all_commands_are_listed(opdb: Opdb) -> None:
+    ran = opdb("--help")
+    assert ran.status == 0
+    listed = ran.out.split("Commands:")[1].splitlines()
+    assert [line.split()[0] for line in listed if line.strip()] == list(COMMANDS)
+
+
+def test_the_version(opdb: Opdb) -> None:
+    from opdb import __version__
+
+    assert opdb("--version").out == f"opdb {__version__}\n"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from opdb.cli import main; main(['--help'])\n"
+        "heavy = {'torch', 'alembic', 'numpy', 'scipy', 'sqlalchemy', 'pydantic', 'rich'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, capture_output=True)
+    assert time.monotonic() - start < 5  # about 0.2 s on an idle machine

@@ -1,0 +1,253 @@
+"""What may be in the place of a database, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine
+
+from opdb.errors import DatabaseError
+from opdb.records import Configuration
+from opdb.store import Store, default_url, open_store
+from opdb.store.migrate import upgrade
+from opdb.store.schema import REVISIONS, metadata
+from tests.store import samples
+from tests.store.conftest import fill
+
+ROOT = Path(__file__).parents[2]
+
+
+def tables(path: Path) -> set[tuple[str, str]]:
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE '%alembic%'"
+        normal = str.maketrans("", "", '"\n\t ')
+        return {(name, (sql or "").translate(normal)) for name, sql in connection.execute(query)}
+
+
+def test_migrations_and_tables_agree(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'migrated.sqlite'}")
+    upgrade(engine)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection)
+        assert compare_metadata(context, metadata) == []
+        assert context.get_current_revision() == REVISIONS[-1]
+    engine.dispose()
+    open_store(str(tmp_path / "created.sqlite")).close()
+    migrated, created = tables(tmp_path / "migrated.sqlite"), tables(tmp_path / "created.sqlite")
+    assert {name for name, _ in migrated} == {name for name, _ in created}
+    with open_store(str(tmp_path / "migrated.sqlite")) as store:
+        fill(store)
+        assert store.workloads() == [samples.workload()]
+
+
+def test_a_new_database_has_wal_and_foreign_keys(store: Store) -> None:
+    with store.reading() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+def text_file(path: Path) -> None:
+    path.write_text("this is no database, " * 99)
+
+
+def foreign(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE songs (title)")
+        connection.commit()
+
+
+def newer(path: Path) -> None:
+    open_store(str(path)).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.commit()
+
+
+def truncated(path: Path) -> None:
+    with open_store(str(path)) as store:
+        fill(store)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def header_alone(path: Path) -> None:
+    path.write_bytes(b"SQLite format 3\0")
+
+
+def damaged(path: Path) -> None:
+    with open_store(str(path)) as store:
+        fill(store)
+    content = bytearray(path.read_bytes())
+    content[100:4096] = b"\xaa" * 3996
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (directory, "it is a folder"),
+        (text_file, "it is not an SQLite file"),
+        (foreign, "it is not an opdb database (it holds the tables songs)"),
+        (newer, "its schema 9999 is newer than this version of opdb reads (0001)"),
+        (truncated, "it is truncated"),
+        (header_alone, "it is truncated"),
+        (damaged, "it is damaged"),
+    ],
+)
+def test_what_is_no_database_of_ours_is_left_alone(
+    tmp_path: Path, make: Callable[[Path], None], said: str
+) -> None:
+    path = tmp_path / "some.sqlite"
+    make(path)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(DatabaseError) as caught:
+        open_store(str(path))
+    assert str(path) in str(caught.value)
+    assert said in str(caught.value)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_a_missing_database_is_created_only_when_asked(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "some.sqlite"
+    with pytest.raises(DatabaseError, match="there is none"):
+        open_store(str(path), create=False)
+    assert not path.parent.exists()
+    open_store(f"sqlite:///{path}").close()
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("mysql://host/name", "'mysql' is not supported"),
+        ("nonsense://x", "nonsense"),
+        ("://", "is not a database"),
+        ("oracle+thing://x", "not supported"),
+        ("sqlite:////proc/nowhere/x.sqlite", "/proc/nowhere"),
+    ],
+)
+def test_a_url_that_cannot_be_opened(url: str, said: str) -> None:
+    with pytest.raises(DatabaseError, match=said):
+        open_store(url)
+
+
+def test_a_password_is_never_shown() -> None:
+    with pytest.raises(DatabaseError) as caught:
+        open_store("postgresql+psycopg://me:secret@localhost:1/opdb")
+    assert "secret" not in str(caught.value)
+
+
+def test_the_default_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPDB_DB", str(tmp_path / "mine.sqlite"))
+    assert default_url() == f"sqlite:///{tmp_path / 'mine.sqlite'}"
+    monkeypatch.delenv("OPDB_DB")
+    monkeypatch.setattr("opdb.store.database.package_parent", lambda: tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert default_url() == f"sqlite:///{tmp_path / 'data' / 'opdb' / 'opdb.sqlite'}"
+    (tmp_path / "db").mkdir()
+    assert default_url() == f"sqlite:///{tmp_path / 'db' / 'opdb.sqlite'}"
+
+
+def test_a_full_disk_is_explained_and_changes_nothing(filled: Store) -> None:
+    with filled.reading() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 2}")
+    many = [Configuration(kind="relu", parameters={"n": number}) for number in range(5000)]
+    with pytest.raises(DatabaseError, match="the disk is full"):
+        filled.save_configurations(many)
+    assert len(filled.configurations()) == 4
+    filled.save_visit(samples.visit("after"))
+
+
+def test_a_locked_database_is_explained(
+    filled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opdb.store.database._BUSY_TIMEOUT_S", 0.1)
+    with open_store(str(tmp_path / "opdb.sqlite")) as other, filled.writing():
+        assert len(other.visits("GPU-1")) == 3  # a writer keeps no reader waiting
+        with pytest.raises(DatabaseError, match="another process"):
+            other.save_visit(samples.visit("late"))
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Give up root's rights for a while: root may read and write everything."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.setresuid(65534, 65534, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="opdb-test-"))
+    folder.chmod(0o755)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def test_a_database_that_cannot_be_written_is_read(shared_folder: Path) -> None:
+    path = shared_folder / "some.sqlite"
+    with open_store(str(path)) as store:
+        fill(store)
+    path.chmod(0o444)
+    shared_folder.chmod(0o555)
+    with nobody(), open_store(str(path)) as store:
+        assert store.workloads() == [samples.workload()]
+        with pytest.raises(DatabaseError, match="cannot be written"):
+            store.save_visit(samples.visit("new"))
+    assert [each.name for each in shared_folder.iterdir()] == ["some.sqlite"]
+
+
+def test_a_database_that_cannot_be_read(shared_folder: Path) -> None:
+    path = shared_folder / "some.sqlite"
+    open_store(str(path)).close()
+    path.chmod(0)
+    with nobody(), pytest.raises(DatabaseError, match=r"some.sqlite: Permission denied"):
+        open_store(str(path))
+
+
+def test_a_folder_that_cannot_be_written(shared_folder: Path) -> None:
+    shared_folder.chmod(0o555)
+    with nobody(), pytest.raises(DatabaseError, match=r"some.sqlite"):
+        open_store(str(shared_folder / "some.sqlite"))
+    with nobody(), pytest.raises(DatabaseError, match="Permission denied"):
+        open_store(str(shared_folder / "new" / "some.sqlite"))
+
+
+def test_many_processes_create_one_database_at_once(tmp_path: Path) -> None:
+    program = "import sys; from opdb.store import open_store; open_store(sys.argv[1]).devices()"
+    path = str(tmp_path / "shared.sqlite")
+    openers = [subprocess.Popen([sys.executable, "-c", program, path], cwd=ROOT) for _ in range(4)]
+    assert [opener.wait(timeout=60) for opener in openers] == [0, 0, 0, 0]
+
+
+def test_opening_imports_neither_torch_nor_alembic(tmp_path: Path) -> None:
+    program = (
+        "import sys; from opdb.store import open_store; open_store(sys.argv[1]).workloads('x')\n"
+        "heavy = {'torch', 'alembic', 'numpy', 'scipy', 'pandas', 'pydantic', 'sqlalchemy.orm'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    path = str(tmp_path / "some.sqlite")
+    subprocess.run([sys.executable, "-c", program, path], check=True, cwd=ROOT)

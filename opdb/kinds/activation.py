@@ -32,7 +32,7 @@ _IN_PLACE = {
     "threshold": "input, threshold, value, inplace=False",
 }
 _OUT_OF_PLACE = {
-    "gelu": "input, approximate='none'",
+    "gelu": "input, *, approximate='none'",
     "softplus": "input, beta=1.0, threshold=20.0",
     "softsign": "input",
     "tanhshrink": "input",

@@ -8,7 +8,8 @@ from opdb.kinds.view import View, bool_dtype, input_dtype, input_shape, no_flops
 _UNARY = (
     "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal square sin cos tan asin "
     "acos atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc erfinv ceil floor trunc frac sign "
-    "sgn positive lgamma digamma i0 logical_not bitwise_not angle conj_physical deg2rad rad2deg sinc"
+    "sgn positive lgamma digamma i0 logical_not bitwise_not angle conj_physical deg2rad rad2deg "
+    "sinc"
 )
 _PREDICATES = "isnan isinf isfinite isposinf isneginf signbit"
 _COMPARISONS = "eq ne lt le gt ge logical_and logical_or logical_xor isclose"

@@ -92,6 +92,12 @@ def _flatten_lists(name: str) -> Canonical:
     return rewrite
 
 
+def _indexing(parameters: Arguments, inputs: Arguments) -> None:
+    # torch takes None for "ij"
+    if parameters.get("indexing", "ij") is None:
+        del parameters["indexing"]
+
+
 def _mesh(view: View) -> list[Shape]:
     sizes = [numel(t["shape"]) for t in view.specs("tensors")]
     if view["indexing"] == "xy":
@@ -126,7 +132,13 @@ register(
         dtype_rule=input_dtype,
         values_rule=lambda view: None if view["value"] else kept_rectified(view),
     ),
-    Kind("meshgrid", "*tensors, indexing='ij'", shapes_rule=_mesh, launches_rule=never),
+    Kind(
+        "meshgrid",
+        "*tensors, indexing='ij'",
+        shapes_rule=_mesh,
+        launches_rule=never,
+        canonical=_indexing,
+    ),
     Kind(
         "broadcast_tensors",
         "*tensors",

@@ -50,8 +50,9 @@ class View:
         self.signature = signature
         order = [n for n in signature.parameters if n in configuration.inputs]
         order += sorted(n for n in configuration.inputs if n not in signature.parameters)
-        self.occurrences = [t for n in order for t in walk(configuration.inputs[n])]
-        self.unique = [t for t in self.occurrences if "same" not in t]
+        met = [t for n in order for t in walk(configuration.inputs[n])]
+        self.unique = [t for t in met if "same" not in t]
+        self.occurrences = [met[t["same"]] if "same" in t else t for t in met]
         self.outputs: list[Shape] = []
         self.output_dtype = "float32"
 
@@ -77,7 +78,8 @@ class View:
         parameter = self.signature.parameters.get(name)
         if parameter is None or parameter.default is inspect.Parameter.empty:
             return None
-        return parameter.default
+        default = parameter.default
+        return list(default) if isinstance(default, tuple) else default
 
     def shape(self, name: str = "input") -> Shape:
         """Return a tensor argument's shape; a number's is []."""

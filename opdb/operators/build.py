@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,13 +64,24 @@ class BuiltCall:
 
     def __call__(self) -> Any:
         """Run the call once and return what it returns."""
+        with self.modes():
+            return self._function(*self._args, **self._kwargs)
+
+    @contextlib.contextmanager
+    def modes(self) -> Iterator[None]:
+        """Enter the gradient mode and autocast that the configuration asks for."""
         c = self.configuration
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.set_grad_enabled(c.gradient))
             if c.autocast is not None:
                 kind = torch.device(self._device).type
                 stack.enter_context(torch.autocast(kind, dtype=dtype_of(c.autocast)))
-            return self._function(*self._args, **self._kwargs)
+            yield
+
+    @property
+    def bare(self) -> Callable[[], Any]:
+        """The call alone, to be run inside `modes`: entering them costs as much as a small call."""
+        return functools.partial(self._function, *self._args, **self._kwargs)
 
     def with_fresh_weights(self) -> BuiltCall:
         """Return the same call on the same inputs with its own copy of the weights."""
@@ -148,6 +160,11 @@ class _Arguments:
         unknown = {*configuration.inputs, *configuration.parameters} - {*names, "inplace"}
         if unknown:
             raise UnsupportedError(f"{kind.name}: unknown arguments {sorted(unknown)}")
+        needed = {
+            n for n, p in names.items() if p.default is p.empty and p.kind is not p.VAR_POSITIONAL
+        }
+        if needed - self.named.keys():
+            raise UnsupportedError(f"{kind.name}: missing {sorted(needed - self.named.keys())}")
 
     def _no_tensor(self, spec: Json) -> Tensor:
         raise UnsupportedError(f"a tensor among the parameters: {spec!r}")

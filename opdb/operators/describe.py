@@ -92,7 +92,7 @@ def _is_default(encoded: Json, parameter: inspect.Parameter | None) -> bool:
     if parameter is None:
         return encoded is False
     if parameter.kind is parameter.VAR_POSITIONAL:
-        return encoded == []
+        return bool(encoded == [])
     if parameter.default is inspect.Parameter.empty:
         return False
     default: Any = parameter.default

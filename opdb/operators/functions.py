@@ -25,6 +25,8 @@ _SPACES: Mapping[str, Any] = {
     "linalg": torch.linalg,
     "special": torch.special,
     "fft": torch.fft,
+    "C": torch._C,
+    "amp": torch.amp.autocast_mode,
 }
 # where a tensor lives and how autograd sees it are not the call's: they are the campaign's
 _IGNORED = frozenset(
@@ -57,6 +59,8 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "axis1": ("dim1",),
     "split_size": ("split_size_or_sections",),
     "split_sizes": ("split_size_or_sections",),
+    "indices": ("indices_or_sections", "index"),
+    "sections": ("indices_or_sections",),
     "tensor": ("other", "input"),
     "tensors": ("operands",),
     "exponent": ("other",),

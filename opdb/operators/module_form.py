@@ -61,7 +61,11 @@ class ModuleForm:
 
     def constructor_arguments(self, arguments: Arguments) -> dict[str, Any]:
         """Return what the class is constructed with, from the call's named arguments."""
-        names = inspect.signature(self.module.__init__).parameters
+        names = set(inspect.signature(self.module.__init__).parameters)
+        if "kwargs" in names:
+            # recurrent layers hand what they are given to their base
+            names = set(KINDS[self.kind].signature.parameters)
+            names -= {*parse_signature(self.call).parameters, "training", "weight_dtype"}
         found = {n: arguments[n] for n in names if n in arguments and n not in ("weight", "bias")}
         bias = arguments.get("bias")
         if "bias" in names:

@@ -111,11 +111,7 @@ def _arange(*args: Any, **kwargs: Any) -> Bound:
         end = args[0]
     elif args:
         start, end, step = (*args, *(end, step)[len(args) - 1 :]) if len(args) < 3 else args
-    numbers = [
-        n.item() if isinstance(n, Tensor) and not n.is_meta else n for n in (start, end, step)
-    ]
-    arguments = dict(zip(("start", "end", "step"), numbers, strict=True))
-    return "arange", arguments | {"dtype": kwargs.get("dtype")}
+    return "arange", {"start": start, "end": end, "step": step, "dtype": kwargs.get("dtype")}
 
 
 def _randint(*args: Any, **kwargs: Any) -> Bound:

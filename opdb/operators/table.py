@@ -133,6 +133,8 @@ TABLE: dict[str, str] = {
     "norm": "torch.norm(input, p='fro', dim=None, keepdim=False, out=None, dtype=None) "
     "Tensor.norm(input, p='fro', dim=None, keepdim=False, dtype=None)",
     "vector_norm": "linalg.vector_norm linalg.norm",
+    **{name: f"torch.{name}" for name in ("std", "var", "std_mean", "var_mean")},
+    **{name: f"torch.{name}" for name in ("arange", "randint")},
     "argsort": "torch.argsort Tensor.argsort",
     "searchsorted": "torch.searchsorted",
     "cosine_similarity": "F.cosine_similarity torch.cosine_similarity",
@@ -263,6 +265,7 @@ torch.is_inference torch.is_same_size torch.result_type torch.can_cast torch.pro
 torch.is_tensor torch.is_storage torch.broadcast_shapes torch._assert torch.get_device
 torch.is_distributed torch.get_default_dtype torch.set_default_dtype torch.is_grad_enabled
 torch.set_grad_enabled torch.get_default_device torch._is_functional_tensor
+torch.device C._set_grad_enabled C._set_deterministic amp._enter_autocast amp._exit_autocast
 torch.is_autocast_enabled torch.get_autocast_gpu_dtype torch._has_compatible_shallow_copy_type
 """
 METADATA_GETTERS = """

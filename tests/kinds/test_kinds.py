@@ -1,0 +1,111 @@
+"""Kinds: names, rules, and the absence of torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from opdb.errors import UnknownNameError
+from opdb.kinds import KINDS, Kind, get_kind, register
+from opdb.kinds.registry import parse_signature
+from opdb.records import Configuration
+
+
+def spec(*shape: int, **more: Any) -> dict[str, Any]:
+    return {"shape": list(shape), "dtype": "float32", **more}
+
+
+def test_kinds_import_no_torch() -> None:
+    code = "import sys, opdb.kinds; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_unknown_kind_offers_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="conv2d"):
+        get_kind("conv2")
+
+
+def test_a_duplicate_is_refused() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        register(Kind("conv2d"))
+
+
+def test_a_signature_is_read_without_running_it() -> None:
+    signature = parse_signature("input, *shape, alpha=1")
+    assert list(signature.parameters) == ["input", "shape", "alpha"]
+    with pytest.raises(ValueError, match="malformed"):
+        parse_signature("input=print('no')")
+
+
+def test_a_configuration_of_another_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="asked about"):
+        get_kind("relu").flops(Configuration("add"))
+
+
+def test_bytes_count_each_distinct_tensor_once() -> None:
+    add = get_kind("add")
+    twice = Configuration("add", {}, {"input": spec(4, 8), "other": {"same": 0}})
+    apart = Configuration("add", {}, {"input": spec(4, 8), "other": spec(4, 8)})
+    row = Configuration("add", {}, {"input": spec(4, 8), "other": spec(4, 8, layout=[0, 1])})
+    assert add.bytes_moved(twice) == 4 * 32 * 2
+    assert add.bytes_moved(apart) == 4 * 32 * 3
+    assert add.bytes_moved(row) == 4 * (32 * 2 + 8)
+    assert add.flops(apart) == 32
+
+
+def test_comparisons_write_one_byte() -> None:
+    configuration = Configuration("eq", {"other": 0}, {"input": spec(10)})
+    assert get_kind("eq").bytes_moved(configuration) == 10 * 4 + 10
+
+
+def test_convolution_settings_touch_convolutions_alone() -> None:
+    assert "cudnn_benchmark" in get_kind("conv2d").settings
+    assert get_kind("relu").settings == ()
+    assert "mha_fastpath" in get_kind("multi_head_attention").settings
+
+
+def launches(kind: str, parameters: dict[str, Any], **inputs: Any) -> bool:
+    return get_kind(kind).launches(Configuration(kind, parameters, inputs))
+
+
+def test_what_launches_nothing() -> None:
+    channels_last = spec(2, 3, 4, 4, layout="channels_last")
+    swapped = spec(2, 4, 3, layout=[12, 1, 4])
+    assert not launches("view", {"shape": [2, 48]}, input=spec(2, 3, 16))
+    assert not launches("reshape", {"shape": [2, 48]}, input=spec(2, 3, 16))
+    assert launches("reshape", {"shape": [24]}, input=swapped)
+    assert not launches("reshape", {"shape": [2, 2, 2, 3]}, input=swapped)
+    assert not launches("contiguous", {}, input=spec(2, 3))
+    assert launches("contiguous", {}, input=channels_last)
+    assert launches("flatten", {"start_dim": 1}, input=channels_last)
+    assert not launches("to", {}, input=spec(2, 3))
+    assert launches("to", {"dtype": {"dtype": "float16"}}, input=spec(2, 3))
+    assert not launches("getitem", {"index": [0]}, input=spec(2, 3))
+    assert launches("getitem", {"index": [[0, 1]]}, input=spec(2, 3))
+    assert not launches("dropout", {}, input=spec(2, 3))
+    assert launches("dropout", {"training": True}, input=spec(2, 3))
+    assert launches("relu", {}, input=spec(2, 3))
+
+
+def test_rectified_values_pass_through() -> None:
+    rectified, normal = spec(2, 3, 4, 4, values="rectified"), spec(2, 3, 4, 4)
+
+    def values(kind: str, parameters: dict[str, Any], **inputs: Any) -> Any:
+        return get_kind(kind).output_values(Configuration(kind, parameters, inputs))
+
+    assert values("relu", {}, input=normal) == "rectified"
+    assert values("dropout", {}, input=rectified) == "rectified"
+    assert values("flatten", {"start_dim": 1}, input=rectified) == "rectified"
+    assert values("cat", {"dim": 1}, tensors=[rectified, {"same": 0}]) == "rectified"
+    assert values("cat", {"dim": 1}, tensors=[rectified, normal]) is None
+    assert values("conv2d", {}, input=rectified, weight=spec(4, 3, 3, 3)) is None
+
+
+def test_what_synchronises_and_what_is_changed() -> None:
+    assert get_kind("item").synchronises
+    assert get_kind("nonzero").synchronises
+    assert get_kind("add").mutates == ("input",)
+    assert all(m in kind.signature.parameters for kind in KINDS.values() for m in kind.mutates)

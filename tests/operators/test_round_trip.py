@@ -1,0 +1,100 @@
+"""Describe, write, read, build and call again: the same call comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from opdb.kinds import get_kind
+from opdb.operators import (
+    NoNotes,
+    build,
+    describe_module,
+    is_operator_module,
+)
+from opdb.records import Configuration
+from tests.operators.calls import CALLS, MODULES, Tensors
+from tests.operators.watching import Watcher, Weights, watch
+
+# what shapes alone do not decide, or what comes back as no tensor
+_SHAPELESS = {"movedim", "tensor_split", "diagonal", "randint", "unique"}
+
+
+def tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [t for item in value for t in tensors(item)]
+    return []
+
+
+def facts(value: Any) -> list[tuple[list[int], torch.dtype]]:
+    return [(list(t.shape), t.dtype) for t in tensors(value)]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_function_comes_back(name: str) -> None:
+    torch.manual_seed(0)
+    t = Tensors()
+    watcher = Watcher(NoNotes())
+    with torch.no_grad(), watcher:
+        result = CALLS[name](t)
+    configuration = watcher.seen[-1]
+    read = Configuration.from_json(configuration.json)
+    built = build(read, form="function")
+    seen = watch(built, Weights(built.weights))
+    assert [c.json for c in seen][-1] == configuration.json
+    again = build(read, form="function")()
+    assert facts(again) == facts(result)
+    kind = get_kind(read.kind)
+    assert kind.flops(read) >= 0
+    assert kind.bytes_moved(read) >= 0
+    if read.kind not in _SHAPELESS and "dtype" not in str(read.parameters.get("shape")):
+        assert kind.output_shapes(read) == [shape for shape, _ in facts(result)]
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("training", [False, True])
+def test_a_module_comes_back_with_its_values(name: str, training: bool) -> None:
+    torch.manual_seed(0)
+    module, inputs = MODULES[name]()
+    module.train(training)
+    assert is_operator_module(module)
+    configuration = describe_module(module, inputs, {}, NoNotes())
+    read = Configuration.from_json(configuration.json)
+    form = None if name.startswith("Upsampling") else "module"
+    built = build(read, form=form)  # type: ignore[arg-type]
+    if built.module is None:
+        return
+    again = describe_module(built.module, built._args, built._kwargs, Weights(built.weights))
+    assert again.json == configuration.json
+    built.module.load_state_dict(module.state_dict())
+    random = (training and "p" in read.parameters) or "dropout" in read.json or name == "RReLU"
+    distinct = list({id(t): t for t in inputs}.values())
+    for mine, theirs in zip(built.inputs, distinct, strict=True):
+        mine.copy_(theirs)
+    with torch.no_grad():
+        expected = module(*inputs)
+    result = built()
+    assert facts(result) == facts(expected)
+    if not (random or (training and name.startswith(("Transformer", "Dropout", "Alpha")))):
+        for got, wanted in zip(tensors(result), tensors(expected), strict=True):
+            torch.testing.assert_close(got, wanted, equal_nan=True)
+    assert (
+        get_kind(read.kind).output_shapes(read)
+        == [s for s, _ in facts(result)][: len(get_kind(read.kind).output_shapes(read))]
+    )
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_fresh_weights_share_inputs_only(name: str) -> None:
+    module, inputs = MODULES[name]()
+    built = build(describe_module(module.eval(), inputs, {}, NoNotes()))
+    fresh = built.with_fresh_weights()
+    assert [id(t) for t in fresh.inputs] == [id(t) for t in built.inputs]
+    assert not {id(t) for t in fresh.weights} & {id(t) for t in built.weights}
+    assert fresh.weight_bytes == built.weight_bytes
+    assert facts(fresh()) == facts(built())

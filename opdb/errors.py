@@ -49,7 +49,7 @@ class CannotMeasureError(OpdbError):
     exit_status = 3
 
 
-class CheckFailed(OpdbError):
+class CheckError(OpdbError):
     """The check that the user asked for does not hold; exit status 1."""
 
     exit_status = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from opdb.bench.derive import RunCost, run_cost
 from opdb.compose import Grounds, Known, Prediction, compose
@@ -11,6 +12,9 @@ from opdb.errors import InputError, UnknownNameError
 from opdb.records import Calibration, Campaign, Cost, Device, Json, Mode, ModelRun, Workload
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store
+
+MODES: tuple[Mode, ...] = ("eager", "graph")
+"""The modes that the composer predicts."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +84,11 @@ class Predictor:
 
     def answers(self, names: Collection[str]) -> list[Answer]:
         """Return an answer for every measured run of these models (of all when none is named)."""
-        workloads = {w.key: w for w in self._store.workloads()}
         found = []
-        for mode in ("eager", "graph"):
-            keys = dict.fromkeys(r.workload for r in self._runs_in(mode))
-            for workload in (workloads[k] for k in keys if k in workloads):
-                if not names or workload.name in names:
-                    found.append(self.answer(workload, mode))
+        for mode in MODES:
+            for key in dict.fromkeys(r.workload for r in self._runs_in(mode)):
+                if not names or self._workloads[key].name in names:
+                    found.append(self.answer(self._workloads[key], mode))
         return sorted(found, key=_order)
 
     def _runs_in(self, mode: Mode) -> list[ModelRun]:
@@ -105,18 +107,20 @@ class Predictor:
         for run in self._runs_in(mode):
             others.setdefault(run.workload, []).append(run)
         for key, runs in others.items():
-            for other in self._store.workloads_by_key([key]):
-                if other.name == workload.name:
-                    continue
-                board = self._board_of(runs[-1])
-                prediction = compose(other, mode, self._grounds(other, board))
-                measured = run_cost(r for r in runs if self._board_of(r) == board)
-                if measured is None or prediction.missing:
-                    continue
-                answer = Answer(prediction, measured, self._settings)
-                times += [a for a in [answer.attribution_time] if a is not None]
-                energies += [a for a in [answer.attribution_energy] if a is not None]
+            other = self._workloads[key]
+            board = self._board_of(runs[-1])
+            measured = run_cost(r for r in runs if self._board_of(r) == board)
+            prediction = compose(other, mode, self._grounds(other, board))
+            if other.name == workload.name or prediction.missing:
+                continue
+            answer = Answer(prediction, measured, self._settings)
+            times += [a for a in [answer.attribution_time] if a is not None]
+            energies += [a for a in [answer.attribution_energy] if a is not None]
         return Known(tuple(times), tuple(energies))
+
+    @cached_property
+    def _workloads(self) -> dict[str, Workload]:
+        return {w.key: w for w in self._store.workloads()}
 
     def _best_board(self, workload: Workload) -> str:
         if not self._boards:

@@ -156,7 +156,7 @@ class Workload:
 
     @cached_property
     def key(self) -> str:
-        """The SHA-256 (hex) over what identifies the workload; not over what it was found to call."""
+        """The SHA-256 (hex) of what identifies the workload; not of what it was found to call."""
         return content_key(
             {
                 "format": WORKLOAD_FORMAT,

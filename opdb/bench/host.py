@@ -9,7 +9,8 @@ from __future__ import annotations
 import gc
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -58,29 +59,45 @@ def _built(session: Session, call: Call) -> BuiltCall | None:
     return built
 
 
+def _timeable(built: BuiltCall) -> Callable[[], Any]:
+    """Return what a model issues: the call alone, unless it needs modes that the model enters."""
+    needs_modes = built.configuration.gradient or built.configuration.autocast
+    return built if needs_modes else built.bare
+
+
+def _times_in_random_order(
+    calls: Sequence[Callable[[], Any]], seed: int, on_gpu: bool
+) -> list[list[float]]:
+    """Call everything once a round, each round in its own order; return each call's host times."""
+    times: list[list[float]] = [[] for _ in calls]
+    order = list(range(len(calls)))
+    shuffle = random.Random(seed).shuffle
+    gc.disable()
+    try:
+        with torch.no_grad():
+            for round_number in range(WARM_UP_ROUNDS + ROUNDS):
+                shuffle(order)
+                for place, index in enumerate(order):
+                    if on_gpu and place % CALLS_BETWEEN_SYNCHRONISING == 0:
+                        torch.cuda.synchronize()
+                    call = calls[index]
+                    start_ns = time.perf_counter_ns()
+                    call()
+                    elapsed_ns = time.perf_counter_ns() - start_ns
+                    if round_number >= WARM_UP_ROUNDS:
+                        times[index].append(elapsed_ns * 1e-9)
+    finally:
+        gc.enable()
+    return times
+
+
 def _measure(
     session: Session, group: Sequence[tuple[Call, BuiltCall]], seed: int
 ) -> Iterator[HostVisit]:
     if not group:
         return
     started_at = now()
-    times: list[list[float]] = [[] for _ in group]
-    order = list(range(len(group)))
-    shuffle = random.Random(seed).shuffle
-    gc.disable()
-    try:
-        for round_number in range(WARM_UP_ROUNDS + ROUNDS):
-            shuffle(order)
-            for place, index in enumerate(order):
-                if session.on_gpu and place % CALLS_BETWEEN_SYNCHRONISING == 0:
-                    torch.cuda.synchronize()
-                start_ns = time.perf_counter_ns()
-                group[index][1]()
-                elapsed_ns = time.perf_counter_ns() - start_ns
-                if round_number >= WARM_UP_ROUNDS:
-                    times[index].append(elapsed_ns * 1e-9)
-    finally:
-        gc.enable()
+    times = _times_in_random_order([_timeable(built) for _, built in group], seed, session.on_gpu)
     for (call, _), seen in zip(group, times, strict=True):
         yield HostVisit(
             id=new_id(),

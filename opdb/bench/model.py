@@ -27,16 +27,16 @@ REPEATS = 3
 
 
 @dataclass(frozen=True)
-class RunRequest:
-    """How to measure a loaded model: mode, repeats, and whether its layers are timed in place."""
+class RunOptions:
+    """How to measure models: how many stretches, and whether layers are timed in place."""
 
-    workload: str
-    mode: Mode
     repeats: int = REPEATS
     layers: bool = False
 
 
-def measure(session: Session, loaded: LoadedModel, request: RunRequest) -> ModelRun:
+def measure(
+    session: Session, loaded: LoadedModel, workload: str, mode: Mode, options: RunOptions
+) -> ModelRun:
     """Measure a model; what cannot be measured is a run with that outcome.
 
     Raises:
@@ -47,7 +47,7 @@ def measure(session: Session, loaded: LoadedModel, request: RunRequest) -> Model
     outcome: Outcome = "ok"
     reason = None
     try:
-        _measure(session, loaded, request, seen)
+        _measure(session, loaded, mode, options, seen)
     except torch.OutOfMemoryError as error:
         outcome, reason = "out_of_memory", first_line(error)
     except REFUSALS as error:
@@ -58,8 +58,8 @@ def measure(session: Session, loaded: LoadedModel, request: RunRequest) -> Model
     return ModelRun(
         id=new_id(),
         campaign=session.campaign.id,
-        workload=request.workload,
-        mode=request.mode,
+        workload=workload,
+        mode=mode,
         outcome=outcome,
         reason=reason,
         started_at=started_at,
@@ -83,7 +83,9 @@ class _Seen:
         self.peak_memory_bytes: int | None = None
 
 
-def _measure(session: Session, loaded: LoadedModel, request: RunRequest, seen: _Seen) -> None:
+def _measure(
+    session: Session, loaded: LoadedModel, mode: Mode, options: RunOptions, seen: _Seen
+) -> None:
     def step() -> Any:
         with torch.no_grad():
             return loaded.module(*loaded.args, **loaded.kwargs)
@@ -94,14 +96,14 @@ def _measure(session: Session, loaded: LoadedModel, request: RunRequest, seen: _
     if session.on_gpu:
         torch.cuda.reset_peak_memory_stats()
         seen.kernels = launched_kernels(step)
-    if request.layers:
+    if options.layers:
         seen.layers = time_layers(loaded.module, step, session.clock)
     issue: Callable[[], Any] = step
-    if request.mode == "graph":
+    if mode == "graph":
         warm_up(step)
         issue = capture(step, 1).replay
     timing = Timing(SETTLE_S, WINDOW_S, lag_s=session.lag_s)
-    for _ in range(request.repeats):
+    for _ in range(options.repeats):
         found = observe(issue, 1, session.clock, session.meter, timing)
         seen.repeats.append(found.stretch)
         seen.flags += session_flags(session, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from collections import Counter
@@ -44,7 +45,7 @@ class Progress(Protocol):
 class BenchResult:
     """What a campaign did: visits by outcome and what they cost."""
 
-    campaign: str
+    campaign: str | None
     device: str
     board: str
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -55,7 +56,7 @@ class BenchResult:
 
 
 @contextmanager
-def campaign(device: str | None, store: Store, progress: Progress) -> Iterator[Session]:
+def campaign(device: str | None, store: Store) -> Iterator[Session]:
     """Open a calibrated campaign on a device and save it; the meter is closed at the end.
 
     Raises:
@@ -64,12 +65,14 @@ def campaign(device: str | None, store: Store, progress: Progress) -> Iterator[S
     platform = detect(device)
     meter = open_meter(platform)
     try:
+        gc.collect()
+        gc.freeze()  # collecting between visits then looks at what the visits made alone
         session = open_session(platform, meter)
-        progress.say(f"calibrating {platform.device.name} ({platform.board.uuid})")
         session = session.calibrated(calibrate(session))
         store.save_campaign(session.campaign)
         yield session
     finally:
+        gc.unfreeze()
         meter.close()
 
 
@@ -100,13 +103,14 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
         seed=request.seed,
         retry=request.retry,
     )
-    result = BenchResult("", platform.device.slug, platform.board.uuid)
+    result = BenchResult(None, platform.device.slug, platform.board.uuid)
     missing_hosts = _calls_without_host_time(store, platform.board.uuid, request.kinds)
     if platform.device.type == "cpu":
         missing_hosts = []  # on a CPU the host is the device
     if not todo.visits and not missing_hosts:
         return result
-    with campaign(request.device, store, progress) as session:
+    progress.say(f"calibrating {platform.device.name} ({platform.board.uuid})")
+    with campaign(request.device, store) as session:
         result.campaign = session.campaign.id
         try:
             if session.on_gpu:

@@ -76,8 +76,6 @@ class Session:
 
 def open_session(platform: Platform, meter: Meter) -> Session:
     """Begin a campaign on this platform, not yet calibrated."""
-    gc.collect()
-    gc.freeze()  # collecting between visits then looks at what the visits made alone
     campaign = Campaign(
         id=new_id(),
         board=platform.board,

@@ -91,11 +91,11 @@ class BuiltCall:
             other = dict(_named_tensors(module))
             pairs = {id(tensor): other[name] for name, tensor in own.items()}
             # a weight that the module is called with, not its own
-            pairs |= {id(w): w.clone() for w in self.weights if id(w) not in pairs}
+            pairs |= {id(w): _copy(w) for w in self.weights if id(w) not in pairs}
             function: Callable[..., Any] = module
         else:
             module, function = None, self._function
-            pairs = {id(w): w.clone(memory_format=torch.preserve_format) for w in self.weights}
+            pairs = {id(w): _copy(w) for w in self.weights}
         return BuiltCall(
             self.configuration,
             self.form,
@@ -118,6 +118,11 @@ class BuiltCall:
     def input_bytes(self) -> int:
         """The bytes of the inputs."""
         return sum(_bytes(t) for t in self.inputs)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    kept = tensor.detach().clone(memory_format=torch.preserve_format)
+    return kept.requires_grad_(tensor.requires_grad)
 
 
 def _bytes(tensor: Tensor) -> int:
@@ -143,7 +148,7 @@ class _Arguments:
     def __init__(self, configuration: Configuration, device: str, seed: int) -> None:
         kind = KINDS[configuration.kind]
         self.view: View = kind.view(configuration)
-        self.device = device
+        self.device, self.gradient = device, configuration.gradient
         self.generator = None
         if torch.device(device).type != "meta":
             self.generator = torch.Generator(device).manual_seed(seed)
@@ -178,6 +183,8 @@ class _Arguments:
                 tensor = materialize(adjusted, self.device, self.generator)
                 tensor = tame(self.view, name, tensor)
                 weight = spec.get("role") == "weight"
+                if weight and self.gradient and tensor.is_floating_point():
+                    tensor.requires_grad_(not name.startswith("running_"))
                 (self.weights if weight else self.inputs).append(tensor)
             self._made.append(tensor)
             return tensor
@@ -213,6 +220,8 @@ def build(
         get_kind(configuration.kind)
     except UnknownNameError as error:
         raise UnsupportedError(str(error)) from error
+    if configuration.pass_name != "forward":
+        raise UnsupportedError(f"a {configuration.pass_name} pass of {configuration.kind}")
     try:
         made = _Arguments(configuration, device, seed)
         if form != "function":

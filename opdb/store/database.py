@@ -200,7 +200,9 @@ def _engine(parsed: URL, file: Path | None) -> Engine:
     if immutable and file is not None:
         # WAL wants to write beside the file even to read; a file that cannot be written to
         # does not change under us, which is what `immutable` promises SQLite.
-        uri = f"{file.resolve().as_uri()}?mode=ro&immutable=1"
+        # Where its owner is at work (a journal is there), it is read beside the owner instead.
+        journaled = file.with_name(file.name + "-wal").exists()
+        uri = file.resolve().as_uri() + "?mode=ro" + ("" if journaled else "&immutable=1")
         engine = create_engine(
             "sqlite://", creator=lambda: sqlite3.connect(uri, uri=True, **arguments)
         )

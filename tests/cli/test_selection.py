@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opdb.cli.options import ModelOptions, model_options, parse_mode, parse_size
+from opdb.cli.selection import find_workload, request_for, requests_in, summary_files
+from opdb.errors import InputError
+from opdb.models import ModelRequest
+from opdb.store import Store, open_store
+from tests.cli.conftest import Opdb
+from tests.store import samples
+
+SUMMARY = """\
+model: tiny
+input_size: [3, 32, 32]
+batch_sizes: [2, 8]
+variants: [{dtype: bfloat16, memory_format: channels_last, batch_sizes: [4]}]
+"""
+
+
+@pytest.fixture
+def summary(opdb: Opdb) -> Path:
+    """A summary file where a model's name finds it."""
+    Path("measurements").mkdir()
+    path = Path("measurements/tiny.yml")
+    path.write_text(SUMMARY)
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = open_store(str(tmp_path / "opdb.sqlite"))
+    for batch_size in (2, 8):
+        store.save_workload(samples.workload("tiny", batch_size))
+    return store
+
+
+def meant(request: ModelRequest) -> tuple[int, str, str]:
+    return request.batch_size, request.dtype, request.memory_format
+
+
+def test_a_name_means_the_first_request_that_agrees(summary: Path) -> None:
+    for name in ("tiny", str(summary)):
+        assert meant(request_for(name, ModelOptions())) == (2, "float32", "contiguous")
+        assert meant(request_for(name, ModelOptions(batch_size=8))) == (8, "float32", "contiguous")
+        found = request_for(name, ModelOptions(dtype="bfloat16"))
+        assert meant(found) == (4, "bfloat16", "channels_last")
+        found = request_for(name, ModelOptions(batch_size=3, dtype="float16"))
+        assert meant(found) == (3, "float16", "contiguous")
+        assert found.input_size == (3, 32, 32)
+
+
+def test_a_name_without_a_summary_means_batch_1_in_float32(opdb: Opdb) -> None:
+    assert request_for("nothing", ModelOptions()) == ModelRequest("nothing")
+
+
+def test_options_change_every_request_of_a_file(summary: Path) -> None:
+    found = requests_in(summary, ModelOptions(batch_size=5))
+    assert [meant(request) for request in found] == [
+        (5, "float32", "contiguous"),
+        (5, "bfloat16", "channels_last"),
+    ]
+
+
+def test_what_an_argument_names(summary: Path) -> None:
+    assert summary_files("measurements") == [summary]
+    assert summary_files("measurements/tiny.yml") == [summary]
+    assert summary_files("tiny") == []
+    assert summary_files("package.module:callable") == []
+
+
+def test_a_request_finds_its_workload(summary: Path, store: Store) -> None:
+    assert find_workload(store, request_for("tiny", ModelOptions())) == samples.workload("tiny", 2)
+    found = find_workload(store, ModelRequest("tiny", batch_size=8))
+    assert found == samples.workload("tiny", 8)
+
+
+def test_what_was_not_harvested_is_explained(summary: Path, store: Store) -> None:
+    with pytest.raises(InputError, match=r"unknown model 'tini'; did you mean 'tiny'.*harvest"):
+        find_workload(store, ModelRequest("tini"))
+    with pytest.raises(InputError) as caught:
+        find_workload(store, ModelRequest("tiny", batch_size=7, input_size=(3, 32, 32)))
+    message = str(caught.value)
+    assert "tiny was not harvested for batch 7 float32, only for: batch 2 float32" in message
+    assert "opdb harvest tiny --batch-size 7 --dtype float32 --input-size 3x32x32" in message
+    with pytest.raises(InputError, match="not harvested"):
+        find_workload(store, ModelRequest("tiny", batch_size=8, input_size=(3, 64, 64)))
+
+
+def test_options_are_checked_and_short_names_understood() -> None:
+    found = model_options(4, "3,8x8", "bf16", "channels_last", "training")
+    assert found == ModelOptions(4, (3, 8, 8), "bfloat16", "channels_last", "training")
+    for wrong in ("", "3x", "x3", "0x3", "-1", "3 x 3", "9" * 99):
+        with pytest.raises(InputError, match="--input-size"):
+            parse_size(wrong)
+    assert parse_mode("graph") == "graph"
+    with pytest.raises(InputError, match="unknown --mode 'grpah'; did you mean 'graph'"):
+        parse_mode("grpah")

@@ -6,7 +6,7 @@ import ast
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +19,7 @@ Canonical = Callable[[dict[str, Json], dict[str, Json]], None]
 """Rewrite a call's parameters and inputs in place, so that equal calls become equal text."""
 
 
+@cache
 def parse_signature(text: str) -> inspect.Signature:
     """Return the signature that a text like ``"input, other, *, alpha=1"`` spells; runs no code."""
     function = ast.parse(f"def f({text}): pass").body[0]

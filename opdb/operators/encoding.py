@@ -100,8 +100,8 @@ class Encoder:
         return encode_constant(value)
 
     def _tensor(self, tensor: Tensor) -> Json:
-        if tensor.layout != torch.strided or tensor.is_quantized:
-            raise UnsupportedError(f"a {tensor.layout} tensor has no description")
+        if tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized:
+            raise UnsupportedError("a nested, sparse or quantized tensor has no description")
         index, self.count = self.count, self.count + 1
         place = (
             tensor.untyped_storage()._cdata,

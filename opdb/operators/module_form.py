@@ -54,7 +54,7 @@ class ModuleForm:
                 raise UnsupportedError(f"{self.module.__name__} has no {name!r}")
         if self.opaque:
             weight = next(module.parameters(), None)
-            first = next((a for a in args if isinstance(a, Tensor)), None)
+            first = next((a for a in arguments.values() if isinstance(a, Tensor)), None)
             if weight is not None and first is not None and weight.dtype != first.dtype:
                 arguments["weight_dtype"] = weight.dtype
         return self.kind, arguments

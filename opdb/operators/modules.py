@@ -130,75 +130,78 @@ def _forms() -> list[ModuleForm]:
     return forms
 
 
-def _ranked_forms(n: int) -> list[ModuleForm]:
-    def named(text: str) -> type[nn.Module]:
-        return getattr(nn, text.format(n))  # type: ignore[no-any-return]
+def _ranked(text: str, rank: int) -> type[nn.Module] | None:
+    return getattr(nn, text.format(rank), None)
 
+
+def _ranked_forms(n: int) -> list[ModuleForm]:
     batch = {
         "training": _batch_statistics,
         "running_mean": _running("running_mean"),
         "running_var": _running("running_var"),
     }
     instance = {"use_input_stats": lambda m: m.training or not m.track_running_stats}
-    pools = [
-        ModuleForm(named(f"{prefix}Pool{{}}d"), f"{kind}_pool{n}d")
-        for prefix, kind in (
-            ("Max", "max"),
-            ("Avg", "avg"),
-            ("AdaptiveAvg", "adaptive_avg"),
-            ("AdaptiveMax", "adaptive_max"),
-            ("LP", "lp"),
-        )
-        if hasattr(nn, f"{prefix}Pool{n}d")
-    ]
-    pads = [
-        ModuleForm(
-            named(f"{prefix}Pad{{}}d"),
-            "pad",
-            attributes={"pad": lambda m: m.padding, "mode": _fixed(mode)}
-            | {"value": lambda m: getattr(m, "value", None)},
-            construct=_padding,
-            matches=_pad_matches(n, mode),
-        )
-        for prefix, mode in (
-            ("Constant", "constant"),
-            ("Reflection", "reflect"),
-            ("Replication", "replicate"),
-            ("Circular", "circular"),
-            ("Zero", "constant"),
-        )
-        if hasattr(nn, f"{prefix}Pad{n}d")
-    ]
-    ranks = (2, 3) if n == 1 else (n + 2,)
-    batch_forms = [
-        ModuleForm(
-            named("BatchNorm{}d"),
-            "batch_norm",
-            attributes=batch,
-            construct=_statistics,
-            matches=_rank(rank),
-        )
-        for rank in ranks
-    ]
     return [
-        ModuleForm(named("Conv{}d"), f"conv{n}d", construct=_convolution),
-        ModuleForm(
-            named("ConvTranspose{}d"),
-            f"conv_transpose{n}d",
-            attributes={"padding_mode": lambda m: "zeros"},
-            construct=_transposed,
+        ModuleForm(getattr(nn, f"Conv{n}d"), f"conv{n}d", construct=_convolution),
+        ModuleForm(getattr(nn, f"ConvTranspose{n}d"), f"conv_transpose{n}d", construct=_transposed),
+        *(
+            ModuleForm(
+                getattr(nn, f"BatchNorm{n}d"),
+                "batch_norm",
+                attributes=batch,
+                construct=_statistics,
+                matches=_rank(rank),
+            )
+            for rank in ((2, 3) if n == 1 else (n + 2,))
         ),
-        *batch_forms,
         ModuleForm(
-            named("InstanceNorm{}d"),
+            getattr(nn, f"InstanceNorm{n}d"),
             "instance_norm",
             attributes=instance,
             construct=_statistics,
             matches=_rank(n + 2),
         ),
-        ModuleForm(named("Dropout{}d"), f"dropout{n}d"),
-        *pools,
-        *pads,
+        ModuleForm(getattr(nn, f"Dropout{n}d"), f"dropout{n}d"),
+        *_pools(n),
+        *_pads(n),
+    ]
+
+
+def _pools(n: int) -> list[ModuleForm]:
+    kinds = {
+        "Max": "max",
+        "Avg": "avg",
+        "AdaptiveAvg": "adaptive_avg",
+        "AdaptiveMax": "adaptive_max",
+        "LP": "lp",
+    }
+    found = ((_ranked(f"{name}Pool{{}}d", n), kind) for name, kind in kinds.items())
+    return [ModuleForm(module, f"{kind}_pool{n}d") for module, kind in found if module]
+
+
+def _pads(n: int) -> list[ModuleForm]:
+    modes = {
+        "Constant": "constant",
+        "Reflection": "reflect",
+        "Replication": "replicate",
+        "Circular": "circular",
+        "Zero": "constant",
+    }
+    found = ((_ranked(f"{name}Pad{{}}d", n), mode) for name, mode in modes.items())
+    return [
+        ModuleForm(
+            module,
+            "pad",
+            attributes={
+                "pad": lambda m: m.padding,
+                "mode": _fixed(mode),
+                "value": lambda m: getattr(m, "value", None),
+            },
+            construct=_padding,
+            matches=_pad_matches(n, mode),
+        )
+        for module, mode in found
+        if module
     ]
 
 
@@ -219,47 +222,49 @@ def _pad_matches(n: int, mode: str) -> Callable[[Arguments], bool]:
     return lambda arguments: arguments["mode"] == mode and len(arguments["pad"]) == 2 * n
 
 
+_SIMPLE: Mapping[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "relu6": nn.ReLU6,
+    "elu": nn.ELU,
+    "selu": nn.SELU,
+    "celu": nn.CELU,
+    "leaky_relu": nn.LeakyReLU,
+    "hardswish": nn.Hardswish,
+    "hardsigmoid": nn.Hardsigmoid,
+    "hardtanh": nn.Hardtanh,
+    "silu": nn.SiLU,
+    "mish": nn.Mish,
+    "threshold": nn.Threshold,
+    "rrelu": nn.RReLU,
+    "gelu": nn.GELU,
+    "softplus": nn.Softplus,
+    "softsign": nn.Softsign,
+    "tanhshrink": nn.Tanhshrink,
+    "hardshrink": nn.Hardshrink,
+    "softshrink": nn.Softshrink,
+    "logsigmoid": nn.LogSigmoid,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "glu": nn.GLU,
+    "softmax": nn.Softmax,
+    "log_softmax": nn.LogSoftmax,
+    "softmin": nn.Softmin,
+    "dropout": nn.Dropout,
+    "alpha_dropout": nn.AlphaDropout,
+    "feature_alpha_dropout": nn.FeatureAlphaDropout,
+    "local_response_norm": nn.LocalResponseNorm,
+    "flatten": nn.Flatten,
+    "pixel_shuffle": nn.PixelShuffle,
+    "pixel_unshuffle": nn.PixelUnshuffle,
+    "channel_shuffle": nn.ChannelShuffle,
+    "unfold": nn.Unfold,
+    "fold": nn.Fold,
+    "identity": nn.Identity,
+}
+
+
 def _plain_forms() -> list[ModuleForm]:
-    simple = {
-        "relu": nn.ReLU,
-        "relu6": nn.ReLU6,
-        "elu": nn.ELU,
-        "selu": nn.SELU,
-        "celu": nn.CELU,
-        "leaky_relu": nn.LeakyReLU,
-        "hardswish": nn.Hardswish,
-        "hardsigmoid": nn.Hardsigmoid,
-        "hardtanh": nn.Hardtanh,
-        "silu": nn.SiLU,
-        "mish": nn.Mish,
-        "threshold": nn.Threshold,
-        "rrelu": nn.RReLU,
-        "gelu": nn.GELU,
-        "softplus": nn.Softplus,
-        "softsign": nn.Softsign,
-        "tanhshrink": nn.Tanhshrink,
-        "hardshrink": nn.Hardshrink,
-        "softshrink": nn.Softshrink,
-        "logsigmoid": nn.LogSigmoid,
-        "sigmoid": nn.Sigmoid,
-        "tanh": nn.Tanh,
-        "glu": nn.GLU,
-        "softmax": nn.Softmax,
-        "log_softmax": nn.LogSoftmax,
-        "softmin": nn.Softmin,
-        "dropout": nn.Dropout,
-        "alpha_dropout": nn.AlphaDropout,
-        "feature_alpha_dropout": nn.FeatureAlphaDropout,
-        "local_response_norm": nn.LocalResponseNorm,
-        "flatten": nn.Flatten,
-        "pixel_shuffle": nn.PixelShuffle,
-        "pixel_unshuffle": nn.PixelUnshuffle,
-        "channel_shuffle": nn.ChannelShuffle,
-        "unfold": nn.Unfold,
-        "fold": nn.Fold,
-        "identity": nn.Identity,
-    }
-    forms = [ModuleForm(module, kind) for kind, module in simple.items()]
+    forms = [ModuleForm(module, kind) for kind, module in _SIMPLE.items()]
     forms += [
         ModuleForm(nn.Linear, "linear", construct=_linear),
         ModuleForm(nn.Bilinear, "bilinear", call="input1, input2", construct=_bilinear),

@@ -1,0 +1,41 @@
+"""The broad list of calls, rebuilt and run on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from opdb.errors import UnsupportedError
+from opdb.operators import NoNotes, build, describe_module
+from tests.operators.calls import CALLS, MODULES, Tensors
+from tests.operators.test_round_trip import facts
+from tests.operators.watching import watch
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_function_runs(name: str) -> None:
+    configuration = watch(lambda: CALLS[name](Tensors()))[-1]
+    on_host = build(configuration, form="function")
+    on_device = build(configuration, form="function", device="cuda")
+    assert facts(on_device()) == facts(on_host())
+    assert all(t.is_cuda for t in on_device.inputs)
+    torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_runs(name: str) -> None:
+    module, inputs = MODULES[name]()
+    configuration = describe_module(module.eval(), inputs, {}, NoNotes())
+    try:
+        built = build(configuration, form="module", device="cuda")
+    except UnsupportedError:
+        pytest.skip("has no module form of its own")
+    with torch.no_grad():
+        expected = facts(module(*inputs))
+    assert facts(built.with_fresh_weights()()) == expected
+    torch.cuda.synchronize()

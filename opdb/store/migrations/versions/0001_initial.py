@@ -10,13 +10,21 @@ down_revision = None
 
 
 def upgrade() -> None:
-    _create_what_runs()
-    _create_where()
-    _create_visits()
-    _create_runs_and_costs()
+    _create_source()
+    _create_configuration()
+    _create_workload()
+    _create_call()
+    _create_device()
+    _create_board()
+    _create_host()
+    _create_campaign()
+    _create_visit()
+    _create_host_visit()
+    _create_model_run()
+    _create_cost()
 
 
-def _create_what_runs() -> None:
+def _create_source() -> None:
     op.create_table(
         "source",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -25,6 +33,9 @@ def _create_what_runs() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_source")),
         sa.UniqueConstraint("name", name=op.f("uq_source_name")),
     )
+
+
+def _create_configuration() -> None:
     op.create_table(
         "configuration",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -35,6 +46,9 @@ def _create_what_runs() -> None:
         sa.UniqueConstraint("key", name=op.f("uq_configuration_key")),
     )
     op.create_index(op.f("ix_configuration_kind"), "configuration", ["kind"], unique=False)
+
+
+def _create_workload() -> None:
     op.create_table(
         "workload",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -64,6 +78,9 @@ def _create_what_runs() -> None:
         sa.UniqueConstraint("key", name=op.f("uq_workload_key")),
     )
     op.create_index(op.f("ix_workload_name"), "workload", ["name"], unique=False)
+
+
+def _create_call() -> None:
     op.create_table(
         "call",
         sa.Column("workload_id", sa.Integer(), nullable=False),
@@ -87,7 +104,7 @@ def _create_what_runs() -> None:
     op.create_index(op.f("ix_call_configuration_id"), "call", ["configuration_id"], unique=False)
 
 
-def _create_where() -> None:
+def _create_device() -> None:
     op.create_table(
         "device",
         sa.Column("slug", sa.Text(), nullable=False),
@@ -99,6 +116,9 @@ def _create_where() -> None:
         sa.Column("max_clock_hz", sa.Float(), nullable=True),
         sa.PrimaryKeyConstraint("slug", name=op.f("pk_device")),
     )
+
+
+def _create_board() -> None:
     op.create_table(
         "board",
         sa.Column("uuid", sa.Text(), nullable=False),
@@ -107,6 +127,9 @@ def _create_where() -> None:
         sa.PrimaryKeyConstraint("uuid", "device", name=op.f("pk_board")),
     )
     op.create_index(op.f("ix_board_device"), "board", ["device"], unique=False)
+
+
+def _create_host() -> None:
     op.create_table(
         "host",
         sa.Column("id", sa.Text(), nullable=False),
@@ -115,6 +138,9 @@ def _create_where() -> None:
         sa.Column("system", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_host")),
     )
+
+
+def _create_campaign() -> None:
     op.create_table(
         "campaign",
         sa.Column("id", sa.Text(), nullable=False),
@@ -144,7 +170,7 @@ def _create_where() -> None:
     op.create_index(op.f("ix_campaign_device"), "campaign", ["device"], unique=False)
 
 
-def _create_visits() -> None:
+def _create_visit() -> None:
     op.create_table(
         "visit",
         sa.Column("id", sa.Text(), nullable=False),
@@ -183,6 +209,9 @@ def _create_visits() -> None:
         unique=False,
     )
     op.create_index(op.f("ix_visit_configuration_id"), "visit", ["configuration_id"], unique=False)
+
+
+def _create_host_visit() -> None:
     op.create_table(
         "host_visit",
         sa.Column("id", sa.Text(), nullable=False),
@@ -211,7 +240,7 @@ def _create_visits() -> None:
     )
 
 
-def _create_runs_and_costs() -> None:
+def _create_model_run() -> None:
     op.create_table(
         "model_run",
         sa.Column("id", sa.Text(), nullable=False),
@@ -240,6 +269,9 @@ def _create_runs_and_costs() -> None:
     )
     op.create_index(op.f("ix_model_run_campaign"), "model_run", ["campaign"], unique=False)
     op.create_index(op.f("ix_model_run_workload_id"), "model_run", ["workload_id"], unique=False)
+
+
+def _create_cost() -> None:
     op.create_table(
         "cost",
         sa.Column("board", sa.Text(), nullable=False),

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._prims_common import suggest_memory_format
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -367,8 +368,27 @@ class _Guard(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if self._recorder.covered or not computes(func):
-            return func(*args, **kwargs)
-        return self._recorder.call_aten(func, args, kwargs)
+            output = func(*args, **kwargs)
+        else:
+            output = self._recorder.call_aten(func, args, kwargs)
+        if func is torch.ops.aten.convolution.default and output.is_meta:
+            return _as_devices_lay_out(output, *args[:2])
+        return output
+
+
+def _as_devices_lay_out(
+    output: torch.Tensor, input: torch.Tensor, weight: torch.Tensor
+) -> torch.Tensor:
+    """Return a convolution's output on meta with the strides that it has on a device.
+
+    The meta kernel knows no device and leaves the output contiguous (in older versions of torch
+    it follows the input alone); cuDNN and oneDNN work in channels_last when either the input or
+    the weight has it (`cudnn_conv_suggest_memory_format` in ATen/native/ConvUtils.h).
+    """
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(output.dim())
+    either = last in (suggest_memory_format(input), suggest_memory_format(weight))
+    chosen = last if last and either and output.dtype != torch.float64 else None
+    return torch.empty_like(output, memory_format=chosen or torch.contiguous_format)
 
 
 def computes(operator: Any) -> bool:

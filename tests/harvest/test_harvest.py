@@ -164,6 +164,17 @@ def test_batch_dtype_and_layout_reach_the_configurations() -> None:
     assert weight["layout"] == "channels_last"
 
 
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+@pytest.mark.parametrize(
+    "name", ["resnet18", "densenet121", "googlenet", "swin_t", "convnext_tiny"]
+)
+def test_meta_shows_what_real_tensors_show(name: str, memory_format: str) -> None:
+    request = ModelRequest(name, input_size=(3, 64, 64), memory_format=memory_format)
+    on_meta, on_cpu = (record(load(request, device=device)) for device in ("meta", "cpu"))
+    assert on_meta.calls == on_cpu.calls
+    assert on_meta.unsupported == on_cpu.unsupported == {}
+
+
 def test_training_is_another_workload() -> None:
     trained = harvest(ModelRequest("resnet18", batch_size=2, phase="training"))
     assert trained.gradient and trained.unsupported == {}

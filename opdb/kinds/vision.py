@@ -49,6 +49,12 @@ def _interpolate(parameters: Arguments, inputs: Arguments) -> None:
         del parameters["align_corners"]
 
 
+def _corners(parameters: Arguments, inputs: Arguments) -> None:
+    # None means False here, and warns
+    if parameters.get("align_corners", False) is None:
+        del parameters["align_corners"]
+
+
 def _sampled(view: View) -> list[Shape]:
     return [[*view.shape()[:2], *view.shape("grid")[1:-1]]]
 
@@ -143,20 +149,20 @@ register(
     ),
     Kind(
         "grid_sample",
-        "input, grid, mode='bilinear', padding_mode='zeros', align_corners=None",
+        "input, grid, mode='bilinear', padding_mode='zeros', align_corners=False",
         flops_rule=lambda view: 8 * view.output_elements,
         shapes_rule=_sampled,
         dtype_rule=input_dtype,
-        canonical=_interpolate,
+        canonical=_corners,
     ),
     Kind(
         "affine_grid",
-        "theta, size, align_corners=None",
+        "theta, size, align_corners=False",
         flops_rule=lambda view: 6 * view.output_elements,
         shapes_rule=lambda view: [
             [int(view["size"][0]), *(int(n) for n in view["size"][2:]), len(view["size"]) - 2]
         ],
-        canonical=_interpolate,
+        canonical=_corners,
     ),
     Kind(
         "pixel_shuffle",

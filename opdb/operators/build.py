@@ -268,7 +268,7 @@ def _function_call(
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     kind, inplace = configuration.kind, bool(configuration.parameters.get("inplace"))
     if kind in SPECIAL:
-        return SPECIAL[kind], (), {**made.full(), "inplace": inplace, "device": made.device}
+        return SPECIAL[kind](**{**made.full(), "inplace": inplace, "device": made.device})
     forms = [f for f in forms_by_kind().get(kind, ()) if not f.swapped]
     in_signature = "inplace" in KINDS[kind].signature.parameters
     chosen = [f for f in forms if f.inplace == (inplace and not in_signature)]

@@ -162,6 +162,7 @@ TABLE: dict[str, str] = {
     "detach": "Tensor.detach torch.detach Tensor.data@",
     "real": "torch.real Tensor.real@",
     "imag": "torch.imag Tensor.imag@",
+    "meshgrid": "torch.meshgrid(*tensors, indexing=None)",
     "broadcast_tensors": "torch.broadcast_tensors",
     "identity": "",
     # movement
@@ -193,8 +194,9 @@ TABLE: dict[str, str] = {
     # vision
     "interpolate": "F.interpolate "
     "F.upsample(input, size=None, scale_factor=None, mode='nearest', align_corners=None)",
-    "grid_sample": "F.grid_sample",
-    "affine_grid": "F.affine_grid",
+    "grid_sample": "F.grid_sample(input, grid, mode='bilinear', padding_mode='zeros', "
+    "align_corners=None)",
+    "affine_grid": "F.affine_grid(theta, size, align_corners=None)",
     "pixel_shuffle": "F.pixel_shuffle torch.pixel_shuffle",
     "pixel_unshuffle": "F.pixel_unshuffle torch.pixel_unshuffle",
     "unfold": "F.unfold",

@@ -94,5 +94,13 @@ register(
         shapes_rule=input_shape,
         canonical=count_dims(dim=1),
     ),
+    # a square, a sum and a product an element; the norms themselves are few
+    Kind(
+        "weight_norm",
+        "input, magnitude, dim=0",
+        flops_rule=lambda view: 3 * numel(view.shape()),
+        shapes_rule=input_shape,
+        dtype_rule=input_dtype,
+    ),
     Kind("renorm", "input, p, dim, maxnorm", shapes_rule=input_shape, flops_rule=no_flops),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from opdb.kinds.canonical import Arguments, count_dims, input_rank
 from opdb.kinds.registry import Canonical, Kind, register
@@ -181,6 +182,18 @@ def _pieces(view: View) -> list[Shape]:
     return [[*shape[:dim], n, *shape[dim + 1 :]] for n in lengths]
 
 
+def _cut(view: View) -> list[Shape]:
+    shape, dim = view.shape(), int(view["dim"] or 0)
+    given, size = view["indices_or_sections"], shape[dim]
+    if isinstance(given, int):
+        lengths = [size // given + (at < size % given) for at in range(given)]
+    else:
+        ends = [slice(None, int(n)).indices(size)[1] for n in given or []]
+        edges = [0, *ends, size]
+        lengths = [max(b - a, 0) for a, b in pairwise(edges)]
+    return [[*shape[:dim], n, *shape[dim + 1 :]] for n in lengths]
+
+
 def _unbound(view: View) -> list[Shape]:
     shape, dim = view.shape(), int(view["dim"] or 0)
     return [shape[:dim] + shape[dim + 1 :]] * shape[dim]
@@ -248,7 +261,7 @@ _VIEWS: dict[str, tuple[str, Callable[[View], list[Shape]], Canonical | None]] =
     "select": ("input, dim, index", _selected, _DIM),
     "split": ("input, split_size_or_sections, dim=0", _pieces, _FIRST),
     "chunk": ("input, chunks, dim=0", _pieces, _FIRST),
-    "tensor_split": ("input, indices_or_sections, dim=0", input_shape, _FIRST),
+    "tensor_split": ("input, indices_or_sections, dim=0", _cut, _FIRST),
     "unbind": ("input, dim=0", _unbound, _FIRST),
     "diagonal": ("input, offset=0, dim1=0, dim2=1", input_shape, None),
     "unfold_view": ("input, dimension, size, step", _unfolded, count_dims(dimension=None)),

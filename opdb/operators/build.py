@@ -288,7 +288,9 @@ def _positional(
     gap = False
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_POSITIONAL:
-            args += list(full.get(name, ()))
+            # torch takes no size at all only as an empty tuple
+            items = full.get(name, ())
+            args += list(items) if items or name in ("tensors", "operands") else [()]
             gap = True
             continue
         if name not in full:

@@ -237,6 +237,8 @@ def _bind_custom(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         size = (arguments.pop("output_height"), arguments.pop("output_width"))
         arguments["output_size"] = size
     if kind == "deform_conv2d":
+        if not arguments.pop("use_mask"):
+            arguments["mask"] = None  # what was given is a placeholder
         for target, source in (("stride", "stride"), ("padding", "pad"), ("dilation", "dilation")):
             pair = (arguments.pop(f"{source}_h"), arguments.pop(f"{source}_w"))
             arguments[target] = pair

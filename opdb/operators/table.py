@@ -109,6 +109,7 @@ TABLE: dict[str, str] = {
     "torch.group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, _cudnn=True)",
     "instance_norm": "F.instance_norm",
     "local_response_norm": "F.local_response_norm",
+    "weight_norm": "torch._weight_norm",
     "normalize": "F.normalize(input, p=2.0, dim=1, eps=1e-12)",
     # pools
     **{
@@ -250,7 +251,7 @@ CUSTOM: dict[str, tuple[str, str]] = {
     "torchvision::deform_conv2d": (
         "deform_conv2d",
         "input, weight, offset, mask, bias, stride_h, stride_w, pad_h, pad_w, dilation_h, "
-        "dilation_w, _groups, _offset_groups, _use_mask",
+        "dilation_w, _groups, _offset_groups, use_mask",
     ),
 }
 METADATA = """

@@ -20,7 +20,7 @@ from tests.operators.calls import CALLS, MODULES, Tensors
 from tests.operators.watching import Watcher, Weights, watch
 
 # what shapes alone do not decide, or what comes back as no tensor
-_SHAPELESS = {"movedim", "tensor_split", "diagonal", "randint", "unique"}
+_SHAPELESS = {"movedim", "diagonal", "randint", "unique"}
 
 
 def tensors(value: Any) -> list[Tensor]:

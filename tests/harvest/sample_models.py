@@ -46,8 +46,8 @@ class Attentive(nn.Module):
         alone, _ = self.attention(x, x, x, need_weights=False)
         across, weights = self.attention(x, memory, memory)
         states: Tensor = self.encoder(self.norm(alone + across))
-        mixed: Tensor = F.scaled_dot_product_attention(states, states, states)
-        return mixed * weights.mean()
+        mixed: Tensor = F.scaled_dot_product_attention(states, states, states) * weights.mean()
+        return mixed
 
 
 def attention() -> Built:

@@ -26,21 +26,8 @@ from opdb.operators.special import SPECIAL
 from opdb.operators.values import adjusted_spec, materialize, tame
 from opdb.records import Configuration, Form, Json
 
-_CREATES = frozenset(
-    [
-        "zeros",
-        "ones",
-        "empty",
-        "rand",
-        "randn",
-        "full",
-        "arange",
-        "linspace",
-        "eye",
-        "randint",
-        "hann_window",
-    ]
-)
+_CREATES = {"zeros", "ones", "empty", "rand", "randn", "full", "arange", "linspace", "eye"}
+_CREATES |= {"randint", "hann_window"}
 
 
 @dataclass

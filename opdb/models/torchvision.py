@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -60,7 +61,10 @@ class TorchvisionSource:
             options["weights_backbone"] = None
         weights = _weights(request)
         try:
-            module = models.get_model(request.name, weights=weights, **options)
+            with warnings.catch_warnings():
+                # Some builders announce another default initialization: of no concern here.
+                warnings.simplefilter("ignore", FutureWarning)
+                module = models.get_model(request.name, weights=weights, **options)
         except OSError as error:  # urllib's errors are OSErrors
             raise InputError(
                 f"weights {request.weights!r} of {request.name!r} cannot be had: {error}"

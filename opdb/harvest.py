@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._prims_common import suggest_memory_format
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -32,6 +31,7 @@ from opdb.kinds import KINDS
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.construction import ModelFailureError, one_line
 from opdb.models.inputs import tensors, with_values
+from opdb.models.meta import MetaKernels, fused_attention_on_meta
 from opdb.operators import (
     describe_function,
     describe_module,
@@ -206,7 +206,7 @@ class Recorder:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Record what this thread runs, until the block ends."""
-        with _watched_modules(self), _Guard(self), _Functions(self):
+        with _watched_modules(self), fused_attention_on_meta(), _Guard(self), _Functions(self):
             yield
 
     def call_module(
@@ -362,33 +362,15 @@ class _Guard(TorchDispatchMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._recorder = recorder
+        self._kernels = MetaKernels()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if self._recorder.covered or not computes(func):
-            output = func(*args, **kwargs)
-        else:
-            output = self._recorder.call_aten(func, args, kwargs)
-        if func is torch.ops.aten.convolution.default and output.is_meta:
-            return _as_devices_lay_out(output, *args[:2])
-        return output
-
-
-def _as_devices_lay_out(
-    output: torch.Tensor, input: torch.Tensor, weight: torch.Tensor
-) -> torch.Tensor:
-    """Return a convolution's output on meta with the strides that it has on a device.
-
-    The meta kernel knows no device and leaves the output contiguous (in older versions of torch
-    it follows the input alone); cuDNN and oneDNN work in channels_last when either the input or
-    the weight has it (`cudnn_conv_suggest_memory_format` in ATen/native/ConvUtils.h).
-    """
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(output.dim())
-    either = last in (suggest_memory_format(input), suggest_memory_format(weight))
-    chosen = last if last and either and output.dtype != torch.float64 else None
-    return torch.empty_like(output, memory_format=chosen or torch.contiguous_format)
+            return self._kernels(func, args, kwargs)
+        return self._recorder.call_aten(func, args, kwargs)
 
 
 def computes(operator: Any) -> bool:

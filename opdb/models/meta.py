@@ -1,0 +1,189 @@
+"""What the meta device needs beside PyTorch's own kernels: layouts that a device has, and speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import torch
+from torch._prims_common import suggest_memory_format
+from torch.utils import backend_registration
+
+Made: TypeAlias = tuple[torch.Size, tuple[int, ...], torch.dtype]
+"""Shape, strides and dtype of a new tensor."""
+
+
+class MetaKernels:
+    """Run dispatcher operators; on meta tensors, run each distinct call only once.
+
+    A meta kernel is a pure function of its arguments' shapes, strides, dtypes and numbers, but
+    much of it is Python that takes a hundred times as long as making the output. A model repeats
+    most of its calls, so the outputs are remembered and made again.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[Any, Any] = {}
+
+    def __call__(self, operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Return what the operator returns, with the strides that a device gives it."""
+        if operator in _FUSED and args[0].is_meta:
+            return _FUSED[operator](args, kwargs)
+        key = _key(operator, args, kwargs)
+        remembered = None if key is None else self._seen.get(key)
+        if remembered is None:
+            output = operator(*args, **kwargs)
+            if key is not None:
+                output = _laid_out(operator, output, args)
+                again = key == _key(operator, args, kwargs)
+                self._seen[key] = _remember(output, args, kwargs) if again else _NEVER
+            return output
+        if remembered is _NEVER:
+            return operator(*args, **kwargs)
+        if remembered is _FIRST:
+            return args[0]
+        container, outputs = remembered
+        made = [None if each is None else _make(*each) for each in outputs]
+        return made[0] if container is None else container(made)
+
+
+_NEVER = object()  # stands for calls whose output aliases an argument, or is no new tensor
+_FIRST = object()  # stands for calls that change their first argument's values, and return it
+
+
+def _make(shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+
+
+def _key(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Return what decides a meta kernel's output; None where it is not known to."""
+    if operator.is_view:
+        return None
+    try:
+        key = (operator, _part(args), _part(tuple(kwargs.items())))
+        hash(key)
+    except (_Unknown, TypeError):  # not a meta tensor, or nothing hashable
+        return None
+    return key
+
+
+class _Unknown(Exception):  # noqa: N818  (never leaves this file)
+    """An argument whose effect on the output is not its metadata alone."""
+
+
+def _part(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        if not value.is_meta or value.layout != torch.strided or value.dtype.is_complex:
+            raise _Unknown
+        return value.shape, value.stride(), value.dtype, value.storage_offset()
+    if isinstance(value, list | tuple):
+        return tuple([_part(item) for item in value])
+    return type(value), value  # 1, 1.0 and True are equal, but not the same argument
+
+
+def _remember(output: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    given = list(_tensors((*args, *kwargs.values())))
+    if args and output is args[0]:
+        return _FIRST if given else _NEVER
+    outputs = output if isinstance(output, list | tuple) else [output]
+    memories = {tensor.untyped_storage()._cdata for tensor in given}
+    made: list[Made | None] = []
+    for each in outputs:
+        if each is None:
+            made.append(None)
+        elif isinstance(each, torch.Tensor) and _is_new(each, memories):
+            made.append((each.shape, each.stride(), each.dtype))
+        else:
+            return _NEVER
+    container = type(output) if isinstance(output, list | tuple) else None
+    return (container, made) if given and container in (None, list, tuple) else _NEVER
+
+
+def _is_new(tensor: torch.Tensor, memories: set[int]) -> bool:
+    """Return whether a tensor is one on meta, from its memory's start, that no argument holds."""
+    plain = tensor.is_meta and tensor.layout == torch.strided
+    from_start = bool(tensor.storage_offset() == 0)
+    return plain and from_start and tensor.untyped_storage()._cdata not in memories
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _laid_out(operator: Any, output: Any, args: Any) -> Any:
+    """Return an output on meta with the strides that it has on a device."""
+    if operator is torch.ops.aten.convolution.default:
+        return _convolved(output, *args[:2])
+    if torch.Tag.pointwise in operator.tags and isinstance(output, torch.Tensor):
+        return _pointwise(output, args)
+    return output
+
+
+def _convolved(output: torch.Tensor, input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Lay out a convolution's output.
+
+    The meta kernel knows no device and leaves the output contiguous (in older versions of torch
+    it follows the input alone); cuDNN and oneDNN work in channels_last when either the input or
+    the weight has it (`cudnn_conv_suggest_memory_format` in ATen/native/ConvUtils.h).
+    """
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(output.dim())
+    either = last in (suggest_memory_format(input), suggest_memory_format(weight))
+    chosen = last if last and either and output.dtype != torch.float64 else None
+    return torch.empty_like(output, memory_format=chosen or torch.contiguous_format)
+
+
+def _pointwise(output: torch.Tensor, args: Any) -> torch.Tensor:
+    """Lay out a point-wise operator's output.
+
+    Where tensors of one shape are all contiguous, so is the output on a device, also where they
+    could pass for channels_last: 2x16x1x1 (`compute_fast_setup_type` in ATen/TensorIterator.cpp).
+    """
+    given = list(_tensors(args))
+    numbers = any(isinstance(value, int | float) for value in args[1:2])
+    alike = all(t.shape == output.shape and t.is_contiguous() for t in given) and not numbers
+    if not alike or any(output is tensor for tensor in given):
+        return output
+    return torch.empty_like(output, memory_format=torch.contiguous_format)
+
+
+@contextmanager
+def fused_attention_on_meta() -> Iterator[None]:
+    """Let attention modules take their fused path on meta where they would take it on a GPU.
+
+    Their output is contiguous then, which it is not on the other path. Among all that decides, the
+    modules ask whether the device is a CPU, a GPU or the one that a third party has registered.
+    """
+    registered = backend_registration._privateuse1_backend_name
+    backend_registration._privateuse1_backend_name = "meta"
+    try:
+        yield
+    finally:
+        backend_registration._privateuse1_backend_name = registered
+
+
+def _fused_attention(args: Any, kwargs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
+    names = ("mask", "need_weights", "average_attn_weights")
+    given = dict(zip(names, args[9:12], strict=False)) | kwargs
+    query, key, heads = args[0], args[1], args[4]
+    weights = None
+    if given.get("need_weights", True):
+        averaged = given.get("average_attn_weights", True)
+        shape = [query.shape[0], *([] if averaged else [heads]), query.shape[1], key.shape[1]]
+        weights = query.new_empty(shape)
+    return query.new_empty(query.shape), weights
+
+
+def _fused_layer(args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
+    layer: torch.Tensor = args[0].new_empty(args[0].shape)
+    return layer
+
+
+_FUSED = {
+    torch.ops.aten._native_multi_head_attention.default: _fused_attention,
+    torch.ops.aten._transformer_encoder_layer_fwd.default: _fused_layer,
+}
+"""What has no meta kernel: the inference paths of attention modules."""

@@ -1,27 +1,28 @@
 """Watch one forward pass and write down every operator call it makes.
 
-Two views of the same pass are joined. `nn.Module.__call__` shows the modules: a call to one that
+Two views of the same pass are joined. Global forward hooks show the modules: a call to one that
 the registry rebuilds is one operator, and whatever runs inside belongs to it. A torch function
 mode shows the functions: one called outside every such module is an operator of its own. A torch
 dispatch mode guards both: what computes outside every recorded call is listed as unsupported.
-
-`nn.Module.__call__` is replaced rather than hooked because a global pre-hook is not given keyword
-arguments, and because a hook switches off fast paths that the model takes without it.
 """
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
@@ -162,6 +163,10 @@ class Recorder:
         self.covered = False
         self._last: tuple[object, str] = (model, "")
         self._inside = ""
+        self._outer: list[str] = []
+        self._nested = 0
+        self._described: Configuration | None = None
+        self._unwatched: Any = None
         self._model = model
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._values: WeakIdKeyDictionary = WeakIdKeyDictionary()
@@ -209,31 +214,60 @@ class Recorder:
         with _watched_modules(self), fused_attention_on_meta(), _Guard(self), _Functions(self):
             yield
 
-    def call_module(
-        self, original: Callable[..., Any], module: nn.Module, *a: Any, **k: Any
-    ) -> Any:
-        """Record a module call, and run it."""
+    def enter_module(self, module: nn.Module, args: Any) -> None:
+        """Note that a module call begins; an operator covers whatever runs inside it."""
         if self.covered:
-            return original(module, *a, **k)
+            self._nested += 1
+            return
         path = self._paths.get(id(module), "")
         self._last = module, path
         if is_operator_module(module):
-            try:
-                configuration = describe_module(module, a, k, self)
-            except UnsupportedError:
-                pass  # its own functions are the operators then
-            else:
+            self._described = self._describe(module, args, {})
+            # A call that lacks arguments has them by keyword, which no global pre-hook is shown.
+            if self._described is not None or not _binds(module, args):
+                self.covered, self.active = True, len(self.calls)
                 # With the modes off inside, the module takes the paths it takes unwatched.
-                with torch._C.DisableTorchFunction():
-                    return self._run(configuration, "module", partial(original, module), a, k)
+                self._unwatched = torch._C.DisableTorchFunction()
+                self._unwatched.__enter__()
+                return
         self.containers += 1
         if next(module.children(), None) is None:
             self.foreign_leaves[type(module).__name__] += 1
-        outer, self._inside = self._inside, path
+        self._outer.append(self._inside)
+        self._inside = path
+
+    def leave_module(
+        self, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any
+    ) -> None:
+        """Record a module call that has ended; `output` is None where it raised."""
+        if self._nested:
+            self._nested -= 1
+        elif not self.covered:
+            self._inside = self._outer.pop()
+        else:
+            self._unwatched.__exit__(None, None, None)
+            self.covered, self.active = False, None
+            if output is None:
+                return
+            described = self._described
+            if kwargs:
+                described = self._describe(module, args, kwargs)
+            if described is None:
+                self.unsupported[type(module).__name__] += 1
+            self._note(described, "module", output)
+
+    def end(self) -> None:
+        """Watch functions again, where the pass was broken off inside an operator."""
+        if self._unwatched is not None and self.covered:
+            self._unwatched.__exit__(None, None, None)
+            self.covered = False
+
+    def _describe(self, module: nn.Module, args: Any, kwargs: Any) -> Configuration | None:
+        """Describe a module call; None where the registry cannot."""
         try:
-            return original(module, *a, **k)
-        finally:
-            self._inside = outer
+            return describe_module(module, args, kwargs, self)
+        except UnsupportedError:
+            return None
 
     def call_function(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Record a function call, and run it."""
@@ -267,19 +301,23 @@ class Recorder:
         kwargs: dict[str, Any],
     ) -> Any:
         """Run a call with everything inside it belonging to it."""
-        if configuration is not None and torch.is_grad_enabled():
-            configuration = replace(configuration, gradient=True)
         self.covered = True
         self.active = None if configuration is None else len(self.calls)
         try:
             output = run(*args, **kwargs)
         finally:
             self.covered, self.active = False, None
+        self._note(configuration, form, output)
+        return output
+
+    def _note(self, configuration: Configuration | None, form: Form, output: Any) -> None:
+        """Keep a call that has returned, and note what values its outputs have."""
+        if configuration is not None and torch.is_grad_enabled():
+            configuration = replace(configuration, gradient=True)
         values = None if configuration is None else self.keep(configuration, form, output)
         for tensor in tensors(output):
             rectified = values == "rectified" and not tensor.is_floating_point()
             self._set_values(tensor, None if rectified else values)
-        return output
 
     def keep(self, configuration: Configuration, form: Form, output: Any) -> Json | None:
         """Write a call down that has returned; returns the value class of its output."""
@@ -309,6 +347,15 @@ def _storage(tensor: torch.Tensor) -> int | None:
     return memory
 
 
+def _binds(module: nn.Module, args: Any) -> bool:
+    """Return whether positional arguments alone make a complete call of the module."""
+    try:
+        inspect.signature(module.forward).bind(*args)
+    except TypeError:
+        return False
+    return True
+
+
 _watching = threading.RLock()
 _watcher: list[int] = []
 
@@ -324,19 +371,24 @@ def _watched_modules(recorder: Recorder) -> Iterator[None]:
     with _watching:
         if _watcher:
             raise InputError("a harvest was started inside the forward pass of another")
-        original = nn.Module.__call__
 
-        def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != thread:
-                return original(self, *args, **kwargs)
-            return recorder.call_module(original, self, *args, **kwargs)
+        def before(module: nn.Module, args: Any) -> None:
+            if threading.get_ident() == thread:
+                recorder.enter_module(module, args)
+
+        def after(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+            if threading.get_ident() == thread:
+                recorder.leave_module(module, args, kwargs, output)
 
         _watcher.append(thread)
-        nn.Module.__call__ = call  # type: ignore[method-assign]
+        entering = register_module_forward_pre_hook(before)
+        leaving = register_module_forward_hook(after, with_kwargs=True, always_call=True)
         try:
             yield
         finally:
-            nn.Module.__call__ = original  # type: ignore[method-assign]
+            entering.remove()
+            leaving.remove()
+            recorder.end()
             _watcher.clear()
 
 

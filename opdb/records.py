@@ -219,7 +219,6 @@ class Calibration:
 
     base_power_w: float | None
     base_power_interval_w: tuple[float, float] | None
-    launch_gap_s: float | None
     container_time_s: float | None
     sample_period_s: float | None
     sample_lag_s: float | None
@@ -253,7 +252,9 @@ class Stretch:
     `power_samples` are (seconds since the stretch began, watts); `counter_edges` are (seconds,
     joules since the first edge) at update edges of the energy counter. `busy_share` is the share
     of the stretch in which the device worked (1 for back-to-back replays; less where gaps were
-    left on purpose).
+    left on purpose). `eager_times_s` are event times of single calls issued eagerly while the
+    device was held up, so that it never waited for the host: what remains is the device's own
+    time and the gaps between its kernels.
     """
 
     calls_per_replay: int
@@ -264,6 +265,7 @@ class Stretch:
     counter_edges: tuple[tuple[float, float], ...] = ()
     clock_samples_hz: tuple[float, ...] = ()
     temperature_c: float | None = None
+    eager_times_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -352,8 +354,9 @@ class Cost:
     """What one call of a configuration costs on one board, derived from its visits.
 
     Any quantity may be None; `reasons` then says why, by the quantity's name. `time_s` and the
-    energies are per call with the device kept busy; `host_time_s` is what the issuing thread
-    spends, by form.
+    energies are per call inside a CUDA graph, with the device kept busy; `eager_time_s` is the
+    device's time when the call is issued eagerly, the gaps between kernels included (None where
+    the two are one, as on a CPU); `host_time_s` is what the issuing thread spends, by form.
     """
 
     configuration: str
@@ -363,6 +366,7 @@ class Cost:
     visits: int
     kernels: int | None
     time_s: Quantity | None
+    eager_time_s: Quantity | None
     power_w: Quantity | None
     energy_j: Quantity | None
     dynamic_energy_j: Quantity | None

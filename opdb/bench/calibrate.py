@@ -1,4 +1,4 @@
-"""What a campaign finds out first: base power, the meter's lag and periods, the launch gap."""
+"""What a campaign finds out first: base power, the meter's lag and periods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from opdb.bench.replay import CudaClock, capture, warm_up
 from opdb.bench.session import Session
 from opdb.records import Calibration
 
@@ -19,8 +18,6 @@ BASE_SETTLE_S = 0.4
 BASE_WINDOW_S = 1.6
 STEP_S = 0.25
 STEP_CYCLES = 6
-GAP_CALLS = 200
-GAP_ROUNDS = 7
 CONTAINER_DEPTH = 20
 CONTAINER_ROUNDS = 200
 FULL_CLOCK_SHARE = 0.985
@@ -31,7 +28,7 @@ def calibrate(session: Session) -> Calibration:
     container_s = container_time_s()
     if not session.on_gpu:
         base_w, interval, notes = _base_power(session)
-        return Calibration(base_w, interval, 0.0, container_s, None, None, None, notes)
+        return Calibration(base_w, interval, container_s, None, None, None, notes)
     load = _matmul_load(session.platform.torch_device)
     _run_for(load, WARM_UP_S)
     lag_s, periods = _lag_and_periods(session, load)
@@ -41,7 +38,6 @@ def calibrate(session: Session) -> Calibration:
     return Calibration(
         base_power_w=base_w,
         base_power_interval_w=interval,
-        launch_gap_s=launch_gap_s(session.platform.torch_device),
         container_time_s=container_s,
         sample_period_s=periods[0],
         sample_lag_s=lag_s,
@@ -135,40 +131,6 @@ def _crossing_s(
 def _period_s(times: Sequence[float]) -> float | None:
     steps = [b - a for a, b in pairwise(times)]
     return statistics.median(steps) if steps else None
-
-
-def launch_gap_s(device: str) -> float:
-    """Measure the gap between two eagerly launched kernels, beyond that inside a CUDA graph.
-
-    A kernel of some 30 µs is issued many times, eagerly and as a graph; the device is busy both
-    times, so the difference of a call is the gap.
-    """
-    source = torch.randn(16 * 2**20, device=device)
-    out = torch.empty_like(source)
-
-    def burst() -> None:
-        for _ in range(GAP_CALLS):
-            torch.neg(source, out=out)
-
-    warm_up(burst, 1)
-    graph = capture(burst, 1)
-    clock = CudaClock()
-    gaps = []
-    for _ in range(GAP_ROUNDS):
-        eager_s = _timed_s(clock, burst)
-        graph_s = _timed_s(clock, graph.replay)
-        gaps.append((eager_s - graph_s) / (GAP_CALLS))
-    return max(0.0, statistics.median(gaps))
-
-
-def _timed_s(clock: CudaClock, run: Callable[[], None]) -> float:
-    torch.cuda.synchronize()
-    run()  # keeps the device busy while the first event is issued
-    first = clock.mark()
-    run()
-    last = clock.mark()
-    clock.wait(last)
-    return clock.elapsed_s(first, last)
 
 
 def container_time_s() -> float:

@@ -48,6 +48,7 @@ class VisitCost:
 
     time_s: float
     times_s: tuple[float, ...]
+    eager_time_s: float | None
     dynamic_energy_j: float | None
     energy_j: float | None
     power_w: float | None
@@ -107,7 +108,7 @@ def visit_cost(visit: Visit, calibration: Calibration) -> VisitCost | None:
     if visit.outcome != "ok":
         return None
     if visit.stretch is None:
-        return VisitCost(0.0, (0.0,), 0.0, 0.0, None, None, visit.flags)
+        return VisitCost(0.0, (0.0,), 0.0, 0.0, 0.0, None, None, visit.flags)
     base = calibration.base_power_w
     times = call_times_s(visit.stretch)
     time_s = three_sigma_mean(times)
@@ -124,7 +125,19 @@ def visit_cost(visit: Visit, calibration: Calibration) -> VisitCost | None:
     power = None if energy is None or time_s <= 0 else energy / time_s
     clocks = visit.stretch.clock_samples_hz
     clock = statistics.fmean(clocks) if clocks else None
-    return VisitCost(time_s, tuple(times), dynamic, energy, power, clock, tuple(flags))
+    eager = _eager_time_s(visit)
+    return VisitCost(time_s, tuple(times), eager, dynamic, energy, power, clock, tuple(flags))
+
+
+def _eager_time_s(visit: Visit) -> float | None:
+    """Return the device's time of one eager call, less what restoring took of it."""
+    if visit.stretch is None or not visit.stretch.eager_times_s:
+        return None
+    eager_s = statistics.median(visit.stretch.eager_times_s)
+    if visit.restore is None:
+        return eager_s
+    restoring = visit.restore.eager_times_s
+    return eager_s - statistics.median(restoring) if restoring else None
 
 
 def _quantity(
@@ -192,6 +205,7 @@ class Deriver:
             reasons["time_s"] = f"{last.outcome}: {last.reason}"
         energies = [c.energy_j for c in costs if c.energy_j is not None]
         dynamic = [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
+        eager = [c.eager_time_s for c in costs if c.eager_time_s is not None]
         powers = [c.power_w for c in costs if c.power_w is not None]
         if costs and not energies:
             reasons["energy_j"] = _why_no_energy(found[-1][0])
@@ -208,6 +222,7 @@ class Deriver:
             )
             if costs
             else None,
+            eager_time_s=_quantity(eager, self.time_spread) if eager else None,
             power_w=_quantity(powers, self.energy_spread) if powers else None,
             energy_j=_quantity(energies, self.energy_spread) if energies else None,
             dynamic_energy_j=_quantity(dynamic, self.energy_spread) if dynamic else None,
@@ -249,11 +264,33 @@ class RunCost:
     clock_hz: float | None
 
 
+AGREEING = 3
+"""Repeats of a model run that must agree before it ends."""
+
+
+def agreeing(repeats: Sequence[Stretch]) -> list[Stretch]:
+    """Return the repeats of a run whose times lie closest together, as many as must agree.
+
+    The host of a virtual machine is at times held up by its neighbours for seconds; such a repeat
+    tells of them, not of the model. All repeats are kept raw.
+    """
+    ordered = sorted(repeats, key=lambda r: three_sigma_mean(r.replay_times_s))
+    runs = [ordered[i : i + AGREEING] for i in range(max(1, len(ordered) - AGREEING + 1))]
+    return min(runs, key=repeat_spread)
+
+
+def repeat_spread(repeats: Sequence[Stretch]) -> float:
+    """Return how far apart the mean times of repeats are, relative to the shortest."""
+    times = [three_sigma_mean(r.replay_times_s) for r in repeats]
+    return max(times) / min(times) - 1
+
+
 def run_cost(runs: Iterable[ModelRun]) -> RunCost | None:
     """Join the repeats of a workload's runs in one mode on one board; None where none succeeded."""
-    repeats = [r for run in runs if run.outcome == "ok" for r in run.repeats]
-    if not repeats:
+    found = [run for run in runs if run.outcome == "ok"]
+    if not found:
         return None
+    repeats = [r for run in found for r in agreeing(run.repeats)]
     times = [three_sigma_mean(call_times_s(r)) for r in repeats]
     powers = [p for p in map(stretch_power_w, repeats) if p is not None]
     complete = len(powers) == len(repeats)

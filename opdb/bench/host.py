@@ -19,35 +19,39 @@ from opdb.errors import UnsupportedError
 from opdb.operators import BuiltCall, build
 from opdb.records import Call, HostVisit
 
-ROUNDS = 15
-WARM_UP_ROUNDS = 2
-CALLS_BETWEEN_SYNCHRONISING = 8
-"""The launch queue must not fill, or the host would wait for the device inside a call."""
+ROUNDS = 40
+WARM_UP_ROUNDS = 3
+CALLS_BETWEEN_SYNCHRONISING = 64
+"""The launch queue must not fill, or the host would wait for the device inside a call; nor may it
+run empty too often, for the first call after waiting is slower."""
 
-GROUP_BYTES = 24 * 2**30
-GROUP_CALLS = 200
+GROUP_BYTES = 32 * 2**30
 
 
-def host_visits(session: Session, calls: Sequence[Call], *, seed: int) -> Iterator[HostVisit]:
-    """Measure each call's host time; calls that cannot be built here are passed over.
+def host_visits(
+    session: Session, workloads: Sequence[Sequence[Call]], *, seed: int
+) -> Iterator[HostVisit]:
+    """Measure each workload's distinct calls among themselves, in random order.
 
-    Their device visit has told why. Groups share memory, so that the largest still fit.
+    Calls that cannot be built here are passed over; their device visit has told why. A workload
+    too large for the memory is measured in parts.
     """
-    group: list[tuple[Call, BuiltCall]] = []
-    size = 0
-    for call in calls:
-        built = _built(session, call)
-        if built is None:
-            continue
-        group.append((call, built))
-        size += built.input_bytes * 3 + built.weight_bytes
-        if size >= GROUP_BYTES or len(group) >= GROUP_CALLS:
-            yield from _measure(session, group, seed)
-            group, size = [], 0
-            release(session)
-    yield from _measure(session, group, seed)
-    del group
-    release(session)
+    for calls in workloads:
+        group: list[tuple[Call, BuiltCall]] = []
+        size = 0
+        for call in calls:
+            built = _built(session, call)
+            if built is None:
+                continue
+            group.append((call, built))
+            size += built.input_bytes * 3 + built.weight_bytes
+            if size >= GROUP_BYTES:
+                yield from _measure(session, group, seed)
+                group, size = [], 0
+                release(session)
+        yield from _measure(session, group, seed)
+        del group
+        release(session)
 
 
 def _built(session: Session, call: Call) -> BuiltCall | None:

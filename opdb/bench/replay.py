@@ -30,6 +30,15 @@ MAX_CALLS = 1000
 REPLAY_TARGET_S = 4e-3
 """Wanted length of one replay: long against the launch of a graph, short against a window."""
 
+EAGER_CALLS = 32
+EAGER_ROUNDS = 7
+HOLD_UP = 1.5
+"""How much longer than the host issues calls the device is held up."""
+
+HIGHEST_CLOCK_HZ = 2e9
+LAUNCH_QUEUE = 700
+"""Kernels that can be queued without the host waiting (1,024 on current drivers)."""
+
 WARM_UP_CALLS = 3
 MEMORY_SHARE = 0.4
 """Largest share of the free device memory that copies of weights may take."""
@@ -222,6 +231,31 @@ def prepare(step: Callable[[], None], *, device_type: str, copies: int = 1) -> R
             _loop(step, calls), calls, copies, "eager", (f"not captured as a graph: {why}",)
         )
     return Replay(graph.replay, calls, copies, "graph")
+
+
+def eager_times_s(step: Callable[[], None], kernels: int) -> tuple[float, ...]:
+    """Return event times of one call of `step`, issued eagerly but never waiting for the host.
+
+    A kernel that only spins holds the device up while the calls are queued behind it; when it
+    ends, they run back to back. What they take beyond their time inside a CUDA graph is the gaps
+    between eagerly launched kernels.
+    """
+    calls = max(1, min(EAGER_CALLS, LAUNCH_QUEUE // max(kernels, 1)))
+    clock = CudaClock()
+    began_s = time.perf_counter()
+    for _ in range(calls):
+        step()
+    host_s = time.perf_counter() - began_s
+    times = []
+    for _ in range(EAGER_ROUNDS):
+        torch.cuda._sleep(int(host_s * HOLD_UP * HIGHEST_CLOCK_HZ))
+        first = clock.mark()
+        for _ in range(calls):
+            step()
+        last = clock.mark()
+        clock.wait(last)
+        times.append(clock.elapsed_s(first, last) / calls)
+    return tuple(times)
 
 
 def _loop(step: Callable[[], None], calls: int) -> Callable[[], None]:

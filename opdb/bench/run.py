@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import random
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from opdb.bench.calibrate import calibrate
 from opdb.bench.derive import Deriver, host_quantities
 from opdb.bench.host import host_visits
 from opdb.bench.plan import plan
-from opdb.bench.platform import detect, open_meter
+from opdb.bench.platform import Platform, detect, open_meter
 from opdb.bench.session import Session, open_session
 from opdb.bench.settings import current_settings
 from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, is_at_full_clock, visit
@@ -37,8 +38,8 @@ class Progress(Protocol):
     def begin(self, visits: int) -> None:
         """Hear how many visits are planned."""
 
-    def visited(self, configuration: Configuration, visit: Visit) -> None:
-        """Hear of a finished visit, already saved."""
+    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
+        """Hear of a finished visit, already saved, and the device time it took."""
 
 
 @dataclass
@@ -104,10 +105,9 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
         retry=request.retry,
     )
     result = BenchResult(None, platform.device.slug, platform.board.uuid)
-    missing_hosts = _calls_without_host_time(store, platform.board.uuid, request.kinds)
-    if platform.device.type == "cpu":
-        missing_hosts = []  # on a CPU the host is the device
-    if not todo.visits and not missing_hosts:
+    # On a CPU the host is the device.
+    unheard = [] if platform.device.type == "cpu" else _without_host_times(store, platform, request)
+    if not todo.visits and not unheard:
         return result
     progress.say(f"calibrating {platform.device.name} ({platform.board.uuid})")
     with campaign(request.device, store) as session:
@@ -119,9 +119,9 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
             _visit_all(
                 session, store, todo.rounds, _Budget(began_s, request.max_s, result), progress
             )
-            if missing_hosts and not result.stopped:
-                progress.say(f"host times of {len(missing_hosts)} calls")
-                for host_visit in host_visits(session, missing_hosts, seed=request.seed):
+            if unheard and not result.stopped:
+                progress.say(f"host times of {len(unheard)} workloads")
+                for host_visit in host_visits(session, unheard, seed=request.seed):
                     store.save_host_visit(host_visit)
         finally:
             derive_costs(store, session.campaign.board.uuid)
@@ -171,7 +171,7 @@ def _visit_all(
                 budget.result.outcomes[one.outcome] += 1
                 budget.result.cost_s += one.cost_s
             last = made[-1]
-            progress.visited(configuration, last)
+            progress.visited(configuration, last, math.fsum(one.cost_s for one in made))
             seen.add(configuration.key)
             budget.result.configurations = len(seen)
             known[configuration.key] = VisitRequest(
@@ -193,16 +193,24 @@ def _duty_after(made: list[Visit]) -> float:
     return min(duty for duty in (1.0, *LOWERED_DUTIES) if duty >= last.busy_share)
 
 
-def _calls_without_host_time(store: Store, board: str, kinds: Collection[str] | None) -> list[Call]:
-    """Return the calls (configuration and form) of all workloads that lack a host time here."""
-    have = {(v.configuration, v.form) for v in store.host_visits(board)}
-    calls: dict[tuple[str, str], Call] = {}
+def _without_host_times(
+    store: Store, platform: Platform, request: BenchRequest
+) -> list[list[Call]]:
+    """Return the distinct calls of each workload in which one of these kinds lacks a host time."""
+    have = {(v.configuration, v.form) for v in store.host_visits(platform.board.uuid)}
+    found = []
     for workload in store.workloads():
-        for call in workload.calls:
-            key = (call.configuration.key, call.form)
-            if key not in have and (kinds is None or call.configuration.kind in kinds):
-                calls[key] = call
-    return list(calls.values())
+        distinct = {(c.configuration.key, c.form): c for c in workload.calls}
+        lacking = [
+            key
+            for key, call in distinct.items()
+            if key not in have
+            and (request.kinds is None or call.configuration.kind in request.kinds)
+        ]
+        if lacking:
+            found.append(list(distinct.values()))
+            have |= distinct.keys()
+    return found
 
 
 def derive_costs(store: Store, board: str) -> int:

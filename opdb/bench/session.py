@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import torch
@@ -14,9 +14,9 @@ from opdb.bench.replay import Clock, clock_for
 from opdb.bench.settings import current_settings
 from opdb.errors import CannotMeasureError
 from opdb.meters import Meter
-from opdb.records import Calibration, Campaign
+from opdb.records import Calibration, Campaign, Stretch
 
-UNCALIBRATED = Calibration(None, None, None, None, None, None, None)
+UNCALIBRATED = Calibration(None, None, None, None, None, None)
 
 
 def now() -> str:
@@ -36,6 +36,8 @@ class Session:
     platform: Platform
     meter: Meter
     campaign: Campaign
+    restores: dict[str, Stretch] = field(default_factory=dict)
+    """What restoring inputs cost, by the inputs' shapes: measured once a campaign."""
 
     @property
     def on_gpu(self) -> bool:

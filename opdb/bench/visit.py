@@ -12,17 +12,17 @@ import torch
 
 from opdb.bench.derive import stretch_power_w
 from opdb.bench.kernels import launched_kernels
-from opdb.bench.replay import Replay, Rotation, prepare
+from opdb.bench.replay import Replay, Rotation, eager_times_s, prepare
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Observation, Timing, observe
 from opdb.errors import UnsupportedError
-from opdb.operators import build
+from opdb.operators import BuiltCall, build
 from opdb.records import Configuration, Device, Outcome, Role, Stretch, Visit
 from opdb.settings import relevant_setting
 from opdb.units import MEGA
 
-SETTLE_S = 0.1
-WINDOW_S = 0.25
+SETTLE_S = 0.08
+WINDOW_S = 0.22
 RECOVER_S = 0.4
 """Settling after a stretch at the power limit: so long the clock takes to rise again."""
 
@@ -33,6 +33,9 @@ NEAR_LIMIT = 0.93
 
 LOWERED_DUTIES = (0.7, 0.5, 0.35)
 """Busy shares tried in turn for an operator that draws more than the limit allows."""
+
+UNKNOWN_KERNELS = 20
+"""Kernels of a call that could not be listed, to keep the launch queue from filling."""
 
 CLOCK_TOLERANCE = 0.985
 """A mean clock below this share of the board's highest was held back."""
@@ -144,15 +147,35 @@ def _measure(session: Session, request: VisitRequest) -> list[_Seen]:
     l2_bytes = session.platform.device.l2_bytes or 0
     rotation = Rotation(call, l2_bytes=l2_bytes, cold=request.weights == "cold")
     replay = _prepare(session, rotation, rotation.copies)
+    eager = _eager_times_s(replay, rotation, kernels)
     seen = [
-        _Seen(kernels, replay, stretch, None, replay.flags + flags)
+        _Seen(kernels, replay, replace(stretch, eager_times_s=eager), None, replay.flags + flags)
         for stretch, flags in _until_full_clock(session, replay, request.duty)
     ]
     if rotation.restores:
-        restore, flags = _observed(session, _prepare(session, rotation.restore, 1), 1.0, SETTLE_S)
-        more = tuple(f"restoring: {flag}" for flag in flags)
-        seen = [replace(s, restore=restore, flags=s.flags + more) for s in seen]
+        restore = _restoring(session, rotation, call)
+        seen = [replace(s, restore=restore) for s in seen]
     return seen
+
+
+def _eager_times_s(
+    replay: Replay, step: Callable[[], None], kernels: Mapping[str, int] | None
+) -> tuple[float, ...]:
+    if replay.how != "graph":
+        return ()  # the replay itself is eager
+    return eager_times_s(step, sum(kernels.values()) if kernels else UNKNOWN_KERNELS)
+
+
+def _restoring(session: Session, rotation: Rotation, call: BuiltCall) -> Stretch:
+    """Return what restoring the call's inputs costs, as first measured in this campaign."""
+    restored = [call.inputs[i] for i in call.mutated]
+    key = repr([(t.shape, t.stride(), t.dtype) for t in restored])
+    if key not in session.restores:
+        replay = _prepare(session, rotation.restore, 1)
+        stretch, _ = _observed(session, replay, 1.0, SETTLE_S)
+        eager = _eager_times_s(replay, rotation.restore, None)
+        session.restores[key] = replace(stretch, eager_times_s=eager)
+    return session.restores[key]
 
 
 def _until_full_clock(

@@ -106,10 +106,10 @@ class _Shown:
         """Start the bar."""
         self._progress = self._stack.enter_context(progress(visits, "bench", quiet=self._quiet))
 
-    def visited(self, configuration: Configuration, visit: Visit) -> None:
+    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
         """Advance the bar."""
         assert self._progress is not None
-        self._progress.doing(f"{configuration.kind}, {show(visit.cost_s, 's', digits=2)} a visit")
+        self._progress.doing(f"{configuration.kind}, {show(cost_s, 's', digits=2)} a visit")
         if visit.outcome != "ok":
             self._progress.note(f"{configuration.kind}: {visit.outcome}: {visit.reason}")
         self._progress.done()

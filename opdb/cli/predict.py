@@ -47,7 +47,7 @@ def run(
     from opdb.predict import Predictor, choose_device
     from opdb.store import open_store
 
-    with open_store(db) as store:
+    with open_store(db, create=False) as store:
         workload = find_workload(store, request)
         predictor = Predictor(store, choose_device(store, device))
         answer = predictor.answer(workload, chosen)

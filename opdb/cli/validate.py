@@ -44,7 +44,7 @@ def run(
     from opdb.predict import Predictor, choose_device
     from opdb.store import open_store
 
-    with open_store(db) as store:
+    with open_store(db, create=False) as store:
         known = store.workload_names()
         for name in models or []:
             if name not in known:

@@ -129,7 +129,7 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _time_s(workload: Workload, mode: Mode, grounds: Grounds) -> float:
-    steps = _steps(workload, grounds)
+    steps = _steps(workload, mode, grounds)
     if mode == "graph":
         return graph_time_s(steps)
     if mode != "eager":
@@ -137,14 +137,15 @@ def _time_s(workload: Workload, mode: Mode, grounds: Grounds) -> float:
     if grounds.device.type == "cpu":
         containers_s = workload.containers * (grounds.calibration.container_time_s or 0.0)
         return graph_time_s(steps) + containers_s
-    return eager_time_s(steps, grounds.calibration.launch_gap_s or 0.0)
+    return eager_time_s(steps)
 
 
-def _steps(workload: Workload, grounds: Grounds) -> list[Step]:
+def _steps(workload: Workload, mode: Mode, grounds: Grounds) -> list[Step]:
     """Return the measured calls in order, each with its part of the containers' host time."""
     host = _HostTimes(workload, grounds.costs)
     containers_s = workload.containers * (grounds.calibration.container_time_s or 0.0)
     each_s = containers_s / len(workload.calls) if workload.calls else 0.0
+    eager = mode == "eager"
     steps = []
     for call in workload.calls:
         cost = grounds.costs.get(call.configuration.key)
@@ -152,8 +153,7 @@ def _steps(workload: Workload, grounds: Grounds) -> list[Step]:
             continue
         steps.append(
             Step(
-                device_s=cost.time_s.mean,
-                kernels=cost.kernels or 0,
+                device_s=(cost.eager_time_s if eager and cost.eager_time_s else cost.time_s).mean,
                 host_s=host.of(call) + each_s,
                 synchronises=get_kind(call.configuration.kind).synchronises,
             )

@@ -11,10 +11,9 @@ PASSES = 4
 
 @dataclass(frozen=True)
 class Step:
-    """One call: device time, kernels, host time (seconds), and whether it waits for the device."""
+    """One call: device time and host time in seconds, and whether it waits for the device."""
 
     device_s: float
-    kernels: int
     host_s: float
     synchronises: bool = False
 
@@ -24,12 +23,13 @@ def graph_time_s(steps: Iterable[Step]) -> float:
     return sum(step.device_s for step in steps)
 
 
-def eager_time_s(steps: Iterable[Step], launch_gap_s: float) -> float:
+def eager_time_s(steps: Iterable[Step]) -> float:
     """Return the steady time of an eager pass, from the host's queue and the device's.
 
-    With g' = g + k·δ: H_i = H_{i-1} + h_i and F_i = max(H_i, F_{i-1}) + g'_i; a call that
-    synchronises sets H_i = F_i. A model that is called again and again settles at the increment
-    of one pass, which without synchronising calls is max(Σ h, Σ g').
+    H_i = H_{i-1} + h_i and F_i = max(H_i, F_{i-1}) + g_i, where g is the device's time of an
+    eager call, the gaps between kernels included; a call that synchronises sets H_i = F_i. A model
+    that is called again and again settles at the increment of one pass, which without
+    synchronising calls is max(Σ h, Σ g).
     """
     sequence = list(steps)
     host_s = device_s = before_s = after_s = 0.0
@@ -37,8 +37,8 @@ def eager_time_s(steps: Iterable[Step], launch_gap_s: float) -> float:
         before_s = after_s
         for step in sequence:
             host_s += step.host_s
-            if step.kernels or step.device_s:
-                device_s = max(host_s, device_s) + step.device_s + step.kernels * launch_gap_s
+            if step.device_s:
+                device_s = max(host_s, device_s) + step.device_s
             if step.synchronises:
                 host_s = max(host_s, device_s)
         after_s = max(host_s, device_s)

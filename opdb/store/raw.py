@@ -12,6 +12,7 @@ A stretch is an object with these members; those that hold nothing are left out:
 | `p` | power samples: µs since the sample before (the first: since the stretch began), mW, … |
 | `e` | counter edges: µs since the edge before, µJ since the edge before, … |
 | `c` | clock samples, MHz |
+| `g` | eager event times of single calls, ns |
 | `w` | temperature, tenths of a degree Celsius |
 
 Reading back gives each value to within half its unit; encoding what was read gives the same text.
@@ -62,6 +63,7 @@ def stretch_document(stretch: Stretch) -> dict[str, Json]:
             _differences(integers((j for _, j in stretch.counter_edges), 1e6)),
         ),
         "c": integers(stretch.clock_samples_hz, 1e-6),
+        "g": integers(stretch.eager_times_s, 1e9),
     }
     document.update({name: values for name, values in lists.items() if values})
     if stretch.temperature_c is not None:
@@ -95,6 +97,7 @@ def stretch_from_document(document: Json) -> Stretch:
         ),
         clock_samples_hz=tuple(megahertz * 1e6 for megahertz in document.get("c", [])),
         temperature_c=None if temperature is None else temperature / 10,
+        eager_times_s=scaled(document.get("g", []), 1e9),
     )
 
 
@@ -113,7 +116,7 @@ def check_stretch(document: Json) -> None:
     for name in ("n", "d", "b"):
         if type(document.get(name)) is not int:
             raise ValueError(f"raw samples without a whole number {name!r}")
-    for name in ("t", "p", "e", "c"):
+    for name in ("t", "p", "e", "c", "g"):
         check_integers(document.get(name, []), name)
     if len(document.get("p", [])) % 2 or len(document.get("e", [])) % 2:
         raise ValueError("raw samples with a time that has no value")

@@ -25,7 +25,7 @@ from sqlalchemy import (
 REVISIONS = ("0001",)
 """Every Alembic revision, oldest first; the last is what this version writes."""
 
-QUANTITIES = ("time_s", "power_w", "energy_j", "dynamic_energy_j")
+QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
 """The estimated quantities of a cost, each held in five columns."""
 
 QUANTITY_PARTS = ("median", "mean", "low", "high", "count")

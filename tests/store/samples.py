@@ -77,7 +77,6 @@ def campaign(
         calibration=Calibration(
             base_power_w=121.5,
             base_power_interval_w=(121.25, 121.75),
-            launch_gap_s=1.8e-6,
             container_time_s=None,
             sample_period_s=0.02,
             sample_lag_s=0.01,
@@ -179,6 +178,7 @@ def cost(configuration: Configuration = CONV, board: str = "GPU-1", visits: int 
         power_w=Quantity(512.3, 512.1, 511.9, 512.6, 15),
         energy_j=None,
         dynamic_energy_j=None,
+        eager_time_s=None,
         host_time_s={"module": quantity},
         clock_hz=1.98e9,
         reasons={"energy_j": "no power meter"},

@@ -282,7 +282,7 @@ def _create_cost() -> None:
         sa.Column("kernels", sa.Integer(), nullable=True),
         *[
             sa.Column(f"{quantity}_{part}", sa.Integer() if part == "count" else sa.Float())
-            for quantity in ("time_s", "power_w", "energy_j", "dynamic_energy_j")
+            for quantity in ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
             for part in ("median", "mean", "low", "high", "count")
         ],
         sa.Column("host_time_s", sa.Text(), nullable=False),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from opdb.bench.session import Session, new_id, now, release
 from opdb.errors import UnsupportedError
@@ -64,9 +65,18 @@ def _built(session: Session, call: Call) -> BuiltCall | None:
 
 
 def _timeable(built: BuiltCall) -> Callable[[], Any]:
-    """Return what a model issues: the call alone, unless it needs modes that the model enters."""
-    needs_modes = built.configuration.gradient or built.configuration.autocast
-    return built if needs_modes else built.bare
+    """Return what a model issues: the call alone, unless it needs modes that the model enters.
+
+    A module is called as its parent would, `self.child(x)`: looking up a child is a Python call.
+    """
+    if built.configuration.gradient or built.configuration.autocast:
+        return built
+    if built.module is None:
+        return built.bare
+    parent: Any = nn.Module()
+    parent.child = built.module
+    args, kwargs = built.bare.args, built.bare.keywords
+    return lambda: parent.child(*args, **kwargs)
 
 
 def _times_in_random_order(

@@ -66,7 +66,7 @@ class BuiltCall:
             yield
 
     @property
-    def bare(self) -> Callable[[], Any]:
+    def bare(self) -> functools.partial[Any]:
         """The call alone, to be run inside `modes`: entering them costs as much as a small call."""
         return functools.partial(self._function, *self._args, **self._kwargs)
 

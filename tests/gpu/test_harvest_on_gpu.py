@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from opdb.harvest import record
 from opdb.models import ModelRequest, load
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-]
 
 NAMES = (
     *("resnet50", "densenet121", "googlenet", "mobilenet_v3_small", "shufflenet_v2_x0_5"),

@@ -11,11 +11,6 @@ from tests.operators.calls import CALLS, MODULES, Tensors
 from tests.operators.test_round_trip import facts
 from tests.operators.watching import watch
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-]
-
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_function_runs(name: str) -> None:

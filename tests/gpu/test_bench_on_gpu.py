@@ -1,0 +1,177 @@
+"""Bench, measure and predict on a real NVIDIA GPU, end to end and in parts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from opdb.bench.derive import call_times_s, run_cost, stretch_power_w, visit_cost
+from opdb.bench.measure import measure_models
+from opdb.bench.model import RunOptions
+from opdb.bench.run import BenchRequest, bench, campaign
+from opdb.bench.session import Session
+from opdb.bench.statistics import slope
+from opdb.bench.visit import VisitRequest, is_at_full_clock, visit
+from opdb.errors import CannotMeasureError
+from opdb.harvest import harvest
+from opdb.models import ModelRequest
+from opdb.predict import Predictor, choose_device
+from opdb.records import Configuration, Mode, Visit
+from opdb.store import Store, open_store
+
+CONV = Configuration(
+    "conv2d",
+    {"padding": [1, 1]},
+    {
+        "input": {"shape": [32, 128, 28, 28], "dtype": "float32", "values": "rectified"},
+        "weight": {"shape": [128, 128, 3, 3], "dtype": "float32", "role": "weight"},
+    },
+)
+RELU = Configuration(
+    "relu", {"inplace": True}, {"input": {"shape": [32, 256, 56, 56], "dtype": "float32"}}
+)
+VIEW = Configuration(
+    "flatten", {"start_dim": 1}, {"input": {"shape": [32, 512, 1, 1], "dtype": "float32"}}
+)
+HEAVY = Configuration(
+    "matmul",
+    {},
+    {
+        "input": {"shape": [8192, 8192], "dtype": "bfloat16"},
+        "other": {"shape": [8192, 8192], "dtype": "bfloat16"},
+    },
+)
+
+
+class Quiet:
+    def say(self, text: str) -> None:
+        pass
+
+    def begin(self, visits: int) -> None:
+        pass
+
+    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    path = tmp_path_factory.mktemp("gpu") / "opdb.sqlite"
+    with open_store(f"sqlite:///{path}") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def session(store: Store) -> Iterator[Session]:
+    with campaign("cuda", store) as opened:
+        yield opened
+
+
+def test_calibration_finds_base_power_and_periods(session: Session) -> None:
+    calibration, device = session.campaign.calibration, session.platform.device
+    assert device.power_limit_w is not None
+    assert calibration.base_power_w is not None
+    assert 0.05 < calibration.base_power_w / device.power_limit_w < 0.5
+    assert calibration.sample_period_s is not None and calibration.sample_period_s < 0.2
+    assert calibration.sample_lag_s is not None and 0 <= calibration.sample_lag_s < 0.2
+    assert calibration.container_time_s is not None and calibration.container_time_s < 1e-4
+
+
+def test_repeated_visits_agree(session: Session) -> None:
+    costs = []
+    for _ in range(3):
+        made = visit(session, VisitRequest(CONV))[-1]
+        assert made.outcome == "ok", made.reason
+        assert made.issue == "graph" and made.copies > 1 and made.kernels
+        cost = visit_cost(made, session.campaign.calibration)
+        assert cost is not None
+        costs.append(cost)
+    times, energies = [c.time_s for c in costs], [c.energy_j for c in costs if c.energy_j]
+    assert max(times) / min(times) < 1.03
+    assert len(energies) == 3 and max(energies) / min(energies) < 1.06
+    assert all(c.eager_time_s and c.eager_time_s > 0.9 * c.time_s for c in costs)
+
+
+def test_counter_and_samples_agree_over_a_second(session: Session) -> None:
+    from opdb.bench.calibrate import _matmul_load
+    from opdb.bench.replay import prepare
+    from opdb.bench.stretch import Timing, observe
+
+    load = prepare(_matmul_load(session.platform.torch_device), device_type="cuda")
+    timing = Timing(0.5, 1.5, lag_s=session.lag_s)
+    seen = observe(load.issue, load.calls, session.clock, session.meter, timing).stretch
+    power, counter = stretch_power_w(seen), slope(seen.counter_edges)
+    assert power and counter and abs(counter / power - 1) < 0.02
+
+
+def test_restoring_is_subtracted_from_an_operator_in_place(session: Session) -> None:
+    made = visit(session, VisitRequest(RELU))[-1]
+    assert made.stretch is not None and made.restore is not None
+    cost = visit_cost(made, session.campaign.calibration)
+    assert cost is not None
+    assert 0 < cost.time_s < statistics.fmean(call_times_s(made.stretch))
+
+
+def test_a_view_launches_nothing_and_that_is_measured(session: Session) -> None:
+    made = visit(session, VisitRequest(VIEW))[-1]
+    assert made.outcome == "ok" and made.kernels == {} and made.stretch is None
+
+
+def test_an_operator_at_the_power_limit_is_repeated_with_gaps(session: Session) -> None:
+    made = visit(session, VisitRequest(HEAVY))
+    if len(made) == 1:
+        assert is_at_full_clock(made[0].flags)  # this board never reached its limit
+        return
+    assert [v.role for v in made[:-1]] == ["limited"] * (len(made) - 1)
+    last = made[-1].stretch
+    assert last is not None and last.busy_share < 1
+
+
+def test_out_of_memory_is_an_outcome_and_the_next_visit_succeeds(session: Session) -> None:
+    huge = Configuration("relu", {}, {"input": {"shape": [2**40], "dtype": "float32"}})
+    made = visit(session, VisitRequest(huge))
+    assert [v.outcome for v in made] == ["out_of_memory"]
+    assert visit(session, VisitRequest(CONV))[-1].outcome == "ok"
+
+
+def test_a_lost_recorder_is_one_clear_error(tmp_path: Path) -> None:
+    with (
+        open_store(f"sqlite:///{tmp_path / 'lost.sqlite'}") as store,
+        pytest.raises(CannotMeasureError, match="GPU-"),
+        campaign("cuda", store) as session,
+    ):
+        os.kill(session.meter._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        visit(session, VisitRequest(CONV))
+
+
+def test_a_model_is_predicted_from_its_operators(tmp_path: Path) -> None:
+    request = ModelRequest("resnet18", batch_size=32)
+    modes: tuple[Mode, ...] = ("eager", "graph")
+    with open_store(f"sqlite:///{tmp_path / 'whole.sqlite'}") as store:
+        workload = harvest(request)
+        store.save_workload(workload)
+        result = bench(store, BenchRequest(device="cuda"), Quiet())
+        assert set(result.outcomes) == {"ok"}
+        jobs = [(request, mode) for mode in modes]
+        runs = [run for _, run in measure_models(store, jobs, RunOptions(), device="cuda")]
+        kernels = {v.configuration: v.kernels for v in store.visits(result.board)}
+        predictor = Predictor(store, choose_device(store, None))
+        answers = [predictor.answer(workload, mode) for mode in modes]
+        again = bench(store, BenchRequest(device="cuda"), Quiet())
+    assert again.campaign is None, "nothing was pending any more"
+    for run, answer in zip(runs, answers, strict=True):
+        cost = run_cost([run])
+        assert cost is not None and cost.energy_j is not None
+        assert answer.prediction.coverage_calls == 1
+        assert answer.attribution_time == pytest.approx(1, abs=0.1)
+        assert answer.attribution_energy == pytest.approx(1, abs=0.1)
+        summed: Counter[str] = Counter()
+        for call in workload.calls:
+            summed.update(kernels[call.configuration.key] or {})
+        assert dict(summed) == run.kernels, "a model launches the kernels of its operators"

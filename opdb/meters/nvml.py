@@ -202,7 +202,8 @@ class NvmlMeter:
 
     def close(self) -> None:
         """End the recorder."""
-        if self._process.stdin is not None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it may have ended by itself
             self._process.stdin.close()
         self._process.wait(timeout=10)
 

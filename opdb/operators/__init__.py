@@ -8,7 +8,8 @@ of the kind's signature.
 
 from __future__ import annotations
 
-from opdb.operators.build import BuiltCall, build
+from opdb.operators.build import build
+from opdb.operators.call import BuiltCall
 from opdb.operators.describe import (
     describe_function,
     describe_module,

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import functools
 import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,8 +13,9 @@ from opdb.errors import UnknownNameError, UnsupportedError
 from opdb.kinds import KINDS, get_kind
 from opdb.kinds.registry import parse_signature
 from opdb.kinds.view import View
+from opdb.operators.call import BuiltCall, compact, named_tensors
 from opdb.operators.describe import tensors_in
-from opdb.operators.encoding import decode, dtype_of
+from opdb.operators.encoding import decode
 from opdb.operators.functions import forms_by_kind
 from opdb.operators.module_form import ModuleForm
 from opdb.operators.modules import forms_of_kind
@@ -28,105 +25,6 @@ from opdb.records import Configuration, Form, Json
 
 _CREATES = {"zeros", "ones", "empty", "rand", "randn", "full", "arange", "linspace", "eye"}
 _CREATES |= {"randint", "hann_window"}
-
-
-@dataclass
-class BuiltCall:
-    """An operator call that can run: a callable with the tensors it is called with.
-
-    `inputs` are the distinct tensors that are no weights, in the call's order; `weights` the
-    distinct weights; `mutated` the indexes into `inputs` that a call changes in place.
-    """
-
-    configuration: Configuration
-    form: Form
-    inputs: list[Tensor]
-    weights: list[Tensor]
-    mutated: tuple[int, ...]
-    module: nn.Module | None
-    _function: Callable[..., Any]
-    _args: tuple[Any, ...]
-    _kwargs: dict[str, Any] = field(default_factory=dict)
-    _device: str = "cpu"
-
-    def __call__(self) -> Any:
-        """Run the call once and return what it returns."""
-        with self.modes():
-            return self._function(*self._args, **self._kwargs)
-
-    @contextlib.contextmanager
-    def modes(self) -> Iterator[None]:
-        """Enter the gradient mode and autocast that the configuration asks for."""
-        c = self.configuration
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(torch.set_grad_enabled(c.gradient))
-            if c.autocast is not None:
-                kind = torch.device(self._device).type
-                stack.enter_context(torch.autocast(kind, dtype=dtype_of(c.autocast)))
-            yield
-
-    @property
-    def bare(self) -> functools.partial[Any]:
-        """The call alone, to be run inside `modes`: entering them costs as much as a small call."""
-        return functools.partial(self._function, *self._args, **self._kwargs)
-
-    def with_fresh_weights(self) -> BuiltCall:
-        """Return the same call on the same inputs with its own copy of the weights."""
-        if self.module is not None:
-            module = copy.deepcopy(self.module)
-            own = dict(_named_tensors(self.module))
-            other = dict(_named_tensors(module))
-            pairs = {id(tensor): other[name] for name, tensor in own.items()}
-            # a weight that the module is called with, not its own
-            pairs |= {id(w): _copy(w) for w in self.weights if id(w) not in pairs}
-            function: Callable[..., Any] = module
-        else:
-            module, function = None, self._function
-            pairs = {id(w): _copy(w) for w in self.weights}
-        return BuiltCall(
-            self.configuration,
-            self.form,
-            self.inputs,
-            [pairs[id(w)] for w in self.weights],
-            self.mutated,
-            module,
-            function,
-            _replace(self._args, pairs),
-            {n: _replace(v, pairs) for n, v in self._kwargs.items()},
-            self._device,
-        )
-
-    @property
-    def weight_bytes(self) -> int:
-        """The bytes of the weights."""
-        return sum(_bytes(w) for w in self.weights)
-
-    @property
-    def input_bytes(self) -> int:
-        """The bytes of the inputs."""
-        return sum(_bytes(t) for t in self.inputs)
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    kept = tensor.detach().clone(memory_format=torch.preserve_format)
-    return kept.requires_grad_(tensor.requires_grad)
-
-
-def _bytes(tensor: Tensor) -> int:
-    kept = [n for n, s in zip(tensor.shape, tensor.stride(), strict=True) if s != 0]
-    return int(torch.Size(kept).numel() * tensor.element_size())
-
-
-def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*module.named_parameters(), *module.named_buffers()]
-
-
-def _replace(value: Any, pairs: dict[int, Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return pairs.get(id(value), value)
-    if isinstance(value, tuple):
-        return tuple(_replace(item, pairs) for item in value)
-    return value
 
 
 class _Arguments:
@@ -310,7 +208,7 @@ def _build_module(configuration: Configuration, made: _Arguments) -> BuiltCall |
             continue
         module = _construct(form, full, made, bool(configuration.parameters.get("inplace")))
         args, kwargs = _positional(parse_signature(form.call), _CallOnly(form, made))
-        weights = [t for _, t in _named_tensors(module)] if form.opaque else made.weights
+        weights = [t for _, t in named_tensors(module)] if form.opaque else made.weights
         return BuiltCall(
             configuration,
             "module",
@@ -355,7 +253,7 @@ def _construct(
     if form.opaque:
         _fill_opaque(module, full, made)
         return module
-    for name in [n for n, _ in _named_tensors(module)]:
+    for name in [n for n, _ in named_tensors(module)]:
         tensor = full.get(name)
         if tensor is None and name in module._parameters:
             raise UnsupportedError(f"{form.module.__name__} has a {name} that the call lacks")
@@ -385,5 +283,4 @@ def _fill_opaque(module: nn.Module, full: dict[str, Any], made: _Arguments) -> N
         for parameter in module.parameters():
             scale = max(parameter[0].numel(), 1) ** -0.5 if parameter.dim() > 1 else 0.1
             parameter.normal_(generator=made.generator).mul_(scale)
-    if isinstance(module, nn.RNNBase):
-        module.flatten_parameters()
+    compact(module)

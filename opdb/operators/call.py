@@ -1,0 +1,127 @@
+"""A call that can run, with the tensors it is called with."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from opdb.operators.encoding import dtype_of
+from opdb.records import Configuration, Form
+
+
+@dataclass
+class BuiltCall:
+    """An operator call that can run: a callable with the tensors it is called with.
+
+    `inputs` are the distinct tensors that are no weights, in the call's order; `weights` the
+    distinct weights; `mutated` the indexes into `inputs` that a call changes in place.
+    """
+
+    configuration: Configuration
+    form: Form
+    inputs: list[Tensor]
+    weights: list[Tensor]
+    mutated: tuple[int, ...]
+    module: nn.Module | None
+    _function: Callable[..., Any]
+    _args: tuple[Any, ...]
+    _kwargs: dict[str, Any] = field(default_factory=dict)
+    _device: str = "cpu"
+
+    def __call__(self) -> Any:
+        """Run the call once and return what it returns."""
+        with self.modes():
+            return self._function(*self._args, **self._kwargs)
+
+    @contextlib.contextmanager
+    def modes(self) -> Iterator[None]:
+        """Enter the gradient mode and autocast that the configuration asks for."""
+        c = self.configuration
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.set_grad_enabled(c.gradient))
+            if c.autocast is not None:
+                kind = torch.device(self._device).type
+                stack.enter_context(torch.autocast(kind, dtype=dtype_of(c.autocast)))
+            yield
+
+    @property
+    def bare(self) -> functools.partial[Any]:
+        """The call alone, to be run inside `modes`: entering them costs as much as a small call."""
+        return functools.partial(self._function, *self._args, **self._kwargs)
+
+    def with_fresh_weights(self) -> BuiltCall:
+        """Return the same call on the same inputs with its own copy of the weights."""
+        if self.module is not None:
+            module = compact(copy.deepcopy(self.module))
+            own = dict(named_tensors(self.module))
+            other = dict(named_tensors(module))
+            pairs = {id(tensor): other[name] for name, tensor in own.items()}
+            # a weight that the module is called with, not its own
+            pairs |= {id(w): _copy(w) for w in self.weights if id(w) not in pairs}
+            function: Callable[..., Any] = module
+        else:
+            module, function = None, self._function
+            pairs = {id(w): _copy(w) for w in self.weights}
+        return BuiltCall(
+            self.configuration,
+            self.form,
+            self.inputs,
+            [pairs[id(w)] for w in self.weights],
+            self.mutated,
+            module,
+            function,
+            _replace(self._args, pairs),
+            {n: _replace(v, pairs) for n, v in self._kwargs.items()},
+            self._device,
+        )
+
+    @property
+    def weight_bytes(self) -> int:
+        """The bytes of the weights."""
+        return sum(_bytes(w) for w in self.weights)
+
+    @property
+    def input_bytes(self) -> int:
+        """The bytes of the inputs."""
+        return sum(_bytes(t) for t in self.inputs)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    kept = tensor.detach().clone(memory_format=torch.preserve_format)
+    return kept.requires_grad_(tensor.requires_grad)
+
+
+def compact(module: nn.Module) -> nn.Module:
+    """Lay the weights of recurrent modules out in one block, as their constructors do.
+
+    Copies lose that, and every call on a GPU would then gather them anew.
+    """
+    for each in module.modules():
+        if isinstance(each, nn.RNNBase):
+            each.flatten_parameters()
+    return module
+
+
+def _bytes(tensor: Tensor) -> int:
+    kept = [n for n, s in zip(tensor.shape, tensor.stride(), strict=True) if s != 0]
+    return int(torch.Size(kept).numel() * tensor.element_size())
+
+
+def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return a module's parameters and buffers with their names."""
+    return [*module.named_parameters(), *module.named_buffers()]
+
+
+def _replace(value: Any, pairs: dict[int, Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return pairs.get(id(value), value)
+    if isinstance(value, tuple):
+        return tuple(_replace(item, pairs) for item in value)
+    return value

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from opdb.models import ModelRequest
+from opdb.models.torchvision import family_names
 from tests.harvest import sample_models
 from tests.harvest.oracle import consult
 
@@ -20,7 +21,8 @@ SMALL = {
     "lraspp_mobilenet_v3_large": (3, 64, 64),
     "r3d_18": (3, 4, 32, 32),
 }
-ON_META = ("vit_b_16", "maxvit_t", "swin_t", "inception_v3", "fcn_resnet50", "mvit_v2_s", "s3d")
+FAMILIES = ("classification", "segmentation", "video")
+ON_META = [name for family in FAMILIES for name in family_names(family)]
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from opdb.bench.derive import RunCost, run_cost
 from opdb.compose import Grounds, Known, Prediction, compose
@@ -66,8 +65,11 @@ class Predictor:
         self.device = device
         self._settings = settings
         self._runs: dict[Mode, list[ModelRun]] = {}
+        self._workloads: dict[Mode, list[Workload]] = {}
         self._campaigns = {c.id: c for c in store.campaigns(device.slug)}
         self._boards = [b.uuid for b in store.boards(device.slug)]
+        self._costs: dict[str, dict[str, Cost | None]] = {board: {} for board in self._boards}
+        self._plain: dict[tuple[str, Mode], Answer] = {}
 
     def answer(self, workload: Workload, mode: Mode) -> Answer:
         """Predict a workload on the board where it was measured, else on the best covered board.
@@ -84,11 +86,12 @@ class Predictor:
 
     def answers(self, names: Collection[str]) -> list[Answer]:
         """Return an answer for every measured run of these models (of all when none is named)."""
-        found = []
-        for mode in MODES:
-            for key in dict.fromkeys(r.workload for r in self._runs_in(mode)):
-                if not names or self._workloads[key].name in names:
-                    found.append(self.answer(self._workloads[key], mode))
+        found = [
+            self.answer(workload, mode)
+            for mode in MODES
+            for workload in self._workloads_in(mode)
+            if not names or workload.name in names
+        ]
         return sorted(found, key=_order)
 
     def _runs_in(self, mode: Mode) -> list[ModelRun]:
@@ -103,24 +106,32 @@ class Predictor:
     def _known(self, workload: Workload, mode: Mode) -> Known:
         """Hold the predictions of all other models against their runs, in the same mode."""
         times, energies = [], []
-        others: dict[str, list[ModelRun]] = {}
-        for run in self._runs_in(mode):
-            others.setdefault(run.workload, []).append(run)
-        for key, runs in others.items():
-            other = self._workloads[key]
-            board = self._board_of(runs[-1])
-            measured = run_cost(r for r in runs if self._board_of(r) == board)
-            prediction = compose(other, mode, self._grounds(other, board))
-            if other.name == workload.name or prediction.missing:
+        for other in self._workloads_in(mode):
+            if other.name == workload.name:
                 continue
-            answer = Answer(prediction, measured, self._settings)
+            answer = self._plain_answer(other, mode)
+            if answer.prediction.missing:
+                continue
             times += [a for a in [answer.attribution_time] if a is not None]
             energies += [a for a in [answer.attribution_energy] if a is not None]
         return Known(tuple(times), tuple(energies))
 
-    @cached_property
-    def _workloads(self) -> dict[str, Workload]:
-        return {w.key: w for w in self._store.workloads()}
+    def _plain_answer(self, workload: Workload, mode: Mode) -> Answer:
+        """Predict a measured workload from its own operators, nothing known of other models."""
+        if (workload.key, mode) not in self._plain:
+            runs = [r for r in self._runs_in(mode) if r.workload == workload.key]
+            board = self._board_of(runs[-1])
+            measured = run_cost(r for r in runs if self._board_of(r) == board)
+            prediction = compose(workload, mode, self._grounds(workload, board))
+            self._plain[workload.key, mode] = Answer(prediction, measured, self._settings)
+        return self._plain[workload.key, mode]
+
+    def _workloads_in(self, mode: Mode) -> list[Workload]:
+        """Return the workloads that were measured in a mode."""
+        if mode not in self._workloads:
+            keys = {run.workload for run in self._runs_in(mode)}
+            self._workloads[mode] = self._store.workloads_by_key(keys)
+        return self._workloads[mode]
 
     def _best_board(self, workload: Workload) -> str:
         if not self._boards:
@@ -135,14 +146,18 @@ class Predictor:
         return Grounds(self.device, board, self._calibration(board), costs)
 
     def _own_costs(self, workload: Workload, board: str) -> dict[str, Cost]:
+        """Return what a board measured of a workload, in these settings; each row is read once."""
         kinds = {c.key: c.kind for c in workload.occurrences()}
-        chosen = {}
-        for key, costs in self._store.costs(board, kinds).items():
-            setting = relevant_setting(kinds[key], self._settings)
-            for cost in costs:
-                if cost.setting == setting and cost.time_s is not None:
-                    chosen[key] = cost
-        return chosen
+        seen = self._costs[board]
+        unread = [key for key in kinds if key not in seen]
+        if unread:
+            seen |= dict.fromkeys(unread)
+            for key, costs in self._store.costs(board, unread).items():
+                setting = relevant_setting(kinds[key], self._settings)
+                for cost in costs:
+                    if cost.setting == setting and cost.time_s is not None:
+                        seen[key] = cost
+        return {key: known for key in kinds if (known := seen[key]) is not None}
 
     def _calibration(self, board: str) -> Calibration:
         """Return the calibration of the board's latest campaign that has base power."""
@@ -173,6 +188,8 @@ def choose_device(store: Store, name: str | None) -> Device:
         if name not in devices:
             raise UnknownNameError("device", name, devices)
         return devices[name]
+    if len(devices) == 1:
+        return next(iter(devices.values()))  # whatever this machine has: NVML need not be asked
     here = _gpus_here()
     for device in devices.values():
         if device.name in here:

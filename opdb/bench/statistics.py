@@ -49,7 +49,8 @@ def three_sigma_mean(values: Sequence[float]) -> float:
     mean = statistics.fmean(values)
     if len(values) < MIN_CLIP_COUNT:
         return mean
-    sigma = statistics.pstdev(values, mean)
+    # As statistics.pstdev, which works in fractions and takes thirty times as long.
+    sigma = math.sqrt(statistics.fmean((v - mean) ** 2 for v in values))
     return statistics.fmean([v for v in values if abs(v - mean) <= 3 * sigma] or values)
 
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from opdb.compose.estimate import Rates, reached_rates
+from opdb.compose.estimate import NOMINAL_RATES, Rates, reached_rates
 from opdb.compose.intervals import model_error, sum_half_width
 from opdb.compose.timeline import Step, eager_time_s, graph_time_s
 from opdb.kinds import get_kind
@@ -209,7 +209,8 @@ def _shares(
     counts: Mapping[Configuration, int], measured: Mapping[Configuration, Cost], grounds: Grounds
 ) -> list[Share]:
     """Return every configuration's share of device time and energy, the largest first."""
-    rates = reached_rates(counts, grounds.costs)
+    sized = all(c in measured and measured[c].dynamic_energy_j is not None for c in counts)
+    rates = NOMINAL_RATES if sized else reached_rates(counts, grounds.costs)
     base_w = grounds.calibration.base_power_w or 0.0
     times: dict[Configuration, float] = {}
     energies: dict[Configuration, float] = {}

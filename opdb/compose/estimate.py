@@ -39,6 +39,9 @@ class Rates:
         )
 
 
+NOMINAL_RATES = Rates(NOMINAL_FLOPS_PER_S, NOMINAL_BYTES_PER_S, NOMINAL_DYNAMIC_W)
+
+
 def reached_rates(configurations: Iterable[Configuration], costs: Mapping[str, Cost]) -> Rates:
     """Return the median rates that the measured ones among these configurations reach."""
     flops: list[float] = []

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import opdb
+from opdb import ModelRequest, Predictor, choose_device, open_store
+from opdb.harvest import harvest
+from opdb.store.exchange import import_set
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_name_comes_from_where_types_say() -> None:
+    tree = ast.parse(Path(opdb.__file__).read_text())
+    typed = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("opdb.")
+        for alias in node.names
+    }
+    assert set(opdb.__all__) == {*typed, "__version__"}
+    for name, module in typed.items():
+        assert getattr(opdb, name) is getattr(import_module(str(module)), name)
+    assert set(dir(opdb)) == set(opdb.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Predictr'"):
+        getattr(opdb, "Predictr")  # noqa: B009  (a type checker would refuse the attribute)
+
+
+def test_no_name_is_that_of_a_module_or_loads_torch() -> None:
+    modules = {path.stem for path in (ROOT / "opdb").iterdir()}
+    assert not modules & set(opdb.__all__)
+    program = "import sys; from opdb import *; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_example_of_the_docstring(tmp_path: Path) -> None:
+    workload = harvest(ModelRequest("resnet152", batch_size=32))
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        import_set(store, ROOT / "db" / "nvidia-h200")
+        answer = Predictor(store, choose_device(store, None)).answer(workload, "eager")
+    assert answer.prediction.coverage_time == 1
+    assert answer.measured is not None

@@ -30,8 +30,8 @@ _FIELD_BYTES = 16 * 1024 * 1024  # a run of many repeats outgrows the csv module
 _INTEGERS = r"\[-?\d+(?:,-?\d+)*\]"
 _PAIRS = r"\[-?\d+,-?\d+(?:,-?\d+,-?\d+)*\]"
 _STRETCH = re.compile(
-    rf'{{"b":\d+(?:,"c":{_INTEGERS})?,"d":\d+(?:,"e":{_PAIRS})?,"f":{ENCODING},"n":\d+'
-    rf'(?:,"p":{_PAIRS})?(?:,"t":{_INTEGERS})?(?:,"w":-?\d+)?}}',
+    rf'{{"b":\d+(?:,"c":{_INTEGERS})?,"d":\d+(?:,"e":{_PAIRS})?,"f":{ENCODING}'
+    rf'(?:,"g":{_INTEGERS})?,"n":\d+(?:,"p":{_PAIRS})?(?:,"t":{_INTEGERS})?(?:,"w":-?\d+)?}}',
     re.ASCII,
 )
 

@@ -23,6 +23,7 @@ def noisy_stretch(seed: int) -> Stretch:
         counter_edges=tuple(zip(times, energies, strict=True)),
         clock_samples_hz=tuple(draw.uniform(3e8, 2e9) for _ in range(9)),
         temperature_c=draw.uniform(20, 90),
+        eager_times_s=tuple(draw.uniform(1e-6, 0.1) for _ in range(5)),
     )
 
 
@@ -36,6 +37,7 @@ def test_values_come_back_within_half_a_unit(seed: int) -> None:
     assert back.replay_times_s == pytest.approx(stretch.replay_times_s, abs=0.51e-9)
     assert back.duration_s == pytest.approx(stretch.duration_s, abs=0.51e-9)
     assert back.busy_share == pytest.approx(stretch.busy_share, abs=0.51e-6)
+    assert back.eager_times_s == pytest.approx(stretch.eager_times_s, abs=0.51e-9)
     assert back.clock_samples_hz == pytest.approx(stretch.clock_samples_hz, abs=0.51e6)
     assert back.temperature_c == pytest.approx(stretch.temperature_c, abs=0.051)
     pairs = ((stretch.power_samples, back.power_samples, 0.51e-3),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from opdb.kinds import get_kind
+from opdb.kinds import KINDS
 from opdb.records import Json, canonical_json
 
 DEFAULT_SETTINGS: Mapping[str, Json] = {
@@ -19,8 +19,7 @@ DEFAULT_SETTINGS: Mapping[str, Json] = {
 def relevant_setting(kind: str, settings: Mapping[str, Json]) -> str:
     """Return, as canonical JSON, the settings that touch this kind, and no others.
 
-    Raises:
-        UnknownNameError: no such kind.
+    A kind that this version does not know (a newer one's set may hold it) has none.
     """
-    touching = get_kind(kind).settings
+    touching = KINDS[kind].settings if kind in KINDS else ()
     return canonical_json({name: settings[name] for name in sorted(touching) if name in settings})

@@ -17,8 +17,9 @@ from opdb.bench.layers import time_layers
 from opdb.bench.replay import capture, warm_up
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Timing, observe
-from opdb.bench.visit import REFUSALS, first_line, session_flags
-from opdb.models import LoadedModel
+from opdb.bench.visit import REFUSALS, refusal, session_flags
+from opdb.errors import InputError
+from opdb.models import LoadedModel, ModelRequest, load
 from opdb.records import Mode, ModelRun, Outcome, Stretch
 
 SETTLE_S = 0.6
@@ -39,9 +40,9 @@ class RunOptions:
 
 
 def measure(
-    session: Session, loaded: LoadedModel, workload: str, mode: Mode, options: RunOptions
+    session: Session, request: ModelRequest, workload: str, mode: Mode, options: RunOptions
 ) -> ModelRun:
-    """Measure a model; what cannot be measured is a run with that outcome.
+    """Load and measure a model; what cannot be measured is a run with that outcome.
 
     Raises:
         CannotMeasureError: the device stopped answering.
@@ -51,11 +52,11 @@ def measure(
     outcome: Outcome = "ok"
     reason = None
     try:
-        _measure(session, loaded, mode, options, seen)
-    except torch.OutOfMemoryError as error:
-        outcome, reason = "out_of_memory", first_line(error)
+        _measure(session, request, mode, options, seen)
+    except InputError as error:
+        outcome, reason = "error", str(error)
     except REFUSALS as error:
-        outcome, reason = "error", f"{type(error).__name__}: {first_line(error)}"
+        outcome, reason = refusal(error)
     release(session)
     if outcome != "ok":
         session.check_alive()
@@ -88,8 +89,10 @@ class _Seen:
 
 
 def _measure(
-    session: Session, loaded: LoadedModel, mode: Mode, options: RunOptions, seen: _Seen
+    session: Session, request: ModelRequest, mode: Mode, options: RunOptions, seen: _Seen
 ) -> None:
+    loaded = load(request, device=session.platform.torch_device)
+
     def step() -> Any:
         with torch.no_grad():
             return loaded.module(*loaded.args, **loaded.kwargs)

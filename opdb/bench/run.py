@@ -108,6 +108,7 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
     # On a CPU the host is the device.
     unheard = [] if platform.device.type == "cpu" else _without_host_times(store, platform, request)
     if not todo.visits and not unheard:
+        derive_costs(store, platform.board.uuid)  # a bench that was killed has not come to it
         return result
     progress.say(f"calibrating {platform.device.name} ({platform.board.uuid})")
     with campaign(request.device, store) as session:

@@ -40,8 +40,11 @@ UNKNOWN_KERNELS = 20
 CLOCK_TOLERANCE = 0.985
 """A mean clock below this share of the board's highest was held back."""
 
-REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError)
+REFUSALS = (RuntimeError, MemoryError, ValueError, TypeError, IndexError, AttributeError)
 """What torch raises when it will not run a call: a finding about it, not the bench's end."""
+
+OUT_OF_HOST_MEMORY = "DefaultCPUAllocator: "
+"""What the CPU's allocator calls itself; what it raises is a RuntimeError like any other."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +91,8 @@ def visit(session: Session, request: VisitRequest) -> list[Visit]:
         seen += _measure(session, request)
     except UnsupportedError as error:
         outcome, reason = "unsupported", str(error)
-    except torch.OutOfMemoryError as error:
-        outcome, reason = "out_of_memory", first_line(error)
     except REFUSALS as error:
-        outcome, reason = "error", f"{type(error).__name__}: {first_line(error)}"
+        outcome, reason = refusal(error)
     if outcome != "ok":
         session.check_alive()
         return [visits.tell(None, request.role, outcome, reason)]
@@ -129,6 +130,14 @@ class _Teller:
             kernels=seen.kernels if seen else None,
             flags=seen.flags if seen else (),
         )
+
+
+def refusal(error: Exception) -> tuple[Outcome, str]:
+    """Return the outcome that one of `REFUSALS` means, and its reason in one line."""
+    said = first_line(error)
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or OUT_OF_HOST_MEMORY in said:
+        return "out_of_memory", said
+    return "error", f"{type(error).__name__}: {said}"
 
 
 def first_line(error: Exception) -> str:

@@ -1,0 +1,45 @@
+"""Configurations that a processor measures in milliseconds."""
+
+from __future__ import annotations
+
+from opdb.records import Call, Configuration, Workload
+
+IMAGE = {"shape": [1, 4, 8, 8], "dtype": "float32"}
+RELU = Configuration("relu", {}, {"input": IMAGE})
+RELU_IN_PLACE = Configuration("relu", {"inplace": True}, {"input": IMAGE})
+ADD_IN_PLACE = Configuration("add", {"inplace": True}, {"input": IMAGE, "other": IMAGE})
+SQUARE = Configuration(
+    "matmul", {}, {"input": {"shape": [8, 8], "dtype": "float32"}, "other": {"same": 0}}
+)
+CONV = Configuration(
+    "conv2d",
+    {"padding": [1, 1]},
+    {
+        "input": IMAGE,
+        "weight": {"shape": [8, 4, 3, 3], "dtype": "float32", "role": "weight"},
+    },
+)
+IMPOSSIBLE = Configuration(
+    "conv2d",
+    {},
+    {
+        "input": {"shape": [1, 5, 8, 8], "dtype": "float32"},
+        "weight": {"shape": [8, 4, 3, 3], "dtype": "float32", "role": "weight"},
+    },
+)
+HUGE = Configuration("relu", {}, {"input": {"shape": [2**44], "dtype": "float32"}})
+UNKNOWN = Configuration("convolute", {}, {"input": IMAGE})
+OTHER_PASS = Configuration("relu", {}, {"input": IMAGE}, pass_name="backward")
+
+
+def workload(*configurations: Configuration, name: str = "made") -> Workload:
+    return Workload(
+        name=name,
+        source="builtin",
+        source_version="0",
+        inputs={"args": [IMAGE], "kwargs": {}},
+        batch_size=1,
+        dtype="float32",
+        memory_format="contiguous",
+        calls=tuple(Call(c, "function") for c in configurations),
+    )

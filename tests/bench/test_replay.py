@@ -1,0 +1,195 @@
+"""Replays: rotation, held outputs, inputs restored; on the processor."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+from typing import Any
+
+import pytest
+import torch
+
+from opdb.bench.replay import (
+    L2_EXCESS,
+    MAX_CALLS,
+    MAX_COPIES,
+    REPLAY_TARGET_S,
+    Rotation,
+    calls_wanted,
+    clock_for,
+    output_bytes,
+    prepare,
+)
+from opdb.operators import BuiltCall, build
+from opdb.records import Configuration
+from tests.bench.calls import ADD_IN_PLACE, CONV, RELU, RELU_IN_PLACE, SQUARE
+
+
+class Watched(BuiltCall):
+    """A call that tells a list of each run: its weights, and its first input as it found it."""
+
+    seen: list[tuple[int, torch.Tensor]]
+
+    def __call__(self) -> Any:
+        first = self.weights[0] if self.weights else self.inputs[0]
+        self.seen.append((id(first), self.inputs[0].clone()))
+        return super().__call__()
+
+    def with_fresh_weights(self) -> BuiltCall:
+        return watched(super().with_fresh_weights(), self.seen)
+
+
+def watched(call: BuiltCall, seen: list[tuple[int, torch.Tensor]]) -> Watched:
+    found = Watched(**vars(call))
+    found.seen = seen
+    return found
+
+
+def rotation(configuration: Configuration, *, l2_bytes: int, cold: bool = True) -> Any:
+    seen: list[tuple[int, torch.Tensor]] = []
+    made = Rotation(watched(build(configuration), seen), l2_bytes=l2_bytes, cold=cold)
+    seen.clear()
+    return made, seen
+
+
+def test_weights_rotate_over_copies_that_exceed_the_cache() -> None:
+    weight_bytes = 8 * 4 * 3 * 3 * 4
+    turned, seen = rotation(CONV, l2_bytes=2 * weight_bytes)
+    assert turned.copies == L2_EXCESS * 2 == 5
+    for _ in range(2 * turned.copies + 1):
+        turned()
+    weights = [which for which, _ in seen]
+    assert len(set(weights)) == turned.copies
+    assert weights[: turned.copies] == weights[turned.copies : 2 * turned.copies]
+    assert weights[-1] == weights[0]
+    turned.rewind()
+    turned()
+    assert seen[-1][0] == weights[0]
+
+
+def test_copies_compute_the_same_and_share_the_input() -> None:
+    call = build(CONV)
+    copy = call.with_fresh_weights()
+    assert torch.equal(call(), copy())
+    assert call.inputs[0] is copy.inputs[0]
+    assert call.weights[0].data_ptr() != copy.weights[0].data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("configuration", "l2_bytes", "cold", "copies"),
+    [(CONV, 2**20, False, 1), (CONV, 0, True, 1), (RELU, 2**20, True, 1), (CONV, 2**30, True, 128)],
+    ids=["hot", "no cache", "no weights", "at most"],
+)
+def test_copies(configuration: Configuration, l2_bytes: int, cold: bool, copies: int) -> None:
+    turned, _ = rotation(configuration, l2_bytes=l2_bytes, cold=cold)
+    assert turned.copies == copies <= MAX_COPIES
+
+
+def test_outputs_are_held_until_they_exceed_the_cache() -> None:
+    size = output_bytes(build(RELU)())
+    made: list[weakref.ref[torch.Tensor]] = []
+
+    class Noted(BuiltCall):
+        def __call__(self) -> Any:
+            output = super().__call__()
+            made.append(weakref.ref(output))
+            return output
+
+    turned = Rotation(Noted(**vars(build(RELU))), l2_bytes=2 * size, cold=True)
+    made.clear()
+    for _ in range(12):
+        turned()
+    gc.collect()
+    assert [ref() is not None for ref in made] == [False] * 7 + [True] * 5
+    turned.rewind()
+    assert all(ref() is None for ref in made)
+
+
+def test_output_bytes_counts_every_tensor() -> None:
+    x = torch.zeros(3, dtype=torch.float64)
+    assert output_bytes((x, {"a": [x, x.half()]}, None, 3)) == 24 + 24 + 6
+
+
+def test_relu_in_place_meets_negative_values_every_time() -> None:
+    turned, seen = rotation(RELU_IN_PLACE, l2_bytes=2**20)
+    assert turned.restores
+    for _ in range(5):
+        turned()
+    assert all(bool((found < 0).any()) for _, found in seen)
+    assert all(torch.equal(found, seen[0][1]) for _, found in seen)
+
+
+def test_add_in_place_does_not_grow() -> None:
+    turned, seen = rotation(ADD_IN_PLACE, l2_bytes=2**20)
+    for _ in range(5):
+        turned()
+    assert all(torch.equal(found, seen[0][1]) for _, found in seen)
+    call = build(ADD_IN_PLACE)
+    before = call.inputs[0].clone()
+    call()
+    assert not torch.equal(call.inputs[0], before), "without restoring it would have grown"
+
+
+def test_restoring_alone_brings_the_input_back() -> None:
+    call = build(RELU_IN_PLACE)
+    before = call.inputs[0].clone()
+    turned = Rotation(call, l2_bytes=0, cold=True)
+    turned()
+    assert not torch.equal(call.inputs[0], before)
+    turned.restore()
+    assert torch.equal(call.inputs[0], before)
+
+
+def test_what_changes_nothing_is_not_restored() -> None:
+    turned, _ = rotation(RELU, l2_bytes=2**20)
+    assert not turned.restores
+
+
+def test_one_tensor_given_twice_stays_one() -> None:
+    call = build(SQUARE)
+    assert len(call.inputs) == 1
+    seen: list[tuple[int, int]] = []
+    function = call._function
+
+    def watching(a: torch.Tensor, b: torch.Tensor) -> Any:
+        seen.append((id(a), id(b)))
+        return function(a, b)
+
+    call._function = watching
+    turned = Rotation(call, l2_bytes=2**20, cold=True)
+    turned()
+    assert seen and all(a == b == id(call.inputs[0]) for a, b in seen)
+
+
+@pytest.mark.parametrize("copies", [1, 3, 7, 128])
+@pytest.mark.parametrize("call_s", [1e-9, 3e-6, 1e-3, 5.0])
+def test_calls_wanted_is_a_multiple_of_the_copies(call_s: float, copies: int) -> None:
+    calls = calls_wanted(call_s, copies)
+    assert calls % copies == 0
+    assert copies <= calls < MAX_CALLS + copies
+    assert calls * call_s >= REPLAY_TARGET_S or calls >= MAX_CALLS
+
+
+def test_an_eager_replay_runs_the_calls_it_names() -> None:
+    count = 0
+
+    def step() -> None:
+        nonlocal count
+        count += 1
+        torch.zeros(64).add_(1)
+
+    replay = prepare(step, device_type="cpu", copies=4)
+    assert (replay.how, replay.copies, replay.calls % 4) == ("eager", 4, 0)
+    before = count
+    replay.issue()
+    assert count - before == replay.calls
+
+
+def test_the_processors_clock_tells_seconds() -> None:
+    clock = clock_for("cpu")
+    first = clock.mark()
+    time.sleep(0.02)
+    last = clock.mark()
+    clock.wait(last)
+    assert 0.02 <= clock.elapsed_s(first, last) < 0.5

@@ -1,0 +1,180 @@
+"""Campaigns on the processor, against a real database."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opdb.bench import run
+from opdb.bench.run import BenchRequest, BenchResult, bench
+from opdb.errors import CannotMeasureError
+from opdb.records import Configuration, Visit
+from opdb.store import Store, open_store
+from tests.bench.calls import CONV, HUGE, IMPOSSIBLE, RELU, RELU_IN_PLACE, SQUARE, UNKNOWN, workload
+
+pytestmark = pytest.mark.usefixtures("short")
+
+
+class Heard:
+    """Keeps what a campaign tells; `stop` raises after so many visits, as Ctrl-C does."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.said: list[str] = []
+        self.planned: list[int] = []
+        self.visits: list[Visit] = []
+        self._stop = stop
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def begin(self, visits: int) -> None:
+        self.planned.append(visits)
+
+    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
+        assert visit.configuration == configuration.key and cost_s > 0
+        self.visits.append(visit)
+        if len(self.visits) == self._stop:
+            raise KeyboardInterrupt
+
+
+def benched(store: Store, heard: Heard | None = None, **options: object) -> BenchResult:
+    request = replace(BenchRequest(device="cpu"), **options)  # type: ignore[arg-type]
+    return bench(store, request, heard or Heard())
+
+
+def outcomes(store: Store, result: BenchResult) -> dict[str, Counter[str]]:
+    found = store.visit_outcomes(result.device)
+    return {
+        key: Counter({str(o): n for o, n in counts.items()}) for (key, _), counts in found.items()
+    }
+
+
+def costs(store: Store, result: BenchResult) -> dict[str, int]:
+    return {key: cost.visits for key, [cost] in store.costs(result.board).items()}
+
+
+def test_a_bench_visits_everything_twice_and_derives_costs(store: Store) -> None:
+    store.save_workload(workload(CONV, RELU, RELU, RELU_IN_PLACE, SQUARE))
+    heard = Heard()
+    result = benched(store, heard)
+    assert result.outcomes == {"ok": 8} and result.configurations == 4
+    assert 0 < result.cost_s <= result.elapsed_s
+    assert (result.stopped, heard.planned) == (None, [8])
+    order = [v.configuration for v in heard.visits]
+    assert order[4:] == list(reversed(order[:4]))
+    assert costs(store, result) == dict.fromkeys(order, 2)
+    for [cost] in store.costs(result.board).values():
+        assert cost.time_s is not None and cost.time_s.low is not None
+        assert cost.energy_j is None and cost.reasons["energy_j"].startswith("no power")
+    [campaign] = store.campaigns()
+    assert campaign.id == result.campaign
+    assert campaign.calibration.base_power_w is None
+    assert campaign.calibration.notes[0].startswith("no base power: ")
+
+
+def test_nothing_is_visited_a_third_time(store: Store) -> None:
+    store.save_workload(workload(CONV, RELU))
+    first = benched(store)
+    heard = Heard()
+    second = benched(store, heard)
+    assert second.campaign is None and heard.visits == [] and heard.said == []
+    store.save_workload(workload(SQUARE, RELU, name="another"))
+    third = benched(store, heard)
+    assert {v.configuration for v in heard.visits} == {SQUARE.key}
+    assert costs(store, third) == dict.fromkeys((CONV.key, RELU.key, SQUARE.key), 2)
+    assert first.board == third.board and len(store.campaigns()) == 2
+
+
+def test_kinds_are_all_that_is_benched(store: Store) -> None:
+    store.save_workload(workload(CONV, RELU))
+    result = benched(store, kinds={"relu"})
+    assert outcomes(store, result) == {RELU.key: {"ok": 2}}
+
+
+def test_a_failure_stops_nothing_and_has_a_reason_instead_of_a_cost(store: Store) -> None:
+    store.save_workload(workload(IMPOSSIBLE, HUGE, UNKNOWN, RELU))
+    result = benched(store)
+    found = outcomes(store, result)
+    assert found[RELU.key] == {"ok": 2}
+    assert set(found[IMPOSSIBLE.key]) == {"error"}
+    assert set(found[HUGE.key]) == {"out_of_memory"}
+    assert set(found[UNKNOWN.key]) == {"unsupported"}
+    [cost] = store.costs(result.board)[HUGE.key]
+    assert cost.time_s is None
+    assert cost.reasons["time_s"].startswith("out_of_memory: ")
+    assert benched(store).campaign is None, "failures are not pending"
+    heard = Heard()
+    benched(store, heard, retry=True)
+    assert {v.configuration for v in heard.visits} == {IMPOSSIBLE.key, HUGE.key, UNKNOWN.key}
+
+
+def test_failures_in_a_row_end_the_bench(store: Store) -> None:
+    inputs = dict(IMPOSSIBLE.inputs)
+    many = [
+        Configuration("conv2d", {"dilation": [n, n]}, inputs)
+        for n in range(2, run.MAX_FAILURES_IN_A_ROW + 4)
+    ]
+    store.save_workload(workload(*many))
+    with pytest.raises(CannotMeasureError, match=r"8 configurations failed in a row.*channels"):
+        benched(store)
+    kept = store.visits(store.campaigns()[0].board.uuid)
+    assert [v.outcome for v in kept] == ["error"] * run.MAX_FAILURES_IN_A_ROW
+
+
+def test_ctrl_c_keeps_visits_and_derives_their_costs(store: Store) -> None:
+    store.save_workload(workload(CONV, RELU, RELU_IN_PLACE, SQUARE))
+    heard = Heard(stop=3)
+    with pytest.raises(KeyboardInterrupt):
+        benched(store, heard)
+    board = store.campaigns()[0].board.uuid
+    assert [v.id for v in store.visits(board)] == [v.id for v in heard.visits]
+    assert len(store.costs(board)) == 3
+    rest = Heard()
+    result = benched(store, rest)
+    assert len(rest.visits) == 5
+    assert set(costs(store, result).values()) == {2}
+
+
+def test_a_bench_that_was_killed_before_it_derived_costs_makes_up_for_it(
+    store: Store, tmp_path: Path
+) -> None:
+    store.save_workload(workload(CONV, RELU))
+    result = benched(store)
+    with sqlite3.connect(tmp_path / "opdb.sqlite") as connection:
+        connection.execute("DELETE FROM cost")
+    assert costs(store, result) == {}
+    heard = Heard()
+    benched(store, heard)
+    assert heard.visits == []
+    assert costs(store, result) == {CONV.key: 2, RELU.key: 2}
+
+
+def test_time_that_is_up_ends_a_bench_between_visits(store: Store) -> None:
+    store.save_workload(workload(CONV, RELU, RELU_IN_PLACE, SQUARE))
+    heard = Heard()
+    result = benched(store, heard, max_s=0.0)
+    assert heard.visits == [] and result.stopped == "the 0 s given are up"
+    result = benched(store, heard, max_s=3600.0)
+    assert result.stopped is None and len(heard.visits) == 8
+
+
+def test_two_benches_at_once_lose_nothing(store: Store, tmp_path: Path) -> None:
+    """Another process's bench saves in between: both campaigns' visits are there."""
+    store.save_workload(workload(CONV, RELU))
+    with open_store(str(tmp_path / "opdb.sqlite")) as other:
+
+        class Meddling(Heard):
+            def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
+                super().visited(configuration, visit, cost_s)
+                if len(self.visits) == 1:
+                    benched(other)
+
+        result = benched(store, Meddling())
+    assert sum(outcomes(store, result)[RELU.key].values()) >= 2
+    assert len(store.campaigns()) == 2
+    assert costs(store, result).keys() == {CONV.key, RELU.key}
+    assert sum(costs(store, result).values()) == len(store.visits(result.board))

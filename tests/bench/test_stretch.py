@@ -1,0 +1,103 @@
+"""Stretches on the processor: windows, gaps, and a meter beside them."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from opdb.bench.replay import CpuClock
+from opdb.bench.stretch import MIN_REPLAYS, QUEUE_DEPTH, Observation, Timing, observe
+from opdb.meters import NoMeter, Reading
+from opdb.meters.replay import ReplayMeter
+
+TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
+REPLAY_S = 0.004
+
+
+def busy() -> None:
+    end = time.perf_counter() + REPLAY_S
+    while time.perf_counter() < end:
+        pass
+
+
+class Noting(CpuClock):
+    def __init__(self) -> None:
+        self.marks: list[float] = []
+
+    def mark(self) -> float:
+        self.marks.append(super().mark())
+        return self.marks[-1]
+
+
+def seen(timing: Timing, calls: int = 10) -> Observation:
+    return observe(busy, calls, CpuClock(), NoMeter("none"), timing)
+
+
+def test_a_window_is_as_long_as_asked_and_full_of_replays() -> None:
+    clock = Noting()
+    began_s = time.perf_counter()
+    stretch = observe(busy, 10, clock, NoMeter("none"), Timing(0.01, 0.06)).stretch
+    assert 0.06 <= stretch.duration_s <= time.perf_counter() - began_s
+    steps = [b - a for a, b in pairwise(clock.marks)]
+    count = len(stretch.replay_times_s)
+    after = steps.index(stretch.replay_times_s[0])
+    assert steps[after : after + count] == list(stretch.replay_times_s), "none left out"
+    assert len(steps) - after - count == QUEUE_DEPTH, "the queue was full to the end"
+    assert all(t >= REPLAY_S * 0.99 for t in stretch.replay_times_s)
+    assert (stretch.busy_share, stretch.calls_per_replay) == (1.0, 10)
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 1e-4])
+def test_a_window_shorter_than_a_replay_still_holds_some(gap_s: float) -> None:
+    stretch = seen(Timing(0.0, 1e-6, gap_s)).stretch
+    assert len(stretch.replay_times_s) >= MIN_REPLAYS
+
+
+def test_gaps_lower_the_busy_share_and_are_not_timed() -> None:
+    stretch = seen(Timing(0.01, 0.08, gap_s=REPLAY_S)).stretch
+    assert stretch.duration_s >= 0.08
+    assert stretch.busy_share < 0.8
+    assert stretch.busy_share == pytest.approx(sum(stretch.replay_times_s) / stretch.duration_s)
+    assert min(stretch.replay_times_s) < 2 * REPLAY_S
+
+
+class Asked(NoMeter):
+    """Notes for which windows it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__("none")
+        self.windows: list[tuple[float, float, float]] = []
+
+    def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
+        self.windows.append((start_s, end_s, lag_s))
+        return super().window(start_s, end_s, lag_s=lag_s)
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 0.002])
+def test_the_meter_is_asked_for_the_timed_window(gap_s: float) -> None:
+    meter = Asked()
+    began_s = time.monotonic()
+    stretch = observe(busy, 1, CpuClock(), meter, Timing(0.03, 0.03, gap_s, lag_s=0.017)).stretch
+    [(start_s, end_s, lag_s)] = meter.windows
+    assert lag_s == 0.017
+    assert end_s - start_s == pytest.approx(stretch.duration_s)
+    assert start_s >= began_s + 0.03, "settling is outside the window"
+    assert end_s <= time.monotonic()
+
+
+def test_what_the_meter_saw_is_kept() -> None:
+    meter = ReplayMeter(TRACE, start_s=time.monotonic() - 1.4)
+    found = observe(busy, 1, CpuClock(), meter, Timing(0.0, 0.25))
+    assert len(found.stretch.power_samples) >= 10
+    assert found.stretch.power_samples == found.reading.power_samples
+    assert found.stretch.counter_edges[0][1] == 0
+    assert set(found.stretch.clock_samples_hz) == {1.98e9}
+
+
+def test_without_a_meter_the_reason_is_kept() -> None:
+    found = seen(Timing(0.0, 0.01))
+    assert found.stretch.power_samples == ()
+    assert found.reading.reason == "none"

@@ -1,0 +1,143 @@
+"""Visits on the processor: every outcome, and what is kept of it."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from opdb.bench.derive import call_times_s, visit_cost
+from opdb.bench.session import UNCALIBRATED, Session
+from opdb.bench.stretch import Observation
+from opdb.bench.visit import VisitRequest, is_at_full_clock, refusal, session_flags, visit
+from opdb.meters import Reading
+from opdb.meters.replay import ReplayMeter
+from opdb.records import Configuration, Device, Outcome, Stretch
+from tests.bench.calls import (
+    CONV,
+    HUGE,
+    IMPOSSIBLE,
+    OTHER_PASS,
+    RELU,
+    RELU_IN_PLACE,
+    UNKNOWN,
+)
+from tests.bench.conftest import NO_POWER
+
+TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
+pytestmark = pytest.mark.usefixtures("short")
+
+
+def test_an_operator_is_measured(session: Session) -> None:
+    began_s = time.monotonic()
+    [made] = visit(session, VisitRequest(CONV))
+    elapsed_s = time.monotonic() - began_s
+    assert (made.outcome, made.reason, made.role) == ("ok", None, "measurement")
+    assert (made.campaign, made.configuration) == (session.campaign.id, CONV.key)
+    assert made.setting == '{"cudnn_benchmark":false,"tf32_convolution":true}'
+    assert (made.issue, made.kernels, made.restore) == ("eager", None, None)
+    assert made.stretch is not None and all(t > 0 for t in made.stretch.replay_times_s)
+    assert made.stretch.duration_s <= made.cost_s <= elapsed_s
+
+
+def test_visits_have_their_own_ids(session: Session) -> None:
+    assert visit(session, VisitRequest(RELU))[0].id != visit(session, VisitRequest(RELU))[0].id
+
+
+def test_without_a_meter_there_is_no_energy_and_the_reason_is_kept(session: Session) -> None:
+    [made] = visit(session, VisitRequest(RELU))
+    assert f"no power: {NO_POWER}" in made.flags
+    assert made.stretch is not None and made.stretch.power_samples == ()
+    cost = visit_cost(made, UNCALIBRATED)
+    assert cost is not None and cost.time_s > 0
+    assert (cost.energy_j, cost.dynamic_energy_j, cost.power_w) == (None, None, None)
+
+
+def test_restoring_is_measured_once_a_campaign(session: Session) -> None:
+    [first] = visit(session, VisitRequest(RELU_IN_PLACE))
+    [second] = visit(session, VisitRequest(RELU_IN_PLACE))
+    assert first.restore is not None
+    assert first.restore is second.restore
+    cost = visit_cost(first, UNCALIBRATED)
+    assert cost is not None and first.stretch is not None
+    assert cost.time_s < statistics.fmean(call_times_s(first.stretch))
+
+
+@pytest.mark.parametrize(
+    ("configuration", "outcome", "said"),
+    [
+        (IMPOSSIBLE, "error", "RuntimeError: .*channels"),
+        (HUGE, "out_of_memory", "allocate 70368744177664 bytes"),
+        (UNKNOWN, "unsupported", "unknown kind 'convolute'"),
+        (OTHER_PASS, "unsupported", "a backward pass of relu"),
+    ],
+    ids=["impossible shape", "too large", "unknown kind", "backward"],
+)
+def test_what_cannot_be_measured_is_an_outcome(
+    session: Session, configuration: Configuration, outcome: Outcome, said: str
+) -> None:
+    [made] = visit(session, VisitRequest(configuration))
+    assert made.outcome == outcome
+    assert made.reason is not None and "\n" not in made.reason
+    assert re.search(said, made.reason)
+    assert (made.stretch, made.restore, made.kernels, made.copies) == (None, None, None, 0)
+    assert made.cost_s >= 0
+    assert visit_cost(made, UNCALIBRATED) is None
+    [after] = visit(session, VisitRequest(RELU))
+    assert after.outcome == "ok", "a failure leaves the campaign usable"
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.\nmore"),
+            "out_of_memory",
+        ),
+        (MemoryError(), "out_of_memory"),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "error"),
+        (TypeError("relu(): argument 'input'"), "error"),
+    ],
+)
+def test_refusals(error: Exception, outcome: Outcome) -> None:
+    found, reason = refusal(error)
+    assert found == outcome
+    assert "\n" not in reason
+
+
+def throttled(session: Session, first_s: float, last_s: float, limit_w: float) -> tuple[str, ...]:
+    """Flag a window of the recorded trace as a stretch on a board of that power limit."""
+    reading = ReplayMeter(TRACE).window(first_s, last_s)
+    device = Device("a-board", "a board", "cuda", limit_w, None, None, 1.98e9)
+    there = replace(session, platform=replace(session.platform, device=device))
+    stretch = Stretch(
+        1,
+        (0.01,) * 3,
+        last_s - first_s,
+        1.0,
+        power_samples=reading.power_samples,
+        clock_samples_hz=reading.clock_samples_hz,
+    )
+    return session_flags(there, Observation(stretch, reading))
+
+
+def test_a_clock_below_its_highest_is_told_and_why(session: Session) -> None:
+    free = throttled(session, 1.4, 2.4, 700)
+    held = throttled(session, 3.9, 4.9, 700)
+    far_from_the_limit = throttled(session, 3.9, 4.9, 1000)
+    assert free == ()
+    assert [flag.split(":")[0] for flag in held] == ["at the power limit"]
+    assert [flag.split(":")[0] for flag in far_from_the_limit] == ["clock below its highest"]
+    assert is_at_full_clock(free)
+    assert not is_at_full_clock(held) and not is_at_full_clock(far_from_the_limit)
+
+
+def test_why_the_clock_was_held_back_is_told_in_the_drivers_words(session: Session) -> None:
+    reading = Reading(throttle_reasons=("software power cap",), reason="none")
+    flags = session_flags(session, Observation(Stretch(1, (0.01,), 0.01, 1.0), reading))
+    assert flags == ("clock held back: software power cap", "no power: none")

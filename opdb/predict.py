@@ -75,8 +75,10 @@ class Predictor:
         """Predict a workload on the board where it was measured, else on the best covered board.
 
         Raises:
-            InputError: nothing was ever measured on the device.
+            InputError: nothing was ever measured on the device, or the mode cannot be predicted.
         """
+        if mode not in MODES:
+            raise InputError(f"mode {mode!r} cannot be predicted; use {' or '.join(MODES)}")
         runs = [r for r in self._runs_in(mode) if r.workload == workload.key]
         board = self._board_of(runs[-1]) if runs else self._best_board(workload)
         known = self._known(workload, mode)

@@ -196,7 +196,10 @@ def _why_missed(answer: Answer, target: float) -> str:
     why = []
     if prediction.workload.unsupported:
         why.append("the model makes calls that no operator describes")
-    for name, share in (("time", prediction.coverage_time), ("energy", prediction.coverage_energy)):
+    shares = {"time": prediction.coverage_time}
+    if prediction.energy_j is not None:
+        shares["energy"] = prediction.coverage_energy
+    for name, share in shares.items():
         if share < target:
             why.append(f"coverage of {name} is {share:.3f}")
     for name, ratio in (("time", answer.attribution_time), ("energy", answer.attribution_energy)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opdb.compose.estimate import NOMINAL_RATES, Rates, reached_rates
@@ -104,6 +104,8 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
     energy_j, energy_interval = _energy(counts, measured, grounds, time_s)
     shares = _shares(counts, measured, grounds)
     missing = tuple(s for s in shares if s.configuration not in measured)
+    unmetered = {c for c, cost in measured.items() if cost.dynamic_energy_j is None}
+    dark = [s for s in shares if s.configuration in unmetered]
     calls = sum(counts.values())
     unsupported = sum(workload.unsupported.values())
     return Prediction(
@@ -116,12 +118,16 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
         energy_j=energy_j,
         energy_interval_j=energy_interval,
         coverage_calls=_ratio(sum(counts[c] for c in measured), calls + unsupported),
-        coverage_time=1 - math.fsum(s.share_time for s in missing),
-        coverage_energy=1 - math.fsum(s.share_energy for s in missing),
+        coverage_time=_rest(s.share_time for s in missing),
+        coverage_energy=_rest(s.share_energy for s in (*missing, *dark)),
         missing=missing,
         parts=tuple(s for s in shares if s.configuration in measured),
-        notes=_notes(workload, grounds, time_s, energy_j),
+        notes=_notes(workload, mode, grounds, time_s, energy_j) + _dark_notes(dark, energy_j),
     )
+
+
+def _rest(shares: Iterable[float]) -> float:
+    return max(0.0, 1 - math.fsum(shares))
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -154,7 +160,7 @@ def _steps(workload: Workload, mode: Mode, grounds: Grounds) -> list[Step]:
         steps.append(
             Step(
                 device_s=(cost.eager_time_s if eager and cost.eager_time_s else cost.time_s).mean,
-                host_s=host.of(call) + each_s,
+                host_s=(host.of(call) or 0.0) + each_s,
                 synchronises=get_kind(call.configuration.kind).synchronises,
             )
         )
@@ -173,12 +179,12 @@ class _HostTimes:
                 seen[configuration.kind, form].append(quantity.mean)
         self._of_kind = {key: statistics.median(values) for key, values in seen.items()}
 
-    def of(self, call: Call) -> float:
-        """Return the host time of a call in seconds; 0 where neither it nor its kind was seen."""
+    def of(self, call: Call) -> float | None:
+        """Return a call's host time in seconds; None where neither it nor its kind was seen."""
         cost = self._costs.get(call.configuration.key)
         if cost is not None and call.form in cost.host_time_s:
             return cost.host_time_s[call.form].mean
-        return self._of_kind.get((call.configuration.kind, call.form), 0.0)
+        return self._of_kind.get((call.configuration.kind, call.form))
 
 
 def _energy(
@@ -240,8 +246,15 @@ def _size(configuration: Configuration, cost: Cost | None, rates: Rates) -> tupl
     return time_s, cost.dynamic_energy_j.mean
 
 
+def _dark_notes(dark: Sequence[Share], energy_j: float | None) -> tuple[str, ...]:
+    if energy_j is None or not dark:
+        return ()
+    kinds = ", ".join(dict.fromkeys(share.configuration.kind for share in dark))
+    return (f"of {len(dark)} configurations ({kinds}) only the time is measured, not the energy",)
+
+
 def _notes(
-    workload: Workload, grounds: Grounds, time_s: float, energy_j: float | None
+    workload: Workload, mode: Mode, grounds: Grounds, time_s: float, energy_j: float | None
 ) -> tuple[str, ...]:
     notes = []
     limit_w = grounds.device.power_limit_w
@@ -250,6 +263,12 @@ def _notes(
             f"predicted power {energy_j / time_s:.0f} W is above the limit of {limit_w:.0f} W: the "
             "board will lower its clock, so the run will take longer and less energy than this"
         )
+    if mode == "eager" and grounds.device.type != "cpu":
+        host = _HostTimes(workload, grounds.costs)
+        if unheard := sum(host.of(call) is None for call in workload.calls):
+            notes.append(
+                f"{unheard} calls have no host time, so a pass that waits for the host takes longer"
+            )
     if workload.unsupported:
         names = ", ".join(f"{name} ×{count}" for name, count in workload.unsupported.items())
         notes.append(f"calls that no operator describes: {names}")

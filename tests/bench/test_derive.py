@@ -1,0 +1,319 @@
+"""Costs: of the published visits rebuilt, of hand-made ones, and flags on a real trace."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opdb.bench.derive import (
+    AGREEING,
+    ESTIMATOR,
+    Deriver,
+    agreeing,
+    call_times_s,
+    host_quantities,
+    repeat_spread,
+    run_cost,
+    stretch_flags,
+    stretch_power_w,
+    visit_cost,
+)
+from opdb.meters.replay import ReplayMeter
+from opdb.records import Calibration, Campaign, Cost, HostVisit, Stretch, Visit
+from opdb.store import open_store
+from opdb.store.rows import cost_row
+from tests import published
+from tests.store import samples
+
+TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
+BASE_W = 100.0
+CALIBRATION = Calibration(BASE_W, (99.0, 101.0), None, 0.02, 0.0, 0.1)
+CONTEXT = samples.campaign("a-campaign", "a-board", samples.PROCESSOR)
+
+
+def stretch(
+    call_s: float, power_w: float | None, *, busy: float = 1.0, eager: tuple[float, ...] = ()
+) -> Stretch:
+    """A steady stretch of 10 calls a replay."""
+    times = tuple(10 * call_s * (1 + 1e-3 * (i % 3 - 1)) for i in range(15))
+    power = () if power_w is None else tuple((0.02 * i, power_w) for i in range(15))
+    return Stretch(10, times, sum(times) / busy, busy, power_samples=power, eager_times_s=eager)
+
+
+def visit(
+    seen: Stretch | None, identity: str = "v", restore: Stretch | None = None, **changes: Any
+) -> Visit:
+    plain = samples.visit(identity, stretch=seen, restore=restore, campaign="a-campaign", flags=())
+    return replace(plain, **changes)
+
+
+def derived(*visits: Visit) -> Cost:
+    campaign = replace(CONTEXT, calibration=CALIBRATION)
+    [cost] = Deriver([campaign], visits).costs({})
+    return cost
+
+
+# The published set
+
+
+def read_costs() -> dict[tuple[str, str, str], dict[str, str]]:
+    with (published.SET / "costs.csv").open(newline="") as stream:
+        return {
+            (row["board"], row["configuration"], row["setting"]): row
+            for row in csv.DictReader(stream)
+            if row["estimator"] == ESTIMATOR
+        }
+
+
+def rebuilt() -> list[Cost]:
+    found = []
+    with open_store(str(published.database())) as store:
+        for board in store.boards(published.DEVICE):
+            hosts = host_quantities(store.host_visits(board.uuid))
+            campaigns = store.campaigns(board=board.uuid)
+            found += Deriver(campaigns, store.visits(board.uuid)).costs(hosts)
+    return found
+
+
+def test_published_costs_are_what_their_visits_say() -> None:
+    stored, anew = read_costs(), rebuilt()
+    assert {(c.board, c.configuration, c.setting) for c in anew} == stored.keys()
+    assert len(anew) > 100
+    for cost in anew:
+        row = stored[cost.board, cost.configuration, cost.setting]
+        for name, value in cost_row(cost).items():
+            if isinstance(value, float):
+                assert float(row[name]) == pytest.approx(value, rel=1e-9), name
+            elif name not in ("host_time_s", "flags"):
+                assert row[name] == ("" if value is None else str(value)), name
+
+
+def test_published_visits_agree_with_each_other() -> None:
+    """The bar for a bench: energies of two visits lie within 2 % at the median."""
+    with open_store(str(published.database())) as store:
+        [board] = store.boards(published.DEVICE)
+        calibrations = {c.id: c.calibration for c in store.campaigns(board=board.uuid)}
+        energies: dict[str, list[float]] = {}
+        for made in store.visits(board.uuid):
+            cost = visit_cost(made, calibrations[made.campaign])
+            if made.role == "measurement" and cost and cost.energy_j:
+                energies.setdefault(made.configuration, []).append(cost.energy_j)
+    apart = [max(e) / min(e) - 1 for e in energies.values() if len(e) > 1]
+    assert len(apart) > 100
+    assert statistics.median(apart) < 0.02
+
+
+# One visit
+
+
+def test_energy_is_power_above_base_times_time_over_the_busy_share() -> None:
+    cost = visit_cost(visit(stretch(1e-3, 400.0, busy=0.5)), CALIBRATION)
+    assert cost is not None and cost.energy_j is not None
+    assert cost.time_s == pytest.approx(1e-3)
+    assert cost.dynamic_energy_j == pytest.approx((400 - BASE_W) * 1e-3 / 0.5)
+    assert cost.energy_j == pytest.approx((400 - BASE_W) * 1e-3 / 0.5 + BASE_W * 1e-3)
+    assert cost.power_w == pytest.approx(700.0), "what it draws while it runs"
+
+
+def test_without_gaps_energy_is_power_times_time() -> None:
+    cost = visit_cost(visit(stretch(1e-3, 400.0)), CALIBRATION)
+    assert cost is not None
+    assert cost.energy_j == pytest.approx(0.4) and cost.power_w == pytest.approx(400)
+
+
+def test_restoring_is_subtracted_from_time_and_energy() -> None:
+    restore = stretch(4e-4, 300.0, eager=(5e-4,) * 3)
+    cost = visit_cost(visit(stretch(1e-3, 400.0, eager=(12e-4,) * 3), restore=restore), CALIBRATION)
+    assert cost is not None
+    assert cost.time_s == pytest.approx(6e-4)
+    assert statistics.fmean(cost.times_s) == pytest.approx(6e-4)
+    assert cost.eager_time_s == pytest.approx(7e-4)
+    assert cost.dynamic_energy_j == pytest.approx(300 * 1e-3 - 200 * 4e-4)
+
+
+def test_restoring_without_power_leaves_the_energy_unknown() -> None:
+    cost = visit_cost(visit(stretch(1e-3, 400.0), restore=stretch(4e-4, None)), CALIBRATION)
+    assert cost is not None and cost.time_s == pytest.approx(6e-4)
+    assert (cost.energy_j, cost.dynamic_energy_j, cost.power_w) == (None, None, None)
+
+
+def test_without_power_or_base_power_energy_is_unknown_and_not_zero() -> None:
+    unmetered = visit_cost(visit(stretch(1e-3, None)), CALIBRATION)
+    unbased = visit_cost(visit(stretch(1e-3, 400.0)), replace(CALIBRATION, base_power_w=None))
+    for cost in (unmetered, unbased):
+        assert cost is not None and cost.time_s == pytest.approx(1e-3)
+        assert (cost.energy_j, cost.dynamic_energy_j, cost.power_w) == (None, None, None)
+
+
+def test_power_comes_from_counter_edges_where_there_are_no_samples() -> None:
+    seen = replace(stretch(1e-3, None), counter_edges=((0.0, 0.0), (0.1, 25.0), (0.2, 50.0)))
+    assert stretch_power_w(seen) == pytest.approx(250)
+
+
+def test_a_call_without_kernels_costs_nothing_and_that_is_measured() -> None:
+    cost = derived(visit(None, kernels={}))
+    assert cost.time_s is not None and (cost.time_s.mean, cost.visits, cost.kernels) == (0, 1, 0)
+    assert cost.energy_j is not None and cost.energy_j.mean == 0
+    assert cost.reasons == {}
+
+
+def test_what_failed_has_a_reason_and_no_cost() -> None:
+    failed = visit(None, outcome="out_of_memory", reason="asked for 200 GiB", kernels=None)
+    assert visit_cost(failed, CALIBRATION) is None
+    cost = derived(failed)
+    assert (cost.time_s, cost.energy_j, cost.visits) == (None, None, 0)
+    assert cost.reasons == {"time_s": "out_of_memory: asked for 200 GiB"}
+
+
+def test_a_missing_energy_has_a_reason() -> None:
+    cost = derived(visit(stretch(1e-3, None), flags=("no power: the meter is gone",)))
+    assert cost.time_s is not None and cost.energy_j is None
+    assert cost.reasons == {"energy_j": "no power: the meter is gone"}
+
+
+# Several visits
+
+
+def test_visits_are_joined_by_mean_and_have_an_interval() -> None:
+    cost = derived(visit(stretch(1e-3, 400.0), "a"), visit(stretch(1.02e-3, 404.0), "b"))
+    assert cost.time_s is not None and cost.energy_j is not None
+    assert cost.time_s.mean == pytest.approx(1.01e-3)
+    assert cost.time_s.count == 30 and cost.visits == 2
+    assert cost.time_s.low is not None and cost.time_s.high is not None
+    assert cost.time_s.low < 1e-3 and cost.time_s.high > 1.02e-3
+    assert cost.energy_j.mean == pytest.approx((0.4 + 404 * 1.02e-3) / 2)
+
+
+def test_one_visit_alone_has_no_interval() -> None:
+    cost = derived(visit(stretch(1e-3, 400.0)))
+    assert cost.time_s is not None and (cost.time_s.low, cost.time_s.high) == (None, None)
+
+
+def test_only_measurements_make_a_cost() -> None:
+    roles = ("limited", "anchor", "duplicate")
+    others = [visit(stretch(9e-3, 700.0), role, role=role) for role in roles]
+    cost = derived(visit(stretch(1e-3, 400.0)), *others)
+    assert cost.visits == 1 and cost.time_s is not None
+    assert cost.time_s.mean == pytest.approx(1e-3)
+
+
+def test_a_visit_at_a_lowered_clock_gives_way_to_one_at_full_clock() -> None:
+    low = replace(stretch(2e-3, 690.0), clock_samples_hz=(1.5e9,) * 9)
+    full = replace(stretch(1e-3, 400.0), clock_samples_hz=(1.98e9,) * 9)
+    cost = derived(visit(low, "a"), visit(full, "b"))
+    assert (cost.visits, cost.clock_hz) == (1, 1.98e9)
+    other = visit(low, "c", configuration=samples.RELU.key)
+    campaign = replace(CONTEXT, calibration=CALIBRATION)
+    costs = {c.configuration: c for c in Deriver([campaign], [visit(full, "b"), other]).costs({})}
+    assert costs[samples.RELU.key].clock_hz == 1.5e9, "better than none"
+
+
+def test_each_visit_is_held_against_its_own_campaigns_base_power() -> None:
+    warm = replace(CALIBRATION, base_power_w=120.0)
+    campaigns: Iterable[Campaign] = [
+        replace(CONTEXT, calibration=CALIBRATION),
+        replace(CONTEXT, id="later", calibration=warm),
+    ]
+    seen = stretch(1e-3, 400.0)
+    [cost] = Deriver(campaigns, [visit(seen, "a"), visit(seen, "b", campaign="later")]).costs({})
+    assert cost.dynamic_energy_j is not None
+    assert cost.dynamic_energy_j.mean == pytest.approx((0.300 + 0.280) / 2)
+
+
+def test_host_times_are_joined_by_configuration_and_form() -> None:
+    def heard(identity: str, form: Any, *times_s: float) -> HostVisit:
+        return HostVisit(identity, "a-campaign", "k", form, "now", times_s)
+
+    found = host_quantities(
+        [
+            heard("a", "module", 1e-5, 1.2e-5),
+            heard("b", "module", 1.4e-5),
+            heard("c", "function", 1e-6),
+        ]
+    )
+    assert found["k"]["module"].median == pytest.approx(1.2e-5)
+    assert found["k"]["module"].count == 3
+    assert found["k"]["function"].mean == pytest.approx(1e-6)
+    assert found["k"]["function"].low is None
+
+
+# Suspicion, on a trace recorded from a real board
+
+
+def window(first_s: float, last_s: float) -> Stretch:
+    reading = ReplayMeter(TRACE).window(first_s, last_s)
+    return Stretch(
+        10,
+        (0.01,) * 20,
+        last_s - first_s,
+        1.0,
+        power_samples=reading.power_samples,
+        counter_edges=reading.counter_edges,
+        clock_samples_hz=reading.clock_samples_hz,
+    )
+
+
+def test_a_steady_window_is_not_flagged() -> None:
+    assert stretch_flags(window(1.4, 2.4)) == []
+
+
+def test_a_window_across_the_edge_of_the_load_is_flagged() -> None:
+    flags = stretch_flags(window(0.75, 1.45))
+    assert any(flag.startswith("power: median and 3σ-mean differ by ") for flag in flags)
+
+
+def test_a_counter_that_disagrees_with_the_samples_is_flagged() -> None:
+    """The counter of one second beside the samples of another, both as recorded."""
+    idle, busy = window(0.2, 0.9), window(1.4, 2.4)
+    flags = stretch_flags(replace(busy, counter_edges=idle.counter_edges))
+    assert len(flags) == 1
+    assert flags[0].startswith("power: counter and samples differ by -8")
+
+
+def test_the_flags_of_visits_reach_their_cost() -> None:
+    cost = derived(visit(window(0.75, 1.45), flags=("clock held back: software power cap",)))
+    assert cost.flags[0] == "clock held back: software power cap"
+    assert any("median and 3σ-mean" in flag for flag in cost.flags)
+
+
+def test_times_in_two_states_are_flagged() -> None:
+    mixed = replace(stretch(1e-3, 400.0), replay_times_s=(0.01,) * 16 + (0.014,) * 8)
+    assert [f for f in stretch_flags(mixed) if f.startswith("time: median and 3σ-mean")]
+
+
+# Runs of whole models
+
+
+def repeat(time_s: float, power_w: float | None = 200.0) -> Stretch:
+    return replace(stretch(time_s / 10, power_w), calls_per_replay=1)
+
+
+def test_a_run_counts_the_repeats_that_agree() -> None:
+    repeats = [repeat(t) for t in (0.0130, 0.0100, 0.0101, 0.0117, 0.01005)]
+    kept = agreeing(repeats)
+    assert len(kept) == AGREEING
+    assert sorted(statistics.fmean(call_times_s(r)) for r in kept) == pytest.approx(
+        [0.0100, 0.01005, 0.0101]
+    )
+    assert repeat_spread(kept) == pytest.approx(0.01)
+    assert agreeing(repeats[:2]) == sorted(repeats[:2], key=lambda r: r.replay_times_s[0])
+    run = replace(samples.model_run(samples.workload()), repeats=tuple(repeats))
+    cost = run_cost([run])
+    assert cost is not None and cost.energy_j is not None
+    assert cost.time_s.mean == pytest.approx(0.01005)
+    assert cost.energy_j.mean == pytest.approx(0.01005 * 200)
+    assert cost.power_w == pytest.approx(200)
+
+
+def test_a_run_without_power_has_no_energy_and_a_failed_one_no_cost() -> None:
+    run = replace(samples.model_run(samples.workload()), repeats=(repeat(0.01, None),))
+    cost = run_cost([run])
+    assert cost is not None and (cost.energy_j, cost.power_w) == (None, None)
+    assert run_cost([replace(run, outcome="error", repeats=())]) is None
+    assert run_cost([]) is None

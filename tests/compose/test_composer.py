@@ -1,0 +1,255 @@
+"""The composer: on hand-made costs of a made-up board, and on the published set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from opdb.compose import Grounds, Known, Prediction, compose
+from opdb.compose.estimate import NOMINAL_RATES, reached_rates
+from opdb.predict import Predictor, choose_device
+from opdb.records import (
+    Calibration,
+    Call,
+    Configuration,
+    Cost,
+    Device,
+    Form,
+    Mode,
+    Quantity,
+    Workload,
+)
+from opdb.store import open_store
+from tests import published
+from tests.store import samples
+
+MODES: tuple[Mode, ...] = ("eager", "graph")
+GPU = Device("a-gpu", "a made-up GPU", "cuda", 400.0, None, None, None)
+CPU = replace(GPU, type="cpu", power_limit_w=None)
+CALIBRATION = Calibration(100.0, (99.0, 101.0), 2e-6, None, None, None)
+CONV, RELU, ADD = samples.CONV, samples.RELU, samples.ADD
+ITEM = Configuration("item", {}, {"input": {"shape": [], "dtype": "float32"}})
+
+
+def quantity(mean: float, share: float = 0.01) -> Quantity:
+    return Quantity(mean, mean, mean * (1 - share), mean * (1 + share), 2)
+
+
+def cost(
+    configuration: Configuration,
+    time_s: float | None,
+    dynamic_j: float | None = None,
+    host: dict[Form, float] | None = None,
+    eager_s: float | None = None,
+) -> Cost:
+    return Cost(
+        configuration=configuration.key,
+        board="b",
+        setting="{}",
+        estimator="1",
+        visits=2,
+        kernels=1,
+        time_s=None if time_s is None else quantity(time_s),
+        eager_time_s=None if eager_s is None else quantity(eager_s),
+        power_w=None,
+        energy_j=None,
+        dynamic_energy_j=None if dynamic_j is None else quantity(dynamic_j),
+        host_time_s={form: quantity(value) for form, value in (host or {}).items()},
+    )
+
+
+def workload(*configurations: Configuration, **changes: Any) -> Workload:
+    calls = tuple(Call(c, "module") for c in configurations)
+    plain = replace(samples.workload(), calls=calls, containers=0, unsupported={})
+    return replace(plain, **changes)
+
+
+def grounds(*costs: Cost, **changes: Any) -> Grounds:
+    found = Grounds(GPU, "b", CALIBRATION, {c.configuration: c for c in costs})
+    return replace(found, **changes)
+
+
+FULL = (
+    cost(CONV, 3e-3, 0.6, {"module": 1e-4}, eager_s=3.2e-3),
+    cost(RELU, 1e-3, 0.1, {"module": 2e-5}),
+    cost(ADD, 5e-4, 0.05, {"module": 3e-5}),
+)
+
+
+def whole(prediction: Prediction, share: Callable[[Any], float]) -> float:
+    return sum(map(share, (*prediction.parts, *prediction.missing)))
+
+
+def test_a_graph_is_the_sum_of_its_operators() -> None:
+    found = compose(workload(CONV, RELU, RELU), "graph", grounds(*FULL))
+    assert found.time_s == pytest.approx(5e-3)
+    assert found.energy_j == pytest.approx(100 * 5e-3 + 0.8)
+    assert found.power_w == pytest.approx(1.3 / 5e-3)
+    assert (found.coverage_calls, found.coverage_time, found.coverage_energy) == (1, 1, 1)
+    assert found.missing == ()
+
+
+def test_an_eager_pass_takes_the_devices_eager_times() -> None:
+    found = compose(workload(CONV, RELU), "eager", grounds(*FULL))
+    assert found.time_s == pytest.approx(4.2e-3)
+    assert found.energy_j == pytest.approx(100 * 4.2e-3 + 0.7)
+
+
+def test_a_host_bound_pass_takes_host_times_and_containers() -> None:
+    small = [replace(c, time_s=quantity(1e-6), eager_time_s=None) for c in FULL]
+    found = compose(workload(CONV, RELU, containers=10), "eager", grounds(*small))
+    assert found.time_s == pytest.approx(1.2e-4 + 10 * 2e-6)
+
+
+def test_on_a_processor_host_times_are_no_part_of_a_pass() -> None:
+    found = compose(workload(CONV, RELU, containers=10), "eager", grounds(*FULL, device=CPU))
+    assert found.time_s == pytest.approx(4.2e-3 + 10 * 2e-6)
+
+
+def test_a_call_that_synchronises_makes_the_device_wait() -> None:
+    costs = (*FULL, cost(ITEM, 0.0, 0.0, {"module": 1e-3}))
+    without = compose(workload(CONV, RELU), "eager", grounds(*costs))
+    found = compose(workload(CONV, RELU, ITEM), "eager", grounds(*costs))
+    assert found.time_s > without.time_s
+    assert compose(workload(CONV, ITEM), "graph", grounds(*costs)).time_s == pytest.approx(3e-3)
+
+
+def test_an_unheard_form_takes_the_median_of_its_kind_and_is_else_told() -> None:
+    other = replace(RELU, inputs={"input": {"shape": [7], "dtype": "float32"}})
+    costs = (cost(RELU, 1e-6, 0.0, {"module": 2e-5}), cost(other, 1e-6, 0.0))
+    found = compose(workload(RELU, other), "eager", grounds(*costs))
+    assert found.time_s == pytest.approx(4e-5)
+    assert not any("host time" in note for note in found.notes)
+    silent = compose(workload(RELU, ADD), "eager", grounds(*costs, cost(ADD, 1e-6, 0.0)))
+    assert any(note.startswith("1 calls have no host time") for note in silent.notes)
+    assert not any("host time" in n for n in compose(workload(ADD), "graph", grounds()).notes)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_missing_is_listed_by_its_share_and_not_in_the_sums(mode: Mode) -> None:
+    big = replace(RELU, inputs={"input": {"shape": [64, 64, 64], "dtype": "float32"}})
+    found = compose(workload(CONV, RELU, big, big, ADD), mode, grounds(FULL[0]))
+    alone = compose(workload(CONV), mode, grounds(FULL[0]))
+    assert found.time_s == alone.time_s and found.energy_j == alone.energy_j
+    largest = found.missing[0]
+    assert (largest.configuration, largest.count) == (big, 2)
+    times = [s.share_time for s in found.missing]
+    assert times == sorted(times, reverse=True) and min(times) > 0
+    assert found.coverage_calls == pytest.approx(1 / 5)
+    assert whole(found, lambda s: s.share_time) == pytest.approx(1)
+    assert whole(found, lambda s: s.share_energy) == pytest.approx(1)
+    assert found.coverage_time + sum(times) == pytest.approx(1)
+    assert 0 < found.coverage_time < 1 and 0 < found.coverage_energy < 1
+
+
+def test_a_cost_that_failed_is_missing() -> None:
+    found = compose(workload(CONV, RELU), "graph", grounds(FULL[0], cost(RELU, None)))
+    assert [s.configuration for s in found.missing] == [RELU]
+
+
+def test_nothing_measured_is_nothing_covered() -> None:
+    found = compose(workload(CONV, RELU, ADD, ADD), "eager", grounds())
+    assert (found.coverage_calls, found.coverage_time, found.coverage_energy) == (0, 0, 0)
+    assert len(found.missing) == 3
+
+
+def test_unsupported_calls_lower_the_coverage_of_calls_and_are_told() -> None:
+    found = compose(workload(CONV, RELU, unsupported={"torch.odd": 2}), "graph", grounds(*FULL))
+    assert found.coverage_calls == pytest.approx(0.5)
+    assert "calls that no operator describes: torch.odd ×2" in found.notes
+
+
+def test_energy_that_was_not_measured_is_not_covered() -> None:
+    dark = cost(RELU, 1e-3, None, {"module": 2e-5})
+    found = compose(workload(CONV, RELU), "graph", grounds(FULL[0], dark))
+    assert found.coverage_time == 1 and 0 < found.coverage_energy < 1
+    assert "of 1 configurations (relu) only the time is measured, not the energy" in found.notes
+
+
+def test_without_power_there_is_no_energy_rather_than_none() -> None:
+    no_base = replace(CALIBRATION, base_power_w=None)
+    found = compose(workload(CONV), "graph", grounds(FULL[0], calibration=no_base))
+    assert (found.energy_j, found.energy_interval_j, found.power_w) == (None, None, None)
+    found = compose(workload(CONV), "graph", grounds(cost(CONV, 1e-3)))
+    assert found.energy_j is None and found.time_s == pytest.approx(1e-3)
+
+
+def test_the_interval_grows_with_the_error_that_other_models_showed() -> None:
+    def widths(*attributions: float) -> tuple[float, float]:
+        known = Known(attributions, attributions)
+        found = compose(workload(CONV, RELU), "graph", grounds(*FULL, known=known))
+        assert found.energy_interval_j is not None and found.energy_j is not None
+        low, high = found.time_interval_s
+        assert low < found.time_s < high
+        assert found.energy_interval_j[0] < found.energy_j < found.energy_interval_j[1]
+        return high - low, found.energy_interval_j[1] - found.energy_interval_j[0]
+
+    good, prior, bad = widths(*[1.001] * 9), widths(), widths(*[1.2, 0.8] * 5)
+    assert good[0] < prior[0] < bad[0]
+    assert good[1] < prior[1] < bad[1]
+
+
+def test_the_prior_is_told() -> None:
+    said = "no other model was measured on this device in this mode"
+    alone = compose(workload(CONV), "graph", grounds(*FULL)).notes
+    assert any(said in note for note in alone)
+    known = grounds(*FULL, known=Known((1.0,), (1.0,)))
+    assert not any(said in note for note in compose(workload(CONV), "graph", known).notes)
+
+
+def test_an_uncertain_base_power_widens_the_energy_alone() -> None:
+    vague = replace(CALIBRATION, base_power_interval_w=(50.0, 150.0))
+    sharp = compose(workload(CONV), "graph", grounds(*FULL))
+    found = compose(workload(CONV), "graph", grounds(*FULL, calibration=vague))
+    assert found.time_interval_s == sharp.time_interval_s
+    assert found.energy_interval_j is not None and sharp.energy_interval_j is not None
+    assert found.energy_interval_j[0] < sharp.energy_interval_j[0]
+
+
+def test_power_above_the_limit_is_told() -> None:
+    hot = cost(CONV, 1e-3, 0.5, {"module": 1e-5})
+    found = compose(workload(CONV), "graph", grounds(hot))
+    assert found.power_w == pytest.approx(600)
+    assert any("600 W is above the limit of 400 W" in note for note in found.notes)
+    cool = compose(workload(CONV), "graph", grounds(*FULL))
+    assert not any("above the limit" in note for note in cool.notes)
+
+
+def test_other_modes_are_refused() -> None:
+    with pytest.raises(ValueError, match="not 'compile'"):
+        compose(workload(CONV), "compile", grounds(*FULL))
+
+
+def test_what_is_not_measured_is_sized_by_the_rates_that_are_reached() -> None:
+    rates = reached_rates([CONV, RELU], {c.configuration: c for c in FULL})
+    assert rates.time_s(CONV) == pytest.approx(3e-3, rel=1.0)
+    twice = replace(RELU, inputs={"input": {"shape": [4, 8, 16, 16], "dtype": "float32"}})
+    assert rates.time_s(twice) == pytest.approx(2 * rates.time_s(RELU))
+    assert reached_rates([], {}) == NOMINAL_RATES
+    view = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
+    assert rates.time_s(view) == 0, "a view launches nothing"
+
+
+# The published set
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_energy_is_base_power_times_time_and_what_the_operators_add(mode: Mode) -> None:
+    with open_store(str(published.database())) as store:
+        predictor = Predictor(store, choose_device(store, None))
+        [model] = store.workloads("resnet152", batch_size=32)
+        board = predictor.answer(model, mode).prediction.board
+        costs = {key: found for key, [found] in store.costs(board).items()}
+        base_w = store.campaigns(board=board)[-1].calibration.base_power_w
+        found = predictor.answer(model, mode).prediction
+    assert base_w is not None and found.energy_j is not None
+    dynamic = [costs[call.configuration.key].dynamic_energy_j for call in model.calls]
+    added_j = sum(d.mean for d in dynamic if d is not None)
+    assert None not in dynamic
+    assert found.energy_j == pytest.approx(base_w * found.time_s + added_j, rel=1e-9)
+    times = [costs[call.configuration.key].time_s for call in model.calls]
+    if mode == "graph":
+        assert found.time_s == pytest.approx(sum(t.mean for t in times if t), rel=1e-9)

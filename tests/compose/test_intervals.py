@@ -1,0 +1,39 @@
+"""Intervals: how errors of operators add, and what other models' runs teach."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from opdb.compose.intervals import half_width, model_error, sum_half_width
+from opdb.records import Quantity
+
+
+def quantity(mean: float, width: float) -> Quantity:
+    return Quantity(mean, mean, mean - width, mean + width, 2)
+
+
+def test_errors_of_operators_add_in_squares_and_of_calls_in_line() -> None:
+    assert sum_half_width([(1, quantity(1, 0.3)), (1, quantity(1, 0.4))]) == pytest.approx(0.5)
+    assert sum_half_width([(10, quantity(1, 0.3))]) == pytest.approx(3.0)
+    assert sum_half_width([]) == 0
+
+
+def test_a_quantity_without_an_interval_adds_none() -> None:
+    assert half_width(Quantity(1, 1, None, None, 1)) == 0
+
+
+def test_before_any_run_the_prior_holds() -> None:
+    assert 0.02 < model_error([]) < 0.08
+
+
+def test_runs_that_agree_narrow_and_runs_that_do_not_widen() -> None:
+    good, bad = [1.001, 0.999, 1.002] * 4, [1.2, 0.8, 1.15] * 4
+    assert model_error(good) < model_error([]) < model_error(bad)
+    assert model_error([1.1] * 12) > 0.15, "a bias is not fitted away"
+
+
+def test_too_high_and_too_low_by_one_factor_weigh_the_same() -> None:
+    assert model_error([1.1]) == pytest.approx(model_error([1 / 1.1]))
+    assert math.isfinite(model_error([0.0, 1.0]))

@@ -1,0 +1,47 @@
+"""Timelines against a plain simulation of two queues."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from opdb.compose.timeline import Step, eager_time_s, graph_time_s
+
+
+def test_a_graph_takes_the_sum_of_device_times() -> None:
+    steps = [Step(1e-3, 5.0), Step(2e-3, 5.0, synchronises=True), Step(0.0, 5.0)]
+    assert graph_time_s(steps) == pytest.approx(3e-3)
+    assert graph_time_s([]) == eager_time_s([]) == 0
+
+
+def test_a_host_bound_pass_takes_the_sum_of_host_times() -> None:
+    steps = [Step(1e-6, 2e-5), Step(0.0, 1e-5), Step(3e-6, 4e-5)]
+    assert eager_time_s(steps) == pytest.approx(7e-5)
+
+
+def test_a_device_bound_pass_takes_the_sum_of_device_times() -> None:
+    steps = [Step(1e-3, 2e-5), Step(2e-3, 1e-5), Step(1e-6, 4e-5)]
+    assert eager_time_s(steps) == pytest.approx(3.001e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_synchronising_the_slower_side_decides(seed: int) -> None:
+    draw = random.Random(seed)
+    steps = [Step(draw.uniform(1e-6, 9e-5), draw.uniform(1e-6, 9e-5)) for _ in range(60)]
+    slower = max(sum(s.device_s for s in steps), sum(s.host_s for s in steps))
+    assert eager_time_s(steps) == pytest.approx(slower, rel=0.02)
+
+
+def test_a_call_that_synchronises_lets_both_sides_wait() -> None:
+    """Device 4 ms, host 3 ms: overlapped 4 ms; the wait puts part of the host time on top."""
+    apart = [Step(2e-3, 1e-3), Step(2e-3, 1e-3), Step(0.0, 1e-3)]
+    waiting = [*apart[:2], Step(0.0, 1e-3, synchronises=True)]
+    assert eager_time_s(apart) == pytest.approx(4e-3)
+    # Host 0-1-2-3, device 1-3-5: the host waits to 5; the next pass begins there.
+    assert eager_time_s(waiting) == pytest.approx(5e-3)
+
+
+def test_synchronising_every_call_adds_host_and_device_times() -> None:
+    steps = [Step(2e-3, 1e-3, synchronises=True)] * 3
+    assert eager_time_s(steps) == pytest.approx(9e-3)

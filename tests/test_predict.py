@@ -1,0 +1,186 @@
+"""Predictions from a real database: the published set, and copies of it that lack something."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opdb.compose import Prediction
+from opdb.errors import InputError, UnknownNameError
+from opdb.predict import MODES, Answer, Predictor, choose_device
+from opdb.records import Mode, Workload
+from opdb.settings import DEFAULT_SETTINGS
+from opdb.store import Store, open_store
+from tests import published
+from tests.store import samples
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store(str(published.database())) as opened:
+        yield opened
+
+
+def model(store: Store, name: str, batch_size: int, dtype: str = "float32") -> Workload:
+    [found] = store.workloads(name, batch_size=batch_size, dtype=dtype)
+    return found
+
+
+def predictor(store: Store) -> Predictor:
+    return Predictor(store, choose_device(store, None))
+
+
+def without_kinds_but(path: Path, kind: str) -> Path:
+    """Return a copy of the published database that holds the costs of one kind alone."""
+    published.copy_to(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "DELETE FROM cost WHERE configuration_id NOT IN "
+            "(SELECT id FROM configuration WHERE kind = ?)",
+            [kind],
+        )
+    connection.close()
+    return path
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("batch_size", [1, 32, 128])
+def test_resnet152_from_resnet50s_operators(store: Store, batch_size: int, mode: Mode) -> None:
+    """Every operator of ResNet-152 is among ResNet-50's: nothing is missing."""
+    answer = predictor(store).answer(model(store, "resnet152", batch_size), mode)
+    found = answer.prediction
+    assert (found.coverage_calls, found.coverage_time, found.coverage_energy) == (1, 1, 1)
+    assert found.missing == () and found.energy_j is not None and found.power_w is not None
+    values = [found.time_s, *found.time_interval_s, found.energy_j, found.power_w]
+    assert all(math.isfinite(value) and value > 0 for value in values)
+    assert found.time_interval_s[0] < found.time_s < found.time_interval_s[1]
+    assert answer.attribution_time is not None and 0.9 <= answer.attribution_time <= 1.1
+    assert answer.attribution_energy is not None and 0.9 <= answer.attribution_energy <= 1.1
+    assert answer.meets(0.9)
+
+
+def test_conv2d_alone_covers_part(tmp_path: Path) -> None:
+    with open_store(str(without_kinds_but(tmp_path / "conv.sqlite", "conv2d"))) as store:
+        answer = predictor(store).answer(model(store, "resnet152", 32), "eager")
+        full = Predictor(store, choose_device(store, None))
+        assert full.answer(model(store, "resnet50", 32), "graph").prediction.missing
+    found = answer.prediction
+    kinds = {share.configuration.kind for share in found.missing}
+    assert {"batch_norm", "relu", "add"} <= kinds and "conv2d" not in kinds
+    assert {share.configuration.kind for share in found.parts} == {"conv2d"}
+    shares = (*found.parts, *found.missing)
+    assert math.fsum(s.share_time for s in shares) == pytest.approx(1)
+    assert math.fsum(s.share_energy for s in shares) == pytest.approx(1)
+    assert found.coverage_calls == pytest.approx(155 / sum(s.count for s in shares))
+    assert 0 < found.coverage_time < 0.9 and 0 < found.coverage_energy < 0.9
+    assert not answer.meets(0.9) and not answer.meets(0.95)
+
+
+def test_other_models_runs_make_the_interval_and_a_models_own_do_not(tmp_path: Path) -> None:
+    path = published.copy_to(tmp_path / "own.sqlite")
+    with open_store(str(path)) as store:
+        wanted = model(store, "resnet152", 32)
+        before = predictor(store).answer(wanted, "graph").prediction
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "DELETE FROM model_run WHERE workload_id IN "
+            "(SELECT id FROM workload WHERE name = 'resnet152')"
+        )
+    connection.close()
+    with open_store(str(path)) as store:
+        answer = predictor(store).answer(wanted, "graph")
+    assert answer.measured is None and answer.attribution_time is None
+    assert answer.prediction == before
+    assert answer.meets(0.9), "what was not measured cannot be held against it"
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM model_run")
+    connection.close()
+    with open_store(str(path)) as store:
+        alone = predictor(store).answer(wanted, "graph").prediction
+    assert alone.time_s == before.time_s and alone.energy_j == before.energy_j
+    assert any("rests on a prior" in note for note in alone.notes)
+    assert alone.time_interval_s != before.time_interval_s
+
+
+def test_costs_of_another_setting_do_not_count(store: Store) -> None:
+    other = {**DEFAULT_SETTINGS, "tf32_convolution": False}
+    chosen = Predictor(store, choose_device(store, None), other)
+    found = chosen.answer(model(store, "resnet50", 32), "graph").prediction
+    assert {share.configuration.kind for share in found.missing} == {"conv2d"}
+
+
+def test_answers_hold_every_run_against_its_prediction(store: Store) -> None:
+    found = predictor(store).answers([])
+    runs = store.model_runs(device=published.DEVICE)
+    assert len(found) == len({(r.workload, r.mode) for r in runs if r.mode in MODES})
+    assert all(a.measured and a.attribution_time and a.attribution_energy for a in found)
+    some = predictor(store).answers(["resnet50"])
+    assert {a.prediction.workload.name for a in some} == {"resnet50"}
+    assert predictor(store).answers(["vgg16"]) == []
+
+
+def test_a_prediction_does_not_hang_on_what_was_asked_before(store: Store) -> None:
+    wanted = model(store, "resnet50", 1)
+    used = predictor(store)
+    used.answers([])
+    assert used.answer(wanted, "eager") == predictor(store).answer(wanted, "eager")
+
+
+@pytest.mark.parametrize(
+    ("changes", "target", "met"),
+    [
+        ({}, 1.0, True),
+        ({"coverage_time": 0.89}, 0.9, False),
+        ({"coverage_energy": 0.89}, 0.9, False),
+        ({"coverage_energy": 0.0, "energy_j": None}, 0.9, True),
+        ({"time_s": 1.1}, 0.9, True),
+        ({"time_s": 1.11}, 0.9, False),
+        ({"time_s": 0.89}, 0.9, False),
+        ({"energy_j": 2.3}, 0.9, False),
+        ({"workload": samples.workload()}, 0.1, False),
+    ],
+)
+def test_a_target_holds_for_time_and_energy(
+    store: Store, changes: dict[str, object], target: float, met: bool
+) -> None:
+    """Deviations from a measured run of 1 s and 2 J."""
+    answer = predictor(store).answer(model(store, "resnet50", 32), "graph")
+    assert answer.measured is not None and answer.measured.energy_j is not None
+    measured = replace(
+        answer.measured,
+        time_s=replace(answer.measured.time_s, mean=1.0),
+        energy_j=replace(answer.measured.energy_j, mean=2.0),
+    )
+    exact: Prediction = replace(answer.prediction, time_s=1.0, energy_j=2.0)
+    changed = replace(exact, **changes)  # type: ignore[arg-type]
+    assert Answer(changed, measured, {}).meets(target) is met
+
+
+def test_the_device_is_the_one_named_else_the_most_measured(store: Store, tmp_path: Path) -> None:
+    assert choose_device(store, published.DEVICE).slug == published.DEVICE
+    with pytest.raises(UnknownNameError, match="unknown device 'nvidia-h20'; did you mean"):
+        choose_device(store, "nvidia-h20")
+    with open_store(str(published.copy_to(tmp_path / "two.sqlite"))) as both:
+        both.save_campaign(samples.campaign("c", "a-board", samples.PROCESSOR))
+        assert choose_device(both, None).slug == published.DEVICE
+        assert choose_device(both, "a-cpu") == samples.PROCESSOR
+        answer = Predictor(both, samples.PROCESSOR).answer(model(both, "resnet50", 1), "eager")
+    assert answer.prediction.coverage_calls == 0 and answer.measured is None
+
+
+def test_an_empty_database_says_what_to_do(tmp_path: Path) -> None:
+    with (
+        open_store(str(tmp_path / "empty.sqlite")) as store,
+        pytest.raises(InputError, match=r"empty\.sqlite holds no measurements; run opdb bench"),
+    ):
+        choose_device(store, None)
+
+
+def test_a_mode_that_cannot_be_predicted_is_refused(store: Store) -> None:
+    with pytest.raises(InputError, match="mode 'compile' cannot be predicted; use eager or graph"):
+        predictor(store).answer(model(store, "resnet50", 1), "compile")

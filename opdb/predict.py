@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from opdb.bench.derive import RunCost, run_cost
 from opdb.compose import Grounds, Known, Prediction, compose
 from opdb.errors import InputError, UnknownNameError
-from opdb.records import Calibration, Campaign, Cost, Device, Json, Mode, ModelRun, Workload
+from opdb.records import Calibration, Campaign, Cost, Device, Form, Json, Mode, ModelRun, Workload
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store
 
@@ -69,6 +69,7 @@ class Predictor:
         self._campaigns = {c.id: c for c in store.campaigns(device.slug)}
         self._boards = [b.uuid for b in store.boards(device.slug)]
         self._costs: dict[str, dict[str, Cost | None]] = {board: {} for board in self._boards}
+        self._usual_host: dict[tuple[str, Form], float] | None = None
         self._plain: dict[tuple[str, Mode], Answer] = {}
 
     def answer(self, workload: Workload, mode: Mode) -> Answer:
@@ -81,8 +82,10 @@ class Predictor:
             raise InputError(f"mode {mode!r} cannot be predicted; use {' or '.join(MODES)}")
         runs = [r for r in self._runs_in(mode) if r.workload == workload.key]
         board = self._board_of(runs[-1]) if runs else self._best_board(workload)
-        known = self._known(workload, mode)
-        prediction = compose(workload, mode, replace(self._grounds(workload, board), known=known))
+        grounds = self._grounds(workload, board)
+        alone = compose(workload, mode, grounds)
+        known = self._known(alone)
+        prediction = compose(workload, mode, replace(grounds, known=known))
         measured = run_cost(r for r in runs if self._board_of(r) == board)
         return Answer(prediction, measured, self._settings)
 
@@ -105,14 +108,18 @@ class Predictor:
     def _board_of(self, run: ModelRun) -> str:
         return self._campaigns[run.campaign].board.uuid
 
-    def _known(self, workload: Workload, mode: Mode) -> Known:
-        """Hold the predictions of all other models against their runs, in the same mode."""
+    def _known(self, prediction: Prediction) -> Known:
+        """Hold the predictions of all other models against their runs, of the same mode and bound.
+
+        A pass that waits for the host errs in another way than one that waits for the device.
+        """
         times, energies = [], []
-        for other in self._workloads_in(mode):
-            if other.name == workload.name:
+        for other in self._workloads_in(prediction.mode):
+            if other.name == prediction.workload.name:
                 continue
-            answer = self._plain_answer(other, mode)
-            if answer.prediction.missing:
+            answer = self._plain_answer(other, prediction.mode)
+            found = answer.prediction
+            if found.missing or found.host_bound != prediction.host_bound:
                 continue
             times += [a for a in [answer.attribution_time] if a is not None]
             energies += [a for a in [answer.attribution_energy] if a is not None]
@@ -145,7 +152,29 @@ class Predictor:
         costs: dict[str, Cost] = {}
         for each in [*(b for b in self._boards if b != board), board]:
             costs |= self._own_costs(workload, each)
-        return Grounds(self.device, board, self._calibration(board), costs)
+        return Grounds(
+            self.device, board, self._calibration(board), costs, self._usual_host_s(workload, costs)
+        )
+
+    def _usual_host_s(
+        self, workload: Workload, costs: Mapping[str, Cost]
+    ) -> Mapping[tuple[str, Form], float]:
+        """Return the usual host times of kinds, where a call of the workload has none of its own.
+
+        The host's part hangs on the kind and form of a call, hardly on its shape.
+        """
+        lacking = any(
+            cost is None or call.form not in cost.host_time_s
+            for call in workload.calls
+            for cost in [costs.get(call.configuration.key)]
+        )
+        if not lacking or self.device.type == "cpu":
+            return {}
+        if self._usual_host is None:
+            self._usual_host = {}
+            for board in self._boards:
+                self._usual_host |= self._store.usual_host_times(board)
+        return self._usual_host
 
     def _own_costs(self, workload: Workload, board: str) -> dict[str, Cost]:
         """Return what a board measured of a workload, in these settings; each row is read once."""

@@ -350,6 +350,15 @@ class Quantity:
 
 
 @dataclass(frozen=True)
+class OperatingPoint:
+    """One call at a lowered clock: what its visits at the power limit saw, on average."""
+
+    clock_hz: float
+    time_s: float
+    dynamic_energy_j: float | None
+
+
+@dataclass(frozen=True)
 class Cost:
     """What one call of a configuration costs on one board, derived from its visits.
 
@@ -372,5 +381,6 @@ class Cost:
     dynamic_energy_j: Quantity | None
     host_time_s: Mapping[Form, Quantity] = field(default_factory=dict)
     clock_hz: float | None = None
+    limited: OperatingPoint | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()

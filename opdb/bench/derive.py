@@ -24,6 +24,7 @@ from opdb.records import (
     Form,
     HostVisit,
     ModelRun,
+    OperatingPoint,
     Quantity,
     Stretch,
     Visit,
@@ -37,6 +38,9 @@ METER_BOUND = 0.03
 
 FULL_CLOCK_SHARE = 0.985
 """A visit whose mean clock is below this share of the board's best saw a lowered clock."""
+
+AT_THE_LIMIT = "at the power limit"
+"""How the flag begins of a visit whose clock the power limit pulled down."""
 
 MIN_EDGES = 4
 """Counter edges needed in a window before their slope is compared."""
@@ -161,7 +165,10 @@ class Deriver:
     def __init__(self, campaigns: Iterable[Campaign], visits: Iterable[Visit]) -> None:
         self._campaigns = {c.id: c for c in campaigns}
         self._found: dict[tuple[str, str], list[tuple[Visit, VisitCost | None]]] = defaultdict(list)
+        self._limited: dict[tuple[str, str], list[VisitCost]] = defaultdict(list)
         for visit in visits:
+            if visit.role == "limited":
+                self._keep_limited(visit)
             if visit.role != "measurement":
                 continue
             calibration = self._campaigns[visit.campaign].calibration
@@ -172,6 +179,23 @@ class Deriver:
         self.energy_spread = pool_spread(
             [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
             for costs in chosen
+        )
+
+    def _keep_limited(self, visit: Visit) -> None:
+        """Keep a visit at the power limit (not one that only found the clock still low)."""
+        cost = visit_cost(visit, self._campaigns[visit.campaign].calibration)
+        if cost is not None and any(flag.startswith(AT_THE_LIMIT) for flag in visit.flags):
+            self._limited[visit.configuration, visit.setting].append(cost)
+
+    def _operating_point(self, configuration: str, setting: str) -> OperatingPoint | None:
+        costs = [c for c in self._limited[configuration, setting] if c.clock_hz]
+        if not costs:
+            return None
+        dynamic = [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
+        return OperatingPoint(
+            clock_hz=statistics.fmean(c.clock_hz for c in costs if c.clock_hz),
+            time_s=statistics.fmean(c.time_s for c in costs),
+            dynamic_energy_j=statistics.fmean(dynamic) if dynamic else None,
         )
 
     def _best_clock_hz(self) -> float | None:
@@ -228,6 +252,7 @@ class Deriver:
             dynamic_energy_j=_quantity(dynamic, self.energy_spread) if dynamic else None,
             host_time_s=dict(host),
             clock_hz=statistics.fmean(clocks) if clocks else None,
+            limited=self._operating_point(configuration, setting),
             reasons=reasons,
             flags=tuple(flags),
         )

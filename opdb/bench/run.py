@@ -114,16 +114,16 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
     with campaign(request.device, store) as session:
         result.campaign = session.campaign.id
         try:
+            if unheard:
+                progress.say(f"host times of {len(unheard)} workloads")
+                for host_visit in host_visits(session, unheard, seed=request.seed):
+                    store.save_host_visit(host_visit)
             if session.on_gpu:
                 _visit_anchors(session, store)
             progress.begin(todo.visits)
             _visit_all(
                 session, store, todo.rounds, _Budget(began_s, request.max_s, result), progress
             )
-            if unheard and not result.stopped:
-                progress.say(f"host times of {len(unheard)} workloads")
-                for host_visit in host_visits(session, unheard, seed=request.seed):
-                    store.save_host_visit(host_visit)
         finally:
             derive_costs(store, session.campaign.board.uuid)
             result.elapsed_s = time.monotonic() - began_s

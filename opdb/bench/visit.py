@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from opdb.bench.derive import stretch_power_w
+from opdb.bench.derive import AT_THE_LIMIT, stretch_power_w
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.replay import Replay, Rotation, eager_times_s, prepare
 from opdb.bench.session import Session, new_id, now, release
@@ -26,7 +26,6 @@ WINDOW_S = 0.22
 RECOVER_S = 0.4
 """Settling after a stretch at the power limit: so long the clock takes to rise again."""
 
-LIMITED = "at the power limit"
 LOWERED = "clock below its highest"
 NEAR_LIMIT = 0.93
 """Mean power above this share of the limit says that the operator itself is at the limit."""
@@ -200,7 +199,7 @@ def _until_full_clock(
     stretch, flags = _observed(session, replay, duty, SETTLE_S)
     yield stretch, flags
     while not is_at_full_clock(flags):
-        if recovered or any(flag.startswith(LIMITED) for flag in flags):
+        if recovered or any(flag.startswith(AT_THE_LIMIT) for flag in flags):
             if not duties:
                 return
             duty = duties.pop(0)
@@ -249,10 +248,10 @@ def _clock_flags(device: Device, stretch: Stretch) -> list[str]:
         return []
     power = stretch_power_w(stretch)
     near = device.power_limit_w and power and power >= NEAR_LIMIT * device.power_limit_w
-    what = LIMITED if near else LOWERED
+    what = AT_THE_LIMIT if near else LOWERED
     return [f"{what}: {clock / MEGA:.0f} of {device.max_clock_hz / MEGA:.0f} MHz"]
 
 
 def is_at_full_clock(flags: Iterable[str]) -> bool:
     """Whether no flag says that the clock was below its highest."""
-    return not any(flag.startswith((LIMITED, LOWERED)) for flag in flags)
+    return not any(flag.startswith((AT_THE_LIMIT, LOWERED)) for flag in flags)

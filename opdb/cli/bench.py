@@ -40,10 +40,12 @@ def run(
     for kind in kinds or []:
         if kind not in KINDS:
             raise UnknownNameError("kind", kind, KINDS)
+    from opdb.bench.platform import detect
     from opdb.bench.run import BenchRequest, bench
     from opdb.store import open_store
 
-    with open_store(db) as store:
+    detect(device)  # what cannot be measured here is told before a database is opened
+    with open_store(db, create=False) as store:
         if not store.usage():
             raise InputError(
                 f"{store.location} holds no workload, so nothing is pending; start with, say, "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from opdb.cli import options
-from opdb.cli.console import note, print_json, print_table, progress
+from opdb.cli.console import print_json, print_table, progress
 from opdb.cli.selection import describe, request_for, requests_in, summary_files
 from opdb.errors import OpdbError
 from opdb.records import Json, Mode
@@ -59,26 +59,44 @@ def run(
             requests.append(request_for(model, said))
     jobs = [(request.checked(), mode) for request in requests for mode in chosen]
     from opdb.bench.derive import run_cost
-    from opdb.bench.measure import measure_models
+    from opdb.bench.measure import check_modes, measure_models
     from opdb.bench.model import RunOptions
     from opdb.store import open_store
 
+    check_modes(chosen, device)
+    errors: list[OpdbError] = []
     with open_store(db) as store, progress(len(jobs), "measure", quiet=quiet) as shown:
         done: list[tuple[Workload, ModelRun, RunCost | None]] = []
-        found = measure_models(store, jobs, RunOptions(repeats, layers), device=device)
+        options_of_all = RunOptions(repeats, layers)
+        found = measure_models(store, jobs, options_of_all, device=device, errors=errors)
         for workload, model_run in found:
             shown.doing(f"{workload.name} {describe(workload)} {model_run.mode}")
             shown.done()
             done.append((workload, model_run, run_cost([model_run])))
     if as_json:
         print_json([_document(*each) for each in done])
-    else:
+    elif done:
         _print(done)
-    failed = [r for _, r, _ in done if r.outcome != "ok"]
-    for model_run in failed:
-        note(f"{model_run.outcome}: {model_run.reason}", quiet=quiet)
-    if failed:
-        raise OpdbError(f"{len(failed)} of {len(done)} runs failed; the others are stored")
+    _finish(done, errors)
+
+
+def _finish(done: list[tuple[Workload, ModelRun, RunCost | None]], errors: list[OpdbError]) -> None:
+    """Raise what went wrong, every model named; nothing when all went well.
+
+    Raises:
+        OpdbError: a model could not be harvested, or a run failed.
+    """
+    lines = [str(error) for error in errors]
+    lines += [
+        f"{workload.name} {describe(workload)} {run.mode}: {run.outcome}: {run.reason}"
+        for workload, run, _ in done
+        if run.outcome != "ok"
+    ]
+    if len(lines) == 1:
+        raise OpdbError(lines[0])
+    if lines:
+        listed = "\n".join(f"  {line}" for line in lines)
+        raise OpdbError(f"{len(lines)} models failed; what was finished is stored\n{listed}")
 
 
 def _document(workload: Workload, model_run: ModelRun, cost: RunCost | None) -> Json:

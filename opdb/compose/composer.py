@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from opdb.compose.clock import Scaling, clock_share, scalings
 from opdb.compose.estimate import NOMINAL_RATES, Rates, reached_rates
 from opdb.compose.intervals import model_error, sum_half_width
 from opdb.compose.timeline import Step, eager_time_s, graph_time_s
@@ -26,6 +27,9 @@ from opdb.records import (
 
 Interval = tuple[float, float]
 
+HOST_BOUND_EXCESS = 0.01
+"""An eager pass longer than its device time by more than this share waits for the host."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -37,12 +41,16 @@ class Known:
 
 @dataclass(frozen=True)
 class Grounds:
-    """What a prediction rests on: one board's costs by configuration key, and its calibration."""
+    """What a prediction rests on: one board's costs by configuration key, and its calibration.
+
+    `host_s` holds the board's usual host time of each kind and form, for calls without their own.
+    """
 
     device: Device
     board: str
     calibration: Calibration
     costs: Mapping[str, Cost]
+    host_s: Mapping[tuple[str, Form], float] = field(default_factory=dict)
     known: Known = field(default_factory=Known)
 
 
@@ -61,6 +69,7 @@ class Prediction:
     """Time and energy of one pass of a workload, and how much of it measured operators explain.
 
     `energy_j` and its interval are None where the board has no power readings; `reasons` says why.
+    `host_bound` says that the device waits for the host.
     What is `missing` is not in `time_s` and `energy_j`: its shares are estimates for weighting.
     """
 
@@ -70,6 +79,7 @@ class Prediction:
     board: str
     time_s: float
     time_interval_s: Interval
+    host_bound: bool
     energy_j: float | None
     energy_interval_j: Interval | None
     coverage_calls: float
@@ -97,11 +107,13 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
         for c in counts
         if c.key in grounds.costs and grounds.costs[c.key].time_s is not None
     }
-    time_s = _time_s(workload, mode, grounds)
+    clock = _at_limit(workload, mode, grounds, counts, measured)
+    steps = _steps(workload, mode, grounds, clock)
+    time_s = _time_s(steps, mode, grounds, workload)
     times = [(counts[c], cost.time_s) for c, cost in measured.items() if cost.time_s]
     error = model_error(grounds.known.time)
     width = math.hypot(sum_half_width(times), error * time_s)
-    energy_j, energy_interval = _energy(counts, measured, grounds, time_s)
+    energy_j, energy_interval = _energy(counts, measured, grounds, clock, time_s)
     shares = _shares(counts, measured, grounds)
     missing = tuple(s for s in shares if s.configuration not in measured)
     unmetered = {c for c, cost in measured.items() if cost.dynamic_energy_j is None}
@@ -115,6 +127,7 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
         board=grounds.board,
         time_s=time_s,
         time_interval_s=(max(0.0, time_s - width), time_s + width),
+        host_bound=mode == "eager" and time_s > graph_time_s(steps) * (1 + HOST_BOUND_EXCESS),
         energy_j=energy_j,
         energy_interval_j=energy_interval,
         coverage_calls=_ratio(sum(counts[c] for c in measured), calls + unsupported),
@@ -122,7 +135,7 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
         coverage_energy=_rest(s.share_energy for s in (*missing, *dark)),
         missing=missing,
         parts=tuple(s for s in shares if s.configuration in measured),
-        notes=_notes(workload, mode, grounds, time_s, energy_j) + _dark_notes(dark, energy_j),
+        notes=_notes(workload, mode, grounds, clock) + _dark_notes(dark, energy_j),
     )
 
 
@@ -134,8 +147,41 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 1.0
 
 
-def _time_s(workload: Workload, mode: Mode, grounds: Grounds) -> float:
-    steps = _steps(workload, mode, grounds)
+@dataclass(frozen=True)
+class _Clock:
+    """The share of the highest clock at which a pass runs, and how its operators go with it."""
+
+    share: float
+    scalings: Mapping[str, Scaling]
+
+    def time(self, key: str) -> float:
+        return self.scalings[key].time(self.share) if self.share < 1 else 1.0
+
+    def energy(self, key: str) -> float:
+        return self.scalings[key].energy(self.share) if self.share < 1 else 1.0
+
+
+def _at_limit(
+    workload: Workload,
+    mode: Mode,
+    grounds: Grounds,
+    counts: Mapping[Configuration, int],
+    measured: Mapping[Configuration, Cost],
+) -> _Clock:
+    """Find the clock at which a pass keeps to the board's power limit."""
+    found = scalings({c.key: cost for c, cost in measured.items()})
+
+    def power_w(share: float) -> float:
+        clock = _Clock(share, found)
+        time_s = _time_s(_steps(workload, mode, grounds, clock), mode, grounds, workload)
+        energy_j, _ = _energy(counts, measured, grounds, clock, time_s)
+        return energy_j / time_s if energy_j and time_s else 0.0
+
+    limit_w = grounds.device.power_limit_w
+    return _Clock(clock_share(power_w, limit_w) if limit_w else 1.0, found)
+
+
+def _time_s(steps: Sequence[Step], mode: Mode, grounds: Grounds, workload: Workload) -> float:
     if mode == "graph":
         return graph_time_s(steps)
     if mode != "eager":
@@ -146,9 +192,9 @@ def _time_s(workload: Workload, mode: Mode, grounds: Grounds) -> float:
     return eager_time_s(steps)
 
 
-def _steps(workload: Workload, mode: Mode, grounds: Grounds) -> list[Step]:
+def _steps(workload: Workload, mode: Mode, grounds: Grounds, clock: _Clock) -> list[Step]:
     """Return the measured calls in order, each with its part of the containers' host time."""
-    host = _HostTimes(workload, grounds.costs)
+    host = _HostTimes(workload, grounds)
     containers_s = workload.containers * (grounds.calibration.container_time_s or 0.0)
     each_s = containers_s / len(workload.calls) if workload.calls else 0.0
     eager = mode == "eager"
@@ -157,9 +203,10 @@ def _steps(workload: Workload, mode: Mode, grounds: Grounds) -> list[Step]:
         cost = grounds.costs.get(call.configuration.key)
         if cost is None or cost.time_s is None:
             continue
+        device = cost.eager_time_s if eager and cost.eager_time_s else cost.time_s
         steps.append(
             Step(
-                device_s=(cost.eager_time_s if eager and cost.eager_time_s else cost.time_s).mean,
+                device_s=device.mean * clock.time(cost.configuration),
                 host_s=(host.of(call) or 0.0) + each_s,
                 synchronises=get_kind(call.configuration.kind).synchronises,
             )
@@ -170,14 +217,15 @@ def _steps(workload: Workload, mode: Mode, grounds: Grounds) -> list[Step]:
 class _HostTimes:
     """Host time of a call: its own, else the median of its kind and form."""
 
-    def __init__(self, workload: Workload, costs: Mapping[str, Cost]) -> None:
-        self._costs = costs
+    def __init__(self, workload: Workload, grounds: Grounds) -> None:
+        self._costs = costs = grounds.costs
         seen: dict[tuple[str, Form], list[float]] = defaultdict(list)
         for configuration in workload.occurrences():
             cost = costs.get(configuration.key)
             for form, quantity in cost.host_time_s.items() if cost else ():
                 seen[configuration.kind, form].append(quantity.mean)
-        self._of_kind = {key: statistics.median(values) for key, values in seen.items()}
+        own = {key: statistics.median(values) for key, values in seen.items()}
+        self._of_kind = {**grounds.host_s, **own}
 
     def of(self, call: Call) -> float | None:
         """Return a call's host time in seconds; None where neither it nor its kind was seen."""
@@ -191,6 +239,7 @@ def _energy(
     counts: Mapping[Configuration, int],
     measured: Mapping[Configuration, Cost],
     grounds: Grounds,
+    clock: _Clock,
     time_s: float,
 ) -> tuple[float | None, Interval | None]:
     """Return E = P_base · T + Σ D with its interval; None where the board has no power readings."""
@@ -202,7 +251,11 @@ def _energy(
     ]
     if base_w is None or (measured and not dynamic):
         return None, None
-    energy_j = base_w * time_s + sum(count * d.mean for count, d in dynamic)
+    energy_j = base_w * time_s + sum(
+        counts[c] * cost.dynamic_energy_j.mean * clock.energy(c.key)
+        for c, cost in measured.items()
+        if cost.dynamic_energy_j is not None
+    )
     low_high = grounds.calibration.base_power_interval_w
     base_width = (low_high[1] - low_high[0]) / 2 * time_s if low_high else 0.0
     width = math.hypot(
@@ -253,18 +306,15 @@ def _dark_notes(dark: Sequence[Share], energy_j: float | None) -> tuple[str, ...
     return (f"of {len(dark)} configurations ({kinds}) only the time is measured, not the energy",)
 
 
-def _notes(
-    workload: Workload, mode: Mode, grounds: Grounds, time_s: float, energy_j: float | None
-) -> tuple[str, ...]:
+def _notes(workload: Workload, mode: Mode, grounds: Grounds, clock: _Clock) -> tuple[str, ...]:
     notes = []
-    limit_w = grounds.device.power_limit_w
-    if energy_j is not None and limit_w and time_s and energy_j / time_s > limit_w:
+    if clock.share < 1:
         notes.append(
-            f"predicted power {energy_j / time_s:.0f} W is above the limit of {limit_w:.0f} W: the "
-            "board will lower its clock, so the run will take longer and less energy than this"
+            f"the power limit of {grounds.device.power_limit_w:.0f} W lowers the clock to "
+            f"{100 * clock.share:.1f} % of its highest"
         )
     if mode == "eager" and grounds.device.type != "cpu":
-        host = _HostTimes(workload, grounds.costs)
+        host = _HostTimes(workload, grounds)
         if unheard := sum(host.of(call) is None for call in workload.calls):
             notes.append(
                 f"{unheard} calls have no host time, so a pass that waits for the host takes longer"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, func, select
@@ -14,6 +15,7 @@ from opdb.records import (
     Campaign,
     Configuration,
     Cost,
+    Form,
     HostVisit,
     ModelRun,
     Outcome,
@@ -21,6 +23,7 @@ from opdb.records import (
     Workload,
 )
 from opdb.store import rows, schema
+from opdb.store.raw import scaled
 from opdb.store.rows import Row
 from opdb.store.writing import in_parts
 
@@ -154,6 +157,21 @@ def host_visits(
     query = _with_key(visit, joined).where(*conditions)
     found = [rows.read_host_visit(row) for row in _of_keys(connection, query, configurations)]
     return sorted(found, key=lambda visit: (visit.started_at, visit.id))
+
+
+def usual_host_times(connection: Connection, board: str) -> dict[tuple[str, Form], float]:
+    """Return a board's median host time (seconds) of each kind and form."""
+    visit, campaign, configuration = schema.host_visit, schema.campaign, schema.configuration
+    query = (
+        select(configuration.c.kind, visit.c.form, visit.c.times)
+        .join(campaign, visit.c.campaign == campaign.c.id)
+        .join(configuration, visit.c.configuration_id == configuration.c.id)
+        .where(campaign.c.board == board)
+    )
+    found: dict[tuple[str, Form], list[float]] = {}
+    for kind, form, times in connection.execute(query):
+        found.setdefault((kind, form), []).append(median(scaled(rows.read_json(times), 1e9)))
+    return {key: median(values) for key, values in found.items()}
 
 
 def model_runs(connection: Connection, conditions: Conditions) -> list[ModelRun]:

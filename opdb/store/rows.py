@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, Protocol, TypeAlias
 
 from opdb.records import (
@@ -18,6 +18,7 @@ from opdb.records import (
     HostVisit,
     Json,
     ModelRun,
+    OperatingPoint,
     Quantity,
     Visit,
     Workload,
@@ -290,6 +291,7 @@ def cost_row(cost: Cost) -> NewRow:
             {form: asdict(quantity) for form, quantity in cost.host_time_s.items()}
         ),
         "clock_hz": cost.clock_hz,
+        "limited": None if cost.limited is None else canonical_json(asdict(cost.limited)),
         "reasons": canonical_json(dict(cost.reasons)),
         "flags": canonical_json(list(cost.flags)),
     }
@@ -298,6 +300,20 @@ def cost_row(cost: Cost) -> NewRow:
         for part in QUANTITY_PARTS:
             row[f"{name}_{part}"] = None if quantity is None else getattr(quantity, part)
     return row
+
+
+def read_operating_point(text: str) -> OperatingPoint:
+    """Read an operating point back from its JSON.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    document = read_json(text)
+    if not isinstance(document, dict) or document.keys() != {
+        field.name for field in fields(OperatingPoint)
+    }:
+        raise ValueError(f"not an operating point: {text[:80]!r}")
+    return OperatingPoint(**document)
 
 
 def read_cost(row: Row) -> Cost:
@@ -312,6 +328,7 @@ def read_cost(row: Row) -> Cost:
         kernels=row["kernels"],
         host_time_s={form: Quantity(**values) for form, values in host_times.items()},
         clock_hz=row["clock_hz"],
+        limited=None if row["limited"] is None else read_operating_point(row["limited"]),
         reasons=read_json(row["reasons"]),
         flags=tuple(read_json(row["flags"])),
         **{name: _read_quantity(row, name) for name in QUANTITIES},

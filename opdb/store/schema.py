@@ -212,6 +212,7 @@ cost = Table(
     *_quantity_columns(),
     Column("host_time_s", Text, nullable=False),
     Column("clock_hz", Float),
+    Column("limited", Text),
     Column("reasons", Text, nullable=False),
     Column("flags", Text, nullable=False),
     PrimaryKeyConstraint("board", "configuration_id", "setting", "estimator"),

@@ -23,7 +23,7 @@ from opdb.errors import InputError
 from opdb.records import Form, Mode, Outcome, Phase, Role
 from opdb.store import schema
 from opdb.store.raw import ENCODING, check_integers, check_stretch
-from opdb.store.rows import NewRow, read_calibration
+from opdb.store.rows import NewRow, read_calibration, read_operating_point
 
 _FIELD_BYTES = 16 * 1024 * 1024  # a run of many repeats outgrows the csv module's 128 KiB
 
@@ -240,6 +240,10 @@ def _calibration(text: str) -> None:
     read_calibration(text)
 
 
+def _operating_point(text: str) -> None:
+    read_operating_point(text)
+
+
 def _times(text: str) -> None:
     check_integers(json.loads(text), "times")
 
@@ -268,6 +272,7 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "layers": _object,
     "reasons": _object,
     "host_time_s": _object,
+    "limited": _operating_point,
     "calibration": _calibration,
     "flags": _words,
     "stretch": _stretch,

@@ -18,6 +18,7 @@ from opdb.records import (
     Configuration,
     Cost,
     Device,
+    Form,
     Host,
     HostVisit,
     Mode,
@@ -311,6 +312,11 @@ class Store:
         conditions = matching(schema.campaign, {"board": board, "host": host})
         with self.reading() as connection:
             return reading.host_visits(connection, conditions, configurations)
+
+    def usual_host_times(self, board: str) -> dict[tuple[str, Form], float]:
+        """Return a board's median host time in seconds by kind and form."""
+        with self.reading() as connection:
+            return reading.usual_host_times(connection, board)
 
     def model_runs(
         self,

@@ -287,6 +287,7 @@ def _create_cost() -> None:
         ],
         sa.Column("host_time_s", sa.Text(), nullable=False),
         sa.Column("clock_hz", sa.Float(), nullable=True),
+        sa.Column("limited", sa.Text(), nullable=True),
         sa.Column("reasons", sa.Text(), nullable=False),
         sa.Column("flags", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(

@@ -1,0 +1,91 @@
+"""The one clock at which a model runs that would draw more than the board's power limit.
+
+The limiter is slower than one pass, so all operators of a pass share one clock. It is found from
+the limit alone: the share r of the highest clock at which base power and the operators' dynamic
+energy together draw just what is allowed. How an operator's time and energy go with the clock is
+known where the limit pulled the clock down during one of its own visits: t ∝ r^-a and D ∝ r^b. Such
+operators are bound by arithmetic; any other is taken to be bound by memory (a = 0), its energy to
+fall as the others' does.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from opdb.records import Cost
+
+LOWEST_SHARE = 0.3
+STEPS = 40
+
+MIN_LOWERING = 0.04
+"""A visit whose clock was lowered by less says too little of the exponents."""
+
+USUAL_TIME_EXPONENT = 0.66
+USUAL_ENERGY_EXPONENT = 1.07
+"""Medians of 55 operators that an H200's limit slowed down (docs/measuring.md)."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How one operator goes with the clock's share r: t ∝ r^-time and D ∝ r^energy exponent."""
+
+    time_exponent: float
+    energy_exponent: float
+
+    def time(self, share: float) -> float:
+        """Return the factor on the time at a share of the highest clock."""
+        return math.pow(share, -self.time_exponent)
+
+    def energy(self, share: float) -> float:
+        """Return the factor on the dynamic energy at a share of the highest clock."""
+        return math.pow(share, self.energy_exponent)
+
+
+def scalings(costs: Mapping[str, Cost]) -> dict[str, Scaling]:
+    """Return each cost's scaling, exponents kept within what is possible (0 to 1, 0 to 3)."""
+    seen = {key: found for key, cost in costs.items() if (found := _seen(cost)) is not None}
+    usual = Scaling(
+        _median((s.time_exponent for s in seen.values()), USUAL_TIME_EXPONENT),
+        _median((s.energy_exponent for s in seen.values()), USUAL_ENERGY_EXPONENT),
+    )
+    memory_bound = Scaling(0.0, usual.energy_exponent)
+    return {
+        key: seen.get(key, usual if cost.limited else memory_bound) for key, cost in costs.items()
+    }
+
+
+def _median(values: Iterable[float], usual: float) -> float:
+    found = list(values)
+    return statistics.median(found) if found else usual
+
+
+def _seen(cost: Cost) -> Scaling | None:
+    """Return the exponents between a cost's two clocks; None where it saw one clock alone."""
+    if cost.limited is None or cost.clock_hz is None or cost.time_s is None:
+        return None
+    lowering = cost.limited.clock_hz / cost.clock_hz
+    if lowering > 1 - MIN_LOWERING or cost.time_s.mean <= 0:
+        return None
+    slower = math.log(cost.limited.time_s / cost.time_s.mean) / -math.log(lowering)
+    dynamic = cost.dynamic_energy_j
+    if dynamic is None or dynamic.mean <= 0 or not cost.limited.dynamic_energy_j:
+        return None
+    cheaper = math.log(cost.limited.dynamic_energy_j / dynamic.mean) / math.log(lowering)
+    return Scaling(min(max(slower, 0.0), 1.0), min(max(cheaper, 0.0), 3.0))
+
+
+def clock_share(power_w: Callable[[float], float], limit_w: float) -> float:
+    """Return the largest share of the highest clock whose `power_w(share)` keeps to the limit."""
+    if power_w(1.0) <= limit_w:
+        return 1.0
+    low, high = LOWEST_SHARE, 1.0
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        if power_w(middle) > limit_w:
+            high = middle
+        else:
+            low = middle
+    return low

@@ -1,0 +1,291 @@
+"""`opdb bench` on the processor: as a process that is killed, interrupted and starved, and inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from opdb.bench import calibrate, visit
+from opdb.records import Call, Configuration, Workload
+from opdb.store import open_store
+from tests.cli.conftest import Opdb, snapshot
+
+ROOT = Path(__file__).parents[2]
+IMAGE = {"shape": [1, 4, 8, 8], "dtype": "float32"}
+CALLS = (
+    Configuration("relu", {}, {"input": IMAGE}),
+    Configuration("add", {"inplace": True}, {"input": IMAGE, "other": IMAGE}),
+    Configuration("linear", {}, {
+        "input": {"shape": [4, 16], "dtype": "float32"},
+        "weight": {"shape": [8, 16], "dtype": "float32", "role": "weight"},
+    }),
+)  # fmt: skip
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what is said without a GPU")
+
+
+def harvested(path: Path) -> Path:
+    """Make a database with one small workload, as a harvest leaves it."""
+    calls = tuple(Call(c, "function") for c in CALLS)
+    inputs = {"args": [IMAGE], "kwargs": {}}
+    with open_store(str(path)) as store:
+        store.save_workload(
+            Workload("made", "builtin", "0", inputs, 1, "float32", "contiguous", calls=calls)
+        )
+    return path
+
+
+@pytest.fixture
+def database(tmp_path: Path, opdb: Opdb) -> Path:
+    """The database of `opdb`: harvested, nothing measured."""
+    return harvested(tmp_path / "opdb.sqlite")
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visit, "SETTLE_S", 0.002)
+    monkeypatch.setattr(visit, "WINDOW_S", 0.01)
+    monkeypatch.setattr(calibrate, "BASE_WINDOW_S", 0.02)
+    monkeypatch.setattr(calibrate, "CONTAINER_ROUNDS", 5)
+
+
+def start(
+    database: Path, *options: str, preexec: Callable[[], None] | None = None
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "opdb", "bench", "--device", "cpu", "--db", str(database), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        preexec_fn=preexec,
+    )
+
+
+def visits(database: Path) -> list[tuple[str, str, str]]:
+    """Return (id, configuration, outcome) of every visit, oldest first."""
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+        found = connection.execute(
+            "SELECT visit.id, configuration.kind, outcome FROM visit "
+            "JOIN configuration ON configuration.id = configuration_id ORDER BY visit.rowid"
+        ).fetchall()
+    connection.close()
+    return found
+
+
+def when(reached: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    end_s = time.monotonic() + 60
+    while not reached():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end_s
+        time.sleep(0.005)
+
+
+def test_a_killed_bench_loses_no_visit_and_the_next_run_goes_on(database: Path) -> None:
+    kept: list[tuple[str, str, str]] = []
+    for at_least in (0, 1, 4):
+        process = start(database)
+        if at_least:
+            when(lambda wanted=at_least: len(visits(database)) >= wanted, process)  # type: ignore[misc]
+        else:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("calibrating ")
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        now = visits(database)
+        assert now[: len(kept)] == kept, "what was finished before is there"
+        assert len(now) >= at_least
+        kept = now
+    process = start(database, "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    found = visits(database)
+    assert found[: len(kept)] == kept
+    assert Counter((kind, outcome) for _, kind, outcome in found) == {
+        (c.kind, "ok"): 2 for c in CALLS
+    }
+    assert json.loads(out)["visits"] == len(found) - len(kept)
+    with open_store(str(database)) as store:
+        [board] = store.boards()
+        assert {key: cost.visits for key, [cost] in store.costs(board.uuid).items()} == {
+            c.key: 2 for c in CALLS
+        }
+
+
+def test_ctrl_c_is_one_line_and_keeps_the_visits(database: Path) -> None:
+    process = start(database)
+    when(lambda: len(visits(database)) >= 2, process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "opdb: interrupted; what was finished is stored"
+    assert "Traceback" not in err and out == ""
+    with open_store(str(database)) as store:
+        [board] = store.boards()
+        stored = store.visits(board.uuid)
+        assert len(stored) >= 2 and {v.outcome for v in stored} == {"ok"}
+        assert sum(c.visits for [c] in store.costs(board.uuid).values()) == len(stored)
+
+
+def test_a_disk_that_fills_up_is_one_message_and_keeps_the_visits(database: Path) -> None:
+    with open_store(str(database)) as store:
+        many = tuple(
+            Call(Configuration("relu", {}, {"input": {"shape": [n], "dtype": "float32"}}), "module")
+            for n in range(1, 30)
+        )
+        inputs = {"args": [IMAGE], "kwargs": {}}
+        store.save_workload(
+            Workload("more", "builtin", "0", inputs, 1, "float32", "contiguous", calls=many)
+        )
+    size = database.stat().st_size + 40_000
+
+    def starve() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    process = start(database, "--quiet", preexec=starve)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 2, (out, err)
+    assert len(err.splitlines()) == 1 and "Traceback" not in err
+    assert err.startswith(f"opdb: database {database}: ")
+    kept = visits(database)
+    assert {outcome for _, _, outcome in kept} <= {"ok"}
+    result = start(database, "relu", "--max-seconds", "4", "--json")
+    out, err = result.communicate(timeout=60)
+    assert result.returncode == 0, err
+    assert visits(database)[: len(kept)] == kept
+
+
+@pytest.mark.usefixtures("short")
+def test_bench_says_what_it_did(opdb: Opdb, database: Path) -> None:
+    ran = opdb("bench", "--device", "cpu", "--json")
+    assert ran.status == 0
+    found = json.loads(ran.out)
+    assert found["outcomes"] == {"ok": 6}
+    assert (found["configurations"], found["visits"], found["stopped"]) == (3, 6, None)
+    assert 0 < found["device_time_s"] <= found["elapsed_s"]
+    lines = ran.err.splitlines()
+    assert lines[0].startswith("calibrating ")
+    assert lines[-1].startswith("bench 6/6 ") and " a visit" in lines[-1]
+    ran = opdb("bench", "--device", "cpu")
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.startswith("nothing is pending on ")
+    ran = opdb("bench", "--device", "cpu", "--json")
+    assert json.loads(ran.out)["visits"] == 0
+
+
+@pytest.mark.usefixtures("short")
+def test_kinds_choose_and_quiet_is_quiet(opdb: Opdb, database: Path) -> None:
+    ran = opdb("bench", "relu", "linear", "--device", "cpu", "--quiet")
+    assert (ran.status, ran.err) == (0, "")
+    assert "2 configurations, visits: 4 ok" in ran.out
+    assert {kind for _, kind, _ in visits(database)} == {"relu", "linear"}
+
+
+def test_time_that_is_up_is_said(opdb: Opdb, database: Path) -> None:
+    ran = opdb("bench", "--device", "cpu", "--max-seconds", 2)
+    assert ran.status == 0
+    assert "stopped early: the 2 s given are up; run it again to go on" in ran.out
+    assert len(visits(database)) < 6
+    ran = opdb("bench", "--device", "cpu")
+    assert ran.status == 0
+    assert len(visits(database)) == 6
+
+
+@pytest.mark.usefixtures("short")
+def test_a_failure_is_told_as_it_happens_and_is_no_failure_of_the_bench(
+    opdb: Opdb, database: Path
+) -> None:
+    huge = Configuration("relu", {}, {"input": {"shape": [2**44], "dtype": "float32"}})
+    with open_store(str(database)) as store:
+        inputs = {"args": [IMAGE], "kwargs": {}}
+        calls = (Call(huge, "module"),)
+        store.save_workload(
+            Workload("huge", "builtin", "0", inputs, 1, "float32", "contiguous", calls=calls)
+        )
+    ran = opdb("bench", "relu", "--device", "cpu")
+    assert ran.status == 0
+    assert "relu: out_of_memory: " in ran.err
+    assert "out_of_memory" in ran.out and "2 ok" in ran.out
+
+
+CANNOT = [
+    (["bench", "--device", "cuda"], 3, "no CUDA device for --device cuda"),
+    (["bench", "--device", "cuda:7"], 3, "no CUDA device for --device cuda:7"),
+    (["bench", "relu", "--device", "cuda", "--db", "none.sqlite"], 3, "use --device cpu"),
+    (["measure", "mlp", "--device", "cuda"], 3, "no CUDA device for --device cuda"),
+    (["measure", "mlp", "--mode", "graph", "--device", "cpu"], 3, "mode 'graph' needs a CUDA"),
+]
+BAD = [
+    (["bench", "--device", "tpu"], 2, "cannot measure on 'tpu'; use 'cuda', 'cuda:N' or 'cpu'"),
+    (["bench", "--device", "cuda:x"], 2, "cannot measure on 'cuda:x'"),
+    (["bench", "conv3", "--device", "cpu"], 2, "unknown kind 'conv3'; did you mean 'conv3d'"),
+    (["bench", "--device", "cpu", "--max-seconds", "0"], 2, "--max-seconds"),
+    (["bench", "--device", "cpu", "--max-seconds", "soon"], 2, "--max-seconds"),
+    (["bench", "--device", "cpu", "--db", "none.sqlite"], 2, "database none.sqlite: there is none"),
+    (["bench", "--device", "cpu", "--db", "empty.sqlite"], 2, "holds no workload"),
+    (["bench", "--device", "cpu", "--db", "text.sqlite"], 2, "it is not an SQLite file"),
+    (["bench", "--device", "cpu", "--db", "cut.sqlite"], 2, "cut.sqlite: it is truncated"),
+    (["bench", "--device", "cpu", "--db", "foreign.sqlite"], 2, "it is not an opdb database"),
+    (["bench", "--device", "cpu", "--db", "newer.sqlite"], 2, "its schema 9999 is newer"),
+    (["measure", "resnet81"], 2, "unknown model 'resnet81'; did you mean"),
+    (["measure", "mlp", "--device", "tpu"], 2, "cannot measure on 'tpu'"),
+    (["measure", "mlp", "--mode", "grpah"], 2, "unknown --mode 'grpah'; did you mean 'graph'"),
+    (["measure", "mlp", "--mode", "compile"], 2, "models are not measured in mode 'compile'"),
+    (["measure", "mlp", "--dtype", "int3"], 2, "unknown --dtype 'int3'"),
+    (["measure", "mlp", "--batch-size", "0"], 2, "--batch-size"),
+    (["measure", "mlp", "--repeats", "0"], 2, "--repeats"),
+    (["measure", "none.yml"], 2, "none.yml: no such file"),
+    (["measure"], 2, "Missing argument 'MODEL...'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [pytest.param(*case, marks=no_gpu) for case in CANNOT] + BAD,
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
+)
+def test_what_cannot_be_done_is_one_message_and_changes_nothing(
+    opdb: Opdb, database: Path, tmp_path: Path, arguments: list[str], status: int, said: str
+) -> None:
+    Path("text.sqlite").write_text("nothing of ours")
+    Path("cut.sqlite").write_bytes(database.read_bytes()[:5000])
+    for name, statement in (
+        ("foreign", "CREATE TABLE song (title TEXT)"),
+        ("newer", "UPDATE alembic_version SET version_num = '9999'"),
+    ):
+        if name == "newer":
+            Path("newer.sqlite").write_bytes(database.read_bytes())
+        with sqlite3.connect(f"{name}.sqlite") as connection:
+            connection.execute(statement)
+        connection.close()
+    with open_store("empty.sqlite"):
+        pass
+    before = snapshot(tmp_path)
+    ran = opdb(*arguments)
+    assert (ran.status, ran.out) == (status, "")
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+    message = ran.err.strip().splitlines()
+    assert len(message) == 1 or message[0].startswith("Usage: ")
+    assert snapshot(tmp_path) == before
+
+
+def test_bench_uses_the_processor_where_there_is_no_gpu() -> None:
+    if torch.cuda.is_available():
+        return
+    from opdb.bench.platform import detect
+
+    assert detect(None).device.type == "cpu"
+    assert os.cpu_count() == detect(None).host.cores

@@ -1,0 +1,230 @@
+"""`opdb predict` and `opdb validate` on the published set, and what they say of bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opdb.store import open_store
+from tests import published
+from tests.cli.conftest import Opdb, snapshot
+from tests.store import samples
+
+RESNET152 = ("predict", "resnet152", "--batch-size", 32)
+KEYS = {
+    *("model", "device", "board", "setting", "mode", "time_s", "time_interval_s", "energy_j"),
+    *("energy_interval_j", "power_w", "coverage", "target", "target_met", "measured", "missing"),
+    "estimated",
+}
+
+
+@pytest.fixture
+def h200(opdb: Opdb, tmp_path: Path) -> Path:
+    """The database of `opdb`: the published set."""
+    return published.copy_to(tmp_path / "opdb.sqlite")
+
+
+def drop(path: Path, statement: str, *values: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(statement, values)
+    connection.close()
+
+
+def floats(document: Any) -> list[float]:
+    if isinstance(document, dict):
+        return [f for value in document.values() for f in floats(value)]
+    if isinstance(document, list):
+        return [f for value in document for f in floats(value)]
+    return [document] if isinstance(document, float) else []
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_resnet152_reaches_its_target(opdb: Opdb, h200: Path, mode: str) -> None:
+    ran = opdb(*RESNET152, "--mode", mode, "--target", 0.9, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    found = json.loads(ran.out)
+    assert found.keys() >= KEYS
+    assert (found["model"], found["device"], found["mode"]) == ("resnet152", "nvidia-h200", mode)
+    assert found["coverage"] == {"calls": 1.0, "time": 1.0, "energy": 1.0}
+    assert (found["target"], found["target_met"]) == (0.9, True)
+    assert found["missing"] == found["estimated"] == []
+    assert found["time_interval_s"][0] < found["time_s"] < found["time_interval_s"][1]
+    assert found["energy_interval_j"][0] < found["energy_j"] < found["energy_interval_j"][1]
+    assert found["power_w"] == pytest.approx(found["energy_j"] / found["time_s"])
+    measured = found["measured"]
+    assert 0.9 <= measured["attribution_time"] <= 1.1
+    assert 0.9 <= measured["attribution_energy"] <= 1.1
+    assert measured["attribution_time"] == pytest.approx(found["time_s"] / measured["time_s"])
+    assert measured["attribution_energy"] == pytest.approx(found["energy_j"] / measured["energy_j"])
+    assert floats(found) and all(map(math.isfinite, floats(found)))
+
+
+def test_people_are_shown_the_truth_beside_the_prediction(opdb: Opdb, h200: Path) -> None:
+    ran = opdb(*RESNET152, "--target", 0.9)
+    assert ran.status == 0
+    for said in (
+        "resnet152, batch 32 float32, eager, on NVIDIA H200 (GPU-",
+        "predicted / measured",
+        "coverage: calls 100.0 %, time 100.0 %, energy 100.0 %",
+        "target 0.9: met",
+    ):
+        assert said in ran.out
+    assert "missing" not in ran.out
+
+
+def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h200: Path) -> None:
+    kind = "(SELECT id FROM configuration WHERE kind = ?)"
+    drop(h200, f"DELETE FROM cost WHERE configuration_id NOT IN {kind}", "conv2d")
+    ran = opdb(*RESNET152, "--target", 0.9, "--json")
+    assert ran.status == 1
+    assert ran.err.startswith("opdb: target 0.9 missed: coverage of time is 0.")
+    assert len(ran.err.splitlines()) == 1
+    found = json.loads(ran.out)
+    assert found["target_met"] is False
+    assert {"batch_norm", "relu", "add"} <= {share["kind"] for share in found["missing"]}
+    for quantity in ("time", "energy"):
+        missing = math.fsum(share[f"share_{quantity}"] for share in found["missing"])
+        assert 0 < found["coverage"][quantity] < 1
+        assert found["coverage"][quantity] + missing == pytest.approx(1)
+    assert 0 < found["coverage"]["calls"] < 1
+    for share in found["missing"]:
+        assert share.keys() == {"kind", "configuration", "count", "share_time", "share_energy"}
+    ran = opdb(*RESNET152)
+    assert ran.status == 0, "without a target nothing is missed"
+    assert "to measure them, on the device: opdb bench " in ran.out
+
+
+PROGRAM = """
+import sys
+from opdb.cli import main
+status = main(sys.argv[1:])
+print(sorted({"torch", "scipy", "alembic"} & sys.modules.keys()), file=sys.stderr)
+sys.exit(status)
+"""
+
+
+@pytest.mark.parametrize("arguments", [(*RESNET152, "--target", 0.9), ("validate", "resnet50")])
+def test_neither_torch_nor_scipy_nor_alembic_is_imported(
+    opdb: Opdb, h200: Path, arguments: tuple[object, ...]
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert (ran.returncode, ran.stderr) == (0, "[]\n")
+
+
+def test_a_reader_changes_nothing(opdb: Opdb, h200: Path) -> None:
+    before = h200.read_bytes()
+    assert opdb(*RESNET152).status == 0
+    assert opdb("validate").status == 0
+    assert h200.read_bytes() == before
+
+
+BAD = [
+    (["resnet15"], "unknown model 'resnet15'; did you mean 'resnet152'"),
+    (["mlp"], "unknown model 'mlp'"),
+    (["resnet50", "-b", "7"], "resnet50 was not harvested for batch 7 float32, only for: batch"),
+    (["resnet50", "--dtype", "float8"], "unknown --dtype 'float8'"),
+    (["resnet50", "--mode", "grpah"], "unknown --mode 'grpah'; did you mean 'graph'"),
+    (["resnet50", "--mode", "compile"], "mode 'compile' cannot be predicted; use eager or graph"),
+    (["resnet50", "--device", "nvidia-h20"], "unknown device 'nvidia-h20'; did you mean"),
+    (["resnet50", "--target", "1.7"], "--target 1.7: give a share between 0 and 1"),
+    (["resnet50", "--target", "-0.1"], "--target -0.1: give a share between 0 and 1"),
+    (["resnet50", "--target", "abc"], "--target"),
+    (["resnet50", "--target", "nan"], "--target nan: give a share between 0 and 1"),
+    (["resnet50", "--target", "inf"], "--target inf: give a share between 0 and 1"),
+    (["resnet50", "--batch-size", "0"], "--batch-size"),
+    (["resnet50", "--batch-size", "-3"], "--batch-size"),
+    (["resnet50", "--input-size", "3x0x4"], "--input-size '3x0x4'"),
+    (["resnet50", "--phase", "training"], "was not harvested for batch 1 float32 training"),
+    (["measurements/none.yml"], "measurements/none.yml: no such file"),
+    (["resnet50", "--db", "none.sqlite"], "database none.sqlite: there is none"),
+    (["resnet50", "--db", "empty.sqlite"], "unknown model 'resnet50'"),
+    (["resnet50", "--db", "folder"], "database folder: it is a folder"),
+    (["resnet50", "--db", "text.sqlite"], "text.sqlite: it is not an SQLite file"),
+    (["resnet50", "--db", "truncated.sqlite"], "truncated.sqlite: it is truncated"),
+    (["resnet50", "--db", "foreign.sqlite"], "foreign.sqlite: it is not an opdb database"),
+    (["resnet50", "--db", "newer.sqlite"], "newer.sqlite: its schema 9999 is newer"),
+    (["tiny", "-b", "2", "--db", "harvested.sqlite"], "holds no measurements; run opdb bench"),
+    ([], "Missing argument 'MODEL'"),
+]
+BAD_VALIDATE = [
+    (["resnet15"], "unknown model 'resnet15'; did you mean 'resnet152'"),
+    (["--within", "-1"], "--within -1: give a share between 0 and 1"),
+    (["--within", "nan"], "--within nan: give a share between 0 and 1"),
+    (["--within", "much"], "--within"),
+    (["--device", "nvidia-h20"], "unknown device 'nvidia-h20'; did you mean"),
+    (["--db", "none.sqlite"], "database none.sqlite: there is none"),
+    (["--db", "harvested.sqlite"], "holds no measurements; run opdb bench"),
+    (["--db", "newer.sqlite"], "newer.sqlite: its schema 9999 is newer"),
+    (
+        ["tiny", "--db", "unmeasured.sqlite"],
+        "no measured run to validate against; run opdb measure",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def unusable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of databases that cannot be used."""
+    folder = tmp_path_factory.mktemp("unusable")
+    (folder / "folder").mkdir()
+    (folder / "text.sqlite").write_text("nothing of ours")
+    (folder / "truncated.sqlite").write_bytes(published.database().read_bytes()[:50_000])
+    drop(folder / "foreign.sqlite", "CREATE TABLE song (title TEXT)")
+    for name in ("newer", "harvested", "empty", "unmeasured"):
+        with open_store(str(folder / f"{name}.sqlite")) as store:
+            if name in ("harvested", "unmeasured"):
+                store.save_workload(samples.workload())
+            if name == "unmeasured":
+                store.save_campaign(samples.campaign())
+    drop(folder / "newer.sqlite", "UPDATE alembic_version SET version_num = '9999'")
+    return folder
+
+
+@pytest.fixture
+def databases(h200: Path, unusable: Path) -> None:
+    """The same, in the folder that commands run in."""
+    shutil.copytree(unusable, Path.cwd(), dirs_exist_ok=True)
+
+
+@pytest.mark.usefixtures("databases")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["predict", *a], s) for a, s in BAD] + [(["validate", *a], s) for a, s in BAD_VALIDATE],
+    ids=lambda value: " ".join(value)[:50] if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_message_and_changes_nothing(
+    opdb: Opdb, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    before = snapshot(tmp_path)
+    ran = opdb(*arguments, "--json")
+    assert (ran.status, ran.out) == (2, "")
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+    message = ran.err.strip().splitlines()
+    assert len(message) == 1 or message[0].startswith("Usage: ")
+    assert snapshot(tmp_path) == before
+
+
+def test_a_device_that_measured_nothing_of_a_model_covers_nothing(opdb: Opdb, h200: Path) -> None:
+    with open_store(str(h200)) as store:
+        store.save_campaign(samples.campaign("c", "a-board", samples.PROCESSOR))
+    ran = opdb("predict", "resnet50", "-b", 1, "--device", "a-cpu", "--target", 0.9, "--json")
+    assert ran.status == 1
+    found = json.loads(ran.out)
+    assert found["coverage"]["calls"] == 0 and found["measured"] is None
+    assert len(found["missing"]) > 10

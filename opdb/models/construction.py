@@ -33,15 +33,16 @@ def parameters_on_meta() -> Iterator[None]:
     Unlike a meta device context, constructors that compute with small tensors still work, and
     a large parameter's memory is freed before anything is written to it.
     """
-    register = nn.Module.register_parameter
     thread = threading.get_ident()
-
-    def register_on_meta(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-        if threading.get_ident() == thread and _movable(param):
-            param = _twin(param)
-        register(self, name, param)
-
     with _patching:
+        # Only under the lock is this not another thread's patch, which would then stay for good.
+        register = nn.Module.register_parameter
+
+        def register_on_meta(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+            if threading.get_ident() == thread and _movable(param):
+                param = _twin(param)
+            register(self, name, param)
+
         nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
         try:
             yield

@@ -244,15 +244,17 @@ def test_threads_take_turns_and_do_not_see_each_other() -> None:
 def test_another_thread_is_not_recorded() -> None:
     loaded = load(ModelRequest("mlp"), device="meta")
     recorder = Recorder(loaded.module)
+    shapes = []
 
     def elsewhere() -> None:
-        nn.Linear(2, 2)(torch.ones(1, 2))
+        shapes.append(nn.Linear(2, 2)(torch.ones(1, 2)).shape)
 
     with recorder.watching():
         thread = threading.Thread(target=elsewhere)
         thread.start()
         thread.join()
     assert recorder.calls == [] and recorder.unsupported == {}
+    assert shapes == [(1, 2)]
 
 
 def test_autocast_is_refused() -> None:

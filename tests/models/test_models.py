@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,21 @@ def test_bad_requests_are_explained(request_: ModelRequest, message: str) -> Non
 def test_unknown_names_come_with_the_nearest_of_all_sources() -> None:
     with pytest.raises(UnknownNameError, match=r"package\.module:callable"):
         load(ModelRequest("resnet5O"), device="meta")
+
+
+def test_a_thread_that_waits_its_turn_leaves_no_patch_behind() -> None:
+    original = nn.Module.register_parameter
+    waiting = threading.Event()
+
+    def elsewhere() -> None:
+        waiting.set()
+        with parameters_on_meta():
+            pass
+
+    thread = threading.Thread(target=elsewhere)
+    with parameters_on_meta():
+        thread.start()
+        waiting.wait()
+        thread.join(timeout=0.1)  # it now stands before the lock
+    thread.join()
+    assert nn.Module.register_parameter is original

@@ -44,6 +44,7 @@ class RaplMeter:
         self._ranges_uj = [int((p / "max_energy_range_uj").read_text()) for p in self._packages]
         self._last_uj = [self._read_uj(p) for p in self._packages]
         self._total_j = 0.0
+        self._lost: str | None = None
         self._edges: deque[tuple[float, float]] = deque([(time.monotonic(), 0.0)])
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._record, daemon=True)
@@ -55,7 +56,11 @@ class RaplMeter:
 
     def _record(self) -> None:
         while not self._stop.wait(POLL_PERIOD_S):
-            self._poll()
+            try:
+                self._poll()
+            except (OSError, ValueError) as error:
+                self._lost = f"RAPL can no longer be read: {error}"
+                return
 
     def _poll(self) -> None:
         for i, package in enumerate(self._packages):
@@ -74,7 +79,8 @@ class RaplMeter:
         """Return the packages' power between counter readings inside the window."""
         edges = [(t, j) for t, j in list(self._edges) if start_s <= t <= end_s]
         if len(edges) < 2:
-            return Reading(reason=f"fewer than two RAPL readings in {end_s - start_s:.3f} s")
+            few = f"fewer than two RAPL readings in {end_s - start_s:.3f} s"
+            return Reading(reason=self._lost or few)
         power = [
             ((t0 + t1) / 2 - start_s, (j1 - j0) / (t1 - t0))
             for (t0, j0), (t1, j1) in pairwise(edges)

@@ -1,0 +1,173 @@
+"""Whole models on the processor: batch norms calibrated, layers timed, state put back."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from opdb.bench import model
+from opdb.bench.layers import PASSES, WARM_UP_PASSES, time_layers
+from opdb.bench.model import RunOptions, calibrate_batch_norms, measure
+from opdb.bench.replay import CpuClock
+from opdb.bench.session import Session
+from opdb.models import LoadedModel, ModelRequest, load
+
+MLP = ModelRequest("mlp", batch_size=2, input_size=(16,))
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "SETTLE_S", 0.002)
+    monkeypatch.setattr(model, "WINDOW_S", 0.02)
+    monkeypatch.setattr(model, "MAX_REDONE", 2)
+
+
+def loaded(module: nn.Module, *args: Tensor) -> LoadedModel:
+    return LoadedModel("own", "python", "0", module, args, {}, {"args": [], "kwargs": {}}, 1)
+
+
+def norms(module: nn.Module) -> list[nn.BatchNorm2d]:
+    return [m for m in module.modules() if isinstance(m, nn.BatchNorm2d)]
+
+
+def test_statistics_of_resnet18_are_calibrated_and_its_outputs_finite() -> None:
+    made = load(ModelRequest("resnet18", batch_size=1, input_size=(3, 64, 64)), device="cpu")
+    calibrate_batch_norms(made)
+    found: list[float] = []
+
+    def look(_: nn.Module, __: Any, output: Tensor) -> None:
+        found.append(float(output.std()))
+
+    hooks = [norm.register_forward_hook(look) for norm in norms(made.module)]
+    with torch.no_grad():
+        outputs = made.module(*made.args)
+    for hook in hooks:
+        hook.remove()
+    assert torch.isfinite(outputs).all()
+    assert len(found) == 20
+    assert all(0.2 < spread < 5 for spread in found), "activations neither grow nor vanish"
+    assert not any(m.training for m in made.module.modules())
+    assert all(n.momentum == 0.1 for n in norms(made.module))
+    assert made.args[0].shape[0] == 1
+
+
+def test_calibration_puts_mode_and_momentum_back_when_the_model_fails() -> None:
+    class Failing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm2d(3, momentum=0.25)
+            self.frozen = nn.BatchNorm2d(3).train()
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.norm(x)
+            raise RuntimeError("half way")
+
+    module = Failing()
+    module.norm.eval()
+    with pytest.raises(RuntimeError, match="half way"):
+        calibrate_batch_norms(loaded(module, torch.randn(2, 3, 4, 4)))
+    assert (module.norm.training, module.norm.momentum) == (False, 0.25)
+    assert module.frozen.training
+
+
+def test_weights_are_left_alone_and_dropout_stays_off() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Dropout(0.5)).eval()
+    before = copy.deepcopy(dict(module.named_parameters()))
+    calibrate_batch_norms(loaded(module, torch.randn(2, 3, 4, 4)))
+    assert all(torch.equal(p, before[name]) for name, p in module.named_parameters())
+    assert not module[2].training
+
+
+def test_layers_are_timed_by_their_path_and_hooks_are_removed() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+            self.head = nn.Linear(8, 2)
+            self.passes = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.passes += 1
+            out: Tensor = self.head(self.body(self.body(x)))
+            return out
+
+    module, x = Twice(), torch.randn(4, 8)
+    found = time_layers(module, lambda: module(x), CpuClock())
+    assert found.keys() == {"body.0", "body.1", "head"}
+    assert all(0 < time_s < 1 for time_s in found.values())
+    assert module.passes == PASSES + WARM_UP_PASSES
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+
+
+def test_hooks_are_removed_when_a_pass_fails() -> None:
+    module = nn.Sequential(nn.Linear(8, 8))
+    with pytest.raises(RuntimeError, match="shapes"):
+        time_layers(module, lambda: module(torch.randn(4, 3)), CpuClock())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+
+
+def test_a_run_keeps_its_repeats(session: Session) -> None:
+    run = measure(session, MLP, "key", "eager", RunOptions(repeats=3))
+    assert (run.outcome, run.mode, run.workload) == ("ok", "eager", "key")
+    assert 3 <= len(run.repeats) <= 5
+    assert all(r.calls_per_replay == 1 and min(r.replay_times_s) > 0 for r in run.repeats)
+    assert run.layers is None and run.peak_memory_bytes is None
+    assert any(flag.startswith("no power: ") for flag in run.flags)
+    assert len(set(run.flags)) == len(run.flags)
+
+
+def test_layers_of_a_run(session: Session) -> None:
+    run = measure(session, MLP, "key", "eager", RunOptions(repeats=1, layers=True))
+    assert run.layers is not None and run.layers.keys() == {"0", "1", "2", "3", "4"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "outcome", "said"),
+    [
+        (ModelRequest("mlp", batch_size=2**44), "out_of_memory", "can't allocate memory"),
+        (ModelRequest("tests.bench.test_model:broken", input_size=(3,)), "error", "half way"),
+        (ModelRequest("tests.bench.test_model:unbuildable"), "error", "cannot be built"),
+    ],
+)
+def test_a_model_that_fails_is_an_outcome(
+    session: Session, request_: ModelRequest, outcome: str, said: str
+) -> None:
+    run = measure(session, request_, "key", "eager", RunOptions(repeats=1))
+    assert run.outcome == outcome
+    assert run.reason is not None and said in run.reason and "\n" not in run.reason
+    assert run.repeats == ()
+
+
+class Broken(nn.Module):
+    """Runs on meta, where it is harvested, and nowhere else."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not x.is_meta:
+            raise RuntimeError("half way")
+        return x.relu()
+
+
+def broken() -> nn.Module:
+    return Broken()
+
+
+def unbuildable() -> nn.Module:
+    raise RuntimeError("no such file")
+
+
+def test_outputs_that_are_not_finite_are_flagged(session: Session) -> None:
+    request = ModelRequest("tests.bench.test_model:overflowing", input_size=(3,))
+    run = measure(session, request, "key", "eager", RunOptions(repeats=1))
+    assert run.outcome == "ok" and "the model's outputs are not finite" in run.flags
+
+
+def overflowing() -> nn.Module:
+    class Overflowing(nn.Module):
+        def forward(self, x: Tensor) -> dict[str, list[Tensor]]:
+            return {"out": [x, (x.abs() + 1) * 1e38 * 1e38]}
+
+    return Overflowing()

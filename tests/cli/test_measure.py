@@ -1,0 +1,103 @@
+"""`opdb measure` on the processor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from opdb.bench import calibrate, model
+from opdb.store import open_store
+from tests.cli.conftest import Opdb
+
+MLP = ("mlp", "--input-size", 16, "--device", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "SETTLE_S", 0.002)
+    monkeypatch.setattr(model, "WINDOW_S", 0.02)
+    monkeypatch.setattr(model, "MAX_REDONE", 0)
+    monkeypatch.setattr(calibrate, "BASE_WINDOW_S", 0.02)
+    monkeypatch.setattr(calibrate, "CONTAINER_ROUNDS", 5)
+
+
+def test_a_model_is_measured_harvested_and_stored(opdb: Opdb, tmp_path: Path) -> None:
+    ran = opdb("measure", *MLP, "--repeats", 2, "--json")
+    assert ran.status == 0, ran.err
+    [found] = json.loads(ran.out)
+    assert (found["model"], found["mode"], found["outcome"]) == ("mlp", "eager", "ok")
+    assert found["time_s"] > 0
+    assert (found["energy_j"], found["power_w"], found["layers"]) == (None, None, None)
+    assert any(flag.startswith("no power: ") for flag in found["flags"])
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        [workload] = store.workloads("mlp")
+        [run] = store.model_runs(workload.key)
+    assert len(run.repeats) == 2 and len(workload.calls) == 5
+    assert "measure 1/1 mlp batch 1 float32 eager" in ran.err
+
+
+def test_layers_are_shown_by_their_path_the_slowest_first(opdb: Opdb) -> None:
+    ran = opdb("measure", *MLP, "--repeats", 1, "--layers", "--quiet")
+    assert (ran.status, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    after = lines.index("mlp batch 1 float32: leaf modules in place")
+    assert lines[after + 1].split() == ["module", "time"]
+    assert sorted(line.split()[0] for line in lines[after + 2 :]) == ["0", "1", "2", "3", "4"]
+    units = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+    times = [float(time) * units[unit] for _, time, unit in map(str.split, lines[after + 2 :])]
+    assert times == sorted(times, reverse=True) and times[-1] > 0
+    found = json.loads(opdb("measure", *MLP, "--repeats", 1, "--layers", "--json").out)
+    assert found[0]["layers"].keys() == {"0", "1", "2", "3", "4"}
+
+
+def test_a_model_that_fails_does_not_stop_the_others(opdb: Opdb, tmp_path: Path) -> None:
+    names = [f"tests.bench.test_model:{name}" for name in ("unbuildable", "broken", "overflowing")]
+    ran = opdb("measure", *names, "--input-size", 3, "--device", "cpu", "--repeats", 1, "--json")
+    assert ran.status == 2
+    assert "Traceback" not in ran.err
+    found = json.loads(ran.out)
+    assert [(f["model"], f["outcome"]) for f in found] == [(names[1], "error"), (names[2], "ok")]
+    assert found[0]["time_s"] is None and "half way" in found[0]["reason"]
+    message = ran.err[ran.err.index("opdb: ") :].splitlines()
+    assert message[0] == "opdb: 2 models failed; what was finished is stored"
+    assert "unbuildable" in message[1] and "no such file" in message[1]
+    assert message[2].strip().startswith(f"{names[1]} batch 1 float32 eager: error: RuntimeError")
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        assert [run.outcome for run in store.model_runs()] == ["error", "ok"]
+
+
+def test_one_failure_is_one_line(opdb: Opdb) -> None:
+    ran = opdb("measure", "mlp", "--batch-size", 2**44, "--device", "cpu", "--quiet")
+    assert ran.status == 2
+    assert ran.err.startswith("opdb: mlp batch 17592186044416 float32 eager: out_of_memory: ")
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_every_batch_size_of_a_summary_file(opdb: Opdb) -> None:
+    Path("net.yml").write_text("model: mlp\ninput_size: [16]\nbatch_sizes: [1, 4]\n")
+    ran = opdb("measure", "net.yml", "--device", "cpu", "--repeats", 1, "--json")
+    assert ran.status == 0, ran.err
+    assert [f["batch_size"] for f in json.loads(ran.out)] == [1, 4]
+
+
+def test_a_run_is_the_truth_beside_its_prediction(opdb: Opdb) -> None:
+    """Harvest, bench, measure, predict and validate, end to end on the processor."""
+    assert opdb("measure", *MLP, "--repeats", 3, "--quiet").status == 0
+    assert opdb("bench", "--device", "cpu", "--quiet").status == 0
+    ran = opdb("predict", "mlp", "--input-size", 16, "--json")
+    assert ran.status == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["coverage"]["calls"] == found["coverage"]["time"] == 1
+    assert (found["energy_j"], found["energy_interval_j"], found["power_w"]) == (None,) * 3
+    assert found["measured"]["time_s"] > 0 and found["measured"]["energy_j"] is None
+    assert found["measured"]["attribution_energy"] is None
+    ratio = found["time_s"] / found["measured"]["time_s"]
+    assert found["measured"]["attribution_time"] == pytest.approx(ratio)
+    ran = opdb("validate", "--json")
+    assert ran.status == 0
+    document = json.loads(ran.out)
+    assert len(document["rows"]) == 1 and document["summary"]["energy"] is None
+    assert opdb("validate").status == 0
+    assert "energy          –" in opdb("predict", "mlp", "--input-size", 16).out

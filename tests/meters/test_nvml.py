@@ -1,0 +1,115 @@
+"""The NVML meter where there is no NVIDIA driver, and on a stand-in for pynvml."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from opdb.errors import CannotMeasureError
+from opdb.meters import nvml
+from opdb.meters.nvml import NvmlMeter, board_info, gpu_names
+
+UUID = "GPU-of-a-test"
+STAND_IN = '''
+"""As much of pynvml as the recorder needs to start: a board that reports nothing."""
+class NVMLError(Exception): pass
+NVML_CLOCK_SM = NVML_TOTAL_POWER_SAMPLES = NVML_TEMPERATURE_GPU = 0
+def nvmlInit(): pass
+def nvmlDeviceGetHandleByUUID(uuid): return uuid
+def nvmlDeviceGetTotalEnergyConsumption(handle): raise NVMLError("not supported")
+'''
+
+
+def has_driver() -> bool:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return False
+    return True
+
+
+no_driver = pytest.mark.skipif(has_driver(), reason="tells what is said without a driver")
+
+
+@no_driver
+def test_without_the_library_the_message_says_what_to_install() -> None:
+    with pytest.raises(CannotMeasureError, match=r"NVML cannot be used .*libnvidia-ml\.so\.1"):
+        board_info(UUID)
+    assert gpu_names() == []
+
+
+@no_driver
+def test_the_recorder_passes_the_message_on() -> None:
+    with pytest.raises(CannotMeasureError, match=rf"NVML on {UUID}: NVML cannot be used"):
+        NvmlMeter(UUID)
+
+
+def mig(monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
+    """Let NVML know one board, in this MIG mode."""
+
+    def not_supported(*_: object) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    for name in ("EnforcedPowerLimit", "PowerManagementDefaultLimit", "MaxClockInfo"):
+        monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", not_supported)
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda _: [mode, mode])
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda _: "a board")
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "1.0")
+    monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion_v2", lambda: 13010)
+
+
+def test_a_board_split_by_mig_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    mig(monkeypatch, 1)
+    with pytest.raises(CannotMeasureError, match=f"the board of {UUID} is split by MIG") as caught:
+        board_info(UUID)
+    assert caught.value.exit_status == 3
+    mig(monkeypatch, 0)
+    with pytest.raises(CannotMeasureError, match="MIG"):
+        board_info("MIG-an-instance")
+
+
+def test_what_a_board_does_not_report_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    mig(monkeypatch, 0)
+    info = board_info(UUID)
+    assert (info.uuid, info.name, info.cuda_driver) == (UUID, "a board", "13.1")
+    assert (info.power_limit_w, info.default_power_limit_w, info.max_clock_hz) == (None,) * 3
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlMeter:
+    """A recorder of its own process, on the stand-in."""
+    (tmp_path / "pynvml.py").write_text(STAND_IN)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
+    return NvmlMeter(UUID)
+
+
+def test_a_board_that_reports_nothing_has_a_reason(recorder: NvmlMeter) -> None:
+    reading = recorder.window(0.0, 0.1)
+    recorder.close()
+    assert (reading.power_samples, reading.counter_edges) == ((), ())
+    assert reading.reason == "the driver gave no power sample in the window"
+    assert recorder._process.returncode == 0
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_recorder_that_ends_is_one_error_that_names_the_board(
+    recorder: NvmlMeter, sent: signal.Signals
+) -> None:
+    os.kill(recorder._process.pid, sent)
+    recorder._process.wait(timeout=10)
+    for _ in range(2):
+        with pytest.raises(CannotMeasureError, match=f"the NVML recorder of {UUID} ended"):
+            recorder.window(0.0, 0.1)
+    recorder.close()
+
+
+def test_why_the_clock_was_held_back_is_told_by_old_and_new_bindings() -> None:
+    bits = [nvml._reason_bit(name) for name in nvml._REASONS]
+    assert all(bits) and len(set(bits)) == len(bits)
+    assert nvml._reason_bit("NoSuchReason") == 0

@@ -1,0 +1,134 @@
+"""RAPL's counters, as files in a folder of our own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from opdb.meters.rapl import RaplMeter, unavailable_reason
+
+RANGE_UJ = 1_000_000
+
+
+def put(folder: Path, energy_uj: int) -> None:
+    """Set a counter at once, as the kernel does: no reader sees half a number."""
+    aside = folder / "aside"
+    aside.write_text(f"{energy_uj}\n")
+    aside.replace(folder / "energy_uj")
+
+
+def package(root: Path, name: str, energy_uj: int) -> Path:
+    folder = root / name
+    folder.mkdir(parents=True)
+    put(folder, energy_uj)
+    (folder / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
+    return folder
+
+
+def settle(meter: RaplMeter) -> None:
+    """Wait until the meter has read again, whatever it was at."""
+    for _ in range(2):
+        seen = len(meter._edges)
+        while len(meter._edges) == seen:
+            time.sleep(0.002)
+
+
+def joules_after(meter: RaplMeter, start_s: float) -> float:
+    settle(meter)
+    return meter.window(start_s, time.monotonic()).counter_edges[-1][1]
+
+
+def test_energy_counts_up_and_through_the_end_of_the_counter(tmp_path: Path) -> None:
+    folder = package(tmp_path, "intel-rapl:0", 900_000)
+    meter = RaplMeter(tmp_path)
+    try:
+        settle(meter)
+        start_s = time.monotonic()
+        settle(meter)
+        put(folder, 950_000)
+        assert joules_after(meter, start_s) == pytest.approx(0.05)
+        put(folder, 30_000)
+        assert joules_after(meter, start_s) == pytest.approx(0.05 + 0.08), "it wrapped around"
+        reading = meter.window(start_s, time.monotonic())
+        assert all(w >= 0 for _, w in reading.power_samples)
+        assert reading.reason is None
+        area = sum(
+            w * (b - a)
+            for (_, w), (a, _), (b, _) in zip(
+                reading.power_samples,
+                reading.counter_edges,
+                reading.counter_edges[1:],
+                strict=False,
+            )
+        )
+        assert area == pytest.approx(0.13)
+    finally:
+        meter.close()
+
+
+def test_packages_are_added_and_their_parts_are_not(tmp_path: Path) -> None:
+    folders = [
+        package(tmp_path, name, 0)
+        for name in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0", "intel-rapl-mmio:0")
+    ]
+    meter = RaplMeter(tmp_path)
+    try:
+        settle(meter)
+        start_s = time.monotonic()
+        settle(meter)
+        for folder, energy_uj in zip(folders, (100_000, 20_000, 3_000, 400), strict=True):
+            put(folder, energy_uj)
+        assert joules_after(meter, start_s) == pytest.approx(0.12)
+    finally:
+        meter.close()
+
+
+def test_a_window_without_readings_has_a_reason(tmp_path: Path) -> None:
+    package(tmp_path, "intel-rapl:0", 0)
+    meter = RaplMeter(tmp_path)
+    try:
+        reading = meter.window(time.monotonic() - 1000, time.monotonic() - 999)
+    finally:
+        meter.close()
+    assert reading.power_samples == ()
+    assert reading.reason == "fewer than two RAPL readings in 1.000 s"
+
+
+def test_close_ends_the_recording(tmp_path: Path) -> None:
+    package(tmp_path, "intel-rapl:0", 0)
+    before = threading.active_count()
+    meter = RaplMeter(tmp_path)
+    assert threading.active_count() == before + 1
+    meter.close()
+    assert threading.active_count() == before
+
+
+def test_why_it_cannot_be_read(tmp_path: Path) -> None:
+    assert unavailable_reason(tmp_path) == f"no RAPL package under {tmp_path}"
+    assert unavailable_reason(tmp_path / "none") == f"no RAPL package under {tmp_path / 'none'}"
+    package(tmp_path, "intel-rapl:0", 5)
+    assert unavailable_reason(tmp_path) is None
+    unreadable = tmp_path / "intel-rapl:1" / "energy_uj"
+    unreadable.mkdir(parents=True)  # even root cannot read a folder
+    said = unavailable_reason(tmp_path)
+    assert said is not None and str(unreadable) in said and said.endswith("it needs root")
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_counter_that_goes_away_leaves_a_reason(tmp_path: Path) -> None:
+    folder = package(tmp_path, "intel-rapl:0", 0)
+    meter = RaplMeter(tmp_path)
+    try:
+        settle(meter)
+        (folder / "energy_uj").unlink()
+        time.sleep(0.1)
+        start_s = time.monotonic()
+        time.sleep(0.1)
+        reading = meter.window(start_s, time.monotonic())
+    finally:
+        meter.close()
+    assert reading.power_samples == ()
+    assert reading.reason is not None and "energy_uj" in reading.reason

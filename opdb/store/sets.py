@@ -11,11 +11,10 @@ import csv
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, Table, Text
 
@@ -73,8 +72,7 @@ FILES = (
 """The files of a set, each after those it refers to."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a row stands, for messages."""
 
     path: Path
@@ -108,7 +106,7 @@ def read_file(file: SetFile, folder: Path) -> list[tuple[Place, NewRow]]:
     csv.field_size_limit(_FIELD_BYTES)
     try:
         with path.open(encoding="utf-8", newline="") as stream:
-            return list(_read_rows(file, path, csv.reader(stream, strict=True)))
+            return _read_rows(file, path, csv.reader(stream, strict=True))
     except FileNotFoundError as error:
         raise InputError(f"{folder} is not a published set: {file.name} is missing") from error
     except OSError as error:
@@ -117,27 +115,41 @@ def read_file(file: SetFile, folder: Path) -> list[tuple[Place, NewRow]]:
         raise InputError(f"{path} is not a CSV file: {error}") from error
 
 
-def _read_rows(file: SetFile, path: Path, reader: Any) -> Iterator[tuple[Place, NewRow]]:
+def _read_rows(file: SetFile, path: Path, reader: Any) -> list[tuple[Place, NewRow]]:
     columns = file.columns
     header: list[str] = next(reader, [])
     if sorted(header) != sorted(columns):
         raise InputError(
             f"{path}, line 1: columns {', '.join(header) or 'none'}; expected {', '.join(columns)}"
         )
-    parsers = [(name, _parser(file.table, columns[name])) for name in header]
+    places, found = [], []
     for fields in reader:
-        place = Place(path, reader.line_num)
-        if len(fields) != len(parsers):
+        if len(fields) != len(header):
             raise InputError(
-                f"{path}, line {place.line}: {len(fields)} fields; expected {len(parsers)}"
+                f"{path}, line {reader.line_num}: {len(fields)} fields; expected {len(header)}"
             )
-        row: NewRow = {}
-        for (name, parse), field in zip(parsers, fields, strict=True):
+        places.append(Place(path, reader.line_num))
+        found.append(fields)
+    values = [
+        _read_column(name, _parser(file.table, columns[name]), fields, places)
+        for name, fields in zip(header, zip(*found, strict=True), strict=False)
+    ]
+    rows = [dict(zip(header, row, strict=True)) for row in zip(*values, strict=True)]
+    return list(zip(places, rows, strict=True))
+
+
+def _read_column(
+    name: str, parse: Callable[[str], Any], fields: tuple[str, ...], places: list[Place]
+) -> list[Any]:
+    """Read one column's fields, each distinct one once: most columns say little that is new."""
+    known: dict[str, Any] = {}
+    for place, field in zip(places, fields, strict=True):
+        if field not in known:
             try:
-                row[name] = parse(field)
+                known[field] = parse(field)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 raise place.error(name, field, str(error)) from error
-        yield place, row
+    return [known[field] for field in fields]
 
 
 def _text(value: Any) -> Any:
@@ -209,13 +221,11 @@ def _one_of(*allowed: str) -> Callable[[str], None]:
     return check
 
 
-@lru_cache(maxsize=4096)
 def _object(text: str) -> None:
     if not isinstance(json.loads(text), dict):
         raise ValueError("not a JSON object")
 
 
-@lru_cache(maxsize=4096)
 def _words(text: str) -> None:
     words = json.loads(text)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):

@@ -28,11 +28,12 @@ _FIELD_BYTES = 16 * 1024 * 1024  # a run of many repeats outgrows the csv module
 
 _INTEGERS = r"\[-?\d+(?:,-?\d+)*\]"
 _PAIRS = r"\[-?\d+,-?\d+(?:,-?\d+,-?\d+)*\]"
-_STRETCH = re.compile(
+_ONE_STRETCH = (
     rf'{{"b":\d+(?:,"c":{_INTEGERS})?,"d":\d+(?:,"e":{_PAIRS})?,"f":{ENCODING}'
-    rf'(?:,"g":{_INTEGERS})?,"n":\d+(?:,"p":{_PAIRS})?(?:,"t":{_INTEGERS})?(?:,"w":-?\d+)?}}',
-    re.ASCII,
+    rf'(?:,"g":{_INTEGERS})?,"n":\d+(?:,"p":{_PAIRS})?(?:,"t":{_INTEGERS})?(?:,"w":-?\d+)?}}'
 )
+_STRETCH = re.compile(_ONE_STRETCH, re.ASCII)
+_STRETCHES = re.compile(rf"\[{_ONE_STRETCH}(?:,{_ONE_STRETCH})*\]", re.ASCII)
 
 REFERENCES = {"configuration_id": "configuration", "workload_id": "workload"}
 """Columns that hold a row number inside, and the content key's column in a file."""
@@ -239,6 +240,8 @@ def _stretch(text: str) -> None:
 
 
 def _stretches(text: str) -> None:
+    if _STRETCHES.fullmatch(text):
+        return
     repeats = json.loads(text)
     if not isinstance(repeats, list):
         raise ValueError("not a JSON list")

@@ -85,26 +85,30 @@ def test_other_models_runs_make_the_interval_and_a_models_own_do_not(tmp_path: P
     path = published.copy_to(tmp_path / "own.sqlite")
     with open_store(str(path)) as store:
         wanted = model(store, "resnet152", 32)
-        before = predictor(store).answer(wanted, "graph").prediction
-    with sqlite3.connect(path) as connection:
-        connection.execute(
-            "DELETE FROM model_run WHERE workload_id IN "
-            "(SELECT id FROM workload WHERE name = 'resnet152')"
-        )
-    connection.close()
-    with open_store(str(path)) as store:
-        answer = predictor(store).answer(wanted, "graph")
-    assert answer.measured is None and answer.attribution_time is None
-    assert answer.prediction == before
-    assert answer.meets(0.9), "what was not measured cannot be held against it"
-    with sqlite3.connect(path) as connection:
-        connection.execute("DELETE FROM model_run")
-    connection.close()
-    with open_store(str(path)) as store:
-        alone = predictor(store).answer(wanted, "graph").prediction
-    assert alone.time_s == before.time_s and alone.energy_j == before.energy_j
-    assert any("rests on a prior" in note for note in alone.notes)
-    assert alone.time_interval_s != before.time_interval_s
+
+    def after(removed: str) -> Answer:
+        """Predict once the runs of these workloads are gone."""
+        with sqlite3.connect(path) as connection:
+            connection.execute(
+                "DELETE FROM model_run WHERE workload_id IN "
+                f"(SELECT id FROM workload WHERE {removed})"
+            )
+        connection.close()
+        with open_store(str(path)) as store:
+            return predictor(store).answer(wanted, "graph")
+
+    before = after("FALSE")
+    assert before.measured is not None
+    assert after("name = 'resnet152' AND batch_size != 32") == before
+    alone = after("name != 'resnet152'")
+    assert alone.measured == before.measured
+    assert alone.prediction.time_s == before.prediction.time_s
+    assert alone.prediction.time_interval_s != before.prediction.time_interval_s
+    assert any("rests on a prior" in note for note in alone.prediction.notes)
+    assert not any("rests on a prior" in note for note in before.prediction.notes)
+    unmeasured = after("TRUE")
+    assert unmeasured.measured is None and unmeasured.attribution_time is None
+    assert unmeasured.meets(0.9), "what was not measured cannot be held against it"
 
 
 def test_costs_of_another_setting_do_not_count(store: Store) -> None:
@@ -121,7 +125,7 @@ def test_answers_hold_every_run_against_its_prediction(store: Store) -> None:
     assert all(a.measured and a.attribution_time and a.attribution_energy for a in found)
     some = predictor(store).answers(["resnet50"])
     assert {a.prediction.workload.name for a in some} == {"resnet50"}
-    assert predictor(store).answers(["vgg16"]) == []
+    assert predictor(store).answers(["never_measured"]) == []
 
 
 def test_a_prediction_does_not_hang_on_what_was_asked_before(store: Store) -> None:

@@ -97,13 +97,14 @@ def test_published_costs_are_what_their_visits_say() -> None:
 def test_published_visits_agree_with_each_other() -> None:
     """The bar for a bench: energies of two visits lie within 2 % at the median."""
     with open_store(str(published.database())) as store:
-        [board] = store.boards(published.DEVICE)
-        calibrations = {c.id: c.calibration for c in store.campaigns(board=board.uuid)}
-        energies: dict[str, list[float]] = {}
-        for made in store.visits(board.uuid):
-            cost = visit_cost(made, calibrations[made.campaign])
-            if made.role == "measurement" and cost and cost.energy_j:
-                energies.setdefault(made.configuration, []).append(cost.energy_j)
+        calibrations = {c.id: c.calibration for c in store.campaigns(published.DEVICE)}
+        energies: dict[tuple[str, str, str], list[float]] = {}
+        for board in store.boards(published.DEVICE):
+            for made in store.visits(board.uuid):
+                cost = visit_cost(made, calibrations[made.campaign])
+                if made.role == "measurement" and cost and cost.energy_j:
+                    key = (board.uuid, made.configuration, made.setting)
+                    energies.setdefault(key, []).append(cost.energy_j)
     apart = [max(e) / min(e) - 1 for e in energies.values() if len(e) > 1]
     assert len(apart) > 100
     assert statistics.median(apart) < 0.02
@@ -212,6 +213,19 @@ def test_a_visit_at_a_lowered_clock_gives_way_to_one_at_full_clock() -> None:
     campaign = replace(CONTEXT, calibration=CALIBRATION)
     costs = {c.configuration: c for c in Deriver([campaign], [visit(full, "b"), other]).costs({})}
     assert costs[samples.RELU.key].clock_hz == 1.5e9, "better than none"
+
+
+def test_visits_at_the_power_limit_make_an_operating_point_of_their_own() -> None:
+    low = replace(stretch(2e-3, 300.0), clock_samples_hz=(1.5e9,) * 9)
+    full = visit(replace(stretch(1e-3, 400.0), clock_samples_hz=(1.98e9,) * 9), "full")
+    limited = visit(low, "limited", role="limited", flags=("at the power limit: 1500 MHz",))
+    recovering = visit(low, "low", role="limited", flags=("clock below its highest: 1500 MHz",))
+    cost = derived(limited, recovering, full)
+    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(1e-3)
+    assert cost.limited is not None and cost.limited.clock_hz == pytest.approx(1.5e9)
+    assert cost.limited.time_s == pytest.approx(2e-3)
+    assert cost.limited.dynamic_energy_j == pytest.approx((300 - BASE_W) * 2e-3)
+    assert derived(recovering, full).limited is None
 
 
 def test_each_visit_is_held_against_its_own_campaigns_base_power() -> None:

@@ -145,7 +145,7 @@ def test_a_disk_that_fills_up_is_one_message_and_keeps_the_visits(
     with open_store(str(database)) as store:
         many = tuple(
             Call(Configuration("relu", {}, {"input": {"shape": [n], "dtype": "float32"}}), "module")
-            for n in range(1, 30)
+            for n in range(1, 12)
         )
         inputs = {"args": [IMAGE], "kwargs": {}}
         store.save_workload(
@@ -153,7 +153,7 @@ def test_a_disk_that_fills_up_is_one_message_and_keeps_the_visits(
         )
 
     def starve() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, 120_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (70_000, 70_000))
 
     process = start(database, "--quiet", preexec=starve)
     out, err = process.communicate(timeout=120)
@@ -194,11 +194,14 @@ def test_kinds_choose_and_quiet_is_quiet(opdb: Opdb, database: Path) -> None:
     assert {kind for _, kind, _ in visits(database)} == {"relu", "linear"}
 
 
-def test_time_that_is_up_is_said(opdb: Opdb, database: Path) -> None:
+def test_time_that_is_up_is_said(
+    opdb: Opdb, database: Path, request: pytest.FixtureRequest
+) -> None:
     ran = opdb("bench", "--device", "cpu", "--max-seconds", 2)
     assert ran.status == 0
     assert "stopped early: the 2 s given are up; run it again to go on" in ran.out
     assert len(visits(database)) < 6
+    request.getfixturevalue("short")
     ran = opdb("bench", "--device", "cpu")
     assert ran.status == 0
     assert len(visits(database)) == 6

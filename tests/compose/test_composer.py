@@ -19,6 +19,7 @@ from opdb.records import (
     Device,
     Form,
     Mode,
+    OperatingPoint,
     Quantity,
     Workload,
 )
@@ -209,13 +210,35 @@ def test_an_uncertain_base_power_widens_the_energy_alone() -> None:
     assert found.energy_interval_j[0] < sharp.energy_interval_j[0]
 
 
-def test_power_above_the_limit_is_told() -> None:
-    hot = cost(CONV, 1e-3, 0.5, {"module": 1e-5})
-    found = compose(workload(CONV), "graph", grounds(hot))
-    assert found.power_w == pytest.approx(600)
-    assert any("600 W is above the limit of 400 W" in note for note in found.notes)
-    cool = compose(workload(CONV), "graph", grounds(*FULL))
-    assert not any("above the limit" in note for note in cool.notes)
+@pytest.mark.parametrize("mode", MODES)
+def test_the_power_limit_lowers_the_clock_until_it_is_kept(mode: Mode) -> None:
+    """Alone 600 W; half the clock takes √2 of the time and half the energy (exponents ½ and 1)."""
+    limited = OperatingPoint(1e9, 1e-3 * 2**0.5, 0.25)
+    hot = replace(cost(CONV, 1e-3, 0.5, {"module": 1e-5}), clock_hz=2e9, limited=limited)
+    found = compose(workload(CONV), mode, grounds(hot))
+    assert found.energy_j is not None and found.power_w == pytest.approx(400)
+    share = (1e-3 / found.time_s) ** 2
+    assert 0.5 < share < 1
+    assert found.energy_j == pytest.approx(100 * found.time_s + 0.5 * share)
+    [note] = [n for n in found.notes if "power limit" in n]
+    assert note.endswith(f"400 W lowers the clock to {100 * share:.1f} % of its highest")
+    free = compose(workload(CONV), mode, grounds(hot, device=replace(GPU, power_limit_w=None)))
+    assert free.time_s == pytest.approx(1e-3)
+    assert free.power_w == pytest.approx(600)
+    cool = compose(workload(CONV), mode, grounds(*FULL))
+    assert not any("power limit" in note for note in cool.notes)
+
+
+def test_an_operator_bound_by_memory_keeps_its_time_at_the_limit() -> None:
+    found = compose(workload(CONV), "graph", grounds(cost(CONV, 1e-3, 0.5)))
+    assert found.time_s == 1e-3 and found.power_w == pytest.approx(400)
+
+
+def test_a_pass_that_waits_for_the_host_is_host_bound() -> None:
+    small = [replace(c, time_s=quantity(1e-6), eager_time_s=None) for c in FULL]
+    assert compose(workload(CONV, RELU), "eager", grounds(*small)).host_bound
+    assert not compose(workload(CONV, RELU), "graph", grounds(*small)).host_bound
+    assert not compose(workload(CONV, RELU), "eager", grounds(*FULL)).host_bound
 
 
 def test_other_modes_are_refused() -> None:

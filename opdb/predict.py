@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,10 @@ from opdb.store import Store
 
 MODES: tuple[Mode, ...] = ("eager", "graph")
 """The modes that the composer predicts."""
+
+
+MOST_VALIDATIONS = 12
+"""Runs of other models that an interval rests on at most: more would hardly narrow it."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +116,17 @@ class Predictor:
     def _known(self, prediction: Prediction) -> Known:
         """Hold the predictions of all other models against their runs, of the same mode and bound.
 
-        A pass that waits for the host errs in another way than one that waits for the device.
+        A pass that waits for the host errs in another way than one that waits for the device. Of
+        many, the workloads most like this one in dtype and batch size are taken.
         """
-        times, energies = [], []
-        for other in self._workloads_in(prediction.mode):
-            if other.name == prediction.workload.name:
-                continue
+        workload = prediction.workload
+        others = [w for w in self._workloads_in(prediction.mode) if w.name != workload.name]
+        others.sort(key=lambda other: _unlikeness(other, workload))
+        times: list[float] = []
+        energies: list[float] = []
+        for other in others:
+            if len(times) >= MOST_VALIDATIONS:
+                break
             answer = self._plain_answer(other, prediction.mode)
             found = answer.prediction
             if found.missing or found.host_bound != prediction.host_bound:
@@ -195,6 +205,11 @@ class Predictor:
         campaigns: list[Campaign] = [c for c in self._campaigns.values() if c.board.uuid == board]
         powered = [c for c in campaigns if c.calibration.base_power_w is not None]
         return (powered or campaigns)[-1].calibration
+
+
+def _unlikeness(other: Workload, workload: Workload) -> tuple[bool, float]:
+    apart = abs(math.log(other.batch_size / workload.batch_size))
+    return other.dtype != workload.dtype, apart
 
 
 def _order(answer: Answer) -> tuple[str, str, str, int]:

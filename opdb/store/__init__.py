@@ -4,7 +4,8 @@
 """
 
 from opdb.store.database import default_url
+from opdb.store.opening import open_store
 from opdb.store.reading import Failure
-from opdb.store.store import Store, open_store
+from opdb.store.store import Store
 
 __all__ = ["Failure", "Store", "default_url", "open_store"]

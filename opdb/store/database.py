@@ -6,6 +6,7 @@ somebody else's is left exactly as it was.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sqlite3
@@ -280,3 +281,10 @@ def _revision(connection: Connection, url: str) -> str | None:
 
 def _plain(value: object) -> str:
     return re.sub(r"[^\w.-]", "?", str(value))[:40]
+
+
+def fingerprint(folder: Path) -> str:
+    """Return what tells a set from a changed one without reading it: names, sizes, times."""
+    stats = [(path.name, path.stat()) for path in sorted(folder.glob("*.csv"))]
+    said = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
+    return hashlib.sha256(said.encode()).hexdigest()

@@ -16,8 +16,7 @@ from sqlalchemy import Connection, Select, Subquery, delete, func, insert, or_, 
 
 from opdb.errors import InputError, UnknownNameError
 from opdb.records import Configuration
-from opdb.store import rows, schema
-from opdb.store.published import fingerprint
+from opdb.store import database, rows, schema
 from opdb.store.rows import NewRow
 from opdb.store.sets import FILES, REFERENCES, Place, SetFile, read_file, write_file
 from opdb.store.store import Store
@@ -101,7 +100,7 @@ def import_set(
     Raises:
         InputError: the folder is not a set, or a row is not what it says it is.
     """
-    name, seen = source or (str(folder.resolve()), fingerprint(folder))
+    name, seen = source or (str(folder.resolve()), database.fingerprint(folder))
     contents = read_set(folder) if contents is None else contents
     with store.writing() as connection:
         before = _counts(connection)

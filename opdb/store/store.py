@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -39,30 +38,6 @@ from opdb.store.writing import (
     save_configurations,
     upsert,
 )
-
-
-def open_store(url: str | None = None, *, create: bool = True) -> Store:
-    """Open a database: the one named, else `OPDB_DB`'s, else the default one.
-
-    A new database is created. The default one, and no other, takes in every published set of the
-    checkout's `db/*/` that it has not seen as it now is.
-
-    Raises:
-        DatabaseError: it cannot be used; or it was named, there is none, and `create` is false.
-        InputError: a published set cannot be imported.
-    """
-    named = url or os.environ.get("OPDB_DB")
-    location = database.as_url(named) if named else database.default_url()
-    with ExitStack() as undo:
-        store = undo.enter_context(
-            Store(location, database.connect(location, create=create or not named))
-        )
-        if not named:
-            from opdb.store.published import import_published
-
-            import_published(store)
-        undo.pop_all()
-    return store
 
 
 class Store:

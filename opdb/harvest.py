@@ -376,7 +376,9 @@ def _watched_modules(recorder: Recorder) -> Iterator[None]:
             if threading.get_ident() == thread:
                 recorder.enter_module(module, args)
 
-        def after(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        def after(module: nn.Module, args: Any, *rest: Any) -> None:
+            # After a forward that raised, torch hands the hook no keyword arguments.
+            kwargs, output = rest if len(rest) == 2 else ({}, None)
             if threading.get_ident() == thread:
                 recorder.leave_module(module, args, kwargs, output)
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from opdb.bench.derive import RunCost, run_cost
 from opdb.compose import Grounds, Known, Prediction, compose
+from opdb.derive.costs import ESTIMATOR
+from opdb.derive.runs import RunCost, run_cost
 from opdb.errors import InputError, UnknownNameError
 from opdb.records import Calibration, Campaign, Cost, Device, Form, Json, Mode, ModelRun, Workload
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
@@ -32,7 +33,7 @@ class Answer:
     @property
     def attribution_time(self) -> float | None:
         """Predicted over measured time."""
-        if self.measured is None:
+        if self.measured is None or self.prediction.time_s is None:
             return None
         return self.prediction.time_s / self.measured.time_s.mean
 
@@ -195,7 +196,8 @@ class Predictor:
             seen |= dict.fromkeys(unread)
             for key, costs in self._store.costs(board, unread).items():
                 setting = relevant_setting(kinds[key], self._settings)
-                for cost in costs:
+                # Costs of this version's estimator stand before those of any other.
+                for cost in sorted(costs, key=lambda cost: cost.estimator == ESTIMATOR):
                     if cost.setting == setting and cost.time_s is not None:
                         seen[key] = cost
         return {key: known for key in kinds if (known := seen[key]) is not None}

@@ -28,7 +28,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "operators": ("errors", "kinds", "records"),
     "harvest": ("errors", "kinds", "models", "operators", "records"),
     "store": ("errors", "records"),
+    "derive": ("records",),
     "bench": (
+        "derive",
         "errors",
         "harvest",
         "meters",
@@ -39,10 +41,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "store",
         "units",
     ),
-    "compose": ("bench.statistics", "kinds", "records"),
+    "compose": ("derive", "kinds", "records"),
     "predict": (
-        "bench.derive",
         "compose",
+        "derive",
         "errors",
         "meters.nvml",
         "records",
@@ -53,6 +55,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "cli": (
         "bench",
         "compose",
+        "derive",
         "errors",
         "harvest",
         "kinds",
@@ -82,7 +85,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "rich": ("cli",),
 }
 
-PURE = ("errors", "records", "units", "kinds", "settings", "compose", "predict", "opdb")
+PURE = ("errors", "records", "units", "kinds", "settings", "derive", "compose", "predict", "opdb")
 """Parts that import nothing from outside."""
 
 HEAVY = {"torch", "torchvision", "scipy", "alembic", "numpy"}

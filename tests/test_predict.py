@@ -56,6 +56,7 @@ def test_resnet152_from_resnet50s_operators(store: Store, batch_size: int, mode:
     found = answer.prediction
     assert (found.coverage_calls, found.coverage_time, found.coverage_energy) == (1, 1, 1)
     assert found.missing == () and found.energy_j is not None and found.power_w is not None
+    assert found.time_s is not None and found.time_interval_s is not None
     values = [found.time_s, *found.time_interval_s, found.energy_j, found.power_w]
     assert all(math.isfinite(value) and value > 0 for value in values)
     assert found.time_interval_s[0] < found.time_s < found.time_interval_s[1]

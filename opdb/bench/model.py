@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from opdb.bench.derive import agreeing, repeat_spread
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.layers import time_layers
 from opdb.bench.replay import capture, warm_up
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Timing, observe
 from opdb.bench.visit import REFUSALS, refusal, session_flags
+from opdb.derive.runs import agreeing, repeat_spread
 from opdb.errors import InputError
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.records import Mode, ModelRun, Outcome, Stretch

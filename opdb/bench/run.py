@@ -14,13 +14,13 @@ from typing import Protocol
 
 from opdb.bench.anchors import ANCHORS
 from opdb.bench.calibrate import calibrate
-from opdb.bench.derive import Deriver, host_quantities
 from opdb.bench.host import host_visits
 from opdb.bench.plan import plan
 from opdb.bench.platform import Platform, detect, open_meter
 from opdb.bench.session import Session, open_session
 from opdb.bench.settings import current_settings
 from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, is_at_full_clock, visit
+from opdb.derive.costs import Deriver, host_quantities
 from opdb.errors import CannotMeasureError
 from opdb.records import Call, Configuration, Visit
 from opdb.store import Store
@@ -89,7 +89,7 @@ class BenchRequest:
 
 
 def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResult:
-    """Visit what is pending, then the host times, then derive the board's costs.
+    """Take the host times that are lacking, visit what is pending, derive the board's costs.
 
     Raises:
         CannotMeasureError: no device, or it stopped answering; what was finished is saved.
@@ -110,6 +110,7 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
     if not todo.visits and not unheard:
         derive_costs(store, platform.board.uuid)  # a bench that was killed has not come to it
         return result
+    budget = _Budget(began_s, request.max_s, result)
     progress.say(f"calibrating {platform.device.name} ({platform.board.uuid})")
     with campaign(request.device, store) as session:
         result.campaign = session.campaign.id
@@ -118,12 +119,12 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
                 progress.say(f"host times of {len(unheard)} workloads")
                 for host_visit in host_visits(session, unheard, seed=request.seed):
                     store.save_host_visit(host_visit)
+                    if budget.spent():
+                        break
             if session.on_gpu:
                 _visit_anchors(session, store)
             progress.begin(todo.visits)
-            _visit_all(
-                session, store, todo.rounds, _Budget(began_s, request.max_s, result), progress
-            )
+            _visit_all(session, store, todo.rounds, budget, progress)
         finally:
             derive_costs(store, session.campaign.board.uuid)
             result.elapsed_s = time.monotonic() - began_s
@@ -160,11 +161,14 @@ def _visit_all(
 ) -> None:
     known: dict[str, VisitRequest] = {}
     seen: set[str] = set()
+    failed: set[str] = set()
     failures = 0
     for configurations in rounds:
         for configuration in configurations:
             if budget.spent():
                 return
+            if configuration.key in failed:
+                continue
             request = known.get(configuration.key) or VisitRequest(configuration)
             made = visit(session, request)
             for one in made:
@@ -178,6 +182,8 @@ def _visit_all(
             known[configuration.key] = VisitRequest(
                 configuration, duty=_duty_after(made), kernels=last.kernels
             )
+            if last.outcome != "ok":
+                failed.add(configuration.key)  # a second round would not change it
             failures = failures + 1 if last.outcome == "error" else 0
             if failures >= MAX_FAILURES_IN_A_ROW:
                 raise CannotMeasureError(

@@ -10,11 +10,11 @@ from typing import Literal
 
 import torch
 
-from opdb.bench.derive import AT_THE_LIMIT, stretch_power_w
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.replay import Replay, Rotation, eager_times_s, prepare
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Observation, Timing, observe
+from opdb.derive.costs import AT_THE_LIMIT, stretch_power_w
 from opdb.errors import UnsupportedError
 from opdb.operators import BuiltCall, build
 from opdb.records import Configuration, Device, Outcome, Role, Stretch, Visit

@@ -14,7 +14,7 @@ from opdb.records import Json, Mode
 from opdb.units import show
 
 if TYPE_CHECKING:
-    from opdb.bench.derive import RunCost
+    from opdb.derive.runs import RunCost
     from opdb.models import ModelRequest
     from opdb.records import ModelRun, Workload
 
@@ -58,9 +58,9 @@ def run(
         if not files:
             requests.append(request_for(model, said))
     jobs = [(request.checked(), mode) for request in requests for mode in chosen]
-    from opdb.bench.derive import run_cost
     from opdb.bench.measure import check_modes, measure_models
     from opdb.bench.model import RunOptions
+    from opdb.derive.runs import run_cost
     from opdb.store import open_store
 
     check_modes(chosen, device)

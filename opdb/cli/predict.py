@@ -84,7 +84,7 @@ def document(answer: Answer, target: float | None) -> Json:
         "setting": dict(answer.setting),
         "mode": prediction.mode,
         "time_s": prediction.time_s,
-        "time_interval_s": list(prediction.time_interval_s),
+        "time_interval_s": _listed(prediction.time_interval_s),
         "energy_j": prediction.energy_j,
         "energy_interval_j": _listed(prediction.energy_interval_j),
         "power_w": prediction.power_w,

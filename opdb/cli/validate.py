@@ -81,7 +81,9 @@ def _row(answer: Answer) -> dict[str, Json]:
         "measured_energy_j": energy_j,
         "attribution_time": answer.attribution_time,
         "attribution_energy": answer.attribution_energy,
-        "time_interval_s": list(prediction.time_interval_s),
+        "time_interval_s": None
+        if prediction.time_interval_s is None
+        else list(prediction.time_interval_s),
         "energy_interval_j": None
         if prediction.energy_interval_j is None
         else list(prediction.energy_interval_j),

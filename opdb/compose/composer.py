@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from opdb.compose.clock import Scaling, clock_share, scalings
 from opdb.compose.estimate import NOMINAL_RATES, Rates, reached_rates
@@ -69,7 +69,8 @@ class Prediction:
     """Time and energy of one pass of a workload, and how much of it measured operators explain.
 
     `energy_j` and its interval are None where the board has no power readings; `reasons` says why.
-    `host_bound` says that the device waits for the host.
+    Where nothing at all was measured, time and energy are None. `host_bound` says that the device
+    waits for the host.
     What is `missing` is not in `time_s` and `energy_j`: its shares are estimates for weighting.
     """
 
@@ -77,8 +78,8 @@ class Prediction:
     mode: Mode
     device: Device
     board: str
-    time_s: float
-    time_interval_s: Interval
+    time_s: float | None
+    time_interval_s: Interval | None
     host_bound: bool
     energy_j: float | None
     energy_interval_j: Interval | None
@@ -120,7 +121,7 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
     dark = [s for s in shares if s.configuration in unmetered]
     calls = sum(counts.values())
     unsupported = sum(workload.unsupported.values())
-    return Prediction(
+    found = Prediction(
         workload=workload,
         mode=mode,
         device=grounds.device,
@@ -136,6 +137,20 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
         missing=missing,
         parts=tuple(s for s in shares if s.configuration in measured),
         notes=_notes(workload, mode, grounds, clock) + _dark_notes(dark, energy_j),
+    )
+    return found if measured or not counts else _unmeasured(found)
+
+
+def _unmeasured(found: Prediction) -> Prediction:
+    """Return a prediction that claims nothing: a sum of no costs is not a cost of 0."""
+    note = f"nothing of this workload was measured on {found.device.slug}"
+    return replace(
+        found,
+        time_s=None,
+        time_interval_s=None,
+        energy_j=None,
+        energy_interval_j=None,
+        notes=(note, *found.notes),
     )
 
 

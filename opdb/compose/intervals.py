@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from opdb.bench.statistics import t95
+from opdb.derive.statistics import t95
 from opdb.records import Quantity
 
 PRIOR_MODEL_ERROR = 0.02

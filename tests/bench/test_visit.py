@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from opdb.bench.derive import call_times_s, visit_cost
 from opdb.bench.session import UNCALIBRATED, Session
 from opdb.bench.stretch import Observation
 from opdb.bench.visit import VisitRequest, is_at_full_clock, refusal, session_flags, visit
+from opdb.derive.costs import call_times_s, visit_cost
 from opdb.meters import Reading
 from opdb.meters.replay import ReplayMeter
 from opdb.records import Configuration, Device, Outcome, Stretch

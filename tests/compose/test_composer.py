@@ -114,6 +114,7 @@ def test_a_call_that_synchronises_makes_the_device_wait() -> None:
     costs = (*FULL, cost(ITEM, 0.0, 0.0, {"module": 1e-3}))
     without = compose(workload(CONV, RELU), "eager", grounds(*costs))
     found = compose(workload(CONV, RELU, ITEM), "eager", grounds(*costs))
+    assert found.time_s is not None and without.time_s is not None
     assert found.time_s > without.time_s
     assert compose(workload(CONV, ITEM), "graph", grounds(*costs)).time_s == pytest.approx(3e-3)
 
@@ -183,6 +184,7 @@ def test_the_interval_grows_with_the_error_that_other_models_showed() -> None:
         known = Known(attributions, attributions)
         found = compose(workload(CONV, RELU), "graph", grounds(*FULL, known=known))
         assert found.energy_interval_j is not None and found.energy_j is not None
+        assert found.time_interval_s is not None and found.time_s is not None
         low, high = found.time_interval_s
         assert low < found.time_s < high
         assert found.energy_interval_j[0] < found.energy_j < found.energy_interval_j[1]
@@ -217,6 +219,7 @@ def test_the_power_limit_lowers_the_clock_until_it_is_kept(mode: Mode) -> None:
     hot = replace(cost(CONV, 1e-3, 0.5, {"module": 1e-5}), clock_hz=2e9, limited=limited)
     found = compose(workload(CONV), mode, grounds(hot))
     assert found.energy_j is not None and found.power_w == pytest.approx(400)
+    assert found.time_s is not None
     share = (1e-3 / found.time_s) ** 2
     assert 0.5 < share < 1
     assert found.energy_j == pytest.approx(100 * found.time_s + 0.5 * share)
@@ -268,7 +271,7 @@ def test_energy_is_base_power_times_time_and_what_the_operators_add(mode: Mode) 
         costs = {key: found for key, [found] in store.costs(board).items()}
         base_w = store.campaigns(board=board)[-1].calibration.base_power_w
         found = predictor.answer(model, mode).prediction
-    assert base_w is not None and found.energy_j is not None
+    assert base_w is not None and found.energy_j is not None and found.time_s is not None
     dynamic = [costs[call.configuration.key].dynamic_energy_j for call in model.calls]
     added_j = sum(d.mean for d in dynamic if d is not None)
     assert None not in dynamic
@@ -276,3 +279,10 @@ def test_energy_is_base_power_times_time_and_what_the_operators_add(mode: Mode) 
     times = [costs[call.configuration.key].time_s for call in model.calls]
     if mode == "graph":
         assert found.time_s == pytest.approx(sum(t.mean for t in times if t), rel=1e-9)
+
+
+def test_a_sum_of_no_costs_is_no_cost_of_zero() -> None:
+    found = compose(workload(CONV, RELU), "graph", grounds())
+    assert (found.time_s, found.energy_j, found.power_w) == (None, None, None)
+    assert (found.coverage_calls, found.coverage_time) == (0, 0)
+    assert any("nothing of this workload was measured" in note for note in found.notes)

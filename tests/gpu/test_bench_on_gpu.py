@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench.derive import call_times_s, run_cost, stretch_power_w, visit_cost
 from opdb.bench.measure import measure_models
 from opdb.bench.model import RunOptions
 from opdb.bench.run import BenchRequest, bench, campaign
 from opdb.bench.session import Session
-from opdb.bench.statistics import slope
 from opdb.bench.visit import VisitRequest, is_at_full_clock, visit
+from opdb.derive.costs import call_times_s, stretch_power_w, visit_cost
+from opdb.derive.runs import run_cost
+from opdb.derive.statistics import slope
 from opdb.errors import CannotMeasureError
 from opdb.harvest import harvest
 from opdb.models import ModelRequest

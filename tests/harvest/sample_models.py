@@ -68,6 +68,26 @@ class Shared(nn.Module):
         return out
 
 
+class Recovering(nn.Module):
+    """Tries a layer that does not fit and goes on with one that does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tried = nn.Linear(3, 3)
+        self.taken = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            x = self.tried(x)
+        except RuntimeError:
+            x = self.taken(x)
+        return x.relu()
+
+
+def recovering() -> Built:
+    return Recovering(), torch.randn(4, 8)
+
+
 def shared() -> Built:
     return Shared(), torch.randn(4, 8)
 
@@ -243,7 +263,7 @@ def nested() -> Built:
 
 COMPLETE = (
     *("lstm", "attention", "shared", "functional", "keywords", "asks_for_values"),
-    *("inherited", "reparametrized", "with_constant", "lazy", "writes"),
+    *("inherited", "reparametrized", "with_constant", "lazy", "writes", "recovering"),
 )
 """The builders whose every call a registered operator describes."""
 

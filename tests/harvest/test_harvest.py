@@ -92,6 +92,10 @@ def test_attention_modules_are_opaque_and_keep_identity() -> None:
     assert kinds["scaled_dot_product_attention"] == 1
 
 
+def test_a_call_that_raised_is_not_recorded() -> None:
+    assert by_kind(own("recovering")) == {"linear": 1, "relu": 1}
+
+
 def test_shared_modules_count_per_call() -> None:
     kinds = by_kind(own("shared"))
     assert (kinds["linear"], kinds["relu"], kinds["add"]) == (4, 3, 3)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench.statistics import slope, trapezoid_mean
+from opdb.derive.statistics import slope, trapezoid_mean
 from opdb.errors import InputError
 from opdb.meters.replay import ReplayMeter
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from opdb.bench.statistics import (
+from opdb.derive.statistics import (
     AGREEMENT_BOUND,
     PooledSpread,
     disagreement,
@@ -23,7 +23,6 @@ from opdb.records import (
     Cost,
     Form,
     HostVisit,
-    ModelRun,
     OperatingPoint,
     Quantity,
     Stretch,
@@ -144,7 +143,7 @@ def _eager_time_s(visit: Visit) -> float | None:
     return eager_s - statistics.median(restoring) if restoring else None
 
 
-def _quantity(
+def quantity_of(
     values: Sequence[float], pooled: PooledSpread | None, samples: Sequence[float] | None = None
 ) -> Quantity:
     """Join visits into one quantity; `samples` are the finer values behind them, if any."""
@@ -241,15 +240,15 @@ class Deriver:
             estimator=ESTIMATOR,
             visits=len(costs),
             kernels=kernels,
-            time_s=_quantity(
+            time_s=quantity_of(
                 [c.time_s for c in costs], self.time_spread, [t for c in costs for t in c.times_s]
             )
             if costs
             else None,
-            eager_time_s=_quantity(eager, self.time_spread) if eager else None,
-            power_w=_quantity(powers, self.energy_spread) if powers else None,
-            energy_j=_quantity(energies, self.energy_spread) if energies else None,
-            dynamic_energy_j=_quantity(dynamic, self.energy_spread) if dynamic else None,
+            eager_time_s=quantity_of(eager, self.time_spread) if eager else None,
+            power_w=quantity_of(powers, self.energy_spread) if powers else None,
+            energy_j=quantity_of(energies, self.energy_spread) if energies else None,
+            dynamic_energy_j=quantity_of(dynamic, self.energy_spread) if dynamic else None,
             host_time_s=dict(host),
             clock_hz=statistics.fmean(clocks) if clocks else None,
             limited=self._operating_point(configuration, setting),
@@ -277,53 +276,3 @@ def host_quantities(visits: Iterable[HostVisit]) -> dict[str, dict[Form, Quantit
             statistics.median(times), mean, width, len(times)
         )
     return dict(joined)
-
-
-@dataclass(frozen=True)
-class RunCost:
-    """What one pass of a measured model took; energy and power None where no power was read."""
-
-    time_s: Quantity
-    energy_j: Quantity | None
-    power_w: float | None
-    clock_hz: float | None
-
-
-AGREEING = 3
-"""Repeats of a model run that must agree before it ends."""
-
-
-def agreeing(repeats: Sequence[Stretch]) -> list[Stretch]:
-    """Return the repeats of a run whose times lie closest together, as many as must agree.
-
-    The host of a virtual machine is at times held up by its neighbours for seconds; such a repeat
-    tells of them, not of the model. All repeats are kept raw.
-    """
-    ordered = sorted(repeats, key=lambda r: three_sigma_mean(r.replay_times_s))
-    runs = [ordered[i : i + AGREEING] for i in range(max(1, len(ordered) - AGREEING + 1))]
-    return min(runs, key=repeat_spread)
-
-
-def repeat_spread(repeats: Sequence[Stretch]) -> float:
-    """Return how far apart the mean times of repeats are, relative to the shortest."""
-    times = [three_sigma_mean(r.replay_times_s) for r in repeats]
-    return max(times) / min(times) - 1
-
-
-def run_cost(runs: Iterable[ModelRun]) -> RunCost | None:
-    """Join the repeats of a workload's runs in one mode on one board; None where none succeeded."""
-    found = [run for run in runs if run.outcome == "ok"]
-    if not found:
-        return None
-    repeats = [r for run in found for r in agreeing(run.repeats)]
-    times = [three_sigma_mean(call_times_s(r)) for r in repeats]
-    powers = [p for p in map(stretch_power_w, repeats) if p is not None]
-    complete = len(powers) == len(repeats)
-    energies = [p * t for p, t in zip(powers, times, strict=True)] if complete else []
-    clocks = [hz for r in repeats for hz in r.clock_samples_hz]
-    return RunCost(
-        time_s=_quantity(times, None, [t for r in repeats for t in call_times_s(r)]),
-        energy_j=_quantity(energies, None) if energies else None,
-        power_w=statistics.fmean(powers) if powers else None,
-        clock_hz=statistics.fmean(clocks) if clocks else None,
-    )

@@ -11,19 +11,16 @@ from typing import Any
 
 import pytest
 
-from opdb.bench.derive import (
-    AGREEING,
+from opdb.derive.costs import (
     ESTIMATOR,
     Deriver,
-    agreeing,
     call_times_s,
     host_quantities,
-    repeat_spread,
-    run_cost,
     stretch_flags,
     stretch_power_w,
     visit_cost,
 )
+from opdb.derive.runs import AGREEING, agreeing, repeat_spread, run_cost
 from opdb.meters.replay import ReplayMeter
 from opdb.records import Calibration, Campaign, Cost, HostVisit, Stretch, Visit
 from opdb.store import open_store

@@ -8,7 +8,7 @@ import statistics
 import pytest
 from scipy.stats import t as student
 
-from opdb.bench.statistics import (
+from opdb.derive.statistics import (
     AGREEMENT_BOUND,
     MIN_CLIP_COUNT,
     disagreement,

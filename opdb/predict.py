@@ -70,7 +70,7 @@ class Predictor:
         self._store = store
         self.device = device
         self._settings = settings
-        self._runs: dict[Mode, list[ModelRun]] = {}
+        self._runs: dict[tuple[str, Mode], list[ModelRun]] = {}
         self._workloads: dict[Mode, list[Workload]] = {}
         self._campaigns = {c.id: c for c in store.campaigns(device.slug)}
         self._boards = [b.uuid for b in store.boards(device.slug)]
@@ -86,7 +86,7 @@ class Predictor:
         """
         if mode not in MODES:
             raise InputError(f"mode {mode!r} cannot be predicted; use {' or '.join(MODES)}")
-        runs = [r for r in self._runs_in(mode) if r.workload == workload.key]
+        runs = self._runs_of(workload.key, mode)
         board = self._board_of(runs[-1]) if runs else self._best_board(workload)
         grounds = self._grounds(workload, board)
         alone = compose(workload, mode, grounds)
@@ -105,11 +105,12 @@ class Predictor:
         ]
         return sorted(found, key=_order)
 
-    def _runs_in(self, mode: Mode) -> list[ModelRun]:
-        if mode not in self._runs:
-            runs = self._store.model_runs(device=self.device.slug, mode=mode)
-            self._runs[mode] = [r for r in runs if r.outcome == "ok"]
-        return self._runs[mode]
+    def _runs_of(self, workload: str, mode: Mode) -> list[ModelRun]:
+        """Return a workload's (key) runs in a mode that succeeded; raw, so read when needed."""
+        if (workload, mode) not in self._runs:
+            runs = self._store.model_runs(workload, device=self.device.slug, mode=mode)
+            self._runs[workload, mode] = [r for r in runs if r.outcome == "ok"]
+        return self._runs[workload, mode]
 
     def _board_of(self, run: ModelRun) -> str:
         return self._campaigns[run.campaign].board.uuid
@@ -139,7 +140,7 @@ class Predictor:
     def _plain_answer(self, workload: Workload, mode: Mode) -> Answer:
         """Predict a measured workload from its own operators, nothing known of other models."""
         if (workload.key, mode) not in self._plain:
-            runs = [r for r in self._runs_in(mode) if r.workload == workload.key]
+            runs = self._runs_of(workload.key, mode)
             board = self._board_of(runs[-1])
             measured = run_cost(r for r in runs if self._board_of(r) == board)
             prediction = compose(workload, mode, self._grounds(workload, board))
@@ -149,7 +150,7 @@ class Predictor:
     def _workloads_in(self, mode: Mode) -> list[Workload]:
         """Return the workloads that were measured in a mode."""
         if mode not in self._workloads:
-            keys = {run.workload for run in self._runs_in(mode)}
+            keys = self._store.measured_workloads(self.device.slug, mode)
             self._workloads[mode] = self._store.workloads_by_key(keys)
         return self._workloads[mode]
 

@@ -31,9 +31,7 @@ def agreeing(repeats: Sequence[Stretch]) -> list[Stretch]:
     The host of a virtual machine is at times held up by its neighbours for seconds; such a repeat
     tells of them, not of the model. All repeats are kept raw.
     """
-    ordered = sorted(repeats, key=lambda r: three_sigma_mean(r.replay_times_s))
-    runs = [ordered[i : i + AGREEING] for i in range(max(1, len(ordered) - AGREEING + 1))]
-    return min(runs, key=repeat_spread)
+    return [repeat for _, repeat in _closest(repeats)]
 
 
 def repeat_spread(repeats: Sequence[Stretch]) -> float:
@@ -42,13 +40,23 @@ def repeat_spread(repeats: Sequence[Stretch]) -> float:
     return max(times) / min(times) - 1
 
 
+def _closest(repeats: Sequence[Stretch]) -> list[tuple[float, Stretch]]:
+    """Return the agreeing repeats, each with the mean time of its replays (seconds)."""
+    timed = sorted(
+        ((three_sigma_mean(r.replay_times_s), r) for r in repeats), key=lambda pair: pair[0]
+    )
+    spans = [timed[i : i + AGREEING] for i in range(max(1, len(timed) - AGREEING + 1))]
+    return min(spans, key=lambda span: span[-1][0] / span[0][0])
+
+
 def run_cost(runs: Iterable[ModelRun]) -> RunCost | None:
     """Join the repeats of a workload's runs in one mode on one board; None where none succeeded."""
     found = [run for run in runs if run.outcome == "ok"]
     if not found:
         return None
-    repeats = [r for run in found for r in agreeing(run.repeats)]
-    times = [three_sigma_mean(call_times_s(r)) for r in repeats]
+    closest = [pair for run in found for pair in _closest(run.repeats)]
+    repeats = [repeat for _, repeat in closest]
+    times = [mean_s / repeat.calls_per_replay for mean_s, repeat in closest]
     powers = [p for p in map(stretch_power_w, repeats) if p is not None]
     complete = len(powers) == len(repeats)
     energies = [p * t for p, t in zip(powers, times, strict=True)] if complete else []

@@ -17,6 +17,7 @@ from opdb.records import (
     Cost,
     Form,
     HostVisit,
+    Mode,
     ModelRun,
     Outcome,
     Visit,
@@ -183,6 +184,20 @@ def model_runs(connection: Connection, conditions: Conditions) -> list[ModelRun]
     query = select(run, workload.c.key.label("workload")).select_from(joined).where(*conditions)
     query = query.order_by(run.c.started_at, run.c.id)
     return [rows.read_model_run(row) for row in connection.execute(query).mappings()]
+
+
+def measured_workloads(connection: Connection, device: str, mode: Mode) -> list[str]:
+    """Return the keys of the workloads of which a run in a mode succeeded on a device."""
+    run, campaign, workload = schema.model_run, schema.campaign, schema.workload
+    query = (
+        select(workload.c.key)
+        .distinct()
+        .join(run, run.c.workload_id == workload.c.id)
+        .join(campaign, run.c.campaign == campaign.c.id)
+        .where(campaign.c.device == device, run.c.mode == mode, run.c.outcome == "ok")
+        .order_by(workload.c.key)
+    )
+    return list(connection.scalars(query))
 
 
 def costs(

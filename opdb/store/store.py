@@ -310,6 +310,11 @@ class Store:
         with self.reading() as connection:
             return reading.model_runs(connection, conditions)
 
+    def measured_workloads(self, device: str, mode: Mode) -> list[str]:
+        """Return the keys of the workloads of which a run in a mode succeeded on a device."""
+        with self.reading() as connection:
+            return reading.measured_workloads(connection, device, mode)
+
     # What is derived
 
     def save_costs(self, costs: Iterable[Cost]) -> None:

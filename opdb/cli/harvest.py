@@ -11,7 +11,7 @@ import typer
 
 from opdb.cli import options
 from opdb.cli.console import Progress, print_json, print_table, progress
-from opdb.cli.selection import describe, request_for, requests_in, summary_files
+from opdb.cli.selection import describe, identity, request_for, requests_in, summary_files
 from opdb.errors import OpdbError
 from opdb.records import Json, Workload
 
@@ -114,12 +114,7 @@ def _document(workload: Workload) -> Json:
     calls = Counter(call.configuration.kind for call in workload.calls)
     distinct = Counter(configuration.kind for configuration in workload.occurrences())
     return {
-        "model": workload.name,
-        "source": workload.source,
-        "batch_size": workload.batch_size,
-        "dtype": workload.dtype,
-        "memory_format": workload.memory_format,
-        "phase": workload.phase,
+        **identity(workload),
         "calls": len(workload.calls),
         "configurations": len(workload.occurrences()),
         "by_kind": {

@@ -8,7 +8,7 @@ import typer
 
 from opdb.cli import options
 from opdb.cli.console import print_json, print_table, progress
-from opdb.cli.selection import describe, request_for, requests_in, summary_files
+from opdb.cli.selection import describe, identity, request_for, requests_in, summary_files
 from opdb.errors import OpdbError
 from opdb.records import Json, Mode
 from opdb.units import show
@@ -101,10 +101,7 @@ def _finish(done: list[tuple[Workload, ModelRun, RunCost | None]], errors: list[
 
 def _document(workload: Workload, model_run: ModelRun, cost: RunCost | None) -> Json:
     return {
-        "model": workload.name,
-        "batch_size": workload.batch_size,
-        "dtype": workload.dtype,
-        "memory_format": workload.memory_format,
+        **identity(workload),
         "mode": model_run.mode,
         "outcome": model_run.outcome,
         "reason": model_run.reason,

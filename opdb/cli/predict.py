@@ -8,7 +8,7 @@ import typer
 
 from opdb.cli import options
 from opdb.cli.console import print_json, print_table
-from opdb.cli.selection import describe, find_workload, request_for
+from opdb.cli.selection import describe, find_workload, identity, request_for
 from opdb.errors import CheckError, InputError
 from opdb.records import Json, Mode
 from opdb.units import show, show_share
@@ -74,11 +74,7 @@ def document(answer: Answer, target: float | None) -> Json:
     prediction, measured = answer.prediction, answer.measured
     workload = prediction.workload
     return {
-        "model": workload.name,
-        "batch_size": workload.batch_size,
-        "dtype": workload.dtype,
-        "memory_format": workload.memory_format,
-        "phase": workload.phase,
+        **identity(workload),
         "device": prediction.device.slug,
         "board": prediction.board,
         "setting": dict(answer.setting),

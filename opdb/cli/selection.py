@@ -116,6 +116,18 @@ def describe(what: Workload | ModelRequest) -> str:
     return " ".join(words)
 
 
+def identity(workload: Workload) -> dict[str, Json]:
+    """Return what tells workloads apart, under the names that every command's JSON uses."""
+    return {
+        "model": workload.name,
+        "source": workload.source,
+        "batch_size": workload.batch_size,
+        "dtype": workload.dtype,
+        "memory_format": workload.memory_format,
+        "phase": workload.phase,
+    }
+
+
 def _with_options(request: ModelRequest, options: ModelOptions) -> ModelRequest:
     said = {
         field.name: getattr(options, field.name)

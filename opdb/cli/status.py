@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from opdb.cli import options
 from opdb.cli.console import print_json, print_table
-from opdb.cli.selection import describe
+from opdb.cli.selection import describe, identity
 from opdb.errors import InputError, UnknownNameError
 from opdb.records import Device, Json, Workload
 from opdb.units import show, show_share
@@ -141,12 +141,7 @@ def _device_document(status: DeviceStatus, kinds: dict[str, str]) -> Json:
 
 def _workload_document(workload: Workload, devices: list[DeviceStatus]) -> Json:
     return {
-        "model": workload.name,
-        "source": workload.source,
-        "batch_size": workload.batch_size,
-        "dtype": workload.dtype,
-        "memory_format": workload.memory_format,
-        "phase": workload.phase,
+        **identity(workload),
         "calls": len(workload.calls),
         "configurations": len(workload.occurrences()),
         "devices": {

@@ -11,7 +11,7 @@ import typer
 from opdb.cli import options
 from opdb.cli.console import print_json, print_table
 from opdb.cli.predict import check_share
-from opdb.cli.selection import describe
+from opdb.cli.selection import describe, identity
 from opdb.errors import CheckError, InputError, UnknownNameError
 from opdb.records import Json
 from opdb.units import show, show_share
@@ -68,11 +68,8 @@ def _row(answer: Answer) -> dict[str, Json]:
     assert measured is not None
     energy_j = measured.energy_j.mean if measured.energy_j else None
     return {
-        "model": prediction.workload.name,
+        **identity(prediction.workload),
         "mode": prediction.mode,
-        "dtype": prediction.workload.dtype,
-        "batch_size": prediction.workload.batch_size,
-        "memory_format": prediction.workload.memory_format,
         "board": prediction.board,
         "coverage_calls": prediction.coverage_calls,
         "predicted_time_s": prediction.time_s,

@@ -69,6 +69,8 @@ class Prediction:
     """Time and energy of one pass of a workload, and how much of it measured operators explain.
 
     `energy_j` and its interval are None where the board has no power readings; `reasons` says why.
+    Coverage weighs the measured calls by time and by energy; with the shares of what is missing
+    each adds up to 1. On a device without power readings the energy is a weight alone.
     Where nothing at all was measured, time and energy are None. `host_bound` says that the device
     waits for the host.
     What is `missing` is not in `time_s` and `energy_j`: its shares are estimates for weighting.
@@ -116,9 +118,8 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
     width = math.hypot(sum_half_width(times), error * time_s)
     energy_j, energy_interval = _energy(counts, measured, grounds, clock, time_s)
     shares = _shares(counts, measured, grounds)
-    missing = tuple(s for s in shares if s.configuration not in measured)
-    unmetered = {c for c, cost in measured.items() if cost.dynamic_energy_j is None}
-    dark = [s for s in shares if s.configuration in unmetered]
+    dark = _without_energy(shares, measured) if energy_j is not None else []
+    missing = (*(s for s in shares if s.configuration not in measured), *dark)
     calls = sum(counts.values())
     unsupported = sum(workload.unsupported.values())
     found = Prediction(
@@ -133,10 +134,10 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
         energy_interval_j=energy_interval,
         coverage_calls=_ratio(sum(counts[c] for c in measured), calls + unsupported),
         coverage_time=_rest(s.share_time for s in missing),
-        coverage_energy=_rest(s.share_energy for s in (*missing, *dark)),
+        coverage_energy=_rest(s.share_energy for s in missing),
         missing=missing,
         parts=tuple(s for s in shares if s.configuration in measured),
-        notes=_notes(workload, mode, grounds, clock) + _dark_notes(dark, energy_j),
+        notes=_notes(workload, mode, grounds, clock) + _dark_notes(dark),
     )
     return found if measured or not counts else _unmeasured(found)
 
@@ -314,8 +315,18 @@ def _size(configuration: Configuration, cost: Cost | None, rates: Rates) -> tupl
     return time_s, cost.dynamic_energy_j.mean
 
 
-def _dark_notes(dark: Sequence[Share], energy_j: float | None) -> tuple[str, ...]:
-    if energy_j is None or not dark:
+def _without_energy(shares: Sequence[Share], measured: Mapping[Configuration, Cost]) -> list[Share]:
+    """Return what was timed but not metered: missing from the energy, not from the time."""
+    return [
+        replace(share, share_time=0.0)
+        for share in shares
+        if share.configuration in measured
+        and measured[share.configuration].dynamic_energy_j is None
+    ]
+
+
+def _dark_notes(dark: Sequence[Share]) -> tuple[str, ...]:
+    if not dark:
         return ()
     kinds = ", ".join(dict.fromkeys(share.configuration.kind for share in dark))
     return (f"of {len(dark)} configurations ({kinds}) only the time is measured, not the energy",)

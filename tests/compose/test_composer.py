@@ -169,6 +169,9 @@ def test_energy_that_was_not_measured_is_not_covered() -> None:
     found = compose(workload(CONV, RELU), "graph", grounds(FULL[0], dark))
     assert found.coverage_time == 1 and 0 < found.coverage_energy < 1
     assert "of 1 configurations (relu) only the time is measured, not the energy" in found.notes
+    [missing] = found.missing
+    assert (missing.configuration, missing.share_time) == (RELU, 0)
+    assert found.coverage_energy + missing.share_energy == pytest.approx(1)
 
 
 def test_without_power_there_is_no_energy_rather_than_none() -> None:
@@ -177,6 +180,10 @@ def test_without_power_there_is_no_energy_rather_than_none() -> None:
     assert (found.energy_j, found.energy_interval_j, found.power_w) == (None, None, None)
     found = compose(workload(CONV), "graph", grounds(cost(CONV, 1e-3)))
     assert found.energy_j is None and found.time_s == pytest.approx(1e-3)
+    part = compose(workload(CONV, RELU), "graph", grounds(cost(CONV, 1e-3)))
+    [missing] = part.missing
+    assert part.coverage_time + missing.share_time == pytest.approx(1)
+    assert part.coverage_energy + missing.share_energy == pytest.approx(1)
 
 
 def test_the_interval_grows_with_the_error_that_other_models_showed() -> None:

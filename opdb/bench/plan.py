@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from opdb.records import Configuration, Json, Outcome
+from opdb.records import Board, Configuration, Json, Outcome
 from opdb.settings import relevant_setting
 from opdb.store import Store
 
@@ -47,7 +47,7 @@ def visits_wanted(
 
 def plan(
     store: Store,
-    device: str,
+    where: str | Board,
     settings: Mapping[str, Json],
     kinds: Collection[str] | None = None,
     *,
@@ -56,9 +56,13 @@ def plan(
 ) -> Plan:
     """Order what is pending: each round in random order, the second the first's reverse.
 
+    `where` is a device's slug, or a board for what that board lacks, whatever others have.
     Reversing makes a slow drift fall on both visits of a configuration alike.
     """
-    outcomes = store.visit_outcomes(device)
+    if isinstance(where, Board):
+        outcomes = store.visit_outcomes(where.device, board=where.uuid)
+    else:
+        outcomes = store.visit_outcomes(where)
     called = store.usage()
     wanted = {
         configuration: visits_wanted(outcomes, configuration, settings, retry=retry)

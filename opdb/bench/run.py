@@ -79,12 +79,16 @@ def campaign(device: str | None, store: Store) -> Iterator[Session]:
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """What to bench: kinds (None: all) on a device, for at most so many seconds."""
+    """What to bench: kinds (None: all) on a device, for at most so many seconds.
+
+    `this_board` asks what this very board lacks, whatever other boards of the device have.
+    """
 
     kinds: Collection[str] | None = None
     device: str | None = None
     max_s: float | None = None
     retry: bool = False
+    this_board: bool = False
     seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
 
 
@@ -98,7 +102,7 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
     platform = detect(request.device)
     todo = plan(
         store,
-        platform.device.slug,
+        platform.board if request.this_board else platform.device.slug,
         current_settings(),
         request.kinds,
         seed=request.seed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +11,11 @@ from opdb.cli import options
 from opdb.cli.console import Progress, note, print_json, progress
 from opdb.errors import InputError, UnknownNameError
 from opdb.kinds import KINDS
-from opdb.records import Configuration, Visit
+from opdb.records import Configuration, Json, Visit
 from opdb.units import show, show_duration
+
+if TYPE_CHECKING:
+    from opdb.bench.run import BenchResult
 
 
 def run(
@@ -27,6 +30,10 @@ def run(
     ] = None,
     retry: Annotated[
         bool, typer.Option("--retry", help="Try again what failed before (out of memory, errors).")
+    ] = False,
+    this_board: Annotated[
+        bool,
+        typer.Option("--this-board", help="Measure what this very board lacks, not its device."),
     ] = False,
     db: options.Db = None,
     as_json: options.AsJson = False,
@@ -45,34 +52,46 @@ def run(
     from opdb.store import open_store
 
     detect(device)  # what cannot be measured here is told before a database is opened
-    with open_store(db, create=False) as store:
+    request = BenchRequest(
+        kinds=frozenset(kinds) if kinds else None,
+        device=device,
+        max_s=max_seconds,
+        retry=retry,
+        this_board=this_board,
+    )
+    with open_store(db, create=False) as store, _Shown(quiet=quiet) as shown:
         if not store.usage():
             raise InputError(
                 f"{store.location} holds no workload, so nothing is pending; start with, say, "
                 "opdb harvest measurements/resnet50.yml"
             )
-        request = BenchRequest(
-            kinds=frozenset(kinds) if kinds else None, device=device, max_s=max_seconds, retry=retry
-        )
-        with _Shown(quiet=quiet) as shown:
-            result = bench(store, request, shown)
+        result = bench(store, request, shown)
+        others = [board for board in store.boards(result.device) if board.uuid != result.board]
     if as_json:
-        print_json(
-            {
-                "device": result.device,
-                "board": result.board,
-                "campaign": result.campaign,
-                "configurations": result.configurations,
-                "visits": sum(result.outcomes.values()),
-                "outcomes": dict(result.outcomes),
-                "device_time_s": result.cost_s,
-                "elapsed_s": result.elapsed_s,
-                "stopped": result.stopped,
-            }
-        )
-        return
+        print_json(_document(result))
+    else:
+        _print(result, measured_elsewhere=bool(others) and not this_board)
+
+
+def _document(result: BenchResult) -> Json:
+    return {
+        "device": result.device,
+        "board": result.board,
+        "campaign": result.campaign,
+        "configurations": result.configurations,
+        "visits": sum(result.outcomes.values()),
+        "outcomes": dict(result.outcomes),
+        "device_time_s": result.cost_s,
+        "elapsed_s": result.elapsed_s,
+        "stopped": result.stopped,
+    }
+
+
+def _print(result: BenchResult, *, measured_elsewhere: bool) -> None:
     if result.campaign is None:
         print(f"nothing is pending on {result.device}")
+        if measured_elsewhere:
+            print("other boards of this device count; --this-board measures what this one lacks")
         return
     visits = ", ".join(f"{count} {outcome}" for outcome, count in result.outcomes.items()) or "0"
     print(

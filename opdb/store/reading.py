@@ -97,14 +97,16 @@ def campaigns(connection: Connection, conditions: Conditions) -> list[Campaign]:
     ]
 
 
-def visit_outcomes(connection: Connection, device: str) -> dict[tuple[str, str], Counter[Outcome]]:
-    """Count a device's measurement visits by (configuration key, setting) and outcome."""
+def visit_outcomes(
+    connection: Connection, conditions: Conditions
+) -> dict[tuple[str, str], Counter[Outcome]]:
+    """Count measurement visits of campaigns by (configuration key, setting) and outcome."""
     visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
     query = (
         select(configuration.c.key, visit.c.setting, visit.c.outcome, func.count())
         .join(campaign, visit.c.campaign == campaign.c.id)
         .join(configuration, visit.c.configuration_id == configuration.c.id)
-        .where(campaign.c.device == device, visit.c.role == "measurement")
+        .where(*conditions, visit.c.role == "measurement")
         .group_by(configuration.c.key, visit.c.setting, visit.c.outcome)
     )
     outcomes: dict[tuple[str, str], Counter[Outcome]] = {}
@@ -124,7 +126,7 @@ def failures(connection: Connection, device: str) -> list[Failure]:
         .where(campaign.c.device == device, visit.c.role == "measurement", visit.c.outcome != "ok")
         .order_by(configuration.c.kind, configuration.c.key, visit.c.started_at)
     )
-    outcomes = visit_outcomes(connection, device)
+    outcomes = visit_outcomes(connection, [campaign.c.device == device])
     found: dict[tuple[str, str], Failure] = {}
     for key, kind, setting, outcome, reason in connection.execute(query):
         seen = outcomes[key, setting]

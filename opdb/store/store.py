@@ -261,10 +261,16 @@ class Store:
         """
         self._insert(schema.model_run, rows.model_run_row(run), "workload", schema.workload)
 
-    def visit_outcomes(self, device: str) -> dict[tuple[str, str], Counter[Outcome]]:
-        """Count the measurement visits on a device by (configuration key, setting) and outcome."""
+    def visit_outcomes(
+        self, device: str, *, board: str | None = None
+    ) -> dict[tuple[str, str], Counter[Outcome]]:
+        """Count the measurement visits on a device by (configuration key, setting) and outcome.
+
+        With `board` (a UUID), those on that board alone.
+        """
+        conditions = matching(schema.campaign, {"device": device, "board": board})
         with self.reading() as connection:
-            return reading.visit_outcomes(connection, device)
+            return reading.visit_outcomes(connection, conditions)
 
     def failures(self, device: str) -> list[Failure]:
         """Return what could not be measured on a device, by kind, with the reason given last."""

@@ -11,7 +11,7 @@ from opdb.bench.plan import plan, visits_wanted
 from opdb.bench.session import Session, new_id
 from opdb.bench.settings import current_settings
 from opdb.bench.visit import VisitRequest, visit
-from opdb.records import Configuration, Outcome
+from opdb.records import Board, Configuration, Outcome
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store
 from tests.bench.calls import ADD_IN_PLACE, CONV, RELU, RELU_IN_PLACE, SQUARE, UNKNOWN, workload
@@ -124,3 +124,14 @@ def test_a_kind_of_a_newer_version_stops_no_bench(store: Store, session: Session
 
 def test_the_defaults_are_those_of_a_fresh_process() -> None:
     assert current_settings() == DEFAULT_SETTINGS
+
+
+def test_a_board_is_asked_for_what_it_lacks_itself(harvested: Store, session: Session) -> None:
+    visited(harvested, session, CONV, "ok", "ok")
+    board = session.platform.board
+    other = Board("CPU-other", board.device)
+    visits = [
+        plan(harvested, where, DEFAULT_SETTINGS, seed=1).visits
+        for where in (board.device, board, other)
+    ]
+    assert visits == [8, 8, 10]

@@ -48,7 +48,7 @@ def run(
     from opdb.store import open_store
 
     with open_store(db, create=False) as store:
-        workload = find_workload(store, request)
+        workload = find_workload(store, request, said)
         predictor = Predictor(store, choose_device(store, device))
         answer = predictor.answer(workload, chosen)
     if as_json:

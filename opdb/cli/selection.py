@@ -77,8 +77,11 @@ def request_for(name: str, options: ModelOptions) -> ModelRequest:
     return (agreeing or [_with_options(requests[0], options)])[0]
 
 
-def find_workload(store: Store, request: ModelRequest) -> Workload:
+def find_workload(store: Store, request: ModelRequest, options: ModelOptions) -> Workload:
     """Return the harvested workload that a request means.
+
+    A model without a summary file that was harvested once may be meant by its name alone: its own
+    example inputs decide about batch and size.
 
     Raises:
         InputError: it was not harvested, or several were that differ in their input size.
@@ -92,10 +95,12 @@ def find_workload(store: Store, request: ModelRequest) -> Workload:
             hint=f"(of those in {store.location}; to add it: opdb harvest {request.name})",
         )
     meant = [workload for workload in found if _agrees(workload, request)]
+    if not meant and summary_of(request.name) is None and len(found) == 1:
+        meant = _as_far_as_said(found[0], options)
     if not meant:
-        has = "; ".join(dict.fromkeys(describe(workload) for workload in found[:8]))
+        has = "; ".join(dict.fromkeys(_with_size(workload) for workload in found[:8]))
         raise InputError(
-            f"{request.name} was not harvested for {describe(request)}, only for: {has}; "
+            f"{request.name} was not harvested for {_with_size(request)}, only for: {has}; "
             f"to add it: opdb harvest {request.name} {_as_options(request)}"
         )
     if len(meant) > 1:
@@ -137,6 +142,19 @@ def _with_options(request: ModelRequest, options: ModelOptions) -> ModelRequest:
     if "input_size" in said:
         said["inputs"] = None  # a size given by hand takes the place of the file's inputs
     return replace(request, **said)
+
+
+def _as_far_as_said(workload: Workload, options: ModelOptions) -> list[Workload]:
+    """Return the workload if it contradicts none of the options that were given."""
+    has = {field.name: getattr(workload, field.name, None) for field in fields(options)}
+    has["input_size"] = _size(workload)
+    said = {name: getattr(options, name) for name in has if getattr(options, name) is not None}
+    return [workload] if all(has[name] == value for name, value in said.items()) else []
+
+
+def _with_size(what: Workload | ModelRequest) -> str:
+    size = what.input_size if isinstance(what, ModelRequest) else _size(what)
+    return describe(what) + (" " + "x".join(map(str, size)) if size else "")
 
 
 def _agrees(workload: Workload, request: ModelRequest) -> bool:

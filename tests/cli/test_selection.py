@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ input_size: [3, 32, 32]
 batch_sizes: [2, 8]
 variants: [{dtype: bfloat16, memory_format: channels_last, batch_sizes: [4]}]
 """
+
+PLAIN = ModelOptions()
 
 
 @pytest.fixture
@@ -72,21 +75,34 @@ def test_what_an_argument_names(summary: Path) -> None:
 
 
 def test_a_request_finds_its_workload(summary: Path, store: Store) -> None:
-    assert find_workload(store, request_for("tiny", ModelOptions())) == samples.workload("tiny", 2)
-    found = find_workload(store, ModelRequest("tiny", batch_size=8))
+    assert find_workload(store, request_for("tiny", PLAIN), PLAIN) == samples.workload("tiny", 2)
+    found = find_workload(store, ModelRequest("tiny", batch_size=8), PLAIN)
     assert found == samples.workload("tiny", 8)
 
 
 def test_what_was_not_harvested_is_explained(summary: Path, store: Store) -> None:
     with pytest.raises(InputError, match=r"unknown model 'tini'; did you mean 'tiny'.*harvest"):
-        find_workload(store, ModelRequest("tini"))
+        find_workload(store, ModelRequest("tini"), PLAIN)
     with pytest.raises(InputError) as caught:
-        find_workload(store, ModelRequest("tiny", batch_size=7, input_size=(3, 32, 32)))
+        find_workload(store, ModelRequest("tiny", batch_size=7, input_size=(3, 32, 32)), PLAIN)
     message = str(caught.value)
-    assert "tiny was not harvested for batch 7 float32, only for: batch 2 float32" in message
+    assert (
+        "tiny was not harvested for batch 7 float32 3x32x32, only for: batch 2 float32" in message
+    )
     assert "opdb harvest tiny --batch-size 7 --dtype float32 --input-size 3x32x32" in message
     with pytest.raises(InputError, match="not harvested"):
-        find_workload(store, ModelRequest("tiny", batch_size=8, input_size=(3, 64, 64)))
+        find_workload(store, ModelRequest("tiny", batch_size=8, input_size=(3, 64, 64)), PLAIN)
+
+
+def test_a_model_harvested_once_is_meant_by_its_name(store: Store) -> None:
+    """Without a summary file its own example inputs decide, unless an option contradicts them."""
+    one = replace(samples.workload("tiny", 5), name="package.module:build")
+    store.save_workload(one)
+    name = ModelRequest(one.name)
+    assert find_workload(store, name, PLAIN) == one
+    assert find_workload(store, replace(name, batch_size=5), ModelOptions(batch_size=5)) == one
+    with pytest.raises(InputError, match="not harvested for batch 6"):
+        find_workload(store, replace(name, batch_size=6), ModelOptions(batch_size=6))
 
 
 def test_options_are_checked_and_short_names_understood() -> None:

@@ -18,8 +18,11 @@ MODES: tuple[Mode, ...] = ("eager", "graph")
 """The modes that the composer predicts."""
 
 
-MOST_VALIDATIONS = 12
-"""Runs of other models that an interval rests on at most: more would hardly narrow it."""
+MOST_VALIDATIONS = 6
+"""Runs of other models that an interval rests on: those most like the workload predicted."""
+
+MOST_COMPOSED = 24
+"""Measured workloads, the most alike in dtype and batch size, among which those are looked for."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,8 @@ class Predictor:
         self._boards = [b.uuid for b in store.boards(device.slug)]
         self._costs: dict[str, dict[str, Cost | None]] = {board: {} for board in self._boards}
         self._usual_host: dict[tuple[str, Form], float] | None = None
-        self._plain: dict[tuple[str, Mode], Answer] = {}
+        self._predictions: dict[tuple[str, Mode], Prediction] = {}
+        self._boards_of_runs: dict[Mode, Mapping[str, str]] = {}
 
     def answer(self, workload: Workload, mode: Mode) -> Answer:
         """Predict a workload on the board where it was measured, else on the best covered board.
@@ -86,14 +90,12 @@ class Predictor:
         """
         if mode not in MODES:
             raise InputError(f"mode {mode!r} cannot be predicted; use {' or '.join(MODES)}")
-        runs = self._runs_of(workload.key, mode)
-        board = self._board_of(runs[-1]) if runs else self._best_board(workload)
+        board = self._measured_on(mode).get(workload.key) or self._best_board(workload)
         grounds = self._grounds(workload, board)
         alone = compose(workload, mode, grounds)
         known = self._known(alone)
         prediction = compose(workload, mode, replace(grounds, known=known))
-        measured = run_cost(r for r in runs if self._board_of(r) == board)
-        return Answer(prediction, measured, self._settings)
+        return self._held(prediction)
 
     def answers(self, names: Collection[str]) -> list[Answer]:
         """Return an answer for every measured run of these models (of all when none is named)."""
@@ -118,40 +120,50 @@ class Predictor:
     def _known(self, prediction: Prediction) -> Known:
         """Hold the predictions of all other models against their runs, of the same mode and bound.
 
-        A pass that waits for the host errs in another way than one that waits for the device. Of
-        many, the workloads most like this one in dtype and batch size are taken.
+        A pass that waits for the host errs in another way than one that waits for the device, and
+        one of short kernels in another way than one of long ones: of many, those are taken whose
+        calls take most nearly as long.
         """
-        workload = prediction.workload
-        others = [w for w in self._workloads_in(prediction.mode) if w.name != workload.name]
+        mode, workload = prediction.mode, prediction.workload
+        others = [w for w in self._workloads_in(mode) if w.name != workload.name]
         others.sort(key=lambda other: _unlikeness(other, workload))
-        times: list[float] = []
-        energies: list[float] = []
-        for other in others:
-            if len(times) >= MOST_VALIDATIONS:
-                break
-            answer = self._plain_answer(other, prediction.mode)
-            found = answer.prediction
-            if found.missing or found.host_bound != prediction.host_bound:
-                continue
-            times += [a for a in [answer.attribution_time] if a is not None]
-            energies += [a for a in [answer.attribution_energy] if a is not None]
-        return Known(tuple(times), tuple(energies))
+        alike = [
+            found
+            for found in (self._plain(other, mode) for other in others[:MOST_COMPOSED])
+            if not found.missing and found.host_bound == prediction.host_bound
+        ]
+        alike.sort(key=lambda found: _apart(found.call_time_s, prediction.call_time_s))
+        answers = [self._held(found) for found in alike[:MOST_VALIDATIONS]]
+        return Known(
+            tuple(a for answer in answers if (a := answer.attribution_time) is not None),
+            tuple(a for answer in answers if (a := answer.attribution_energy) is not None),
+        )
 
-    def _plain_answer(self, workload: Workload, mode: Mode) -> Answer:
-        """Predict a measured workload from its own operators, nothing known of other models."""
-        if (workload.key, mode) not in self._plain:
-            runs = self._runs_of(workload.key, mode)
-            board = self._board_of(runs[-1])
-            measured = run_cost(r for r in runs if self._board_of(r) == board)
-            prediction = compose(workload, mode, self._grounds(workload, board))
-            self._plain[workload.key, mode] = Answer(prediction, measured, self._settings)
-        return self._plain[workload.key, mode]
+    def _plain(self, workload: Workload, mode: Mode) -> Prediction:
+        """Predict a measured workload for its board, nothing known of other models."""
+        if (workload.key, mode) not in self._predictions:
+            board = self._measured_on(mode)[workload.key]
+            found = compose(workload, mode, self._grounds(workload, board))
+            self._predictions[workload.key, mode] = found
+        return self._predictions[workload.key, mode]
+
+    def _held(self, prediction: Prediction) -> Answer:
+        """Hold a prediction against the runs of its board."""
+        runs = self._runs_of(prediction.workload.key, prediction.mode)
+        measured = run_cost(r for r in runs if self._board_of(r) == prediction.board)
+        return Answer(prediction, measured, self._settings)
+
+    def _measured_on(self, mode: Mode) -> Mapping[str, str]:
+        """Return the board of each measured workload's (key) latest run in a mode."""
+        if mode not in self._boards_of_runs:
+            found = self._store.measured_workloads(self.device.slug, mode)
+            self._boards_of_runs[mode] = found
+        return self._boards_of_runs[mode]
 
     def _workloads_in(self, mode: Mode) -> list[Workload]:
         """Return the workloads that were measured in a mode."""
         if mode not in self._workloads:
-            keys = self._store.measured_workloads(self.device.slug, mode)
-            self._workloads[mode] = self._store.workloads_by_key(keys)
+            self._workloads[mode] = self._store.workloads_by_key(self._measured_on(mode))
         return self._workloads[mode]
 
     def _best_board(self, workload: Workload) -> str:
@@ -213,6 +225,11 @@ class Predictor:
 def _unlikeness(other: Workload, workload: Workload) -> tuple[bool, float]:
     apart = abs(math.log(other.batch_size / workload.batch_size))
     return other.dtype != workload.dtype, apart
+
+
+def _apart(first_s: float | None, second_s: float | None) -> float:
+    """Return how far two times are apart, as the logarithm of their ratio."""
+    return abs(math.log(first_s / second_s)) if first_s and second_s else math.inf
 
 
 def _order(answer: Answer) -> tuple[str, str, str, int]:

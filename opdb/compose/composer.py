@@ -27,6 +27,9 @@ from opdb.records import (
 
 Interval = tuple[float, float]
 
+LIMIT_TOLERANCE = 0.02
+"""How far below its stated power limit a board may keep (690 of 700 W were seen)."""
+
 HOST_BOUND_EXCESS = 0.01
 """An eager pass longer than its device time by more than this share waits for the host."""
 
@@ -93,6 +96,11 @@ class Prediction:
     notes: tuple[str, ...] = ()
 
     @property
+    def call_time_s(self) -> float | None:
+        """Mean time of a call: the shorter, the more the gaps between kernels count."""
+        return self.time_s / len(self.workload.calls) if self.time_s else None
+
+    @property
     def power_w(self) -> float | None:
         """Mean power over a pass."""
         return None if self.energy_j is None or not self.time_s else self.energy_j / self.time_s
@@ -114,8 +122,8 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
     steps = _steps(workload, mode, grounds, clock)
     time_s = _time_s(steps, mode, grounds, workload)
     times = [(counts[c], cost.time_s) for c, cost in measured.items() if cost.time_s]
-    error = model_error(grounds.known.time)
-    width = math.hypot(sum_half_width(times), error * time_s)
+    limit = _limit_width_s(workload, mode, grounds, clock, measured)
+    width = math.hypot(sum_half_width(times), model_error(grounds.known.time) * time_s, limit)
     energy_j, energy_interval = _energy(counts, measured, grounds, clock, time_s)
     shares = _shares(counts, measured, grounds)
     dark = _without_energy(shares, measured) if energy_j is not None else []
@@ -195,6 +203,28 @@ def _at_limit(
 
     limit_w = grounds.device.power_limit_w
     return _Clock(clock_share(power_w, limit_w) if limit_w else 1.0, found)
+
+
+def _limit_width_s(
+    workload: Workload,
+    mode: Mode,
+    grounds: Grounds,
+    clock: _Clock,
+    measured: Mapping[Configuration, Cost],
+) -> float:
+    """Return what a limit that is kept a little lower would add to the time of a pass at it."""
+    limit_w = grounds.device.power_limit_w
+    if clock.share == 1 or limit_w is None:
+        return 0.0
+    device = replace(grounds.device, power_limit_w=limit_w * (1 - LIMIT_TOLERANCE))
+    lower = _at_limit(
+        workload, mode, replace(grounds, device=device), workload.occurrences(), measured
+    )
+    times = [
+        _time_s(_steps(workload, mode, grounds, each), mode, grounds, workload)
+        for each in (lower, clock)
+    ]
+    return times[0] - times[1]
 
 
 def _time_s(steps: Sequence[Step], mode: Mode, grounds: Grounds, workload: Workload) -> float:

@@ -188,18 +188,17 @@ def model_runs(connection: Connection, conditions: Conditions) -> list[ModelRun]
     return [rows.read_model_run(row) for row in connection.execute(query).mappings()]
 
 
-def measured_workloads(connection: Connection, device: str, mode: Mode) -> list[str]:
-    """Return the keys of the workloads of which a run in a mode succeeded on a device."""
+def measured_workloads(connection: Connection, device: str, mode: Mode) -> dict[str, str]:
+    """Return the workloads (keys) with a good run in a mode, and the board of the latest."""
     run, campaign, workload = schema.model_run, schema.campaign, schema.workload
     query = (
-        select(workload.c.key)
-        .distinct()
+        select(workload.c.key, campaign.c.board)
         .join(run, run.c.workload_id == workload.c.id)
         .join(campaign, run.c.campaign == campaign.c.id)
         .where(campaign.c.device == device, run.c.mode == mode, run.c.outcome == "ok")
-        .order_by(workload.c.key)
+        .order_by(run.c.started_at, run.c.id)
     )
-    return list(connection.scalars(query))
+    return {row.key: row.board for row in connection.execute(query)}
 
 
 def costs(

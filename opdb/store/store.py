@@ -316,8 +316,8 @@ class Store:
         with self.reading() as connection:
             return reading.model_runs(connection, conditions)
 
-    def measured_workloads(self, device: str, mode: Mode) -> list[str]:
-        """Return the keys of the workloads of which a run in a mode succeeded on a device."""
+    def measured_workloads(self, device: str, mode: Mode) -> dict[str, str]:
+        """Return the workloads (keys) with a good run in a mode, and the board of the latest."""
         with self.reading() as connection:
             return reading.measured_workloads(connection, device, mode)
 

@@ -232,6 +232,10 @@ def test_the_power_limit_lowers_the_clock_until_it_is_kept(mode: Mode) -> None:
     assert found.energy_j == pytest.approx(100 * found.time_s + 0.5 * share)
     [note] = [n for n in found.notes if "power limit" in n]
     assert note.endswith(f"400 W lowers the clock to {100 * share:.1f} % of its highest")
+    low, high = found.time_interval_s or (0.0, 0.0)
+    plain = compose(workload(CONV), mode, grounds(cost(CONV, found.time_s, 0.1, {"module": 1e-5})))
+    usual = plain.time_interval_s or (0.0, 0.0)
+    assert high - low > usual[1] - usual[0], "how well the limit is kept is part of the interval"
     free = compose(workload(CONV), mode, grounds(hot, device=replace(GPU, power_limit_w=None)))
     assert free.time_s == pytest.approx(1e-3)
     assert free.power_w == pytest.approx(600)

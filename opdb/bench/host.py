@@ -1,7 +1,7 @@
 """Host time of operators, measured among others in random order, apart from device visits.
 
-In a tight loop of one operator the host's caches are warm for it and its time comes out a quarter
-too low; among other operators it is what a model sees.
+In a tight loop of one operator the host's caches are warm for it and its time comes out too low;
+among other operators it is what a model sees.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Predictor:
         self._campaigns = {c.id: c for c in store.campaigns(device.slug)}
         self._boards = [b.uuid for b in store.boards(device.slug)]
         self._costs: dict[str, dict[str, Cost | None]] = {board: {} for board in self._boards}
-        self._usual_host: dict[tuple[str, Form], float] | None = None
+        self._usual_host: dict[str, dict[tuple[str, Form], float]] = {}
         self._predictions: dict[tuple[str, Mode], Prediction] = {}
         self._boards_of_runs: dict[Mode, Mapping[str, str]] = {}
 
@@ -174,14 +174,18 @@ class Predictor:
     def _grounds(self, workload: Workload, board: str) -> Grounds:
         """Gather the board's costs; what only other boards have is taken from them."""
         costs: dict[str, Cost] = {}
-        for each in [*(b for b in self._boards if b != board), board]:
+        for each in self._own_last(board):
             costs |= self._own_costs(workload, each)
         return Grounds(
-            self.device, board, self._calibration(board), costs, self._usual_host_s(workload, costs)
+            self.device,
+            board,
+            self._calibration(board),
+            costs,
+            self._usual_host_s(workload, board, costs),
         )
 
     def _usual_host_s(
-        self, workload: Workload, costs: Mapping[str, Cost]
+        self, workload: Workload, board: str, costs: Mapping[str, Cost]
     ) -> Mapping[tuple[str, Form], float]:
         """Return the usual host times of kinds, where a call of the workload has none of its own.
 
@@ -194,11 +198,16 @@ class Predictor:
         )
         if not lacking or self.device.type == "cpu":
             return {}
-        if self._usual_host is None:
-            self._usual_host = {}
-            for board in self._boards:
-                self._usual_host |= self._store.usual_host_times(board)
-        return self._usual_host
+        if board not in self._usual_host:
+            found: dict[tuple[str, Form], float] = {}
+            for each in self._own_last(board):
+                found |= self._store.usual_host_times(each)
+            self._usual_host[board] = found
+        return self._usual_host[board]
+
+    def _own_last(self, board: str) -> list[str]:
+        """Return the device's boards, this one last: what it has itself replaces the others'."""
+        return [*(b for b in self._boards if b != board), board]
 
     def _own_costs(self, workload: Workload, board: str) -> dict[str, Cost]:
         """Return what a board measured of a workload, in these settings; each row is read once."""

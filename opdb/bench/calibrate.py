@@ -28,12 +28,18 @@ def calibrate(session: Session) -> Calibration:
     if not session.on_gpu:
         base_w, interval, notes = _base_power(session)
         return Calibration(base_w, interval, container_s, None, None, None, notes)
+    from opdb.meters.nvml import foreign_processes
+
     load = _matmul_load(session.platform.torch_device)
     _run_for(load, WARM_UP_S)
     lag_s, periods = _lag_and_periods(session, load)
     _run_for(load, 0.5)
     time.sleep(BASE_SETTLE_S)
     base_w, interval, notes = _base_power(session)
+    notes += tuple(
+        f"another process is on the board: {process}"
+        for process in foreign_processes(session.platform.board.uuid)
+    )
     return Calibration(
         base_power_w=base_w,
         base_power_interval_w=interval,

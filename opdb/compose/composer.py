@@ -273,11 +273,15 @@ class _HostTimes:
         own = {key: statistics.median(values) for key, values in seen.items()}
         self._of_kind = {**grounds.host_s, **own}
 
+    def is_own(self, call: Call) -> bool:
+        """Return whether the call's own host time was measured."""
+        cost = self._costs.get(call.configuration.key)
+        return cost is not None and call.form in cost.host_time_s
+
     def of(self, call: Call) -> float | None:
         """Return a call's host time in seconds; None where neither it nor its kind was seen."""
-        cost = self._costs.get(call.configuration.key)
-        if cost is not None and call.form in cost.host_time_s:
-            return cost.host_time_s[call.form].mean
+        if self.is_own(call):
+            return self._costs[call.configuration.key].host_time_s[call.form].mean
         return self._of_kind.get((call.configuration.kind, call.form))
 
 
@@ -362,6 +366,20 @@ def _dark_notes(dark: Sequence[Share]) -> tuple[str, ...]:
     return (f"of {len(dark)} configurations ({kinds}) only the time is measured, not the energy",)
 
 
+def _host_notes(workload: Workload, host: _HostTimes) -> list[str]:
+    times = [(host.is_own(call), host.of(call)) for call in workload.calls]
+    usual = sum(not own and time_s is not None for own, time_s in times)
+    unheard = sum(time_s is None for _, time_s in times)
+    notes = []
+    if usual:
+        notes.append(f"{usual} calls have no host time of their own: it is the usual of their kind")
+    if unheard:
+        notes.append(
+            f"{unheard} calls have no host time, so a pass that waits for the host takes longer"
+        )
+    return notes
+
+
 def _notes(workload: Workload, mode: Mode, grounds: Grounds, clock: _Clock) -> tuple[str, ...]:
     notes = []
     if clock.share < 1:
@@ -370,11 +388,17 @@ def _notes(workload: Workload, mode: Mode, grounds: Grounds, clock: _Clock) -> t
             f"{100 * clock.share:.1f} % of its highest"
         )
     if mode == "eager" and grounds.device.type != "cpu":
-        host = _HostTimes(workload, grounds)
-        if unheard := sum(host.of(call) is None for call in workload.calls):
-            notes.append(
-                f"{unheard} calls have no host time, so a pass that waits for the host takes longer"
-            )
+        notes += _host_notes(workload, _HostTimes(workload, grounds))
+    foreign = {
+        c.key
+        for c in workload.occurrences()
+        if c.key in grounds.costs and grounds.costs[c.key].board != grounds.board
+    }
+    if foreign:
+        notes.append(
+            f"{len(foreign)} configurations were measured on another board of the device alone; "
+            "their costs are taken as they are"
+        )
     if workload.unsupported:
         names = ", ".join(f"{name} ×{count}" for name, count in workload.unsupported.items())
         notes.append(f"calls that no operator describes: {names}")

@@ -124,7 +124,8 @@ def test_an_unheard_form_takes_the_median_of_its_kind_and_is_else_told() -> None
     costs = (cost(RELU, 1e-6, 0.0, {"module": 2e-5}), cost(other, 1e-6, 0.0))
     found = compose(workload(RELU, other), "eager", grounds(*costs))
     assert found.time_s == pytest.approx(4e-5)
-    assert not any("host time" in note for note in found.notes)
+    [note] = [note for note in found.notes if "host time" in note]
+    assert "no host time of their own: it is the usual of their kind" in note
     silent = compose(workload(RELU, ADD), "eager", grounds(*costs, cost(ADD, 1e-6, 0.0)))
     assert any(note.startswith("1 calls have no host time") for note in silent.notes)
     assert not any("host time" in n for n in compose(workload(ADD), "graph", grounds()).notes)
@@ -297,3 +298,13 @@ def test_a_sum_of_no_costs_is_no_cost_of_zero() -> None:
     assert (found.time_s, found.energy_j, found.power_w) == (None, None, None)
     assert (found.coverage_calls, found.coverage_time) == (0, 0)
     assert any("nothing of this workload was measured" in note for note in found.notes)
+
+
+def test_what_stands_in_for_a_measurement_is_told() -> None:
+    silent = replace(cost(CONV, 1e-3, 0.5), board="another")
+    lent = replace(grounds(silent), host_s={("conv2d", "module"): 1e-5})
+    notes = compose(workload(CONV), "eager", lent).notes
+    assert any("1 calls have no host time of their own" in note for note in notes)
+    assert any("1 configurations were measured on another board" in note for note in notes)
+    plain = compose(workload(CONV), "eager", grounds(cost(CONV, 1e-3, 0.5, {"module": 1e-5}))).notes
+    assert not any("host time" in note or "another board" in note for note in plain)

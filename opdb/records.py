@@ -23,10 +23,10 @@ Json: TypeAlias = Any
 Form: TypeAlias = Literal["module", "function"]
 Mode: TypeAlias = Literal["eager", "graph", "compile"]
 Phase: TypeAlias = Literal["inference", "training"]
-Role: TypeAlias = Literal["measurement", "limited", "anchor", "duplicate"]
+Role: TypeAlias = Literal["measurement", "limited", "anchor"]
 """`limited`: the power limit pulled the clock down, so the visit tells of that clock alone."""
 
-Outcome: TypeAlias = Literal["ok", "unsupported", "out_of_memory", "error", "interrupted"]
+Outcome: TypeAlias = Literal["ok", "unsupported", "out_of_memory", "error"]
 
 
 def canonical_json(value: Json) -> str:
@@ -148,7 +148,6 @@ class Workload:
     phase: Phase = "inference"
     gradient: bool = False
     autocast: str | None = None
-    settings: Mapping[str, Json] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
     containers: int = 0
     foreign_leaves: Mapping[str, int] = field(default_factory=dict)

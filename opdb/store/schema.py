@@ -71,7 +71,6 @@ workload = Table(
     Column("gradient", Boolean, nullable=False),
     Column("autocast", Text),
     Column("inputs", Text, nullable=False),
-    Column("settings", Text, nullable=False),
     Column("containers", Integer, nullable=False),
     Column("foreign_leaves", Text, nullable=False),
     Column("unsupported", Text, nullable=False),

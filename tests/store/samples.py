@@ -55,7 +55,6 @@ def workload(name: str = "tiny", batch_size: int = 2, dtype: str = "float32") ->
         batch_size=batch_size,
         dtype=dtype,
         memory_format="contiguous",
-        settings={"mha_fastpath": False},
         calls=tuple(Call(c, "module" if c is not ADD else "function") for c in calls),
         containers=3,
         foreign_leaves={"package.Leaf": 2},

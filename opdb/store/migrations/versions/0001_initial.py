@@ -63,7 +63,6 @@ def _create_workload() -> None:
         sa.Column("gradient", sa.Boolean(), nullable=False),
         sa.Column("autocast", sa.Text(), nullable=True),
         sa.Column("inputs", sa.Text(), nullable=False),
-        sa.Column("settings", sa.Text(), nullable=False),
         sa.Column("containers", sa.Integer(), nullable=False),
         sa.Column("foreign_leaves", sa.Text(), nullable=False),
         sa.Column("unsupported", sa.Text(), nullable=False),

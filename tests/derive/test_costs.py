@@ -194,7 +194,7 @@ def test_one_visit_alone_has_no_interval() -> None:
 
 
 def test_only_measurements_make_a_cost() -> None:
-    roles: tuple[Role, ...] = ("limited", "anchor")
+    roles = ("limited", "anchor")
     others = [visit(stretch(9e-3, 700.0), role, role=role) for role in roles]
     cost = derived(visit(stretch(1e-3, 400.0)), *others)
     assert cost.visits == 1 and cost.time_s is not None

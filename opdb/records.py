@@ -23,8 +23,14 @@ Json: TypeAlias = Any
 Form: TypeAlias = Literal["module", "function"]
 Mode: TypeAlias = Literal["eager", "graph", "compile"]
 Phase: TypeAlias = Literal["inference", "training"]
-Role: TypeAlias = Literal["measurement", "limited", "anchor"]
-"""`limited`: the power limit pulled the clock down, so the visit tells of that clock alone."""
+Role: TypeAlias = Literal["measurement", "limited", "anchor", "duplicate"]
+"""`limited`: the power limit pulled the clock down, so the visit tells of that clock alone.
+`duplicate`: a measurement made once more, blind, to see whether stated intervals hold."""
+
+Weights: TypeAlias = Literal["cold", "hot"]
+Access: TypeAlias = Literal["model", "reused", "streamed", "chain"]
+"""What calls find in the caches: `model`: what they find inside a model; `reused`: one input, one
+set of weights; `streamed`: inputs that step through a large array; `chain`: the output before."""
 
 Outcome: TypeAlias = Literal["ok", "unsupported", "out_of_memory", "error"]
 
@@ -226,6 +232,40 @@ class Calibration:
 
 
 @dataclass(frozen=True)
+class MeterTest:
+    """One test of a board's meters: what was found, what was allowed, and in words what it means.
+
+    `passed` is None where the test could not be made; `words` then says why.
+    """
+
+    name: str
+    passed: bool | None
+    value: float | None
+    bound: float | None
+    words: str
+
+
+@dataclass(frozen=True)
+class BoardCalibration:
+    """What tests of one board, under one driver and power limit, found out about its meters.
+
+    `facts` are measured quantities by name, base SI with the unit in the name; a missing one is
+    None and a note says why.
+    """
+
+    id: str
+    board: Board
+    driver: str | None
+    power_limit_w: float | None
+    measured_at: str
+    environment: Mapping[str, str | None]
+    cost_s: float
+    facts: Mapping[str, float | None]
+    tests: tuple[MeterTest, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Campaign:
     """One stretch of measuring on one board, with the environment and calibration it ran under.
 
@@ -253,7 +293,8 @@ class Stretch:
     of the stretch in which the device worked (1 for back-to-back replays; less where gaps were
     left on purpose). `eager_times_s` are event times of single calls issued eagerly while the
     device was held up, so that it never waited for the host: what remains is the device's own
-    time and the gaps between its kernels.
+    time and the gaps between its kernels. `utilization` is the share of time in which the driver
+    saw a kernel run.
     """
 
     calls_per_replay: int
@@ -265,6 +306,21 @@ class Stretch:
     clock_samples_hz: tuple[float, ...] = ()
     temperature_c: float | None = None
     eager_times_s: tuple[float, ...] = ()
+    utilization: float | None = None
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Event times of calls among the kernels that a model runs between two of them.
+
+    One kernel writes the call's inputs anew; where weights are to be cold, another streams through
+    memory beyond the L2. `times_s` are event times of replays of `calls` calls with these
+    neighbours, `alone_s` of the neighbours alone; what the call takes is their difference.
+    """
+
+    calls: int
+    times_s: tuple[float, ...]
+    alone_s: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -287,12 +343,14 @@ class Visit:
     started_at: str
     cost_s: float
     issue: Literal["graph", "eager"]
-    weights: Literal["cold", "hot"]
+    weights: Weights
     copies: int
     stretch: Stretch | None
     restore: Stretch | None
     kernels: Mapping[str, int] | None
     flags: tuple[str, ...] = ()
+    access: Access = "model"
+    neighbours: Neighbours | None = None
 
 
 @dataclass(frozen=True)
@@ -350,9 +408,12 @@ class Quantity:
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """One call at a lowered clock: what its visits at the power limit saw, on average."""
+    """One call in another state than usual: what its visits there saw, on average.
 
-    clock_hz: float
+    At a lowered clock (visits at the power limit), or with weights that stayed in the L2.
+    """
+
+    clock_hz: float | None
     time_s: float
     dynamic_energy_j: float | None
 
@@ -381,5 +442,6 @@ class Cost:
     host_time_s: Mapping[Form, Quantity] = field(default_factory=dict)
     clock_hz: float | None = None
     limited: OperatingPoint | None = None
+    hot: OperatingPoint | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()

@@ -66,6 +66,8 @@ def _seen(cost: Cost) -> Scaling | None:
     """Return the exponents between a cost's two clocks; None where it saw one clock alone."""
     if cost.limited is None or cost.clock_hz is None or cost.time_s is None:
         return None
+    if cost.limited.clock_hz is None:
+        return None
     lowering = cost.limited.clock_hz / cost.clock_hz
     if lowering > 1 - MIN_LOWERING or cost.time_s.mean <= 0:
         return None

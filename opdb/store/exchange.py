@@ -164,6 +164,9 @@ def _queries(device: str) -> dict[str, Select[Any]]:
         ),
         "workloads.csv": select(schema.workload).where(schema.workload.c.id.in_(workloads)),
         "calls.csv": select(call).where(call.c.workload_id.in_(workloads)),
+        "calibrations.csv": select(schema.board_calibration).where(
+            schema.board_calibration.c.device == device
+        ),
         "visits.csv": select(schema.visit).where(of_campaigns["visit"]),
         "host_visits.csv": select(schema.host_visit).where(of_campaigns["host_visit"]),
         "model_runs.csv": select(schema.model_run).where(of_campaigns["model_run"]),

@@ -9,6 +9,7 @@ A stretch is an object with these members; those that hold nothing are left out:
 | `d` | duration, ns |
 | `b` | busy share, millionths |
 | `t` | event times of the replays, ns |
+| `u` | utilization, ten-thousandths |
 | `p` | power samples: µs since the sample before (the first: since the stretch began), mW, … |
 | `e` | counter edges: µs since the edge before, µJ since the edge before, … |
 | `c` | clock samples, MHz |
@@ -25,7 +26,7 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from opdb.records import Json, Stretch, canonical_json
+from opdb.records import Json, Neighbours, Stretch, canonical_json
 
 ENCODING = 1
 
@@ -68,6 +69,8 @@ def stretch_document(stretch: Stretch) -> dict[str, Json]:
     document.update({name: values for name, values in lists.items() if values})
     if stretch.temperature_c is not None:
         document["w"] = round(stretch.temperature_c * 10)
+    if stretch.utilization is not None:
+        document["u"] = round(stretch.utilization * 1e4)
     return document
 
 
@@ -79,7 +82,7 @@ def stretch_from_document(document: Json) -> Stretch:
     """
     check_stretch(document)
     power, edges = document.get("p", []), document.get("e", [])
-    temperature = document.get("w")
+    temperature, utilization = document.get("w"), document.get("u")
     return Stretch(
         calls_per_replay=document["n"],
         replay_times_s=scaled(document.get("t", []), 1e9),
@@ -98,6 +101,7 @@ def stretch_from_document(document: Json) -> Stretch:
         clock_samples_hz=tuple(megahertz * 1e6 for megahertz in document.get("c", [])),
         temperature_c=None if temperature is None else temperature / 10,
         eager_times_s=scaled(document.get("g", []), 1e9),
+        utilization=None if utilization is None else utilization / 1e4,
     )
 
 
@@ -120,8 +124,40 @@ def check_stretch(document: Json) -> None:
         check_integers(document.get(name, []), name)
     if len(document.get("p", [])) % 2 or len(document.get("e", [])) % 2:
         raise ValueError("raw samples with a time that has no value")
-    if type(document.get("w", 0)) is not int:
-        raise ValueError("raw samples with a temperature that is not a whole number")
+    for name, words in (("w", "a temperature"), ("u", "a utilization")):
+        if type(document.get(name, 0)) is not int:
+            raise ValueError(f"raw samples with {words} that is not a whole number")
+
+
+def encode_neighbours(neighbours: Neighbours | None) -> str | None:
+    """Return calls and event times (ns) with neighbours, `t`, and of these alone, `a`, as text."""
+    if neighbours is None:
+        return None
+    return canonical_json(
+        {
+            "n": neighbours.calls,
+            "t": integers(neighbours.times_s, 1e9),
+            "a": integers(neighbours.alone_s, 1e9),
+        }
+    )
+
+
+def decode_neighbours(text: str | None) -> Neighbours | None:
+    """Read the times of a call among neighbours back.
+
+    Raises:
+        ValueError: the text holds none.
+    """
+    if text is None:
+        return None
+    document = json.loads(text)
+    if not isinstance(document, dict) or sorted(document) != ["a", "n", "t"]:
+        raise ValueError("not the times of a call among neighbours")
+    if type(document["n"]) is not int or document["n"] < 1:
+        raise ValueError("times among neighbours without a number of calls")
+    for name in ("a", "t"):
+        check_integers(document[name], name)
+    return Neighbours(document["n"], scaled(document["t"], 1e9), scaled(document["a"], 1e9))
 
 
 def check_integers(values: Json, name: str) -> None:

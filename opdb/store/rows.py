@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from opdb.records import (
     Board,
+    BoardCalibration,
     Calibration,
     Call,
     Campaign,
@@ -17,6 +18,7 @@ from opdb.records import (
     Host,
     HostVisit,
     Json,
+    MeterTest,
     ModelRun,
     OperatingPoint,
     Quantity,
@@ -25,7 +27,9 @@ from opdb.records import (
     canonical_json,
 )
 from opdb.store.raw import (
+    decode_neighbours,
     decode_stretch,
+    encode_neighbours,
     encode_stretch,
     integers,
     scaled,
@@ -168,6 +172,48 @@ def read_calibration(text: str) -> Calibration:
     return Calibration(**values)
 
 
+def board_calibration_row(calibration: BoardCalibration) -> NewRow:
+    """Return a board calibration's row."""
+    return {
+        "id": calibration.id,
+        "board": calibration.board.uuid,
+        "device": calibration.board.device,
+        "driver": calibration.driver,
+        "power_limit_w": calibration.power_limit_w,
+        "measured_at": calibration.measured_at,
+        "environment": canonical_json(dict(calibration.environment)),
+        "cost_s": calibration.cost_s,
+        "facts": canonical_json(dict(calibration.facts)),
+        "tests": canonical_json([asdict(test) for test in calibration.tests]),
+        "notes": canonical_json(list(calibration.notes)),
+    }
+
+
+def read_board_calibration(row: Row) -> BoardCalibration:
+    """Read a board calibration back."""
+    return BoardCalibration(
+        id=row["id"],
+        board=Board(uuid=row["board"], device=row["device"]),
+        driver=row["driver"],
+        power_limit_w=row["power_limit_w"],
+        measured_at=row["measured_at"],
+        environment=read_json(row["environment"]),
+        cost_s=row["cost_s"],
+        facts=read_json(row["facts"]),
+        tests=read_meter_tests(row["tests"]),
+        notes=tuple(read_json(row["notes"])),
+    )
+
+
+def read_meter_tests(text: str) -> tuple[MeterTest, ...]:
+    """Read meter tests back from their JSON.
+
+    Raises:
+        TypeError: a member is missing or unknown.
+    """
+    return tuple(MeterTest(**test) for test in read_json(text))
+
+
 def visit_row(visit: Visit) -> NewRow:
     """Return a visit's row, `configuration` (a key) still to be turned into `configuration_id`."""
     return {
@@ -187,6 +233,8 @@ def visit_row(visit: Visit) -> NewRow:
         "restore": encode_stretch(visit.restore),
         "kernels": None if visit.kernels is None else canonical_json(dict(visit.kernels)),
         "flags": canonical_json(list(visit.flags)),
+        "access": visit.access,
+        "neighbours": encode_neighbours(visit.neighbours),
     }
 
 
@@ -209,6 +257,8 @@ def read_visit(row: Row) -> Visit:
         restore=decode_stretch(row["restore"]),
         kernels=read_json(row["kernels"]),
         flags=tuple(read_json(row["flags"])),
+        access=row["access"],
+        neighbours=decode_neighbours(row["neighbours"]),
     )
 
 
@@ -292,6 +342,7 @@ def cost_row(cost: Cost) -> NewRow:
         "limited": None if cost.limited is None else canonical_json(asdict(cost.limited)),
         "reasons": canonical_json(dict(cost.reasons)),
         "flags": canonical_json(list(cost.flags)),
+        "hot": None if cost.hot is None else canonical_json(asdict(cost.hot)),
     }
     for name in QUANTITIES:
         quantity: Quantity | None = getattr(cost, name)
@@ -327,6 +378,7 @@ def read_cost(row: Row) -> Cost:
         host_time_s={form: Quantity(**values) for form, values in host_times.items()},
         clock_hz=row["clock_hz"],
         limited=None if row["limited"] is None else read_operating_point(row["limited"]),
+        hot=None if row["hot"] is None else read_operating_point(row["hot"]),
         reasons=read_json(row["reasons"]),
         flags=tuple(read_json(row["flags"])),
         **{name: _read_quantity(row, name) for name in QUANTITIES},

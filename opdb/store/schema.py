@@ -22,7 +22,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 """Every Alembic revision, oldest first; the last is what this version writes."""
 
 QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
@@ -134,6 +134,24 @@ campaign = Table(
     Index(None, "board"),
 )
 
+board_calibration = Table(
+    "board_calibration",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("board", Text, nullable=False),
+    Column("device", Text, nullable=False),
+    Column("driver", Text),
+    Column("power_limit_w", Float),
+    Column("measured_at", Text, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("cost_s", Float, nullable=False),
+    Column("facts", Text, nullable=False),
+    Column("tests", Text, nullable=False),
+    Column("notes", Text, nullable=False),
+    ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
+    Index(None, "board"),
+)
+
 visit = Table(
     "visit",
     metadata,
@@ -153,6 +171,8 @@ visit = Table(
     Column("restore", Text),
     Column("kernels", Text),
     Column("flags", Text, nullable=False),
+    Column("access", Text, nullable=False, server_default="model"),
+    Column("neighbours", Text),
     # What is pending on a device is answered from this index alone.
     Index(None, "campaign", "role", "configuration_id", "setting", "outcome"),
 )
@@ -214,5 +234,6 @@ cost = Table(
     Column("limited", Text),
     Column("reasons", Text, nullable=False),
     Column("flags", Text, nullable=False),
+    Column("hot", Text),
     PrimaryKeyConstraint("board", "configuration_id", "setting", "estimator"),
 )

@@ -19,10 +19,15 @@ from typing import Any, NamedTuple, get_args
 from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, Table, Text
 
 from opdb.errors import InputError
-from opdb.records import Form, Mode, Outcome, Phase, Role
+from opdb.records import Access, Form, Mode, Outcome, Phase, Role, Weights
 from opdb.store import schema
-from opdb.store.raw import ENCODING, check_integers, check_stretch
-from opdb.store.rows import NewRow, read_calibration, read_operating_point
+from opdb.store.raw import ENCODING, check_integers, check_stretch, decode_neighbours
+from opdb.store.rows import (
+    NewRow,
+    read_calibration,
+    read_meter_tests,
+    read_operating_point,
+)
 
 _FIELD_BYTES = 16 * 1024 * 1024  # a run of many repeats outgrows the csv module's 128 KiB
 
@@ -30,7 +35,8 @@ _INTEGERS = r"\[-?\d+(?:,-?\d+)*\]"
 _PAIRS = r"\[-?\d+,-?\d+(?:,-?\d+,-?\d+)*\]"
 _ONE_STRETCH = (
     rf'{{"b":\d+(?:,"c":{_INTEGERS})?,"d":\d+(?:,"e":{_PAIRS})?,"f":{ENCODING}'
-    rf'(?:,"g":{_INTEGERS})?,"n":\d+(?:,"p":{_PAIRS})?(?:,"t":{_INTEGERS})?(?:,"w":-?\d+)?}}'
+    rf'(?:,"g":{_INTEGERS})?,"n":\d+(?:,"p":{_PAIRS})?(?:,"t":{_INTEGERS})?(?:,"u":\d+)?'
+    r'(?:,"w":-?\d+)?}'
 )
 _STRETCH = re.compile(_ONE_STRETCH, re.ASCII)
 _STRETCHES = re.compile(rf"\[{_ONE_STRETCH}(?:,{_ONE_STRETCH})*\]", re.ASCII)
@@ -65,12 +71,19 @@ FILES = (
     SetFile("configurations.csv", schema.configuration, ("kind", "key")),
     SetFile("workloads.csv", schema.workload, ("name", "phase", "dtype", "batch_size", "key")),
     SetFile("calls.csv", schema.call, ("workload", "position")),
+    SetFile("calibrations.csv", schema.board_calibration, ("measured_at", "id")),
     SetFile("visits.csv", schema.visit, ("started_at", "id")),
     SetFile("host_visits.csv", schema.host_visit, ("started_at", "id")),
     SetFile("model_runs.csv", schema.model_run, ("started_at", "id")),
     SetFile("costs.csv", schema.cost, ("board", "configuration", "setting", "estimator")),
 )
 """The files of a set, each after those it refers to."""
+
+LATER_FILES = ("calibrations.csv",)
+"""Files that sets of older versions lack; they hold nothing then."""
+
+LATER_COLUMNS = {"visit.access": "model", "visit.neighbours": "", "cost.hot": ""}
+"""Columns that sets of older versions lack, and the field that stands in for each."""
 
 
 class Place(NamedTuple):
@@ -109,6 +122,8 @@ def read_file(file: SetFile, folder: Path) -> list[tuple[Place, NewRow]]:
         with path.open(encoding="utf-8", newline="") as stream:
             return _read_rows(file, path, csv.reader(stream, strict=True))
     except FileNotFoundError as error:
+        if file.name in LATER_FILES:
+            return []
         raise InputError(f"{folder} is not a published set: {file.name} is missing") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
@@ -119,18 +134,24 @@ def read_file(file: SetFile, folder: Path) -> list[tuple[Place, NewRow]]:
 def _read_rows(file: SetFile, path: Path, reader: Any) -> list[tuple[Place, NewRow]]:
     columns = file.columns
     header: list[str] = next(reader, [])
+    later = {
+        name: LATER_COLUMNS[f"{file.table.name}.{column.name}"]
+        for name, column in columns.items()
+        if name not in header and f"{file.table.name}.{column.name}" in LATER_COLUMNS
+    }
+    given, header = len(header), [*header, *later]
     if sorted(header) != sorted(columns):
         raise InputError(
             f"{path}, line 1: columns {', '.join(header) or 'none'}; expected {', '.join(columns)}"
         )
     places, found = [], []
     for fields in reader:
-        if len(fields) != len(header):
+        if len(fields) != given:
             raise InputError(
-                f"{path}, line {reader.line_num}: {len(fields)} fields; expected {len(header)}"
+                f"{path}, line {reader.line_num}: {len(fields)} fields; expected {given}"
             )
         places.append(Place(path, reader.line_num))
-        found.append(fields)
+        found.append([*fields, *later.values()])
     values = [
         _read_column(name, _parser(file.table, columns[name]), fields, places)
         for name, fields in zip(header, zip(*found, strict=True), strict=False)
@@ -257,6 +278,14 @@ def _operating_point(text: str) -> None:
     read_operating_point(text)
 
 
+def _neighbours(text: str) -> None:
+    decode_neighbours(text)
+
+
+def _meter_tests(text: str) -> None:
+    read_meter_tests(text)
+
+
 def _times(text: str) -> None:
     check_integers(json.loads(text), "times")
 
@@ -274,7 +303,9 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "mode": _one_of(*get_args(Mode)),
     "phase": _one_of(*get_args(Phase)),
     "issue": _one_of("graph", "eager"),
-    "weights": _one_of("cold", "hot"),
+    "weights": _one_of(*get_args(Weights)),
+    "access": _one_of(*get_args(Access)),
+    "neighbours": _neighbours,
     "inputs": _object,
     "settings": _object,
     "environment": _object,
@@ -286,6 +317,10 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "reasons": _object,
     "host_time_s": _object,
     "limited": _operating_point,
+    "hot": _operating_point,
+    "facts": _object,
+    "tests": _meter_tests,
+    "notes": _words,
     "calibration": _calibration,
     "flags": _words,
     "stretch": _stretch,

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, Table, func, insert, select
 from opdb.errors import DatabaseError
 from opdb.records import (
     Board,
+    BoardCalibration,
     Campaign,
     Configuration,
     Cost,
@@ -233,6 +234,24 @@ class Store:
         query = select(schema.host).order_by(schema.host.c.id)
         with self.reading() as connection:
             return [rows.read_host(row) for row in connection.execute(query).mappings()]
+
+    def save_board_calibration(self, calibration: BoardCalibration) -> None:
+        """Save what tests of a board found; the board must be stored (a campaign saves it).
+
+        Raises:
+            DatabaseError: it is not, or the calibration's id is taken.
+        """
+        with self.writing() as connection:
+            row = rows.board_calibration_row(calibration)
+            connection.execute(insert(schema.board_calibration), row)
+
+    def board_calibrations(self, board: str | None = None) -> list[BoardCalibration]:
+        """Return the calibrations of a board (UUID), or of all, oldest first."""
+        table = schema.board_calibration
+        query = select(table).where(*matching(table, {"board": board}))
+        query = query.order_by(table.c.measured_at, table.c.id)
+        with self.reading() as connection:
+            return [rows.read_board_calibration(r) for r in connection.execute(query).mappings()]
 
     # What was seen
 

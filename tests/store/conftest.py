@@ -27,6 +27,7 @@ def fill(store: Store) -> None:
     store.save_workload(workload)
     store.save_configurations([samples.ANCHOR])
     store.save_campaign(samples.campaign())
+    store.save_board_calibration(samples.board_calibration())
     store.save_visit(samples.visit())
     store.save_visit(samples.failed_visit())
     store.save_visit(samples.visit("visit-3", samples.ANCHOR, role="anchor"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opdb.records import (
     Board,
+    BoardCalibration,
     Calibration,
     Call,
     Campaign,
@@ -12,7 +13,10 @@ from opdb.records import (
     Device,
     Host,
     HostVisit,
+    MeterTest,
     ModelRun,
+    Neighbours,
+    OperatingPoint,
     Quantity,
     Stretch,
     Visit,
@@ -85,6 +89,21 @@ def campaign(
     )
 
 
+def board_calibration(identity: str = "calibration-1") -> BoardCalibration:
+    return BoardCalibration(
+        id=identity,
+        board=Board("GPU-1", DEVICE.slug),
+        driver="580.1",
+        power_limit_w=700.0,
+        measured_at="2026-11-20T09:58:00Z",
+        environment={"torch": "2.15.0"},
+        cost_s=110.5,
+        facts={"sample_period_s": 0.0204, "copy_bytes_per_s": None},
+        tests=(MeterTest("square wave", True, 0.004, 0.02, "samples follow a part-time load"),),
+        notes=("no copy rate: no memory left",),
+    )
+
+
 STRETCH = Stretch(
     calls_per_replay=20,
     replay_times_s=(0.001234567, 0.001234569, 0.00125),
@@ -94,6 +113,7 @@ STRETCH = Stretch(
     counter_edges=((0.0, 0.0), (0.1, 51.25), (0.2001, 102.5)),
     clock_samples_hz=(1.98e9, 1.965e9),
     temperature_c=41.5,
+    utilization=0.97,
 )
 BARE_STRETCH = Stretch(1, (0.5,), 0.5, 1.0)
 
@@ -118,6 +138,7 @@ def visit(
         "restore": BARE_STRETCH,
         "kernels": {"implicit_convolve_sgemm": 1},
         "flags": ("clock moved",),
+        "neighbours": Neighbours(40, (0.0012, 0.0013), (0.0004, 0.00041)),
     }
     return Visit(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -132,6 +153,7 @@ def failed_visit(identity: str = "visit-2", configuration: Configuration = RELU)
         restore=None,
         kernels=None,
         flags=(),
+        neighbours=None,
     )
 
 
@@ -180,6 +202,7 @@ def cost(configuration: Configuration = CONV, board: str = "GPU-1", visits: int 
         eager_time_s=None,
         host_time_s={"module": quantity},
         clock_hz=1.98e9,
+        hot=OperatingPoint(None, 1.1e-5, None),
         reasons={"energy_j": "no power meter"},
         flags=("agreement",),
     )

@@ -103,7 +103,7 @@ def damaged(path: Path) -> None:
         (directory, "it is a folder"),
         (text_file, "it is not an SQLite file"),
         (foreign, "it is not an opdb database (it holds the tables songs)"),
-        (newer, "its schema 9999 is newer than this version of opdb reads (0001)"),
+        (newer, "its schema 9999 is newer than this version of opdb reads (0002)"),
         (truncated, "it is truncated"),
         (header_alone, "it is truncated"),
         (damaged, "it is damaged"),

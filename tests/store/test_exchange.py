@@ -34,8 +34,26 @@ def test_export_import_export_is_the_same_bytes(folder: Path, tmp_path: Path) ->
         assert other.visits("GPU-1")[1] == samples.failed_visit()
         assert other.workloads() == [samples.workload()]
         assert other.campaigns() == [samples.campaign()]
+        assert other.board_calibrations("GPU-1") == [samples.board_calibration()]
         assert other.model_runs() == [samples.model_run(samples.workload())]
         assert other.costs("GPU-1") == {samples.CONV.key: [samples.cost()]}
+
+
+def test_a_set_of_the_first_version_is_read(folder: Path, tmp_path: Path) -> None:
+    """It has no calibrations, and visits and costs know of one state alone."""
+    (folder / "calibrations.csv").unlink()
+    for name, later in {"visits.csv": ("access", "neighbours"), "costs.csv": ("hot",)}.items():
+        with (folder / name).open(newline="") as stream:
+            found = list(csv.DictReader(stream))
+        kept = [{k: v for k, v in row.items() if k not in later} for row in found]
+        with (folder / name).open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, list(kept[0]))
+            writer.writeheader()
+            writer.writerows(kept)
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        import_set(other, folder)
+        assert other.visits("GPU-1")[0] == replace(samples.visit(), neighbours=None)
+        assert other.costs("GPU-1")[samples.CONV.key] == [replace(samples.cost(), hot=None)]
 
 
 def test_import_counts_and_changes_nothing_the_second_time(folder: Path, tmp_path: Path) -> None:

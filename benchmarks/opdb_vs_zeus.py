@@ -46,7 +46,7 @@ QUEUE_DEPTH = 3
 DUTIES = (1.0, 0.8, 0.6, 0.4)
 FULL_CLOCK_SHARE = 0.985
 COUNTER_PERIOD_S = 0.1
-"""How often the energy counter changes; each end of Zeus's window may miss that much."""
+"""How often the energy counter changes: an unaligned window is off by up to that much."""
 
 NOTE = (
     "Zeus reads the driver's energy counter, opdb the driver's power samples: one sensor, so this "
@@ -283,7 +283,7 @@ def main() -> int:
     except OpdbError as error:
         print(f"opdb_vs_zeus: {error}", file=sys.stderr)
         return error.exit_status
-    edges = 2 * COUNTER_PERIOD_S / options.seconds
+    edges = COUNTER_PERIOD_S / options.seconds
     print(f"{NOTE} The counter's steps leave Zeus's figure up to {100 * edges:.1f} % uncertain.")
     if options.json:
         document = {

@@ -61,6 +61,7 @@ def observe(
         counter_edges=reading.counter_edges,
         clock_samples_hz=reading.clock_samples_hz,
         temperature_c=reading.temperature_c,
+        utilization=reading.utilization,
     )
     return Observation(stretch, reading)
 

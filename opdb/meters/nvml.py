@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import os
 import select
+import statistics
 import subprocess
 import sys
 import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pynvml
@@ -29,6 +31,11 @@ POLL_PERIOD_S = 0.004
 
 RING_PERIOD_S = 0.02
 """How often the driver's ring of power samples is emptied (the ring holds 2.4 s)."""
+
+UTILIZATION_PERIOD_S = 0.2
+"""How often the ring of utilization samples is emptied; the driver makes one in 1/6 to 1 s."""
+
+PERCENT = 0.01
 
 HISTORY_S = 120.0
 """How long readings are kept for a window that is asked for late."""
@@ -197,6 +204,7 @@ class NvmlMeter:
             clock_samples_hz=tuple(answer["clock"]),
             temperature_c=answer["temperature"],
             throttle_reasons=tuple(answer["reasons"]),
+            utilization=answer["utilization"],
             reason=None if answer["power"] else "the driver gave no power sample in the window",
         )
 
@@ -208,20 +216,55 @@ class NvmlMeter:
         self._process.wait(timeout=10)
 
 
+class _Ring:
+    """What was taken out of one of the driver's rings of samples: (monotonic seconds, value)."""
+
+    def __init__(self, handle: Any, kind: int, *, scale: float, period_s: float) -> None:
+        self._handle, self._kind, self._scale, self._period_s = handle, kind, scale, period_s
+        self._seen_us = 0
+        self._read_s = 0.0
+        self.samples: deque[tuple[float, float]] = deque()
+
+    def poll(self, now: float) -> None:
+        """Read the ring if that was not done within its period."""
+        if now - self._read_s >= self._period_s:
+            self.read(now)
+
+    def read(self, now: float) -> None:
+        """Take the driver's new samples; their time stamps are wall-clock microseconds."""
+        self._read_s = now
+        found = _optional("nvmlDeviceGetSamples", self._handle, self._kind, self._seen_us)
+        if found is None:
+            return
+        to_monotonic = time.monotonic() - time.time()
+        for sample in found[1]:
+            if sample.timeStamp > self._seen_us:
+                self._seen_us = sample.timeStamp
+                seconds = sample.timeStamp * MICRO + to_monotonic
+                self.samples.append((seconds, sample.sampleValue.uiVal * self._scale))
+
+
 class _Recorder:
     """The recording side: polls NVML and answers windows, one JSON line each."""
 
     def __init__(self, uuid: str) -> None:
         _start()
         self.handle = _handle(uuid)
-        self.power: deque[tuple[float, float]] = deque()
+        self.ring = _Ring(
+            self.handle, pynvml.NVML_TOTAL_POWER_SAMPLES, scale=MILLI, period_s=RING_PERIOD_S
+        )
+        self.power = self.ring.samples
+        self.utilization = _Ring(
+            self.handle,
+            pynvml.NVML_GPU_UTILIZATION_SAMPLES,
+            scale=PERCENT,
+            period_s=UTILIZATION_PERIOD_S,
+        )
         self.counter: deque[tuple[float, float]] = deque()
         self.clock: deque[tuple[float, float, int]] = deque()
-        self.ring_seen_us = 0
-        self.ring_read_s = 0.0
 
     def poll(self) -> None:
-        """Read the counter, the clock and, less often, the ring."""
+        """Read the counter, the clock and, less often, the rings."""
         counter = _optional("nvmlDeviceGetTotalEnergyConsumption", self.handle)
         now = time.monotonic()
         if counter is not None and (not self.counter or self.counter[-1][1] != counter * MILLI):
@@ -230,26 +273,26 @@ class _Recorder:
         reasons = _optional("nvmlDeviceGetCurrentClocksEventReasons", self.handle)
         if clock is not None:
             self.clock.append((now, clock * MEGA, reasons or 0))
-        if now - self.ring_read_s >= RING_PERIOD_S:
-            self.read_ring(now)
-        for history in (self.power, self.counter, self.clock):
+        self.ring.poll(now)
+        self.utilization.poll(now)
+        for history in (self.power, self.utilization.samples, self.counter, self.clock):
             while history and history[0][0] < now - HISTORY_S:
                 history.popleft()
 
-    def read_ring(self, now: float) -> None:
-        """Take the driver's new power samples; their time stamps are wall-clock microseconds."""
-        self.ring_read_s = now
-        found = _optional(
-            "nvmlDeviceGetSamples", self.handle, pynvml.NVML_TOTAL_POWER_SAMPLES, self.ring_seen_us
-        )
-        if found is None:
-            return
-        to_monotonic = time.monotonic() - time.time()
-        for sample in found[1]:
-            if sample.timeStamp > self.ring_seen_us:
-                self.ring_seen_us = sample.timeStamp
-                seconds = sample.timeStamp * MICRO + to_monotonic
-                self.power.append((seconds, sample.sampleValue.uiVal * MILLI))
+    def utilization_between(self, start_s: float, end_s: float) -> float | None:
+        """Return the mean utilization of a window (0 to 1) by the samples that end in it or after.
+
+        Each tells of the time since the one before it, and counts by how much of that lies in the
+        window: visits are hardly longer than the driver's sampling period.
+        """
+        self.utilization.read(time.monotonic())
+        weights, shares = [], []
+        for (before_s, _), (at_s, share) in pairwise(self.utilization.samples):
+            inside_s = min(at_s, end_s) - max(before_s, start_s)
+            if inside_s > 0:
+                weights.append(inside_s)
+                shares.append(share)
+        return statistics.fmean(shares, weights) if weights else None
 
     def answer(self, start_s: float, end_s: float, lag_s: float) -> dict[str, Any]:
         """Cut a window out of what was recorded, waiting for the ring to reach its end."""
@@ -271,6 +314,7 @@ class _Recorder:
             "temperature": _optional(
                 "nvmlDeviceGetTemperature", self.handle, pynvml.NVML_TEMPERATURE_GPU
             ),
+            "utilization": self.utilization_between(start_s, end_s),
             "reasons": [words for name, words in _REASONS.items() if seen & _reason_bit(name)],
         }
 

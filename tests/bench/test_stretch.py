@@ -97,6 +97,16 @@ def test_what_the_meter_saw_is_kept() -> None:
     assert set(found.stretch.clock_samples_hz) == {1.98e9}
 
 
+def test_utilization_is_kept_as_the_meter_tells_it() -> None:
+    class Busy(NoMeter):
+        def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
+            return Reading(utilization=0.97)
+
+    found = observe(busy, 1, CpuClock(), Busy("none"), Timing(0.0, 0.01))
+    assert found.stretch.utilization == 0.97
+    assert seen(Timing(0.0, 0.01)).stretch.utilization is None
+
+
 def test_without_a_meter_the_reason_is_kept() -> None:
     found = seen(Timing(0.0, 0.01))
     assert found.stretch.power_samples == ()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pynvml
 import pytest
@@ -12,12 +14,14 @@ import pytest
 from opdb.errors import CannotMeasureError
 from opdb.meters import nvml
 from opdb.meters.nvml import NvmlMeter, board_info, gpu_names
+from opdb.units import MICRO
 
 UUID = "GPU-of-a-test"
 STAND_IN = '''
 """As much of pynvml as the recorder needs to start: a board that reports nothing."""
 class NVMLError(Exception): pass
-NVML_CLOCK_SM = NVML_TOTAL_POWER_SAMPLES = NVML_TEMPERATURE_GPU = 0
+NVML_CLOCK_SM = NVML_TEMPERATURE_GPU = 0
+NVML_TOTAL_POWER_SAMPLES, NVML_GPU_UTILIZATION_SAMPLES = 0, 1
 def nvmlInit(): pass
 def nvmlDeviceGetHandleByUUID(uuid): return uuid
 def nvmlDeviceGetTotalEnergyConsumption(handle): raise NVMLError("not supported")
@@ -93,6 +97,7 @@ def test_a_board_that_reports_nothing_has_a_reason(recorder: NvmlMeter) -> None:
     reading = recorder.window(0.0, 0.1)
     recorder.close()
     assert (reading.power_samples, reading.counter_edges) == ((), ())
+    assert reading.utilization is None
     assert reading.reason == "the driver gave no power sample in the window"
     assert recorder._process.returncode == 0
 
@@ -107,6 +112,33 @@ def test_a_recorder_that_ends_is_one_error_that_names_the_board(
         with pytest.raises(CannotMeasureError, match=f"the NVML recorder of {UUID} ended"):
             recorder.window(0.0, 0.1)
     recorder.close()
+
+
+def test_utilization_counts_each_sample_by_its_share_of_the_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wall_us = int(time.time() / MICRO)
+    percents = {wall_us - 600_000: 0, wall_us - 400_000: 20, wall_us - 200_000: 90, wall_us: 100}
+
+    def samples(_: object, kind: int, seen_us: int) -> tuple[int, list[SimpleNamespace]]:
+        if kind != pynvml.NVML_GPU_UTILIZATION_SAMPLES:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return 1, [
+            SimpleNamespace(timeStamp=t, sampleValue=SimpleNamespace(uiVal=percent))
+            for t, percent in percents.items()
+            if t > seen_us
+        ]
+
+    mig(monkeypatch, 0)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", samples)
+    now_s = time.monotonic()
+    made = nvml._Recorder(UUID)
+    for _ in range(2):
+        # 0.05 s of the second sample, 0.2 s of the third, 0.05 s of the fourth
+        found = made.utilization_between(now_s - 0.45, now_s - 0.15)
+        assert found == pytest.approx((20 * 0.05 + 90 * 0.2 + 100 * 0.05) / 30, abs=0.01)
+    assert made.utilization_between(now_s + 1.0, now_s + 1.2) is None, "no sample yet"
+    assert made.utilization_between(now_s - 1.0, now_s - 0.7) is None, "before the first"
 
 
 def test_why_the_clock_was_held_back_is_told_by_old_and_new_bindings() -> None:

@@ -231,6 +231,28 @@ class Calibration:
     notes: tuple[str, ...] = ()
 
 
+Series: TypeAlias = tuple[tuple[float, float], ...]
+"""(seconds, value), in order."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Everything that a board's meters showed over some time, each value with its moment.
+
+    Times count from the beginning of the trace, in seconds. `power_samples` (W) are the driver's
+    ring, at the times that it stamps; `counter_edges` (J since the first) are the energy counter's
+    updates, `instant_samples` (W) those of the instant power; `clock_samples` are in Hz.
+    `answering` names what has ever answered: "samples", "counter", "instant", "clock".
+    """
+
+    duration_s: float
+    power_samples: Series = ()
+    counter_edges: Series = ()
+    instant_samples: Series = ()
+    clock_samples: Series = ()
+    answering: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class MeterTest:
     """One test of a board's meters: what was found, what was allowed, and in words what it means.

@@ -22,7 +22,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "units": (),
     "kinds": ("errors", "records"),
     "settings": ("kinds", "records"),
-    "meters": ("errors", "units"),
+    "meters": ("errors", "records", "units"),
     "models": ("errors", "records"),
     "summary": ("errors", "models", "records"),
     "operators": ("errors", "kinds", "records"),

@@ -18,12 +18,13 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pynvml
 
 from opdb.errors import CannotMeasureError
 from opdb.meters import Reading
+from opdb.records import Trace
 from opdb.units import MEGA, MICRO, MILLI
 
 POLL_PERIOD_S = 0.004
@@ -43,6 +44,13 @@ HISTORY_S = 120.0
 RING_WAIT_S = 0.3
 """How long to wait for the ring to reach the end of a window."""
 
+Polling: TypeAlias = Literal["usual", "fast", "none"]
+"""How often the counter is read: every few milliseconds, back to back, not at all."""
+
+POWER_INSTANT_FIELD = 186
+"""NVML_FI_DEV_POWER_INSTANT; older bindings lack the name."""
+
+_SERIES = ("samples", "counter", "instant", "clock")
 _REASONS = {
     "SwPowerCap": "software power cap",
     "HwSlowdown": "hardware slowdown",
@@ -187,16 +195,19 @@ class NvmlMeter:
             raise CannotMeasureError(f"NVML on {self.uuid}: {answer['error']}")
         return answer
 
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # the recorder's last line says why it ended
+            self._process.stdin.write(json.dumps(request) + "\n")
+        return self._answer()
+
     def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
         """Return what the board drew from `start_s` to `end_s` (monotonic seconds).
 
         Raises:
             CannotMeasureError: the recorder has ended or the driver refused.
         """
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # the recorder's last line says why it ended
-            self._process.stdin.write(json.dumps([start_s, end_s, lag_s]) + "\n")
-        answer = self._answer()
+        answer = self._ask({"window": [start_s, end_s, lag_s]})
         edges = answer["counter"]
         return Reading(
             power_samples=tuple((t, w) for t, w in answer["power"]),
@@ -208,12 +219,52 @@ class NvmlMeter:
             reason=None if answer["power"] else "the driver gave no power sample in the window",
         )
 
+    def watch(self, polling: Polling = "usual", *, instant: bool = False) -> None:
+        """Read the counter this often from now on and, where asked, the instant power as well.
+
+        Raises:
+            CannotMeasureError: the recorder has ended.
+        """
+        self._ask({"watch": [polling, instant]})
+
+    def trace(self, start_s: float, end_s: float) -> Trace:
+        """Return all that was recorded from `start_s` to `end_s` (monotonic seconds).
+
+        Raises:
+            CannotMeasureError: the recorder has ended or the driver refused.
+        """
+        answer = self._ask({"trace": [start_s, end_s]})
+        series = {name: tuple((t, v) for t, v in answer[name]) for name in _SERIES}
+        edges = series["counter"]
+        return Trace(
+            duration_s=end_s - start_s,
+            power_samples=series["samples"],
+            counter_edges=tuple((t, j - edges[0][1]) for t, j in edges),
+            instant_samples=series["instant"],
+            clock_samples=series["clock"],
+            answering=tuple(answer["answering"]),
+        )
+
     def close(self) -> None:
         """End the recorder."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it may have ended by itself
             self._process.stdin.close()
         self._process.wait(timeout=10)
+
+
+def _keep_change(history: deque[tuple[float, float]], value: float | None) -> None:
+    """Append a value just read if it is another than the one before."""
+    if value is not None and (not history or history[-1][1] != value):
+        history.append((time.monotonic(), value))
+
+
+def _instant_power_w(handle: Any) -> float | None:
+    """Return the board's instant power; None where the driver does not report it."""
+    found = _optional("nvmlDeviceGetFieldValues", handle, [POWER_INSTANT_FIELD])
+    if found is None or found[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return float(found[0].value.uiVal) * MILLI
 
 
 class _Ring:
@@ -262,20 +313,31 @@ class _Recorder:
         )
         self.counter: deque[tuple[float, float]] = deque()
         self.clock: deque[tuple[float, float, int]] = deque()
+        self.instant: deque[tuple[float, float]] = deque()
+        self.polling: Polling = "usual"
+        self.watches_instant = False
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait between two polls."""
+        return 0.0 if self.polling == "fast" else POLL_PERIOD_S
 
     def poll(self) -> None:
         """Read the counter, the clock and, less often, the rings."""
-        counter = _optional("nvmlDeviceGetTotalEnergyConsumption", self.handle)
+        if self.polling != "none":
+            counter = _optional("nvmlDeviceGetTotalEnergyConsumption", self.handle)
+            _keep_change(self.counter, _scaled(counter, MILLI))
+        if self.watches_instant:
+            _keep_change(self.instant, _instant_power_w(self.handle))
         now = time.monotonic()
-        if counter is not None and (not self.counter or self.counter[-1][1] != counter * MILLI):
-            self.counter.append((now, counter * MILLI))
         clock = _optional("nvmlDeviceGetClockInfo", self.handle, pynvml.NVML_CLOCK_SM)
         reasons = _optional("nvmlDeviceGetCurrentClocksEventReasons", self.handle)
         if clock is not None:
             self.clock.append((now, clock * MEGA, reasons or 0))
         self.ring.poll(now)
         self.utilization.poll(now)
-        for history in (self.power, self.utilization.samples, self.counter, self.clock):
+        kept = (self.power, self.utilization.samples, self.counter, self.clock, self.instant)
+        for history in kept:
             while history and history[0][0] < now - HISTORY_S:
                 history.popleft()
 
@@ -294,14 +356,40 @@ class _Recorder:
                 shares.append(share)
         return statistics.fmean(shares, weights) if weights else None
 
-    def answer(self, start_s: float, end_s: float, lag_s: float) -> dict[str, Any]:
-        """Cut a window out of what was recorded, waiting for the ring to reach its end."""
+    def await_ring(self, end_s: float) -> None:
+        """Record on until the ring reaches the end of a window, but not for ever."""
         deadline = time.monotonic() + RING_WAIT_S
-        while (not self.power or self.power[-1][0] < end_s + lag_s) and (
-            time.monotonic() < deadline
-        ):
+        while (not self.power or self.power[-1][0] < end_s) and time.monotonic() < deadline:
             self.poll()
             time.sleep(POLL_PERIOD_S)
+
+    def reply(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer one request: a window, a trace, or how to watch from now on."""
+        if "window" in request:
+            return self.answer(*request["window"])
+        if "trace" in request:
+            return self.trace(*request["trace"])
+        self.polling, self.watches_instant = request["watch"]
+        return {}
+
+    def trace(self, start_s: float, end_s: float) -> dict[str, Any]:
+        """Cut all series out of what was recorded, each value with its moment."""
+        self.await_ring(end_s)
+        series = {
+            "samples": self.power,
+            "counter": self.counter,
+            "instant": self.instant,
+            "clock": [(t, hz) for t, hz, _ in self.clock],
+        }
+        cut = {
+            name: [(t - start_s, value) for t, value in values if start_s <= t <= end_s]
+            for name, values in series.items()
+        }
+        return {**cut, "answering": [name for name, values in series.items() if values]}
+
+    def answer(self, start_s: float, end_s: float, lag_s: float) -> dict[str, Any]:
+        """Cut a window out of what was recorded."""
+        self.await_ring(end_s + lag_s)
         first, last = start_s + lag_s, end_s + lag_s
         clocks = [(hz, reasons) for t, hz, reasons in self.clock if start_s <= t <= end_s]
         seen = 0
@@ -323,12 +411,12 @@ class _Recorder:
         print(json.dumps({"ready": True}), flush=True)
         while True:
             self.poll()
-            readable, _, _ = select.select([sys.stdin], [], [], POLL_PERIOD_S)
+            readable, _, _ = select.select([sys.stdin], [], [], self.pause_s)
             if readable:
                 line = sys.stdin.readline()
                 if not line:
                     return
-                print(json.dumps(self.answer(*json.loads(line))), flush=True)
+                print(json.dumps(self.reply(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

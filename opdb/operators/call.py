@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from opdb.errors import UnsupportedError
 from opdb.operators.encoding import dtype_of
 from opdb.records import Configuration, Form
 
@@ -82,6 +83,19 @@ class BuiltCall:
             self._device,
         )
 
+    def with_inputs(self, inputs: Sequence[Tensor]) -> BuiltCall:
+        """Return the same call, weights included, on other tensors in the place of its `inputs`.
+
+        Raises:
+            UnsupportedError: an input is not among the call's arguments, so it cannot be exchanged.
+        """
+        pairs = {id(old): new for old, new in zip(self.inputs, inputs, strict=True)}
+        args, kwargs = _replace(self._args, pairs), _replace(self._kwargs, pairs)
+        found = {id(tensor) for tensor in _tensors_of((args, kwargs))}
+        if not all(id(new) in found for new in inputs):
+            raise UnsupportedError(f"{self.configuration.kind}: its inputs cannot be exchanged")
+        return replace(self, inputs=list(inputs), _args=args, _kwargs=kwargs)
+
     @property
     def weight_bytes(self) -> int:
         """The bytes of the weights."""
@@ -122,6 +136,17 @@ def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
 def _replace(value: Any, pairs: dict[int, Tensor]) -> Any:
     if isinstance(value, Tensor):
         return pairs.get(id(value), value)
-    if isinstance(value, tuple):
-        return tuple(_replace(item, pairs) for item in value)
+    if isinstance(value, (tuple, list)):
+        items = [_replace(item, pairs) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {name: _replace(item, pairs) for name, item in value.items()}
     return value
+
+
+def _tensors_of(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors_of(item)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from opdb.errors import UnsupportedError
 from opdb.kinds import get_kind
 from opdb.operators import (
     NoNotes,
@@ -98,3 +99,25 @@ def test_fresh_weights_share_inputs_only(name: str) -> None:
     assert not {id(t) for t in fresh.weights} & {id(t) for t in built.weights}
     assert fresh.weight_bytes == built.weight_bytes
     assert facts(fresh()) == facts(built())
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_same_call_runs_on_other_inputs(name: str) -> None:
+    torch.manual_seed(0)
+    t = Tensors()
+    watcher = Watcher(NoNotes())
+    with torch.no_grad(), watcher:
+        result = CALLS[name](t)
+    built = build(watcher.seen[-1], form="function")
+    before = [tensor.clone() for tensor in built.inputs]
+    moved = built.with_inputs([tensor.clone() for tensor in built.inputs])
+    assert facts(moved()) == facts(result)
+    assert all(torch.equal(a, b) for a, b in zip(before, built.inputs, strict=True)), "untouched"
+    assert [id(w) for w in moved.weights] == [id(w) for w in built.weights]
+
+
+def test_an_input_that_the_call_hides_cannot_be_exchanged() -> None:
+    built = build(Configuration("relu", {}, {"input": {"shape": [2], "dtype": "float32"}}))
+    built._args = (torch.zeros(2),)
+    with pytest.raises(UnsupportedError, match="relu: its inputs cannot be exchanged"):
+        built.with_inputs([torch.zeros(2)])

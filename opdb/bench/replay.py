@@ -4,7 +4,7 @@ In a model an operator's input was just written, its weights were last read one 
 its output goes to memory that was not written recently. So a replay reuses one set of inputs,
 rotates over enough copies of the weights, and holds enough outputs, to exceed the L2 cache.
 An operator that works in place gets its input restored before every call; the restoring alone is a
-replay of its own, to be subtracted.
+replay of its own, to be subtracted. What that leaves out of a model is measured in `neighbours`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ L2_EXCESS = 2.5
 """By how much rotated weights and held outputs exceed the L2, so that LRU keeps nothing."""
 
 MAX_COPIES = 128
+SMALL_WEIGHT_BYTES = 2**18
+FEW_COPIES = 32
+"""Copies of weights so small that reading them takes no energy worth naming."""
+
 MAX_CALLS = 1000
 REPLAY_TARGET_S = 4e-3
 """Wanted length of one replay: long against the launch of a graph, short against a window."""
@@ -121,32 +125,60 @@ def output_bytes(outputs: Any) -> int:
     return 0
 
 
+def writable(tensor: torch.Tensor) -> bool:
+    """Whether each element of a tensor has memory of its own (an expanded one has not)."""
+    reach = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride < reach:
+            return False
+        reach = max(reach, stride * size)
+    return True
+
+
+def write_anew(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Write values into a tensor by a kernel, as an operator does.
+
+    A plain copy of contiguous memory would be no kernel, and a graph waits otherwise for it.
+    """
+    with torch.no_grad():
+        if tensor.is_floating_point() and writable(tensor):
+            torch.mul(values, 1, out=tensor)
+        else:
+            tensor.copy_(values)
+
+
 class Rotation:
-    """One operator call with rotated weights and held outputs; calling it runs the next copy."""
+    """One operator call with rotated weights and held outputs; calling it runs the next copy.
+
+    `copies` is how many sets of weights take turns, `bytes_a_call` what each call touches for the
+    first time in a round: its weights and its output. With hot weights there is one copy.
+    """
 
     def __init__(self, call: BuiltCall, *, l2_bytes: int, cold: bool) -> None:
         self._call = call
-        self._mutated = [call.inputs[i] for i in call.mutated]
-        self._pristine = [t.clone() for t in self._mutated]
-        first = self._run(call)
-        beyond = L2_EXCESS * l2_bytes if cold else 0
-        self.copies = self._wanted_copies(beyond)
+        self.inputs = call.inputs
+        self.mutated = [call.inputs[i] for i in call.mutated]
+        self._pristine = [t.clone() for t in self.mutated]
+        size = 0 if self.mutated else output_bytes(call())
+        self.restore()
+        self.bytes_a_call = call.weight_bytes + size
+        self.cold = cold and bool(call.weight_bytes)
+        beyond = L2_EXCESS * l2_bytes
+        self.copies = self._wanted_copies(beyond) if self.cold else 1
         self._calls = [call, *(call.with_fresh_weights() for _ in range(self.copies - 1))]
-        size = output_bytes(first)
-        held = 1 if self._mutated or not size else math.ceil(beyond / size)
+        held = math.ceil(beyond / size) if size and cold else 1
         self._outputs: deque[Any] = deque(maxlen=max(1, min(held, MAX_COPIES)))
         self._next = 0
 
     @property
     def restores(self) -> bool:
         """Whether the call changes an input, which is then restored before every call."""
-        return bool(self._mutated)
+        return bool(self.mutated)
 
     def _wanted_copies(self, beyond: float) -> int:
         size = self._call.weight_bytes
-        if not size or not beyond:
-            return 1
-        copies = min(math.ceil(beyond / size), MAX_COPIES)
+        most = FEW_COPIES if size < SMALL_WEIGHT_BYTES else MAX_COPIES
+        copies = min(math.ceil(beyond / self.bytes_a_call), most)
         if torch.cuda.is_available() and self._call.weights[0].is_cuda:
             free, _ = torch.cuda.mem_get_info()
             copies = min(copies, int(MEMORY_SHARE * free / size))
@@ -154,19 +186,18 @@ class Rotation:
 
     def restore(self) -> None:
         """Bring back the inputs that a call changes."""
-        with torch.no_grad():
-            for tensor, pristine in zip(self._mutated, self._pristine, strict=True):
-                tensor.copy_(pristine)
+        for tensor, pristine in zip(self.mutated, self._pristine, strict=True):
+            write_anew(tensor, pristine)
 
-    def _run(self, call: BuiltCall) -> Any:
-        if self._mutated:
-            self.restore()
-        return call()
+    def turn(self) -> None:
+        """Run the next copy on the inputs as they are, and hold its output."""
+        self._outputs.append(self._calls[self._next]())
+        self._next = (self._next + 1) % self.copies
 
     def __call__(self) -> None:
-        """Run the next copy and hold its output."""
-        self._outputs.append(self._run(self._calls[self._next]))
-        self._next = (self._next + 1) % self.copies
+        """Run the next copy, changed inputs restored, and hold its output."""
+        self.restore()
+        self.turn()
 
     def rewind(self) -> None:
         """Start over with the first copy and let go of the outputs."""

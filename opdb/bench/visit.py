@@ -6,23 +6,32 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 
 from opdb.bench.kernels import launched_kernels
+from opdb.bench.neighbours import among_neighbours
 from opdb.bench.replay import Replay, Rotation, eager_times_s, prepare
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Observation, Timing, observe
 from opdb.derive.costs import AT_THE_LIMIT, stretch_power_w
 from opdb.errors import UnsupportedError
 from opdb.operators import BuiltCall, build
-from opdb.records import Configuration, Device, Outcome, Role, Stretch, Visit
+from opdb.records import (
+    Configuration,
+    Device,
+    Neighbours,
+    Outcome,
+    Role,
+    Stretch,
+    Visit,
+    Weights,
+)
 from opdb.settings import relevant_setting
 from opdb.units import MEGA
 
-SETTLE_S = 0.08
-WINDOW_S = 0.22
+SETTLE_S = 0.07
+WINDOW_S = 0.15
 RECOVER_S = 0.4
 """Settling after a stretch at the power limit: so long the clock takes to rise again."""
 
@@ -56,7 +65,7 @@ class VisitRequest:
     configuration: Configuration
     role: Role = "measurement"
     duty: float = 1.0
-    weights: Literal["cold", "hot"] = "cold"
+    weights: Weights = "cold"
     kernels: Mapping[str, int] | None = None
 
 
@@ -68,6 +77,7 @@ class _Seen:
     replay: Replay | None = None
     stretch: Stretch | None = None
     restore: Stretch | None = None
+    neighbours: Neighbours | None = None
     flags: tuple[str, ...] = ()
 
 
@@ -128,6 +138,7 @@ class _Teller:
             restore=seen.restore if seen else None,
             kernels=seen.kernels if seen else None,
             flags=seen.flags if seen else (),
+            neighbours=seen.neighbours if seen else None,
         )
 
 
@@ -157,9 +168,18 @@ def _measure(session: Session, request: VisitRequest) -> list[_Seen]:
     replay = _prepare(session, rotation, rotation.copies)
     eager = _eager_times_s(replay, rotation, kernels)
     seen = [
-        _Seen(kernels, replay, replace(stretch, eager_times_s=eager), None, replay.flags + flags)
+        _Seen(
+            kernels,
+            replay,
+            replace(stretch, eager_times_s=eager),
+            flags=replay.flags + flags,
+        )
         for stretch, flags in _until_full_clock(session, replay, request.duty)
     ]
+    if replay.how == "graph":
+        call_s = _replay_time_s(session, replay) / replay.calls
+        neighbours = among_neighbours(rotation, call_s, l2_bytes)
+        seen[-1] = replace(seen[-1], neighbours=neighbours)
     if rotation.restores:
         restore = _restoring(session, rotation, call)
         seen = [replace(s, restore=restore) for s in seen]

@@ -12,6 +12,7 @@ from opdb.compose.clock import Scaling, clock_share, scalings
 from opdb.compose.estimate import NOMINAL_RATES, Rates, reached_rates
 from opdb.compose.intervals import model_error, sum_half_width
 from opdb.compose.timeline import Step, eager_time_s, graph_time_s
+from opdb.footprint import keeps_weights_hot
 from opdb.kinds import get_kind
 from opdb.records import (
     Calibration,
@@ -46,7 +47,8 @@ class Known:
 class Grounds:
     """What a prediction rests on: one board's costs by configuration key, and its calibration.
 
-    `host_s` holds the board's usual host time of each kind and form, for calls without their own.
+    `host_s` holds the board's usual host time of each kind and form, for calls without their own;
+    `resident_bytes` is how much its L2 keeps from one pass to the next.
     """
 
     device: Device
@@ -55,6 +57,7 @@ class Grounds:
     costs: Mapping[str, Cost]
     host_s: Mapping[tuple[str, Form], float] = field(default_factory=dict)
     known: Known = field(default_factory=Known)
+    resident_bytes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
         ValueError: the mode is not one the composer knows.
     """
     counts = workload.occurrences()
+    grounds = _in_state(workload, grounds)
     measured = {
         c: grounds.costs[c.key]
         for c in counts
@@ -148,6 +152,42 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
         notes=_notes(workload, mode, grounds, clock) + _dark_notes(dark),
     )
     return found if measured or not counts else _unmeasured(found)
+
+
+def _in_state(workload: Workload, grounds: Grounds) -> Grounds:
+    """Return the grounds with the costs of hot weights, where a pass leaves its weights in the L2.
+
+    What was not measured with hot weights keeps its usual cost.
+    """
+    if not keeps_weights_hot(workload, grounds.resident_bytes):
+        return grounds
+    return replace(grounds, costs={key: _hot(cost) for key, cost in grounds.costs.items()})
+
+
+def _hot(cost: Cost) -> Cost:
+    if cost.hot is None or cost.time_s is None:
+        return cost
+    longer_s = cost.hot.time_s - cost.time_s.mean
+    dynamic = cost.dynamic_energy_j
+    if dynamic is not None and cost.hot.dynamic_energy_j is not None:
+        dynamic = _moved(dynamic, cost.hot.dynamic_energy_j - dynamic.mean)
+    return replace(
+        cost,
+        time_s=_moved(cost.time_s, longer_s),
+        eager_time_s=None if cost.eager_time_s is None else _moved(cost.eager_time_s, longer_s),
+        dynamic_energy_j=dynamic,
+    )
+
+
+def _moved(quantity: Quantity, by: float) -> Quantity:
+    """Return a quantity with another mean and the same width."""
+    return Quantity(
+        quantity.median + by,
+        quantity.mean + by,
+        None if quantity.low is None else quantity.low + by,
+        None if quantity.high is None else quantity.high + by,
+        quantity.count,
+    )
 
 
 def _unmeasured(found: Prediction) -> Prediction:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opdb.derive.statistics import (
     AGREEMENT_BOUND,
@@ -23,6 +23,7 @@ from opdb.records import (
     Cost,
     Form,
     HostVisit,
+    Neighbours,
     OperatingPoint,
     Quantity,
     Stretch,
@@ -41,15 +42,22 @@ FULL_CLOCK_SHARE = 0.985
 AT_THE_LIMIT = "at the power limit"
 """How the flag begins of a visit whose clock the power limit pulled down."""
 
+HOT_ALONE = "measured with hot weights alone"
+
 MIN_EDGES = 4
 """Counter edges needed in a window before their slope is compared."""
 
 
 @dataclass(frozen=True)
 class VisitCost:
-    """What one visit says of one call; energies None where the visit has no power."""
+    """What one visit says of one call; energies None where the visit has no power.
+
+    `time_s` is among neighbours where the visit has that, `replay_time_s` in a replay of this one
+    call alone.
+    """
 
     time_s: float
+    replay_time_s: float
     times_s: tuple[float, ...]
     eager_time_s: float | None
     dynamic_energy_j: float | None
@@ -107,11 +115,13 @@ def visit_cost(visit: Visit, calibration: Calibration) -> VisitCost | None:
     """Derive what one visit says of one call; None for a visit that did not succeed.
 
     A call that launched no kernel costs the device nothing, and that is measured, not missing.
+    Power comes from replays of the call alone, and dynamic energy from these; its time among
+    neighbours, which is longer for what a kernel waits on caches, adds base power alone.
     """
     if visit.outcome != "ok":
         return None
     if visit.stretch is None:
-        return VisitCost(0.0, (0.0,), 0.0, 0.0, 0.0, None, None, visit.flags)
+        return VisitCost(0.0, 0.0, (0.0,), 0.0, 0.0, 0.0, None, None, visit.flags)
     base = calibration.base_power_w
     times = call_times_s(visit.stretch)
     time_s = three_sigma_mean(times)
@@ -124,12 +134,28 @@ def visit_cost(visit: Visit, calibration: Calibration) -> VisitCost | None:
         times = [t - restore_s for t in times]
         dynamic = None if dynamic is None or restoring is None else dynamic - restoring
         flags += stretch_flags(visit.restore)
+    replay_s = time_s
+    if visit.neighbours is not None:
+        times = times_among_neighbours_s(visit.neighbours)
+        time_s = statistics.median(times)
     energy = None if dynamic is None or base is None else dynamic + base * time_s
     power = None if energy is None or time_s <= 0 else energy / time_s
     clocks = visit.stretch.clock_samples_hz
     clock = statistics.fmean(clocks) if clocks else None
     eager = _eager_time_s(visit)
-    return VisitCost(time_s, tuple(times), eager, dynamic, energy, power, clock, tuple(flags))
+    if eager is not None:
+        eager += time_s - replay_s
+    return VisitCost(
+        time_s, replay_s, tuple(times), eager, dynamic, energy, power, clock, tuple(flags)
+    )
+
+
+def times_among_neighbours_s(seen: Neighbours) -> list[float]:
+    """Return the time of one call (seconds) by each pair of replays, with neighbours and alone."""
+    return [
+        (together - alone) / seen.calls
+        for together, alone in zip(seen.times_s, seen.alone_s, strict=True)
+    ]
 
 
 def _eager_time_s(visit: Visit) -> float | None:
@@ -164,15 +190,20 @@ class Deriver:
     def __init__(self, campaigns: Iterable[Campaign], visits: Iterable[Visit]) -> None:
         self._campaigns = {c.id: c for c in campaigns}
         self._found: dict[tuple[str, str], list[tuple[Visit, VisitCost | None]]] = defaultdict(list)
+        self._hot: dict[tuple[str, str], list[tuple[Visit, VisitCost | None]]] = defaultdict(list)
         self._limited: dict[tuple[str, str], list[VisitCost]] = defaultdict(list)
         for visit in visits:
+            if visit.access != "model":
+                continue
             if visit.role == "limited":
                 self._keep_limited(visit)
             if visit.role != "measurement":
                 continue
             calibration = self._campaigns[visit.campaign].calibration
             key = (visit.configuration, visit.setting)
-            self._found[key].append((visit, visit_cost(visit, calibration)))
+            of_state = self._hot if visit.weights == "hot" else self._found
+            of_state[key].append((visit, visit_cost(visit, calibration)))
+        self._found = {**self._hot, **self._found}  # hot weights alone: better than nothing
         chosen = [self._full_clock([c for _, c in f if c]) for f in self._found.values()]
         self.time_spread = pool_spread([c.time_s for c in costs] for costs in chosen)
         self.energy_spread = pool_spread(
@@ -186,16 +217,21 @@ class Deriver:
         if cost is not None and any(flag.startswith(AT_THE_LIMIT) for flag in visit.flags):
             self._limited[visit.configuration, visit.setting].append(cost)
 
-    def _operating_point(self, configuration: str, setting: str) -> OperatingPoint | None:
+    def _at_the_limit(
+        self, configuration: str, setting: str, full: Sequence[VisitCost]
+    ) -> OperatingPoint | None:
+        """Return the point at a lowered clock, its time set off against replays at full clock."""
         costs = [c for c in self._limited[configuration, setting] if c.clock_hz]
-        if not costs:
+        if not costs or not full:
             return None
-        dynamic = [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
-        return OperatingPoint(
-            clock_hz=statistics.fmean(c.clock_hz for c in costs if c.clock_hz),
-            time_s=statistics.fmean(c.time_s for c in costs),
-            dynamic_energy_j=statistics.fmean(dynamic) if dynamic else None,
-        )
+        found = _operating_point(costs)
+        replay_s = statistics.fmean(c.replay_time_s for c in full)
+        slower = statistics.fmean(c.replay_time_s for c in costs) / replay_s if replay_s > 0 else 1
+        return replace(found, time_s=slower * statistics.fmean(c.time_s for c in full))
+
+    def _with_hot_weights(self, configuration: str, setting: str) -> OperatingPoint | None:
+        costs = self._full_clock([c for _, c in self._hot.get((configuration, setting), []) if c])
+        return _operating_point(costs) if costs else None
 
     def _best_clock_hz(self) -> float | None:
         clocks = [c.clock_hz for f in self._found.values() for _, c in f if c and c.clock_hz]
@@ -221,6 +257,8 @@ class Deriver:
         costs = self._full_clock([c for _, c in found if c])
         board = self._campaigns[found[0][0].campaign].board.uuid
         flags = sorted({f for c in costs for f in c.flags})
+        if any(v.weights == "hot" for v, _ in found):
+            flags.append(HOT_ALONE)
         kernels = next((sum(v.kernels.values()) for v, _ in found if v.kernels is not None), None)
         reasons: dict[str, str] = {}
         if not costs:
@@ -251,10 +289,22 @@ class Deriver:
             dynamic_energy_j=quantity_of(dynamic, self.energy_spread) if dynamic else None,
             host_time_s=dict(host),
             clock_hz=statistics.fmean(clocks) if clocks else None,
-            limited=self._operating_point(configuration, setting),
+            limited=self._at_the_limit(configuration, setting, costs),
+            hot=self._with_hot_weights(configuration, setting),
             reasons=reasons,
             flags=tuple(flags),
         )
+
+
+def _operating_point(costs: Sequence[VisitCost]) -> OperatingPoint:
+    """Join visits in one state into a point."""
+    clocks = [c.clock_hz for c in costs if c.clock_hz]
+    dynamic = [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
+    return OperatingPoint(
+        clock_hz=statistics.fmean(clocks) if clocks else None,
+        time_s=statistics.fmean(c.time_s for c in costs),
+        dynamic_energy_j=statistics.fmean(dynamic) if dynamic else None,
+    )
 
 
 def _why_no_energy(visit: Visit) -> str:

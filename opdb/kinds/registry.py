@@ -90,6 +90,18 @@ class Kind:
         view = view.with_outputs(self.shapes_rule(view), self.dtype_rule(view))
         return self.bytes_rule(view)
 
+    def weight_bytes(self, configuration: Configuration) -> int:
+        """Return the bytes of weights that one call reads.
+
+        They are what it moves beyond its inputs and outputs: an embedding reads few of its rows.
+        """
+        view = self.view(configuration)
+        if not self.launches_rule(view):
+            return 0
+        view = view.with_outputs(self.shapes_rule(view), self.dtype_rule(view))
+        weights = sum(v.spec_bytes(t) for t in view.unique if t.get("role") == "weight")
+        return max(0, self.bytes_rule(view) - (v.inputs_and_outputs(view) - weights))
+
     def output_shapes(self, configuration: Configuration) -> list[Shape]:
         """Return the shapes of the outputs, as far as shapes alone decide them."""
         return self.shapes_rule(self.view(configuration))

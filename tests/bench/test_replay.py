@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from opdb.bench.replay import (
+    FEW_COPIES,
     L2_EXCESS,
     MAX_CALLS,
     MAX_COPIES,
@@ -54,8 +55,9 @@ def rotation(configuration: Configuration, *, l2_bytes: int, cold: bool = True) 
 
 
 def test_weights_rotate_over_copies_that_exceed_the_cache() -> None:
-    weight_bytes = 8 * 4 * 3 * 3 * 4
-    turned, seen = rotation(CONV, l2_bytes=2 * weight_bytes)
+    weight_bytes, output_bytes_ = 8 * 4 * 3 * 3 * 4, 8 * 8 * 8 * 4
+    turned, seen = rotation(CONV, l2_bytes=2 * (weight_bytes + output_bytes_))
+    assert turned.bytes_a_call == weight_bytes + output_bytes_
     assert turned.copies == L2_EXCESS * 2 == 5
     for _ in range(2 * turned.copies + 1):
         turned()
@@ -78,7 +80,12 @@ def test_copies_compute_the_same_and_share_the_input() -> None:
 
 @pytest.mark.parametrize(
     ("configuration", "l2_bytes", "cold", "copies"),
-    [(CONV, 2**20, False, 1), (CONV, 0, True, 1), (RELU, 2**20, True, 1), (CONV, 2**30, True, 128)],
+    [
+        (CONV, 2**20, False, 1),
+        (CONV, 0, True, 1),
+        (RELU, 2**20, True, 1),
+        (CONV, 2**30, True, FEW_COPIES),
+    ],
     ids=["hot", "no cache", "no weights", "at most"],
 )
 def test_copies(configuration: Configuration, l2_bytes: int, cold: bool, copies: int) -> None:

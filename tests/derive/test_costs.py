@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import statistics
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from opdb.derive.costs import (
     ESTIMATOR,
+    HOT_ALONE,
     Deriver,
     call_times_s,
     host_quantities,
@@ -22,7 +24,7 @@ from opdb.derive.costs import (
 )
 from opdb.derive.runs import AGREEING, agreeing, repeat_spread, run_cost
 from opdb.meters.replay import ReplayMeter
-from opdb.records import Calibration, Campaign, Cost, HostVisit, Stretch, Visit
+from opdb.records import Calibration, Campaign, Cost, HostVisit, Neighbours, Stretch, Visit
 from opdb.store import open_store
 from opdb.store.rows import cost_row
 from tests import published
@@ -87,6 +89,9 @@ def test_published_costs_are_what_their_visits_say() -> None:
         for name, value in cost_row(cost).items():
             if isinstance(value, float):
                 assert float(row[name]) == pytest.approx(value, rel=1e-9), name
+            elif name in ("limited", "hot"):
+                found = json.loads(row.get(name) or "null")
+                assert found == (pytest.approx(json.loads(value)) if value else None), name
             elif name not in ("host_time_s", "flags"):
                 assert row.get(name, "") == ("" if value is None else str(value)), name
 
@@ -328,3 +333,38 @@ def test_a_run_without_power_has_no_energy_and_a_failed_one_no_cost() -> None:
     assert cost is not None and (cost.energy_j, cost.power_w) == (None, None)
     assert run_cost([replace(run, outcome="error", repeats=())]) is None
     assert run_cost([]) is None
+
+
+def test_time_among_neighbours_stands_for_the_call_and_adds_base_power_alone() -> None:
+    seen = Neighbours(10, (5.0e-5, 6.0e-5, 5.5e-5), (1.0e-5, 1.0e-5, 1.0e-5))
+    alone = visit_cost(visit(stretch(4e-6, 300.0, eager=(5e-6,))), CALIBRATION)
+    among = visit_cost(visit(stretch(4e-6, 300.0, eager=(5e-6,)), neighbours=seen), CALIBRATION)
+    assert alone is not None and among is not None
+    assert among.time_s == pytest.approx(4.5e-6)
+    assert among.replay_time_s == alone.replay_time_s == alone.time_s
+    assert among.dynamic_energy_j == alone.dynamic_energy_j == pytest.approx(200.0 * 4e-6)
+    assert among.energy_j == pytest.approx(200.0 * 4e-6 + BASE_W * 4.5e-6)
+    assert alone.eager_time_s == pytest.approx(5e-6)
+    assert among.eager_time_s == pytest.approx(5.5e-6)
+
+
+def test_hot_weights_are_a_state_of_their_own() -> None:
+    seen = [Neighbours(1, (t,), (0.0,)) for t in (2e-6, 4e-6, 1e-6)]
+    steady = stretch(1e-6, 300.0)
+    both = derived(
+        visit(steady, "a", neighbours=seen[0]),
+        visit(steady, "b", neighbours=seen[1]),
+        visit(steady, "c", weights="hot", neighbours=seen[2]),
+    )
+    assert both.time_s is not None and both.time_s.mean == pytest.approx(3e-6)
+    assert both.hot is not None and both.hot.time_s == pytest.approx(1e-6)
+    assert HOT_ALONE not in both.flags
+    alone = derived(visit(steady, "d", weights="hot", neighbours=seen[2]))
+    assert alone.time_s is not None and alone.time_s.mean == pytest.approx(1e-6)
+    assert HOT_ALONE in alone.flags
+
+
+def test_visits_under_another_workload_make_no_cost() -> None:
+    steady = stretch(1e-6, 300.0)
+    cost = derived(visit(steady, "a"), visit(stretch(9e-6, 300.0), "b", access="reused"))
+    assert (cost.visits, cost.time_s and cost.time_s.mean) == (1, pytest.approx(1e-6))

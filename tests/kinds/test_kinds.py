@@ -109,3 +109,22 @@ def test_what_synchronises_and_what_is_changed() -> None:
     assert get_kind("nonzero").synchronises
     assert get_kind("add").mutates == ("input",)
     assert all(m in kind.signature.parameters for kind in KINDS.values() for m in kind.mutates)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "weights"),
+    [
+        ("linear", {"input": ([4, 8], None), "weight": ([16, 8], "weight")}, 16 * 8 * 4),
+        ("relu", {"input": ([4, 8], None)}, 0),
+        ("flatten", {"input": ([4, 8], None)}, 0),
+        ("embedding", {"input": ([2], None), "weight": ([1000, 8], "weight")}, 2 * 8 * 4),
+    ],
+)
+def test_weight_bytes(kind: str, inputs: dict[str, Any], weights: int) -> None:
+    """An embedding reads the rows that it is asked for, not its whole table."""
+    specs = {
+        name: {"shape": shape, "dtype": "int64" if kind == "embedding" and not role else "float32"}
+        | ({"role": role} if role else {})
+        for name, (shape, role) in inputs.items()
+    }
+    assert get_kind(kind).weight_bytes(Configuration(kind, {}, specs)) == weights

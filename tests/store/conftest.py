@@ -30,7 +30,7 @@ def fill(store: Store) -> None:
     store.save_board_calibration(samples.board_calibration())
     store.save_visit(samples.visit())
     store.save_visit(samples.failed_visit())
-    store.save_visit(samples.visit("visit-3", samples.ANCHOR, role="anchor"))
+    store.save_visit(samples.anchor_visit())
     store.save_host_visit(samples.host_visit())
     store.save_model_run(samples.model_run(workload))
     store.save_costs([samples.cost()])

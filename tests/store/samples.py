@@ -115,6 +115,7 @@ STRETCH = Stretch(
     temperature_c=41.5,
     utilization=0.97,
 )
+NEIGHBOURS = Neighbours(40, (0.0012, 0.0013), (0.0004, 0.00041))
 BARE_STRETCH = Stretch(1, (0.5,), 0.5, 1.0)
 
 
@@ -138,9 +139,12 @@ def visit(
         "restore": BARE_STRETCH,
         "kernels": {"implicit_convolve_sgemm": 1},
         "flags": ("clock moved",),
-        "neighbours": Neighbours(40, (0.0012, 0.0013), (0.0004, 0.00041)),
     }
     return Visit(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def anchor_visit() -> Visit:
+    return visit("visit-3", ANCHOR, role="anchor", neighbours=NEIGHBOURS)
 
 
 def failed_visit(identity: str = "visit-2", configuration: Configuration = RELU) -> Visit:
@@ -153,7 +157,6 @@ def failed_visit(identity: str = "visit-2", configuration: Configuration = RELU)
         restore=None,
         kernels=None,
         flags=(),
-        neighbours=None,
     )
 
 

@@ -21,7 +21,7 @@ def test_what_is_read_equals_what_was_saved(filled: Store) -> None:
     assert filled.visits("GPU-1") == [
         samples.visit(),
         samples.failed_visit(),
-        samples.visit("visit-3", samples.ANCHOR, role="anchor"),
+        samples.anchor_visit(),
     ]
     assert filled.host_visits("GPU-1") == [samples.host_visit()]
     assert filled.model_runs() == [samples.model_run(workload)]

@@ -1,0 +1,52 @@
+"""What one pass of a workload touches, and whether its weights stay in the L2 until the next.
+
+Weights are read once a pass. Where all that a pass touches fits into the part of the L2 that keeps
+data from one pass to the next, they are found there again, hot; else each comes from memory, cold.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from opdb.kinds import KINDS
+from opdb.records import Configuration, Device, Workload
+
+RESIDENT_SHARE = 0.5
+"""Share of the L2 that keeps data from pass to pass where no calibration says it: an L2 of two
+halves, each of which keeps its own copy, keeps half (docs/measuring.md)."""
+
+
+@cache
+def weight_bytes(configuration: Configuration) -> int:
+    """Return the bytes of weights that one call reads; 0 for a kind that this version lacks."""
+    kind = KINDS.get(configuration.kind)
+    return 0 if kind is None else kind.weight_bytes(configuration)
+
+
+@cache
+def _activation_bytes(configuration: Configuration) -> int:
+    kind = KINDS.get(configuration.kind)
+    return 0 if kind is None else kind.bytes_moved(configuration) - weight_bytes(configuration)
+
+
+def touched_bytes(workload: Workload) -> int:
+    """Return the bytes that one pass touches.
+
+    Each call's weights once, and the inputs and outputs of the largest call: the memory of
+    activations is used over and over.
+    """
+    counts = workload.occurrences()
+    weights = sum(count * weight_bytes(c) for c, count in counts.items())
+    return weights + max((_activation_bytes(c) for c in counts), default=0)
+
+
+def resident_bytes(device: Device, calibrated: float | None = None) -> float | None:
+    """Return how much the device's L2 keeps: as calibrated, else by its size; None if unknown."""
+    if calibrated is not None:
+        return calibrated
+    return None if device.l2_bytes is None else RESIDENT_SHARE * device.l2_bytes
+
+
+def keeps_weights_hot(workload: Workload, resident: float | None) -> bool:
+    """Whether a pass finds its weights in the L2, of which `resident` bytes keep their data."""
+    return resident is not None and touched_bytes(workload) <= resident

@@ -5,24 +5,56 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from opdb.records import Board, Configuration, Json, Outcome
+from opdb.derive.rejection import REJECTED
+from opdb.records import Board, Configuration, Json, Outcome, Role
 from opdb.settings import relevant_setting
 from opdb.store import Store
 
 ROUNDS = 2
-"""Visits wanted of each configuration: two in different random rounds beat one long one."""
+"""Good visits wanted of each configuration: two in different random rounds beat one long one."""
+
+MAX_ROUNDS = 4
+"""Good visits of a configuration whose interval stays wider than asked, at most."""
+
+MAX_REDONE = 2
+"""Visits of a configuration made again because they were rejected, at most."""
+
+DUPLICATE_SHARE = 0.1
+"""Share of the configurations that are measured once more, blind, to test stated intervals."""
 
 FINAL_OUTCOMES: tuple[Outcome, ...] = ("unsupported", "out_of_memory", "error")
 """Outcomes that a repetition would not change; `retry` asks for it all the same."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Visits to make: rounds of configurations, each round in its own order."""
+class PlanRequest:
+    """What to plan: kinds (None: all), in which random order, with which share of duplicates.
 
-    rounds: tuple[tuple[Configuration, ...], ...]
+    `this_board` asks what this very board lacks, whatever other boards of the device have.
+    """
+
+    kinds: Collection[str] | None = None
+    seed: int = 0
+    retry: bool = False
+    this_board: bool = False
+    duplicates: float = DUPLICATE_SHARE
+
+
+@dataclass(frozen=True)
+class Job:
+    """One visit to make: a configuration, and the role in which the visit is stored."""
+
+    configuration: Configuration
+    role: Role = "measurement"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Visits to make: rounds of jobs, each round in its own order."""
+
+    rounds: tuple[tuple[Job, ...], ...]
 
     @property
     def visits(self) -> int:
@@ -30,46 +62,109 @@ class Plan:
         return sum(len(r) for r in self.rounds)
 
 
-def visits_wanted(
-    outcomes: Mapping[tuple[str, str], Counter[Outcome]],
-    configuration: Configuration,
-    settings: Mapping[str, Json],
-    *,
-    retry: bool = False,
-) -> int:
-    """Return how many visits of a configuration are still wanted on a device."""
-    setting = relevant_setting(configuration.kind, settings)
-    seen = outcomes.get((configuration.key, setting), Counter[Outcome]())
-    if not retry and any(seen[outcome] for outcome in FINAL_OUTCOMES):
-        return 0
-    return max(0, ROUNDS - seen["ok"])
+@dataclass(frozen=True)
+class Seen:
+    """The visits of one role that a device or board has of every configuration and setting."""
+
+    outcomes: Mapping[tuple[str, str], Counter[Outcome]] = field(default_factory=dict)
+    rejected: Mapping[tuple[str, str], Counter[Outcome]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, store: Store, board: Board, *, this_board: bool, role: Role = "measurement"
+    ) -> Seen:
+        """Count what is stored of a board, or of all boards of its device."""
+        uuid = board.uuid if this_board else None
+        outcomes = store.visit_outcomes(board.device, board=uuid, role=role)
+        rejected = store.visit_outcomes(board.device, board=uuid, role=role, flag=REJECTED)
+        return cls(outcomes, rejected)
+
+    def counts(
+        self, configuration: Configuration, settings: Mapping[str, Json]
+    ) -> tuple[Counter[Outcome], int]:
+        """Return a configuration's visits by outcome, and how many of the good were rejected."""
+        key = configuration.key, relevant_setting(configuration.kind, settings)
+        nothing: Counter[Outcome] = Counter()
+        return self.outcomes.get(key, nothing), self.rejected.get(key, nothing)["ok"]
+
+    def wanted(
+        self,
+        configuration: Configuration,
+        settings: Mapping[str, Json],
+        *,
+        rounds: int = ROUNDS,
+        retry: bool = False,
+    ) -> int:
+        """Return how many visits are still wanted for so many good ones.
+
+        Rejected visits are made up for, but no more than so often.
+        """
+        outcomes, rejected = self.counts(configuration, settings)
+        if retry:
+            return max(0, rounds - outcomes["ok"] + rejected)
+        if any(outcomes[outcome] for outcome in FINAL_OUTCOMES):
+            return 0
+        return max(0, rounds - outcomes["ok"] + min(rejected, MAX_REDONE))
 
 
-def plan(
-    store: Store,
-    where: str | Board,
-    settings: Mapping[str, Json],
-    kinds: Collection[str] | None = None,
-    *,
-    seed: int,
-    retry: bool = False,
-) -> Plan:
+def is_duplicated(configuration: Configuration, share: float) -> bool:
+    """Return whether a configuration is among those measured twice over; by its key alone."""
+    return int(configuration.key[:8], 16) < share * 2**32
+
+
+def called(store: Store, kinds: Collection[str] | None) -> list[Configuration]:
+    """Return the configurations of these kinds that a workload calls."""
+    usage = store.usage()
+    return [c for c in store.configurations(kinds) if c.key in usage]
+
+
+def plan(store: Store, board: Board, settings: Mapping[str, Json], request: PlanRequest) -> Plan:
     """Order what is pending: each round in random order, the second the first's reverse.
 
-    `where` is a device's slug, or a board for what that board lacks, whatever others have.
-    Reversing makes a slow drift fall on both visits of a configuration alike.
+    Reversing makes a slow drift fall on both visits of a configuration alike. Duplicates lie among
+    the measurements, in the same random order.
     """
-    if isinstance(where, Board):
-        outcomes = store.visit_outcomes(where.device, board=where.uuid)
-    else:
-        outcomes = store.visit_outcomes(where)
-    called = store.usage()
+    configurations = called(store, request.kinds)
+    seen = Seen.of(store, board, this_board=request.this_board)
     wanted = {
-        configuration: visits_wanted(outcomes, configuration, settings, retry=retry)
-        for configuration in store.configurations(kinds)
-        if configuration.key in called
-    }
-    order = [configuration for configuration, count in wanted.items() if count]
-    random.Random(seed).shuffle(order)
-    first = tuple(c for c in order if wanted[c] >= ROUNDS)
+        Job(c): seen.wanted(c, settings, retry=request.retry) for c in configurations
+    } | _duplicates(store, board, settings, request)
+    order = [job for job, count in wanted.items() if count]
+    random.Random(request.seed).shuffle(order)
+    first = tuple(job for job in order if wanted[job] >= ROUNDS)
     return Plan((first, tuple(reversed(order))))
+
+
+def _duplicates(
+    store: Store, board: Board, settings: Mapping[str, Json], request: PlanRequest
+) -> dict[Job, int]:
+    """Return the duplicates wanted, each on the board that has or gets the measurement."""
+    here = Seen.of(store, board, this_board=True)
+    on_device = Seen.of(store, board, this_board=request.this_board)
+    duplicated = Seen.of(store, board, this_board=request.this_board, role="duplicate")
+    wanted = {}
+    for configuration in called(store, request.kinds):
+        if not is_duplicated(configuration, request.duplicates):
+            continue
+        outcomes, _ = here.counts(configuration, settings)
+        anywhere = on_device.wanted(configuration, settings, retry=request.retry)
+        if outcomes["ok"] or anywhere == ROUNDS:
+            wanted[Job(configuration, "duplicate")] = duplicated.wanted(configuration, settings)
+    return wanted
+
+
+def further_round(
+    store: Store, board: Board, settings: Mapping[str, Json], coarse: Collection[str], seed: int
+) -> tuple[Job, ...]:
+    """Return one more visit of each of these configurations (keys), in random order.
+
+    Those that have all the rounds there are, or have been rejected too often, are left out.
+    """
+    seen = Seen.of(store, board, this_board=True)
+    jobs = [
+        Job(c)
+        for c in store.configurations()
+        if c.key in coarse and seen.wanted(c, settings, rounds=MAX_ROUNDS)
+    ]
+    random.Random(seed).shuffle(jobs)
+    return tuple(jobs)

@@ -3,57 +3,59 @@
 from __future__ import annotations
 
 import gc
-import math
 import random
-import time
+import statistics
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from opdb.bench.anchors import ANCHORS
 from opdb.bench.calibrate import calibrate
 from opdb.bench.host import host_visits
-from opdb.bench.plan import plan
+from opdb.bench.plan import (
+    DUPLICATE_SHARE,
+    MAX_ROUNDS,
+    ROUNDS,
+    Job,
+    Plan,
+    PlanRequest,
+    called,
+    further_round,
+    plan,
+)
 from opdb.bench.platform import Platform, detect, open_meter
+from opdb.bench.rounds import Budget, Progress, Rounds, Tally
 from opdb.bench.session import Session, open_session
 from opdb.bench.settings import current_settings
-from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, is_at_full_clock, visit
-from opdb.derive.costs import Deriver, host_quantities
-from opdb.errors import CannotMeasureError
-from opdb.records import Call, Configuration, Visit
+from opdb.derive.costs import ESTIMATOR
+from opdb.derive.precision import PRECISION, Reached, is_within, reached
+from opdb.derive.review import board_costs
+from opdb.records import Board, Call, Cost
+from opdb.settings import relevant_setting
 from opdb.store import Store
-
-MAX_FAILURES_IN_A_ROW = 8
-"""After so many errors in a row something else than the configurations is wrong."""
-
-
-class Progress(Protocol):
-    """Hears how a campaign goes."""
-
-    def say(self, text: str) -> None:
-        """Hear of a step that is no visit."""
-
-    def begin(self, visits: int) -> None:
-        """Hear how many visits are planned."""
-
-    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
-        """Hear of a finished visit, already saved, and the device time it took."""
 
 
 @dataclass
 class BenchResult:
-    """What a campaign did: visits by outcome and what they cost."""
+    """What a campaign did: visits by outcome, what they cost, how precise the costs are now.
+
+    `cost_s` is device time, `typical_cost_s` its median over the configurations visited.
+    `rejected` counts visits kept and not counted, `reached` is None where nothing was to do.
+    """
 
     campaign: str | None
     device: str
     board: str
     outcomes: Counter[str] = field(default_factory=Counter)
     configurations: int = 0
+    duplicates: int = 0
+    anchors: int = 0
+    rejected: int = 0
     cost_s: float = 0.0
+    typical_cost_s: float | None = None
     elapsed_s: float = 0.0
     stopped: str | None = None
+    reached: Reached | None = None
 
 
 @contextmanager
@@ -82,6 +84,8 @@ class BenchRequest:
     """What to bench: kinds (None: all) on a device, for at most so many seconds.
 
     `this_board` asks what this very board lacks, whatever other boards of the device have.
+    `precision` is the half width of the 95 % interval, as a share of the energy, that ends the
+    rounds of a configuration; `duplicates` the share of configurations measured twice over.
     """
 
     kinds: Collection[str] | None = None
@@ -89,7 +93,14 @@ class BenchRequest:
     max_s: float | None = None
     retry: bool = False
     this_board: bool = False
+    precision: float = PRECISION
+    duplicates: float = DUPLICATE_SHARE
     seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
+
+    @property
+    def planned(self) -> PlanRequest:
+        """What of it concerns the plan."""
+        return PlanRequest(self.kinds, self.seed, self.retry, self.this_board, self.duplicates)
 
 
 def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResult:
@@ -98,26 +109,21 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
     Raises:
         CannotMeasureError: no device, or it stopped answering; what was finished is saved.
     """
-    began_s = time.monotonic()
+    budget = Budget(request.max_s)
     platform = detect(request.device)
-    todo = plan(
-        store,
-        platform.board if request.this_board else platform.device.slug,
-        current_settings(),
-        request.kinds,
-        seed=request.seed,
-        retry=request.retry,
-    )
-    result = BenchResult(None, platform.device.slug, platform.board.uuid)
+    board = platform.board
+    todo = plan(store, board, current_settings(), request.planned)
+    result = BenchResult(None, platform.device.slug, board.uuid)
     # On a CPU the host is the device.
     unheard = [] if platform.device.type == "cpu" else _without_host_times(store, platform, request)
     if not todo.visits and not unheard:
-        derive_costs(store, platform.board.uuid)  # a bench that was killed has not come to it
-        return result
-    budget = _Budget(began_s, request.max_s, result)
-    progress.say(f"calibrating {platform.device.name} ({platform.board.uuid})")
+        derive_costs(store, board.uuid)  # a bench that was killed has not come to it
+        if not _further(store, board, request, 0):
+            return result
+    progress.say(f"calibrating {platform.device.name} ({board.uuid})")
     with campaign(request.device, store) as session:
         result.campaign = session.campaign.id
+        rounds = Rounds(session, store, budget, progress)
         try:
             if unheard:
                 progress.say(f"host times of {len(unheard)} workloads")
@@ -125,83 +131,86 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
                     store.save_host_visit(host_visit)
                     if budget.spent():
                         break
-            if session.on_gpu:
-                _visit_anchors(session, store)
-            progress.begin(todo.visits)
-            _visit_all(session, store, todo.rounds, budget, progress)
+            _visit_all(store, request, todo, rounds, progress)
         finally:
-            derive_costs(store, session.campaign.board.uuid)
-            result.elapsed_s = time.monotonic() - began_s
+            derive_costs(store, board.uuid)
+            _sum_up(result, rounds.tally, budget)
+            result.anchors = rounds.anchors.made
+    result.reached = _reached(store, board, request, result)
     return result
 
 
-@dataclass
-class _Budget:
-    began_s: float
-    max_s: float | None
-    result: BenchResult
-
-    def spent(self) -> bool:
-        """Whether the time is up; says so in the result."""
-        if self.max_s is None or time.monotonic() - self.began_s < self.max_s:
-            return False
-        self.result.stopped = f"the {self.max_s:.0f} s given are up"
-        return True
-
-
-def _visit_anchors(session: Session, store: Store) -> None:
-    store.save_configurations(ANCHORS)
-    for configuration in ANCHORS:
-        for made in visit(session, VisitRequest(configuration, role="anchor")):
-            store.save_visit(made)
-
-
 def _visit_all(
-    session: Session,
-    store: Store,
-    rounds: tuple[tuple[Configuration, ...], ...],
-    budget: _Budget,
-    progress: Progress,
+    store: Store, request: BenchRequest, todo: Plan, rounds: Rounds, progress: Progress
 ) -> None:
-    known: dict[str, VisitRequest] = {}
-    seen: set[str] = set()
-    failed: set[str] = set()
-    failures = 0
-    for configurations in rounds:
-        for configuration in configurations:
-            if budget.spent():
-                return
-            if configuration.key in failed:
-                continue
-            request = known.get(configuration.key) or VisitRequest(configuration)
-            made = visit(session, request)
-            for one in made:
-                store.save_visit(one)
-                budget.result.outcomes[one.outcome] += 1
-                budget.result.cost_s += one.cost_s
-            last = made[-1]
-            progress.visited(configuration, last, math.fsum(one.cost_s for one in made))
-            seen.add(configuration.key)
-            budget.result.configurations = len(seen)
-            known[configuration.key] = VisitRequest(
-                configuration, duty=_duty_after(made), kernels=last.kernels
-            )
-            if last.outcome != "ok":
-                failed.add(configuration.key)  # a second round would not change it
-            failures = failures + 1 if last.outcome == "error" else 0
-            if failures >= MAX_FAILURES_IN_A_ROW:
-                raise CannotMeasureError(
-                    f"{failures} configurations failed in a row, the last with: {last.reason}; "
-                    "see opdb status for all, and try again with --retry"
-                )
+    """Make the planned rounds, then further ones of what is not as precise as asked."""
+    board = rounds.board
+    rounds.anchors.all()
+    going_on = rounds.make(todo.rounds)
+    for number in range(ROUNDS, MAX_ROUNDS):
+        if not going_on:
+            break
+        derive_costs(store, board.uuid)
+        jobs = _further(store, board, request, number)
+        if not jobs:
+            break
+        progress.say(
+            f"{len(jobs)} configurations are not within {100 * request.precision:g} % yet: "
+            f"a further round"
+        )
+        going_on = rounds.make([jobs])
+    rounds.anchors.all()
 
 
-def _duty_after(made: list[Visit]) -> float:
-    """Return the busy share at which a configuration was last seen at full clock."""
-    last = made[-1].stretch
-    if last is None or last.busy_share == 1.0 or not is_at_full_clock(made[-1].flags):
-        return 1.0
-    return min(duty for duty in (1.0, *LOWERED_DUTIES) if duty >= last.busy_share)
+def _further(store: Store, board: Board, request: BenchRequest, number: int) -> tuple[Job, ...]:
+    """Return the visits of a further round: what this board has not as precise as asked."""
+    coarse = {
+        cost.configuration
+        for cost in _costs_of(store, board, request)
+        if not is_within(cost, request.precision)
+    }
+    return further_round(store, board, current_settings(), coarse, request.seed + number)
+
+
+def _costs_of(store: Store, board: Board, request: BenchRequest) -> list[Cost]:
+    """Return the board's costs of what workloads call of these kinds, in the present settings."""
+    settings = current_settings()
+    wanted = {c.key: relevant_setting(c.kind, settings) for c in called(store, request.kinds)}
+    return [
+        cost
+        for key, costs in store.costs(board.uuid, list(wanted)).items()
+        for cost in costs
+        if cost.setting == wanted[key] and cost.estimator == ESTIMATOR
+    ]
+
+
+def _sum_up(result: BenchResult, tally: Tally, budget: Budget) -> None:
+    result.outcomes = tally.outcomes
+    result.configurations = len(tally.costs_s)
+    result.duplicates = tally.duplicates
+    result.rejected = tally.rejected.total()
+    result.cost_s = tally.cost_s
+    result.typical_cost_s = statistics.median(tally.costs_s.values()) if tally.costs_s else None
+    result.stopped = budget.stopped
+    result.elapsed_s = budget.elapsed_s
+
+
+def _reached(store: Store, board: Board, request: BenchRequest, result: BenchResult) -> Reached:
+    """Say how precise the board's costs are, and why some are less so than asked."""
+    costs = _costs_of(store, board, request)
+    unfinished = {
+        job.configuration.key
+        for job in further_round(
+            store, board, current_settings(), [c.configuration for c in costs], request.seed
+        )
+    }
+
+    def why(cost: Cost) -> str:
+        if cost.configuration not in unfinished:
+            return f"after {MAX_ROUNDS} rounds"
+        return "the time was up" if result.stopped else "rounds are left"
+
+    return reached(costs, request.precision, why)
 
 
 def _without_host_times(
@@ -226,8 +235,6 @@ def _without_host_times(
 
 def derive_costs(store: Store, board: str) -> int:
     """Derive the costs of a board anew from all its visits; return how many there are."""
-    hosts = host_quantities(store.host_visits(board))
-    deriver = Deriver(store.campaigns(board=board), store.visits(board))
-    costs = deriver.costs(hosts)
+    costs = board_costs(store.campaigns(board=board), store.visits(board), store.host_visits(board))
     store.save_costs(costs)
     return len(costs)

@@ -9,13 +9,15 @@ import typer
 
 from opdb.cli import options
 from opdb.cli.console import Progress, note, print_json, progress
+from opdb.cli.predict import check_share
 from opdb.errors import InputError, UnknownNameError
 from opdb.kinds import KINDS
 from opdb.records import Configuration, Json, Visit
-from opdb.units import show, show_duration
+from opdb.units import show, show_duration, show_share
 
 if TYPE_CHECKING:
     from opdb.bench.run import BenchResult
+    from opdb.derive.precision import Reached
 
 
 def run(
@@ -35,6 +37,22 @@ def run(
         bool,
         typer.Option("--this-board", help="Measure what this very board lacks, not its device."),
     ] = False,
+    precision: Annotated[
+        float,
+        typer.Option(
+            "--precision",
+            metavar="SHARE",
+            help="Go on, up to 4 rounds, until the 95 % interval of an energy is within ± this.",
+        ),
+    ] = 0.02,
+    duplicates: Annotated[
+        float,
+        typer.Option(
+            "--duplicates",
+            metavar="SHARE",
+            help="Measure this share of the configurations twice over, to test the intervals.",
+        ),
+    ] = 0.1,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -42,8 +60,12 @@ def run(
 ) -> None:
     """Measure every pending configuration of these kinds on this device; resumes where it stopped.
 
-    What was harvested and lacks visits is pending. Each visit is stored as soon as it is done.
+    What was harvested and lacks visits is pending. Each visit is stored as soon as it is done; one
+    that heat, another process or a moving clock spoiled is kept and made again.
     """
+    check_share("--duplicates", duplicates)
+    if precision <= 0:
+        raise InputError(f"--precision {precision:g}: give a share above 0, such as 0.02")
     for kind in kinds or []:
         if kind not in KINDS:
             raise UnknownNameError("kind", kind, KINDS)
@@ -58,6 +80,8 @@ def run(
         max_s=max_seconds,
         retry=retry,
         this_board=this_board,
+        precision=precision,
+        duplicates=duplicates,
     )
     with open_store(db, create=False) as store, _Shown(quiet=quiet) as shown:
         if not store.usage():
@@ -81,9 +105,24 @@ def _document(result: BenchResult) -> Json:
         "configurations": result.configurations,
         "visits": sum(result.outcomes.values()),
         "outcomes": dict(result.outcomes),
+        "duplicates": result.duplicates,
+        "anchors": result.anchors,
+        "rejected": result.rejected,
         "device_time_s": result.cost_s,
+        "device_time_per_configuration_s": result.typical_cost_s,
         "elapsed_s": result.elapsed_s,
         "stopped": result.stopped,
+        "reached": None if result.reached is None else _reached_document(result.reached),
+    }
+
+
+def _reached_document(reached: Reached) -> Json:
+    return {
+        "precision": reached.asked,
+        "within": reached.within,
+        "missed": dict(reached.missed),
+        "without_energy": reached.unjudged,
+        "median_half_width": reached.half_width,
     }
 
 
@@ -98,8 +137,32 @@ def _print(result: BenchResult, *, measured_elsewhere: bool) -> None:
         f"{result.device}: {result.configurations} configurations, visits: {visits}; "
         f"{show_duration(result.elapsed_s)}"
     )
+    if result.rejected:
+        print(f"{result.rejected} visits were rejected and are kept (opdb status says why)")
+    if result.reached is not None:
+        _print_reached(result.reached, result.typical_cost_s)
     if result.stopped:
         print(f"stopped early: {result.stopped}; run it again to go on")
+
+
+def _print_reached(reached: Reached, typical_cost_s: float | None) -> None:
+    """Say what intervals are like now: how many as narrow as asked, and why others are not."""
+    judged = reached.within + reached.missed.total()
+    said = []
+    if judged:
+        said.append(
+            f"{reached.within} of {judged} configurations are within "
+            f"{100 * reached.asked:g} % (half the 95 % interval of the energy)"
+        )
+        said += [f"{count} are not, {why}" for why, count in reached.missed.items()]
+    if reached.unjudged:
+        said.append(f"{reached.unjudged} have a time and no energy")
+    if reached.half_width is not None:
+        said.append(f"median half width {show_share(reached.half_width)}")
+    if typical_cost_s is not None:
+        said.append(f"median device time {show(typical_cost_s, 's', digits=2)} a configuration")
+    if said:
+        print("; ".join(said))
 
 
 class _Shown:
@@ -124,7 +187,8 @@ class _Shown:
             self._progress.note(text)
 
     def begin(self, visits: int) -> None:
-        """Start the bar."""
+        """Start the bar, in place of an earlier one."""
+        self._stack.close()
         self._progress = self._stack.enter_context(progress(visits, "bench", quiet=self._quiet))
 
     def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opdb.cli import options
 from opdb.cli.console import print_json, print_table
 from opdb.cli.selection import describe, identity
+from opdb.derive.rejection import COUNTED, REASONS, REJECTED
 from opdb.errors import InputError, UnknownNameError
-from opdb.records import Device, Json, Workload
+from opdb.records import Device, Json, Outcome, Workload
 from opdb.units import show, show_share
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ class DeviceStatus:
     boards: list[str]
     campaigns: int
     visits: int
+    duplicates: int
+    anchors: int
+    rejected: dict[str, int]
     measured: frozenset[str]
     failures: list[Failure]
     runs: Counter[str]
@@ -90,11 +95,29 @@ def _device(store: Store, device: Device) -> DeviceStatus:
         device=device,
         boards=[board.uuid for board in store.boards(device.slug)],
         campaigns=len(store.campaigns(device.slug)),
-        visits=sum(sum(counts.values()) for counts in outcomes.values()),
+        visits=_total(outcomes),
+        duplicates=_total(store.visit_outcomes(device.slug, role="duplicate")),
+        anchors=_total(store.visit_outcomes(device.slug, role="anchor")),
+        rejected=_rejected(store, device.slug),
         measured=frozenset(key for (key, _), counts in outcomes.items() if counts["ok"]),
         failures=store.failures(device.slug),
         runs=Counter(run.workload for run in runs if run.outcome == "ok"),
     )
+
+
+def _total(outcomes: Mapping[tuple[str, str], Counter[Outcome]]) -> int:
+    return sum(counts.total() for counts in outcomes.values())
+
+
+def _rejected(store: Store, device: str) -> dict[str, int]:
+    """Count the rejected visits of a device by why, in words."""
+    counts = {
+        why: sum(
+            _total(store.visit_outcomes(device, role=role, flag=REJECTED + why)) for role in COUNTED
+        )
+        for why in dict.fromkeys(REASONS.values())
+    }
+    return {why: count for why, count in counts.items() if count}
 
 
 def _called_kinds(workloads: list[Workload]) -> dict[str, str]:
@@ -123,6 +146,9 @@ def _device_document(status: DeviceStatus, kinds: dict[str, str]) -> Json:
         "boards": status.boards,
         "campaigns": status.campaigns,
         "visits": status.visits,
+        "duplicates": status.duplicates,
+        "anchors": status.anchors,
+        "rejected": status.rejected,
         "measured": len(status.measured),
         "pending": _pending(status, kinds),
         "failed": [
@@ -161,6 +187,11 @@ def _print_device(status: DeviceStatus, kinds: dict[str, str]) -> None:
         f"{status.campaigns} campaigns, {status.visits} visits, {len(status.measured)} "
         f"configurations measured, {sum(status.runs.values())} model runs"
     )
+    if status.rejected:
+        said = ", ".join(f"{count} as {why}" for why, count in status.rejected.items())
+        print(f"  rejected, kept and not counted: {said}")
+    if status.duplicates:
+        print(f"  {status.duplicates} blind duplicate visits: opdb validate --duplicates")
     if pending:
         said = ", ".join(f"{kind} {count}" for kind, count in pending.items())
         print(f"  pending: {sum(pending.values())} configurations ({said})")

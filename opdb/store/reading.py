@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -20,6 +20,7 @@ from opdb.records import (
     Mode,
     ModelRun,
     Outcome,
+    Role,
     Visit,
     Workload,
 )
@@ -98,15 +99,15 @@ def campaigns(connection: Connection, conditions: Conditions) -> list[Campaign]:
 
 
 def visit_outcomes(
-    connection: Connection, conditions: Conditions
+    connection: Connection, conditions: Conditions, role: Role = "measurement"
 ) -> dict[tuple[str, str], Counter[Outcome]]:
-    """Count measurement visits of campaigns by (configuration key, setting) and outcome."""
+    """Count visits of campaigns in a role by (configuration key, setting) and outcome."""
     visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
     query = (
         select(configuration.c.key, visit.c.setting, visit.c.outcome, func.count())
         .join(campaign, visit.c.campaign == campaign.c.id)
         .join(configuration, visit.c.configuration_id == configuration.c.id)
-        .where(*conditions, visit.c.role == "measurement")
+        .where(*conditions, visit.c.role == role)
         .group_by(configuration.c.key, visit.c.setting, visit.c.outcome)
     )
     outcomes: dict[tuple[str, str], Counter[Outcome]] = {}
@@ -137,16 +138,30 @@ def failures(connection: Connection, device: str) -> list[Failure]:
 
 
 def visits(
-    connection: Connection, board: str, configurations: Collection[str] | None
+    connection: Connection, conditions: Conditions, configurations: Collection[str] | None
 ) -> list[Visit]:
-    """Return a board's visits, of these configurations or of all, oldest first."""
+    """Return the visits of campaigns that meet the conditions, oldest first."""
     visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
     joined = visit.join(campaign, visit.c.campaign == campaign.c.id).join(
         configuration, visit.c.configuration_id == configuration.c.id
     )
-    query = _with_key(visit, joined).where(campaign.c.board == board)
+    query = _with_key(visit, joined).where(*conditions)
     found = [rows.read_visit(row) for row in _of_keys(connection, query, configurations)]
     return sorted(found, key=lambda visit: (visit.started_at, visit.id))
+
+
+def kernels(connection: Connection, board: str) -> dict[str, Mapping[str, int]]:
+    """Return the kernels of one call of each configuration (key), as a board saw them last."""
+    visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
+    query = (
+        select(configuration.c.key, visit.c.kernels)
+        .join(campaign, visit.c.campaign == campaign.c.id)
+        .join(configuration, visit.c.configuration_id == configuration.c.id)
+        .where(campaign.c.board == board, visit.c.outcome == "ok", visit.c.kernels.is_not(None))
+        .order_by(visit.c.started_at, visit.c.id)
+    )
+    last = {row.key: row.kernels for row in connection.execute(query)}
+    return {key: rows.read_json(text) for key, text in last.items()}
 
 
 def host_visits(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +25,7 @@ from opdb.records import (
     ModelRun,
     Outcome,
     Phase,
+    Role,
     Visit,
     Workload,
 )
@@ -201,10 +202,8 @@ class Store:
                 f"campaign {campaign.id}: board of device {campaign.board.device!r}, "
                 f"campaign on {campaign.device.slug!r}"
             )
-        board: NewRow = {"uuid": campaign.board.uuid, "device": campaign.board.device}
         with self.writing() as connection:
-            upsert(connection, schema.device, [rows.device_row(campaign.device)], ["slug"])
-            upsert(connection, schema.board, [board], ["uuid", "device"])
+            _save_board(connection, campaign.device, campaign.board)
             upsert(connection, schema.host, [rows.host_row(campaign.host)], ["id"])
             upsert(connection, schema.campaign, [rows.campaign_row(campaign)], ["id"])
 
@@ -235,8 +234,13 @@ class Store:
         with self.reading() as connection:
             return [rows.read_host(row) for row in connection.execute(query).mappings()]
 
+    def save_board(self, device: Device, board: Board) -> None:
+        """Save a board and its device; `save_campaign` does so by itself."""
+        with self.writing() as connection:
+            _save_board(connection, device, board)
+
     def save_board_calibration(self, calibration: BoardCalibration) -> None:
-        """Save what tests of a board found; the board must be stored (a campaign saves it).
+        """Save what tests of a board found; the board must be stored.
 
         Raises:
             DatabaseError: it is not, or the calibration's id is taken.
@@ -281,25 +285,46 @@ class Store:
         self._insert(schema.model_run, rows.model_run_row(run), "workload", schema.workload)
 
     def visit_outcomes(
-        self, device: str, *, board: str | None = None
+        self,
+        device: str,
+        *,
+        board: str | None = None,
+        role: Role = "measurement",
+        flag: str | None = None,
     ) -> dict[tuple[str, str], Counter[Outcome]]:
-        """Count the measurement visits on a device by (configuration key, setting) and outcome.
+        """Count the visits on a device by (configuration key, setting) and outcome.
 
-        With `board` (a UUID), those on that board alone.
+        With `board` (a UUID), those on that board alone; with `flag`, those that have a flag which
+        begins so.
         """
         conditions = matching(schema.campaign, {"device": device, "board": board})
+        if flag is not None:
+            conditions.append(schema.visit.c.flags.contains(f'"{flag}', autoescape=True))
         with self.reading() as connection:
-            return reading.visit_outcomes(connection, conditions)
+            return reading.visit_outcomes(connection, conditions, role)
 
     def failures(self, device: str) -> list[Failure]:
         """Return what could not be measured on a device, by kind, with the reason given last."""
         with self.reading() as connection:
             return reading.failures(connection, device)
 
-    def visits(self, board: str, configurations: Collection[str] | None = None) -> list[Visit]:
-        """Return a board's visits, of these configurations (keys) or of all, oldest first."""
+    def visits(
+        self,
+        board: str,
+        configurations: Collection[str] | None = None,
+        *,
+        role: Role | None = None,
+    ) -> list[Visit]:
+        """Return a board's visits, of these configurations and role or of all, oldest first."""
+        conditions = matching(schema.campaign, {"board": board})
+        conditions += matching(schema.visit, {"role": role})
         with self.reading() as connection:
-            return reading.visits(connection, board, configurations)
+            return reading.visits(connection, conditions, configurations)
+
+    def kernels(self, board: str) -> dict[str, Mapping[str, int]]:
+        """Return the kernels that one call of each configuration (key) launched on a board."""
+        with self.reading() as connection:
+            return reading.kernels(connection, board)
 
     def host_visits(
         self,
@@ -376,3 +401,9 @@ class Store:
             raise DatabaseError(f"database {self.location}: {reference} {key} is not stored")
         rest = {name: value for name, value in row.items() if name != reference}
         return {**rest, f"{reference}_id": known[key]}
+
+
+def _save_board(connection: Connection, device: Device, board: Board) -> None:
+    row: NewRow = {"uuid": board.uuid, "device": board.device}
+    upsert(connection, schema.device, [rows.device_row(device)], ["slug"])
+    upsert(connection, schema.board, [row], ["uuid", "device"])

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from opdb.bench.plan import plan, visits_wanted
+from opdb.bench.plan import (
+    MAX_REDONE,
+    ROUNDS,
+    Job,
+    PlanRequest,
+    Seen,
+    further_round,
+    is_duplicated,
+    plan,
+)
 from opdb.bench.session import Session, new_id
 from opdb.bench.settings import current_settings
 from opdb.bench.visit import VisitRequest, visit
+from opdb.derive.rejection import REJECTED
 from opdb.records import Board, Configuration, Outcome
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store
 from tests.bench.calls import ADD_IN_PLACE, CONV, RELU, RELU_IN_PLACE, SQUARE, UNKNOWN, workload
 
 pytestmark = pytest.mark.usefixtures("short")
+ALONE = PlanRequest(seed=1, duplicates=0.0)
 ALL = (CONV, RELU, RELU_IN_PLACE, ADD_IN_PLACE, SQUARE)
 OTHER_TF32 = {**DEFAULT_SETTINGS, "tf32_convolution": False}
 
@@ -28,28 +40,35 @@ def harvested(store: Store) -> Store:
 
 
 def visited(
-    store: Store, session: Session, configuration: Configuration, *outcomes: Outcome
+    store: Store,
+    session: Session,
+    configuration: Configuration,
+    *outcomes: Outcome,
+    **changes: Any,
 ) -> None:
     """Save visits of those outcomes, a real one's copies."""
     store.save_campaign(session.campaign)
     [made] = visit(session, VisitRequest(configuration))
     for outcome in outcomes:
         reason = None if outcome == "ok" else "said by the test"
-        store.save_visit(replace(made, id=new_id(), outcome=outcome, reason=reason))
+        kept = replace(made, id=new_id(), outcome=outcome, reason=reason, **changes)
+        store.save_visit(kept)
 
 
-def pending(store: Store, session: Session, **changes: object) -> Counter[Configuration]:
-    options = {"settings": DEFAULT_SETTINGS, "seed": 1, **changes}
-    found = plan(store, session.platform.device.slug, **options)  # type: ignore[arg-type]
-    return Counter(c for each in found.rounds for c in each)
+def pending(store: Store, session: Session, **changes: Any) -> Counter[Configuration]:
+    settings = changes.pop("settings", DEFAULT_SETTINGS)
+    request = replace(ALONE, **changes)
+    found = plan(store, session.platform.board, settings, request)
+    assert {job.role for each in found.rounds for job in each} <= {"measurement"}
+    return Counter(job.configuration for each in found.rounds for job in each)
 
 
 def test_at_first_everything_is_wanted_twice(harvested: Store, session: Session) -> None:
     assert pending(harvested, session) == dict.fromkeys(ALL, 2)
-    found = plan(harvested, session.platform.device.slug, DEFAULT_SETTINGS, seed=1)
+    found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, ALONE)
     assert found.visits == 10
     assert found.rounds[1] == tuple(reversed(found.rounds[0]))
-    other = plan(harvested, session.platform.device.slug, DEFAULT_SETTINGS, seed=2)
+    other = plan(harvested, session.platform.board, DEFAULT_SETTINGS, replace(ALONE, seed=2))
     assert other.rounds[0] != found.rounds[0]
 
 
@@ -69,8 +88,8 @@ def test_a_visit_made_is_a_visit_less(harvested: Store, session: Session) -> Non
     visited(harvested, session, CONV, "ok", "ok")
     visited(harvested, session, SQUARE, "ok", "ok", "ok")
     assert pending(harvested, session) == {RELU: 1, RELU_IN_PLACE: 2, ADD_IN_PLACE: 2}
-    found = plan(harvested, session.platform.device.slug, DEFAULT_SETTINGS, seed=1)
-    assert RELU not in found.rounds[0] and RELU in found.rounds[1]
+    found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, ALONE)
+    assert Job(RELU) not in found.rounds[0] and Job(RELU) in found.rounds[1]
 
 
 def test_anchors_and_limited_visits_do_not_count(harvested: Store, session: Session) -> None:
@@ -83,7 +102,7 @@ def test_anchors_and_limited_visits_do_not_count(harvested: Store, session: Sess
 
 def test_another_device_has_everything_pending(harvested: Store, session: Session) -> None:
     visited(harvested, session, RELU, "ok", "ok")
-    found = plan(harvested, "another-device", DEFAULT_SETTINGS, seed=1)
+    found = plan(harvested, Board("CPU-other", "another-device"), DEFAULT_SETTINGS, ALONE)
     assert found.visits == 10
 
 
@@ -111,10 +130,74 @@ def test_after_one_visit_the_other_is_pending(harvested: Store, session: Session
 
 
 def test_wanted_visits_never_fall_below_none() -> None:
-    setting = relevant_setting("relu", DEFAULT_SETTINGS)
+    key = (RELU.key, relevant_setting("relu", DEFAULT_SETTINGS))
     seen: Counter[Outcome] = Counter({"ok": 7})
-    assert visits_wanted({(RELU.key, setting): seen}, RELU, DEFAULT_SETTINGS) == 0
-    assert visits_wanted({}, RELU, DEFAULT_SETTINGS) == 2
+    assert Seen({key: seen}).wanted(RELU, DEFAULT_SETTINGS) == 0
+    assert Seen().wanted(RELU, DEFAULT_SETTINGS) == 2
+
+
+@pytest.mark.parametrize(
+    ("good", "rejected", "wanted"),
+    [(0, 1, 2), (1, 1, 1), (1, 2, 1), (0, 2, 2), (0, 3, 1), (0, 4, 0), (2, 3, 0)],
+)
+def test_rejected_visits_are_made_up_for_and_not_for_ever(
+    harvested: Store, session: Session, good: int, rejected: int, wanted: int
+) -> None:
+    for _ in range(good):
+        visited(harvested, session, RELU, "ok")
+    for _ in range(rejected):
+        visited(harvested, session, RELU, "ok", flags=(REJECTED + "said by the test",))
+    assert pending(harvested, session)[RELU] == wanted
+    assert pending(harvested, session, retry=True)[RELU] == ROUNDS - good
+    assert rejected <= ROUNDS + MAX_REDONE
+
+
+def everything(store: Store, board: Board, share: float = 1.0) -> Counter[tuple[str, str]]:
+    """Count the planned visits by kind and role."""
+    request = replace(ALONE, duplicates=share)
+    found = plan(store, board, DEFAULT_SETTINGS, request)
+    return Counter((j.configuration.key, j.role) for each in found.rounds for j in each)
+
+
+def test_duplicates_lie_among_the_measurements(harvested: Store, session: Session) -> None:
+    board = session.platform.board
+    assert everything(harvested, board) == {
+        (c.key, role): 2 for c in ALL for role in ("measurement", "duplicate")
+    }
+    request = replace(ALONE, duplicates=1.0, seed=2)
+    first, second = plan(harvested, board, DEFAULT_SETTINGS, request).rounds
+    assert second == tuple(reversed(first))
+    roles = [job.role for job in first]
+    assert roles not in (sorted(roles), sorted(roles, reverse=True)), "mixed"
+
+
+def test_a_duplicate_is_wanted_where_its_measurement_is(harvested: Store, session: Session) -> None:
+    board = session.platform.board
+    visited(harvested, session, RELU, "ok", "ok")
+    assert everything(harvested, board)[RELU.key, "duplicate"] == 2
+    other = Board("CPU-other", board.device)
+    assert (RELU.key, "duplicate") not in everything(harvested, other)
+    visited(harvested, session, RELU, "ok", role="duplicate")
+    assert everything(harvested, board)[RELU.key, "duplicate"] == 1
+    assert everything(harvested, board)[RELU.key, "measurement"] == 0
+
+
+def test_what_is_duplicated_hangs_on_the_key_alone_and_is_about_the_share() -> None:
+    many = [Configuration("relu", {}, {"input": {"shape": [n]}}) for n in range(2600)]
+    chosen = [c for c in many if is_duplicated(c, 0.1)]
+    assert 200 <= len(chosen) <= 320
+    assert [c for c in many if is_duplicated(c, 0.1)] == chosen
+    assert {c.key for c in chosen} <= {c.key for c in many if is_duplicated(c, 0.2)}
+    assert not any(is_duplicated(c, 0.0) for c in many)
+    assert all(is_duplicated(c, 1.0) for c in many)
+
+
+def test_further_rounds_end(harvested: Store, session: Session) -> None:
+    board, keys = session.platform.board, {RELU.key, CONV.key}
+    visited(harvested, session, RELU, "ok", "ok", "ok")
+    visited(harvested, session, CONV, "ok", "ok", "ok", "ok")
+    found = further_round(harvested, board, DEFAULT_SETTINGS, keys, 1)
+    assert found == (Job(RELU),)
 
 
 def test_a_kind_of_a_newer_version_stops_no_bench(store: Store, session: Session) -> None:
@@ -130,8 +213,9 @@ def test_a_board_is_asked_for_what_it_lacks_itself(harvested: Store, session: Se
     visited(harvested, session, CONV, "ok", "ok")
     board = session.platform.board
     other = Board("CPU-other", board.device)
+    here = replace(ALONE, this_board=True)
     visits = [
-        plan(harvested, where, DEFAULT_SETTINGS, seed=1).visits
-        for where in (board.device, board, other)
+        plan(harvested, where, DEFAULT_SETTINGS, request).visits
+        for where, request in ((other, ALONE), (board, here), (other, here))
     ]
     assert visits == [8, 8, 10]

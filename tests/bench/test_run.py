@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench import run
+from opdb.bench import rounds
 from opdb.bench.run import BenchRequest, BenchResult, bench
 from opdb.errors import CannotMeasureError
 from opdb.records import Configuration, Visit
@@ -116,13 +116,13 @@ def test_failures_in_a_row_end_the_bench(store: Store) -> None:
     inputs = dict(IMPOSSIBLE.inputs)
     many = [
         Configuration("conv2d", {"dilation": [n, n]}, inputs)
-        for n in range(2, run.MAX_FAILURES_IN_A_ROW + 4)
+        for n in range(2, rounds.MAX_FAILURES_IN_A_ROW + 4)
     ]
     store.save_workload(workload(*many))
     with pytest.raises(CannotMeasureError, match=r"8 configurations failed in a row.*channels"):
         benched(store)
     kept = store.visits(store.campaigns()[0].board.uuid)
-    assert [v.outcome for v in kept] == ["error"] * run.MAX_FAILURES_IN_A_ROW
+    assert [v.outcome for v in kept] == ["error"] * rounds.MAX_FAILURES_IN_A_ROW
 
 
 def test_ctrl_c_keeps_visits_and_derives_their_costs(store: Store) -> None:

@@ -155,14 +155,14 @@ def test_a_disk_that_fills_up_is_one_message_and_keeps_the_visits(
     def starve() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (70_000, 70_000))
 
-    process = start(database, "--quiet", preexec=starve)
+    process = start(database, "--quiet", "--duplicates", "0", preexec=starve)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 2, (out, err)
     assert len(err.splitlines()) == 1 and "Traceback" not in err
     assert err.startswith(f"opdb: database {database}: ") and " disk" in err
     kept = visits(database)
     assert {outcome for _, _, outcome in kept} == {"ok"}
-    ran = opdb("bench", "--device", "cpu", "--quiet")
+    ran = opdb("bench", "--device", "cpu", "--quiet", "--duplicates", 0)
     assert ran.status == 0, ran.err
     found = visits(database)
     assert found[: len(kept)] == kept and len(found) == 2 * (len(many) + len(CALLS))

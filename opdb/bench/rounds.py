@@ -1,0 +1,228 @@
+"""Rounds of visits: in their order, with an anchor about once a minute, rejected ones redone."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from opdb.bench.anchors import ANCHORS
+from opdb.bench.plan import MAX_REDONE, Job
+from opdb.bench.session import Session
+from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, is_at_full_clock, visit
+from opdb.derive.rejection import FOREIGN_PROCESS
+from opdb.derive.review import is_rejected, marked
+from opdb.errors import CannotMeasureError
+from opdb.records import Configuration, Visit
+from opdb.store import Store
+
+MAX_FAILURES_IN_A_ROW = 8
+"""After so many errors in a row something else than the configurations is wrong."""
+
+ANCHOR_EVERY_S = 60.0
+"""How often an anchor is measured between visits, one of them in turn."""
+
+
+class Progress(Protocol):
+    """Hears how a campaign goes."""
+
+    def say(self, text: str) -> None:
+        """Hear of a step that is no visit."""
+
+    def begin(self, visits: int) -> None:
+        """Hear how many visits are planned."""
+
+    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
+        """Hear of a finished visit, already saved, and the device time it took."""
+
+
+@dataclass
+class Tally:
+    """What a campaign did: visits by outcome, device time (seconds) by configuration key."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    costs_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    rejected: Counter[str] = field(default_factory=Counter)
+    duplicates: int = 0
+    anchors: int = 0
+
+    def count(self, made: Iterable[Visit]) -> None:
+        """Count the visits of one job."""
+        for one in made:
+            self.outcomes[one.outcome] += 1
+            self.costs_s[one.configuration] += one.cost_s
+            self.duplicates += one.role == "duplicate"
+            self.rejected[one.configuration] += is_rejected(one)
+
+    @property
+    def cost_s(self) -> float:
+        """Device time of all visits, in seconds."""
+        return math.fsum(self.costs_s.values())
+
+
+class Budget:
+    """The time that a campaign is given, and what became of it."""
+
+    def __init__(self, max_s: float | None) -> None:
+        self._began_s, self._max_s = time.monotonic(), max_s
+        self.stopped: str | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the campaign was asked for."""
+        return time.monotonic() - self._began_s
+
+    def spent(self) -> bool:
+        """Whether the time is up; `stopped` then says so."""
+        if self._max_s is None or self.elapsed_s < self._max_s:
+            return False
+        self.stopped = f"the {self._max_s:.0f} s given are up"
+        return True
+
+
+class Anchors:
+    """Measures the anchors of a campaign on a GPU: all of them at its ends, one in turn between.
+
+    While an anchor is measured, the board is looked at for other processes; what is found is a
+    flag of every visit until the next look.
+    """
+
+    def __init__(self, session: Session, store: Store) -> None:
+        self._session, self._store = session, store
+        self._duties: dict[str, float] = {}
+        self._last_s = 0.0
+        self._turn = 0
+        self.made = 0
+        self.flags: tuple[str, ...] = ()
+
+    def all(self) -> None:
+        """Measure each anchor once."""
+        if self._session.on_gpu:
+            self._store.save_configurations(ANCHORS)
+            for configuration in ANCHORS:
+                self._measure(configuration)
+
+    def when_due(self) -> None:
+        """Measure the next anchor in turn, if a minute has passed since the last.
+
+        Those that the power limit slows down are left out: gaps between their replays make
+        them scatter.
+        """
+        if not self._session.on_gpu or time.monotonic() - self._last_s < ANCHOR_EVERY_S:
+            return
+        steady = [c for c in ANCHORS if self._duties.get(c.key, 1.0) == 1.0] or list(ANCHORS)
+        self._measure(steady[self._turn % len(steady)])
+        self._turn += 1
+
+    def _measure(self, configuration: Configuration) -> None:
+        self.flags = self._foreign()
+        duty = self._duties.get(configuration.key, 1.0)
+        made = visit(self._session, VisitRequest(configuration, role="anchor", duty=duty))
+        for one in made:
+            self._store.save_visit(replace(one, flags=(*one.flags, *self.flags)))
+        self._duties[configuration.key] = duty_after(made)
+        self._last_s = time.monotonic()
+        self.made += 1
+
+    def _foreign(self) -> tuple[str, ...]:
+        from opdb.meters.nvml import foreign_processes
+
+        found = foreign_processes(self._session.platform.board.uuid)
+        return tuple(f"{FOREIGN_PROCESS}: {process}" for process in found)
+
+
+def duty_after(made: Sequence[Visit]) -> float:
+    """Return the busy share at which a configuration was last seen at full clock."""
+    last = made[-1].stretch
+    if last is None or last.busy_share == 1.0 or not is_at_full_clock(made[-1].flags):
+        return 1.0
+    return min(duty for duty in (1.0, *LOWERED_DUTIES) if duty >= last.busy_share)
+
+
+class Rounds:
+    """Makes the visits of rounds one by one, each saved as soon as it is done.
+
+    What measures knows nothing of roles: a duplicate is told apart when it is stored.
+    """
+
+    def __init__(self, session: Session, store: Store, budget: Budget, progress: Progress) -> None:
+        self._session, self._store = session, store
+        self._budget, self._progress = budget, progress
+        self.board = session.platform.board
+        self.tally = Tally()
+        self.anchors = Anchors(session, store)
+        self._known: dict[Job, VisitRequest] = {}
+        self._redone: Counter[Job] = Counter()
+        self._failed: set[str] = set()
+        self._failures = 0
+
+    def make(self, rounds: Sequence[Sequence[Job]]) -> bool:
+        """Visit what rounds hold, what was rejected once more; False when the time was up first.
+
+        Raises:
+            CannotMeasureError: too many in a row failed, or the device stopped answering.
+        """
+        if not any(rounds):
+            return True
+        self._progress.begin(sum(len(jobs) for jobs in rounds))
+        again: list[Job] = []
+        for jobs in rounds:
+            found = self._round(jobs)
+            if found is None:
+                return False
+            again += found
+        while again:
+            self._progress.say(f"{len(again)} visits were rejected and are made again")
+            self._progress.begin(len(again))
+            found = self._round(again)
+            if found is None:
+                return False
+            again = found
+        return True
+
+    def _round(self, jobs: Sequence[Job]) -> list[Job] | None:
+        """Visit each; return what was rejected and may be redone, None when the time was up."""
+        again = []
+        for job in jobs:
+            if self._budget.spent():
+                return None
+            if job.configuration.key in self._failed:
+                continue
+            self.anchors.when_due()
+            last = self._visit(job)
+            if is_rejected(last) and self._redone[job] < MAX_REDONE:
+                self._redone[job] += 1
+                again.append(job)
+        return again
+
+    def _visit(self, job: Job) -> Visit:
+        request = self._known.get(job) or VisitRequest(job.configuration)
+        made = visit(self._session, request)
+        kept = [self._as_stored(one, job) for one in made]
+        for one in kept:
+            self._store.save_visit(one)
+        self.tally.count(kept)
+        last = kept[-1]
+        self._progress.visited(job.configuration, last, math.fsum(one.cost_s for one in kept))
+        self._known[job] = VisitRequest(
+            job.configuration, duty=duty_after(made), kernels=last.kernels
+        )
+        if last.outcome != "ok":
+            self._failed.add(job.configuration.key)  # a second round would not change it
+        self._failures = self._failures + 1 if last.outcome == "error" else 0
+        if self._failures >= MAX_FAILURES_IN_A_ROW:
+            raise CannotMeasureError(
+                f"{self._failures} configurations failed in a row, the last with: {last.reason}; "
+                "see opdb status for all, and try again with --retry"
+            )
+        return last
+
+    def _as_stored(self, one: Visit, job: Job) -> Visit:
+        """Return a visit with its role and what is said of it; a failure is never a duplicate."""
+        one = replace(one, flags=(*one.flags, *self.anchors.flags))
+        if one.role == "measurement" and one.outcome == "ok":
+            one = replace(one, role=job.role)
+        return marked(one, self._session.platform.device)

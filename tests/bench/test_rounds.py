@@ -1,0 +1,254 @@
+"""Rejected visits made again, duplicates, further rounds and anchors, on the processor."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from opdb.bench import rounds, run
+from opdb.bench.plan import MAX_REDONE, Job
+from opdb.bench.rounds import Anchors, Budget, Rounds
+from opdb.bench.session import Session, new_id
+from opdb.bench.visit import VisitRequest, visit
+from opdb.derive import rejection
+from opdb.derive.review import is_rejected
+from opdb.meters import Reading
+from opdb.records import Configuration, Visit
+from opdb.store import Store
+from tests.bench.calls import CONV, RELU, RELU_IN_PLACE, SQUARE, workload
+from tests.bench.test_run import Heard, benched
+
+pytestmark = pytest.mark.usefixtures("short")
+
+
+class Drawing:
+    """A meter of a board that draws so much, by the window asked for; base power is 50 W."""
+
+    name = "drawing"
+
+    def __init__(self, powers_w: Iterator[float], reasons: Iterator[tuple[str, ...]]) -> None:
+        self._powers_w, self._reasons = powers_w, reasons
+        self._calibrated = False
+
+    def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
+        watts = next(self._powers_w) if self._calibrated else 50.0
+        reasons = next(self._reasons) if self._calibrated else ()
+        self._calibrated = True
+        samples = tuple(((end_s - start_s) * n / 10, watts) for n in range(11))
+        return Reading(power_samples=samples, throttle_reasons=reasons)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let heat reject on this processor too; its times keep their tail."""
+    hot = tuple(p for p in rejection.REASONS if p.startswith("clock held back"))
+    monkeypatch.setattr(rejection, "ON_A_PROCESSOR", hot)
+
+
+def draw(
+    monkeypatch: pytest.MonkeyPatch,
+    powers_w: Iterator[float],
+    reasons: Iterator[tuple[str, ...]] | None = None,
+) -> None:
+    meter = Drawing(powers_w, reasons or itertools.repeat(()))
+    monkeypatch.setattr(run, "open_meter", lambda platform: meter)
+
+
+def roles(store: Store, board: str) -> Counter[tuple[str, str]]:
+    return Counter((v.configuration, v.role) for v in store.visits(board))
+
+
+HOT = ("hardware thermal slowdown",)
+
+
+@pytest.mark.usefixtures("strict")
+def test_a_rejected_visit_is_kept_and_made_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.save_workload(workload(RELU, SQUARE))
+    draw(monkeypatch, itertools.repeat(90.0), iter([HOT, (), (), HOT, *[()] * 9]))
+    heard = Heard()
+    result = benched(store, heard, duplicates=0.0, precision=1.0)
+    made = store.visits(result.board)
+    assert len(made) == 6 and sum(map(is_rejected, made)) == result.rejected == 2
+    assert heard.planned == [4, 2] and "2 visits were rejected" in heard.said[-1]
+    for found in store.costs(result.board).values():
+        assert found[0].visits == 2, "rejected visits do not count"
+        assert not any("thermal" in flag for flag in found[0].flags)
+    assert benched(store, duplicates=0.0, precision=1.0).campaign is None
+
+
+@pytest.mark.usefixtures("strict")
+def test_what_is_always_rejected_is_given_up_and_still_has_a_cost(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.save_workload(workload(RELU))
+    draw(monkeypatch, itertools.repeat(90.0), itertools.repeat(HOT))
+    result = benched(store, duplicates=0.0, precision=1.0)
+    assert len(store.visits(result.board)) == 2 + MAX_REDONE
+    [cost] = store.costs(result.board)[RELU.key]
+    assert cost.visits == 2 + MAX_REDONE
+    assert any(flag.startswith("rejected: heat held") for flag in cost.flags)
+    assert benched(store, duplicates=0.0, precision=1.0).campaign is None
+
+
+def test_duplicates_are_measured_blind_and_stored_apart(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.save_workload(workload(RELU, SQUARE))
+    asked: list[VisitRequest] = []
+
+    def watched(session: Session, request: VisitRequest) -> list[Visit]:
+        asked.append(request)
+        return visit(session, request)
+
+    monkeypatch.setattr(rounds, "visit", watched)
+    result = benched(store, duplicates=1.0)
+    assert {request.role for request in asked} == {"measurement"}
+    assert roles(store, result.board) == {
+        (c.key, role): 2 for c in (RELU, SQUARE) for role in ("measurement", "duplicate")
+    }
+    assert result.duplicates == 4 and result.configurations == 2
+    assert all(c.visits == 2 for [c] in store.costs(result.board).values())
+    assert benched(store, duplicates=1.0).campaign is None
+
+
+def test_rounds_go_on_for_what_is_not_precise_enough(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every window draws the same but those of one operator, which are 80 and 100 W in turn."""
+    store.save_workload(workload(RELU, SQUARE, CONV, RELU_IN_PLACE))
+    uneasy = itertools.cycle([80.0, 100.0])
+
+    class Uneasy(Rounds):
+        def _visit(self, job: Job) -> Visit:
+            powers_w[0] = next(uneasy) if job.configuration == SQUARE else 90.0
+            return super()._visit(job)
+
+    powers_w = [90.0]
+    monkeypatch.setattr(run, "Rounds", Uneasy)
+    draw(monkeypatch, (powers_w[0] for _ in itertools.count()))
+    result = benched(store, duplicates=0.0, precision=0.03)
+    visits = Counter(v.configuration for v in store.visits(result.board))
+    assert visits[SQUARE.key] == 4
+    assert result.reached is not None
+    judged = result.reached.within + result.reached.missed.total()
+    assert judged == 4 and result.reached.missed["after 4 rounds"] >= 1
+    assert result.reached.half_width is not None and result.typical_cost_s
+    again = benched(store, duplicates=0.0, precision=0.9)
+    assert again.campaign is None, "nothing is coarser than that"
+
+
+def test_time_that_is_up_is_why_a_configuration_is_not_precise(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.save_workload(workload(RELU))
+    draw(monkeypatch, itertools.cycle([80.0, 100.0]))
+    monkeypatch.setattr(Budget, "spent", spent_after(3))
+    result = benched(store, duplicates=0.0, precision=0.001, max_s=1000.0)
+    assert len(store.visits(result.board)) == 3
+    assert result.reached is not None and result.reached.missed == {"the time was up": 1}
+
+
+def spent_after(visits: int) -> object:
+    """Return a budget's method that lets so many visits through."""
+    asked = itertools.count()
+
+    def spent(self: Budget) -> bool:
+        if next(asked) < visits:
+            return False
+        self.stopped = "the time given is up"
+        return True
+
+    return spent
+
+
+@pytest.fixture
+def anchored(
+    session: Session, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Anchors, list[float]]:
+    """Anchors as on a GPU, which the processor measures; and a clock to set."""
+    store.save_campaign(session.campaign)
+    at_s = [1000.0]
+    monkeypatch.setattr(rounds, "ANCHORS", (RELU, SQUARE))
+    made = Anchors(session, store)
+    template = visit(session, VisitRequest(RELU, role="anchor"))[0]
+
+    def quick(session: Session, request: VisitRequest) -> list[Visit]:
+        return [replace(template, id=new_id(), configuration=request.configuration.key)]
+
+    monkeypatch.setattr(rounds, "visit", quick)
+    monkeypatch.setattr("opdb.bench.rounds.time", SimpleNamespace(monotonic=lambda: at_s[0]))
+    monkeypatch.setattr(Session, "on_gpu", True)
+    return made, at_s
+
+
+def anchor_keys(store: Store, board: str) -> list[str]:
+    return [v.configuration for v in store.visits(board, role="anchor")]
+
+
+def test_anchors_are_measured_in_turn_about_once_a_minute(
+    anchored: tuple[Anchors, list[float]], session: Session, store: Store, no_processes: list[str]
+) -> None:
+    anchors, at_s = anchored
+    board = session.platform.board.uuid
+    anchors.all()
+    assert Counter(anchor_keys(store, board)) == {RELU.key: 1, SQUARE.key: 1}
+    for _ in range(10):
+        at_s[0] += 15.0
+        anchors.when_due()
+    assert anchors.made == 2 + 2 == len(anchor_keys(store, board))
+    assert Counter(anchor_keys(store, board)) == {RELU.key: 2, SQUARE.key: 2}
+
+
+def test_another_process_on_the_board_flags_visits_until_the_next_look(
+    anchored: tuple[Anchors, list[float]], session: Session, store: Store, no_processes: list[str]
+) -> None:
+    anchors, at_s = anchored
+    no_processes.append("7 (python)")
+    anchors.all()
+    assert anchors.flags == ("another process is on the board: 7 (python)",)
+    [first, _] = store.visits(session.platform.board.uuid, role="anchor")
+    assert anchors.flags[0] in first.flags
+    no_processes.clear()
+    at_s[0] += 61
+    anchors.when_due()
+    assert not anchors.flags
+
+
+@pytest.fixture
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The processes that the driver sees on the board beside ours."""
+    from opdb.meters import nvml
+
+    found: list[str] = []
+    monkeypatch.setattr(nvml, "foreign_processes", lambda uuid: list(found))
+    return found
+
+
+def test_what_another_process_flagged_is_rejected(store: Store, session: Session) -> None:
+    store.save_campaign(session.campaign)
+    store.save_configurations([RELU])
+    made = Rounds(session, store, Budget(None), Heard())
+    made.anchors.flags = ("another process is on the board: 7 (python)",)
+    assert made.make([[Job(RELU)]])
+    found = store.visits(session.platform.board.uuid)
+    assert len(found) == 1 + MAX_REDONE and all(map(is_rejected, found))
+
+
+def test_a_failure_is_no_duplicate(store: Store, session: Session) -> None:
+    impossible = Configuration("relu", {}, {"input": {"shape": [2**44], "dtype": "float32"}})
+    store.save_campaign(session.campaign)
+    store.save_configurations([impossible])
+    made = Rounds(session, store, Budget(None), Heard())
+    job = Job(impossible, "duplicate")
+    assert made.make([[job, job]])
+    assert [v.role for v in store.visits(session.platform.board.uuid)] == ["measurement"]

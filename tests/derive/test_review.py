@@ -1,0 +1,151 @@
+"""What is rejected, what drifts, and how precise costs are: on visits made by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from opdb.derive.drift import anchor_drifts, drift_flags
+from opdb.derive.precision import is_within, reached, relative_half_width
+from opdb.derive.rejection import REASONS, REJECTED, rejection
+from opdb.derive.review import board_costs, clock_flags, is_rejected, marked, reviewed
+from opdb.records import Calibration, Cost, Quantity, Stretch, Visit
+from tests.store import samples
+
+BASE_W = 100.0
+CAMPAIGN = replace(
+    samples.campaign("a-campaign"),
+    calibration=Calibration(BASE_W, (99.0, 101.0), None, 0.02, 0.0, 0.1),
+)
+
+
+def stretch(call_s: float = 1e-3, power_w: float = 400.0, **changes: Any) -> Stretch:
+    """A steady stretch of 10 calls a replay."""
+    power = tuple((0.02 * i, power_w) for i in range(15))
+    return replace(Stretch(10, (10 * call_s,) * 15, 0.15, 1.0, power_samples=power), **changes)
+
+
+def visit(identity: str, seen: Stretch | None = None, minute: int = 0, **changes: Any) -> Visit:
+    plain = samples.visit(identity, stretch=seen or stretch(), restore=None)
+    told = {"campaign": CAMPAIGN.id, "flags": (), "neighbours": None, **changes}
+    at = f"2026-11-21T10:{minute:02d}:00.000+00:00"
+    return replace(plain, started_at=at, **told)
+
+
+HOT = ("clock held back: software thermal slowdown",)
+
+
+@pytest.mark.parametrize("prefix", REASONS)
+def test_each_reason_rejects_on_a_gpu(prefix: str) -> None:
+    assert rejection([f"{prefix} and more"], samples.DEVICE) == REASONS[prefix]
+
+
+@pytest.mark.parametrize(
+    "flag", ["clock held back: software power cap", "at the power limit: 1700 of 1980 MHz"]
+)
+def test_the_power_limit_rejects_nothing(flag: str) -> None:
+    assert rejection([flag], samples.DEVICE) is None
+
+
+def test_a_processors_times_may_have_a_tail() -> None:
+    tail = ["time: median and 3σ-mean differ by 3.0 %"]
+    assert rejection(tail, samples.PROCESSOR) is None
+    assert rejection(tail, samples.DEVICE) is not None
+    assert rejection(["another process is on the board: 7 (python)"], samples.PROCESSOR)
+
+
+def test_a_rejected_visit_says_why() -> None:
+    skewed = stretch(power_samples=tuple((0.02 * i, 400.0 if i < 8 else 500.0) for i in range(15)))
+    kept = marked(visit("v", skewed), samples.DEVICE)
+    assert kept.flags == (REJECTED + "median and mean of its power are too far apart",)
+    assert is_rejected(kept) and not is_rejected(visit("v"))
+    for role in ("limited", "anchor"):
+        assert marked(visit("v", skewed, role=role), samples.DEVICE).flags == ()
+    assert marked(visit("v", outcome="error", flags=HOT), samples.DEVICE).flags == HOT
+
+
+def test_a_clock_that_moves_is_told_from_one_at_the_limit() -> None:
+    moving = stretch(clock_samples_hz=(1.98e9,) * 15 + (1.8e9,) * 5)
+    assert clock_flags(moving, []) == ["the clock moved: 1800 to 1980 MHz"]
+    assert clock_flags(moving, ["at the power limit: 1900 of 1980 MHz"]) == []
+    assert clock_flags(stretch(clock_samples_hz=(1.98e9,) * 39 + (1.8e9,)), []) == []
+    assert is_rejected(marked(visit("v", moving), samples.DEVICE))
+
+
+def test_rejected_visits_are_left_out_where_a_better_one_exists() -> None:
+    bad = visit("bad", stretch(2e-3), flags=HOT)
+    good = visit("good")
+    other = visit("other", flags=HOT, setting="another")
+    twin = visit("twin", flags=HOT, role="duplicate")
+    kept = reviewed([CAMPAIGN], [bad, good, other, twin])
+    assert [v.id for v in kept] == ["good", "other", "twin"]
+    costs = {c.setting: c for c in board_costs([CAMPAIGN], [bad, good, other], [])}
+    assert costs[good.setting].visits == 1 and costs[good.setting].flags == ()
+    assert costs["another"].flags == HOT
+
+
+def anchors(*powers_w: float, call_s: tuple[float, ...] = ()) -> list[Visit]:
+    """One anchor visit every second minute."""
+    times = call_s or (1e-3,) * len(powers_w)
+    return [
+        visit(f"a{n}", stretch(time, power), 2 * n, role="anchor", configuration="anchor")
+        for n, (power, time) in enumerate(zip(powers_w, times, strict=True))
+    ]
+
+
+def test_drift_is_an_anchors_deviation_from_its_median() -> None:
+    made = anchors(400.0, 404.0, 440.0, call_s=(1e-3, 1.01e-3, 1e-3))
+    drifts = anchor_drifts(CAMPAIGN, [*made, visit("v"), visit("x", campaign="another")])
+    assert [d.visit for d in drifts] == ["a0", "a1", "a2"]
+    assert [d.power for d in drifts] == pytest.approx([400 / 404 - 1, 0, 440 / 404 - 1])
+    assert [d.time for d in drifts] == pytest.approx([0, 0.01, 0])
+    assert anchor_drifts(CAMPAIGN, anchors(400.0)) == [], "one visit has nothing to be held against"
+
+
+def test_visits_between_anchors_that_drift_are_flagged_and_no_others() -> None:
+    made = anchors(400.0, 400.0, 440.0, 400.0, 400.0)
+    between = [visit(f"v{minute}", None, minute) for minute in (1, 3, 5, 7, 9)]
+    found = drift_flags([CAMPAIGN], [*made, *between])
+    assert {key for key in found if key.startswith("v")} == {"v3", "v5"}
+    assert found["v3"] == "drift of the anchors around it: power +10.0 %"
+    kept = {v.id: v for v in reviewed([CAMPAIGN], [*made, *between])}
+    assert kept["v3"].flags == (found["v3"],) and kept["v1"].flags == ()
+    [cost] = [c for c in board_costs([CAMPAIGN], [*made, *between], []) if c.visits == 5]
+    assert cost.flags == (found["v3"],)
+
+
+def test_drift_of_time_and_what_lies_before_and_after_all_anchors() -> None:
+    made = anchors(400.0, 400.0, 400.0, call_s=(1e-3, 1e-3, 1.03e-3))
+    ends = [visit("before", None, 0), visit("after", None, 30)]
+    ends[0] = replace(ends[0], started_at="2026-11-21T09:00:00.000+00:00")
+    found = drift_flags([CAMPAIGN], [*made, *ends])
+    assert found["after"] == "drift of the anchors around it: time +3.0 %"
+    assert "before" not in found
+    assert drift_flags([CAMPAIGN], ends) == {}
+
+
+def cost(energy: Quantity | None, timed: bool = True) -> Cost:
+    time = Quantity(1.0, 1.0, 0.99, 1.01, 2) if timed else None
+    return Cost("c", "GPU-1", "{}", "1", 2, 1, time, None, None, energy, None)
+
+
+def test_precision_is_half_the_interval_over_the_mean() -> None:
+    assert relative_half_width(Quantity(2.0, 2.0, 1.9, 2.1, 2)) == pytest.approx(0.05)
+    assert relative_half_width(Quantity(2.0, 2.0, None, None, 1)) is None
+    assert relative_half_width(Quantity(0.0, 0.0, 0.0, 0.0, 2)) == 0
+    assert not is_within(cost(Quantity(2.0, 2.0, None, None, 1)), 0.5)
+    assert is_within(cost(None), 0.01), "there is nothing to judge"
+
+
+def test_what_was_reached_adds_up() -> None:
+    narrow, wide = Quantity(2.0, 2.0, 1.98, 2.02, 2), Quantity(2.0, 2.0, 1.8, 2.2, 2)
+    found = reached(
+        [cost(narrow), cost(wide), cost(wide), cost(None), cost(None, timed=False)],
+        0.02,
+        lambda cost: "the time was up",
+    )
+    assert (found.within, found.missed, found.unjudged) == (1, Counter({"the time was up": 2}), 1)
+    assert found.half_width == pytest.approx(0.1)

@@ -76,7 +76,8 @@ class Predictor:
         self._runs: dict[tuple[str, Mode], list[ModelRun]] = {}
         self._workloads: dict[Mode, list[Workload]] = {}
         self._campaigns = {c.id: c for c in store.campaigns(device.slug)}
-        self._boards = [b.uuid for b in store.boards(device.slug)]
+        measured = {c.board.uuid for c in self._campaigns.values()}  # calibrated alone is no help
+        self._boards = [b.uuid for b in store.boards(device.slug) if b.uuid in measured]
         self._costs: dict[str, dict[str, Cost | None]] = {board: {} for board in self._boards}
         self._usual_host: dict[str, dict[tuple[str, Form], float]] = {}
         self._predictions: dict[tuple[str, Mode], Prediction] = {}

@@ -1,16 +1,21 @@
-"""What a campaign finds out first: base power, the meter's lag and periods."""
+"""What a campaign finds out first: base power, the meter's lag and periods.
+
+It is quick and made every time; whether a board's meters can be trusted at all is tested once, in
+`board`.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import torch
 from torch import nn
 
+from opdb.bench.loads import square_matmul
 from opdb.bench.session import Session
+from opdb.derive.meter_tests import FULL_CLOCK_SHARE, counter_power_w, crossing_s, period_s
 from opdb.records import Calibration
 
 WARM_UP_S = 4.0
@@ -19,7 +24,8 @@ BASE_WINDOW_S = 1.6
 STEP_S = 0.25
 STEP_CYCLES = 6
 CONTAINER_ROUNDS = 200
-FULL_CLOCK_SHARE = 0.985
+LOAD_SIZE = 4096
+"""Its product takes about 1 ms in float32 and stays below the power limit."""
 
 
 def calibrate(session: Session) -> Calibration:
@@ -30,7 +36,7 @@ def calibrate(session: Session) -> Calibration:
         return Calibration(base_w, interval, container_s, None, None, None, notes)
     from opdb.meters.nvml import foreign_processes
 
-    load = _matmul_load(session.platform.torch_device)
+    load = square_matmul(LOAD_SIZE, torch.float32, session.platform.torch_device)
     _run_for(load, WARM_UP_S)
     lag_s, periods = _lag_and_periods(session, load)
     _run_for(load, 0.5)
@@ -49,18 +55,6 @@ def calibrate(session: Session) -> Calibration:
         counter_period_s=periods[1],
         notes=notes,
     )
-
-
-def _matmul_load(device: str) -> Callable[[], None]:
-    """Return a steady load of about 1 ms a call that stays below the power limit."""
-    a = torch.randn(4096, 4096, device=device)
-    b = torch.randn(4096, 4096, device=device)
-    out = torch.empty_like(a)
-
-    def run() -> None:
-        torch.mm(a, b, out=out)
-
-    return run
 
 
 def _run_for(load: Callable[[], None], seconds: float) -> None:
@@ -88,8 +82,9 @@ def _base_power(
     time.sleep(BASE_WINDOW_S)
     reading = session.meter.window(start_s, time.monotonic(), lag_s=session.lag_s)
     found = _interval([w for _, w in reading.power_samples])
-    if found is None:
-        return None, None, (f"no base power: {reading.reason}",)
+    if found is None:  # the samples are not there, or not trusted
+        counter_w = counter_power_w(reading.counter_edges)
+        return counter_w, None, () if counter_w else (f"no base power: {reading.reason}",)
     highest = session.platform.device.max_clock_hz
     notes: tuple[str, ...] = ()
     if highest and reading.clock_samples_hz:
@@ -111,31 +106,16 @@ def _lag_and_periods(
         _run_for(load, STEP_S)
     end_s = time.monotonic()
     reading = session.meter.window(start_s, end_s)
-    samples = [(t + start_s, w) for t, w in reading.power_samples]
+    samples = tuple((t + start_s, w) for t, w in reading.power_samples)
     if len(samples) < 2:
         return None, (None, None)
     low, high = min(w for _, w in samples), max(w for _, w in samples)
-    crossings = [_crossing_s(samples, rise, (low + high) / 2) for rise in rises]
+    crossings = [crossing_s(samples, rise, (low + high) / 2, STEP_S) for rise in rises]
     late = [c - r for c, r in zip(crossings, rises, strict=True) if c is not None]
     return (
         max(0.0, statistics.median(late)) if late else None,
-        (_period_s([t for t, _ in samples]), _period_s([t for t, _ in reading.counter_edges])),
+        (period_s(samples), period_s(reading.counter_edges)),
     )
-
-
-def _crossing_s(
-    samples: Sequence[tuple[float, float]], after_s: float, level: float
-) -> float | None:
-    """Return when the samples first rise through `level` after a moment, by interpolation."""
-    for (t0, w0), (t1, w1) in pairwise(samples):
-        if t1 >= after_s and w0 < level <= w1 and t1 < after_s + STEP_S:
-            return t0 + (t1 - t0) * (level - w0) / (w1 - w0)
-    return None
-
-
-def _period_s(times: Sequence[float]) -> float | None:
-    steps = [b - a for a, b in pairwise(times)]
-    return statistics.median(steps) if steps else None
 
 
 def container_time_s() -> float:

@@ -24,6 +24,7 @@ COMMANDS = {
     "harvest": "opdb.cli.harvest",
     "bench": "opdb.cli.bench",
     "measure": "opdb.cli.measure",
+    "calibrate": "opdb.cli.calibrate",
     "predict": "opdb.cli.predict",
     "validate": "opdb.cli.validate",
     "status": "opdb.cli.status",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from opdb.bench.measure import measure_models
 from opdb.bench.model import RunOptions
@@ -100,11 +101,12 @@ def test_repeated_visits_agree(session: Session) -> None:
 
 
 def test_counter_and_samples_agree_over_a_second(session: Session) -> None:
-    from opdb.bench.calibrate import _matmul_load
+    from opdb.bench.loads import square_matmul
     from opdb.bench.replay import prepare
     from opdb.bench.stretch import Timing, observe
 
-    load = prepare(_matmul_load(session.platform.torch_device), device_type="cuda")
+    work = square_matmul(4096, torch.float32, session.platform.torch_device)
+    load = prepare(work, device_type="cuda")
     timing = Timing(0.5, 1.5, lag_s=session.lag_s)
     seen = observe(load.issue, load.calls, session.clock, session.meter, timing).stretch
     power, counter = stretch_power_w(seen), slope(seen.counter_edges)

@@ -1,0 +1,79 @@
+"""A board's calibration on a real NVIDIA GPU: its meters tested, its facts plausible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from opdb.bench.board import ensure_board_calibration, stored_calibration, trusting
+from opdb.bench.platform import detect, open_meter
+from opdb.bench.session import Session, open_session
+from opdb.derive.meter_tests import distrusted, power_meter
+from opdb.records import BoardCalibration
+from opdb.store import Store, open_store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    path = tmp_path_factory.mktemp("gpu") / "opdb.sqlite"
+    with open_store(f"sqlite:///{path}") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    platform = detect("cuda")
+    meter = open_meter(platform)
+    yield open_session(platform, meter)
+    meter.close()
+
+
+@pytest.fixture(scope="module")
+def calibration(session: Session, store: Store) -> BoardCalibration:
+    made = ensure_board_calibration(session, store)
+    assert made is not None
+    return made
+
+
+def test_it_takes_about_a_minute(calibration: BoardCalibration) -> None:
+    assert calibration.cost_s < 120
+
+
+def test_the_stored_one_is_taken_the_next_time(
+    calibration: BoardCalibration, session: Session, store: Store
+) -> None:
+    assert stored_calibration(session, store) == calibration
+    assert ensure_board_calibration(session, store) == calibration
+    assert len(store.board_calibrations(session.platform.board.uuid)) == 1
+
+
+def test_a_meter_gives_power_and_a_reason_stands_for_every_other(
+    calibration: BoardCalibration, session: Session
+) -> None:
+    source, words = power_meter(calibration.tests)
+    assert source in ("samples", "counter"), words
+    trusted = trusting(session, calibration)
+    if not distrusted(calibration.tests):
+        assert trusted is session
+    assert len(calibration.tests) == 10
+    assert all(test.words for test in calibration.tests)
+
+
+def test_the_facts_are_plausible(calibration: BoardCalibration, session: Session) -> None:
+    facts, device = calibration.facts, session.platform.device
+    assert device.power_limit_w is not None and device.l2_bytes is not None
+
+    def fact(name: str) -> float:
+        value = facts[name]
+        assert value is not None, calibration.notes
+        return value
+
+    assert 0.001 < fact("sample_period_s") < 0.2
+    assert 0.005 < fact("counter_period_s") < 0.5
+    assert 0 <= fact("sample_lag_s") < 0.2
+    assert 0 < fact("step_response_10_90_s") < 0.2
+    assert 0.05 < fact("base_power_w") / device.power_limit_w < 0.5
+    assert fact("copy_bytes_per_s") > 1e11
+    assert fact("matmul_float16_flops_per_s") > fact("matmul_float32_flops_per_s") > 1e12
+    assert 0.2 < fact("l2_resident_bytes") / device.l2_bytes < 1.5

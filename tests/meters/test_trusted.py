@@ -1,0 +1,53 @@
+"""What failed a board's tests does not reach a measurement, and the reason does."""
+
+from __future__ import annotations
+
+from opdb.meters import NoMeter, Reading
+from opdb.meters.trusted import TrustedMeter
+
+
+class Whole:
+    """A meter that always sees the same."""
+
+    name = "whole"
+    closed = False
+
+    def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
+        assert (start_s, end_s, lag_s) == (1.0, 2.0, 0.016)
+        return Reading(((0.1, 300.0),), ((0.0, 0.0), (0.1, 30.0)), (1.98e9,), 40.0, ("cap",), 0.9)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def window(failed: dict[str, str]) -> Reading:
+    return TrustedMeter(Whole(), failed).window(1.0, 2.0, lag_s=0.016)
+
+
+def test_what_failed_is_left_out_and_nothing_else() -> None:
+    whole = Whole().window(1.0, 2.0, lag_s=0.016)
+    assert window({}) == window({"instant": "aliases"}) == whole
+    without = window({"counter": "stuck"})
+    assert (without.power_samples, without.counter_edges) == (whole.power_samples, ())
+    assert without.reason is None
+    without = window({"samples": "slow"})
+    assert (without.power_samples, without.counter_edges) == ((), whole.counter_edges)
+    assert without.reason is None, "the counter gives power"
+    assert without.clock_samples_hz == whole.clock_samples_hz
+    assert without.utilization == whole.utilization
+
+
+def test_without_any_power_every_reason_is_told() -> None:
+    reading = window({"samples": "slow", "counter": "stuck"})
+    assert (reading.power_samples, reading.counter_edges) == ((), ())
+    assert reading.reason == "samples failed a test: slow; counter failed a test: stuck"
+    nothing = TrustedMeter(NoMeter("no driver"), {"samples": "slow"}).window(0.0, 1.0)
+    assert nothing.reason == "samples failed a test: slow; no driver"
+
+
+def test_it_is_the_meter_behind_in_all_else() -> None:
+    behind = Whole()
+    meter = TrustedMeter(behind, {"samples": "slow"})
+    assert meter.name == "whole"
+    meter.close()
+    assert behind.closed

@@ -1,8 +1,8 @@
 """A board's own calibration: its meters put to the test, and what it reaches at most.
 
 Made once for each board, driver and power limit, and stored; what a campaign finds out anew each
-time (base power, lag) is in `calibrate`. Here loads are run and recorded; `derive.meter_tests` says
-what the record means.
+time (base power, lag) is in `calibrate`. Here loads are run and recorded; `derive.meter_tests`
+and `derive.board_facts` say what the record means.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from opdb.bench.loads import copy_rate, matmul_rates, read_passes_s, square_matm
 from opdb.bench.replay import CudaClock
 from opdb.bench.session import Session, new_id, now
 from opdb.bench.visit import SETTLE_S
-from opdb.derive.meter_tests import BoardRecord, Ratings, Wave, distrusted, facts_of, tests_of
+from opdb.derive.board_facts import facts_of
+from opdb.derive.meter_tests import distrusted, tests_of
+from opdb.derive.traces import BoardRecord, Ratings, Wave
 from opdb.meters.trusted import TrustedMeter
 from opdb.records import BoardCalibration, Trace
 from opdb.store import Store
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 WARM_UP_S = 3.0
 SETTLE_LOAD_S = 0.5
-EDGE_S = 0.35
+EDGE_S = 0.45
 """The counter is read as usual for so long at both ends of a steady load, to see its edges."""
 
 STEADY_S = 3.0

@@ -15,7 +15,7 @@ from torch import nn
 
 from opdb.bench.loads import square_matmul
 from opdb.bench.session import Session
-from opdb.derive.meter_tests import FULL_CLOCK_SHARE, counter_power_w, crossing_s, period_s
+from opdb.derive.traces import FULL_CLOCK_SHARE, counter_power_w, crossing_s, period_s
 from opdb.records import Calibration
 
 WARM_UP_S = 4.0

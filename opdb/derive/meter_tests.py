@@ -1,21 +1,33 @@
-"""What the traces of a board say: facts, and tests that each of its meters passes or fails.
+"""Tests of a board's meters on its traces: each passed, failed, or not made and why. Pure.
 
-Pure, so that a recorded board can be judged anew where there is no GPU. A test is named after what
-it is about ("samples: square wave"); a meter that fails one is not used.
+A test is named after what it is about ("samples: square wave"); a meter that fails one is not used.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
 
-from opdb.records import MeterTest, Series, Trace
-
-METERS = ("samples", "counter", "instant")
-POWER_METERS = ("samples", "counter")
-"""The meters that may give power, the better one first."""
+from opdb.derive.traces import (
+    FULL_CLOCK_SHARE,
+    METERS,
+    MIN_EDGES,
+    POWER_METERS,
+    STANDS_OUT,
+    BoardRecord,
+    Ratings,
+    Rise,
+    Wave,
+    best_mean_w,
+    expected_energy_j,
+    line_through,
+    mean_power_w,
+    part_of,
+    period_s,
+    rise_of,
+    series_of,
+)
+from opdb.records import MeterTest, Trace
 
 CALLED = {
     "samples": "the driver's ring of samples",
@@ -32,100 +44,7 @@ SQUARE_BOUND = 0.05
 STABLE_BOUND = 0.02
 """How far the two halves of the base power's window may lie apart."""
 
-FULL_CLOCK_SHARE = 0.985
-"""A clock below this share of the highest was held back."""
-
-STANDS_OUT = 1.25
-"""A load must raise a meter to this many times its level without the load, or it is no test."""
-
-MIN_EDGES = 5
 MIN_SAMPLES = 10
-LATE_STEP = 1.5
-"""An edge this many periods after the one before was not seen when it happened."""
-
-LEVELS = (0.1, 0.5, 0.9)
-CACHED_SHARE = 0.25
-"""Reads of up to this share of the L2 certainly stay in it."""
-
-BEYOND_SHARE = 1.7
-"""Reads of this many times the L2 or more certainly do not."""
-
-LEAST_CONTRAST = 1.1
-"""By how much reading a byte must take longer beyond the L2, for a step to be seen."""
-
-
-@dataclass(frozen=True)
-class Wave:
-    """A load switched on and off: when it was on (s since the trace began), and its trace."""
-
-    period_s: float
-    on: Series
-    trace: Trace
-
-
-@dataclass(frozen=True)
-class BoardRecord:
-    """Everything that is recorded of one board, raw.
-
-    `steady` holds traces of one steady load by how the counter was polled ("none": not at all but
-    for the ends, "usual", "fast"); `off` is the trace of what runs between the loads of a wave.
-    `limit` begins with a load that reaches the power limit and goes on after its end. `rates` are
-    facts measured as such. `passes` are (bytes, seconds a pass) of reading a buffer over and over.
-    """
-
-    steady: Mapping[str, Trace]
-    off: Trace
-    step: Wave
-    squares: tuple[Wave, ...]
-    idle: Trace
-    limit: Trace
-    limit_end_s: float
-    rates: Mapping[str, float | None] = field(default_factory=dict)
-    passes: tuple[tuple[float, float], ...] = ()
-
-
-@dataclass(frozen=True)
-class Ratings:
-    """What the board is said to have and what visits ask of it; None where it is not known."""
-
-    max_clock_hz: float | None
-    l2_bytes: int | None
-    settle_s: float
-
-
-def facts_of(record: BoardRecord, ratings: Ratings) -> tuple[dict[str, float | None], list[str]]:
-    """Return the board's facts, and why those are missing that are None."""
-    usual = record.steady["usual"]
-    rise = _rise(record)
-    highest_hz = ratings.max_clock_hz or _highest(record.limit.clock_samples)
-    pulled_s, recovered_s = limit_times_s(record.limit, record.limit_end_s, highest_hz)
-    l2_resident, why_not = resident_bytes(record.passes, ratings.l2_bytes)
-    facts = {
-        "sample_period_s": period_s(usual.power_samples),
-        "counter_period_s": period_s(usual.counter_edges),
-        "instant_period_s": period_s(usual.instant_samples),
-        "sample_lag_s": rise.lag_s,
-        "step_response_10_90_s": rise.response_s,
-        "base_power_w": _first_mean_w(record.idle),
-        "limit_pull_down_s": pulled_s,
-        "limit_recover_s": recovered_s,
-        "limit_power_w": None if pulled_s is None else _late_power_w(record),
-        **record.rates,
-        "l2_resident_bytes": l2_resident,
-    }
-    reasons = {
-        "instant_period_s": "the driver reports no instant power",
-        "limit_pull_down_s": "the load did not pull the clock down",
-        "limit_recover_s": "the clock was not seen to fall and rise again",
-        "limit_power_w": "the load did not pull the clock down",
-        "l2_resident_bytes": why_not,
-    }
-    notes = [
-        f"{name}: {reasons.get(name, 'it could not be measured')}"
-        for name, value in facts.items()
-        if value is None
-    ]
-    return facts, notes
 
 
 def tests_of(record: BoardRecord, ratings: Ratings) -> tuple[MeterTest, ...]:
@@ -159,65 +78,6 @@ def power_meter(tests: Sequence[MeterTest]) -> tuple[str | None, str]:
         if meter not in failed and any(test.passed for test in named):
             return meter, "; ".join([f"power comes from {CALLED[meter]}", *lost])
     return None, "; ".join(["no meter gives power", *lost])
-
-
-# One trace
-
-
-def period_s(series: Sequence[tuple[float, float]]) -> float | None:
-    """Return the median step between the moments of a series; None below two."""
-    steps = [b - a for (a, _), (b, _) in pairwise(series)]
-    return statistics.median(steps) if steps else None
-
-
-def counter_power_w(edges: Series) -> float | None:
-    """Return the power (W) by a line through a counter's edges; None below five of them.
-
-    An edge that was seen late, because the counter was not read for a while, is left out.
-    """
-    usual_s = period_s(edges)
-    if usual_s is None:
-        return None
-    seen = edges[:1] + tuple(
-        edge for before, edge in pairwise(edges) if edge[0] - before[0] <= LATE_STEP * usual_s
-    )
-    return _line(seen)[0] if len(seen) >= MIN_EDGES else None
-
-
-def mean_power_w(trace: Trace, meter: str) -> float | None:
-    """Return the mean power (W) that one meter saw over a trace; None if it saw too little."""
-    if meter == "counter":
-        return counter_power_w(trace.counter_edges)
-    series = _series(trace, meter)
-    return statistics.fmean(w for _, w in series) if len(series) >= MIN_EDGES else None
-
-
-def crossing_s(samples: Series, after_s: float, level: float, within_s: float) -> float | None:
-    """Return when samples first rise through a level after a moment, by interpolation."""
-    for (t0, w0), (t1, w1) in pairwise(samples):
-        if after_s <= t1 < after_s + within_s and w0 < level <= w1:
-            return t0 + (t1 - t0) * (level - w0) / (w1 - w0)
-    return None
-
-
-def _series(trace: Trace, meter: str) -> Series:
-    return trace.power_samples if meter == "samples" else trace.instant_samples
-
-
-def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return slope and intercept of the least-squares line through points."""
-    found = statistics.linear_regression([x for x, _ in points], [y for _, y in points])
-    return found.slope, found.intercept
-
-
-def _highest(series: Series) -> float | None:
-    return max((value for _, value in series), default=None)
-
-
-def _first_mean_w(trace: Trace) -> float | None:
-    """Return the mean power by the better meter that saw the trace."""
-    means = (mean_power_w(trace, meter) for meter in POWER_METERS)
-    return next((mean for mean in means if mean is not None), None)
 
 
 # A steady load
@@ -311,7 +171,7 @@ def square_test(record: BoardRecord, meter: str) -> MeterTest:
         return _not_made(name, f"{CALLED[meter]} does not tell the load from its absence")
     ratios = {}
     for wave in record.squares:
-        ratio = _wave_ratio(wave, meter, _rise(record), (low, high))
+        ratio = _wave_ratio(wave, meter, rise_of(record), (low, high))
         if ratio is not None:
             ratios[wave.period_s] = ratio - 1
     if not ratios:
@@ -325,16 +185,7 @@ def square_test(record: BoardRecord, meter: str) -> MeterTest:
     return MeterTest(name, worst <= SQUARE_BOUND, worst, SQUARE_BOUND, words)
 
 
-def expected_energy_j(
-    on: Series, levels_w: tuple[float, float], start_s: float, end_s: float
-) -> float:
-    """Return the energy (J) between two moments of a load that alternates between two levels."""
-    low, high = levels_w
-    busy_s = sum(max(0.0, min(b, end_s) - max(a, start_s)) for a, b in on)
-    return low * (end_s - start_s) + (high - low) * busy_s
-
-
-def _wave_ratio(wave: Wave, meter: str, rise: _Rise, levels_w: tuple[float, float]) -> float | None:
+def _wave_ratio(wave: Wave, meter: str, rise: Rise, levels_w: tuple[float, float]) -> float | None:
     """Return seen over expected power of one wave, over the time that the meter covers."""
     start_s, end_s = wave.on[0][0], wave.on[-1][1]
     if meter == "counter":
@@ -343,8 +194,8 @@ def _wave_ratio(wave: Wave, meter: str, rise: _Rise, levels_w: tuple[float, floa
             for t, joules in wave.trace.counter_edges
             if start_s <= t <= end_s
         ]
-        return _line(points)[0] if len(points) >= MIN_EDGES else None
-    samples = _series(wave.trace, meter)
+        return line_through(points)[0] if len(points) >= MIN_EDGES else None
+    samples = series_of(wave.trace, meter)
     if meter == "samples":
         # A sample tells of the tick around the moment that its lag leads back to.
         half_s = (period_s(samples) or 0.0) / 2
@@ -360,42 +211,12 @@ def _wave_ratio(wave: Wave, meter: str, rise: _Rise, levels_w: tuple[float, floa
     return statistics.fmean(w for _, w in kept) / expected_w
 
 
-@dataclass(frozen=True)
-class _Rise:
-    """How samples follow a load switched on: when they are half way, and from 10 % to 90 %."""
-
-    lag_s: float | None
-    response_s: float | None
-
-
-def _rise(record: BoardRecord) -> _Rise:
-    high = mean_power_w(record.steady["usual"], "samples")
-    low = mean_power_w(record.off, "samples")
-    if high is None or low is None or high < STANDS_OUT * low:
-        return _Rise(None, None)
-    samples = record.step.trace.power_samples
-    lags, responses = [], []
-    for start_s, end_s in record.step.on:
-        first, half, last = (
-            crossing_s(samples, start_s, low + share * (high - low), end_s - start_s)
-            for share in LEVELS
-        )
-        if half is not None:
-            lags.append(half - start_s)
-        if first is not None and last is not None:
-            responses.append(last - first)
-    return _Rise(
-        max(0.0, statistics.median(lags)) if lags else None,
-        statistics.median(responses) if len(responses) > len(record.step.on) / 2 else None,
-    )
-
-
 def step_test(record: BoardRecord, settle_s: float) -> MeterTest:
     """Hold the time in which samples follow a load against the time that a visit lets them."""
     name = "samples: step"
     if len(record.step.trace.power_samples) < MIN_SAMPLES:
         return _not_made(name, "the driver gave no samples")
-    response_s = _rise(record).response_s
+    response_s = rise_of(record).response_s
     if response_s is None:
         words = "the samples do not follow a load that is switched on and off"
         return MeterTest(name, False, None, settle_s, words)
@@ -413,7 +234,7 @@ def base_power_test(idle: Trace) -> MeterTest:
     """Compare the two halves of a window in which nothing ran."""
     name = "board: base power"
     halves = [
-        _first_mean_w(_part(idle, share * idle.duration_s, (share + 0.5) * idle.duration_s))
+        best_mean_w(part_of(idle, share * idle.duration_s, (share + 0.5) * idle.duration_s))
         for share in (0.0, 0.5)
     ]
     if halves[0] is None or halves[1] is None:
@@ -438,74 +259,6 @@ def idle_clock_test(idle: Trace, max_clock_hz: float | None) -> MeterTest:
     )
     share = lowest / max_clock_hz
     return MeterTest(name, share >= FULL_CLOCK_SHARE, share, FULL_CLOCK_SHARE, words)
-
-
-def _part(trace: Trace, start_s: float, end_s: float) -> Trace:
-    def cut(series: Series) -> Series:
-        return tuple((t, value) for t, value in series if start_s <= t <= end_s)
-
-    return Trace(
-        end_s - start_s,
-        cut(trace.power_samples),
-        cut(trace.counter_edges),
-        cut(trace.instant_samples),
-        cut(trace.clock_samples),
-        trace.answering,
-    )
-
-
-# The power limit and the caches
-
-
-def limit_times_s(
-    trace: Trace, end_s: float, highest_hz: float | None
-) -> tuple[float | None, float | None]:
-    """Return how long a load runs until the clock is pulled down, and how long it stays so after.
-
-    `end_s` is when the load ended. None where the clock was not held back, or did not come back.
-    """
-    if not highest_hz:
-        return None, None
-    held = [(t, hz < FULL_CLOCK_SHARE * highest_hz) for t, hz in trace.clock_samples]
-    pulled_s = next((t for t, low in held if low and t <= end_s), None)
-    if pulled_s is None:
-        return None, None
-    after = [(t, low) for t, low in held if t > end_s]
-    last_low_s = max((t for t, low in after if low), default=end_s)
-    recovered_s = next((t - end_s for t, low in after if t > last_low_s and not low), None)
-    return pulled_s, recovered_s
-
-
-def _late_power_w(record: BoardRecord) -> float | None:
-    """Return the mean power of the later half of the load at the power limit."""
-    return _first_mean_w(_part(record.limit, record.limit_end_s / 2, record.limit_end_s))
-
-
-def resident_bytes(
-    passes: Sequence[tuple[float, float]], l2_bytes: int | None
-) -> tuple[float | None, str]:
-    """Return the most bytes that stay in the L2 from one pass to the next, or why it is not known.
-
-    `passes` are (bytes, seconds a pass), in growing size. What a pass takes whatever its size comes
-    from a line through the small ones; the rest, a byte, rises from what it is in the cache to what
-    it is far beyond, and half way up is the answer.
-    """
-    if not l2_bytes:
-        return None, "the driver does not report the size of the L2"
-    small = [p for p in passes if p[0] <= CACHED_SHARE * l2_bytes]
-    large = [p for p in passes if p[0] >= BEYOND_SHARE * l2_bytes]
-    if len(small) < MIN_EDGES or not large:
-        return None, "too few sizes were read"
-    cached, fixed_s = _line(small)
-    per_byte = [(size, (seconds - fixed_s) / size) for size, seconds in passes]
-    beyond = statistics.median(rate for size, rate in per_byte if size >= large[0][0])
-    if cached <= 0 or beyond < LEAST_CONTRAST * cached:
-        return None, "reading beyond the L2 takes hardly longer than within it"
-    half = (cached + beyond) / 2
-    for (size0, rate0), (size1, rate1) in pairwise(per_byte):
-        if size0 > small[-1][0] and rate0 < half <= rate1:
-            return size0 + (size1 - size0) * (half - rate0) / (rate1 - rate0), ""
-    return None, "reading grew slower in no one place"
 
 
 def _not_made(name: str, why: str) -> MeterTest:

@@ -11,26 +11,25 @@ from pathlib import Path
 
 import pytest
 
+from opdb.derive.board_facts import facts_of, limit_times_s, resident_bytes
 from opdb.derive.meter_tests import (
-    METERS,
-    BoardRecord,
-    Ratings,
-    Wave,
     base_power_test,
-    counter_power_w,
     distrusted,
-    expected_energy_j,
-    facts_of,
     idle_clock_test,
-    limit_times_s,
-    mean_power_w,
-    period_s,
     polling_test,
     power_meter,
-    resident_bytes,
     steady_tests,
 )
 from opdb.derive.meter_tests import tests_of as judged
+from opdb.derive.traces import (
+    BoardRecord,
+    Ratings,
+    Wave,
+    counter_power_w,
+    expected_energy_j,
+    mean_power_w,
+    period_s,
+)
 from opdb.records import MeterTest, Series, Trace
 
 MIB = 2**20
@@ -381,4 +380,3 @@ def test_polling_without_samples_compares_the_counter_with_itself() -> None:
     made = Made(samples=None, polled={"fast": counting(0.5)})
     test = polling_test(made.record().steady)
     assert test.passed is False and test.value == pytest.approx(0.5)
-    assert set(METERS) == {"samples", "counter", "instant"}

@@ -19,10 +19,11 @@ import torch
 from opdb.bench.loads import copy_rate, matmul_rates, read_passes_s, square_matmul
 from opdb.bench.replay import CudaClock
 from opdb.bench.session import Session, new_id, now
-from opdb.bench.visit import SETTLE_S
+from opdb.bench.visit import SETTLE_S, first_line
 from opdb.derive.board_facts import facts_of
 from opdb.derive.meter_tests import distrusted, tests_of
 from opdb.derive.traces import BoardRecord, Ratings, Wave
+from opdb.errors import CannotMeasureError
 from opdb.meters.trusted import TrustedMeter
 from opdb.records import BoardCalibration, Trace
 from opdb.store import Store
@@ -107,7 +108,7 @@ def calibrate_board(session: Session, tell: Callable[[str], None]) -> BoardCalib
     """Run the loads, record what the meters show, and judge it; about a minute.
 
     Raises:
-        CannotMeasureError: the device or its recorder stopped answering.
+        CannotMeasureError: the device or its recorder stopped answering, or a load cannot be run.
     """
     from opdb.meters.nvml import foreign_processes
 
@@ -115,9 +116,12 @@ def calibrate_board(session: Session, tell: Callable[[str], None]) -> BoardCalib
     measured_at, began_s = now(), time.monotonic()
     try:
         record = _Recording(session, tell).record()
-    except RuntimeError:
-        session.check_alive()  # says so if the device is gone
-        raise
+    except RuntimeError as error:
+        session.check_alive()
+        raise CannotMeasureError(
+            f"the meters of {platform.board.uuid} cannot be tested: {first_line(error)}; free the "
+            "GPU for a minute and try again"
+        ) from error
     ratings = Ratings(platform.device.max_clock_hz, platform.device.l2_bytes, SETTLE_S)
     facts, notes = facts_of(record, ratings)
     notes += [

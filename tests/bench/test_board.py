@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import pytest
+import torch
 
 from opdb.bench import board, calibrate
-from opdb.bench.board import ensure_board_calibration, trusting
+from opdb.bench.board import calibrate_board, ensure_board_calibration, trusting
 from opdb.bench.platform import Platform
+from opdb.bench.replay import CpuClock
 from opdb.bench.session import Session, open_session
 from opdb.derive.costs import stretch_power_w
+from opdb.errors import CannotMeasureError
+from opdb.meters import Meter
 from opdb.meters.replay import ReplayMeter
 from opdb.predict import Predictor
-from opdb.records import BoardCalibration, MeterTest, Stretch
+from opdb.records import BoardCalibration, MeterTest, Stretch, Trace
 from opdb.store import Store
 from tests.store import samples
 
@@ -118,3 +125,87 @@ def test_a_board_that_was_calibrated_alone_predicts_nothing(store: Store) -> Non
     store.save_board(samples.DEVICE, BOARD)
     store.save_campaign(samples.campaign(board="GPU-2"))
     assert Predictor(store, samples.DEVICE)._boards == ["GPU-2"]
+
+
+class Watched:
+    """A meter that keeps what it is told to watch, and whose traces are empty."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, bool]] = []
+
+    def watch(self, polling: str = "usual", *, instant: bool = False) -> None:
+        self.told.append((polling, instant))
+
+    def trace(self, start_s: float, end_s: float) -> Trace:
+        return Trace(end_s - start_s)
+
+
+@pytest.fixture
+def recording(gpu: Session, monkeypatch: pytest.MonkeyPatch) -> board._Recording:
+    """A recording whose loads run on the processor, each for a moment."""
+    for name in ("WARM_UP_S", "SETTLE_LOAD_S", "EDGE_S", "STEADY_S", "OFF_S", "IDLE_SETTLE_S"):
+        monkeypatch.setattr(board, name, 0.002)
+    for name in ("IDLE_S", "LIMIT_S", "RECOVER_S", "AHEAD_S", "STEP_PERIOD_S"):
+        monkeypatch.setattr(board, name, 0.005)
+    monkeypatch.setattr(board, "SQUARE_S", 0.03)
+    monkeypatch.setattr(board, "WORK_SIZE", 16)
+    monkeypatch.setattr(board, "HEAVY_SIZE", 16)
+    monkeypatch.setattr(board, "CudaClock", CpuClock)
+    monkeypatch.setattr(board, "copy_rate", lambda device: 4e12)
+    monkeypatch.setattr(board, "matmul_rates", lambda device: {"matmul_tf32_flops_per_s": None})
+    monkeypatch.setattr(board, "read_passes_s", lambda device, l2_bytes: ((4e6, 3e-6),))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: time.sleep(cycles / 1.98e9))
+    session = replace(
+        gpu, platform=replace(gpu.platform, torch_device="cpu"), meter=cast(Meter, Watched())
+    )
+    return board._Recording(session, lambda text: None)
+
+
+def test_a_recording_polls_the_counter_in_every_way_and_leaves_it_as_usual(
+    recording: board._Recording,
+) -> None:
+    record = recording.record()
+    assert set(record.steady) == {"none", "usual", "fast"}
+    told = cast(Watched, recording._meter).told
+    polled = " ".join(how for how, _ in told[:9])
+    assert polled == "usual usual usual usual none usual usual fast usual"
+    assert all(instant for _, instant in told[:-1])
+    assert told[-1] == ("usual", False)
+
+
+def test_waves_tell_when_the_load_was_on(recording: board._Recording) -> None:
+    record = recording.record()
+    assert [wave.period_s for wave in record.squares] == list(board.SQUARE_PERIODS_S)
+    for wave in (record.step, *record.squares):
+        assert all(0 < on < off <= wave.trace.duration_s for on, off in wave.on)
+        assert all(a[1] < b[0] for a, b in pairwise(wave.on))
+    [first, *_] = record.squares[0].on
+    assert first[0] == pytest.approx(0.005, abs=0.004)
+    assert 0 < record.limit_end_s < record.limit.duration_s
+    assert record.passes == ((4e6, 3e-6),)
+    assert record.rates == {"copy_bytes_per_s": 4e12, "matmul_tf32_flops_per_s": None}
+
+
+def test_a_recording_that_fails_leaves_the_counter_as_usual(
+    recording: board._Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(device: str) -> float:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(board, "copy_rate", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        recording.record()
+    assert cast(Watched, recording._meter).told[-1] == ("usual", False)
+
+
+def test_a_gpu_that_cannot_run_the_loads_is_one_message(
+    gpu: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: object) -> None:
+        raise RuntimeError("out of memory\nand where")
+
+    monkeypatch.setattr(board._Recording, "record", fail)
+    monkeypatch.setattr(Session, "check_alive", lambda self: None)
+    with pytest.raises(CannotMeasureError, match=r"meters of GPU-1 .*tested: out of memory;"):
+        calibrate_board(gpu, lambda text: None)

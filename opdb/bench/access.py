@@ -35,6 +35,9 @@ MOST_LAYERS = 16
 
 FEWEST_LAYERS = 2
 
+HOT_WEIGHTS: frozenset[Access] = frozenset({"reused", "streamed"})
+"""Where one set of weights is all there is."""
+
 NO_CHAIN = "the output's {} differs from the input's: no chain"
 
 

@@ -8,12 +8,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from opdb.derive.rejection import REJECTED
-from opdb.records import Board, Configuration, Json, Outcome, Role
+from opdb.records import Access, Board, Configuration, Json, Outcome, Role
 from opdb.settings import relevant_setting
 from opdb.store import Store
 
 ROUNDS = 2
 """Good visits wanted of each configuration: two in different random rounds beat one long one."""
+
+OTHER_WORKLOAD_ROUNDS = 1
+"""Good visits wanted under a workload other than a model's: they differ by more than visits do."""
 
 MAX_ROUNDS = 4
 """Good visits of a configuration whose interval stays wider than asked, at most."""
@@ -32,7 +35,8 @@ FINAL_OUTCOMES: tuple[Outcome, ...] = ("unsupported", "out_of_memory", "error")
 class PlanRequest:
     """What to plan: kinds (None: all), in which random order, with which share of duplicates.
 
-    `this_board` asks what this very board lacks, whatever other boards of the device have.
+    `this_board` asks what this very board lacks, whatever other boards of the device have;
+    `access` what calls are to find in the caches. There are duplicates of a model's calls alone.
     """
 
     kinds: Collection[str] | None = None
@@ -40,14 +44,16 @@ class PlanRequest:
     retry: bool = False
     this_board: bool = False
     duplicates: float = DUPLICATE_SHARE
+    access: Access = "model"
 
 
 @dataclass(frozen=True)
 class Job:
-    """One visit to make: a configuration, and the role in which the visit is stored."""
+    """One visit to make: a configuration, the role in which it is stored, and what calls find."""
 
     configuration: Configuration
     role: Role = "measurement"
+    access: Access = "model"
 
 
 @dataclass(frozen=True)
@@ -71,13 +77,23 @@ class Seen:
 
     @classmethod
     def of(
-        cls, store: Store, board: Board, *, this_board: bool, role: Role = "measurement"
+        cls,
+        store: Store,
+        board: Board,
+        *,
+        this_board: bool,
+        role: Role = "measurement",
+        access: Access = "model",
     ) -> Seen:
         """Count what is stored of a board, or of all boards of its device."""
         uuid = board.uuid if this_board else None
-        outcomes = store.visit_outcomes(board.device, board=uuid, role=role)
-        rejected = store.visit_outcomes(board.device, board=uuid, role=role, flag=REJECTED)
-        return cls(outcomes, rejected)
+
+        def count(flag: str | None) -> dict[tuple[str, str], Counter[Outcome]]:
+            return store.visit_outcomes(
+                board.device, board=uuid, role=role, access=access, flag=flag
+            )
+
+        return cls(count(None), count(REJECTED))
 
     def counts(
         self, configuration: Configuration, settings: Mapping[str, Json]
@@ -125,10 +141,15 @@ def plan(store: Store, board: Board, settings: Mapping[str, Json], request: Plan
     the measurements, in the same random order.
     """
     configurations = called(store, request.kinds)
-    seen = Seen.of(store, board, this_board=request.this_board)
+    access = request.access
+    rounds = ROUNDS if access == "model" else OTHER_WORKLOAD_ROUNDS
+    seen = Seen.of(store, board, this_board=request.this_board, access=access)
     wanted = {
-        Job(c): seen.wanted(c, settings, retry=request.retry) for c in configurations
-    } | _duplicates(store, board, settings, request)
+        Job(c, access=access): seen.wanted(c, settings, rounds=rounds, retry=request.retry)
+        for c in configurations
+    }
+    if access == "model":
+        wanted |= _duplicates(store, board, settings, request)
     order = [job for job, count in wanted.items() if count]
     random.Random(request.seed).shuffle(order)
     first = tuple(job for job in order if wanted[job] >= ROUNDS)

@@ -199,7 +199,7 @@ class Rounds:
         return again
 
     def _visit(self, job: Job) -> Visit:
-        request = self._known.get(job) or VisitRequest(job.configuration)
+        request = self._known.get(job) or VisitRequest(job.configuration, access=job.access)
         made = visit(self._session, request)
         kept = [self._as_stored(one, job) for one in made]
         for one in kept:
@@ -207,9 +207,7 @@ class Rounds:
         self.tally.count(kept)
         last = kept[-1]
         self._progress.visited(job.configuration, last, math.fsum(one.cost_s for one in kept))
-        self._known[job] = VisitRequest(
-            job.configuration, duty=duty_after(made), kernels=last.kernels
-        )
+        self._known[job] = replace(request, duty=duty_after(made), kernels=last.kernels)
         if last.outcome != "ok":
             self._failed.add(job.configuration.key)  # a second round would not change it
         self._failures = self._failures + 1 if last.outcome == "error" else 0

@@ -30,7 +30,7 @@ from opdb.bench.settings import current_settings
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.precision import PRECISION, Reached, is_within, reached
 from opdb.derive.review import board_costs
-from opdb.records import Board, Call, Cost
+from opdb.records import Access, Board, Call, Cost
 from opdb.settings import relevant_setting
 from opdb.store import Store
 
@@ -86,6 +86,7 @@ class BenchRequest:
     `this_board` asks what this very board lacks, whatever other boards of the device have.
     `precision` is the half width of the 95 % interval, as a share of the energy, that ends the
     rounds of a configuration; `duplicates` the share of configurations measured twice over.
+    `access` is what calls find in the caches; no cost rests on any but a model's.
     """
 
     kinds: Collection[str] | None = None
@@ -95,12 +96,20 @@ class BenchRequest:
     this_board: bool = False
     precision: float = PRECISION
     duplicates: float = DUPLICATE_SHARE
+    access: Access = "model"
     seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
 
     @property
     def planned(self) -> PlanRequest:
         """What of it concerns the plan."""
-        return PlanRequest(self.kinds, self.seed, self.retry, self.this_board, self.duplicates)
+        return PlanRequest(
+            kinds=self.kinds,
+            seed=self.seed,
+            retry=self.retry,
+            this_board=self.this_board,
+            duplicates=self.duplicates,
+            access=self.access,
+        )
 
 
 def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResult:
@@ -114,8 +123,7 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
     board = platform.board
     todo = plan(store, board, current_settings(), request.planned)
     result = BenchResult(None, platform.device.slug, board.uuid)
-    # On a CPU the host is the device.
-    unheard = [] if platform.device.type == "cpu" else _without_host_times(store, platform, request)
+    unheard = _without_host_times(store, platform, request)
     if not todo.visits and not unheard:
         derive_costs(store, board.uuid)  # a bench that was killed has not come to it
         if not _further(store, board, request, 0):
@@ -136,7 +144,8 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
             derive_costs(store, board.uuid)
             _sum_up(result, rounds.tally, budget)
             result.anchors = rounds.anchors.made
-    result.reached = _reached(store, board, request, result)
+    if request.access == "model":
+        result.reached = _reached(store, board, request, result)
     return result
 
 
@@ -164,6 +173,8 @@ def _visit_all(
 
 def _further(store: Store, board: Board, request: BenchRequest, number: int) -> tuple[Job, ...]:
     """Return the visits of a further round: what this board has not as precise as asked."""
+    if request.access != "model":
+        return ()
     coarse = {
         cost.configuration
         for cost in _costs_of(store, board, request)
@@ -216,7 +227,12 @@ def _reached(store: Store, board: Board, request: BenchRequest, result: BenchRes
 def _without_host_times(
     store: Store, platform: Platform, request: BenchRequest
 ) -> list[list[Call]]:
-    """Return the distinct calls of each workload in which one of these kinds lacks a host time."""
+    """Return the distinct calls of each workload in which one of these kinds lacks a host time.
+
+    None on a CPU, where the host is the device, and none for calls other than a model's.
+    """
+    if platform.device.type == "cpu" or request.access != "model":
+        return []
     have = {(v.configuration, v.form) for v in store.host_visits(platform.board.uuid)}
     found = []
     for workload in store.workloads():

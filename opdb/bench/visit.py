@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from opdb.bench.access import HOT_WEIGHTS, Steps, access_flags, steps_of
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.neighbours import among_neighbours
 from opdb.bench.replay import Replay, Rotation, eager_times_s, prepare
@@ -18,6 +19,7 @@ from opdb.derive.costs import AT_THE_LIMIT, stretch_power_w
 from opdb.errors import UnsupportedError
 from opdb.operators import BuiltCall, build
 from opdb.records import (
+    Access,
     Configuration,
     Device,
     Neighbours,
@@ -59,7 +61,8 @@ OUT_OF_HOST_MEMORY = "DefaultCPUAllocator: "
 class VisitRequest:
     """What to visit, in which role, and the busy share to begin with (1: back to back, no gaps).
 
-    `kernels` are those that an earlier visit of the campaign saw, to save looking again.
+    `kernels` are those that an earlier visit of the campaign saw, to save looking again. `weights`
+    concerns the `access` of a model alone: the other workloads say themselves what weights are.
     """
 
     configuration: Configuration
@@ -67,6 +70,7 @@ class VisitRequest:
     duty: float = 1.0
     weights: Weights = "cold"
     kernels: Mapping[str, int] | None = None
+    access: Access = "model"
 
 
 @dataclass(frozen=True)
@@ -132,12 +136,13 @@ class _Teller:
             started_at=self._started_at,
             cost_s=cost_s,
             issue=replay.how if replay else "eager",
-            weights=self._request.weights,
+            weights="hot" if self._request.access in HOT_WEIGHTS else self._request.weights,
             copies=replay.copies if replay else 0,
             stretch=seen.stretch if seen else None,
             restore=seen.restore if seen else None,
             kernels=seen.kernels if seen else None,
             flags=seen.flags if seen else (),
+            access=self._request.access,
             neighbours=seen.neighbours if seen else None,
         )
 
@@ -164,26 +169,34 @@ def _measure(session: Session, request: VisitRequest) -> list[_Seen]:
     if kernels is not None and not kernels:
         return [_Seen(kernels)]
     l2_bytes = session.platform.device.l2_bytes or 0
-    rotation = Rotation(call, l2_bytes=l2_bytes, cold=request.weights == "cold")
-    replay = _prepare(session, rotation, rotation.copies)
-    eager = _eager_times_s(replay, rotation, kernels)
+    steps = _steps(call, request, l2_bytes)
+    replay = _prepare(session, steps, steps.copies)
+    eager = _eager_times_s(replay, steps, kernels)
+    found = replay.flags + access_flags(steps, l2_bytes)
     seen = [
         _Seen(
             kernels,
             replay,
             replace(stretch, eager_times_s=eager),
-            flags=replay.flags + flags,
+            flags=found + flags,
         )
         for stretch, flags in _until_full_clock(session, replay, request.duty)
     ]
-    if replay.how == "graph":
+    if replay.how == "graph" and request.access == "model" and isinstance(steps, Rotation):
         call_s = _replay_time_s(session, replay) / replay.calls
-        neighbours = among_neighbours(rotation, call_s, l2_bytes)
+        neighbours = among_neighbours(steps, call_s, l2_bytes)
         seen[-1] = replace(seen[-1], neighbours=neighbours)
-    if rotation.restores:
-        restore = _restoring(session, rotation, call)
+    if steps.restores:
+        restore = _restoring(session, steps, call, request.access)
         seen = [replace(s, restore=restore) for s in seen]
     return seen
+
+
+def _steps(call: BuiltCall, request: VisitRequest, l2_bytes: int) -> Steps:
+    """Return the calls that a replay is made of."""
+    if request.access == "model":
+        return Rotation(call, l2_bytes=l2_bytes, cold=request.weights == "cold")
+    return steps_of(call, request.access, l2_bytes=l2_bytes)
 
 
 def _eager_times_s(
@@ -194,14 +207,15 @@ def _eager_times_s(
     return eager_times_s(step, sum(kernels.values()) if kernels else UNKNOWN_KERNELS)
 
 
-def _restoring(session: Session, rotation: Rotation, call: BuiltCall) -> Stretch:
+def _restoring(session: Session, steps: Steps, call: BuiltCall, access: Access) -> Stretch:
     """Return what restoring the call's inputs costs, as first measured in this campaign."""
     restored = [call.inputs[i] for i in call.mutated]
-    key = repr([(t.shape, t.stride(), t.dtype) for t in restored])
+    copies = steps.copies if access == "streamed" else 1
+    key = repr([copies, *((t.shape, t.stride(), t.dtype) for t in restored)])
     if key not in session.restores:
-        replay = _prepare(session, rotation.restore, 1)
+        replay = _prepare(session, steps.restore, copies)
         stretch, _ = _observed(session, replay, 1.0, SETTLE_S)
-        eager = _eager_times_s(replay, rotation.restore, None)
+        eager = _eager_times_s(replay, steps.restore, None)
         session.restores[key] = replace(stretch, eager_times_s=eager)
     return session.restores[key]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -12,7 +12,7 @@ from opdb.cli.console import Progress, note, print_json, progress
 from opdb.cli.predict import check_share
 from opdb.errors import InputError, UnknownNameError
 from opdb.kinds import KINDS
-from opdb.records import Configuration, Json, Visit
+from opdb.records import Access, Configuration, Json, Visit
 from opdb.units import show, show_duration, show_share
 
 if TYPE_CHECKING:
@@ -53,6 +53,14 @@ def run(
             help="Measure this share of the configurations twice over, to test the intervals.",
         ),
     ] = 0.1,
+    workload: Annotated[
+        str,
+        typer.Option(
+            "--workload",
+            metavar="NAME",
+            help="What calls find in the caches: model (as inside one), reused, streamed, chain.",
+        ),
+    ] = "model",
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -61,8 +69,10 @@ def run(
     """Measure every pending configuration of these kinds on this device; resumes where it stopped.
 
     What was harvested and lacks visits is pending. Each visit is stored as soon as it is done; one
-    that heat, another process or a moving clock spoiled is kept and made again.
+    that heat, another process or a moving clock spoiled is kept and made again. Predictions rest
+    on the workload model alone; the others are for comparing workloads, one visit each.
     """
+    access = cast(Access, options.parse_workload(workload))
     check_share("--duplicates", duplicates)
     if precision <= 0:
         raise InputError(f"--precision {precision:g}: give a share above 0, such as 0.02")
@@ -82,6 +92,7 @@ def run(
         this_board=this_board,
         precision=precision,
         duplicates=duplicates,
+        access=access,
     )
     with open_store(db, create=False) as store, _Shown(quiet=quiet) as shown:
         if not store.usage():

@@ -129,6 +129,22 @@ def parse_size(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(part) for part in parts)
 
 
+def parse_workload(name: str) -> str:
+    """Check what calls are to find in the caches.
+
+    Raises:
+        UnknownNameError: there is none of that name.
+    """
+    from typing import get_args
+
+    from opdb.errors import UnknownNameError
+    from opdb.records import Access
+
+    if name not in get_args(Access):
+        raise UnknownNameError("--workload", name, get_args(Access))
+    return name
+
+
 def parse_mode(name: str) -> str:
     """Check a mode's name.
 

@@ -125,9 +125,10 @@ def failures(connection: Connection, device: str) -> list[Failure]:
         .join(campaign, visit.c.campaign == campaign.c.id)
         .join(configuration, visit.c.configuration_id == configuration.c.id)
         .where(campaign.c.device == device, visit.c.role == "measurement", visit.c.outcome != "ok")
+        .where(visit.c.access == "model")
         .order_by(configuration.c.kind, configuration.c.key, visit.c.started_at)
     )
-    outcomes = visit_outcomes(connection, [campaign.c.device == device])
+    outcomes = visit_outcomes(connection, [campaign.c.device == device, visit.c.access == "model"])
     found: dict[tuple[str, str], Failure] = {}
     for key, kind, setting, outcome, reason in connection.execute(query):
         seen = outcomes[key, setting]

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, Table, func, insert, select
 
 from opdb.errors import DatabaseError
 from opdb.records import (
+    Access,
     Board,
     BoardCalibration,
     Campaign,
@@ -291,13 +292,15 @@ class Store:
         board: str | None = None,
         role: Role = "measurement",
         flag: str | None = None,
+        access: Access = "model",
     ) -> dict[tuple[str, str], Counter[Outcome]]:
         """Count the visits on a device by (configuration key, setting) and outcome.
 
         With `board` (a UUID), those on that board alone; with `flag`, those that have a flag which
-        begins so.
+        begins so; `access` is what their calls found in the caches.
         """
         conditions = matching(schema.campaign, {"device": device, "board": board})
+        conditions += matching(schema.visit, {"access": access})
         if flag is not None:
             conditions.append(schema.visit.c.flags.contains(f'"{flag}', autoescape=True))
         with self.reading() as connection:

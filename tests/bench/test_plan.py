@@ -100,6 +100,20 @@ def test_anchors_and_limited_visits_do_not_count(harvested: Store, session: Sess
     assert pending(harvested, session)[RELU] == 2
 
 
+def test_each_workload_is_pending_by_itself(harvested: Store, session: Session) -> None:
+    visited(harvested, session, RELU, "ok", "ok", access="reused")
+    visited(harvested, session, CONV, "unsupported", access="chain")
+    assert pending(harvested, session) == dict.fromkeys(ALL, 2)
+    rest = set(ALL) - {RELU}
+    assert pending(harvested, session, access="reused") == dict.fromkeys(rest, 1)
+    rest = set(ALL) - {CONV}
+    request = replace(ALONE, access="chain", duplicates=1.0)
+    found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, request)
+    assert found.rounds[0] == () and len(found.rounds[1]) == len(rest)
+    assert set(found.rounds[1]) == {Job(c, access="chain") for c in rest}
+    assert harvested.failures(session.platform.device.slug) == []
+
+
 def test_another_device_has_everything_pending(harvested: Store, session: Session) -> None:
     visited(harvested, session, RELU, "ok", "ok")
     found = plan(harvested, Board("CPU-other", "another-device"), DEFAULT_SETTINGS, ALONE)

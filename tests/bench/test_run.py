@@ -95,6 +95,18 @@ def test_kinds_are_all_that_is_benched(store: Store) -> None:
     assert outcomes(store, result) == {RELU.key: {"ok": 2}}
 
 
+def test_other_workloads_are_visited_once_and_no_cost_rests_on_them(store: Store) -> None:
+    store.save_workload(workload(CONV, RELU))
+    heard = Heard()
+    result = benched(store, heard, access="chain")
+    assert result.outcomes == {"ok": 1, "unsupported": 1} and result.reached is None
+    assert {v.access for v in heard.visits} == {"chain"}
+    assert costs(store, result) == outcomes(store, result) == {}
+    assert benched(store, Heard(), access="chain").campaign is None
+    both = benched(store)
+    assert costs(store, both) == {CONV.key: 2, RELU.key: 2}
+
+
 def test_a_failure_stops_nothing_and_has_a_reason_instead_of_a_cost(store: Store) -> None:
     store.save_workload(workload(IMPOSSIBLE, HUGE, UNKNOWN, RELU))
     result = benched(store)

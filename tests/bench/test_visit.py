@@ -17,7 +17,7 @@ from opdb.bench.visit import VisitRequest, is_at_full_clock, refusal, session_fl
 from opdb.derive.costs import call_times_s, visit_cost
 from opdb.meters import Reading
 from opdb.meters.replay import ReplayMeter
-from opdb.records import Configuration, Device, Outcome, Stretch
+from opdb.records import Access, Configuration, Device, Outcome, Stretch, Weights
 from tests.bench.calls import (
     CONV,
     HUGE,
@@ -43,6 +43,25 @@ def test_an_operator_is_measured(session: Session) -> None:
     assert (made.issue, made.kernels, made.restore) == ("eager", None, None)
     assert made.stretch is not None and all(t > 0 for t in made.stretch.replay_times_s)
     assert made.stretch.duration_s <= made.cost_s <= elapsed_s
+
+
+@pytest.mark.parametrize(
+    ("access", "weights"), [("reused", "hot"), ("streamed", "hot"), ("chain", "cold")]
+)
+def test_other_workloads_are_told_as_such(
+    session: Session, access: Access, weights: Weights
+) -> None:
+    for configuration in (RELU, RELU_IN_PLACE):
+        [made] = visit(session, VisitRequest(configuration, access=access))
+        assert (made.outcome, made.access, made.weights) == ("ok", access, weights)
+        assert made.neighbours is None
+        assert (made.restore is not None) == (configuration is RELU_IN_PLACE)
+
+
+def test_what_makes_no_chain_is_unsupported(session: Session) -> None:
+    [made] = visit(session, VisitRequest(CONV, access="chain"))
+    assert (made.outcome, made.access) == ("unsupported", "chain")
+    assert made.reason == "the output's shape differs from the input's: no chain"
 
 
 def test_visits_have_their_own_ids(session: Session) -> None:

@@ -194,6 +194,16 @@ def test_kinds_choose_and_quiet_is_quiet(opdb: Opdb, database: Path) -> None:
     assert {kind for _, kind, _ in visits(database)} == {"relu", "linear"}
 
 
+@pytest.mark.usefixtures("short")
+def test_another_workload_is_benched_apart(opdb: Opdb, database: Path) -> None:
+    for _ in range(2):
+        ran = opdb("bench", "relu", "--device", "cpu", "--workload", "reused", "--json")
+        assert ran.status == 0
+    assert json.loads(ran.out)["visits"] == 0, "nothing is pending any more"
+    ran = opdb("bench", "relu", "--device", "cpu", "--json")
+    assert json.loads(ran.out)["visits"] == 2, "a model's calls are"
+
+
 def test_time_that_is_up_is_said(
     opdb: Opdb, database: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -235,6 +245,11 @@ BAD = [
     (["bench", "--device", "tpu"], 2, "cannot measure on 'tpu'; use 'cuda', 'cuda:N' or 'cpu'"),
     (["bench", "--device", "cuda:x"], 2, "cannot measure on 'cuda:x'"),
     (["bench", "conv3", "--device", "cpu"], 2, "unknown kind 'conv3'; did you mean 'conv3d'"),
+    (
+        ["bench", "--workload", "steamed"],
+        2,
+        "unknown --workload 'steamed'; did you mean 'streamed'",
+    ),
     (["bench", "--device", "cpu", "--max-seconds", "0"], 2, "--max-seconds"),
     (["bench", "--device", "cpu", "--max-seconds", "soon"], 2, "--max-seconds"),
     (["bench", "--device", "cpu", "--db", "none.sqlite"], 2, "database none.sqlite: there is none"),

@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from opdb.compose import Grounds, Known, Prediction, compose
+from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors, in_words, transferred
 from opdb.derive.costs import ESTIMATOR
+from opdb.derive.launches import Launches, compare_launches
 from opdb.derive.runs import RunCost, run_cost
 from opdb.errors import InputError, UnknownNameError
 from opdb.records import Calibration, Campaign, Cost, Device, Form, Json, Mode, ModelRun, Workload
@@ -64,6 +66,16 @@ class Answer:
         return all(abs(a - 1) <= 1 - target + 1e-12 for a in known)
 
 
+@dataclass(frozen=True)
+class Transfer:
+    """A measured run predicted from another board's costs: as they are, and brought by factors."""
+
+    origin: str
+    factors: Factors
+    raw: Answer
+    brought: Answer
+
+
 class Predictor:
     """Predicts workloads on one device from a store."""
 
@@ -82,21 +94,41 @@ class Predictor:
         self._usual_host: dict[str, dict[tuple[str, Form], float]] = {}
         self._predictions: dict[tuple[str, Mode], Prediction] = {}
         self._boards_of_runs: dict[Mode, Mapping[str, str]] = {}
+        self._anchors: dict[str, BoardAnchors] = {}
+        self._kernels: dict[str, Mapping[str, Mapping[str, int]]] = {}
 
-    def answer(self, workload: Workload, mode: Mode) -> Answer:
-        """Predict a workload on the board where it was measured, else on the best covered board.
+    def board(self, prefix: str) -> str:
+        """Return the board whose UUID begins so, with or without its "GPU-".
+
+        Raises:
+            UnknownNameError: none does.
+            InputError: several do.
+        """
+        found = [b for b in self._boards if b.startswith(prefix) or _bare(b).startswith(prefix)]
+        if not found or not prefix:
+            raise UnknownNameError("board", prefix, self._boards)
+        if len(found) > 1:
+            raise InputError(f"board {prefix!r} is the beginning of several: {', '.join(found)}")
+        return found[0]
+
+    def answer(self, workload: Workload, mode: Mode, board: str | None = None) -> Answer:
+        """Predict a workload for a board (UUID); the one that measured it where none is said.
+
+        Without a board and a measured run it is the board that covers the workload best.
 
         Raises:
             InputError: nothing was ever measured on the device, or the mode cannot be predicted.
         """
         if mode not in MODES:
             raise InputError(f"mode {mode!r} cannot be predicted; use {' or '.join(MODES)}")
-        board = self._measured_on(mode).get(workload.key) or self._best_board(workload)
+        if board is None:
+            board = self._measured_on(mode).get(workload.key) or self._best_board(workload)
         grounds = self._grounds(workload, board)
         alone = compose(workload, mode, grounds)
         known = self._known(alone)
         prediction = compose(workload, mode, replace(grounds, known=known))
-        return self._held(prediction)
+        notes = (*prediction.notes, *self._transfer_notes(workload, board))
+        return self._held(replace(prediction, notes=notes))
 
     def answers(self, names: Collection[str]) -> list[Answer]:
         """Return an answer for every measured run of these models (of all when none is named)."""
@@ -107,6 +139,90 @@ class Predictor:
             if not names or workload.name in names
         ]
         return sorted(found, key=_order)
+
+    def transfers(self, names: Collection[str]) -> list[Transfer]:
+        """Predict every measured run from each other board's costs alone, where these cover it."""
+        found = []
+        for mode in MODES:
+            for workload in self._workloads_in(mode):
+                if names and workload.name not in names:
+                    continue
+                boards = {self._board_of(run) for run in self._runs_of(workload.key, mode)}
+                found += [
+                    transfer
+                    for board in sorted(boards)
+                    for origin in self._boards
+                    if origin != board
+                    and (transfer := self._transfer(workload, mode, board, origin)) is not None
+                ]
+        return sorted(found, key=lambda transfer: _order(transfer.raw))
+
+    def _transfer(self, workload: Workload, mode: Mode, board: str, origin: str) -> Transfer | None:
+        """Predict for a board from another's costs; None where these do not cover the workload."""
+        costs = self._own_costs(workload, origin)
+        if len(costs) < len(workload.occurrences()):
+            return None
+        by = self._factors(board, origin)
+        own = self._calibration(board)
+        base_w = self._calibration(origin).base_power_w
+        here_w = base_w * by.base_power if base_w and by.base_power else base_w
+        raw = {key: replace(cost, board=board) for key, cost in costs.items()}
+        brought = {key: transferred(cost, board, by, here_w) for key, cost in costs.items()}
+
+        def held(watts: float | None, taken: Mapping[str, Cost]) -> Answer:
+            calibration = replace(own, base_power_w=watts)
+            grounds = self._grounds_on(workload, board, calibration, taken)
+            return self._held(compose(workload, mode, grounds))
+
+        return Transfer(origin, by, held(base_w, raw), held(here_w, brought))
+
+    def _factors(self, board: str, origin: str) -> Factors:
+        """Return what brings costs of the board `origin` to this one."""
+        return factors(self._anchors_of(board), self._anchors_of(origin))
+
+    def _anchors_of(self, board: str) -> BoardAnchors:
+        if board not in self._anchors:
+            campaigns = [c for c in self._campaigns.values() if c.board.uuid == board]
+            visits = self._store.visits(board, role="anchor")
+            self._anchors[board] = board_anchors(campaigns, visits)
+        return self._anchors[board]
+
+    def _transfer_notes(self, workload: Workload, board: str) -> list[str]:
+        """Say what of a workload only other boards have, and by which factors it was brought."""
+        own, notes = self._own_costs(workload, board), []
+        seen = set(own)
+        for other in reversed(self._own_last(board)[:-1]):
+            brought = self._own_costs(workload, other).keys() - seen
+            seen |= brought
+            if brought:
+                words = in_words(self._factors(board, other))
+                notes.append(
+                    f"{len(brought)} configurations were measured on board {other} alone; their "
+                    f"costs are brought to this board ({words})"
+                )
+        return notes
+
+    def launches(self, workload: Workload, run: ModelRun) -> Launches | None:
+        """Hold a run's kernels against its operators', as its board saw them, else another."""
+        of_operators: dict[str, Mapping[str, int]] = {}
+        for board in self._own_last(self._board_of(run)):
+            of_operators |= self._kernels_of(board)
+        return compare_launches(workload, run, of_operators)
+
+    def runs(self, names: Collection[str]) -> list[tuple[Workload, ModelRun]]:
+        """Return the latest good run of each workload, mode and board; of these models, or all."""
+        found: dict[tuple[str, str, str], tuple[Workload, ModelRun]] = {}
+        for mode in MODES:
+            for workload in self._workloads_in(mode):
+                if not names or workload.name in names:
+                    for run in self._runs_of(workload.key, mode):
+                        found[workload.key, mode, self._board_of(run)] = (workload, run)
+        return list(found.values())
+
+    def _kernels_of(self, board: str) -> Mapping[str, Mapping[str, int]]:
+        if board not in self._kernels:
+            self._kernels[board] = self._store.kernels(board)
+        return self._kernels[board]
 
     def _runs_of(self, workload: str, mode: Mode) -> list[ModelRun]:
         """Return a workload's (key) runs in a mode that succeeded; raw, so read when needed."""
@@ -173,14 +289,24 @@ class Predictor:
         return max(self._boards, key=lambda b: len(self._own_costs(workload, b)))
 
     def _grounds(self, workload: Workload, board: str) -> Grounds:
-        """Gather the board's costs; what only other boards have is taken from them."""
+        """Gather the board's costs; what only other boards have is brought over by factors."""
+        calibration = self._calibration(board)
         costs: dict[str, Cost] = {}
         for each in self._own_last(board):
-            costs |= self._own_costs(workload, each)
+            found = self._own_costs(workload, each)
+            if each != board and found.keys() - self._own_costs(workload, board).keys():
+                by, base_w = self._factors(board, each), calibration.base_power_w
+                found = {key: transferred(c, board, by, base_w) for key, c in found.items()}
+            costs |= found
+        return self._grounds_on(workload, board, calibration, costs)
+
+    def _grounds_on(
+        self, workload: Workload, board: str, calibration: Calibration, costs: Mapping[str, Cost]
+    ) -> Grounds:
         return Grounds(
             self.device,
             board,
-            self._calibration(board),
+            calibration,
             costs,
             self._usual_host_s(workload, board, costs),
         )
@@ -230,6 +356,10 @@ class Predictor:
         campaigns: list[Campaign] = [c for c in self._campaigns.values() if c.board.uuid == board]
         powered = [c for c in campaigns if c.calibration.base_power_w is not None]
         return (powered or campaigns)[-1].calibration
+
+
+def _bare(board: str) -> str:
+    return board.removeprefix("GPU-")
 
 
 def _unlikeness(other: Workload, workload: Workload) -> tuple[bool, float]:

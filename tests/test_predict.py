@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -189,3 +190,40 @@ def test_an_empty_database_says_what_to_do(tmp_path: Path) -> None:
 def test_a_mode_that_cannot_be_predicted_is_refused(store: Store) -> None:
     with pytest.raises(InputError, match="mode 'compile' cannot be predicted; use eager or graph"):
         predictor(store).answer(model(store, "resnet50", 1), "compile")
+
+
+def test_a_board_is_named_by_the_beginning_of_its_uuid(store: Store) -> None:
+    used = predictor(store)
+    boards = [board.uuid for board in store.boards(published.DEVICE)]
+    for board in boards:
+        assert used.board(board) == used.board(board[:8]) == used.board(board[4:9]) == board
+        answer = used.answer(model(store, "resnet50", 32), "graph", board)
+        assert answer.prediction.board == board and answer.measured is not None
+    with pytest.raises(InputError, match="'GPU-' is the beginning of several: GPU-"):
+        used.board("GPU-")
+    with pytest.raises(UnknownNameError, match="unknown board 'none'"):
+        used.board("none")
+
+
+def test_what_only_another_board_has_is_brought_over_and_said(store: Store) -> None:
+    [board] = [b.uuid for b in store.boards(published.DEVICE) if b.uuid.startswith("GPU-c1e7")]
+    used = predictor(store)
+    found = used.answer(model(store, "vgg16", 32), "graph", board).prediction
+    assert found.board == board and not found.missing
+    [note] = [note for note in found.notes if "alone; their costs are brought" in note]
+    assert "configurations were measured on board GPU-ea87fd5f" in note
+    assert "dynamic energy × 0.982 ± 5." in note and "base power × 1.07" in note
+    assert not any("as they are" in note for note in found.notes)
+    own = used.answer(model(store, "resnet50", 32), "graph", board).prediction
+    assert not any("brought" in note for note in own.notes)
+
+
+def test_factors_do_not_make_transferred_predictions_worse_at_the_median(store: Store) -> None:
+    found = predictor(store).transfers([])
+    assert {t.raw.prediction.workload.name for t in found} == {"resnet50", "resnet152"}
+    for name in ("attribution_time", "attribution_energy"):
+        raw, brought = (
+            statistics.median(abs(getattr(getattr(t, how), name) - 1) for t in found)
+            for how in ("raw", "brought")
+        )
+        assert brought <= raw + 0.001

@@ -1,7 +1,7 @@
-"""Operators measured in every campaign, so that boards can be told apart.
+"""Operators measured in every campaign, so that boards can be told apart and drift be seen.
 
-One is bound by arithmetic, one by memory, one by both: what they cost here against what they cost
-on another board is that board's factor.
+They are bound by arithmetic (TF32, bfloat16, float32), by memory, and by neither (short kernels):
+what they cost here against what they cost on another board are that board's factors.
 """
 
 from __future__ import annotations
@@ -26,4 +26,28 @@ ANCHORS: tuple[Configuration, ...] = (
         },
     ),
     Configuration("relu", {}, {"input": {"shape": [64, 256, 56, 56], "dtype": "float32"}}),
+    Configuration(
+        "linear",
+        {},
+        {
+            "input": {"shape": [2048, 1024], "dtype": "float32"},
+            "weight": {"shape": [1024, 1024], "dtype": "float32", "role": "weight"},
+        },
+    ),
+    Configuration(
+        "conv2d",
+        {"padding": [1, 1]},
+        {
+            "input": {"shape": [1, 128, 28, 28], "dtype": "float32", "values": "rectified"},
+            "weight": {"shape": [128, 128, 3, 3], "dtype": "float32", "role": "weight"},
+        },
+    ),
+    Configuration(
+        "add",
+        {},
+        {
+            "input": {"shape": [1, 256, 14, 14], "dtype": "float32"},
+            "other": {"shape": [1, 256, 14, 14], "dtype": "float32"},
+        },
+    ),
 )

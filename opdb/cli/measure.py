@@ -9,6 +9,7 @@ import typer
 from opdb.cli import options
 from opdb.cli.console import print_json, print_table, progress
 from opdb.cli.selection import describe, identity, request_for, requests_in, summary_files
+from opdb.cli.trust import in_words
 from opdb.errors import OpdbError
 from opdb.records import Json, Mode
 from opdb.units import show
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from opdb.derive.runs import RunCost
     from opdb.models import ModelRequest
     from opdb.records import ModelRun, Workload
+    from opdb.store import Store
 
 
 def run(
@@ -73,11 +75,31 @@ def run(
             shown.doing(f"{workload.name} {describe(workload)} {model_run.mode}")
             shown.done()
             done.append((workload, model_run, run_cost([model_run])))
+        differing = [] if as_json else _differing(store, done)
     if as_json:
         print_json([_document(*each) for each in done])
     elif done:
         _print(done)
+        print(*differing, sep="\n", end="\n" if differing else "")
     _finish(done, errors)
+
+
+def _differing(store: Store, done: list[tuple[Workload, ModelRun, RunCost | None]]) -> list[str]:
+    """Say of each run whose kernels are not those of its operators how many differ."""
+    from opdb.derive.launches import compare_launches
+
+    boards = {campaign.id: campaign.board.uuid for campaign in store.campaigns()}
+    kernels = {
+        board: store.kernels(board) for board in {boards[run.campaign] for _, run, _ in done}
+    }
+    lines = []
+    for workload, model_run, _ in done:
+        found = compare_launches(workload, model_run, kernels[boards[model_run.campaign]])
+        if found is not None and not found.agree:
+            lines.append(
+                f"{workload.name} {describe(workload)} {model_run.mode}: {in_words(found)}"
+            )
+    return lines
 
 
 def _finish(done: list[tuple[Workload, ModelRun, RunCost | None]], errors: list[OpdbError]) -> None:

@@ -31,6 +31,15 @@ def run(
     memory_format: options.MemoryFormat = None,
     phase: options.PhaseName = None,
     device: options.DeviceName = None,
+    board: Annotated[
+        str | None,
+        typer.Option(
+            "--board",
+            metavar="UUID",
+            help="Predict for this board; the beginning of its UUID will do.  [default: the one "
+            "that measured the model, else the one that covers it best]",
+        ),
+    ] = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -50,7 +59,8 @@ def run(
     with open_store(db, create=False) as store:
         workload = find_workload(store, request, said)
         predictor = Predictor(store, choose_device(store, device))
-        answer = predictor.answer(workload, chosen)
+        on = None if board is None else predictor.board(board)
+        answer = predictor.answer(workload, chosen, on)
     if as_json:
         print_json(document(answer, target))
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opdb.cli import options
+from opdb.cli import options, trust
 from opdb.cli.console import print_json, print_table
 from opdb.cli.predict import check_share
 from opdb.cli.selection import describe, identity
@@ -30,6 +30,27 @@ def run(
             "--within", metavar="SHARE", help="Exit 1 if an error of time or energy is larger."
         ),
     ] = None,
+    duplicates: Annotated[
+        bool,
+        typer.Option(
+            "--duplicates",
+            help="Instead: how often two independent measurements agree within their intervals.",
+        ),
+    ] = False,
+    transfer: Annotated[
+        bool,
+        typer.Option(
+            "--transfer",
+            help="Instead: predict each run from another board's costs, with and without factors.",
+        ),
+    ] = False,
+    kernels: Annotated[
+        bool,
+        typer.Option(
+            "--kernels",
+            help="Instead: kernels that a model launched and its operators did not, or reversed.",
+        ),
+    ] = False,
     device: options.DeviceName = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
@@ -39,8 +60,20 @@ def run(
     """Hold predictions against the measured runs of models: a table and the error's distribution.
 
     Every prediction is for the board of its run. Its interval rests on the other models alone.
+    Three further checks look at what predictions rest on; each prints a table of its own.
     """
     check_share("--within", within)
+    asked = [
+        check
+        for check, is_asked in (
+            (trust.duplicates, duplicates),
+            (trust.transfer, transfer),
+            (trust.kernels, kernels),
+        )
+        if is_asked
+    ]
+    if len(asked) > 1 or (asked and within is not None):
+        raise InputError("--duplicates, --transfer, --kernels and --within: give one at a time")
     from opdb.predict import Predictor, choose_device
     from opdb.store import open_store
 
@@ -49,7 +82,11 @@ def run(
         for name in models or []:
             if name not in known:
                 raise UnknownNameError("model", name, known)
-        answers = Predictor(store, choose_device(store, device)).answers(models or [])
+        predictor = Predictor(store, choose_device(store, device))
+        if asked:
+            asked[0](store, predictor, models or [], as_json=as_json)
+            return
+        answers = predictor.answers(models or [])
     if not answers:
         raise InputError("no measured run to validate against; run opdb measure on the device")
     rows = [_row(answer) for answer in answers]

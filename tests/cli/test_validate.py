@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from opdb.store import open_store
 from tests import published
 from tests.cli.conftest import Opdb
 
@@ -62,3 +65,68 @@ def test_within_is_a_check(opdb: Opdb, h200: Path) -> None:
     assert ran.status == 1
     assert ran.err.startswith("opdb: largest error ") and len(ran.err.splitlines()) == 1
     assert json.loads(ran.out)["rows"], "what was found is printed all the same"
+
+
+def test_costs_of_another_board_with_and_without_factors(opdb: Opdb, h200: Path) -> None:
+    ran = opdb("validate", "--transfer", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    found = json.loads(ran.out)
+    rows = found["transfers"]
+    assert len(rows) == 32 and {row["model"] for row in rows} == {"resnet50", "resnet152"}
+    for row in rows:
+        assert row["board"] != row["from"]
+        assert row["factors"]["dynamic_energy"]["anchors"] >= 3
+    for name in ("time", "energy"):
+        for how in ("raw", "factored"):
+            errors = [abs(row[f"{how}_{name}"] - 1) for row in rows]
+            assert found["summary"][name][how]["median"] == pytest.approx(statistics.median(errors))
+            assert found["summary"][name][how]["largest"] == pytest.approx(max(errors))
+    ran = opdb("validate", "--transfer", "resnet50")
+    lines = ran.out.splitlines()
+    assert len([line for line in lines if line.startswith("resnet50")]) == 16
+    assert any(line.startswith("from GPU-c1e7cfda to GPU-ea87fd5f: time × ") for line in lines)
+
+
+def test_models_launch_their_operators_kernels(opdb: Opdb, h200: Path) -> None:
+    ran = opdb("validate", "--kernels")
+    assert ran.status == 0
+    assert ran.out.splitlines()[-1].endswith("launched exactly the kernels of their operators")
+    before = json.loads(opdb("validate", "--kernels", "--json").out)["kernels"]
+    assert all(row["agree"] for row in before) and len(before) == 56
+    with sqlite3.connect(h200) as connection:
+        connection.execute(
+            "UPDATE visit SET kernels = '{\"another\":1}' WHERE configuration_id IN "
+            "(SELECT id FROM configuration WHERE kind = 'relu')"
+        )
+    connection.close()
+    [row, *_] = json.loads(opdb("validate", "--kernels", "resnet18", "--json").out)["kernels"]
+    assert not row["agree"] and set(row["operators"]) == {"another"} and row["model"]
+    out = opdb("validate", "--kernels", "resnet18").out
+    assert f"operators {row['operators']['another']} × another" in out
+    assert "0 of 6 runs launched exactly" in out
+
+
+def test_duplicates_are_held_against_measurements(opdb: Opdb, h200: Path) -> None:
+    """Every other visit of a board made a duplicate: as a blind campaign would have left it."""
+    ran = opdb("validate", "--duplicates")
+    assert ran.status == 2 and "nothing was measured twice over yet" in ran.err
+    with open_store(str(h200)) as store:
+        [board] = [b.uuid for b in store.boards() if b.uuid.startswith("GPU-c1e7")]
+        made = store.visits(board, role="measurement")
+        for each in made:
+            for role in ("measurement", "duplicate"):
+                store.save_visit(replace(each, id=f"{role}-{each.id}", role=role))
+    found = json.loads(opdb("validate", "--duplicates", "--json").out)
+    count = len({(visit.configuration, visit.setting) for visit in made})
+    assert found["duplicates"]["pairs"] == len(found["rows"]) == count
+    assert found["duplicates"]["share_inside_time"] == 1, "a copy agrees with itself"
+    assert found["duplicates"]["median_difference_energy"] == 0
+    out = opdb("validate", "--duplicates", "resnet50").out
+    assert out.splitlines()[-2].split()[:2] == ["all", str(count)]
+    assert any(line.startswith("conv2d") for line in out.splitlines())
+
+
+def test_one_check_at_a_time(opdb: Opdb, h200: Path) -> None:
+    for options in (("--duplicates", "--kernels"), ("--transfer", "--within", "0.1")):
+        ran = opdb("validate", *options)
+        assert ran.status == 2 and "give one at a time" in ran.err

@@ -1,0 +1,162 @@
+"""Factors between two boards of one device, from the anchor operators that both have measured."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from opdb.derive.costs import VisitCost, visit_cost
+from opdb.records import Campaign, Cost, OperatingPoint, Quantity, Visit
+
+
+@dataclass(frozen=True)
+class AnchorCost:
+    """What one call of an anchor takes on a board: the median over its anchor visits."""
+
+    time_s: float
+    dynamic_energy_j: float | None
+
+
+@dataclass(frozen=True)
+class BoardAnchors:
+    """A board's base power (watts, its campaigns' median) and its anchors by configuration key."""
+
+    base_power_w: float | None
+    anchors: Mapping[str, AnchorCost]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A quantity of one board over that of another, and how it scatters between anchors.
+
+    `spread` is the standard deviation of its logarithm; None where one anchor stands alone.
+    """
+
+    value: float
+    spread: float | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What brings costs from one board to another; None where no anchor tells."""
+
+    base_power: float | None
+    time: Factor | None
+    dynamic_energy: Factor | None
+
+
+def board_anchors(campaigns: Sequence[Campaign], visits: Iterable[Visit]) -> BoardAnchors:
+    """Derive what a board's anchor visits say; `visits` in other roles are passed over."""
+    calibrations = {campaign.id: campaign.calibration for campaign in campaigns}
+    found: dict[str, list[VisitCost]] = defaultdict(list)
+    for visit in visits:
+        if visit.role == "anchor" and (cost := visit_cost(visit, calibrations[visit.campaign])):
+            found[visit.configuration].append(cost)
+    powers = [c.base_power_w for c in calibrations.values() if c.base_power_w is not None]
+    return BoardAnchors(
+        statistics.median(powers) if powers else None,
+        {key: _median_cost(costs) for key, costs in found.items()},
+    )
+
+
+def _median_cost(costs: Sequence[VisitCost]) -> AnchorCost:
+    dynamic = [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
+    return AnchorCost(
+        statistics.median(c.time_s for c in costs), statistics.median(dynamic) if dynamic else None
+    )
+
+
+def factors(to: BoardAnchors, origin: BoardAnchors) -> Factors:
+    """Return the factors that bring costs of the board `origin` to the board `to`."""
+    shared = [(to.anchors[key], origin.anchors[key]) for key in to.anchors if key in origin.anchors]
+    base = (
+        to.base_power_w / origin.base_power_w if to.base_power_w and origin.base_power_w else None
+    )
+    return Factors(
+        base,
+        _factor([(a.time_s, b.time_s) for a, b in shared]),
+        _factor([(a.dynamic_energy_j, b.dynamic_energy_j) for a, b in shared]),
+    )
+
+
+def _factor(pairs: Iterable[tuple[float | None, float | None]]) -> Factor | None:
+    """Return the geometric mean of the ratios of positive values; None of none."""
+    logs = [math.log(a / b) for a, b in pairs if a and b and a > 0 and b > 0]
+    if not logs:
+        return None
+    spread = statistics.stdev(logs) if len(logs) > 1 else None
+    return Factor(math.exp(statistics.fmean(logs)), spread, len(logs))
+
+
+def transferred(cost: Cost, to: str, by: Factors, base_power_w: float | None) -> Cost:
+    """Return a cost as another board would have it: times and dynamic energies by their factors.
+
+    `base_power_w` is the other board's; gross energy and power follow from it. The spread of each
+    factor widens the intervals. Without a factor a quantity is taken as it is.
+    """
+    time_s = _scaled(cost.time_s, by.time)
+    dynamic = _scaled(cost.dynamic_energy_j, by.dynamic_energy)
+    energy, power = cost.energy_j, cost.power_w
+    if dynamic and time_s and base_power_w is not None and cost.energy_j and cost.energy_j.mean:
+        gross_j = dynamic.mean + base_power_w * time_s.mean
+        energy = _scaled(cost.energy_j, _exactly(gross_j / cost.energy_j.mean, by.dynamic_energy))
+        if cost.power_w and cost.power_w.mean and time_s.mean > 0:
+            watts = gross_j / time_s.mean
+            power = _scaled(cost.power_w, _exactly(watts / cost.power_w.mean, by.dynamic_energy))
+    return replace(
+        cost,
+        board=to,
+        time_s=time_s,
+        eager_time_s=_scaled(cost.eager_time_s, by.time),
+        dynamic_energy_j=dynamic,
+        energy_j=energy,
+        power_w=power,
+        limited=_point(cost.limited, by),
+        hot=_point(cost.hot, by),
+    )
+
+
+def _exactly(value: float, like: Factor | None) -> Factor:
+    return Factor(value, like.spread if like else None, like.count if like else 0)
+
+
+def _scaled(quantity: Quantity | None, by: Factor | None) -> Quantity | None:
+    """Return a quantity times a factor, its interval widened by the factor's spread."""
+    if quantity is None or by is None:
+        return quantity
+    median, mean = quantity.median * by.value, quantity.mean * by.value
+    if quantity.low is None or quantity.high is None:
+        return replace(quantity, median=median, mean=mean)
+    own = (quantity.high - quantity.low) / 2 * by.value
+    width = math.hypot(own, 1.96 * (by.spread or 0.0) * abs(mean))
+    return Quantity(median, mean, mean - width, mean + width, quantity.count)
+
+
+def _point(point: OperatingPoint | None, by: Factors) -> OperatingPoint | None:
+    if point is None:
+        return None
+    time = by.time.value if by.time else 1.0
+    dynamic = by.dynamic_energy.value if by.dynamic_energy else 1.0
+    energy_j = point.dynamic_energy_j
+    return replace(
+        point,
+        time_s=point.time_s * time,
+        dynamic_energy_j=None if energy_j is None else energy_j * dynamic,
+    )
+
+
+def in_words(by: Factors) -> str:
+    """Say factors with their spread, as in "time × 0.998 ± 0.4 %, dynamic energy × 1.02 ± 5 %"."""
+    said = [
+        f"{name} × {factor.value:.3f}"
+        + (f" ± {100 * factor.spread:.1f} %" if factor.spread is not None else "")
+        for name, factor in (("time", by.time), ("dynamic energy", by.dynamic_energy))
+        if factor is not None
+    ]
+    if by.base_power is not None:
+        said.append(f"base power × {by.base_power:.3f}")
+    return ", ".join(said) or "no factors: they share no anchor"

@@ -1,0 +1,130 @@
+"""Blind duplicates: configurations measured twice over, to see whether stated intervals hold."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from opdb.derive.costs import Deriver
+from opdb.derive.review import reviewed
+from opdb.records import Campaign, Cost, Quantity, Role, Visit
+
+VISITS = 2
+"""Visits that each side of a pair rests on: rounds beyond these are the measurement's alone."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far two independent estimates of one quantity lie apart.
+
+    `relative` is (second - first) / their mean; `inside` says whether the difference lies within
+    the combined 95 % interval, the root of the sum of the squared half widths.
+    """
+
+    relative: float
+    inside: bool
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One configuration's cost from its measurement, and from its duplicate."""
+
+    configuration: str
+    setting: str
+    board: str
+    measured: Cost
+    duplicate: Cost
+    time: Difference | None
+    energy: Difference | None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """In how many pairs a quantity's estimates agree within their combined 95 % interval."""
+
+    pairs: int
+    inside: int
+    median_difference: float
+
+    @property
+    def share_inside(self) -> float:
+        """The share of the pairs that agree: 0.95 where intervals are what they say."""
+        return self.inside / self.pairs
+
+
+def pairs(campaigns: Sequence[Campaign], visits: Sequence[Visit]) -> list[Pair]:
+    """Derive each duplicated configuration's cost twice, of a board's visits.
+
+    The two share no visit and no pooled spread: each side pools its own.
+    """
+    found = reviewed(campaigns, visits)
+    second = _costs(campaigns, found, "duplicate", None)
+    wanted = {(cost.configuration, cost.setting) for cost in second}
+    first = {
+        (cost.configuration, cost.setting): cost
+        for cost in _costs(campaigns, found, "measurement", wanted)
+    }
+    return [
+        _pair(first[key], cost)
+        for cost in second
+        if (key := (cost.configuration, cost.setting)) in first
+        and first[key].time_s is not None
+        and cost.time_s is not None
+    ]
+
+
+def _costs(
+    campaigns: Sequence[Campaign],
+    visits: Iterable[Visit],
+    role: Role,
+    bounded: set[tuple[str, str]] | None,
+) -> list[Cost]:
+    """Derive costs from one role's visits; of those bounded (None: all) from the first two."""
+    seen: Counter[tuple[str, str]] = Counter()
+    chosen = []
+    for visit in visits:
+        if visit.role != role or visit.access != "model" or visit.weights != "cold":
+            continue
+        key = visit.configuration, visit.setting
+        seen[key] += visit.outcome == "ok"
+        if seen[key] <= VISITS or (bounded is not None and key not in bounded):
+            chosen.append(replace(visit, role="measurement"))
+    return Deriver(campaigns, chosen).costs({})
+
+
+def _pair(first: Cost, second: Cost) -> Pair:
+    return Pair(
+        first.configuration,
+        first.setting,
+        first.board,
+        first,
+        second,
+        _difference(first.time_s, second.time_s),
+        _difference(first.energy_j, second.energy_j),
+    )
+
+
+def _difference(first: Quantity | None, second: Quantity | None) -> Difference | None:
+    """Return how two quantities differ; None where one lacks an interval, or both are zero."""
+    if first is None or second is None or first.mean + second.mean == 0:
+        return None
+    if first.low is None or first.high is None or second.low is None or second.high is None:
+        return None
+    combined = math.hypot(first.high - first.low, second.high - second.low) / 2
+    apart = second.mean - first.mean
+    return Difference(2 * apart / (first.mean + second.mean), abs(apart) <= combined)
+
+
+def agreement(differences: Iterable[Difference | None]) -> Agreement | None:
+    """Sum up the differences of one quantity; None where there is none."""
+    found = [difference for difference in differences if difference is not None]
+    if not found:
+        return None
+    return Agreement(
+        len(found),
+        sum(difference.inside for difference in found),
+        statistics.median(abs(difference.relative) for difference in found),
+    )

@@ -1,0 +1,50 @@
+"""Whether a model launched the kernels that its operators launched: by name and count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opdb.records import ModelRun, Workload
+
+
+@dataclass(frozen=True)
+class Launches:
+    """The kernels of one pass of a model against those of its operators' visits.
+
+    `model` counts what the model launched and its operators did not, `operators` the other way
+    round, both by kernel name. `unseen` are configurations whose kernels no visit saw.
+    """
+
+    model: Mapping[str, int]
+    operators: Mapping[str, int]
+    launched: int
+    unseen: tuple[str, ...]
+
+    @property
+    def agree(self) -> bool:
+        """Whether the same kernels ran, and each operator's are known."""
+        return not self.model and not self.operators and not self.unseen
+
+
+def compare_launches(
+    workload: Workload, run: ModelRun, of_operators: Mapping[str, Mapping[str, int]]
+) -> Launches | None:
+    """Hold a run's kernels against those of its operators' visits (by configuration key).
+
+    None where the run's kernels were not seen. An operator that restores nothing and launches
+    nothing counts as seen, with no kernel.
+    """
+    if run.kernels is None:
+        return None
+    together: Counter[str] = Counter()
+    unseen = []
+    for configuration, count in workload.occurrences().items():
+        if configuration.key not in of_operators:
+            unseen.append(configuration.key)
+            continue
+        for name, launches in of_operators[configuration.key].items():
+            together[name] += count * launches
+    model = Counter(run.kernels)
+    return Launches(dict(model - together), dict(together - model), model.total(), tuple(unseen))

@@ -1,0 +1,132 @@
+"""Factors between boards, duplicates and launches: on records made by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from opdb.derive.boards import (
+    AnchorCost,
+    BoardAnchors,
+    Factor,
+    Factors,
+    board_anchors,
+    factors,
+    in_words,
+    transferred,
+)
+from opdb.derive.duplicates import agreement, pairs
+from opdb.derive.launches import compare_launches
+from opdb.records import Cost, OperatingPoint, Quantity
+from tests.derive.test_review import BASE_W, CAMPAIGN, anchors, stretch, visit
+from tests.store import samples
+
+ORIGIN = BoardAnchors(100.0, {"a": AnchorCost(1.0, 2.0), "b": AnchorCost(3.0, 4.0)})
+TO = BoardAnchors(
+    110.0, {"a": AnchorCost(1.1, 2.0), "b": AnchorCost(3.3, 4.84), "c": ORIGIN.anchors["a"]}
+)
+COST = Cost(
+    "c", "GPU-1", "{}", "1", 2, 1,
+    time_s=Quantity(1.0, 1.0, 0.98, 1.02, 2),
+    eager_time_s=Quantity(1.5, 1.5, 1.4, 1.6, 2),
+    power_w=Quantity(300.0, 300.0, 297.0, 303.0, 2),
+    energy_j=Quantity(300.0, 300.0, 297.0, 303.0, 2),
+    dynamic_energy_j=Quantity(200.0, 200.0, 198.0, 202.0, 2),
+    limited=OperatingPoint(1.5e9, 2.0, 150.0),
+)  # fmt: skip
+
+
+def test_factors_are_geometric_means_over_shared_anchors_with_their_spread() -> None:
+    found = factors(TO, ORIGIN)
+    assert found.base_power == pytest.approx(1.1)
+    assert found.time is not None and found.time.value == pytest.approx(1.1)
+    assert found.time.spread == pytest.approx(0, abs=1e-12) and found.time.count == 2
+    dynamic = found.dynamic_energy
+    assert dynamic is not None and dynamic.value == pytest.approx(math.sqrt(1.21))
+    assert dynamic.spread == pytest.approx(math.log(1.21) / math.sqrt(2))
+    back = factors(ORIGIN, TO)
+    assert back.time is not None and back.time.value == pytest.approx(1 / 1.1)
+    assert in_words(found).startswith("time × 1.100 ± 0.0 %, dynamic energy × 1.100 ± 13.5 %")
+
+
+def test_without_shared_anchors_nothing_is_changed() -> None:
+    nothing = factors(TO, BoardAnchors(None, {}))
+    assert nothing == Factors(None, None, None)
+    assert in_words(nothing) == "no factors: they share no anchor"
+    assert transferred(COST, "GPU-2", nothing, 100.0) == replace(COST, board="GPU-2")
+
+
+def test_a_cost_is_brought_to_another_board() -> None:
+    by = Factors(1.2, Factor(1.1, 0.01, 3), Factor(0.9, 0.05, 3))
+    found = transferred(COST, "GPU-2", by, 120.0)
+    assert found.board == "GPU-2" and found.configuration == COST.configuration
+    time, dynamic, energy, power = (
+        found.time_s, found.dynamic_energy_j, found.energy_j, found.power_w,
+    )  # fmt: skip
+    assert time and dynamic and energy and power and found.eager_time_s and found.limited
+    assert time.mean == pytest.approx(1.1) and found.eager_time_s.mean == pytest.approx(1.65)
+    assert dynamic.mean == pytest.approx(180.0)
+    assert energy.mean == pytest.approx(180 + 120 * 1.1)
+    assert power.mean == pytest.approx(energy.mean / 1.1)
+    assert time.high is not None
+    assert time.high - time.mean == pytest.approx(math.hypot(0.022, 1.96 * 0.01 * 1.1))
+    assert found.limited.time_s == pytest.approx(2.2)
+    assert found.limited.dynamic_energy_j == pytest.approx(135.0)
+
+
+def test_a_boards_anchors_are_medians_of_its_anchor_visits() -> None:
+    made = [*anchors(400.0, 500.0, 410.0), visit("v")]
+    found = board_anchors([CAMPAIGN], made)
+    assert found.base_power_w == BASE_W and found.anchors.keys() == {"anchor"}
+    assert found.anchors["anchor"].time_s == pytest.approx(1e-3)
+    assert found.anchors["anchor"].dynamic_energy_j == pytest.approx(0.31)
+
+
+def test_a_pair_agrees_or_does_not_within_both_intervals() -> None:
+    def twice(name: str, role: str, *watts: float) -> list[object]:
+        return [
+            visit(f"{name}{role}{n}", stretch(power_w=w), n, configuration=name, role=role)
+            for n, w in enumerate(watts)
+        ]
+
+    made = [
+        *twice("same", "measurement", 400.0, 402.0),
+        *twice("same", "duplicate", 401.0, 403.0),
+        *twice("other", "measurement", 400.0, 402.0, 900.0),
+        *twice("other", "duplicate", 440.0, 442.0),
+        *twice("alone", "measurement", 400.0, 402.0),
+    ]
+    found = {pair.configuration: pair for pair in pairs([CAMPAIGN], made)}  # type: ignore[arg-type]
+    assert found.keys() == {"same", "other"}
+    assert found["same"].energy is not None and found["same"].energy.inside
+    other = found["other"].energy
+    assert other is not None and not other.inside
+    assert other.relative == pytest.approx(40 / 421), "the third measurement is not in the pair"
+    energy = agreement(pair.energy for pair in found.values())
+    assert energy is not None and (energy.pairs, energy.inside) == (2, 1)
+    assert energy.share_inside == 0.5
+    assert agreement([None]) is None
+
+
+def test_kernels_differ_by_name_and_count() -> None:
+    """The sample workload calls CONV once, RELU three times, ADD once."""
+    workload = samples.workload()
+    seen: dict[str, Mapping[str, int]] = {
+        samples.CONV.key: {"conv": 2},
+        samples.RELU.key: {"relu": 1},
+        samples.ADD.key: {"add": 1},
+    }
+    run = replace(samples.model_run(workload), kernels={"conv": 2, "relu": 3, "add": 1})
+    found = compare_launches(workload, run, seen)
+    assert found is not None and found.agree and found.launched == 6
+    more = replace(run, kernels={"conv": 2, "relu": 4, "mul": 1})
+    found = compare_launches(workload, more, seen)
+    assert found is not None and not found.agree
+    assert (found.model, found.operators) == ({"relu": 1, "mul": 1}, {"add": 1})
+    del seen[samples.ADD.key]
+    found = compare_launches(workload, run, seen)
+    assert found is not None and found.unseen == (samples.ADD.key,) and not found.agree
+    assert compare_launches(workload, replace(run, kernels=None), seen) is None

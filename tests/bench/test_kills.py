@@ -1,0 +1,146 @@
+"""A bench that is killed at random moments, again and again, ends as one that nobody disturbed.
+
+`OPDB_TEST_KILLS=20 pytest tests/bench/test_kills.py` kills more often than the usual five times.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import random
+import signal
+import sqlite3
+import statistics
+import time
+from collections import Counter
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+
+from opdb.harvest import harvest
+from opdb.models import ModelRequest
+from opdb.records import Quantity, Visit
+from opdb.store import Store, open_store
+
+KILLS = int(os.environ.get("OPDB_TEST_KILLS", "5"))
+LONGEST_LIFE_S = 1.2
+SIZES = (32, 64, 96)[: 1 + KILLS // 10]
+"""Input sizes of the model benched: enough that work is left for every kill."""
+
+DUPLICATES = 0.3
+
+
+def bench(database: Path, log: Path) -> None:
+    """Run `opdb bench` in this process, visits short; note each visit that is saved."""
+    import torch
+
+    from opdb.bench import calibrate, visit
+    from opdb.cli import main
+
+    torch.set_num_threads(1)  # on a busy machine threads wait for each other a thousandfold
+    visit.SETTLE_S, visit.WINDOW_S = 0.005, 0.03
+    calibrate.BASE_WINDOW_S, calibrate.CONTAINER_ROUNDS = 0.02, 5
+    save = Store.save_visit
+
+    def noted(store: Store, made: Visit) -> None:
+        save(store, made)
+        with log.open("a") as stream:
+            stream.write(f"{made.id}\n")
+
+    Store.save_visit = noted  # type: ignore[assignment,method-assign]
+    options = ["--duplicates", str(DUPLICATES), "--quiet", "--device", "cpu"]
+    raise SystemExit(main(["bench", *options, "--db", str(database)]))
+
+
+def started(database: Path, log: Path) -> BaseProcess:
+    """Start a bench in a process of its own, torch imported before it was forked."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["opdb.bench.run", "opdb.cli.bench", "tests.bench.test_kills"])
+    process = context.Process(target=bench, args=(database, log))
+    process.start()
+    return process
+
+
+def finished(database: Path, log: Path) -> None:
+    process = started(database, log)
+    process.join(timeout=120)
+    assert process.exitcode == 0
+
+
+def stored(database: Path) -> list[str]:
+    """Return the ids of all visits, and check the file."""
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        found = [row[0] for row in connection.execute("SELECT id FROM visit ORDER BY rowid")]
+    connection.close()
+    return found
+
+
+def harvested(path: Path) -> Path:
+    """Make a database with the operators of ResNet-18 on small images."""
+    with open_store(str(path)) as store:
+        for size in SIZES:
+            store.save_workload(harvest(ModelRequest("resnet18", input_size=(3, size, size))))
+    return path
+
+
+def times(database: Path) -> dict[str, Quantity]:
+    with open_store(str(database)) as store:
+        [board] = store.boards()
+        costs = {key: cost for key, [cost] in store.costs(board.uuid).items()}
+        called = store.usage()
+    assert costs.keys() == called.keys()
+    assert {cost.visits for cost in costs.values()} == {2}
+    return {key: cost.time_s for key, cost in costs.items() if cost.time_s is not None}
+
+
+def test_kills_at_random_moments_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    database, log = harvested(tmp_path / "killed.sqlite"), tmp_path / "log"
+    log.touch()
+    seed = random.SystemRandom().randrange(2**31)
+    lives = random.Random(seed)
+    kept = 0
+    for _ in range(KILLS):
+        process = started(database, log)
+        time.sleep(lives.uniform(0, LONGEST_LIFE_S))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL, f"seed {seed}: done before it was killed"
+        found = stored(database)
+        told = log.read_text().splitlines()
+        assert found[: len(told)] == told, f"seed {seed}: every visit told of is stored, in order"
+        assert len(told) <= len(found) <= len(told) + 1, "the last may not have come to be told"
+        log.write_text("".join(f"{each}\n" for each in found))
+        assert len(found) >= kept
+        kept = len(found)
+    finished(database, log)
+
+    whole = harvested(tmp_path / "whole.sqlite")
+    finished(whole, tmp_path / "whole.log")
+    assert visits(database) == visits(whole), "as many of each configuration and role, none twice"
+    assert set(visits(whole).values()) == {2}
+    compared = [
+        (one, other) for key, one in times(database).items() for other in [times(whole)[key]]
+    ]
+    apart = [abs(math.log(one.mean / other.mean)) for one, other in compared]
+    assert statistics.median(apart) < math.log(1.5) and max(apart) < math.log(10)
+    assert sum(agree(*pair) for pair in compared) >= 0.7 * len(compared)
+
+
+def visits(database: Path) -> Counter[tuple[str, str]]:
+    """Count the good visits of each configuration and role."""
+    with open_store(str(database)) as store:
+        [board] = store.boards()
+        made = store.visits(board.uuid)
+    assert {visit.outcome for visit in made} == {"ok"}
+    return Counter((visit.configuration, visit.role) for visit in made)
+
+
+def agree(one: Quantity, other: Quantity) -> bool:
+    """Return whether two times agree within their intervals and a quarter, for a busy machine."""
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        pytest.fail("a cost has no interval")
+    combined = math.hypot(one.high - one.low, other.high - other.low) / 2
+    return abs(one.mean - other.mean) <= combined + 0.25 * min(one.mean, other.mean)

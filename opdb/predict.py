@@ -12,6 +12,7 @@ from opdb.derive.costs import ESTIMATOR
 from opdb.derive.launches import Launches, compare_launches
 from opdb.derive.runs import RunCost, run_cost
 from opdb.errors import InputError, UnknownNameError
+from opdb.footprint import resident_bytes
 from opdb.records import Calibration, Campaign, Cost, Device, Form, Json, Mode, ModelRun, Workload
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store
@@ -309,6 +310,7 @@ class Predictor:
             calibration,
             costs,
             self._usual_host_s(workload, board, costs),
+            resident_bytes=resident_bytes(self.device),
         )
 
     def _usual_host_s(

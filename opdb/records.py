@@ -219,7 +219,8 @@ class Host:
 class Calibration:
     """What one campaign found out about its board and meters before measuring.
 
-    A missing quantity is None and `notes` says why.
+    `transition_s` is what a kernel takes longer where different operators follow one another. A
+    missing quantity is None and `notes` says why.
     """
 
     base_power_w: float | None
@@ -229,6 +230,7 @@ class Calibration:
     sample_lag_s: float | None
     counter_period_s: float | None
     notes: tuple[str, ...] = ()
+    transition_s: float | None = None
 
 
 Series: TypeAlias = tuple[tuple[float, float], ...]

@@ -15,6 +15,7 @@ from torch import nn
 
 from opdb.bench.loads import square_matmul
 from opdb.bench.session import Session
+from opdb.bench.transitions import transition_time_s
 from opdb.derive.traces import FULL_CLOCK_SHARE, counter_power_w, crossing_s, period_s
 from opdb.records import Calibration
 
@@ -54,6 +55,7 @@ def calibrate(session: Session) -> Calibration:
         sample_lag_s=lag_s,
         counter_period_s=periods[1],
         notes=notes,
+        transition_s=transition_time_s(session),
     )
 
 

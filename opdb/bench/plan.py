@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from opdb.derive.rejection import REJECTED
-from opdb.records import Access, Board, Configuration, Json, Outcome, Role
+from opdb.footprint import keeps_weights_hot, weight_bytes
+from opdb.records import Access, Board, Configuration, Json, Outcome, Role, Weights
 from opdb.settings import relevant_setting
 from opdb.store import Store
 
@@ -36,7 +37,8 @@ class PlanRequest:
     """What to plan: kinds (None: all), in which random order, with which share of duplicates.
 
     `this_board` asks what this very board lacks, whatever other boards of the device have;
-    `access` what calls are to find in the caches. There are duplicates of a model's calls alone.
+    `access` what calls are to find in the caches; `resident_bytes` is how much the L2 keeps from
+    one pass to the next. There are duplicates of a model's calls alone.
     """
 
     kinds: Collection[str] | None = None
@@ -45,6 +47,7 @@ class PlanRequest:
     this_board: bool = False
     duplicates: float = DUPLICATE_SHARE
     access: Access = "model"
+    resident_bytes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Job:
     configuration: Configuration
     role: Role = "measurement"
     access: Access = "model"
+    weights: Weights = "cold"
 
 
 @dataclass(frozen=True)
@@ -84,13 +88,14 @@ class Seen:
         this_board: bool,
         role: Role = "measurement",
         access: Access = "model",
+        weights: Weights | None = None,
     ) -> Seen:
         """Count what is stored of a board, or of all boards of its device."""
         uuid = board.uuid if this_board else None
 
         def count(flag: str | None) -> dict[tuple[str, str], Counter[Outcome]]:
             return store.visit_outcomes(
-                board.device, board=uuid, role=role, access=access, flag=flag
+                board.device, board=uuid, role=role, access=access, weights=weights, flag=flag
             )
 
         return cls(count(None), count(REJECTED))
@@ -134,26 +139,73 @@ def called(store: Store, kinds: Collection[str] | None) -> list[Configuration]:
     return [c for c in store.configurations(kinds) if c.key in usage]
 
 
+def weight_states(
+    store: Store, kinds: Collection[str] | None, resident: float | None
+) -> dict[Configuration, tuple[Weights, ...]]:
+    """Return, for each called configuration, the states its weights are in, the main one first.
+
+    They are hot in workloads that stay in the L2, of which `resident` bytes keep their data, and
+    cold in all others. What has no weights is called cold.
+    """
+    hot: set[str] = set()
+    cold: set[str] = set()
+    for workload in store.workloads():
+        state = hot if keeps_weights_hot(workload, resident) else cold
+        state |= {c.key for c in workload.occurrences()}
+    return {c: _states(c, c.key in cold, c.key in hot) for c in called(store, kinds)}
+
+
+def _states(configuration: Configuration, cold: bool, hot: bool) -> tuple[Weights, ...]:
+    if not hot or not weight_bytes(configuration):
+        return ("cold",)
+    return ("cold", "hot") if cold else ("hot",)
+
+
 def plan(store: Store, board: Board, settings: Mapping[str, Json], request: PlanRequest) -> Plan:
     """Order what is pending: each round in random order, the second the first's reverse.
 
     Reversing makes a slow drift fall on both visits of a configuration alike. Duplicates lie among
     the measurements, in the same random order.
     """
-    configurations = called(store, request.kinds)
-    access = request.access
-    rounds = ROUNDS if access == "model" else OTHER_WORKLOAD_ROUNDS
-    seen = Seen.of(store, board, this_board=request.this_board, access=access)
-    wanted = {
-        Job(c, access=access): seen.wanted(c, settings, rounds=rounds, retry=request.retry)
-        for c in configurations
-    }
-    if access == "model":
+    if request.access == "model":
+        wanted = _measurements(store, board, settings, request)
         wanted |= _duplicates(store, board, settings, request)
+    else:
+        wanted = _other_workloads(store, board, settings, request)
     order = [job for job, count in wanted.items() if count]
     random.Random(request.seed).shuffle(order)
     first = tuple(job for job in order if wanted[job] >= ROUNDS)
     return Plan((first, tuple(reversed(order))))
+
+
+def _measurements(
+    store: Store, board: Board, settings: Mapping[str, Json], request: PlanRequest
+) -> dict[Job, int]:
+    """Return the visits wanted of each configuration in each state of its weights."""
+    seen = _seen_by_weights(store, board, this_board=request.this_board)
+    found = weight_states(store, request.kinds, request.resident_bytes)
+    return {
+        Job(c, weights=state): seen[state].wanted(c, settings, retry=request.retry)
+        for c, states in found.items()
+        for state in states
+    }
+
+
+def _seen_by_weights(store: Store, board: Board, *, this_board: bool) -> dict[Weights, Seen]:
+    states: tuple[Weights, ...] = ("cold", "hot")
+    return {s: Seen.of(store, board, this_board=this_board, weights=s) for s in states}
+
+
+def _other_workloads(
+    store: Store, board: Board, settings: Mapping[str, Json], request: PlanRequest
+) -> dict[Job, int]:
+    access = request.access
+    seen = Seen.of(store, board, this_board=request.this_board, access=access)
+    rounds = OTHER_WORKLOAD_ROUNDS
+    return {
+        Job(c, access=access): seen.wanted(c, settings, rounds=rounds, retry=request.retry)
+        for c in called(store, request.kinds)
+    }
 
 
 def _duplicates(
@@ -164,28 +216,35 @@ def _duplicates(
     on_device = Seen.of(store, board, this_board=request.this_board)
     duplicated = Seen.of(store, board, this_board=request.this_board, role="duplicate")
     wanted = {}
-    for configuration in called(store, request.kinds):
+    found = weight_states(store, request.kinds, request.resident_bytes)
+    for configuration, states in found.items():
         if not is_duplicated(configuration, request.duplicates):
             continue
         outcomes, _ = here.counts(configuration, settings)
         anywhere = on_device.wanted(configuration, settings, retry=request.retry)
         if outcomes["ok"] or anywhere == ROUNDS:
-            wanted[Job(configuration, "duplicate")] = duplicated.wanted(configuration, settings)
+            job = Job(configuration, "duplicate", weights=states[0])
+            wanted[job] = duplicated.wanted(configuration, settings)
     return wanted
 
 
 def further_round(
-    store: Store, board: Board, settings: Mapping[str, Json], coarse: Collection[str], seed: int
+    store: Store,
+    board: Board,
+    settings: Mapping[str, Json],
+    coarse: Collection[str],
+    request: PlanRequest,
 ) -> tuple[Job, ...]:
     """Return one more visit of each of these configurations (keys), in random order.
 
     Those that have all the rounds there are, or have been rejected too often, are left out.
     """
-    seen = Seen.of(store, board, this_board=True)
+    seen = _seen_by_weights(store, board, this_board=True)
+    found = weight_states(store, request.kinds, request.resident_bytes)
     jobs = [
-        Job(c)
-        for c in store.configurations()
-        if c.key in coarse and seen.wanted(c, settings, rounds=MAX_ROUNDS)
+        Job(c, weights=states[0])
+        for c, states in found.items()
+        if c.key in coarse and seen[states[0]].wanted(c, settings, rounds=MAX_ROUNDS)
     ]
-    random.Random(seed).shuffle(jobs)
+    random.Random(request.seed).shuffle(jobs)
     return tuple(jobs)

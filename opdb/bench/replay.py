@@ -159,8 +159,9 @@ class Rotation:
         self.inputs = call.inputs
         self.mutated = [call.inputs[i] for i in call.mutated]
         self._pristine = [t.clone() for t in self.mutated]
-        size = 0 if self.mutated else output_bytes(call())
+        first = output_bytes(call())  # and lazy set-up is done
         self.restore()
+        size = 0 if self.mutated else first
         self.bytes_a_call = call.weight_bytes + size
         self.cold = cold and bool(call.weight_bytes)
         beyond = L2_EXCESS * l2_bytes

@@ -199,7 +199,9 @@ class Rounds:
         return again
 
     def _visit(self, job: Job) -> Visit:
-        request = self._known.get(job) or VisitRequest(job.configuration, access=job.access)
+        request = self._known.get(job) or VisitRequest(
+            job.configuration, access=job.access, weights=job.weights
+        )
         made = visit(self._session, request)
         kept = [self._as_stored(one, job) for one in made]
         for one in kept:

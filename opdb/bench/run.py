@@ -8,8 +8,9 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from opdb.bench.board import ensure_board_calibration, trusting
 from opdb.bench.calibrate import calibrate
 from opdb.bench.host import host_visits
 from opdb.bench.plan import (
@@ -30,6 +31,7 @@ from opdb.bench.settings import current_settings
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.precision import PRECISION, Reached, is_within, reached
 from opdb.derive.review import board_costs
+from opdb.footprint import resident_bytes
 from opdb.records import Access, Board, Call, Cost
 from opdb.settings import relevant_setting
 from opdb.store import Store
@@ -71,6 +73,7 @@ def campaign(device: str | None, store: Store) -> Iterator[Session]:
         gc.collect()
         gc.freeze()  # collecting between visits then looks at what the visits made alone
         session = open_session(platform, meter)
+        session = trusting(session, ensure_board_calibration(session, store))
         session = session.calibrated(calibrate(session))
         store.save_campaign(session.campaign)
         yield session
@@ -86,7 +89,8 @@ class BenchRequest:
     `this_board` asks what this very board lacks, whatever other boards of the device have.
     `precision` is the half width of the 95 % interval, as a share of the energy, that ends the
     rounds of a configuration; `duplicates` the share of configurations measured twice over.
-    `access` is what calls find in the caches; no cost rests on any but a model's.
+    `access` is what calls find in the caches; no cost rests on any but a model's. `resident_bytes`
+    is how much the L2 keeps from one pass to the next; None: as the device's size suggests.
     """
 
     kinds: Collection[str] | None = None
@@ -97,6 +101,7 @@ class BenchRequest:
     precision: float = PRECISION
     duplicates: float = DUPLICATE_SHARE
     access: Access = "model"
+    resident_bytes: float | None = None
     seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
 
     @property
@@ -109,6 +114,7 @@ class BenchRequest:
             this_board=self.this_board,
             duplicates=self.duplicates,
             access=self.access,
+            resident_bytes=self.resident_bytes,
         )
 
 
@@ -121,6 +127,8 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
     budget = Budget(request.max_s)
     platform = detect(request.device)
     board = platform.board
+    if request.resident_bytes is None:
+        request = replace(request, resident_bytes=resident_bytes(platform.device))
     todo = plan(store, board, current_settings(), request.planned)
     result = BenchResult(None, platform.device.slug, board.uuid)
     unheard = _without_host_times(store, platform, request)
@@ -180,7 +188,13 @@ def _further(store: Store, board: Board, request: BenchRequest, number: int) -> 
         for cost in _costs_of(store, board, request)
         if not is_within(cost, request.precision)
     }
-    return further_round(store, board, current_settings(), coarse, request.seed + number)
+    return further_round(
+        store,
+        board,
+        current_settings(),
+        coarse,
+        replace(request.planned, seed=request.seed + number),
+    )
 
 
 def _costs_of(store: Store, board: Board, request: BenchRequest) -> list[Cost]:
@@ -212,7 +226,7 @@ def _reached(store: Store, board: Board, request: BenchRequest, result: BenchRes
     unfinished = {
         job.configuration.key
         for job in further_round(
-            store, board, current_settings(), [c.configuration for c in costs], request.seed
+            store, board, current_settings(), [c.configuration for c in costs], request.planned
         )
     }
 

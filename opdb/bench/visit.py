@@ -162,14 +162,14 @@ def first_line(error: Exception) -> str:
 
 def _measure(session: Session, request: VisitRequest) -> list[_Seen]:
     call = build(request.configuration, device=session.platform.torch_device)
-    call()  # lazy set-up is no part of a call
+    l2_bytes = session.platform.device.l2_bytes or 0
+    steps = _steps(call, request, l2_bytes)  # it keeps inputs before the first call changes them
     kernels = request.kernels
     if session.on_gpu and kernels is None:
         kernels = launched_kernels(call)
     if kernels is not None and not kernels:
         return [_Seen(kernels)]
-    l2_bytes = session.platform.device.l2_bytes or 0
-    steps = _steps(call, request, l2_bytes)
+    steps.restore()
     replay = _prepare(session, steps, steps.copies)
     eager = _eager_times_s(replay, steps, kernels)
     found = replay.flags + access_flags(steps, l2_bytes)

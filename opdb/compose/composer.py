@@ -31,6 +31,11 @@ Interval = tuple[float, float]
 LIMIT_TOLERANCE = 0.02
 """How far below its stated power limit a board may keep (690 of 700 W were seen)."""
 
+SHORT_KERNEL_S = 5e-6
+LONG_KERNEL_S = 15e-6
+"""A kernel that takes so long hides the transition to it: on an H200 it cost 0.13 µs a kernel at
+batch 1 and nothing at batch 32 (docs/measuring.md)."""
+
 HOST_BOUND_EXCESS = 0.01
 """An eager pass longer than its device time by more than this share waits for the host."""
 
@@ -283,6 +288,7 @@ def _steps(workload: Workload, mode: Mode, grounds: Grounds, clock: _Clock) -> l
     host = _HostTimes(workload, grounds)
     containers_s = workload.containers * (grounds.calibration.container_time_s or 0.0)
     each_s = containers_s / len(workload.calls) if workload.calls else 0.0
+    transition_s = grounds.calibration.transition_s or 0.0
     eager = mode == "eager"
     steps = []
     for call in workload.calls:
@@ -292,12 +298,22 @@ def _steps(workload: Workload, mode: Mode, grounds: Grounds, clock: _Clock) -> l
         device = cost.eager_time_s if eager and cost.eager_time_s else cost.time_s
         steps.append(
             Step(
-                device_s=device.mean * clock.time(cost.configuration),
+                device_s=device.mean * clock.time(cost.configuration)
+                + transition_s * _transitions(cost, device.mean),
                 host_s=(host.of(call) or 0.0) + each_s,
                 synchronises=get_kind(call.configuration.kind).synchronises,
             )
         )
     return steps
+
+
+def _transitions(cost: Cost, time_s: float) -> float:
+    """Return how many transitions between operators a call pays for: one for each short kernel."""
+    if not cost.kernels:
+        return 0.0
+    kernel_s = time_s / cost.kernels
+    hidden = (kernel_s - SHORT_KERNEL_S) / (LONG_KERNEL_S - SHORT_KERNEL_S)
+    return cost.kernels * min(max(1 - hidden, 0.0), 1.0)
 
 
 class _HostTimes:

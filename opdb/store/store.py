@@ -28,6 +28,7 @@ from opdb.records import (
     Phase,
     Role,
     Visit,
+    Weights,
     Workload,
 )
 from opdb.store import database, reading, rows, schema
@@ -293,14 +294,15 @@ class Store:
         role: Role = "measurement",
         flag: str | None = None,
         access: Access = "model",
+        weights: Weights | None = None,
     ) -> dict[tuple[str, str], Counter[Outcome]]:
         """Count the visits on a device by (configuration key, setting) and outcome.
 
         With `board` (a UUID), those on that board alone; with `flag`, those that have a flag which
-        begins so; `access` is what their calls found in the caches.
+        begins so; `access` is what their calls found in the caches, `weights` how weights were.
         """
         conditions = matching(schema.campaign, {"device": device, "board": board})
-        conditions += matching(schema.visit, {"access": access})
+        conditions += matching(schema.visit, {"access": access, "weights": weights})
         if flag is not None:
             conditions.append(schema.visit.c.flags.contains(f'"{flag}', autoescape=True))
         with self.reading() as connection:

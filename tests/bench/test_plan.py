@@ -22,6 +22,7 @@ from opdb.bench.session import Session, new_id
 from opdb.bench.settings import current_settings
 from opdb.bench.visit import VisitRequest, visit
 from opdb.derive.rejection import REJECTED
+from opdb.footprint import touched_bytes
 from opdb.records import Board, Configuration, Outcome
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store
@@ -210,7 +211,7 @@ def test_further_rounds_end(harvested: Store, session: Session) -> None:
     board, keys = session.platform.board, {RELU.key, CONV.key}
     visited(harvested, session, RELU, "ok", "ok", "ok")
     visited(harvested, session, CONV, "ok", "ok", "ok", "ok")
-    found = further_round(harvested, board, DEFAULT_SETTINGS, keys, 1)
+    found = further_round(harvested, board, DEFAULT_SETTINGS, keys, ALONE)
     assert found == (Job(RELU),)
 
 
@@ -233,3 +234,23 @@ def test_a_board_is_asked_for_what_it_lacks_itself(harvested: Store, session: Se
         for where, request in ((other, ALONE), (board, here), (other, here))
     ]
     assert visits == [8, 8, 10]
+
+
+def test_weights_are_measured_in_the_states_that_workloads_leave_them_in(
+    store: Store, session: Session
+) -> None:
+    """A workload that stays in the cache wants hot weights, a larger one cold ones."""
+    small, large = workload(CONV, RELU), workload(*[CONV] * 50, name="large")
+    store.save_workload(small)
+    resident = (touched_bytes(small) + touched_bytes(large)) / 2
+    board, request = session.platform.board, replace(ALONE, resident_bytes=resident)
+    jobs = Counter(plan(store, board, DEFAULT_SETTINGS, request).rounds[0])
+    assert jobs == {Job(CONV, weights="hot"): 1, Job(RELU): 1}
+    store.save_workload(large)
+    jobs = Counter(plan(store, board, DEFAULT_SETTINGS, request).rounds[0])
+    assert jobs == {Job(CONV): 1, Job(CONV, weights="hot"): 1, Job(RELU): 1}
+    visited(store, session, CONV, "ok", "ok", weights="hot")
+    jobs = Counter(plan(store, board, DEFAULT_SETTINGS, request).rounds[0])
+    assert jobs == {Job(CONV): 1, Job(RELU): 1}
+    [found] = further_round(store, board, DEFAULT_SETTINGS, [CONV.key], request)
+    assert found == Job(CONV)

@@ -67,6 +67,8 @@ def roles(store: Store, board: str) -> Counter[tuple[str, str]]:
 
 
 HOT = ("hardware thermal slowdown",)
+ANY = 1e9
+"""A precision that everything has: no further rounds."""
 
 
 @pytest.mark.usefixtures("strict")
@@ -76,14 +78,14 @@ def test_a_rejected_visit_is_kept_and_made_again(
     store.save_workload(workload(RELU, SQUARE))
     draw(monkeypatch, itertools.repeat(90.0), iter([HOT, (), (), HOT, *[()] * 9]))
     heard = Heard()
-    result = benched(store, heard, duplicates=0.0, precision=1.0)
+    result = benched(store, heard, duplicates=0.0, precision=ANY)
     made = store.visits(result.board)
     assert len(made) == 6 and sum(map(is_rejected, made)) == result.rejected == 2
     assert heard.planned == [4, 2] and "2 visits were rejected" in heard.said[-1]
     for found in store.costs(result.board).values():
         assert found[0].visits == 2, "rejected visits do not count"
         assert not any("thermal" in flag for flag in found[0].flags)
-    assert benched(store, duplicates=0.0, precision=1.0).campaign is None
+    assert benched(store, duplicates=0.0, precision=ANY).campaign is None
 
 
 @pytest.mark.usefixtures("strict")
@@ -92,12 +94,12 @@ def test_what_is_always_rejected_is_given_up_and_still_has_a_cost(
 ) -> None:
     store.save_workload(workload(RELU))
     draw(monkeypatch, itertools.repeat(90.0), itertools.repeat(HOT))
-    result = benched(store, duplicates=0.0, precision=1.0)
+    result = benched(store, duplicates=0.0, precision=ANY)
     assert len(store.visits(result.board)) == 2 + MAX_REDONE
     [cost] = store.costs(result.board)[RELU.key]
     assert cost.visits == 2 + MAX_REDONE
     assert any(flag.startswith("rejected: heat held") for flag in cost.flags)
-    assert benched(store, duplicates=0.0, precision=1.0).campaign is None
+    assert benched(store, duplicates=0.0, precision=ANY).campaign is None
 
 
 def test_duplicates_are_measured_blind_and_stored_apart(
@@ -143,7 +145,7 @@ def test_rounds_go_on_for_what_is_not_precise_enough(
     judged = result.reached.within + result.reached.missed.total()
     assert judged == 4 and result.reached.missed["after 4 rounds"] >= 1
     assert result.reached.half_width is not None and result.typical_cost_s
-    again = benched(store, duplicates=0.0, precision=0.9)
+    again = benched(store, duplicates=0.0, precision=ANY)
     assert again.campaign is None, "nothing is coarser than that"
 
 

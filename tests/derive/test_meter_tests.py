@@ -268,7 +268,7 @@ def test_the_counter_gives_power_where_the_samples_failed() -> None:
     record = Made(samples=held(0.1, 0.025)).record()
     meter, words = power_meter(judged(record, RATINGS))
     assert meter == "counter"
-    assert "the driver's ring of samples is not used (of 6 loads" in words
+    assert "the driver's ring of samples is not used (of " in words
     both = Made(samples=held(0.1, 0.025), polled={"fast": counting(0.5)}).record()
     meter, words = power_meter(judged(both, RATINGS))
     assert meter is None

@@ -85,7 +85,10 @@ def run(
 
 
 def _differing(store: Store, done: list[tuple[Workload, ModelRun, RunCost | None]]) -> list[str]:
-    """Say of each run whose kernels are not those of its operators how many differ."""
+    """Say of each run whose kernels are not those of its operators how many differ.
+
+    Of a model whose operators were not all benched here nothing can be said yet.
+    """
     from opdb.derive.launches import compare_launches
 
     boards = {campaign.id: campaign.board.uuid for campaign in store.campaigns()}
@@ -95,7 +98,7 @@ def _differing(store: Store, done: list[tuple[Workload, ModelRun, RunCost | None
     lines = []
     for workload, model_run, _ in done:
         found = compare_launches(workload, model_run, kernels[boards[model_run.campaign]])
-        if found is not None and not found.agree:
+        if found is not None and not found.agree and not found.unseen:
             lines.append(
                 f"{workload.name} {describe(workload)} {model_run.mode}: {in_words(found)}"
             )

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from opdb.cli.measure import _differing
+from opdb.records import Call
 from opdb.store import open_store
 from tests import published
 from tests.cli.conftest import Opdb
+from tests.store import samples
 
 ROW = {
     *("model", "mode", "dtype", "batch_size", "predicted_time_s", "measured_time_s"),
@@ -104,6 +107,22 @@ def test_models_launch_their_operators_kernels(opdb: Opdb, h200: Path) -> None:
     out = opdb("validate", "--kernels", "resnet18").out
     assert f"operators {row['operators']['another']} × another" in out
     assert "0 of 6 runs launched exactly" in out
+
+
+def test_measure_says_where_kernels_differ_and_nothing_where_they_are_not_known(
+    h200: Path,
+) -> None:
+    with open_store(str(h200)) as store:
+        [workload] = store.workloads("resnet18", batch_size=1)
+        run = store.model_runs(workload.key, mode="graph")[-1]
+        assert _differing(store, [(workload, run, None)]) == []
+        other = replace(run, kernels={**(run.kernels or {}), "another": 2})
+        assert _differing(store, [(workload, other, None)]) == [
+            "resnet18 batch 1 float32 graph: 2 of 111 kernels are not its operators', "
+            "0 of its operators' are not the model's"
+        ]
+        unbenched = replace(workload, calls=(*workload.calls, Call(samples.CONV, "module")))
+        assert _differing(store, [(unbenched, other, None)]) == []
 
 
 def test_duplicates_are_held_against_measurements(opdb: Opdb, h200: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from opdb.derive.costs import Deriver
 from opdb.derive.review import reviewed
-from opdb.records import Campaign, Cost, Quantity, Role, Visit
+from opdb.records import Campaign, Cost, Quantity, Visit
 
 VISITS = 2
 """Visits that each side of a pair rests on: rounds beyond these are the measurement's alone."""
@@ -60,37 +60,34 @@ def pairs(campaigns: Sequence[Campaign], visits: Sequence[Visit]) -> list[Pair]:
 
     The two share no visit and no pooled spread: each side pools its own.
     """
-    found = reviewed(campaigns, visits)
-    second = _costs(campaigns, found, "duplicate", None)
-    wanted = {(cost.configuration, cost.setting) for cost in second}
-    first = {
-        (cost.configuration, cost.setting): cost
-        for cost in _costs(campaigns, found, "measurement", wanted)
-    }
+    found = [v for v in reviewed(campaigns, visits) if v.access == "model"]
+    twins = [v for v in found if v.role == "duplicate"]
+    # Of weights hot and cold the duplicate saw one: the measurement in that state is its pair.
+    states = {(v.configuration, v.setting): v.weights for v in twins}
+    measured = [
+        v
+        for v in found
+        if v.role == "measurement"
+        and states.get((v.configuration, v.setting), v.weights) == v.weights
+    ]
+    first = {(cost.configuration, cost.setting): cost for cost in _costs(campaigns, measured)}
     return [
         _pair(first[key], cost)
-        for cost in second
+        for cost in _costs(campaigns, twins)
         if (key := (cost.configuration, cost.setting)) in first
         and first[key].time_s is not None
         and cost.time_s is not None
     ]
 
 
-def _costs(
-    campaigns: Sequence[Campaign],
-    visits: Iterable[Visit],
-    role: Role,
-    bounded: set[tuple[str, str]] | None,
-) -> list[Cost]:
-    """Derive costs from one role's visits; of those bounded (None: all) from the first two."""
-    seen: Counter[tuple[str, str]] = Counter()
+def _costs(campaigns: Sequence[Campaign], visits: Iterable[Visit]) -> list[Cost]:
+    """Derive costs from the first good visits of each configuration, whatever their role."""
+    seen: Counter[tuple[str, str, str]] = Counter()
     chosen = []
     for visit in visits:
-        if visit.role != role or visit.access != "model" or visit.weights != "cold":
-            continue
-        key = visit.configuration, visit.setting
+        key = visit.configuration, visit.setting, visit.weights
         seen[key] += visit.outcome == "ok"
-        if seen[key] <= VISITS or (bounded is not None and key not in bounded):
+        if seen[key] <= VISITS:
             chosen.append(replace(visit, role="measurement"))
     return Deriver(campaigns, chosen).costs({})
 

@@ -111,6 +111,14 @@ def test_a_pair_agrees_or_does_not_within_both_intervals() -> None:
     assert agreement([None]) is None
 
 
+def test_a_pair_is_of_one_state_of_the_weights() -> None:
+    hot = [visit(f"{role}{n}", stretch(power_w=500.0 + n), n, role=role, weights="hot")
+           for role in ("measurement", "duplicate") for n in (0, 1)]  # fmt: skip
+    cold = [visit(f"cold{n}", stretch(power_w=900.0 + n), n) for n in (0, 1)]
+    [pair] = pairs([CAMPAIGN], [*hot, *cold])
+    assert pair.energy is not None and pair.energy.relative == 0
+
+
 def test_kernels_differ_by_name_and_count() -> None:
     """The sample workload calls CONV once, RELU three times, ADD once."""
     workload = samples.workload()

@@ -9,6 +9,7 @@ dispatch mode guards both: what computes outside every recorded call is listed a
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -32,7 +33,7 @@ from opdb.kinds import KINDS
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.construction import ModelFailureError, one_line
 from opdb.models.inputs import tensors, with_values
-from opdb.models.meta import MetaKernels, fused_attention_on_meta
+from opdb.models.meta import MetaKernels, fused_attention_on_meta, laid_out_as_on_device
 from opdb.operators import (
     describe_function,
     describe_module,
@@ -70,18 +71,33 @@ def harvest(request: ModelRequest) -> Workload:
             f"{request.name!r} under autocast ({request.autocast}) cannot be harvested: autocast "
             "casts on the device itself; give the dtype instead"
         )
+    loaded = None
     try:
-        return _harvest_on(request, "meta")
+        loaded = load(request, device="meta")
+        return _recorded(request, loaded)
     except ModelFailureError as on_meta:
         # Anything may fail for want of values: only the CPU tells whether that was the reason.
+        if loaded is not None:
+            _check_fits(loaded, on_meta)
         try:
-            return _harvest_on(request, "cpu")
+            return _recorded(request, load(request, device="cpu"))
         except MemoryError as error:
             raise on_meta from error
 
 
-def _harvest_on(request: ModelRequest, device: str) -> Workload:
-    loaded = load(request, device=device)
+def _check_fits(loaded: LoadedModel, failure: ModelFailureError) -> None:
+    """Raise the failure on meta where the weights leave no memory here for a pass with values."""
+    held = {*loaded.module.parameters(), *loaded.module.buffers()}
+    weights_bytes = sum(t.nbytes for t in held if not nn.parameter.is_lazy(t))
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if weights_bytes > memory_bytes / 2:
+        raise ModelFailureError(
+            f"{failure}; its weights ({weights_bytes / 1e9:.0f} GB) are too large for a pass on "
+            f"the CPU here ({memory_bytes / 1e9:.0f} GB of memory)"
+        ) from failure
+
+
+def _recorded(request: ModelRequest, loaded: LoadedModel) -> Workload:
     recorder = record(loaded, gradient=request.phase == "training")
     return Workload(
         name=loaded.name,
@@ -276,8 +292,13 @@ class Recorder:
             configuration = describe_function(function, args, kwargs, self)
         except UnsupportedError:
             self.unsupported[_name(function)] += 1
-            return self._run(None, "function", function, args, kwargs)
-        return self._run(configuration, "function", function, args, kwargs)
+            configuration = None
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            output = function(*args, **kwargs)
+            return laid_out_as_on_device(function, args, kwargs, output)
+
+        return self._run(configuration, "function", run, args, kwargs)
 
     def last(self) -> str:
         """Return in words which call ran last: a module with its path, or a function and where."""

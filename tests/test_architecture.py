@@ -76,6 +76,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 OUTSIDE: dict[str, tuple[str, ...]] = {
     "torch": ("models", "operators", "harvest", "bench"),
     "torchvision": ("models", "operators"),
+    "transformers": ("models.transformers",),
+    "huggingface_hub": ("models.transformers",),
     "cuda": ("bench.kernels",),
     "pynvml": ("meters.nvml",),
     "nvitop": ("meters.nvml",),
@@ -91,7 +93,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
 PURE = ("errors", "records", "units", "kinds", "settings", "derive", "compose", "predict", "opdb")
 """Parts that import nothing from outside."""
 
-HEAVY = {"torch", "torchvision", "scipy", "alembic", "numpy"}
+HEAVY = {"torch", "torchvision", "transformers", "scipy", "alembic", "numpy"}
 
 
 def module_name(path: Path) -> str:

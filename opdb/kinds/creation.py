@@ -135,6 +135,7 @@ register(
         bytes_rule=_written,
         shapes_rule=_data_shape,
         dtype_rule=_default_dtype,
+        launches_rule=lambda view: 0 not in (view["shape"] or []),
     ),
     Kind(
         "bernoulli",

@@ -219,6 +219,13 @@ register(
     Kind("item", "input", flops_rule=no_flops, shapes_rule=lambda view: [], synchronises=True),
     Kind("tolist", "input", flops_rule=no_flops, shapes_rule=lambda view: [], synchronises=True),
     Kind(
+        "contains",
+        "input, element",
+        shapes_rule=lambda view: [],
+        dtype_rule=bool_dtype,
+        synchronises=True,
+    ),
+    Kind(
         "equal",
         "input, other",
         shapes_rule=lambda view: [],

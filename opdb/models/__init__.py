@@ -23,6 +23,7 @@ __all__ = ["DTYPES", "MEMORY_FORMATS", "LoadedModel", "ModelRequest", "load", "n
 _SOURCES = {
     "builtin": "opdb.models.builtin",
     "torchvision": "opdb.models.torchvision",
+    "transformers": "opdb.models.transformers",
     "python": "opdb.models.python",
 }
 """Every source, in the order in which a bare name is looked up: each module has a SOURCE."""
@@ -141,11 +142,11 @@ def _source_name(request: ModelRequest) -> str:
     if request.source is not None:
         source = _source(request.source)
         if not source.has(request.name):
-            raise UnknownNameError(f"{request.source} model", request.name, source.names())
+            what = f"{request.source} model"
+            raise UnknownNameError(what, request.name, source.names(), hint=source.hint())
         return request.source
     for name in _SOURCES:
         if _source(name).has(request.name):
             return name
-    raise UnknownNameError(
-        "model", request.name, names(), hint='(a model of your own is "package.module:callable")'
-    )
+    hints = filter(None, (_source(name).hint() for name in _SOURCES))
+    raise UnknownNameError("model", request.name, names(), hint=" ".join(hints))

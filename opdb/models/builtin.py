@@ -81,6 +81,10 @@ class BuiltinSource:
         """Return whether the name is one of them."""
         return name in _MODELS
 
+    def hint(self) -> str:
+        """Return nothing: every name is listed."""
+        return ""
+
     def version(self, name: str) -> str:
         """Return opdb's version."""
         return opdb.__version__

@@ -77,7 +77,7 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
         InputError: the model cannot be built, or its inputs are not known.
     """
     blueprint = _build(source, request, device)
-    module = _prepare(blueprint.module, request, device)
+    module = _prepare(blueprint, request, device)
     given, example = request.inputs or blueprint.inputs, blueprint.example
     if given is None and example is None and request.input_size is not None:
         given = sized_input(request.input_size, request.dtype)
@@ -138,8 +138,9 @@ def _seeded(device: str) -> Iterator[None]:
         yield
 
 
-def _prepare(module: nn.Module, request: ModelRequest, device: str) -> nn.Module:
-    module = module.to(device=device, dtype=getattr(torch, request.dtype))
+def _prepare(blueprint: Blueprint, request: ModelRequest, device: str) -> nn.Module:
+    dtype = None if blueprint.in_dtype else getattr(torch, request.dtype)
+    module = blueprint.module.to(device=device, dtype=dtype)
     if request.memory_format != "contiguous":
         # Module.to(memory_format=...) refuses models that have both 4-d and 5-d parameters.
         for param in module.parameters():

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
+from torch import nn
 from torch._prims_common import suggest_memory_format
 from torch.utils import backend_registration
 
+F = nn.functional
 Made: TypeAlias = tuple[torch.Size, tuple[int, ...], torch.dtype]
 """Shape, strides and dtype of a new tensor."""
 
@@ -148,6 +150,30 @@ def _pointwise(output: torch.Tensor, args: Any) -> torch.Tensor:
     if not alike or any(output is tensor for tensor in given):
         return output
     return torch.empty_like(output, memory_format=torch.contiguous_format)
+
+
+def laid_out_as_on_device(function: Any, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+    """Return a torch function's output on meta with the strides that it has on a device."""
+    if function is not F.scaled_dot_product_attention or not output.is_meta:
+        return output
+    given = dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | kwargs
+    return _attended(output, given["query"], given.get("attn_mask"))
+
+
+def _attended(output: torch.Tensor, query: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Lay out what attention gives, of shape (batch, heads, length, width).
+
+    On meta it is put together from products, and contiguous. The memory-efficient kernel writes
+    (batch, length, heads, width); flash attention and cuDNN follow the query's order
+    (ATen/native/transformers/cuda/attention.cu). Without a mask, halves take one of the latter.
+    """
+    if output.dim() != 4 or output.dtype == torch.float64:
+        return output
+    halves = output.dtype in (torch.float16, torch.bfloat16)
+    by_heads = bool(query.stride(1) >= query.stride(2))
+    if halves and mask is None and by_heads:
+        return output.contiguous()
+    return output.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 @contextmanager

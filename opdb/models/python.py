@@ -31,6 +31,10 @@ class PythonSource:
         """Return whether the name is written as an import path."""
         return ":" in name
 
+    def hint(self) -> str:
+        """Say how such a name is written."""
+        return '(a model of your own is "package.module:callable")'
+
     def version(self, name: str) -> str:
         """Return the `__version__` of the outermost package, or an empty string."""
         package = sys.modules.get(name.partition(":")[0].partition(".")[0])

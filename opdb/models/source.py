@@ -17,12 +17,14 @@ class Blueprint:
     """A module as its source built it, and its inputs: as data, or as example objects.
 
     Exactly one of `inputs` (the form of `ModelRequest.inputs`) and `example` (args, kwargs) is
-    given; neither where the source knows no inputs.
+    given; neither where the source knows no inputs. `in_dtype` says that the module has the
+    request's dtype already: some buffers, such as rotary frequencies, keep their own.
     """
 
     module: nn.Module
     inputs: Mapping[str, Json] | None = None
     example: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    in_dtype: bool = False
 
 
 class Source(Protocol):
@@ -35,6 +37,9 @@ class Source(Protocol):
 
     def has(self, name: str) -> bool:
         """Return whether the name is one of this source's."""
+
+    def hint(self) -> str:
+        """Say in parentheses how else a name may be had; empty where there is no other way."""
 
     def version(self, name: str) -> str:
         """Return the version of what the name stands for, without build suffixes."""

@@ -42,6 +42,10 @@ class TorchvisionSource:
         """Return whether torchvision has a model of that name."""
         return _family(name) is not None
 
+    def hint(self) -> str:
+        """Return nothing: every name is listed."""
+        return ""
+
     def version(self, name: str) -> str:
         """Return torchvision's version."""
         return str(torchvision.__version__).partition("+")[0]

@@ -226,6 +226,7 @@ EXTRA: dict[str, str] = {
     "bitwise_right_shift": "Tensor.__rshift__ Tensor.__irshift__!",
     "eq": "Tensor.__eq__",
     "ne": "Tensor.__ne__ torch.not_equal",
+    "contains": "Tensor.__contains__",
     "lt": "Tensor.__lt__ torch.less",
     "le": "Tensor.__le__ torch.less_equal",
     "gt": "Tensor.__gt__ torch.greater",

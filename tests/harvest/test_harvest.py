@@ -124,6 +124,12 @@ def test_a_model_that_asks_for_values_runs_on_the_cpu() -> None:
     assert kinds["linear"] == 1 and kinds["embedding"] == 1
 
 
+def test_a_model_too_large_for_the_cpu_stays_off_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opdb.harvest.os.sysconf", lambda name: 1)
+    with pytest.raises(InputError, match=r"fails on meta.*too large for a pass on the CPU"):
+        own("asks_for_values")
+
+
 def test_a_scripted_function_is_listed() -> None:
     workload = own("scripted")
     assert workload.unsupported == {f"aten::mul{OUTSIDE}": 1, f"aten::add{OUTSIDE}": 1}

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 from torch.utils import backend_registration
 
-from opdb.models.meta import MetaKernels, fused_attention_on_meta
+from opdb.models.meta import MetaKernels, fused_attention_on_meta, laid_out_as_on_device
 
 aten = torch.ops.aten
+F = nn.functional
 
 
 def on_meta(*shape: int) -> torch.Tensor:
@@ -53,3 +55,27 @@ def test_the_backend_name_is_restored() -> None:
     with fused_attention_on_meta():
         nn.Linear(2, 2, device="meta")(on_meta(1, 2))
     assert backend_registration._privateuse1_backend_name == before
+
+
+@pytest.mark.parametrize(
+    ("dtype", "by_heads", "masked", "strides"),
+    [
+        (torch.float32, False, False, (192, 16, 48, 1)),
+        (torch.float32, True, False, (192, 16, 48, 1)),
+        (torch.bfloat16, False, False, (192, 16, 48, 1)),
+        (torch.bfloat16, True, False, (192, 64, 16, 1)),
+        (torch.bfloat16, True, True, (192, 16, 48, 1)),
+        (torch.float64, False, False, (192, 64, 16, 1)),
+    ],
+)
+def test_attention_is_laid_out_as_its_kernels_do(
+    dtype: torch.dtype, by_heads: bool, masked: bool, strides: tuple[int, ...]
+) -> None:
+    shape = (2, 3, 4, 16) if by_heads else (2, 4, 3, 16)
+    query = torch.empty(shape, dtype=dtype, device="meta")
+    query = query if by_heads else query.transpose(1, 2)
+    mask = torch.empty(4, 4, dtype=torch.bool, device="meta") if masked else None
+    function, args = F.scaled_dot_product_attention, (query, query, query)
+    plain = function(*args, attn_mask=mask)
+    output = laid_out_as_on_device(function, args, {"attn_mask": mask}, plain)
+    assert output.shape == (2, 3, 4, 16) and output.stride() == strides

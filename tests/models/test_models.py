@@ -21,8 +21,8 @@ def test_importing_models_imports_no_torch() -> None:
 
 
 def test_names_cover_every_source() -> None:
-    assert sources() == ["builtin", "torchvision", "python"]
-    assert {"resnet50", "lstm", "fcn_resnet50", "raft_small"} <= set(names())
+    assert sources() == ["builtin", "torchvision", "transformers", "python"]
+    assert {"resnet50", "lstm", "fcn_resnet50", "raft_small", "gpt2"} <= set(names())
     assert names("builtin") == ["lstm", "mlp", "transformer"]
     assert not any(name.startswith("quantized") for name in names())
 

@@ -1,0 +1,244 @@
+"""The models of transformers, built from their configuration with random weights.
+
+A name is one of transformers' model types ("bert": its configuration as it stands), or that of a
+checkpoint whose sizes are listed here. Nothing is ever downloaded.
+
+The pass is that of a batch without padding: text models are given input_ids alone. A mask of ones
+would change no number and no attention kernel, since transformers looks whether anything is masked
+and drops it; but that look makes the host wait for the device in every pass, and inside a CUDA
+graph the mask is kept. Causal models fill their cache of keys and values, as is their default:
+without one they look for packed sequences, with the same two consequences.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import metadata, util
+from typing import Any
+
+import torch
+from torch import nn
+
+from opdb.errors import InputError
+from opdb.models import ModelRequest
+from opdb.models.source import Blueprint
+from opdb.records import Json
+
+LENGTH = 128
+SIDE = 224
+INSTALL = "pip install 'opdb[transformers]'"
+
+_BERT_LARGE = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
+_ROBERTA = {"max_position_embeddings": 514, "type_vocab_size": 1}
+_ALBERT = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
+CHECKPOINTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
+    "bert-base": ("bert", {}),
+    "bert-base-uncased": ("bert", {}),
+    "bert-base-cased": ("bert", {"vocab_size": 28996}),
+    "bert-large-uncased": ("bert", _BERT_LARGE),
+    "distilbert-base-uncased": ("distilbert", {}),
+    "roberta-base": ("roberta", _ROBERTA),
+    "roberta-large": ("roberta", {**_BERT_LARGE, **_ROBERTA}),
+    "albert-base-v2": ("albert", _ALBERT),
+    "gpt2": ("gpt2", {}),
+    "gpt2-medium": ("gpt2", {"n_embd": 1024, "n_layer": 24, "n_head": 16}),
+    "gpt2-large": ("gpt2", {"n_embd": 1280, "n_layer": 36, "n_head": 20}),
+    "gpt2-xl": ("gpt2", {"n_embd": 1600, "n_layer": 48, "n_head": 25}),
+    "opt-125m": ("opt", {}),
+    "t5-small": ("t5", {}),
+    "t5-base": ("t5", {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12}),
+    "tinyllama-1.1b": (
+        "llama",
+        {
+            "hidden_size": 2048,
+            "intermediate_size": 5632,
+            "num_hidden_layers": 22,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 4,
+        },
+    ),
+    "vit-base-patch16-224": ("vit", {}),
+}
+"""Names of published checkpoints: the model type, and what differs from its configuration."""
+
+
+def _checkpoint(name: str) -> tuple[str, Mapping[str, Json]] | None:
+    return CHECKPOINTS.get(name.replace("_", "-"))
+
+
+def installed() -> bool:
+    """Return whether transformers can be imported."""
+    return util.find_spec("transformers") is not None
+
+
+@cache
+def model_types() -> tuple[str, ...]:
+    """Return transformers' model types that have a base model; none where it is not installed."""
+    if not installed():
+        return ()
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+
+    return tuple(name for name in CONFIG_MAPPING if name in MODEL_MAPPING_NAMES)
+
+
+class TransformersSource:
+    """What `transformers.AutoModel.from_config` builds."""
+
+    name = "transformers"
+
+    def names(self) -> Sequence[str]:
+        """Return the checkpoints' names and the model types."""
+        return [*CHECKPOINTS, *(name for name in model_types() if name not in CHECKPOINTS)]
+
+    def has(self, name: str) -> bool:
+        """Return whether the name is one of them; a checkpoint's, also without transformers.
+
+        A checkpoint's may be spelled with underscores, as files are: "bert_base".
+        """
+        return _checkpoint(name) is not None or name in model_types()
+
+    def hint(self) -> str:
+        """Say what to install for more names."""
+        return "" if installed() else f"(more names come with transformers: {INSTALL})"
+
+    def version(self, name: str) -> str:
+        """Return transformers' version."""
+        return metadata.version("transformers").partition("+")[0]
+
+    def build(self, request: ModelRequest) -> Blueprint:
+        """Build the base model; an input size is the number of tokens, or an image's shape.
+
+        Raises:
+            InputError: transformers is not installed, weights or classes are asked for, the input
+                size does not fit, or the model's inputs cannot be told from its configuration.
+        """
+        if not installed():
+            raise InputError(f"{request.name!r} is built by transformers; {INSTALL}")
+        if request.weights is not None:
+            raise InputError(
+                f"{request.name!r} has random weights, not {request.weights!r}; leave them out"
+            )
+        if request.num_classes is not None:
+            raise InputError(f"{request.name!r} is a base model without classes; leave them out")
+        with _offline():
+            import transformers
+
+            auto: Any = transformers.AutoModel  # its methods have no types
+            config = _configuration(request)
+            module: nn.Module = auto.from_config(config, dtype=getattr(torch, request.dtype))
+        inputs = None if request.inputs is not None else _inputs(module, config, request)
+        return Blueprint(module, inputs=inputs, in_dtype=True)
+
+
+SOURCE = TransformersSource()
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """Refuse every download: some configurations name a backbone's weights."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _configuration(request: ModelRequest) -> Any:
+    """Return the model's configuration, with the image size that is asked for."""
+    from transformers import AutoConfig
+
+    kind, overrides = _checkpoint(request.name) or (request.name, {})
+    config = AutoConfig.for_model(kind, **overrides)
+    size = request.input_size
+    if size is not None and len(size) == 3 and hasattr(config, "image_size"):
+        config.image_size = size[1] if size[1] == size[2] else tuple(size[1:])
+    return config
+
+
+def _inputs(module: Any, config: Any, request: ModelRequest) -> dict[str, Json]:
+    """Return the inputs of one pass, by what the model says its main input is."""
+    takes = inspect.signature(module.forward).parameters
+    vocabulary = getattr(config.get_text_config(), "vocab_size", None)
+    if module.main_input_name == "pixel_values":
+        image = _image(config, request.input_size)
+        if image is not None:
+            return {"args": [image]}
+    elif module.main_input_name == "input_ids" and vocabulary is not None and not _mixes(config):
+        tokens = {
+            "shape": ["batch", _length(module, config, request)],
+            "dtype": "int64",
+            "values": {"range": [0, vocabulary]},
+        }
+        kwargs: dict[str, Json] = {}
+        if config.is_encoder_decoder and "decoder_input_ids" in takes:
+            kwargs["decoder_input_ids"] = tokens
+        image = _image(getattr(config, "vision_config", None), None)
+        if image is not None and "pixel_values" in takes:
+            kwargs["pixel_values"] = image
+        return {"args": [tokens], "kwargs": kwargs}
+    shown = ", ".join([*takes][:4])
+    raise InputError(
+        f"the inputs of {request.name!r} cannot be told from its configuration; give inputs "
+        f"(it takes {shown}{', …' if len(takes) > 4 else ''})"
+    )
+
+
+def _mixes(config: Any) -> bool:
+    """Return whether some tokens stand for images: how many hangs on the images."""
+    return any(getattr(config, f"image_token_{name}", None) is not None for name in ("id", "index"))
+
+
+def _image(config: Any, size: tuple[int, ...] | None) -> dict[str, Json] | None:
+    """Return images as a configuration says; None where it does not."""
+    if size is None:
+        side = getattr(config, "image_size", None) or SIDE
+        height, width = side if isinstance(side, list | tuple) else (side, side)
+        channels = getattr(config, "num_channels", None)
+        if channels is None:
+            return None
+        size = (channels, height, width)
+    if len(size) != 3:
+        raise InputError(f"input size {list(size)}; an image has channels, height and width")
+    return {"shape": ["batch", *size]}
+
+
+def _length(module: nn.Module, config: Any, request: ModelRequest) -> int:
+    """Return the number of tokens.
+
+    Raises:
+        InputError: it is not one number, or more than the model has positions for, which the meta
+            device would not notice.
+    """
+    size = request.input_size or (min(LENGTH, _positions(module, config) or LENGTH),)
+    if len(size) != 1:
+        raise InputError(f"input size {list(size)} of {request.name!r}; it takes one number")
+    most = _positions(module, config)
+    if most is not None and size[0] > most:
+        raise InputError(f"input size {list(size)} of {request.name!r}; it takes at most {most}")
+    return size[0]
+
+
+def _positions(module: nn.Module, config: Any) -> int | None:
+    """Return how many tokens a model has learned positions for; None where it is not limited.
+
+    Where positions are padded, as RoBERTa's are, they begin after the padding's own.
+    """
+    text = config.get_text_config()
+    rows = getattr(text, "max_position_embeddings", None)
+    for inner in module.modules():
+        if isinstance(inner, nn.Embedding) and inner.num_embeddings == rows:
+            padded = 0 if inner.padding_idx is None else inner.padding_idx + 1
+            return inner.num_embeddings - padded
+    return None

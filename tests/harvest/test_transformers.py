@@ -1,0 +1,94 @@
+"""What the models of transformers call, on meta and on the CPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from opdb.harvest import harvest, record
+from opdb.models import ModelRequest, load
+from opdb.operators import build
+from opdb.records import Workload
+from opdb.summary import load_summary
+from tests.harvest.test_round_trip import mismatches
+
+SUMMARIES = Path(__file__).parents[2] / "measurements"
+SMALL = {
+    "bert-base-uncased": 64,
+    "gpt2": 64,
+    "distilbert": 64,
+    "roberta-base": 64,
+    "albert-base-v2": 64,
+    "t5-small": 64,
+    "opt-125m": 64,
+    "electra": 64,
+    "vit": None,
+    "clip": None,
+}
+
+
+def small(name: str, batch_size: int = 2, dtype: str = "float32") -> ModelRequest:
+    length = SMALL[name]
+    size = None if length is None else (length,)
+    return ModelRequest(name, batch_size=batch_size, input_size=size, dtype=dtype)
+
+
+def by_kind(workload: Workload) -> Counter[str]:
+    return Counter(call.configuration.kind for call in workload.calls)
+
+
+def test_bert_calls_what_it_calls() -> None:
+    workload = harvest(ModelRequest("bert-base-uncased", batch_size=32))
+    kinds = by_kind(workload)
+    expected = {"linear": 73, "scaled_dot_product_attention": 12, "gelu": 12, "layer_norm": 25}
+    assert expected.items() <= kinds.items()
+    assert kinds["add"] == 26 and kinds["embedding"] == 3
+    assert workload.foreign_leaves == {"GELUActivation": 12}
+    assert workload.inputs["args"][0]["shape"] == [32, 128]
+
+
+def test_gpt2_calls_what_it_calls() -> None:
+    workload = harvest(ModelRequest("gpt2", batch_size=32))
+    kinds = by_kind(workload)
+    assert kinds["addmm"] == 48 and kinds["cat"] == 24  # Conv1D, and the cache being filled
+    assert not {"item", "all", "contains"} & kinds.keys()  # nothing makes the host wait
+    attention = {c.json for c in workload.occurrences() if c.kind == "scaled_dot_product_attention"}
+    assert len(attention) == 1 and '"is_causal":true' in attention.pop()
+
+
+@pytest.mark.parametrize("name", ["bert_base", "gpt2", "lstm"])
+def test_every_workload_of_the_summary_files_is_fully_described(name: str) -> None:
+    requests = load_summary(SUMMARIES / f"{name}.yml").requests()
+    sizes = {(request.batch_size, request.input_size, request.dtype) for request in requests}
+    lengths = [(128,)] if name == "lstm" else [(128,), (512,)]
+    wanted = [(1, "float32"), (32, "float32"), (128, "bfloat16")]
+    assert sizes == {(batch, size, dtype) for size in lengths for batch, dtype in wanted}
+    for request in requests:
+        workload = harvest(request)
+        assert workload.unsupported == {} and workload.calls
+        for configuration in workload.occurrences():
+            build(configuration, device="meta")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_pass_on_the_cpu_calls_the_same(name: str) -> None:
+    on_meta, on_cpu = (record(load(small(name), device=device)) for device in ("meta", "cpu"))
+    assert on_meta.unsupported == on_cpu.unsupported == {}
+    for meta, cpu in zip(on_meta.calls, on_cpu.calls, strict=True):
+        assert meta == cpu
+
+
+@pytest.mark.parametrize("name", ["bert-base-uncased", "gpt2"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_is_harvested_runs_on_the_cpu(name: str, dtype: str) -> None:
+    assert mismatches(small(name, dtype=dtype), "cpu") == []
+
+
+def test_large_and_odd_models_are_harvested_without_their_weights() -> None:
+    llama = harvest(ModelRequest("tinyllama-1.1b", batch_size=8, dtype="bfloat16"))
+    assert llama.unsupported == {}
+    assert by_kind(llama)["scaled_dot_product_attention"] == 22
+    align = harvest(ModelRequest("align"))  # it looks for padding: a pass with values
+    assert align.unsupported == {} and by_kind(align)["contains"] == 1

@@ -1,0 +1,135 @@
+"""transformers as a source of models: real ones, of random weights, without a network."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from opdb.errors import InputError, UnknownNameError
+from opdb.models import ModelRequest, load, names
+from opdb.models import transformers as source
+
+
+def test_a_checkpoints_name_gives_its_model_without_its_weights() -> None:
+    loaded = load(ModelRequest("bert-base-uncased", batch_size=3, dtype="bfloat16"), device="meta")
+    assert type(loaded.module).__name__ == "BertModel" and loaded.source == "transformers"
+    assert loaded.source_version.partition(".")[0].isdigit()
+    assert sum(parameter.numel() for parameter in loaded.module.parameters()) == 109_482_240
+    held = [*loaded.module.parameters(), *loaded.module.buffers()]
+    assert all(tensor.is_meta for tensor in held)
+    assert {p.dtype for p in loaded.module.parameters()} == {torch.bfloat16}
+    assert not any(module.training for module in loaded.module.modules())
+    tokens = {"shape": [3, 128], "dtype": "int64", "values": {"range": [0, 30522]}}
+    assert loaded.inputs == {"args": [tokens], "kwargs": {}}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("bert-large-uncased", 335_141_888),
+        ("distilbert-base-uncased", 66_362_880),
+        ("roberta-base", 124_645_632),
+        ("roberta-large", 355_359_744),
+        ("albert-base-v2", 11_683_584),
+        ("gpt2", 124_439_808),
+        ("gpt2-medium", 354_823_168),
+        ("gpt2-large", 774_030_080),
+        ("gpt2-xl", 1_557_611_200),
+        ("opt-125m", 125_239_296),
+        ("t5-small", 60_506_624),
+        ("t5-base", 222_903_552),
+        ("tinyllama-1.1b", 1_034_512_384),
+        ("vit-base-patch16-224", 86_389_248),
+    ],
+)
+def test_listed_checkpoints_have_the_published_sizes(name: str, parameters: int) -> None:
+    module = load(ModelRequest(name), device="meta").module
+    assert sum(parameter.numel() for parameter in module.parameters()) == parameters
+
+
+def test_a_model_type_is_a_name_and_an_input_size_the_number_of_tokens() -> None:
+    assert {"bert", "gpt2", "llama", "bert-base", "gpt2-xl"} <= set(names("transformers"))
+    loaded = load(ModelRequest("distilbert", batch_size=2, input_size=(64,)), device="meta")
+    assert loaded.args[0].shape == (2, 64)
+    assert type(load(ModelRequest("bert_base"), device="meta").module).__name__ == "BertModel"
+    both = load(ModelRequest("t5", batch_size=2, input_size=(32,)), device="meta")
+    assert both.kwargs["decoder_input_ids"].shape == both.args[0].shape == (2, 32)
+
+
+def test_images_have_the_size_of_the_configuration_or_the_one_asked_for() -> None:
+    assert load(ModelRequest("vit", batch_size=2), device="meta").args[0].shape == (2, 3, 224, 224)
+    small = load(ModelRequest("vit", input_size=(3, 96, 96)), device="meta")
+    assert small.module(*small.args).last_hidden_state.shape == (1, 37, 768)
+    clip = load(ModelRequest("clip", batch_size=2), device="meta")
+    assert clip.args[0].shape == (2, 77)
+    assert clip.kwargs["pixel_values"].shape == (2, 3, 224, 224)
+
+
+def test_attention_is_torchs_and_rotary_frequencies_keep_their_dtype() -> None:
+    llama = load(ModelRequest("tinyllama-1.1b", dtype="bfloat16"), device="meta").module
+    assert getattr(llama.config, "_attn_implementation", None) == "sdpa"
+    assert {buffer.dtype for buffer in llama.buffers()} == {torch.float32}
+
+
+def test_two_loads_give_the_same_numbers() -> None:
+    request = ModelRequest("distilbert", input_size=(4,))
+    first, second = (load(request, device="cpu") for _ in range(2))
+    assert torch.equal(first.args[0], second.args[0])
+    for one, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (ModelRequest("bert-base-uncase"), "did you mean 'bert-base-uncased'"),
+        (ModelRequest("gtp2", source="transformers"), "unknown transformers model 'gtp2'; did"),
+        (ModelRequest("bert", weights="published"), "random weights, not 'published'"),
+        (ModelRequest("bert", num_classes=3), "without classes"),
+        (ModelRequest("bert", input_size=(3, 224, 224)), "it takes one number"),
+        (ModelRequest("bert", input_size=(513,)), "it takes at most 512"),
+        (ModelRequest("roberta-base", input_size=(513,)), "it takes at most 512"),
+        (ModelRequest("gpt2", input_size=(1025,)), "it takes at most 1024"),
+        (ModelRequest("vit", input_size=(224,)), "an image has channels, height and width"),
+        (ModelRequest("whisper"), "give inputs .it takes input_features, "),
+        (ModelRequest("llava"), "give inputs .it takes input_ids, "),
+    ],
+)
+def test_bad_requests_are_explained(request_: ModelRequest, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        load(request_, device="meta")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_inputs_as_data_take_the_place_of_the_models_own() -> None:
+    inputs = {"kwargs": {"input_features": {"shape": ["batch", 80, 3000]}}}
+    loaded = load(ModelRequest("whisper", batch_size=2, inputs=inputs), device="meta")
+    assert loaded.kwargs["input_features"].shape == (2, 80, 3000)
+
+
+def test_without_transformers_a_name_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "installed", lambda: False)
+    source.model_types.cache_clear()
+    try:
+        with pytest.raises(InputError, match=r"pip install 'opdb\[transformers\]'"):
+            load(ModelRequest("bert-base-uncased"), device="meta")
+        with pytest.raises(UnknownNameError, match=r"pip install 'opdb\[transformers\]'"):
+            load(ModelRequest("distilbert"), device="meta")
+        with pytest.raises(UnknownNameError, match=r"pip install 'opdb\[transformers\]'"):
+            load(ModelRequest("mistral", source="transformers"), device="meta")
+        assert "gpt2" in names("transformers")
+    finally:
+        source.model_types.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["resnet18", "lstm", "json:loads"])
+def test_other_models_do_not_import_transformers(name: str) -> None:
+    code = (
+        "import sys\nfrom opdb.models import ModelRequest\n"
+        f"ModelRequest({name!r}, source={'python' if ':' in name else None!r}).checked()\n"
+        "sys.exit('transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

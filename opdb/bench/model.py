@@ -22,8 +22,8 @@ from opdb.errors import InputError
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.records import Mode, ModelRun, Outcome, Stretch
 
-SETTLE_S = 0.6
-WINDOW_S = 1.6
+SETTLE_S = 0.5
+WINDOW_S = 1.0
 REPEATS = 3
 MAX_REDONE = 5
 """Repeats added where the first ones do not agree."""

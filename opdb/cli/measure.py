@@ -33,7 +33,7 @@ def run(
         bool, typer.Option("--layers", help="Time each leaf module in place as well.")
     ] = False,
     repeats: Annotated[
-        int, typer.Option("--repeats", metavar="N", min=1, help="Stretches of 1.6 s to measure.")
+        int, typer.Option("--repeats", metavar="N", min=1, help="Stretches of 1 s to measure.")
     ] = 3,
     batch_size: options.BatchSize = None,
     input_size: options.InputSize = None,

@@ -233,12 +233,18 @@ def _length(module: nn.Module, config: Any, request: ModelRequest) -> int:
 def _positions(module: nn.Module, config: Any) -> int | None:
     """Return how many tokens a model has learned positions for; None where it is not limited.
 
-    Where positions are padded, as RoBERTa's are, they begin after the padding's own.
+    Where positions are padded, as RoBERTa's are, they begin after the padding's own; where their
+    table has an offset, as OPT's and BART's have, it has that many rows more.
     """
     text = config.get_text_config()
-    rows = getattr(text, "max_position_embeddings", None)
+    rows: int | None = getattr(text, "max_position_embeddings", None)
     for inner in module.modules():
-        if isinstance(inner, nn.Embedding) and inner.num_embeddings == rows:
+        if not isinstance(inner, nn.Embedding):
+            continue
+        offset = getattr(inner, "offset", 0)
+        if offset and inner.num_embeddings - offset == rows:
+            return rows
+        if inner.num_embeddings == rows:
             padded = 0 if inner.padding_idx is None else inner.padding_idx + 1
             return inner.num_embeddings - padded
     return None

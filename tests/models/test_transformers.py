@@ -93,6 +93,8 @@ def test_two_loads_give_the_same_numbers() -> None:
         (ModelRequest("bert", input_size=(513,)), "it takes at most 512"),
         (ModelRequest("roberta-base", input_size=(513,)), "it takes at most 512"),
         (ModelRequest("gpt2", input_size=(1025,)), "it takes at most 1024"),
+        (ModelRequest("opt-125m", input_size=(2049,)), "it takes at most 2048"),
+        (ModelRequest("bart", input_size=(1025,)), "it takes at most 1024"),
         (ModelRequest("vit", input_size=(224,)), "an image has channels, height and width"),
         (ModelRequest("whisper"), "give inputs .it takes input_features, "),
         (ModelRequest("llava"), "give inputs .it takes input_ids, "),

@@ -172,10 +172,8 @@ def _inputs(module: Any, config: Any, request: ModelRequest) -> dict[str, Json]:
     takes = inspect.signature(module.forward).parameters
     vocabulary = getattr(config.get_text_config(), "vocab_size", None)
     if module.main_input_name == "pixel_values":
-        image = _image(config, request.input_size)
-        if image is not None:
-            return {"args": [image]}
-    elif module.main_input_name == "input_ids" and vocabulary is not None and not _mixes(config):
+        return {"args": [_image(config, request.input_size)]}
+    if module.main_input_name == "input_ids" and vocabulary is not None and not _mixes(config):
         tokens = {
             "shape": ["batch", _length(module, config, request)],
             "dtype": "int64",
@@ -184,9 +182,9 @@ def _inputs(module: Any, config: Any, request: ModelRequest) -> dict[str, Json]:
         kwargs: dict[str, Json] = {}
         if config.is_encoder_decoder and "decoder_input_ids" in takes:
             kwargs["decoder_input_ids"] = tokens
-        image = _image(getattr(config, "vision_config", None), None)
-        if image is not None and "pixel_values" in takes:
-            kwargs["pixel_values"] = image
+        vision = getattr(config, "vision_config", None)
+        if vision is not None and "pixel_values" in takes:
+            kwargs["pixel_values"] = _image(vision, None)
         return {"args": [tokens], "kwargs": kwargs}
     shown = ", ".join([*takes][:4])
     raise InputError(
@@ -200,15 +198,12 @@ def _mixes(config: Any) -> bool:
     return any(getattr(config, f"image_token_{name}", None) is not None for name in ("id", "index"))
 
 
-def _image(config: Any, size: tuple[int, ...] | None) -> dict[str, Json] | None:
-    """Return images as a configuration says; None where it does not."""
+def _image(config: Any, size: tuple[int, ...] | None) -> dict[str, Json]:
+    """Return images of the size that is given, or of the one that a configuration says."""
     if size is None:
         side = getattr(config, "image_size", None) or SIDE
         height, width = side if isinstance(side, list | tuple) else (side, side)
-        channels = getattr(config, "num_channels", None)
-        if channels is None:
-            return None
-        size = (channels, height, width)
+        size = (getattr(config, "num_channels", 3), height, width)
     if len(size) != 3:
         raise InputError(f"input size {list(size)}; an image has channels, height and width")
     return {"shape": ["batch", *size]}

@@ -206,7 +206,10 @@ TABLE: dict[str, str] = {
     **{name: f"fft.{name}" for name in ("fft", "ifft", "rfft", "irfft", "fftn", "ifftn")},
     **{name: f"fft.{name}" for name in ("fft2", "ifft2", "rfft2", "irfft2")},
     # made after another
-    **{f"new_{name}": f"Tensor.new_{name}{_SIZE}" for name in ("zeros", "ones", "empty")},
+    **{
+        f"new_{name}": f"Tensor.new_{name}(input, *size, dtype=None)"
+        for name in ("zeros", "ones", "empty")
+    },
     "new_full": "Tensor.new_full",
 }
 EXTRA: dict[str, str] = {

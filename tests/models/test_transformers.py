@@ -63,6 +63,8 @@ def test_images_have_the_size_of_the_configuration_or_the_one_asked_for() -> Non
     assert load(ModelRequest("vit", batch_size=2), device="meta").args[0].shape == (2, 3, 224, 224)
     small = load(ModelRequest("vit", input_size=(3, 96, 96)), device="meta")
     assert small.module(*small.args).last_hidden_state.shape == (1, 37, 768)
+    wide = load(ModelRequest("vit", input_size=(3, 96, 192)), device="meta")
+    assert wide.module(*wide.args).last_hidden_state.shape == (1, 73, 768)
     clip = load(ModelRequest("clip", batch_size=2), device="meta")
     assert clip.args[0].shape == (2, 77)
     assert clip.kwargs["pixel_values"].shape == (2, 3, 224, 224)

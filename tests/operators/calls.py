@@ -312,6 +312,7 @@ CALLS: dict[str, Callable[[Tensors], Any]] = {
     "embedding": lambda t: F.embedding(t.i, noise(10, 4), padding_idx=0),
     "one_hot": lambda t: F.one_hot(t.i, 4),
     "item": lambda t: t.v[0].item(),
+    "contains": lambda t: 2.0 in t.v,
     "bool": lambda t: bool(t.flag.any()),
     # creation
     "zeros": lambda t: torch.zeros(2, 3),
@@ -330,6 +331,7 @@ CALLS: dict[str, Callable[[Tensors], Any]] = {
     "ones_like": lambda t: torch.ones_like(t.x, dtype=torch.bool),
     "full_like": lambda t: torch.full_like(t.x, 2.0),
     "new_zeros": lambda t: t.x.new_zeros(2, 3),
+    "new_ones dtype": lambda t: t.x.new_ones((), dtype=torch.bool),
     "new_full": lambda t: t.x.new_full((2, 2), 1.0),
     "rand": lambda t: torch.rand(2, 3),
     "randn_like": lambda t: torch.randn_like(t.x),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -24,7 +25,7 @@ MODES: tuple[Mode, ...] = ("eager", "graph")
 MOST_VALIDATIONS = 6
 """Runs of other models that an interval rests on: those most like the workload predicted."""
 
-MOST_COMPOSED = 24
+MOST_COMPOSED = 12
 """Measured workloads, the most alike in dtype and batch size, among which those are looked for."""
 
 
@@ -311,7 +312,18 @@ class Predictor:
             costs,
             self._usual_host_s(workload, board, costs),
             resident_bytes=resident_bytes(self.device),
+            kept_limit_w=self._kept_limit_w(board),
         )
+
+    def _kept_limit_w(self, board: str) -> float | None:
+        """Return the power that the board keeps to at its limit, as last calibrated."""
+        found = [
+            kept
+            for each in self._store.board_calibrations(board)
+            if each.power_limit_w == self.device.power_limit_w
+            and (kept := each.facts.get("limit_power_w")) is not None
+        ]
+        return found[-1] if found else None
 
     def _usual_host_s(
         self, workload: Workload, board: str, costs: Mapping[str, Cost]
@@ -357,7 +369,12 @@ class Predictor:
         """Return the calibration of the board's latest campaign that has base power."""
         campaigns: list[Campaign] = [c for c in self._campaigns.values() if c.board.uuid == board]
         powered = [c for c in campaigns if c.calibration.base_power_w is not None]
-        return (powered or campaigns)[-1].calibration
+        found = (powered or campaigns)[-1].calibration
+        if found.transition_s is not None:
+            return found
+        # The kind of device decides it, hardly the board: another one's is better than none.
+        known = [t for c in self._campaigns.values() if (t := c.calibration.transition_s)]
+        return replace(found, transition_s=statistics.median(known) if known else None)
 
 
 def _bare(board: str) -> str:

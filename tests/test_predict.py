@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sqlite3
 import statistics
 from collections.abc import Iterator
@@ -212,7 +213,7 @@ def test_what_only_another_board_has_is_brought_over_and_said(store: Store) -> N
     assert found.board == board and not found.missing
     [note] = [note for note in found.notes if "alone; their costs are brought" in note]
     assert "configurations were measured on board GPU-ea87fd5f" in note
-    assert "dynamic energy × 0.982 ± 5." in note and "base power × 1.07" in note
+    assert re.search(r"dynamic energy × 0\.9\d+ ± \d\.\d %, base power × 1\.07", note)
     assert not any("as they are" in note for note in found.notes)
     own = used.answer(model(store, "resnet50", 32), "graph", board).prediction
     assert not any("brought" in note for note in own.notes)
@@ -220,7 +221,8 @@ def test_what_only_another_board_has_is_brought_over_and_said(store: Store) -> N
 
 def test_factors_do_not_make_transferred_predictions_worse_at_the_median(store: Store) -> None:
     found = predictor(store).transfers([])
-    assert {t.raw.prediction.workload.name for t in found} == {"resnet50", "resnet152"}
+    assert {t.raw.prediction.workload.name for t in found} >= {"resnet50", "vit_b_16"}
+    assert len({t.origin for t in found}) > 1
     for name in ("attribution_time", "attribution_energy"):
         raw, brought = (
             statistics.median(abs(getattr(getattr(t, how), name) - 1) for t in found)

@@ -32,8 +32,8 @@ from opdb.records import (
 from opdb.settings import relevant_setting
 from opdb.units import MEGA
 
-SETTLE_S = 0.07
-WINDOW_S = 0.15
+SETTLE_S = 0.06
+WINDOW_S = 0.17
 RECOVER_S = 0.4
 """Settling after a stretch at the power limit: so long the clock takes to rise again."""
 

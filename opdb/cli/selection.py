@@ -118,6 +118,9 @@ def describe(what: Workload | ModelRequest) -> str:
         words.append(what.memory_format)
     if what.phase != "inference":
         words.append(what.phase)
+    size = what.input_size if isinstance(what, ModelRequest) else _size(what)
+    if size is not None and len(size) == 1:
+        words.append(f"length {size[0]}")
     return " ".join(words)
 
 
@@ -129,6 +132,7 @@ def identity(workload: Workload) -> dict[str, Json]:
         "batch_size": workload.batch_size,
         "dtype": workload.dtype,
         "memory_format": workload.memory_format,
+        "input_size": None if (size := _size(workload)) is None else list(size),
         "phase": workload.phase,
     }
 
@@ -154,7 +158,7 @@ def _as_far_as_said(workload: Workload, options: ModelOptions) -> list[Workload]
 
 def _with_size(what: Workload | ModelRequest) -> str:
     size = what.input_size if isinstance(what, ModelRequest) else _size(what)
-    return describe(what) + (" " + "x".join(map(str, size)) if size else "")
+    return describe(what) + (" " + "x".join(map(str, size)) if size and len(size) > 1 else "")
 
 
 def _agrees(workload: Workload, request: ModelRequest) -> bool:

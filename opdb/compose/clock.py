@@ -3,9 +3,9 @@
 The limiter is slower than one pass, so all operators of a pass share one clock. It is found from
 the limit alone: the share r of the highest clock at which base power and the operators' dynamic
 energy together draw just what is allowed. How an operator's time and energy go with the clock is
-known where the limit pulled the clock down during one of its own visits: t ∝ r^-a and D ∝ r^b. Such
-operators are bound by arithmetic; any other is taken to be bound by memory (a = 0), its energy to
-fall as the others' does.
+known where the limit pulled the clock down during one of its own visits: t ∝ r^-a and D ∝ r^b. Of
+the others, those that move their bytes nearly as fast as any are bound by memory (a = 0); the rest
+go with the clock as the known ones do at the median.
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ from dataclasses import dataclass
 from opdb.records import Cost
 
 LOWEST_SHARE = 0.3
-STEPS = 40
+STEPS = 20
 
 MIN_LOWERING = 0.04
 """A visit whose clock was lowered by less says too little of the exponents."""
+
+BEYOND_CACHES = 2**27
+"""Operators that move so many bytes find them in memory, so the fastest of them shows its rate."""
+
+BANDWIDTH_SHARE = 0.5
+"""What moves its bytes at less than this share of the best rate waits for something else."""
 
 USUAL_TIME_EXPONENT = 0.66
 USUAL_ENERGY_EXPONENT = 1.07
@@ -44,17 +50,38 @@ class Scaling:
         return math.pow(share, self.energy_exponent)
 
 
-def scalings(costs: Mapping[str, Cost]) -> dict[str, Scaling]:
-    """Return each cost's scaling, exponents kept within what is possible (0 to 1, 0 to 3)."""
+def scalings(
+    costs: Mapping[str, Cost], bytes_moved: Mapping[str, int] | None = None
+) -> dict[str, Scaling]:
+    """Return each cost's scaling, exponents kept within what is possible (0 to 1, 0 to 3).
+
+    `bytes_moved` by configuration key tells which are bound by memory; without it all are that
+    the limit did not slow down.
+    """
     seen = {key: found for key, cost in costs.items() if (found := _seen(cost)) is not None}
+    slow = _below_bandwidth(costs, bytes_moved or {})
     usual = Scaling(
         _median((s.time_exponent for s in seen.values()), USUAL_TIME_EXPONENT),
         _median((s.energy_exponent for s in seen.values()), USUAL_ENERGY_EXPONENT),
     )
     memory_bound = Scaling(0.0, usual.energy_exponent)
     return {
-        key: seen.get(key, usual if cost.limited else memory_bound) for key, cost in costs.items()
+        key: seen.get(key, usual if cost.limited or key in slow else memory_bound)
+        for key, cost in costs.items()
     }
+
+
+def _below_bandwidth(costs: Mapping[str, Cost], bytes_moved: Mapping[str, int]) -> set[str]:
+    """Return the costs (keys) that move their bytes at less than a share of the best rate."""
+    rates = {
+        key: bytes_moved[key] / cost.time_s.mean
+        for key, cost in costs.items()
+        if cost.time_s is not None and cost.time_s.mean > 0 and bytes_moved.get(key)
+    }
+    long = [rate for key, rate in rates.items() if bytes_moved[key] >= BEYOND_CACHES]
+    if not long:
+        return set()
+    return {key for key, rate in rates.items() if rate < BANDWIDTH_SHARE * max(long)}
 
 
 def _median(values: Iterable[float], usual: float) -> float:

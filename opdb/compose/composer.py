@@ -53,7 +53,8 @@ class Grounds:
     """What a prediction rests on: one board's costs by configuration key, and its calibration.
 
     `host_s` holds the board's usual host time of each kind and form, for calls without their own;
-    `resident_bytes` is how much its L2 keeps from one pass to the next.
+    `resident_bytes` is how much its L2 keeps from one pass to the next, `kept_limit_w` the power at
+    which the board was seen to keep under its limit (None: at the limit itself).
     """
 
     device: Device
@@ -63,6 +64,12 @@ class Grounds:
     host_s: Mapping[tuple[str, Form], float] = field(default_factory=dict)
     known: Known = field(default_factory=Known)
     resident_bytes: float | None = None
+    kept_limit_w: float | None = None
+
+    @property
+    def limit_w(self) -> float | None:
+        """The mean power that no pass exceeds."""
+        return self.kept_limit_w or self.device.power_limit_w
 
 
 @dataclass(frozen=True)
@@ -127,11 +134,12 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
         for c in counts
         if c.key in grounds.costs and grounds.costs[c.key].time_s is not None
     }
-    clock = _at_limit(workload, mode, grounds, counts, measured)
-    steps = _steps(workload, mode, grounds, clock)
+    at_full_clock = _timed_calls(workload, mode, grounds)
+    clock = _at_limit(workload, mode, grounds, at_full_clock, measured)
+    steps = _steps(at_full_clock, clock)
     time_s = _time_s(steps, mode, grounds, workload)
     times = [(counts[c], cost.time_s) for c, cost in measured.items() if cost.time_s]
-    limit = _limit_width_s(workload, mode, grounds, clock, measured)
+    limit = _limit_width_s(workload, mode, grounds, at_full_clock, measured, clock)
     width = math.hypot(sum_half_width(times), model_error(grounds.known.time) * time_s, limit)
     energy_j, energy_interval = _energy(counts, measured, grounds, clock, time_s)
     shares = _shares(counts, measured, grounds)
@@ -234,19 +242,23 @@ def _at_limit(
     workload: Workload,
     mode: Mode,
     grounds: Grounds,
-    counts: Mapping[Configuration, int],
+    at_full_clock: Sequence[_TimedCall],
     measured: Mapping[Configuration, Cost],
 ) -> _Clock:
     """Find the clock at which a pass keeps to the board's power limit."""
-    found = scalings({c.key: cost for c, cost in measured.items()})
+    counts = workload.occurrences()
+    found = scalings(
+        {c.key: cost for c, cost in measured.items()},
+        {c.key: get_kind(c.kind).bytes_moved(c) for c in measured},
+    )
 
     def power_w(share: float) -> float:
         clock = _Clock(share, found)
-        time_s = _time_s(_steps(workload, mode, grounds, clock), mode, grounds, workload)
+        time_s = _time_s(_steps(at_full_clock, clock), mode, grounds, workload)
         energy_j, _ = _energy(counts, measured, grounds, clock, time_s)
         return energy_j / time_s if energy_j and time_s else 0.0
 
-    limit_w = grounds.device.power_limit_w
+    limit_w = grounds.limit_w
     return _Clock(clock_share(power_w, limit_w) if limit_w else 1.0, found)
 
 
@@ -254,20 +266,18 @@ def _limit_width_s(
     workload: Workload,
     mode: Mode,
     grounds: Grounds,
-    clock: _Clock,
+    at_full_clock: Sequence[_TimedCall],
     measured: Mapping[Configuration, Cost],
+    clock: _Clock,
 ) -> float:
     """Return what a limit that is kept a little lower would add to the time of a pass at it."""
-    limit_w = grounds.device.power_limit_w
+    limit_w = grounds.limit_w
     if clock.share == 1 or limit_w is None:
         return 0.0
-    device = replace(grounds.device, power_limit_w=limit_w * (1 - LIMIT_TOLERANCE))
-    lower = _at_limit(
-        workload, mode, replace(grounds, device=device), workload.occurrences(), measured
-    )
+    stricter = replace(grounds, kept_limit_w=limit_w * (1 - LIMIT_TOLERANCE))
+    lower = _at_limit(workload, mode, stricter, at_full_clock, measured)
     times = [
-        _time_s(_steps(workload, mode, grounds, each), mode, grounds, workload)
-        for each in (lower, clock)
+        _time_s(_steps(at_full_clock, each), mode, grounds, workload) for each in (lower, clock)
     ]
     return times[0] - times[1]
 
@@ -283,7 +293,26 @@ def _time_s(steps: Sequence[Step], mode: Mode, grounds: Grounds, workload: Workl
     return eager_time_s(steps)
 
 
-def _steps(workload: Workload, mode: Mode, grounds: Grounds, clock: _Clock) -> list[Step]:
+@dataclass(frozen=True)
+class _TimedCall:
+    """A measured call at full clock; `transition_s` does not go with the clock."""
+
+    key: str
+    device_s: float
+    transition_s: float
+    host_s: float
+    synchronises: bool
+
+
+def _steps(calls: Sequence[_TimedCall], clock: _Clock) -> list[Step]:
+    """Return the calls of a pass at a clock."""
+    slower = {key: clock.time(key) for key in {call.key for call in calls}}
+    return [
+        Step(c.device_s * slower[c.key] + c.transition_s, c.host_s, c.synchronises) for c in calls
+    ]
+
+
+def _timed_calls(workload: Workload, mode: Mode, grounds: Grounds) -> list[_TimedCall]:
     """Return the measured calls in order, each with its part of the containers' host time."""
     host = _HostTimes(workload, grounds)
     containers_s = workload.containers * (grounds.calibration.container_time_s or 0.0)
@@ -297,9 +326,10 @@ def _steps(workload: Workload, mode: Mode, grounds: Grounds, clock: _Clock) -> l
             continue
         device = cost.eager_time_s if eager and cost.eager_time_s else cost.time_s
         steps.append(
-            Step(
-                device_s=device.mean * clock.time(cost.configuration)
-                + transition_s * _transitions(cost, device.mean),
+            _TimedCall(
+                key=cost.configuration,
+                device_s=device.mean,
+                transition_s=transition_s * _transitions(cost, device.mean),
                 host_s=(host.of(call) or 0.0) + each_s,
                 synchronises=get_kind(call.configuration.kind).synchronises,
             )
@@ -440,7 +470,7 @@ def _notes(workload: Workload, mode: Mode, grounds: Grounds, clock: _Clock) -> t
     notes = []
     if clock.share < 1:
         notes.append(
-            f"the power limit of {grounds.device.power_limit_w:.0f} W lowers the clock to "
+            f"the power limit, kept at {grounds.limit_w:.0f} W, lowers the clock to "
             f"{100 * clock.share:.1f} % of its highest"
         )
     if mode == "eager" and grounds.device.type != "cpu":

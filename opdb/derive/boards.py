@@ -14,7 +14,10 @@ from opdb.records import Campaign, Cost, OperatingPoint, Quantity, Visit
 
 @dataclass(frozen=True)
 class AnchorCost:
-    """What one call of an anchor takes on a board: the median over its anchor visits."""
+    """What one call of an anchor takes on a board: the median over its anchor visits.
+
+    The time is that of replays of the anchor alone, which visits of every version have.
+    """
 
     time_s: float
     dynamic_energy_j: float | None
@@ -66,7 +69,8 @@ def board_anchors(campaigns: Sequence[Campaign], visits: Iterable[Visit]) -> Boa
 def _median_cost(costs: Sequence[VisitCost]) -> AnchorCost:
     dynamic = [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
     return AnchorCost(
-        statistics.median(c.time_s for c in costs), statistics.median(dynamic) if dynamic else None
+        statistics.median(c.replay_time_s for c in costs),
+        statistics.median(dynamic) if dynamic else None,
     )
 
 

@@ -83,18 +83,29 @@ class PooledSpread:
     degrees: float
 
 
+ONE_SIGMA = 0.683
+"""Share of normal values that lie within one standard deviation of their mean."""
+
+
 def pool_spread(groups: Iterable[Sequence[float]]) -> PooledSpread | None:
-    """Pool the relative variance between visits over all configurations that have two or more."""
-    total, degrees = 0.0, 0
+    """Pool the relative spread between visits over all configurations that have two or more.
+
+    It is the difference between two visits, over √2, that 68.3 % of all pairs do not exceed. A
+    mean of squares would be ruled by a few configurations that scatter widely; they keep their own
+    spread in `half_width`.
+    """
+    differences = []
     for values in groups:
-        if len(values) < 2:
-            continue
-        mean = statistics.fmean(values)
-        if mean == 0:
-            continue
-        total += sum(((v - mean) / mean) ** 2 for v in values)
-        degrees += len(values) - 1
-    return PooledSpread(math.sqrt(total / degrees), float(degrees)) if degrees else None
+        for first, second in zip(values[::2], values[1::2], strict=False):
+            mean = (first + second) / 2
+            if mean:
+                differences.append(abs(first - second) / math.sqrt(2) / abs(mean))
+    if not differences:
+        return None
+    differences.sort()
+    # The next larger of few: a spread is rather taken too wide than too narrow.
+    place = min(math.ceil(ONE_SIGMA * len(differences)), len(differences)) - 1
+    return PooledSpread(differences[place], float(len(differences)))
 
 
 def half_width(values: Sequence[float], pooled: PooledSpread | None) -> float | None:

@@ -4,11 +4,11 @@ A stretch is an object with these members; those that hold nothing are left out:
 
 | member | holds |
 |---|---|
-| `f` | the encoding's number, 1 |
+| `f` | the encoding's number, 2 |
 | `n` | calls per replay |
 | `d` | duration, ns |
 | `b` | busy share, millionths |
-| `t` | event times of the replays, ns |
+| `t` | event times of the replays, ns: the first, then each less the one before |
 | `u` | utilization, ten-thousandths |
 | `p` | power samples: µs since the sample before (the first: since the stretch began), mW, … |
 | `e` | counter edges: µs since the edge before, µJ since the edge before, … |
@@ -17,7 +17,7 @@ A stretch is an object with these members; those that hold nothing are left out:
 | `w` | temperature, tenths of a degree Celsius |
 
 Reading back gives each value to within half its unit; encoding what was read gives the same text.
-A missing temperature is left out, never 0.
+A missing temperature is left out, never 0. Encoding 1, still read, gives each event time whole.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from itertools import accumulate
 
 from opdb.records import Json, Neighbours, Stretch, canonical_json
 
-ENCODING = 1
+ENCODING = 2
+READ_ENCODINGS = (1, 2)
+_OLD = '"f":1,'
 
 
 def encode_stretch(stretch: Stretch | None) -> str | None:
@@ -45,6 +47,16 @@ def decode_stretch(text: str | None) -> Stretch | None:
     return None if text is None else stretch_from_document(json.loads(text))
 
 
+def upgraded(text: str | None) -> str | None:
+    """Return the text of a stretch, or of a list of them, in this version's encoding."""
+    if text is None or _OLD not in text:
+        return text
+    document = json.loads(text)
+    if isinstance(document, list):
+        return canonical_json([stretch_document(stretch_from_document(each)) for each in document])
+    return encode_stretch(stretch_from_document(document))
+
+
 def stretch_document(stretch: Stretch) -> dict[str, Json]:
     """Return a stretch as integers, by the members named in this module's docstring."""
     document: dict[str, Json] = {
@@ -54,7 +66,7 @@ def stretch_document(stretch: Stretch) -> dict[str, Json]:
         "b": round(stretch.busy_share * 1e6),
     }
     lists = {
-        "t": integers(stretch.replay_times_s, 1e9),
+        "t": _differences(integers(stretch.replay_times_s, 1e9)),
         "p": _interleave(
             _differences(integers((t for t, _ in stretch.power_samples), 1e6)),
             integers((w for _, w in stretch.power_samples), 1e3),
@@ -82,10 +94,13 @@ def stretch_from_document(document: Json) -> Stretch:
     """
     check_stretch(document)
     power, edges = document.get("p", []), document.get("e", [])
+    times = document.get("t", [])
+    if document["f"] > 1:
+        times = accumulate(times)
     temperature, utilization = document.get("w"), document.get("u")
     return Stretch(
         calls_per_replay=document["n"],
-        replay_times_s=scaled(document.get("t", []), 1e9),
+        replay_times_s=scaled(times, 1e9),
         duration_s=document["d"] / 1e9,
         busy_share=document["b"] / 1e6,
         power_samples=tuple(
@@ -113,9 +128,10 @@ def check_stretch(document: Json) -> None:
     """
     if not isinstance(document, dict):
         raise ValueError("raw samples are not an object")
-    if document.get("f") != ENCODING:
+    if document.get("f") not in READ_ENCODINGS:
         raise ValueError(
-            f"raw samples in encoding {document.get('f')!r}; this version reads {ENCODING}"
+            f"raw samples in encoding {document.get('f')!r}; this version reads "
+            + " and ".join(map(str, READ_ENCODINGS))
         )
     for name in ("n", "d", "b"):
         if type(document.get(name)) is not int:

@@ -21,7 +21,13 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, Table, Text
 from opdb.errors import InputError
 from opdb.records import Access, Form, Mode, Outcome, Phase, Role, Weights
 from opdb.store import schema
-from opdb.store.raw import ENCODING, check_integers, check_stretch, decode_neighbours
+from opdb.store.raw import (
+    READ_ENCODINGS,
+    check_integers,
+    check_stretch,
+    decode_neighbours,
+    upgraded,
+)
 from opdb.store.rows import (
     NewRow,
     read_calibration,
@@ -31,15 +37,19 @@ from opdb.store.rows import (
 
 _FIELD_BYTES = 16 * 1024 * 1024  # a run of many repeats outgrows the csv module's 128 KiB
 
+_READ = "".join(map(str, READ_ENCODINGS))
 _INTEGERS = r"\[-?\d+(?:,-?\d+)*\]"
 _PAIRS = r"\[-?\d+,-?\d+(?:,-?\d+,-?\d+)*\]"
 _ONE_STRETCH = (
-    rf'{{"b":\d+(?:,"c":{_INTEGERS})?,"d":\d+(?:,"e":{_PAIRS})?,"f":{ENCODING}'
+    rf'{{"b":\d+(?:,"c":{_INTEGERS})?,"d":\d+(?:,"e":{_PAIRS})?,"f":[{_READ}]'
     rf'(?:,"g":{_INTEGERS})?,"n":\d+(?:,"p":{_PAIRS})?(?:,"t":{_INTEGERS})?(?:,"u":\d+)?'
     r'(?:,"w":-?\d+)?}'
 )
 _STRETCH = re.compile(_ONE_STRETCH, re.ASCII)
 _STRETCHES = re.compile(rf"\[{_ONE_STRETCH}(?:,{_ONE_STRETCH})*\]", re.ASCII)
+
+RAW_COLUMNS = ("stretch", "restore", "repeats")
+"""Columns of raw samples, written in this version's encoding whatever they were saved in."""
 
 REFERENCES = {"configuration_id": "configuration", "workload_id": "workload"}
 """Columns that hold a row number inside, and the content key's column in a file."""
@@ -106,8 +116,13 @@ def write_file(file: SetFile, folder: Path, rows: Iterable[NewRow]) -> int:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)
         for row in ordered:
-            writer.writerow([_text(row[name]) for name in columns])
+            writer.writerow([_text(_current(name, row[name])) for name in columns])
     return len(ordered)
+
+
+def _current(name: str, value: Any) -> Any:
+    """Return a value as this version writes it."""
+    return upgraded(value) if name in RAW_COLUMNS else value
 
 
 def read_file(file: SetFile, folder: Path) -> list[tuple[Place, NewRow]]:

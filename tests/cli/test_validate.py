@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import statistics
 from dataclasses import replace
@@ -34,7 +35,9 @@ def test_every_measured_run_is_a_row_and_the_summary_is_theirs(opdb: Opdb, h200:
     assert (ran.status, ran.err) == (0, "")
     found = json.loads(ran.out)
     rows = found["rows"]
-    names = {(r["model"], r["mode"], r["dtype"], r["batch_size"]) for r in rows}
+    names = {
+        (r["model"], r["mode"], r["dtype"], r["batch_size"], tuple(r["input_size"])) for r in rows
+    }
     assert len(names) == len(rows) >= 16
     for row in rows:
         assert row.keys() >= ROW
@@ -75,7 +78,8 @@ def test_costs_of_another_board_with_and_without_factors(opdb: Opdb, h200: Path)
     assert (ran.status, ran.err) == (0, "")
     found = json.loads(ran.out)
     rows = found["transfers"]
-    assert len(rows) == 32 and {row["model"] for row in rows} == {"resnet50", "resnet152"}
+    assert {row["model"] for row in rows} >= {"resnet50", "vit_b_16"}
+    assert len({(row["board"], row["from"]) for row in rows}) > 2
     for row in rows:
         assert row["board"] != row["from"]
         assert row["factors"]["dynamic_energy"]["anchors"] >= 3
@@ -86,7 +90,8 @@ def test_costs_of_another_board_with_and_without_factors(opdb: Opdb, h200: Path)
             assert found["summary"][name][how]["largest"] == pytest.approx(max(errors))
     ran = opdb("validate", "--transfer", "resnet50")
     lines = ran.out.splitlines()
-    assert len([line for line in lines if line.startswith("resnet50")]) == 16
+    told = len([line for line in lines if line.startswith("resnet50")])
+    assert told == len([row for row in rows if row["model"] == "resnet50"]) >= 16
     assert any(line.startswith("from GPU-c1e7cfda to GPU-ea87fd5f: time × ") for line in lines)
 
 
@@ -95,7 +100,7 @@ def test_models_launch_their_operators_kernels(opdb: Opdb, h200: Path) -> None:
     assert ran.status == 0
     assert ran.out.splitlines()[-1].endswith("launched exactly the kernels of their operators")
     before = json.loads(opdb("validate", "--kernels", "--json").out)["kernels"]
-    assert all(row["agree"] for row in before) and len(before) == 56
+    assert all(row["agree"] for row in before) and len(before) > 56
     with sqlite3.connect(h200) as connection:
         connection.execute(
             "UPDATE visit SET kernels = '{\"another\":1}' WHERE configuration_id IN "
@@ -106,7 +111,7 @@ def test_models_launch_their_operators_kernels(opdb: Opdb, h200: Path) -> None:
     assert not row["agree"] and set(row["operators"]) == {"another"} and row["model"]
     out = opdb("validate", "--kernels", "resnet18").out
     assert f"operators {row['operators']['another']} × another" in out
-    assert "0 of 6 runs launched exactly" in out
+    assert re.search(r"^0 of \d+ runs launched exactly", out, re.MULTILINE)
 
 
 def test_measure_says_where_kernels_differ_and_nothing_where_they_are_not_known(
@@ -127,6 +132,11 @@ def test_measure_says_where_kernels_differ_and_nothing_where_they_are_not_known(
 
 def test_duplicates_are_held_against_measurements(opdb: Opdb, h200: Path) -> None:
     """Each measurement of a board copied as its duplicate."""
+    published_pairs = json.loads(opdb("validate", "--duplicates", "--json").out)["duplicates"]
+    assert published_pairs["pairs"] > 80 and 0.8 < published_pairs["share_inside_time"] < 1
+    with sqlite3.connect(h200) as connection:
+        connection.execute("DELETE FROM visit WHERE role = 'duplicate'")
+    connection.close()
     ran = opdb("validate", "--duplicates")
     assert ran.status == 2 and "nothing was measured twice over yet" in ran.err
     with open_store(str(h200)) as store:

@@ -22,6 +22,7 @@ from opdb.derive.costs import (
     stretch_power_w,
     visit_cost,
 )
+from opdb.derive.review import board_costs
 from opdb.derive.runs import AGREEING, agreeing, repeat_spread, run_cost
 from opdb.meters.replay import ReplayMeter
 from opdb.records import Calibration, Campaign, Cost, HostVisit, Neighbours, Stretch, Visit
@@ -74,9 +75,9 @@ def rebuilt() -> list[Cost]:
     found = []
     with open_store(str(published.database())) as store:
         for board in store.boards(published.DEVICE):
-            hosts = host_quantities(store.host_visits(board.uuid))
             campaigns = store.campaigns(board=board.uuid)
-            found += Deriver(campaigns, store.visits(board.uuid)).costs(hosts)
+            visits, hosts = store.visits(board.uuid), store.host_visits(board.uuid)
+            found += board_costs(campaigns, visits, hosts)
     return found
 
 
@@ -369,3 +370,12 @@ def test_visits_under_another_workload_make_no_cost() -> None:
     cost = derived(visit(steady, "a"), visit(stretch(9e-6, 300.0), "b", access="reused"))
     assert cost.visits == 1
     assert cost.time_s is not None and cost.time_s.mean == pytest.approx(1e-6)
+
+
+def test_samples_that_tell_of_the_end_are_left_out() -> None:
+    power = tuple((0.02 * i, 400.0 if i < 9 else 250.0) for i in range(10))
+    seen = Stretch(10, (0.01,) * 19, 0.19, 1.0, power_samples=power)
+    assert stretch_power_w(seen) == 400.0
+    assert stretch_flags(seen) == []
+    short = replace(seen, duration_s=0.05, power_samples=power[:3])
+    assert stretch_power_w(short) == 400.0, "few samples are better than none"

@@ -25,7 +25,7 @@ CAMPAIGN = replace(
 def stretch(call_s: float = 1e-3, power_w: float = 400.0, **changes: Any) -> Stretch:
     """A steady stretch of 10 calls a replay."""
     power = tuple((0.02 * i, power_w) for i in range(15))
-    return replace(Stretch(10, (10 * call_s,) * 15, 0.15, 1.0, power_samples=power), **changes)
+    return replace(Stretch(10, (10 * call_s,) * 15, 0.31, 1.0, power_samples=power), **changes)
 
 
 def visit(identity: str, seen: Stretch | None = None, minute: int = 0, **changes: Any) -> Visit:

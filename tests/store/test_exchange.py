@@ -143,7 +143,7 @@ TAMPERED = [
     ("visits.csv", "cost_s", lambda v: "nan", "not a finite number"),
     ("visits.csv", "cost_s", lambda v: "", "a value is missing"),
     ("visits.csv", "outcome", lambda v: "fine", "not one of ok"),
-    ("visits.csv", "stretch", lambda v: v.replace('"f":1', '"f":2'), "encoding 2"),
+    ("visits.csv", "stretch", lambda v: v.replace('"f":2', '"f":3'), "encoding 3"),
     ("visits.csv", "stretch", lambda v: "{}", "encoding None"),
     ("visits.csv", "flags", lambda v: "[1]", "list of strings"),
     ("visits.csv", "copies", lambda v: "9" * 40, "too large"),

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from opdb.records import Stretch
-from opdb.store.raw import decode_stretch, encode_stretch
+from opdb.store.raw import decode_stretch, encode_stretch, upgraded
 from opdb.store.sets import _STRETCH
 from tests.store import samples
 
@@ -53,7 +53,7 @@ def test_what_is_missing_stays_missing() -> None:
     assert decode_stretch(encode_stretch(samples.BARE_STRETCH)) == samples.BARE_STRETCH
     assert (
         encode_stretch(samples.BARE_STRETCH)
-        == '{"b":1000000,"d":500000000,"f":1,"n":1,"t":[500000000]}'
+        == '{"b":1000000,"d":500000000,"f":2,"n":1,"t":[500000000]}'
     )
 
 
@@ -62,7 +62,7 @@ def test_what_is_missing_stays_missing() -> None:
     [
         "[]",
         "{}",
-        '{"f":2,"n":1,"d":1,"b":1}',
+        '{"f":3,"n":1,"d":1,"b":1}',
         '{"f":1,"n":1,"d":1}',
         '{"f":1,"n":1,"d":1,"b":1,"p":[1]}',
         '{"f":1,"n":1,"d":1,"b":1,"t":[1.5]}',
@@ -78,3 +78,13 @@ def test_the_quick_check_of_an_import_knows_every_stretch() -> None:
     for seed in range(5):
         assert _STRETCH.fullmatch(encode_stretch(noisy_stretch(seed)) or "")
     assert _STRETCH.fullmatch(encode_stretch(samples.BARE_STRETCH) or "")
+
+
+def test_the_first_encoding_is_read_and_written_anew() -> None:
+    """It gives each event time whole; the second what each differs by from the one before."""
+    first = '{"b":1000000,"d":9,"f":1,"n":1,"t":[500,510,490]}'
+    second = '{"b":1000000,"d":9,"f":2,"n":1,"t":[500,10,-20]}'
+    assert decode_stretch(first) == decode_stretch(second)
+    assert upgraded(first) == upgraded(second) == second
+    assert upgraded(f"[{first},{first}]") == f"[{second},{second}]"
+    assert upgraded(None) is None

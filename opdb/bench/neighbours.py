@@ -71,11 +71,21 @@ class Stream:
         self._next = 0
 
 
+NO_ROOM = "not timed among neighbours: the memory does not hold its inputs twice"
+"""The flag of a call whose time is that of the call alone for want of memory."""
+
+
+def has_room(rotation: Rotation) -> bool:
+    """Whether the device's free memory holds the inputs of a call once more."""
+    free, _ = torch.cuda.mem_get_info()
+    return SPARE_MEMORY * output_bytes(rotation.inputs) <= free
+
+
 def among_neighbours(rotation: Rotation, call_s: float, l2_bytes: int) -> Neighbours | None:
     """Time calls of a rotation with neighbours and these alone, in replays that take turns.
 
     None where the call has no neighbour to be told from: it has no input that can be written, and
-    no weights that must be cold; or where the memory does not hold its inputs twice.
+    no weights that must be cold.
 
     Raises:
         RuntimeError: the call cannot be captured as a CUDA graph.
@@ -83,9 +93,6 @@ def among_neighbours(rotation: Rotation, call_s: float, l2_bytes: int) -> Neighb
     inputs = [t for t in rotation.inputs if t.is_cuda and t.is_floating_point() and writable(t)]
     changed = [t for t in rotation.mutated if all(t is not other for other in inputs)]
     if not rotation.inputs or not rotation.inputs[0].is_cuda:
-        return None
-    free, _ = torch.cuda.mem_get_info()
-    if SPARE_MEMORY * output_bytes(inputs) > free:
         return None
     stream = Stream(rotation, l2_bytes, rotation.inputs[0].device)
     if not inputs and not changed and not stream.bytes_a_call:

@@ -11,7 +11,7 @@ import torch
 
 from opdb.bench.access import HOT_WEIGHTS, Steps, access_flags, steps_of
 from opdb.bench.kernels import launched_kernels
-from opdb.bench.neighbours import among_neighbours
+from opdb.bench.neighbours import NO_ROOM, among_neighbours, has_room
 from opdb.bench.replay import Replay, Rotation, eager_times_s, prepare
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Observation, Timing, observe
@@ -183,13 +183,24 @@ def _measure(session: Session, request: VisitRequest) -> list[_Seen]:
         for stretch, flags in _until_full_clock(session, replay, request.duty)
     ]
     if replay.how == "graph" and request.access == "model" and isinstance(steps, Rotation):
-        call_s = _replay_time_s(session, replay) / replay.calls
-        neighbours = among_neighbours(steps, call_s, l2_bytes)
-        seen[-1] = replace(seen[-1], neighbours=neighbours)
+        seen[-1] = _beside_neighbours(session, seen[-1], steps, replay, l2_bytes)
     if steps.restores:
         restore = _restoring(session, steps, call, request.access)
         seen = [replace(s, restore=restore) for s in seen]
     return seen
+
+
+def _beside_neighbours(
+    session: Session, seen: _Seen, rotation: Rotation, replay: Replay, l2_bytes: int
+) -> _Seen:
+    """Return what was seen with the call's time among neighbours, or the flag that says why not."""
+    if not has_room(rotation):
+        return replace(seen, flags=(*seen.flags, NO_ROOM))
+    call_s = _replay_time_s(session, replay) / replay.calls
+    try:
+        return replace(seen, neighbours=among_neighbours(rotation, call_s, l2_bytes))
+    except torch.OutOfMemoryError:  # the graphs of it took more; what was seen before is good
+        return replace(seen, flags=(*seen.flags, NO_ROOM))
 
 
 def _steps(call: BuiltCall, request: VisitRequest, l2_bytes: int) -> Steps:

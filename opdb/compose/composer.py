@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from opdb.compose.calls import HostTimes, TimedCall, steps_of, timed_calls
 from opdb.compose.clock import Scaling, clock_share, scalings
 from opdb.compose.estimate import NOMINAL_RATES, Rates, reached_rates
+from opdb.compose.grounds import Grounds, in_state
 from opdb.compose.intervals import model_error, sum_half_width
 from opdb.compose.timeline import Step, eager_time_s, graph_time_s
-from opdb.footprint import keeps_weights_hot
 from opdb.kinds import get_kind
 from opdb.records import (
-    Calibration,
-    Call,
     Configuration,
     Cost,
     Device,
-    Form,
     Mode,
     Quantity,
     Workload,
@@ -29,47 +25,11 @@ from opdb.records import (
 Interval = tuple[float, float]
 
 LIMIT_TOLERANCE = 0.02
-"""How far below its stated power limit a board may keep (690 of 700 W were seen)."""
+"""How far below its limit, as calibrated or stated, a board may keep (690 of 700 W were seen)."""
 
-SHORT_KERNEL_S = 5e-6
-LONG_KERNEL_S = 15e-6
-"""A kernel that takes so long hides the transition to it: on an H200 it cost 0.13 µs a kernel at
-batch 1 and nothing at batch 32 (docs/measuring.md)."""
 
 HOST_BOUND_EXCESS = 0.01
 """An eager pass longer than its device time by more than this share waits for the host."""
-
-
-@dataclass(frozen=True)
-class Known:
-    """What validation on other models' runs showed: predicted / measured, for time and energy."""
-
-    time: tuple[float, ...] = ()
-    energy: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class Grounds:
-    """What a prediction rests on: one board's costs by configuration key, and its calibration.
-
-    `host_s` holds the board's usual host time of each kind and form, for calls without their own;
-    `resident_bytes` is how much its L2 keeps from one pass to the next, `kept_limit_w` the power at
-    which the board was seen to keep under its limit (None: at the limit itself).
-    """
-
-    device: Device
-    board: str
-    calibration: Calibration
-    costs: Mapping[str, Cost]
-    host_s: Mapping[tuple[str, Form], float] = field(default_factory=dict)
-    known: Known = field(default_factory=Known)
-    resident_bytes: float | None = None
-    kept_limit_w: float | None = None
-
-    @property
-    def limit_w(self) -> float | None:
-        """The mean power that no pass exceeds."""
-        return self.kept_limit_w or self.device.power_limit_w
 
 
 @dataclass(frozen=True)
@@ -128,15 +88,15 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
         ValueError: the mode is not one the composer knows.
     """
     counts = workload.occurrences()
-    grounds = _in_state(workload, grounds)
+    grounds = in_state(workload, grounds)
     measured = {
         c: grounds.costs[c.key]
         for c in counts
         if c.key in grounds.costs and grounds.costs[c.key].time_s is not None
     }
-    at_full_clock = _timed_calls(workload, mode, grounds)
+    at_full_clock = timed_calls(workload, mode, grounds)
     clock = _at_limit(workload, mode, grounds, at_full_clock, measured)
-    steps = _steps(at_full_clock, clock)
+    steps = steps_of(at_full_clock, clock.time)
     time_s = _time_s(steps, mode, grounds, workload)
     times = [(counts[c], cost.time_s) for c, cost in measured.items() if cost.time_s]
     limit = _limit_width_s(workload, mode, grounds, at_full_clock, measured, clock)
@@ -165,42 +125,6 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
         notes=_notes(workload, mode, grounds, clock) + _dark_notes(dark),
     )
     return found if measured or not counts else _unmeasured(found)
-
-
-def _in_state(workload: Workload, grounds: Grounds) -> Grounds:
-    """Return the grounds with the costs of hot weights, where a pass leaves its weights in the L2.
-
-    What was not measured with hot weights keeps its usual cost.
-    """
-    if not keeps_weights_hot(workload, grounds.resident_bytes):
-        return grounds
-    return replace(grounds, costs={key: _hot(cost) for key, cost in grounds.costs.items()})
-
-
-def _hot(cost: Cost) -> Cost:
-    if cost.hot is None or cost.time_s is None:
-        return cost
-    longer_s = cost.hot.time_s - cost.time_s.mean
-    dynamic = cost.dynamic_energy_j
-    if dynamic is not None and cost.hot.dynamic_energy_j is not None:
-        dynamic = _moved(dynamic, cost.hot.dynamic_energy_j - dynamic.mean)
-    return replace(
-        cost,
-        time_s=_moved(cost.time_s, longer_s),
-        eager_time_s=None if cost.eager_time_s is None else _moved(cost.eager_time_s, longer_s),
-        dynamic_energy_j=dynamic,
-    )
-
-
-def _moved(quantity: Quantity, by: float) -> Quantity:
-    """Return a quantity with another mean and the same width."""
-    return Quantity(
-        quantity.median + by,
-        quantity.mean + by,
-        None if quantity.low is None else quantity.low + by,
-        None if quantity.high is None else quantity.high + by,
-        quantity.count,
-    )
 
 
 def _unmeasured(found: Prediction) -> Prediction:
@@ -242,7 +166,7 @@ def _at_limit(
     workload: Workload,
     mode: Mode,
     grounds: Grounds,
-    at_full_clock: Sequence[_TimedCall],
+    at_full_clock: Sequence[TimedCall],
     measured: Mapping[Configuration, Cost],
 ) -> _Clock:
     """Find the clock at which a pass keeps to the board's power limit."""
@@ -254,7 +178,7 @@ def _at_limit(
 
     def power_w(share: float) -> float:
         clock = _Clock(share, found)
-        time_s = _time_s(_steps(at_full_clock, clock), mode, grounds, workload)
+        time_s = _time_s(steps_of(at_full_clock, clock.time), mode, grounds, workload)
         energy_j, _ = _energy(counts, measured, grounds, clock, time_s)
         return energy_j / time_s if energy_j and time_s else 0.0
 
@@ -266,7 +190,7 @@ def _limit_width_s(
     workload: Workload,
     mode: Mode,
     grounds: Grounds,
-    at_full_clock: Sequence[_TimedCall],
+    at_full_clock: Sequence[TimedCall],
     measured: Mapping[Configuration, Cost],
     clock: _Clock,
 ) -> float:
@@ -277,7 +201,8 @@ def _limit_width_s(
     stricter = replace(grounds, kept_limit_w=limit_w * (1 - LIMIT_TOLERANCE))
     lower = _at_limit(workload, mode, stricter, at_full_clock, measured)
     times = [
-        _time_s(_steps(at_full_clock, each), mode, grounds, workload) for each in (lower, clock)
+        _time_s(steps_of(at_full_clock, each.time), mode, grounds, workload)
+        for each in (lower, clock)
     ]
     return times[0] - times[1]
 
@@ -291,84 +216,6 @@ def _time_s(steps: Sequence[Step], mode: Mode, grounds: Grounds, workload: Workl
         containers_s = workload.containers * (grounds.calibration.container_time_s or 0.0)
         return graph_time_s(steps) + containers_s
     return eager_time_s(steps)
-
-
-@dataclass(frozen=True)
-class _TimedCall:
-    """A measured call at full clock; `transition_s` does not go with the clock."""
-
-    key: str
-    device_s: float
-    transition_s: float
-    host_s: float
-    synchronises: bool
-
-
-def _steps(calls: Sequence[_TimedCall], clock: _Clock) -> list[Step]:
-    """Return the calls of a pass at a clock."""
-    slower = {key: clock.time(key) for key in {call.key for call in calls}}
-    return [
-        Step(c.device_s * slower[c.key] + c.transition_s, c.host_s, c.synchronises) for c in calls
-    ]
-
-
-def _timed_calls(workload: Workload, mode: Mode, grounds: Grounds) -> list[_TimedCall]:
-    """Return the measured calls in order, each with its part of the containers' host time."""
-    host = _HostTimes(workload, grounds)
-    containers_s = workload.containers * (grounds.calibration.container_time_s or 0.0)
-    each_s = containers_s / len(workload.calls) if workload.calls else 0.0
-    transition_s = grounds.calibration.transition_s or 0.0
-    eager = mode == "eager"
-    steps = []
-    for call in workload.calls:
-        cost = grounds.costs.get(call.configuration.key)
-        if cost is None or cost.time_s is None:
-            continue
-        device = cost.eager_time_s if eager and cost.eager_time_s else cost.time_s
-        steps.append(
-            _TimedCall(
-                key=cost.configuration,
-                device_s=device.mean,
-                transition_s=transition_s * _transitions(cost, device.mean),
-                host_s=(host.of(call) or 0.0) + each_s,
-                synchronises=get_kind(call.configuration.kind).synchronises,
-            )
-        )
-    return steps
-
-
-def _transitions(cost: Cost, time_s: float) -> float:
-    """Return how many transitions between operators a call pays for: one for each short kernel."""
-    if not cost.kernels:
-        return 0.0
-    kernel_s = time_s / cost.kernels
-    hidden = (kernel_s - SHORT_KERNEL_S) / (LONG_KERNEL_S - SHORT_KERNEL_S)
-    return cost.kernels * min(max(1 - hidden, 0.0), 1.0)
-
-
-class _HostTimes:
-    """Host time of a call: its own, else the median of its kind and form."""
-
-    def __init__(self, workload: Workload, grounds: Grounds) -> None:
-        self._costs = costs = grounds.costs
-        seen: dict[tuple[str, Form], list[float]] = defaultdict(list)
-        for configuration in workload.occurrences():
-            cost = costs.get(configuration.key)
-            for form, quantity in cost.host_time_s.items() if cost else ():
-                seen[configuration.kind, form].append(quantity.mean)
-        own = {key: statistics.median(values) for key, values in seen.items()}
-        self._of_kind = {**grounds.host_s, **own}
-
-    def is_own(self, call: Call) -> bool:
-        """Return whether the call's own host time was measured."""
-        cost = self._costs.get(call.configuration.key)
-        return cost is not None and call.form in cost.host_time_s
-
-    def of(self, call: Call) -> float | None:
-        """Return a call's host time in seconds; None where neither it nor its kind was seen."""
-        if self.is_own(call):
-            return self._costs[call.configuration.key].host_time_s[call.form].mean
-        return self._of_kind.get((call.configuration.kind, call.form))
 
 
 def _energy(
@@ -452,7 +299,7 @@ def _dark_notes(dark: Sequence[Share]) -> tuple[str, ...]:
     return (f"of {len(dark)} configurations ({kinds}) only the time is measured, not the energy",)
 
 
-def _host_notes(workload: Workload, host: _HostTimes) -> list[str]:
+def _host_notes(workload: Workload, host: HostTimes) -> list[str]:
     times = [(host.is_own(call), host.of(call)) for call in workload.calls]
     usual = sum(not own and time_s is not None for own, time_s in times)
     unheard = sum(time_s is None for _, time_s in times)
@@ -474,7 +321,7 @@ def _notes(workload: Workload, mode: Mode, grounds: Grounds, clock: _Clock) -> t
             f"{100 * clock.share:.1f} % of its highest"
         )
     if mode == "eager" and grounds.device.type != "cpu":
-        notes += _host_notes(workload, _HostTimes(workload, grounds))
+        notes += _host_notes(workload, HostTimes(workload, grounds))
     foreign = {
         c.key
         for c in workload.occurrences()

@@ -38,6 +38,17 @@ CONV = Configuration(
 RELU = Configuration(
     "relu", {"inplace": True}, {"input": {"shape": [32, 256, 56, 56], "dtype": "float32"}}
 )
+NORM = Configuration(
+    "batch_norm",
+    {},
+    {
+        "input": {"shape": [1, 64, 56, 56], "dtype": "float32"},
+        **{
+            name: {"shape": [64], "dtype": "float32", "role": "weight"}
+            for name in ("running_mean", "running_var", "weight", "bias")
+        },
+    },
+)
 VIEW = Configuration(
     "flatten", {"start_dim": 1}, {"input": {"shape": [32, 512, 1, 1], "dtype": "float32"}}
 )
@@ -119,6 +130,25 @@ def test_restoring_is_subtracted_from_an_operator_in_place(session: Session) -> 
     cost = visit_cost(made, session.campaign.calibration)
     assert cost is not None
     assert 0 < cost.time_s < statistics.fmean(call_times_s(made.stretch))
+
+
+def test_a_call_takes_longer_among_neighbours_and_longest_with_cold_weights(
+    session: Session,
+) -> None:
+    """A batch norm of one image reads kilobytes of parameters that the L2 otherwise keeps."""
+    costs = {}
+    for weights in ("hot", "cold"):
+        made = visit(session, VisitRequest(NORM, weights=weights))[-1]
+        assert made.outcome == "ok" and made.weights == weights and made.neighbours is not None
+        cost = visit_cost(made, session.campaign.calibration)
+        assert cost is not None
+        costs[weights] = cost
+    assert costs["hot"].replay_time_s < costs["hot"].time_s < costs["cold"].time_s < 1e-5
+
+
+def test_transitions_cost_a_part_of_a_microsecond(session: Session) -> None:
+    found = session.campaign.calibration.transition_s
+    assert found is not None and 0 < found < 1e-6
 
 
 def test_a_view_launches_nothing_and_that_is_measured(session: Session) -> None:

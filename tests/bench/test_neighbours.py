@@ -1,0 +1,66 @@
+"""What runs beside a call; on the processor, where nothing of it can be timed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from opdb.bench.neighbours import LEAST_SLICE_BYTES, Stream, among_neighbours
+from opdb.bench.replay import L2_EXCESS, Rotation, writable, write_anew
+from opdb.operators import build
+from opdb.records import Configuration
+from tests.bench.calls import CONV, RELU, RELU_IN_PLACE
+
+CPU = torch.device("cpu")
+L2_BYTES = 2**24
+
+
+def test_a_round_of_the_stream_pushes_weights_out_of_the_cache() -> None:
+    rotation = Rotation(build(CONV), l2_bytes=L2_BYTES, cold=True)
+    stream = Stream(rotation, L2_BYTES, CPU)
+    assert stream.bytes_a_call > LEAST_SLICE_BYTES
+    touched = rotation.copies * (stream.bytes_a_call + rotation.bytes_a_call)
+    assert touched == pytest.approx(L2_EXCESS * L2_BYTES, rel=0.01)
+    for _ in range(rotation.copies + 1):
+        stream()
+
+
+@pytest.mark.parametrize(("configuration", "cold"), [(CONV, False), (RELU, True)])
+def test_where_no_weights_are_to_be_cold_nothing_streams(
+    configuration: Configuration, cold: bool
+) -> None:
+    rotation = Rotation(build(configuration), l2_bytes=L2_BYTES, cold=cold)
+    assert Stream(rotation, L2_BYTES, CPU).bytes_a_call == 0
+
+
+def test_a_processor_has_no_neighbours() -> None:
+    rotation = Rotation(build(CONV), l2_bytes=L2_BYTES, cold=True)
+    assert among_neighbours(rotation, 1e-5, L2_BYTES) is None
+
+
+def test_what_shares_memory_with_itself_is_not_written() -> None:
+    block = torch.zeros(4, 6)
+    assert writable(block) and writable(block.t()) and writable(block[:, ::2])
+    assert writable(torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last))
+    assert not writable(torch.zeros(1, 6).expand(4, 6))
+    assert not writable(torch.arange(6.0).unfold(0, 3, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_values_are_written_anew_in_any_layout(dtype: torch.dtype) -> None:
+    values = torch.tensor([[0, 1, 1], [1, 0, 1]]).to(dtype)
+    for target in (torch.zeros_like(values), torch.zeros(3, 2, dtype=dtype).t()):
+        write_anew(target, values)
+        assert torch.equal(target, values)
+
+
+def test_in_place_calls_meet_the_values_they_were_built_with() -> None:
+    """Pristine inputs are kept before the first call changes them."""
+    call = build(RELU_IN_PLACE)
+    before = call.inputs[0].clone()
+    rotation = Rotation(call, l2_bytes=L2_BYTES, cold=True)
+    assert torch.equal(call.inputs[0], before) and bool((before < 0).any())
+    rotation.turn()
+    assert bool((call.inputs[0] >= 0).all())
+    rotation.restore()
+    assert torch.equal(call.inputs[0], before)

@@ -250,7 +250,7 @@ def _launches_document(workload: Workload, run: ModelRun, launches: Launches) ->
         "run": run.id,
         "launched": launches.launched,
         "agree": launches.agree,
-        "model": dict(launches.model),
-        "operators": dict(launches.operators),
+        "model_alone": dict(launches.model),
+        "operators_alone": dict(launches.operators),
         "unseen": list(launches.unseen),
     }

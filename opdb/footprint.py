@@ -12,8 +12,8 @@ from opdb.kinds import KINDS
 from opdb.records import Configuration, Device, Workload
 
 RESIDENT_SHARE = 0.5
-"""Share of the L2 that keeps data from pass to pass where no calibration says it: an L2 of two
-halves, each of which keeps its own copy, keeps half (docs/measuring.md)."""
+"""Share of the L2 that keeps data from pass to pass: one of two halves, each of which keeps its own
+copy, keeps half. Reading kernels see more, models do not (docs/measuring.md)."""
 
 
 @cache
@@ -40,10 +40,8 @@ def touched_bytes(workload: Workload) -> int:
     return weights + max((_activation_bytes(c) for c in counts), default=0)
 
 
-def resident_bytes(device: Device, calibrated: float | None = None) -> float | None:
-    """Return how much the device's L2 keeps: as calibrated, else by its size; None if unknown."""
-    if calibrated is not None:
-        return calibrated
+def resident_bytes(device: Device) -> float | None:
+    """Return how much the device's L2 keeps from one pass to the next; None where it is unknown."""
     return None if device.l2_bytes is None else RESIDENT_SHARE * device.l2_bytes
 
 

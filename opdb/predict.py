@@ -305,6 +305,7 @@ class Predictor:
     def _grounds_on(
         self, workload: Workload, board: str, calibration: Calibration, costs: Mapping[str, Cost]
     ) -> Grounds:
+        calibration, notes = self._with_transition(calibration)
         return Grounds(
             self.device,
             board,
@@ -313,6 +314,7 @@ class Predictor:
             self._usual_host_s(workload, board, costs),
             resident_bytes=resident_bytes(self.device),
             kept_limit_w=self._kept_limit_w(board),
+            notes=notes,
         )
 
     def _kept_limit_w(self, board: str) -> float | None:
@@ -369,12 +371,21 @@ class Predictor:
         """Return the calibration of the board's latest campaign that has base power."""
         campaigns: list[Campaign] = [c for c in self._campaigns.values() if c.board.uuid == board]
         powered = [c for c in campaigns if c.calibration.base_power_w is not None]
-        found = (powered or campaigns)[-1].calibration
-        if found.transition_s is not None:
-            return found
-        # The kind of device decides it, hardly the board: another one's is better than none.
+        return (powered or campaigns)[-1].calibration
+
+    def _with_transition(self, calibration: Calibration) -> tuple[Calibration, tuple[str, ...]]:
+        """Return a calibration with what transitions take, and the note that says whose it is.
+
+        The kind of device decides it, hardly the board: another one's is better than none.
+        """
+        if calibration.transition_s is not None or self.device.type == "cpu":
+            return calibration, ()
         known = [t for c in self._campaigns.values() if (t := c.calibration.transition_s)]
-        return replace(found, transition_s=statistics.median(known) if known else None)
+        if not known:
+            note = "what transitions between operators take was never calibrated on this device"
+            return calibration, (note,)
+        lent = replace(calibration, transition_s=statistics.median(known))
+        return lent, ("what transitions between operators take is that of other boards",)
 
 
 def _bare(board: str) -> str:

@@ -212,7 +212,8 @@ def calls_wanted(call_s: float, copies: int) -> int:
     return copies * math.ceil(wanted / copies)
 
 
-def _time_once(step: Callable[[], None], clock: Clock, calls: int) -> float:
+def mean_time_s(step: Callable[[], None], clock: Clock, calls: int) -> float:
+    """Return the mean time of calls that are issued one behind the other, in seconds."""
     first = clock.mark()
     for _ in range(calls):
         step()
@@ -250,10 +251,10 @@ def prepare(step: Callable[[], None], *, device_type: str, copies: int = 1) -> R
     clock = clock_for(device_type)
     if device_type != "cuda":
         step()
-        calls = calls_wanted(_time_once(step, clock, 3), copies)
+        calls = calls_wanted(mean_time_s(step, clock, 3), copies)
         return Replay(_loop(step, calls), calls, copies, "eager")
     warm_up(step)
-    calls = calls_wanted(_time_once(step, clock, 5), copies)
+    calls = calls_wanted(mean_time_s(step, clock, 5), copies)
     try:
         graph = capture(step, calls)
     except RuntimeError as error:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.neighbours import among_neighbours
-from opdb.bench.replay import CudaClock, Rotation, capture, prepare, warm_up
+from opdb.bench.replay import CudaClock, Rotation, capture, mean_time_s, prepare, warm_up
 from opdb.bench.session import Session
 from opdb.derive.costs import times_among_neighbours_s
 from opdb.harvest import record
@@ -119,12 +119,6 @@ def _call_time_s(call: Any, l2_bytes: int) -> float:
 
 def _time_s(issue: Callable[[], None]) -> float:
     """Return the time of one replay, many queued one behind the other."""
-    clock = CudaClock()
     for _ in range(WARM_UP_REPLAYS):
         issue()
-    first = clock.mark()
-    for _ in range(REPLAYS):
-        issue()
-    last = clock.mark()
-    clock.wait(last)
-    return clock.elapsed_s(first, last) / REPLAYS
+    return mean_time_s(issue, CudaClock(), REPLAYS)

@@ -12,6 +12,8 @@ from opdb.compose.estimate import NOMINAL_RATES, Rates, reached_rates
 from opdb.compose.grounds import Grounds, in_state
 from opdb.compose.intervals import model_error, sum_half_width
 from opdb.compose.timeline import Step, eager_time_s, graph_time_s
+from opdb.derive.costs import HOT_ALONE
+from opdb.footprint import keeps_weights_hot, weight_bytes
 from opdb.kinds import get_kind
 from opdb.records import (
     Configuration,
@@ -313,8 +315,26 @@ def _host_notes(workload: Workload, host: HostTimes) -> list[str]:
     return notes
 
 
+def _weight_notes(workload: Workload, grounds: Grounds) -> list[str]:
+    """Say for how many configurations the weights' state in this pass was not measured."""
+    hot = keeps_weights_hot(workload, grounds.resident_bytes)
+    costs = {c: grounds.costs[c.key] for c in workload.occurrences() if c.key in grounds.costs}
+    other = [
+        c
+        for c, cost in costs.items()
+        if weight_bytes(c) and (cost.hot is None if hot else HOT_ALONE in cost.flags)
+    ]
+    if not other:
+        return []
+    measured, found = ("cold", "hot") if hot else ("hot", "cold")
+    return [
+        f"{len(other)} configurations were measured with {measured} weights alone; "
+        f"this pass finds them {found}"
+    ]
+
+
 def _notes(workload: Workload, mode: Mode, grounds: Grounds, clock: _Clock) -> tuple[str, ...]:
-    notes = []
+    notes = [*grounds.notes, *_weight_notes(workload, grounds)]
     if clock.share < 1:
         notes.append(
             f"the power limit, kept at {grounds.limit_w:.0f} W, lowers the clock to "

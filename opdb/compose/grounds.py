@@ -23,7 +23,8 @@ class Grounds:
 
     `host_s` holds the board's usual host time of each kind and form, for calls without their own;
     `resident_bytes` is how much its L2 keeps from one pass to the next, `kept_limit_w` the power at
-    which the board was seen to keep under its limit (None: at the limit itself).
+    which the board was seen to keep under its limit (None: at the limit itself). `notes` say what
+    of this stands in for what the board itself has not.
     """
 
     device: Device
@@ -34,6 +35,7 @@ class Grounds:
     known: Known = field(default_factory=Known)
     resident_bytes: float | None = None
     kept_limit_w: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def limit_w(self) -> float | None:

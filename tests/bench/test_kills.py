@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from opdb.derive.costs import call_times_s
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
 from opdb.records import Quantity, Visit
@@ -96,6 +97,17 @@ def times(database: Path) -> dict[str, Quantity]:
     return {key: cost.time_s for key, cost in costs.items() if cost.time_s is not None}
 
 
+def replayed_s(database: Path) -> dict[str, float]:
+    """Return each configuration's mean time of a replayed call, what restores it included."""
+    with open_store(str(database)) as store:
+        [board] = store.boards()
+        found: dict[str, list[float]] = {}
+        for visit in store.visits(board.uuid):
+            if visit.stretch is not None:
+                found.setdefault(visit.configuration, []).extend(call_times_s(visit.stretch))
+    return {key: statistics.fmean(times_s) for key, times_s in found.items()}
+
+
 def test_kills_at_random_moments_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     database, log = harvested(tmp_path / "killed.sqlite"), tmp_path / "log"
     log.touch()
@@ -121,12 +133,16 @@ def test_kills_at_random_moments_lose_nothing_and_repeat_nothing(tmp_path: Path)
     finished(whole, tmp_path / "whole.log")
     assert visits(database) == visits(whole), "as many of each configuration and role, none twice"
     assert set(visits(whole).values()) == {2}
-    compared = [
-        (one, other) for key, one in times(database).items() for other in [times(whole)[key]]
-    ]
-    apart = [abs(math.log(one.mean / other.mean)) for one, other in compared]
-    assert statistics.median(apart) < math.log(1.5) and max(apart) < math.log(10)
-    assert sum(agree(*pair) for pair in compared) >= 0.7 * len(compared)
+    ones, others = times(database), times(whole)
+    apart = [abs(one.mean - others[key].mean) for key, one in ones.items()]
+    # What was timed of an in-place call is it and its restoring; the call alone is their
+    # difference, which on a busy machine may be next to nothing, or less.
+    replays = replayed_s(database), replayed_s(whole)
+    timed = [min(seen[key] for seen in replays) for key in ones]
+    shares = [difference / whole_s for difference, whole_s in zip(apart, timed, strict=True)]
+    assert statistics.median(shares) < 0.5 and max(shares) < 9
+    agreeing = sum(agree(one, others[key]) for key, one in ones.items())
+    assert agreeing >= 0.7 * len(ones)
 
 
 def visits(database: Path) -> Counter[tuple[str, str]]:

@@ -10,6 +10,7 @@ import pytest
 
 from opdb.compose import Grounds, Known, Prediction, compose
 from opdb.compose.estimate import NOMINAL_RATES, reached_rates
+from opdb.derive.costs import HOT_ALONE
 from opdb.footprint import touched_bytes
 from opdb.predict import Predictor, choose_device
 from opdb.records import (
@@ -350,3 +351,17 @@ def test_hot_weights_are_taken_where_a_pass_stays_in_the_cache() -> None:
         found = compose(workload(CONV), "graph", grounds(both, resident_bytes=resident))
         assert found.time_s == pytest.approx(time_s)
         assert found.energy_j == pytest.approx(100 * time_s + dynamic_j)
+        assert not any("weights alone" in note for note in found.notes)
+
+
+def test_weights_measured_in_another_state_are_told() -> None:
+    touched = touched_bytes(workload(CONV, RELU))
+    cold = (cost(CONV, 4e-6, 4e-4), cost(RELU, 1e-6, 1e-4))
+    hot = replace(cold[0], hot=OperatingPoint(None, 4e-6, 4e-4), flags=(HOT_ALONE,))
+    for costs, resident, said in (
+        (cold, touched + 1, "1 configurations were measured with cold weights alone"),
+        ((hot, cold[1]), touched - 1, "1 configurations were measured with hot weights alone"),
+    ):
+        rests_on = grounds(*costs, resident_bytes=resident)
+        found = compose(workload(CONV, RELU), "graph", rests_on)
+        assert any(note.startswith(said) for note in found.notes)

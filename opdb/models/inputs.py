@@ -67,8 +67,11 @@ def _resolve_spec(spec: Mapping[str, Json], batch_size: int, dtype: str) -> dict
     resolved: dict[str, Json] = {"shape": shape, "dtype": spec.get("dtype", dtype)}
     if resolved["dtype"] not in _DTYPES:
         raise UnknownNameError("dtype of a tensor in inputs", str(resolved["dtype"]), _DTYPES)
-    if spec.get("values") is not None:
-        resolved["values"] = _checked_values(spec["values"])
+    values = None if spec.get("values") is None else _checked_values(spec["values"])
+    if isinstance(values, dict) and "zeros" in values and not _is_floating(resolved["dtype"]):
+        raise InputError(f"inputs: values {values!r}: a share of zeros is of floating point values")
+    if values is not None:
+        resolved["values"] = values
     if spec.get("layout") is not None:
         resolved["layout"] = spec["layout"]
     return resolved
@@ -84,10 +87,17 @@ def _checked_values(values: Json) -> Json:
         density = values.get("density")
         if isinstance(density, int | float) and 0 <= density <= 1:
             return {"density": density}
+        zeros = values.get("zeros")
+        if isinstance(zeros, int | float) and not isinstance(zeros, bool) and 0 <= zeros <= 1:
+            return {"zeros": float(zeros)} if zeros else None
     raise InputError(
         f'inputs: values {values!r}; give "rectified", "mask", {{"range": [low, high]}} with '
-        'low < high, or {"density": share of true}'
+        'low < high, {"density": share of true} or {"zeros": share of zeros}'
     )
+
+
+def _is_floating(dtype: str) -> bool:
+    return bool(_DTYPES[dtype].is_floating_point or _DTYPES[dtype].is_complex)
 
 
 def make(value: Json, device: str) -> Any:
@@ -113,6 +123,9 @@ def _make_tensor(spec: Mapping[str, Json], device: str) -> torch.Tensor:
     elif dtype == torch.bool:
         density = values["density"] if isinstance(values, Mapping) else 1.0
         tensor = torch.rand(shape, device=device) < density
+    elif isinstance(values, Mapping) and "zeros" in values:
+        kept = torch.rand(shape, device=device) >= values["zeros"]
+        tensor = torch.randn(shape, dtype=dtype, device=device) * kept
     elif isinstance(values, Mapping):
         low, high = values["range"]
         if dtype.is_floating_point or dtype.is_complex:

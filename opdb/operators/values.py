@@ -60,7 +60,18 @@ def _fill(spec: Json, size: int, device: torch.device, generator: torch.Generato
     direct = dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     made = dtype if direct or dtype.is_complex else torch.float32
     noise = torch.randn(size, dtype=made, device=device, generator=generator)
+    if isinstance(values, dict) and "zeros" in values and spec.get("role") != "weight":
+        return _with_zeros(noise, values["zeros"], generator).to(dtype)
     return _shaped(noise, spec, values).to(dtype)
+
+
+def _with_zeros(noise: Tensor, share: Json, generator: torch.Generator | None) -> Tensor:
+    """Set a share of the values to zero, each by a draw of its own; the others stay normal."""
+    number = isinstance(share, int | float) and not isinstance(share, bool)
+    if not number or not 0 <= share <= 1:
+        raise UnsupportedError(f"a share of zeros is from 0 to 1, not {share!r}")
+    kept = torch.empty_like(noise, dtype=torch.bool).bernoulli_(1 - share, generator=generator)
+    return noise.mul_(kept)
 
 
 def _shaped(noise: Tensor, spec: Json, values: Json) -> Tensor:

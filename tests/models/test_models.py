@@ -104,6 +104,18 @@ def test_inputs_as_data() -> None:
     assert loaded.inputs["args"][0]["shape"] == [3, 7]
 
 
+def test_inputs_of_which_a_share_is_zero() -> None:
+    inputs = {"args": [{"shape": ["batch", 1000], "values": {"zeros": 0.75}}], "kwargs": {}}
+    path = sample_models.path("bare")
+    request = ModelRequest(path, batch_size=3, inputs=inputs)
+    loaded = load(request, device="cpu")
+    assert (loaded.args[0] == 0).float().mean().item() == pytest.approx(0.75, abs=0.05)
+    assert loaded.inputs["args"][0]["values"] == {"zeros": 0.75}
+    none = {"args": [{"shape": ["batch", 4], "values": {"zeros": 0}}], "kwargs": {}}
+    spec = load(ModelRequest(path, inputs=none), device="meta").inputs["args"][0]
+    assert spec == {"shape": [1, 4], "dtype": "float32"}
+
+
 def test_a_callable_is_given_the_batch_size() -> None:
     loaded = load(ModelRequest(sample_models.path("lstm"), batch_size=5), device="meta")
     assert loaded.batch_size == 5 and loaded.args[0].shape == (5, 7)
@@ -151,6 +163,17 @@ def test_a_module_beside_the_user_is_found(tmp_path: Path, monkeypatch: pytest.M
         (ModelRequest("mlp", inputs={"arg": []}), "unknown key of inputs 'arg'"),
         (ModelRequest("mlp", inputs={"args": [{"shape": ["b"]}]}), "size 'b'"),
         (ModelRequest("mlp", inputs={"args": [{"shape": [1], "values": "odd"}]}), "values 'odd'"),
+        (
+            ModelRequest("mlp", inputs={"args": [{"shape": [1], "values": {"zeros": 1.5}}]}),
+            "share of zeros",
+        ),
+        (
+            ModelRequest(
+                "mlp",
+                inputs={"args": [{"shape": [1], "dtype": "int64", "values": {"zeros": 0.5}}]},
+            ),
+            "a share of zeros is of floating point values",
+        ),
     ],
 )
 def test_bad_requests_are_explained(request_: ModelRequest, message: str) -> None:

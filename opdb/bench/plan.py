@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opdb.derive.rejection import REJECTED
@@ -38,7 +38,9 @@ class PlanRequest:
 
     `this_board` asks what this very board lacks, whatever other boards of the device have;
     `access` what calls are to find in the caches; `resident_bytes` is how much the L2 keeps from
-    one pass to the next. There are duplicates of a model's calls alone.
+    one pass to the next. There are duplicates of a model's calls alone. `configurations` (keys)
+    are all that is planned where they are given, and rounds visit them in that order: where time is
+    short, the first of them are what it was spent on.
     """
 
     kinds: Collection[str] | None = None
@@ -48,6 +50,7 @@ class PlanRequest:
     duplicates: float = DUPLICATE_SHARE
     access: Access = "model"
     resident_bytes: float | None = None
+    configurations: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -133,26 +136,28 @@ def is_duplicated(configuration: Configuration, share: float) -> bool:
     return int(configuration.key[:8], 16) < share * 2**32
 
 
-def called(store: Store, kinds: Collection[str] | None) -> list[Configuration]:
-    """Return the configurations of these kinds that a workload calls."""
+def called(
+    store: Store, kinds: Collection[str] | None, configurations: Collection[str] | None = None
+) -> list[Configuration]:
+    """Return the configurations of these kinds, and among these keys, that a workload calls."""
     usage = store.usage()
-    return [c for c in store.configurations(kinds) if c.key in usage]
+    wanted = usage.keys() if configurations is None else usage.keys() & set(configurations)
+    return [c for c in store.configurations(kinds) if c.key in wanted]
 
 
-def weight_states(
-    store: Store, kinds: Collection[str] | None, resident: float | None
-) -> dict[Configuration, tuple[Weights, ...]]:
-    """Return, for each called configuration, the states its weights are in, the main one first.
+def weight_states(store: Store, request: PlanRequest) -> dict[Configuration, tuple[Weights, ...]]:
+    """Return, for each configuration planned, the states its weights are in, the main one first.
 
-    They are hot in workloads that stay in the L2, of which `resident` bytes keep their data, and
+    They are hot in workloads that stay in the L2, of which `resident_bytes` keep their data, and
     cold in all others. What has no weights is called cold.
     """
     hot: set[str] = set()
     cold: set[str] = set()
     for workload in store.workloads():
-        state = hot if keeps_weights_hot(workload, resident) else cold
+        state = hot if keeps_weights_hot(workload, request.resident_bytes) else cold
         state |= {c.key for c in workload.occurrences()}
-    return {c: _states(c, c.key in cold, c.key in hot) for c in called(store, kinds)}
+    planned = called(store, request.kinds, request.configurations)
+    return {c: _states(c, c.key in cold, c.key in hot) for c in planned}
 
 
 def _states(configuration: Configuration, cold: bool, hot: bool) -> tuple[Weights, ...]:
@@ -165,17 +170,29 @@ def plan(store: Store, board: Board, settings: Mapping[str, Json], request: Plan
     """Order what is pending: each round in random order, the second the first's reverse.
 
     Reversing makes a slow drift fall on both visits of a configuration alike. Duplicates lie among
-    the measurements, in the same random order.
+    the measurements, in the same random order. Where an order is given, both rounds keep it, and
+    duplicates are each round's last.
     """
     if request.access == "model":
         wanted = _measurements(store, board, settings, request)
         wanted |= _duplicates(store, board, settings, request)
     else:
         wanted = _other_workloads(store, board, settings, request)
-    order = [job for job, count in wanted.items() if count]
-    random.Random(request.seed).shuffle(order)
+    order = _ordered([job for job, count in wanted.items() if count], request)
     first = tuple(job for job in order if wanted[job] >= ROUNDS)
-    return Plan((first, tuple(reversed(order))))
+    if request.configurations is None:
+        order.reverse()
+    return Plan((first, tuple(order)))
+
+
+def _ordered(jobs: Iterable[Job], request: PlanRequest) -> list[Job]:
+    """Return jobs in the order that was given, duplicates last; without one, in random order."""
+    order = list(jobs)
+    random.Random(request.seed).shuffle(order)
+    if request.configurations is not None:
+        place = {key: number for number, key in enumerate(request.configurations)}
+        order.sort(key=lambda job: (job.role == "duplicate", place[job.configuration.key]))
+    return order
 
 
 def _measurements(
@@ -183,7 +200,7 @@ def _measurements(
 ) -> dict[Job, int]:
     """Return the visits wanted of each configuration in each state of its weights."""
     seen = _seen_by_weights(store, board, this_board=request.this_board)
-    found = weight_states(store, request.kinds, request.resident_bytes)
+    found = weight_states(store, request)
     return {
         Job(c, weights=state): seen[state].wanted(c, settings, retry=request.retry)
         for c, states in found.items()
@@ -204,7 +221,7 @@ def _other_workloads(
     rounds = OTHER_WORKLOAD_ROUNDS
     return {
         Job(c, access=access): seen.wanted(c, settings, rounds=rounds, retry=request.retry)
-        for c in called(store, request.kinds)
+        for c in called(store, request.kinds, request.configurations)
     }
 
 
@@ -216,7 +233,7 @@ def _duplicates(
     on_device = Seen.of(store, board, this_board=request.this_board)
     duplicated = Seen.of(store, board, this_board=request.this_board, role="duplicate")
     wanted = {}
-    found = weight_states(store, request.kinds, request.resident_bytes)
+    found = weight_states(store, request)
     for configuration, states in found.items():
         if not is_duplicated(configuration, request.duplicates):
             continue
@@ -235,16 +252,15 @@ def further_round(
     coarse: Collection[str],
     request: PlanRequest,
 ) -> tuple[Job, ...]:
-    """Return one more visit of each of these configurations (keys), in random order.
+    """Return one more visit of each of these configurations (keys), in the order of a plan.
 
     Those that have all the rounds there are, or have been rejected too often, are left out.
     """
     seen = _seen_by_weights(store, board, this_board=True)
-    found = weight_states(store, request.kinds, request.resident_bytes)
+    found = weight_states(store, request)
     jobs = [
         Job(c, weights=states[0])
         for c, states in found.items()
         if c.key in coarse and seen[states[0]].wanted(c, settings, rounds=MAX_ROUNDS)
     ]
-    random.Random(request.seed).shuffle(jobs)
-    return tuple(jobs)
+    return tuple(_ordered(jobs, request))

@@ -6,7 +6,7 @@ import gc
 import random
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -91,6 +91,7 @@ class BenchRequest:
     rounds of a configuration; `duplicates` the share of configurations measured twice over.
     `access` is what calls find in the caches; no cost rests on any but a model's. `resident_bytes`
     is how much the L2 keeps from one pass to the next; None: as the device's size suggests.
+    `configurations` (keys), where given, are all that is benched, and are visited in that order.
     """
 
     kinds: Collection[str] | None = None
@@ -102,6 +103,7 @@ class BenchRequest:
     duplicates: float = DUPLICATE_SHARE
     access: Access = "model"
     resident_bytes: float | None = None
+    configurations: Sequence[str] | None = None
     seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
 
     @property
@@ -115,6 +117,7 @@ class BenchRequest:
             duplicates=self.duplicates,
             access=self.access,
             resident_bytes=self.resident_bytes,
+            configurations=self.configurations,
         )
 
 
@@ -200,7 +203,8 @@ def _further(store: Store, board: Board, request: BenchRequest, number: int) -> 
 def _costs_of(store: Store, board: Board, request: BenchRequest) -> list[Cost]:
     """Return the board's costs of what workloads call of these kinds, in the present settings."""
     settings = current_settings()
-    wanted = {c.key: relevant_setting(c.kind, settings) for c in called(store, request.kinds)}
+    benched = called(store, request.kinds, request.configurations)
+    wanted = {c.key: relevant_setting(c.kind, settings) for c in benched}
     return [
         cost
         for key, costs in store.costs(board.uuid, list(wanted)).items()
@@ -243,14 +247,20 @@ def _without_host_times(
 ) -> list[list[Call]]:
     """Return the distinct calls of each workload in which one of these kinds lacks a host time.
 
-    None on a CPU, where the host is the device, and none for calls other than a model's.
+    None on a CPU, where the host is the device, and none for calls other than a model's. Where
+    configurations are given, their calls alone.
     """
     if platform.device.type == "cpu" or request.access != "model":
         return []
     have = {(v.configuration, v.form) for v in store.host_visits(platform.board.uuid)}
+    chosen = None if request.configurations is None else set(request.configurations)
     found = []
     for workload in store.workloads():
-        distinct = {(c.configuration.key, c.form): c for c in workload.calls}
+        distinct = {
+            (c.configuration.key, c.form): c
+            for c in workload.calls
+            if chosen is None or c.configuration.key in chosen
+        }
         lacking = [
             key
             for key, call in distinct.items()

@@ -254,3 +254,23 @@ def test_weights_are_measured_in_the_states_that_workloads_leave_them_in(
     assert jobs == {Job(CONV): 1, Job(RELU): 1}
     [found] = further_round(store, board, DEFAULT_SETTINGS, [CONV.key], request)
     assert found == Job(CONV)
+
+
+def test_a_given_order_is_kept_in_every_round_and_is_all_that_is_planned(
+    harvested: Store, session: Session
+) -> None:
+    board, order = session.platform.board, (SQUARE.key, CONV.key, UNKNOWN.key, RELU.key)
+    request = replace(ALONE, configurations=order)
+    found = plan(harvested, board, DEFAULT_SETTINGS, request)
+    assert [[job.configuration for job in each] for each in found.rounds] == [
+        [SQUARE, CONV, RELU],
+        [SQUARE, CONV, RELU],
+    ]
+    twice = plan(harvested, board, DEFAULT_SETTINGS, replace(request, duplicates=1.0))
+    roles = [(job.configuration, job.role) for job in twice.rounds[0]]
+    measured = [(c, "measurement") for c in (SQUARE, CONV, RELU)]
+    assert roles == [*measured, *((c, "duplicate") for c, _ in measured)]
+    visited(harvested, session, CONV, "ok", "ok")
+    keys = {RELU.key, CONV.key, SQUARE.key}
+    further = further_round(harvested, board, DEFAULT_SETTINGS, keys, request)
+    assert [job.configuration for job in further] == [SQUARE, CONV, RELU]

@@ -95,6 +95,18 @@ def test_kinds_are_all_that_is_benched(store: Store) -> None:
     assert outcomes(store, result) == {RELU.key: {"ok": 2}}
 
 
+def test_what_is_named_is_benched_first_to_last_and_nothing_else(store: Store) -> None:
+    store.save_workload(workload(CONV, RELU, RELU_IN_PLACE, SQUARE))
+    heard = Heard()
+    order = (SQUARE.key, RELU.key, CONV.key)
+    result = benched(store, heard, configurations=order)
+    assert [v.configuration for v in heard.visits] == [*order, *order]
+    assert costs(store, result) == dict.fromkeys(order, 2)
+    assert result.reached is not None
+    assert result.reached.within + result.reached.missed.total() + result.reached.unjudged == 3
+    assert benched(store, Heard(), configurations=order).campaign is None
+
+
 def test_other_workloads_are_visited_once_and_no_cost_rests_on_them(store: Store) -> None:
     store.save_workload(workload(CONV, RELU))
     heard = Heard()

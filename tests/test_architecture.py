@@ -28,6 +28,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "summary": ("errors", "models", "records"),
     "operators": ("errors", "kinds", "records"),
     "harvest": ("errors", "kinds", "models", "operators", "records"),
+    "grid": ("errors", "kinds", "models", "operators", "records"),
     "store": ("errors", "records"),
     "derive": ("records",),
     "bench": (
@@ -43,6 +44,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "store",
         "units",
     ),
+    "estimates": ("errors", "kinds", "records"),
     "compose": ("derive", "footprint", "kinds", "records"),
     "predict": (
         "compose",
@@ -60,6 +62,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "compose",
         "derive",
         "errors",
+        "grid",
         "harvest",
         "kinds",
         "models",
@@ -74,7 +77,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 # Each package from outside, and the modules of opdb that import it. The rest is standard library.
 OUTSIDE: dict[str, tuple[str, ...]] = {
-    "torch": ("models", "operators", "harvest", "bench"),
+    "torch": ("models", "operators", "harvest", "grid.calls", "bench"),
     "torchvision": ("models", "operators"),
     "transformers": ("models.transformers",),
     "huggingface_hub": ("models.transformers",),
@@ -85,7 +88,10 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "alembic": ("store.migrate", "store.migrations"),
     "pydantic": ("summary",),
     "pydantic_core": ("summary",),
-    "yaml": ("summary",),
+    "yaml": ("summary", "grid.document"),
+    "numpy": ("estimates.process", "estimates.estimator", "estimates.training"),
+    "scipy": ("estimates.training",),
+    "sklearn": ("estimates.training",),
     "typer": ("cli",),
     "rich": ("cli",),
 }

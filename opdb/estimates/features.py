@@ -1,0 +1,160 @@
+"""A configuration as numbers. Pure: no torch, no numpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, TypeAlias
+
+from opdb.kinds import Kind, get_kind
+from opdb.kinds.view import View, item_bytes, numel, walk
+from opdb.records import Configuration, Json
+
+Family: TypeAlias = Literal["convolution", "matrix", "memory"]
+"""What learns together: convolutions, matrix products, and all that mostly moves memory."""
+
+RECTIFIED_ZEROS = 0.5
+"""Share of zeros among normal values of which the negative ones were cut."""
+
+KIND = "kind="
+"""How the name of a number begins that is 1 for one kind and 0 for the others."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """A configuration as numbers; sizes are logarithms to base 2.
+
+    `flops` and `moved_bytes` are of one call. `launches` is False for a call that gives the device
+    no work.
+    """
+
+    kind: str
+    family: Family
+    dtype: str
+    flops: float
+    moved_bytes: float
+    launches: bool
+    numbers: Mapping[str, float]
+
+    def number(self, name: str) -> float:
+        """Return one number by its name; of a kind's name whether it is this one."""
+        if name.startswith(KIND):
+            return float(name == KIND + self.kind)
+        return self.numbers[name]
+
+
+@cache
+def features(configuration: Configuration) -> Features:
+    """Return a configuration as numbers.
+
+    Raises:
+        UnknownNameError: this version lacks its kind.
+    """
+    kind = get_kind(configuration.kind)
+    view = kind.view(configuration)
+    view.with_outputs(kind.shapes_rule(view), kind.dtype_rule(view))
+    flops = float(kind.flops_rule(view))
+    moved_bytes = float(kind.bytes_moved(configuration))
+    data = [t for t in view.unique if t.get("role") != "weight"] or view.unique
+    first = data[0] if data else {"shape": [], "dtype": "float32"}
+    return Features(
+        kind=kind.name,
+        family=_family(kind),
+        dtype=str(first["dtype"]),
+        flops=flops,
+        moved_bytes=moved_bytes,
+        launches=kind.launches(configuration),
+        numbers={
+            "flops": _log(flops),
+            "bytes": _log(moved_bytes),
+            **_product(view, flops),
+            **_layout(first),
+            **_state(view, data),
+            "window": _log(_window(view)),
+            "stride": _log(_argument(view, "stride")),
+            "groups": _log(_argument(view, "groups")),
+        },
+    )
+
+
+def _family(kind: Kind) -> Family:
+    if "tf32_matmul" in kind.settings:
+        return "matrix"
+    return "convolution" if "tf32_convolution" in kind.settings else "memory"
+
+
+def _log(value: float) -> float:
+    return math.log2(max(value, 1.0))
+
+
+def _product(view: View, flops: float) -> dict[str, float]:
+    """Return the sizes of the matrix product that a call comes down to.
+
+    Depth is half its operations for each output, columns are the outputs that one row of the input
+    gives, as its weights tell, rows the rest.
+    """
+    written = view.output_elements
+    weights = [t for t in view.unique if t.get("role") == "weight"]
+    weight = max((numel(t["shape"]) for t in weights), default=0)
+    depth = flops / (2 * written) if written else 0.0
+    columns = weight / depth if depth >= 1 else 0.0
+    rows = written / columns if columns >= 1 else float(written)
+    read = sum(numel(t["shape"]) for t in view.unique) - sum(numel(t["shape"]) for t in weights)
+    return {
+        "read": _log(read),
+        "written": _log(written),
+        "weights": _log(weight),
+        "rows": _log(rows),
+        "columns": _log(columns),
+        "depth": _log(depth),
+    }
+
+
+def _layout(first: Mapping[str, Json]) -> dict[str, float]:
+    shape = list(first["shape"])
+    return {
+        "first": _log(shape[0] if shape else 1),
+        "second": _log(shape[1] if len(shape) > 1 else 1),
+        "positions": _log(numel(shape[2:])),
+        "last": _log(shape[-1] if shape else 1),
+        "item_bytes": math.log2(item_bytes(str(first["dtype"]))),
+    }
+
+
+def _state(view: View, data: list[dict[str, Json]]) -> dict[str, float]:
+    layouts = [t.get("layout") for t in data]
+    shapes = {tuple(t["shape"]) for t in data}
+    return {
+        "tensors": float(len(view.unique)),
+        "channels_last": float("channels_last" in layouts),
+        "strided": float(any(isinstance(layout, list) for layout in layouts)),
+        "inplace": float(view.inplace),
+        "zeros": max((_zeros(t.get("values")) for t in data), default=0.0),
+        "broadcast": float(len(shapes) > 1),
+    }
+
+
+def _zeros(values: Json) -> float:
+    """Return the share of zeros that a value class tells of; a ReLU makes half of them so."""
+    if values == "rectified":
+        return RECTIFIED_ZEROS
+    share = values.get("zeros") if isinstance(values, dict) else None
+    return float(share) if isinstance(share, (int, float)) else 0.0
+
+
+def _argument(view: View, name: str) -> float:
+    """Return a numeric argument, the largest of several; 1 where the kind has none."""
+    value = view[name] if name in view.signature.parameters else None
+    numbers = value if isinstance(value, list) else [value]
+    return max((float(n) for n in numbers if isinstance(n, (int, float))), default=1.0)
+
+
+def _window(view: View) -> float:
+    """Return how many positions of its input one output sees: a kernel's area."""
+    if "kernel_size" in view.signature.parameters:
+        return _argument(view, "kernel_size") ** 2
+    weight = view["weight"] if "weight" in view.signature.parameters else None
+    found = next((t for t in walk(weight) if "shape" in t), None)
+    return float(numel(found["shape"][2:])) if found else 1.0

@@ -1,0 +1,61 @@
+"""The roofline that achieved utilisation is measured against, as the measured operators show it."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from opdb.estimates.features import Features
+
+REACHED = 0.99
+"""The quantile of achieved rates that counts as what the device can do."""
+
+SHORTEST = 0.01
+"""The quantile of times below which no operator that launches a kernel comes."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What operators reach at best: FLOP/s by family and dtype, byte/s, and the shortest time.
+
+    The rates of a family and dtype are those of the units that it runs on (a convolution in fp32
+    on tensor cores, a linear layer in fp32 not), whatever a data sheet calls them.
+    """
+
+    flops_per_s: Mapping[str, float]
+    bytes_per_s: float
+    shortest_s: float
+
+    def time_s(self, of: Features) -> float:
+        """Return the shortest time plus the larger of operations and bytes over their rates."""
+        rate = self.flops_per_s.get(_units(of))
+        computing_s = of.flops / rate if rate else 0.0
+        return self.shortest_s + max(computing_s, of.moved_bytes / self.bytes_per_s)
+
+
+def roofline(measured: Iterable[tuple[Features, float]]) -> Roofline:
+    """Return the roofline under which measured times (seconds) lie; there must be one at least."""
+    flops: dict[str, list[float]] = defaultdict(list)
+    moved: list[float] = []
+    times: list[float] = []
+    for of, time_s in measured:
+        flops[_units(of)].append(of.flops / time_s)
+        moved.append(of.moved_bytes / time_s)
+        times.append(time_s)
+    return Roofline(
+        {units: _quantile(rates, REACHED) for units, rates in flops.items()},
+        _quantile(moved, REACHED),
+        _quantile(times, SHORTEST),
+    )
+
+
+def _units(of: Features) -> str:
+    return f"{of.family} {of.dtype}"
+
+
+def _quantile(values: list[float], share: float) -> float:
+    """Return a quantile, without interpolation: the value at that place of the order."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, math.floor(share * len(ordered)))]

@@ -1,0 +1,381 @@
+"""Learn estimates from costs. The only place that needs scikit-learn; what comes out is data."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from opdb.errors import CannotMeasureError, InputError
+from opdb.estimates.estimator import Estimator, Learned, Reach, Usual
+from opdb.estimates.features import KIND, Features, features
+from opdb.estimates.process import Kernel, Matrix, Process
+from opdb.estimates.roofline import Roofline, roofline
+from opdb.kinds import KINDS
+from opdb.records import Configuration, Cost, Form, Quantity
+
+MOST_POINTS = 1500
+"""Configurations that a family learns from at most, drawn at random: the work grows with their
+cube."""
+
+MOST_TUNED = 400
+"""Configurations that length scales are found on at most."""
+
+FEWEST_POINTS = 12
+"""A family with fewer learns nothing."""
+
+TYPICAL_LENGTH, LENGTH_SPREAD = 3.0, 0.7
+"""The prior of a length scale, in standard deviations of its number: the median, and the standard
+deviation of the logarithm. Without it, twenty lengths fit whatever few models there are."""
+
+ITERATIONS = 30
+SMALLEST_SCALE = 0.3
+KIND_SCALE = 0.5
+"""Numbers are divided by their standard deviation; that of a number nearly always the same, and of
+which kind it is, counts as this."""
+
+FOLDS = 8
+"""Parts into which configurations of no model, or of several, are drawn to be left out."""
+
+PART = "part "
+COVERED = 0.95
+
+LEAST_NOISE = 0.002
+"""Variance of what no point tells of another, at least: 4.5 % of a time."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A measured configuration, and the models that use it: they are left out together."""
+
+    configuration: Configuration
+    cost: Cost
+    models: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Point:
+    """An example as training sees it: numbers, time (seconds), dynamic power (watts) or None."""
+
+    of: Features
+    time_s: float
+    dynamic_w: float | None
+    fold: str
+
+
+def train(examples: Iterable[Example], *, device: str, board: str, trained_at: str) -> Estimator:
+    """Learn from measured configurations.
+
+    Raises:
+        CannotMeasureError: scikit-learn is not installed.
+        InputError: too few of them launch a kernel.
+    """
+    given = sorted(examples, key=lambda example: example.configuration.key)
+    usable = [e for e in given if _usable(e)]
+    points = [_point(e) for e in usable]
+    if len(points) < FEWEST_POINTS:
+        raise InputError(
+            f"{len(points)} measured configurations are too few to learn from; it takes "
+            f"{FEWEST_POINTS}"
+        )
+    under = roofline((p.of, p.time_s) for p in points)
+    families: dict[str, list[_Point]] = defaultdict(list)
+    for point in points:
+        families[point.of.family].append(point)
+    return Estimator(
+        device=device,
+        board=board,
+        trained_at=trained_at,
+        configurations=len(points),
+        roofline=under,
+        families={
+            name: _learn(_some(found, MOST_POINTS), under)
+            for name, found in families.items()
+            if len(found) >= FEWEST_POINTS
+        },
+        usual=_usual(given),
+    )
+
+
+def _usable(example: Example) -> bool:
+    """Return whether an example says what a forward call that launches kernels takes."""
+    configuration, cost = example.configuration, example.cost
+    return (
+        configuration.kind in KINDS
+        and configuration.pass_name == "forward"
+        and configuration.autocast is None
+        and cost.time_s is not None
+        and cost.time_s.mean > 0
+        and cost.kernels != 0
+        and features(configuration).launches
+    )
+
+
+def _point(example: Example) -> _Point:
+    cost = example.cost
+    assert cost.time_s is not None
+    dynamic = cost.dynamic_energy_j
+    models = example.models
+    fold = (
+        next(iter(models))
+        if len(models) == 1
+        else f"{PART}{int(example.configuration.key[:8], 16) % FOLDS}"
+    )
+    return _Point(
+        features(example.configuration),
+        cost.time_s.mean,
+        dynamic.mean / cost.time_s.mean if dynamic and dynamic.mean > 0 else None,
+        fold,
+    )
+
+
+def _some(points: Sequence[_Point], most: int) -> Sequence[_Point]:
+    """Return at most so many of the points, drawn the same way every time."""
+    if len(points) <= most:
+        return points
+    drawn = np.random.default_rng(0).permutation(len(points))[:most]
+    return [points[i] for i in sorted(drawn)]
+
+
+def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
+    columns, centre, scale = _columns(points)
+    at = np.array([[p.of.number(name) for name in columns] for p in points])
+    places = np.round((at - np.array(centre)) / np.array(scale), 5)
+    slower = np.array([math.log(p.time_s / under.time_s(p.of)) for p in points])
+    metered = [i for i, p in enumerate(points) if p.dynamic_w is not None]
+    time = _process(places, slower)
+    power = None
+    if len(metered) >= FEWEST_POINTS:
+        watts = np.array([math.log(points[i].dynamic_w or 1.0) for i in metered])
+        power = _process(places[metered], watts)
+    return Learned(
+        columns=columns,
+        centre=centre,
+        scale=scale,
+        kinds=frozenset(p.of.kind for p in points),
+        dtypes=frozenset(p.of.dtype for p in points),
+        time=time,
+        power=power,
+        reach=_reach(points, time, power, metered),
+    )
+
+
+def _columns(
+    points: Sequence[_Point],
+) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]:
+    """Return the names of the numbers in which the points differ, their means and their scales."""
+    kinds = sorted({p.of.kind for p in points})
+    names = [*points[0].of.numbers, *(KIND + kind for kind in kinds if len(kinds) > 1)]
+    found = []
+    for name in names:
+        values = [p.of.number(name) for p in points]
+        spread = statistics.pstdev(values)
+        if spread > 0:
+            scale = KIND_SCALE if name.startswith(KIND) else max(spread, SMALLEST_SCALE)
+            found.append((name, round(statistics.fmean(values), 6), round(scale, 6)))
+    if not found:
+        return (), (), ()
+    columns, centres, scales = zip(*found, strict=True)
+    return columns, centres, scales
+
+
+def _process(places: Matrix, values: Matrix) -> Process:
+    """Learn the kernel from some points, and keep all."""
+    mean = round(float(values.mean()), 6)
+    drawn = np.random.default_rng(0).permutation(len(places))[:MOST_TUNED]
+    return Process(
+        kernel=_tuned(places[drawn], values[drawn] - mean),
+        mean=mean,
+        points=tuple(tuple(float(v) for v in place) for place in places),
+        values=tuple(round(float(v), 6) for v in values),
+    )
+
+
+def _tuned(places: Matrix, values: Matrix) -> Kernel:
+    """Return the kernel under which values are most likely, length scales held by their prior."""
+    kernels, process = _sklearn()
+    count = places.shape[1]
+    start = kernels.ConstantKernel(0.2, (1e-2, 10.0)) * kernels.Matern(
+        np.full(count, TYPICAL_LENGTH), (0.1, 300.0), nu=1.5
+    ) + kernels.WhiteKernel(0.005, (LEAST_NOISE, 0.5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a noise at its lower bound is what the bound is for
+        fitted = process(start, optimizer=_with_prior(count)).fit(places, values).kernel_
+    lengths = np.broadcast_to(fitted.k1.k2.length_scale, (count,))
+    return Kernel(
+        variance=float(fitted.k1.k1.constant_value),
+        lengths=tuple(round(float(length), 5) for length in lengths),
+        noise=float(fitted.k2.noise_level),
+    )
+
+
+def _with_prior(count: int) -> Callable[..., tuple[Matrix, float]]:
+    """Return an optimizer that adds the length scales' prior to what it minimises."""
+    from scipy.optimize import minimize
+
+    lengths = slice(1, 1 + count)  # between the logarithms of variance and noise
+
+    def optimizer(objective: Any, start: Matrix, bounds: Matrix) -> tuple[Matrix, float]:
+        def penalised(logarithms: Matrix) -> tuple[float, Matrix]:
+            value, gradient = objective(logarithms)
+            off = (logarithms[lengths] - math.log(TYPICAL_LENGTH)) / LENGTH_SPREAD
+            gradient = gradient.copy()
+            gradient[lengths] += off / LENGTH_SPREAD
+            return value + 0.5 * float(off @ off), gradient
+
+        found = minimize(
+            penalised,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": ITERATIONS},
+        )
+        return found.x, float(found.fun)
+
+    return optimizer
+
+
+def _sklearn() -> tuple[Any, Any]:
+    """Return scikit-learn's kernels and its Gaussian process.
+
+    Raises:
+        CannotMeasureError: it is not installed.
+    """
+    try:
+        from sklearn.gaussian_process import GaussianProcessRegressor, kernels
+    except ImportError as error:
+        raise CannotMeasureError(
+            "learning estimates needs scikit-learn; pip install 'opdb[estimates]'"
+        ) from error
+    return kernels, GaussianProcessRegressor
+
+
+@dataclass(frozen=True)
+class _LeftOut:
+    """The errors of a fold's points, estimated from all other folds, and their covariance."""
+
+    rows: list[int]
+    errors: Matrix
+    covariance: Matrix
+
+    def normalised(self) -> list[float]:
+        """Return each error over its standard deviation."""
+        return [float(e) for e in self.errors / np.sqrt(np.diag(self.covariance))]
+
+    def normalised_sum(self, weights: Matrix) -> float:
+        """Return the error of a weighted sum over its standard deviation."""
+        return float(weights @ self.errors / math.sqrt(weights @ self.covariance @ weights))
+
+
+def _left_out(process: Process, folds: Sequence[str]) -> dict[str, _LeftOut]:
+    """Leave out each fold in turn."""
+    places, values = process.points, process.values
+    found = {}
+    for fold in sorted(set(folds)):
+        out = [i for i, each in enumerate(folds) if each == fold]
+        rest = [i for i, each in enumerate(folds) if each != fold]
+        if not rest:
+            continue
+        known = Process(
+            process.kernel,
+            process.mean,
+            tuple(places[i] for i in rest),
+            tuple(values[i] for i in rest),
+        )
+        asked = [places[i] for i in out]
+        truth = np.array([values[i] for i in out])
+        found[fold] = _LeftOut(out, known.expected(asked) - truth, known.covariance(asked))
+    return found
+
+
+def _reach(
+    points: Sequence[_Point], time: Process, power: Process | None, metered: Sequence[int]
+) -> Reach:
+    """Return how many standard deviations hold 95 % of what is left out and estimated."""
+    times = _left_out(time, [p.fold for p in points])
+    of_time, of_sums = _multiples(times, points)
+    if power is None:
+        return Reach(of_time, of_sums, None, None)
+    folds = [points[i].fold for i in metered]
+    energies = {
+        fold: _joined(times[fold], left, metered)
+        for fold, left in _left_out(power, folds).items()
+        if fold in times
+    }
+    of_energy, of_energies = _multiples(energies, points)
+    # Of few models, the largest sum is no 95 % quantile yet: the wider of the two counts.
+    return Reach(of_time, of_sums, of_energy, max(of_sums, of_energies))
+
+
+def _joined(time: _LeftOut, power: _LeftOut, metered: Sequence[int]) -> _LeftOut:
+    """Return what is left out of the energy, which is time times power."""
+    rows = [metered[i] for i in power.rows]
+    at = [time.rows.index(row) for row in rows]
+    covariance = time.covariance[np.ix_(at, at)] + power.covariance
+    return _LeftOut(rows, time.errors[at] + power.errors, covariance)
+
+
+def _multiples(left: Mapping[str, _LeftOut], points: Sequence[_Point]) -> tuple[float, float]:
+    """Return the reach of single estimates, and that of the sum over a model's own operators."""
+    single = _conformal([error for each in left.values() for error in each.normalised()])
+    sums = [
+        each.normalised_sum(np.array([points[i].time_s for i in each.rows]))
+        for fold, each in left.items()
+        if not fold.startswith(PART)
+    ]
+    return single, _conformal(sums) if sums else single
+
+
+def _conformal(normalised: Collection[float]) -> float:
+    """Return the conformal 95 % quantile of absolute values: ⌈(n + 1) · 0.95⌉ of n in order.
+
+    The largest where there are fewer than 20 (Vovk, Gammerman and Shafer, 2005).
+    """
+    ordered = sorted(abs(error) for error in normalised)
+    rank = math.ceil((len(ordered) + 1) * COVERED)
+    return round(ordered[min(rank, len(ordered)) - 1], 5)
+
+
+def _usual(examples: Sequence[Example]) -> dict[str, Usual]:
+    by_kind: dict[str, list[Cost]] = defaultdict(list)
+    for example in examples:
+        if example.cost.time_s is not None:
+            by_kind[example.configuration.kind].append(example.cost)
+    return {
+        kind: Usual(
+            kernels=round(_median(c.kernels for c in costs if c.kernels)),
+            eager_s=_median(
+                c.eager_time_s.mean - c.time_s.mean
+                for c in costs
+                if c.kernels and c.eager_time_s and c.time_s
+            ),
+            host_s=_usual_host_s(costs),
+        )
+        for kind, costs in sorted(by_kind.items())
+    }
+
+
+def _median(values: Iterable[float]) -> float:
+    found = list(values)
+    return statistics.median(found) if found else 0.0
+
+
+def _usual_host_s(costs: Sequence[Cost]) -> Mapping[Form, Quantity]:
+    """Return the median host time by form, with the range of 95 % of what was measured."""
+    seen: dict[Form, list[float]] = defaultdict(list)
+    for form, quantity in chain.from_iterable(c.host_time_s.items() for c in costs):
+        seen[form].append(quantity.mean)
+    found = {}
+    for form, times in sorted(seen.items()):
+        middle = statistics.median(times)
+        low, high = np.quantile(times, [(1 - COVERED) / 2, (1 + COVERED) / 2])
+        found[form] = Quantity(middle, middle, float(low), float(high), len(times))
+    return found

@@ -469,3 +469,8 @@ class Cost:
     hot: OperatingPoint | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether it was learned from other configurations: it has a time and no visit."""
+        return self.visits == 0 and self.time_s is not None

@@ -6,6 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from opdb.compose.grounds import Grounds
 from opdb.compose.timeline import Step
@@ -79,7 +80,7 @@ class HostTimes:
         seen: dict[tuple[str, Form], list[float]] = defaultdict(list)
         for configuration in workload.occurrences():
             cost = costs.get(configuration.key)
-            for form, quantity in cost.host_time_s.items() if cost else ():
+            for form, quantity in cost.host_time_s.items() if _is_measured(cost) else ():
                 seen[configuration.kind, form].append(quantity.mean)
         own = {key: statistics.median(values) for key, values in seen.items()}
         self._of_kind = {**grounds.host_s, **own}
@@ -87,10 +88,14 @@ class HostTimes:
     def is_own(self, call: Call) -> bool:
         """Return whether the call's own host time was measured."""
         cost = self._costs.get(call.configuration.key)
-        return cost is not None and call.form in cost.host_time_s
+        return _is_measured(cost) and call.form in cost.host_time_s
 
     def of(self, call: Call) -> float | None:
         """Return a call's host time in seconds; None where neither it nor its kind was seen."""
         if self.is_own(call):
             return self._costs[call.configuration.key].host_time_s[call.form].mean
         return self._of_kind.get((call.configuration.kind, call.form))
+
+
+def _is_measured(cost: Cost | None) -> TypeGuard[Cost]:
+    return cost is not None and not cost.is_estimated

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from opdb.compose.calls import HostTimes, TimedCall, steps_of, timed_calls
 from opdb.compose.clock import Scaling, clock_share, scalings
 from opdb.compose.estimate import NOMINAL_RATES, Rates, reached_rates
-from opdb.compose.grounds import Grounds, in_state
+from opdb.compose.grounds import Grounds, in_state, with_estimates
 from opdb.compose.intervals import model_error, sum_half_width
 from opdb.compose.timeline import Step, eager_time_s, graph_time_s
 from opdb.derive.costs import HOT_ALONE
@@ -20,7 +20,6 @@ from opdb.records import (
     Cost,
     Device,
     Mode,
-    Quantity,
     Workload,
 )
 
@@ -45,6 +44,13 @@ class Share:
 
 
 @dataclass(frozen=True)
+class EstimatedShare(Share):
+    """A configuration's part of a workload that rests on an estimate, and the estimate."""
+
+    cost: Cost
+
+
+@dataclass(frozen=True)
 class Prediction:
     """Time and energy of one pass of a workload, and how much of it measured operators explain.
 
@@ -53,7 +59,8 @@ class Prediction:
     each adds up to 1. On a device without power readings the energy is a weight alone.
     Where nothing at all was measured, time and energy are None. `host_bound` says that the device
     waits for the host.
-    What is `missing` is not in `time_s` and `energy_j`: its shares are estimates for weighting.
+    What was never measured is `estimated`, in `time_s` and `energy_j` and not in coverage, or
+    `missing` and in neither: its shares are for weighting alone.
     """
 
     workload: Workload
@@ -70,6 +77,7 @@ class Prediction:
     coverage_energy: float
     missing: tuple[Share, ...]
     parts: tuple[Share, ...]
+    estimated: tuple[EstimatedShare, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -90,23 +98,36 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
         ValueError: the mode is not one the composer knows.
     """
     counts = workload.occurrences()
-    grounds = in_state(workload, grounds)
-    measured = {
+    grounds = with_estimates(workload, in_state(workload, grounds))
+    costed = {
         c: grounds.costs[c.key]
         for c in counts
         if c.key in grounds.costs and grounds.costs[c.key].time_s is not None
     }
+    measured = {c: cost for c, cost in costed.items() if not cost.is_estimated}
     at_full_clock = timed_calls(workload, mode, grounds)
-    clock = _at_limit(workload, mode, grounds, at_full_clock, measured)
+    clock = _at_limit(workload, mode, grounds, at_full_clock, costed)
     steps = steps_of(at_full_clock, clock.time)
     time_s = _time_s(steps, mode, grounds, workload)
     times = [(counts[c], cost.time_s) for c, cost in measured.items() if cost.time_s]
-    limit = _limit_width_s(workload, mode, grounds, at_full_clock, measured, clock)
-    width = math.hypot(sum_half_width(times), model_error(grounds.known.time) * time_s, limit)
-    energy_j, energy_interval = _energy(counts, measured, grounds, clock, time_s)
-    shares = _shares(counts, measured, grounds)
-    dark = _without_energy(shares, measured) if energy_j is not None else []
-    missing = (*(s for s in shares if s.configuration not in measured), *dark)
+    limit = _limit_width_s(workload, mode, grounds, at_full_clock, costed, clock)
+    guessed_s, guessed_j = _estimates_widths(counts, costed, grounds)
+    width = math.hypot(
+        sum_half_width(times), model_error(grounds.known.time) * time_s, limit, guessed_s
+    )
+    energy_j = _energy_j(counts, costed, grounds, clock, time_s)
+    energy_interval = None
+    if energy_j is not None:
+        half = math.hypot(_energy_width_j(counts, measured, grounds, time_s, energy_j), guessed_j)
+        energy_interval = (max(0.0, energy_j - half), energy_j + half)
+    shares = _shares(counts, costed, grounds)
+    dark = _without_energy(shares, costed) if energy_j is not None else []
+    missing = (*(s for s in shares if s.configuration not in costed), *dark)
+    estimated = tuple(
+        EstimatedShare(s.configuration, s.count, s.share_time, s.share_energy, cost)
+        for s in shares
+        if (cost := costed.get(s.configuration)) is not None and cost.is_estimated
+    )
     calls = sum(counts.values())
     unsupported = sum(workload.unsupported.values())
     found = Prediction(
@@ -120,13 +141,16 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
         energy_j=energy_j,
         energy_interval_j=energy_interval,
         coverage_calls=_ratio(sum(counts[c] for c in measured), calls + unsupported),
-        coverage_time=_rest(s.share_time for s in missing),
-        coverage_energy=_rest(s.share_energy for s in missing),
+        coverage_time=_rest(s.share_time for s in (*missing, *estimated)),
+        coverage_energy=_rest(s.share_energy for s in (*missing, *estimated)),
         missing=missing,
         parts=tuple(s for s in shares if s.configuration in measured),
-        notes=_notes(workload, mode, grounds, clock) + _dark_notes(dark),
+        estimated=estimated,
+        notes=_notes(workload, mode, grounds, clock)
+        + _dark_notes(dark)
+        + _estimate_notes(estimated, missing, grounds),
     )
-    return found if measured or not counts else _unmeasured(found)
+    return found if costed or not counts else _unmeasured(found)
 
 
 def _unmeasured(found: Prediction) -> Prediction:
@@ -169,19 +193,19 @@ def _at_limit(
     mode: Mode,
     grounds: Grounds,
     at_full_clock: Sequence[TimedCall],
-    measured: Mapping[Configuration, Cost],
+    costed: Mapping[Configuration, Cost],
 ) -> _Clock:
     """Find the clock at which a pass keeps to the board's power limit."""
     counts = workload.occurrences()
     found = scalings(
-        {c.key: cost for c, cost in measured.items()},
-        {c.key: get_kind(c.kind).bytes_moved(c) for c in measured},
+        {c.key: cost for c, cost in costed.items()},
+        {c.key: get_kind(c.kind).bytes_moved(c) for c in costed},
     )
 
     def power_w(share: float) -> float:
         clock = _Clock(share, found)
         time_s = _time_s(steps_of(at_full_clock, clock.time), mode, grounds, workload)
-        energy_j, _ = _energy(counts, measured, grounds, clock, time_s)
+        energy_j = _energy_j(counts, costed, grounds, clock, time_s)
         return energy_j / time_s if energy_j and time_s else 0.0
 
     limit_w = grounds.limit_w
@@ -193,7 +217,7 @@ def _limit_width_s(
     mode: Mode,
     grounds: Grounds,
     at_full_clock: Sequence[TimedCall],
-    measured: Mapping[Configuration, Cost],
+    costed: Mapping[Configuration, Cost],
     clock: _Clock,
 ) -> float:
     """Return what a limit that is kept a little lower would add to the time of a pass at it."""
@@ -201,7 +225,7 @@ def _limit_width_s(
     if clock.share == 1 or limit_w is None:
         return 0.0
     stricter = replace(grounds, kept_limit_w=limit_w * (1 - LIMIT_TOLERANCE))
-    lower = _at_limit(workload, mode, stricter, at_full_clock, measured)
+    lower = _at_limit(workload, mode, stricter, at_full_clock, costed)
     times = [
         _time_s(steps_of(at_full_clock, each.time), mode, grounds, workload)
         for each in (lower, clock)
@@ -220,46 +244,56 @@ def _time_s(steps: Sequence[Step], mode: Mode, grounds: Grounds, workload: Workl
     return eager_time_s(steps)
 
 
-def _energy(
+def _energy_j(
     counts: Mapping[Configuration, int],
-    measured: Mapping[Configuration, Cost],
+    costed: Mapping[Configuration, Cost],
     grounds: Grounds,
     clock: _Clock,
     time_s: float,
-) -> tuple[float | None, Interval | None]:
-    """Return E = P_base · T + Σ D with its interval; None where the board has no power readings."""
+) -> float | None:
+    """Return E = P_base · T + Σ D; None where the board has no power readings."""
     base_w = grounds.calibration.base_power_w
-    dynamic: list[tuple[int, Quantity]] = [
+    dynamic = {
+        c: cost.dynamic_energy_j for c, cost in costed.items() if cost.dynamic_energy_j is not None
+    }
+    if base_w is None or (costed and not dynamic):
+        return None
+    return base_w * time_s + sum(
+        counts[c] * quantity.mean * clock.energy(c.key) for c, quantity in dynamic.items()
+    )
+
+
+def _energy_width_j(
+    counts: Mapping[Configuration, int],
+    measured: Mapping[Configuration, Cost],
+    grounds: Grounds,
+    time_s: float,
+    energy_j: float,
+) -> float:
+    """Return half the 95 % interval of an energy, but for what estimates add to it."""
+    dynamic = [
         (counts[c], cost.dynamic_energy_j)
         for c, cost in measured.items()
         if cost.dynamic_energy_j is not None
     ]
-    if base_w is None or (measured and not dynamic):
-        return None, None
-    energy_j = base_w * time_s + sum(
-        counts[c] * cost.dynamic_energy_j.mean * clock.energy(c.key)
-        for c, cost in measured.items()
-        if cost.dynamic_energy_j is not None
-    )
     low_high = grounds.calibration.base_power_interval_w
     base_width = (low_high[1] - low_high[0]) / 2 * time_s if low_high else 0.0
-    width = math.hypot(
+    return math.hypot(
         sum_half_width(dynamic), base_width, model_error(grounds.known.energy) * energy_j
     )
-    return energy_j, (max(0.0, energy_j - width), energy_j + width)
 
 
 def _shares(
-    counts: Mapping[Configuration, int], measured: Mapping[Configuration, Cost], grounds: Grounds
+    counts: Mapping[Configuration, int], costed: Mapping[Configuration, Cost], grounds: Grounds
 ) -> list[Share]:
     """Return every configuration's share of device time and energy, the largest first."""
-    sized = all(c in measured and measured[c].dynamic_energy_j is not None for c in counts)
+    sized = all(c in costed and costed[c].dynamic_energy_j is not None for c in counts)
     rates = NOMINAL_RATES if sized else reached_rates(counts, grounds.costs)
     base_w = grounds.calibration.base_power_w or 0.0
     times: dict[Configuration, float] = {}
     energies: dict[Configuration, float] = {}
     for configuration, count in counts.items():
-        time_s, dynamic_j = _size(configuration, measured.get(configuration), rates)
+        time_s, dynamic_j = _size(configuration, costed.get(configuration), rates)
         times[configuration] = count * time_s
         energies[configuration] = count * (dynamic_j + base_w * time_s)
     whole_s, whole_j = math.fsum(times.values()), math.fsum(energies.values())
@@ -292,6 +326,36 @@ def _without_energy(shares: Sequence[Share], measured: Mapping[Configuration, Co
         if share.configuration in measured
         and measured[share.configuration].dynamic_energy_j is None
     ]
+
+
+def _estimates_widths(
+    counts: Mapping[Configuration, int], costed: Mapping[Configuration, Cost], grounds: Grounds
+) -> tuple[float, float]:
+    """Return what estimates add to half the interval of the time (seconds) and energy (joules)."""
+    asked = {c.key: float(counts[c]) for c, cost in costed.items() if cost.is_estimated}
+    if grounds.estimates is None or not asked:
+        return 0.0, 0.0
+    time_s, energy_j = grounds.estimates.half_widths(asked, grounds.calibration.base_power_w)
+    return time_s, energy_j or 0.0
+
+
+def _estimate_notes(
+    estimated: Sequence[Share], missing: Sequence[Share], grounds: Grounds
+) -> tuple[str, ...]:
+    notes = []
+    if estimated:
+        share = math.fsum(s.share_time for s in estimated)
+        notes.append(
+            f"{len(estimated)} configurations ({100 * share:.1f} % of the time) were never "
+            "measured: their costs are estimates"
+        )
+    refused = grounds.estimates.refused if grounds.estimates is not None else {}
+    reasons = dict.fromkeys(
+        why for s in missing if (why := refused.get(s.configuration.key)) is not None
+    )
+    if reasons:
+        notes.append(f"not estimated: {'; '.join(reasons)}")
+    return tuple(notes)
 
 
 def _dark_notes(dark: Sequence[Share]) -> tuple[str, ...]:

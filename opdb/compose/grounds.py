@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from opdb.footprint import keeps_weights_hot
 from opdb.records import Calibration, Cost, Device, Form, Quantity, Workload
@@ -17,6 +18,26 @@ class Known:
     energy: tuple[float, ...] = ()
 
 
+class Estimated(Protocol):
+    """Costs that were never measured, by configuration key, and why others were refused."""
+
+    @property
+    def costs(self) -> Mapping[str, Cost]:
+        """What one call of each costs, as far as it could be estimated."""
+        ...
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Why the others could not."""
+        ...
+
+    def half_widths(
+        self, counts: Mapping[str, float], base_w: float | None
+    ) -> tuple[float, float | None]:
+        """Return half the 95 % intervals of the time (seconds) and energy (joules) of calls."""
+        ...
+
+
 @dataclass(frozen=True)
 class Grounds:
     """What a prediction rests on: one board's costs by configuration key, and its calibration.
@@ -24,7 +45,7 @@ class Grounds:
     `host_s` holds the board's usual host time of each kind and form, for calls without their own;
     `resident_bytes` is how much its L2 keeps from one pass to the next, `kept_limit_w` the power at
     which the board was seen to keep under its limit (None: at the limit itself). `notes` say what
-    of this stands in for what the board itself has not.
+    of this stands in for what the board itself has not; `estimates` are of what nobody measured.
     """
 
     device: Device
@@ -36,11 +57,29 @@ class Grounds:
     resident_bytes: float | None = None
     kept_limit_w: float | None = None
     notes: tuple[str, ...] = ()
+    estimates: Estimated | None = None
 
     @property
     def limit_w(self) -> float | None:
         """The mean power that no pass exceeds."""
         return self.kept_limit_w or self.device.power_limit_w
+
+
+def with_estimates(workload: Workload, grounds: Grounds) -> Grounds:
+    """Return the grounds with estimated costs where a workload has no measured ones."""
+    if grounds.estimates is None:
+        return grounds
+    estimated = grounds.estimates.costs
+    added = {
+        c.key: estimated[c.key]
+        for c in workload.occurrences()
+        if c.key in estimated and not _is_timed(grounds.costs.get(c.key))
+    }
+    return replace(grounds, costs={**grounds.costs, **added})
+
+
+def _is_timed(cost: Cost | None) -> bool:
+    return cost is not None and cost.time_s is not None
 
 
 def in_state(workload: Workload, grounds: Grounds) -> Grounds:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -365,3 +366,66 @@ def test_weights_measured_in_another_state_are_told() -> None:
         rests_on = grounds(*costs, resident_bytes=resident)
         found = compose(workload(CONV, RELU), "graph", rests_on)
         assert any(note.startswith(said) for note in found.notes)
+
+
+class Estimated:
+    """Estimates whose intervals are given: what training would have found is not at issue here."""
+
+    def __init__(self, *costs: Cost, refused: Mapping[str, str] | None = None) -> None:
+        self.costs = {c.configuration: c for c in costs}
+        self.refused = dict(refused or {})
+
+    def half_widths(
+        self, counts: Mapping[str, float], base_w: float | None
+    ) -> tuple[float, float | None]:
+        found = ((n, self.costs[key].time_s) for key, n in counts.items())
+        time_s = math.fsum(n * time.mean for n, time in found if time is not None)
+        return 0.3 * time_s, None if base_w is None else 0.3 * time_s * base_w
+
+
+def estimate(configuration: Configuration, time_s: float, dynamic_j: float) -> Cost:
+    return replace(cost(configuration, time_s, dynamic_j), visits=0)
+
+
+def test_an_estimate_stands_in_for_a_measurement_and_is_told_apart() -> None:
+    rests_on = grounds(cost(CONV, 4e-6, 4e-4))
+    without = compose(workload(CONV, RELU, RELU), "graph", rests_on)
+    assert without.missing and not without.estimated
+
+    helped = replace(rests_on, estimates=Estimated(estimate(RELU, 1e-6, 1e-4)))
+    found = compose(workload(CONV, RELU, RELU), "graph", helped)
+    assert found.time_s == pytest.approx(6e-6)
+    assert found.energy_j == pytest.approx(100 * 6e-6 + 6e-4)
+    assert found.coverage_calls == pytest.approx(1 / 3)
+    assert found.coverage_time == pytest.approx(2 / 3)
+    assert not found.missing
+    [share] = found.estimated
+    assert (share.configuration, share.count) == (RELU, 2)
+    assert share.share_time == pytest.approx(1 / 3)
+    assert share.cost.is_estimated
+    assert any("1 configurations (33.3 % of the time) were never" in n for n in found.notes)
+
+
+def test_the_width_of_estimates_is_joined_to_that_of_measurements() -> None:
+    helped = grounds(cost(CONV, 4e-6, 4e-4), estimates=Estimated(estimate(RELU, 1e-6, 1e-4)))
+    found = compose(workload(CONV, RELU), "graph", helped)
+    of_measured = compose(workload(CONV), "graph", replace(helped, estimates=None))
+    assert found.time_interval_s is not None and of_measured.time_interval_s is not None
+    assert found.time_s is not None and of_measured.time_s is not None
+    known = (of_measured.time_interval_s[1] - of_measured.time_s) / of_measured.time_s
+    assert found.time_interval_s[1] - found.time_s > 0.3e-6
+    assert found.time_interval_s[1] - found.time_s <= math.hypot(0.3e-6, 1.01 * known * 5e-6)
+
+
+def test_a_measured_cost_comes_before_an_estimate() -> None:
+    helped = grounds(cost(RELU, 2e-6, 2e-4), estimates=Estimated(estimate(RELU, 9e-6, 9e-4)))
+    found = compose(workload(RELU), "graph", helped)
+    assert found.time_s == pytest.approx(2e-6) and not found.estimated
+
+
+def test_what_was_refused_stays_missing_with_its_reason() -> None:
+    refusing = Estimated(refused={RELU.key: "no relu like it was measured"})
+    helped = grounds(cost(CONV, 4e-6, 4e-4), estimates=refusing)
+    found = compose(workload(CONV, RELU), "graph", helped)
+    assert [s.configuration for s in found.missing] == [RELU]
+    assert any("not estimated: no relu like it was measured" in note for note in found.notes)

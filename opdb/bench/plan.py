@@ -139,9 +139,11 @@ def is_duplicated(configuration: Configuration, share: float) -> bool:
 def called(
     store: Store, kinds: Collection[str] | None, configurations: Collection[str] | None = None
 ) -> list[Configuration]:
-    """Return the configurations of these kinds, and among these keys, that a workload calls."""
-    usage = store.usage()
-    wanted = usage.keys() if configurations is None else usage.keys() & set(configurations)
+    """Return the configurations of these kinds that a workload calls, or that have these keys.
+
+    What is named by its key need not be called by any workload.
+    """
+    wanted = store.usage().keys() if configurations is None else set(configurations)
     return [c for c in store.configurations(kinds) if c.key in wanted]
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from opdb.cli import options
 from opdb.cli.console import Progress, note, print_json, progress
+from opdb.cli.grids import BenchedGrid
 from opdb.cli.predict import check_share
 from opdb.errors import InputError, UnknownNameError
 from opdb.kinds import KINDS
@@ -61,6 +63,20 @@ def run(
             help="What calls find in the caches: model (as inside one), reused, streamed, chain.",
         ),
     ] = "model",
+    grid: Annotated[
+        Path | None,
+        typer.Option(
+            "--grid",
+            metavar="FILE",
+            help="Measure the combinations of a grid file, which belong to no model.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what a grid comes to and measure nothing.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Take a grid of more than 10,000 combinations.")
+    ] = False,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -71,6 +87,9 @@ def run(
     What was harvested and lacks visits is pending. Each visit is stored as soon as it is done; one
     that heat, another process or a moving clock spoiled is kept and made again. Predictions rest
     on the workload model alone; the others are for comparing workloads, one visit each.
+
+    A grid file (see measurements/grids/) names one operator and ranges of all that it is called
+    with. Its configurations are stored, and those that lack visits are measured, in its order.
     """
     access = cast(Access, options.parse_workload(workload))
     check_share("--duplicates", duplicates)
@@ -79,6 +98,14 @@ def run(
     for kind in kinds or []:
         if kind not in KINDS:
             raise UnknownNameError("kind", kind, KINDS)
+    if grid is None and (dry_run or yes):
+        raise InputError("--dry-run and --yes are about a grid: give --grid FILE")
+    if grid is not None and kinds:
+        raise InputError(f"{' '.join(kinds)} and --grid {grid}: give kinds or a grid")
+    benched = None if grid is None else BenchedGrid.of(grid, yes=yes, quiet=quiet)
+    if benched is not None and dry_run:
+        benched.print(as_json=as_json)
+        return
     from opdb.bench.platform import detect
     from opdb.bench.run import BenchRequest, bench
     from opdb.store import open_store
@@ -93,9 +120,12 @@ def run(
         precision=precision,
         duplicates=duplicates,
         access=access,
+        configurations=None if benched is None else benched.keys,
     )
-    with open_store(db, create=False) as store, _Shown(quiet=quiet) as shown:
-        if not store.usage():
+    with open_store(db, create=benched is not None) as store, _Shown(quiet=quiet) as shown:
+        if benched is not None:
+            benched.save(store, shown.say)
+        elif not store.usage():
             raise InputError(
                 f"{store.location} holds no workload, so nothing is pending; start with, say, "
                 "opdb harvest measurements/resnet50.yml"
@@ -103,7 +133,7 @@ def run(
         result = bench(store, request, shown)
         others = [board for board in store.boards(result.device) if board.uuid != result.board]
     if as_json:
-        print_json(_document(result))
+        print_json(_document(result) | ({} if benched is None else {"grid": benched.document}))
     else:
         _print(result, measured_elsewhere=bool(others) and not this_board)
 

@@ -135,6 +135,11 @@ def _pending(status: DeviceStatus, kinds: dict[str, str]) -> dict[str, int]:
     return dict(sorted(Counter(kind for key, kind in kinds.items() if key not in settled).items()))
 
 
+def _of_no_workload(status: DeviceStatus, kinds: dict[str, str]) -> int:
+    """Count what was measured and no workload calls: the combinations of grids."""
+    return len(status.measured - kinds.keys())
+
+
 def _measured_calls(workload: Workload, status: DeviceStatus) -> int:
     return sum(call.configuration.key in status.measured for call in workload.calls)
 
@@ -150,6 +155,7 @@ def _device_document(status: DeviceStatus, kinds: dict[str, str]) -> Json:
         "anchors": status.anchors,
         "rejected": status.rejected,
         "measured": len(status.measured),
+        "measured_of_no_workload": _of_no_workload(status, kinds),
         "pending": _pending(status, kinds),
         "failed": [
             {
@@ -182,10 +188,12 @@ def _workload_document(workload: Workload, devices: list[DeviceStatus]) -> Json:
 
 def _print_device(status: DeviceStatus, kinds: dict[str, str]) -> None:
     pending = _pending(status, kinds)
+    grids = _of_no_workload(status, kinds)
     print(
         f"\n{status.device.slug} ({status.device.name}): {len(status.boards)} boards, "
         f"{status.campaigns} campaigns, {status.visits} visits, {len(status.measured)} "
-        f"configurations measured, {sum(status.runs.values())} model runs"
+        f"configurations measured{f' ({grids} of no workload)' if grids else ''}, "
+        f"{sum(status.runs.values())} model runs"
     )
     if status.rejected:
         said = ", ".join(f"{count} as {why}" for why, count in status.rejected.items())

@@ -133,21 +133,22 @@ def _resolve(name: str, getter: bool) -> Any:
     return getattr(found, "__get__", None) if getter else found
 
 
-def _entries(kind: str, text: str) -> list[Form]:
-    forms = []
+def _entries(kind: str, text: str) -> dict[str, Form]:
+    """Return the callables of one line of the table by their names, in order."""
+    forms = {}
     for match in _ENTRY.finditer(text):
         name, signature, flag = match.groups()
         function = _resolve(name, flag == "@")
         if function is None:
             continue
         spelled = parse_signature(signature[1:-1]) if signature else KINDS[kind].signature
-        forms.append(Form(function, kind, spelled, flag == "!", flag == "~"))
+        forms[name] = Form(function, kind, spelled, flag == "!", flag == "~")
     return forms
 
 
 @cache
-def forms_by_kind() -> Mapping[str, tuple[Form, ...]]:
-    """Return each kind's callables, the one that `build` calls first."""
+def _table() -> Mapping[str, Mapping[str, Form]]:
+    """Return each kind's callables by name."""
     texts = {name: table.PLAIN.format(name) for name in table.PLAIN_KINDS.split()}
     for name, text in table.EXTRA.items():
         texts[name] = f"{texts.get(name, '')} {text}"
@@ -155,7 +156,24 @@ def forms_by_kind() -> Mapping[str, tuple[Form, ...]]:
     unknown = texts.keys() - KINDS.keys()
     if unknown:
         raise ValueError(f"functions of kinds that are not registered: {sorted(unknown)}")
-    return {kind: tuple(_entries(kind, text)) for kind, text in texts.items()}
+    return {kind: _entries(kind, text) for kind, text in texts.items()}
+
+
+@cache
+def forms_by_kind() -> Mapping[str, tuple[Form, ...]]:
+    """Return each kind's callables, the one that `build` calls first."""
+    return {kind: tuple(forms.values()) for kind, forms in _table().items()}
+
+
+@cache
+def forms_by_name() -> Mapping[str, Form]:
+    """Return each callable by its name in the table, "torch.cat"; getters are no calls."""
+    return {
+        name: form
+        for forms in _table().values()
+        for name, form in forms.items()
+        if not name.startswith("C.") and callable(form.function)
+    }
 
 
 @cache

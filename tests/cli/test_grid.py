@@ -1,0 +1,178 @@
+"""`opdb bench --grid` on the processor: a small grid from its file to its costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from opdb.bench import calibrate, visit
+from opdb.records import Call, Configuration, Json, Workload
+from opdb.store import open_store
+from tests.cli.conftest import Opdb, snapshot
+
+GRID = """\
+operator: nn.Linear
+arguments: {in_features: [8, 16], out_features: 4}
+sizes: {batch: 2}
+inputs: {input: [batch, in_features]}
+zeros: [0, 0.9]
+at_most: {flops: 10000}
+"""
+REFUSED = """\
+operator: nn.Conv2d
+arguments: {in_channels: 2, out_channels: 2, kernel_size: [1, 5], groups: [1, 3]}
+inputs: {input: [1, 2, 4, 4]}
+"""
+
+
+RELU = Configuration("relu", {}, {"input": {"shape": [8], "dtype": "float32"}})
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """Where the database of `opdb` will be: there is none yet."""
+    return tmp_path / "opdb.sqlite"
+
+
+@pytest.fixture
+def grid(opdb: Opdb) -> Path:
+    path = Path("grid.yml")
+    path.write_text(GRID)
+    return path
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visit, "SETTLE_S", 0.002)
+    monkeypatch.setattr(visit, "WINDOW_S", 0.01)
+    monkeypatch.setattr(calibrate, "BASE_WINDOW_S", 0.02)
+    monkeypatch.setattr(calibrate, "CONTAINER_ROUNDS", 5)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_grid_is_benched_without_any_model_and_resumes(
+    opdb: Opdb, grid: Path, database: Path
+) -> None:
+    ran = opdb("bench", "--grid", grid, "--device", "cpu", "--duplicates", 0, "--json")
+    assert ran.status == 0, ran.err
+    found = json.loads(ran.out)
+    assert (found["configurations"], found["outcomes"]) == (4, {"ok": 8})
+    assert found["grid"] == {
+        "file": "grid.yml",
+        "combinations": 4,
+        "sample": None,
+        "tried": 4,
+        "configurations": 4,
+        "repeated": 0,
+        "dropped": [],
+    }
+    with open_store(str(database)) as store:
+        [board] = store.boards()
+        configurations = store.configurations()
+        costs = store.costs(board.uuid)
+        assert {c.key for c in configurations} == set(costs) and len(costs) == 4
+        assert all(cost.time_s is not None for [cost] in costs.values())
+        order = [v.configuration for v in store.visits(board.uuid)]
+        assert order == order[:4] * 2, "both rounds keep the order of the file"
+        by_key = {c.key: c for c in configurations}
+        assert [by_key[key].inputs["weight"]["shape"][1] for key in order[:4]] == [8, 8, 16, 16]
+    again = opdb("bench", "--grid", grid, "--device", "cpu", "--duplicates", 0)
+    assert again.status == 0 and again.out.startswith("nothing is pending on ")
+    assert "grid.yml: 4 configurations of 4 combinations" in again.err
+    grid.write_text(GRID.replace("[8, 16]", "[8, 16, 32]"))
+    more = opdb("bench", "--grid", grid, "--device", "cpu", "--duplicates", 0, "--json")
+    assert json.loads(more.out)["configurations"] == 2, "what is there is not measured again"
+
+
+@pytest.mark.usefixtures("short")
+def test_status_counts_what_belongs_to_no_workload(opdb: Opdb, grid: Path, database: Path) -> None:
+    assert opdb("bench", "--grid", grid, "--device", "cpu", "--duplicates", 0).status == 0
+    with open_store(str(database)) as store:
+        [first, *others] = store.configurations()
+        calls = (Call(first, "module"), Call(RELU, "module"))
+        inputs: dict[str, Json] = {"args": [], "kwargs": {}}
+        store.save_workload(
+            Workload("made", "builtin", "0", inputs, 1, "float32", "contiguous", calls=calls)
+        )
+    [device] = json.loads(opdb("status", "--json").out)["devices"]
+    assert (device["measured"], device["measured_of_no_workload"]) == (4, len(others))
+    assert device["pending"] == {"relu": 1}, "a grid is pending where it is asked for alone"
+    assert "4 configurations measured (3 of no workload), 0 model runs" in opdb("status").out
+    found = json.loads(opdb("bench", "--device", "cpu", "--duplicates", 0, "--json").out)
+    assert found["configurations"] == 1
+
+
+def test_a_dry_run_needs_neither_database_nor_device(opdb: Opdb, tmp_path: Path) -> None:
+    Path("grid.yml").write_text(REFUSED)
+    before = snapshot(tmp_path)
+    ran = opdb("bench", "--grid", "grid.yml", "--dry-run")
+    assert ran.status == 0, ran.err
+    first, *others = ran.out.splitlines()
+    assert first == "grid.yml: 1 configurations of 4 combinations"
+    assert sorted(line.split(" (")[0] for line in others) == [
+        "  dropped 1: Calculated padded input size per channel:",
+        "  dropped 2: in_channels must be divisible by groups",
+    ]
+    ran = opdb("bench", "--grid", "grid.yml", "--dry-run", "--json", "--quiet")
+    assert ran.err == ""
+    found = json.loads(ran.out)
+    assert [each["combinations"] for each in found["grid"]["dropped"]] == [2, 1]
+    assert found["grid"]["dropped"][0]["first"] == {"kernel_size": 1, "groups": 3}
+    assert [c["kind"] for c in found["configurations"]] == ["conv2d"]
+    assert snapshot(tmp_path) == before
+
+
+def test_a_sample_that_cannot_be_had_is_said(opdb: Opdb) -> None:
+    Path("grid.yml").write_text(REFUSED + "sample: 3\n")
+    ran = opdb("bench", "--grid", "grid.yml", "--dry-run", "--quiet")
+    assert "no more were found for the sample of 3" in ran.out
+
+
+LARGE = GRID.replace("[8, 16]", "{from: 1, to: 6000}")
+BAD = [
+    ([], "grid.yml: 12000 combinations, more than 10000; give fewer values or a sample"),
+    (["linear"], "linear and --grid grid.yml: give kinds or a grid"),
+    (["--grid", "none.yml"], "none.yml: no such file"),
+    (["--grid", "typo.yml"], "typo.yml: unknown key argumets; did you mean 'arguments'?"),
+    (["--grid", "name.yml"], "name.yml: operator: unknown operator 'nn.Linaer'; did you mean"),
+    (["--grid", "none_fits.yml"], "none_fits.yml: none of its combinations can be called: 1: "),
+]
+
+
+@pytest.mark.parametrize(("more", "said"), BAD, ids=[said[:30] for _, said in BAD])
+def test_a_grid_that_cannot_be_taken_is_one_message_and_changes_nothing(
+    opdb: Opdb, tmp_path: Path, more: list[str], said: str
+) -> None:
+    Path("grid.yml").write_text(LARGE)
+    Path("typo.yml").write_text("operator: nn.Linear\nargumets: {}\n")
+    Path("name.yml").write_text("operator: nn.Linaer\n")
+    Path("none_fits.yml").write_text(GRID.replace("[8, 16]", "8").replace("0, 0.9", "0"
+        ).replace("[batch, in_features]", "[batch, 3]"))  # fmt: skip
+    before = snapshot(tmp_path)
+    ran = opdb("bench", "--device", "cpu", "--quiet", "--grid", "grid.yml", *more)
+    assert (ran.status, ran.out) == (2, "")
+    assert said in ran.err and len(ran.err.splitlines()) == 1
+    assert snapshot(tmp_path) == before
+
+
+def test_a_large_grid_is_taken_where_that_is_said(opdb: Opdb) -> None:
+    Path("grid.yml").write_text(LARGE.replace("6000", "5001").replace("10000", "100"))
+    ran = opdb("bench", "--grid", "grid.yml", "--dry-run", "--yes", "--quiet")
+    assert ran.status == 0, ran.err
+    assert ran.out.splitlines()[0] == "grid.yml: 12 configurations of 10002 combinations"
+
+
+def test_what_is_about_a_grid_needs_one(opdb: Opdb) -> None:
+    for option in ("--dry-run", "--yes"):
+        ran = opdb("bench", option)
+        assert ran.status == 2 and "give --grid FILE" in ran.err
+
+
+def test_harvest_of_the_summary_files_passes_grids_over(opdb: Opdb) -> None:
+    from opdb.cli.selection import summary_files
+
+    root = Path(__file__).parents[2]
+    assert (root / "measurements" / "grids").is_dir()
+    assert all(path.parent.name == "measurements" for path in summary_files(f"{root}/measurements"))

@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from opdb.errors import InputError
+from opdb.grid import Expansion, expand, load_grids, steps
+from opdb.harvest import harvest
+from opdb.kinds import get_kind
+from opdb.models import ModelRequest
+from opdb.operators import NoNotes, build, describe_module
+from opdb.operators.names import find_operator, operators
+from tests.operators.watching import watch
+
+F = nn.functional
+ROOT = Path(__file__).parents[2]
+
+
+def expanded(tmp_path: Path, text: str) -> Expansion:
+    path = tmp_path / "grid.yml"
+    path.write_text(text)
+    return expand(load_grids(path))
+
+
+def only(tmp_path: Path, text: str) -> Any:
+    [call] = expanded(tmp_path, text).calls
+    return call
+
+
+CONVOLUTION = """\
+operator: nn.Conv2d
+arguments: {in_channels: 64, out_channels: 64, kernel_size: 3, padding: 1, bias: false}
+sizes: {batch: 1, side: 56}
+inputs: {input: [batch, in_channels, side, side]}
+values: rectified
+"""
+
+
+def test_a_convolution_is_the_one_that_a_model_calls(tmp_path: Path) -> None:
+    found = only(tmp_path, CONVOLUTION)
+    workload = harvest(ModelRequest("resnet18", input_size=(3, 224, 224)))
+    assert found in workload.calls
+    assert workload.occurrences()[found.configuration] == 4
+    assert found.form == "module"
+
+
+def test_so_it_is_in_another_dtype_and_memory_format(tmp_path: Path) -> None:
+    changed = CONVOLUTION.replace("batch: 1", "batch: 4")
+    text = changed + "dtype: bfloat16\nmemory_format: channels_last\n"
+    request = ModelRequest(
+        "resnet18", batch_size=4, dtype="bfloat16", memory_format="channels_last"
+    )
+    assert only(tmp_path, text) in harvest(request).calls
+
+
+def test_a_layer_of_a_transformer_is_the_one_that_a_model_calls(tmp_path: Path) -> None:
+    calls = harvest(ModelRequest("vit_b_16", batch_size=2)).calls
+    linear = """\
+        operator: nn.Linear
+        arguments: {in_features: 768, out_features: {of: in_features, times: 4}}
+        inputs: {input: [2, 197, in_features]}
+    """
+    attention = """\
+        operator: nn.MultiheadAttention
+        arguments: {embed_dim: 768, num_heads: 12, batch_first: true}
+        inputs: {query: [2, 197, embed_dim], key: {same: query}, value: {same: query},
+                 need_weights: false}
+    """
+    norm = """\
+        operator: nn.LayerNorm
+        arguments: {normalized_shape: 768, eps: 1.0e-6}
+        inputs: {input: [2, 197, normalized_shape]}
+    """
+    for text in (linear, attention, norm):
+        assert only(tmp_path, text) in calls
+
+
+FUNCTIONS = {
+    "operator: torch.add\ninputs: {input: [2, 3], other: {same: input}}": lambda: torch.add(
+        *[torch.ones(2, 3)] * 2
+    ),
+    "operator: torch.add\ninputs: {input: [2, 3], other: [3]}": lambda: (
+        torch.ones(2, 3) + torch.ones(3)
+    ),
+    "operator: torch.Tensor.mul_\ninputs: {input: [2, 3]}\narguments: {other: 2.0}": lambda: (
+        torch.ones(2, 3).mul_(2.0)
+    ),
+    "operator: torch.cat\narguments: {dim: 1}\ninputs: {tensors: [[2, 3], [2, 4]]}": lambda: (
+        torch.cat([torch.ones(2, 3), torch.ones(2, 4)], 1)
+    ),
+    "operator: torch.nn.functional.gelu\ninputs: {input: [2]}\narguments: {approximate: tanh}": (
+        lambda: F.gelu(torch.ones(2), approximate="tanh")
+    ),
+    "operator: F.interpolate\ninputs: {input: [1, 2, 4, 4]}\narguments: {size: [[8, 8]]}": (
+        lambda: F.interpolate(torch.ones(1, 2, 4, 4), size=(8, 8))
+    ),
+    "operator: torch.sum\ninputs: {input: [2, 3]}\narguments: {dim: -1}": lambda: torch.sum(
+        torch.ones(2, 3), -1
+    ),
+    "operator: matmul\ninputs: {input: [2, 3], other: [3, 4]}": lambda: (
+        torch.ones(2, 3) @ torch.ones(3, 4)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", FUNCTIONS)
+def test_a_function_is_the_one_that_python_calls(tmp_path: Path, text: str) -> None:
+    found = only(tmp_path, text)
+    assert found.form == "function"
+    assert found.configuration == watch(FUNCTIONS[text])[-1]
+
+
+def test_a_function_on_weights_is_its_module(tmp_path: Path) -> None:
+    text = """\
+        operator: F.linear
+        sizes: {rows: 5, wide: 7}
+        inputs: {input: [3, wide]}
+        weights: {weight: [rows, wide], bias: [rows]}
+    """
+    module = nn.Linear(7, 5)
+    same = describe_module(module, (torch.ones(3, 7),), {}, NoNotes())
+    assert only(tmp_path, text).configuration == same
+
+
+def test_indices_have_their_range(tmp_path: Path) -> None:
+    text = """\
+        operator: nn.Embedding
+        arguments: {num_embeddings: [100, 200], embedding_dim: 8}
+        inputs: {input: {shape: [2, 5], dtype: int64, values: {range: [0, num_embeddings]}}}
+        dtype: bfloat16
+    """
+    calls = expanded(tmp_path, text).calls
+    inputs = [call.configuration.inputs for call in calls]
+    assert [each["input"]["values"] for each in inputs] == [
+        {"range": [0, 100]},
+        {"range": [0, 200]},
+    ]
+    assert {each["weight"]["dtype"] for each in inputs} == {"bfloat16"}
+
+
+def test_recurrent_layers_take_what_their_base_takes(tmp_path: Path) -> None:
+    text = """\
+        operator: nn.LSTM
+        arguments: {input_size: 8, hidden_size: [4, 16], batch_first: true}
+        inputs: {input: [2, 5, input_size]}
+    """
+    found = [call.configuration for call in expanded(tmp_path, text).calls]
+    module = nn.LSTM(8, 4, batch_first=True).eval()
+    assert found[0] == describe_module(module, (torch.ones(2, 5, 8),), {}, NoNotes())
+    assert len(found) == 2
+
+
+def test_shares_of_zeros_are_of_what_is_no_weight(tmp_path: Path) -> None:
+    text = CONVOLUTION.replace("values: rectified", "zeros: [0, 0.5, 0.9]")
+    found = [call.configuration for call in expanded(tmp_path, text).calls]
+    assert [c.inputs["input"].get("values") for c in found] == [
+        None,
+        {"zeros": 0.5},
+        {"zeros": 0.9},
+    ]
+    assert {str(c.inputs["weight"]) for c in found} == {str(found[0].inputs["weight"])}
+    image = build(found[2]).inputs[0]
+    assert (image == 0).float().mean().item() == pytest.approx(0.9, abs=0.01)
+
+
+def test_what_torch_refuses_is_dropped_and_counted(tmp_path: Path) -> None:
+    text = """\
+        operator: nn.Conv2d
+        arguments: {in_channels: 8, out_channels: [8, 9], kernel_size: [1, 3, 5, 7], groups: [1, 4]}
+        sizes: {side: [2, 4]}
+        inputs: {input: [1, in_channels, side, side]}
+    """
+    found = expanded(tmp_path, text)
+    assert found.combinations == found.tried == 32
+    by_reason = {each.reason: each for each in found.dropped}
+    assert by_reason["out_channels must be divisible by groups"].count == 8
+    assert by_reason["out_channels must be divisible by groups"].example == {
+        "side": 2,
+        "out_channels": 9,
+        "kernel_size": 1,
+        "groups": 4,
+    }
+    [too_large] = [each for reason, each in by_reason.items() if "Kernel size" in reason]
+    assert too_large.count == 3 * 5 and "(2 x 2)" in too_large.reason
+    assert len(found.calls) == 32 - 8 - 15
+    assert [each.count for each in found.dropped] == [15, 8]
+
+
+def test_what_exceeds_a_bound_is_dropped_and_counted(tmp_path: Path) -> None:
+    text = """\
+        operator: nn.Linear
+        arguments: {in_features: {from: 16, to: 1024, factor: 4}, out_features: 64}
+        inputs: {input: [32, in_features]}
+    """
+    whole = expanded(tmp_path, text)
+    kind = get_kind("linear")
+    bytes_, flops = kind.bytes_moved(whole.calls[1].configuration), 32 * 64 * 2 * 64
+    assert flops == kind.flops(whole.calls[1].configuration)
+    for bound in (f"bytes: {bytes_}", f"flops: {flops}"):
+        found = expanded(tmp_path, text + f"\nat_most: {{{bound}}}".replace("\n", "\n        "))
+        assert found.calls == whole.calls[:2]
+        [dropped] = found.dropped
+        assert dropped.count == 2 and dropped.reason.startswith("at_most: it has more than")
+        assert dropped.example == {"in_features": 256}
+
+
+def test_equal_calls_are_one(tmp_path: Path) -> None:
+    text = CONVOLUTION.replace("padding: 1", "padding: [1, [1, 1]], stride: [1, 2]")
+    found = expanded(tmp_path, text + "variants: [{values: [rectified, normal]}]")
+    assert (len(found.calls), found.tried, found.repeated) == (4, 12, 8)
+    assert len({call.configuration.key for call in found.calls}) == 4
+
+
+LINEAR = """\
+operator: nn.Linear
+arguments: {in_features: {from: 1, to: 40}, out_features: {from: 1, to: 40}}
+inputs: {input: [4, in_features]}
+"""
+
+
+def test_a_sample_is_of_valid_calls_and_always_the_same(tmp_path: Path) -> None:
+    text = LINEAR.replace("[4, in_features]", "[4, 16]") + "sample: 12\n"
+    found = expanded(tmp_path, text)
+    assert len(found.calls) == 12 and found.asked == 12 and found.combinations == 1600
+    assert found.dropped[0].count == found.tried - 12 > 0
+    assert expanded(tmp_path, text).calls == found.calls
+    assert expanded(tmp_path, text + "seed: 1").calls != found.calls
+    longer = expanded(tmp_path, text.replace("12", "20"))
+    assert longer.calls[:12] == found.calls, "a larger sample goes on where a smaller one ended"
+
+
+def test_a_sample_of_more_than_there_is_is_all(tmp_path: Path) -> None:
+    text = LINEAR.replace("40", "3") + "sample: 100\nat_most: {flops: 32}\n"
+    found = expanded(tmp_path, text)
+    assert (len(found.calls), found.tried, found.asked) == (6, 9, 100)
+    assert found.dropped[0].count == 3
+
+
+def test_zeros_and_their_partners_lie_at_the_same_points(tmp_path: Path) -> None:
+    found = expanded(tmp_path, LINEAR + "sample: 20\nvariants: [{zeros: [0.9], sample: 10}]")
+
+    def shapes(calls: Any) -> list[Any]:
+        return [call.configuration.inputs["weight"]["shape"] for call in calls]
+
+    assert shapes(found.calls[20:]) == shapes(found.calls[:10])
+
+
+def test_steps_are_what_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "grid.yml"
+    for more, expected in (("", 1600), ("sample: 7", 7), ("variants: [{sample: 9000}]", 3200)):
+        path.write_text(LINEAR + more)
+        assert steps(load_grids(path)) == expected
+    heard = []
+    path.write_text(LINEAR + "sample: 7")
+    expand(load_grids(path), lambda: heard.append(1))
+    assert len(heard) == 7
+
+
+def test_the_grids_of_the_project_come_to_400_calls_each() -> None:
+    for path in sorted((ROOT / "measurements" / "grids").glob("*.yml")):
+        found = expand(load_grids(path))
+        assert len(found.calls) == found.asked == 400
+        kinds = {call.configuration.kind for call in found.calls}
+        assert kinds == {path.stem}
+
+
+BAD = [
+    ("operator: nn.Conv2", "operator: unknown operator 'nn.Conv2'; did you mean 'nn.Conv2d'"),
+    ("operator: os.system", "unknown operator 'os.system'"),
+    ("operator: torch.load", "unknown operator 'torch.load'"),
+    ("operator: nn.Sequential", "unknown operator 'nn.Sequential'"),
+    ("operator: torch.hub.load", "unknown operator 'torch.hub.load'"),
+    (
+        "operator: nn.Linear\narguments: {in_feature: 1}",
+        "unknown name in arguments 'in_feature'; did you mean 'in_features'",
+    ),
+    ("operator: nn.Linear\narguments: {device: cuda}", "unknown name in arguments 'device'"),
+    ("operator: nn.Linear\narguments: {in_features: 1}", "key arguments.out_features is missing"),
+    (
+        "operator: nn.ReLU\ninputs: {x: [1]}",
+        "unknown name in inputs 'x'; valid: input (nn.ReLU)",
+    ),
+    ("operator: nn.ReLU", "key inputs.input is missing; nn.ReLU takes input"),
+    ("operator: nn.ReLU\nweights: {w: [1]}", "weights: nn.ReLU has its own; leave them out"),
+    ("operator: F.linear\ninputs: {input: [1, 1]}", "key inputs.weight is missing; F.linear takes"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), BAD, ids=[said[:40] for _, said in BAD])
+def test_names_that_an_operator_does_not_take(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        expanded(tmp_path, text)
+    assert str(caught.value).startswith(str(tmp_path / "grid.yml")) and said in str(caught.value)
+
+
+def test_names_of_operators() -> None:
+    for name in ("nn.Conv2d", "torch.nn.Conv2d", "Conv2d"):
+        assert find_operator(name).called is nn.Conv2d
+    for name in ("F.conv2d", "torch.nn.functional.conv2d", "nn.functional.conv2d", "conv2d"):
+        assert find_operator(name).called is F.conv2d
+    assert find_operator("torch.Tensor.add_").called is torch.Tensor.add_
+    assert find_operator("lstm").called is nn.LSTM
+    for name, operator in operators().items():
+        assert operator.name == name and callable(operator.called)
+        assert operator.form == ("module" if name.startswith("nn.") else "function")

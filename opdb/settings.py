@@ -23,3 +23,8 @@ def relevant_setting(kind: str, settings: Mapping[str, Json]) -> str:
     """
     touching = KINDS[kind].settings if kind in KINDS else ()
     return canonical_json({name: settings[name] for name in sorted(touching) if name in settings})
+
+
+def relevant_settings(settings: Mapping[str, Json]) -> set[str]:
+    """Return what of the settings touches one kind or another, as `relevant_setting` says it."""
+    return {relevant_setting(kind, settings) for kind in KINDS}

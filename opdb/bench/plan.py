@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from opdb.derive.rejection import REJECTED
-from opdb.footprint import keeps_weights_hot, weight_bytes
+from opdb.footprint import touched_bytes, weight_bytes
 from opdb.records import Access, Board, Configuration, Json, Outcome, Role, Weights
-from opdb.settings import relevant_setting
-from opdb.store import Store
+from opdb.settings import relevant_setting, relevant_settings
+from opdb.store import Among, Lack, Sort, Store
 
 ROUNDS = 2
 """Good visits wanted of each configuration: two in different random rounds beat one long one."""
@@ -83,25 +83,12 @@ class Seen:
     rejected: Mapping[tuple[str, str], Counter[Outcome]] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        store: Store,
-        board: Board,
-        *,
-        this_board: bool,
-        role: Role = "measurement",
-        access: Access = "model",
-        weights: Weights | None = None,
-    ) -> Seen:
-        """Count what is stored of a board, or of all boards of its device."""
-        uuid = board.uuid if this_board else None
-
-        def count(flag: str | None) -> dict[tuple[str, str], Counter[Outcome]]:
-            return store.visit_outcomes(
-                board.device, board=uuid, role=role, access=access, weights=weights, flag=flag
-            )
-
-        return cls(count(None), count(REJECTED))
+    def of(cls, store: Store, sort: Sort, configurations: Collection[str]) -> Seen:
+        """Count what is stored of a sort, of these configurations (keys)."""
+        return cls(
+            store.outcomes(sort, configurations),
+            store.outcomes(sort, configurations, rejected=True),
+        )
 
     def counts(
         self, configuration: Configuration, settings: Mapping[str, Json]
@@ -143,23 +130,30 @@ def called(
 
     What is named by its key need not be called by any workload.
     """
-    wanted = store.usage().keys() if configurations is None else set(configurations)
-    return [c for c in store.configurations(kinds) if c.key in wanted]
+    return store.configurations_among(Among(kinds, configurations))
 
 
-def weight_states(store: Store, request: PlanRequest) -> dict[Configuration, tuple[Weights, ...]]:
-    """Return, for each configuration planned, the states its weights are in, the main one first.
+def weight_states(
+    store: Store, configurations: Iterable[Configuration], resident: float | None
+) -> dict[Configuration, tuple[Weights, ...]]:
+    """Return, for each configuration, the states its weights are in, the main one first.
 
-    They are hot in workloads that stay in the L2, of which `resident_bytes` keep their data, and
+    They are hot in workloads that stay in the L2, of which `resident` bytes keep their data, and
     cold in all others. What has no weights is called cold.
     """
-    hot: set[str] = set()
-    cold: set[str] = set()
-    for workload in store.workloads():
-        state = hot if keeps_weights_hot(workload, request.resident_bytes) else cold
-        state |= {c.key for c in workload.occurrences()}
-    planned = called(store, request.kinds, request.configurations)
-    return {c: _states(c, c.key in cold, c.key in hot) for c in planned}
+    ordered = sorted(configurations, key=lambda c: (c.kind, c.key))
+    if resident is None:
+        return dict.fromkeys(ordered, ("cold",))
+    weighty = [c.key for c in ordered if weight_bytes(c)]
+    hot = store.called_in(weighty, ("at most", resident))
+    cold = store.called_in(weighty, ("above", resident))
+    return {c: _states(c, c.key in cold, c.key in hot) for c in ordered}
+
+
+def _know_footprints(store: Store, resident: float | None) -> None:
+    """Store what a pass of each workload touches, where that is asked for and not known yet."""
+    if resident is not None and (unknown := store.workloads_of_unknown_size()):
+        store.save_touched_bytes({workload.key: touched_bytes(workload) for workload in unknown})
 
 
 def _states(configuration: Configuration, cold: bool, hot: bool) -> tuple[Weights, ...]:
@@ -175,11 +169,12 @@ def plan(store: Store, board: Board, settings: Mapping[str, Json], request: Plan
     the measurements, in the same random order. Where an order is given, both rounds keep it, and
     duplicates are each round's last.
     """
+    asked = _Question(store, board, settings, request)
     if request.access == "model":
-        wanted = _measurements(store, board, settings, request)
-        wanted |= _duplicates(store, board, settings, request)
+        wanted = _measurements(asked)
+        wanted |= _duplicates(asked)
     else:
-        wanted = _other_workloads(store, board, settings, request)
+        wanted = _other_workloads(asked)
     order = _ordered([job for job, count in wanted.items() if count], request)
     first = tuple(job for job in order if wanted[job] >= ROUNDS)
     if request.configurations is None:
@@ -197,46 +192,89 @@ def _ordered(jobs: Iterable[Job], request: PlanRequest) -> list[Job]:
     return order
 
 
-def _measurements(
-    store: Store, board: Board, settings: Mapping[str, Json], request: PlanRequest
-) -> dict[Job, int]:
+@dataclass(frozen=True)
+class _Question:
+    """What is asked of a store: what a board lacks, in these settings."""
+
+    store: Store
+    board: Board
+    settings: Mapping[str, Json]
+    request: PlanRequest
+
+    def sort(
+        self, role: Role = "measurement", weights: Weights | None = None, *, here: bool = False
+    ) -> Sort:
+        """Return which visits count; with `here`, those of this board whatever is requested."""
+        board = self.board.uuid if here or self.request.this_board else None
+        return Sort(self.board.device, board, role, self.request.access, weights)
+
+    def lacking(self, sort: Sort, visits: int, among: Among | None = None) -> list[Configuration]:
+        """Return what may lack visits of a sort: all that does, and some that failed."""
+        request = self.request
+        given = Among(request.kinds, request.configurations) if among is None else among
+        lack = Lack(sort, visits, relevant_settings(self.settings))
+        return self.store.lacking(lack, given)
+
+    def lacking_by_weights(
+        self, visits: int, keys: Collection[str] | None, *, here: bool = False
+    ) -> dict[Configuration, tuple[Weights, ...]]:
+        """Return what may lack visits in one state of its weights, with the states they are in."""
+        resident = self.request.resident_bytes
+        _know_footprints(self.store, resident)
+        given = Among(self.request.kinds, keys, called=self.request.configurations is None)
+        found = self.lacking(self.sort(weights="cold", here=here), visits, given)
+        if resident is not None:
+            given = replace(given, called_in=("at most", resident))
+            found += self.lacking(self.sort(weights="hot", here=here), visits, given)
+        return weight_states(self.store, found, resident)
+
+    def seen_by_weights(
+        self, configurations: Iterable[Configuration], *, here: bool = False
+    ) -> dict[Weights, Seen]:
+        """Count the visits of configurations for each state of the weights."""
+        keys = [c.key for c in configurations]
+        states: tuple[Weights, ...] = ("cold", "hot")
+        return {s: Seen.of(self.store, self.sort(weights=s, here=here), keys) for s in states}
+
+
+def _measurements(asked: _Question) -> dict[Job, int]:
     """Return the visits wanted of each configuration in each state of its weights."""
-    seen = _seen_by_weights(store, board, this_board=request.this_board)
-    found = weight_states(store, request)
+    request = asked.request
+    found = asked.lacking_by_weights(ROUNDS, request.configurations)
+    seen = asked.seen_by_weights(found)
     return {
-        Job(c, weights=state): seen[state].wanted(c, settings, retry=request.retry)
+        Job(c, weights=state): seen[state].wanted(c, asked.settings, retry=request.retry)
         for c, states in found.items()
         for state in states
     }
 
 
-def _seen_by_weights(store: Store, board: Board, *, this_board: bool) -> dict[Weights, Seen]:
-    states: tuple[Weights, ...] = ("cold", "hot")
-    return {s: Seen.of(store, board, this_board=this_board, weights=s) for s in states}
-
-
-def _other_workloads(
-    store: Store, board: Board, settings: Mapping[str, Json], request: PlanRequest
-) -> dict[Job, int]:
-    access = request.access
-    seen = Seen.of(store, board, this_board=request.this_board, access=access)
-    rounds = OTHER_WORKLOAD_ROUNDS
+def _other_workloads(asked: _Question) -> dict[Job, int]:
+    request, rounds = asked.request, OTHER_WORKLOAD_ROUNDS
+    found = asked.lacking(asked.sort(), rounds)
+    seen = Seen.of(asked.store, asked.sort(), [c.key for c in found])
     return {
-        Job(c, access=access): seen.wanted(c, settings, rounds=rounds, retry=request.retry)
-        for c in called(store, request.kinds, request.configurations)
+        Job(c, access=request.access): seen.wanted(
+            c, asked.settings, rounds=rounds, retry=request.retry
+        )
+        for c in found
     }
 
 
-def _duplicates(
-    store: Store, board: Board, settings: Mapping[str, Json], request: PlanRequest
-) -> dict[Job, int]:
+def _duplicates(asked: _Question) -> dict[Job, int]:
     """Return the duplicates wanted, each on the board that has or gets the measurement."""
-    here = Seen.of(store, board, this_board=True)
-    on_device = Seen.of(store, board, this_board=request.this_board)
-    duplicated = Seen.of(store, board, this_board=request.this_board, role="duplicate")
+    store, request, settings = asked.store, asked.request, asked.settings
+    if request.duplicates <= 0:
+        return {}
+    end = None if request.duplicates >= 1 else f"{math.ceil(request.duplicates * 2**32):08x}"
+    given = Among(request.kinds, request.configurations, keys_below=end)
+    found = asked.lacking(asked.sort("duplicate"), ROUNDS, given)
+    keys = [c.key for c in found]
+    here = Seen.of(store, asked.sort(here=True), keys)
+    on_device = Seen.of(store, asked.sort(), keys)
+    duplicated = Seen.of(store, asked.sort("duplicate"), keys)
     wanted = {}
-    found = weight_states(store, request)
-    for configuration, states in found.items():
+    for configuration, states in weight_states(store, found, request.resident_bytes).items():
         if not is_duplicated(configuration, request.duplicates):
             continue
         outcomes, _ = here.counts(configuration, settings)
@@ -258,11 +296,14 @@ def further_round(
 
     Those that have all the rounds there are, or have been rejected too often, are left out.
     """
-    seen = _seen_by_weights(store, board, this_board=True)
-    found = weight_states(store, request)
+    asked = _Question(store, board, settings, request)
+    given = request.configurations
+    keys = set(coarse) if given is None else set(coarse) & set(given)
+    found = asked.lacking_by_weights(MAX_ROUNDS, keys, here=True)
+    seen = asked.seen_by_weights(found, here=True)
     jobs = [
         Job(c, weights=states[0])
         for c, states in found.items()
-        if c.key in coarse and seen[states[0]].wanted(c, settings, rounds=MAX_ROUNDS)
+        if seen[states[0]].wanted(c, settings, rounds=MAX_ROUNDS)
     ]
     return tuple(_ordered(jobs, request))

@@ -5,7 +5,20 @@
 
 from opdb.store.database import default_url
 from opdb.store.opening import open_store
+from opdb.store.pending import Among, Lack, Sort, Touched
 from opdb.store.reading import Failure
+from opdb.store.standing import Head, Standing
 from opdb.store.store import Store
 
-__all__ = ["Failure", "Store", "default_url", "open_store"]
+__all__ = [
+    "Among",
+    "Failure",
+    "Head",
+    "Lack",
+    "Sort",
+    "Standing",
+    "Store",
+    "Touched",
+    "default_url",
+    "open_store",
+]

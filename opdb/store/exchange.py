@@ -20,6 +20,7 @@ from opdb.store import database, rows, schema
 from opdb.store.rows import NewRow
 from opdb.store.sets import FILES, REFERENCES, Place, SetFile, read_file, write_file
 from opdb.store.store import Store
+from opdb.store.tallies import recount
 from opdb.store.writing import numbers, upsert
 
 Placed: TypeAlias = list[tuple[Place, NewRow]]
@@ -104,9 +105,11 @@ def import_set(
     contents = read_set(folder) if contents is None else contents
     with store.writing() as connection:
         before = _counts(connection)
+        visited = _visited(connection, name)
         number = _forget_source(connection, name, seen)
         for file in FILES:
             _insert(connection, file, contents[file.name], number)
+        recount(connection, visited | _visited(connection, name))
         after = _counts(connection)
     found = {Path(file.name).stem: len(contents[file.name]) for file in FILES}
     added = {stem: max(0, after[stem] - before[stem]) for stem in found}
@@ -235,6 +238,19 @@ def _check_calls(placed: Placed) -> None:
         following[row["workload"]] = expected + 1
 
 
+def _visited(connection: Connection, source: str) -> set[int]:
+    """Return the configurations (row numbers) that campaigns of a source have visits of."""
+    visit, campaign = schema.visit, schema.campaign
+    query = (
+        select(visit.c.configuration_id)
+        .distinct()
+        .join(campaign, visit.c.campaign == campaign.c.id)
+        .join(schema.source, campaign.c.source_id == schema.source.c.id)
+        .where(schema.source.c.name == source)
+    )
+    return set(connection.scalars(query))
+
+
 def _forget_source(connection: Connection, name: str, seen: str) -> int:
     """Remove the measurements an earlier import of a source brought; return its row number."""
     source = schema.source
@@ -256,7 +272,8 @@ def _insert(connection: Connection, file: SetFile, placed: Placed, source: int) 
     if file.table is schema.workload:
         # Workloads that were harvested here stay; those of an earlier import are replaced.
         mine = _foreign_keys(connection, source)
-        upsert(connection, file.table, [row for row in new if row["key"] not in mine], ["key"])
+        ours = [{**row, "touched_bytes": None} for row in new if row["key"] not in mine]
+        upsert(connection, file.table, ours, ["key"])
         return
     if file.table is schema.cost:
         new = _no_worse(connection, new)

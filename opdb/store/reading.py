@@ -20,7 +20,6 @@ from opdb.records import (
     Mode,
     ModelRun,
     Outcome,
-    Role,
     Visit,
     Workload,
 )
@@ -48,12 +47,22 @@ class Failure:
 
 def workloads(connection: Connection, conditions: Conditions) -> list[Workload]:
     """Return the workloads that meet the conditions, with their calls."""
-    table = schema.workload
-    order = (table.c.name, table.c.phase, table.c.dtype, table.c.memory_format)
-    query = select(table).where(*conditions).order_by(*order, table.c.batch_size, table.c.key)
-    found = connection.execute(query).mappings().all()
+    found = workload_rows(connection, conditions)
     calls = _calls(connection, conditions)
     return [rows.read_workload(row, tuple(calls.get(row["id"], ()))) for row in found]
+
+
+def workload_rows(connection: Connection, conditions: Conditions) -> Sequence[Row]:
+    """Return the rows of the workloads that meet the conditions, without their calls."""
+    table = schema.workload
+    query = select(table).where(*conditions).order_by(*_workload_order())
+    return connection.execute(query).mappings().all()
+
+
+def _workload_order() -> list[ColumnElement[Any]]:
+    table = schema.workload
+    names = ("name", "phase", "dtype", "memory_format", "batch_size", "key")
+    return [table.c[name] for name in names]
 
 
 def _calls(connection: Connection, conditions: Conditions) -> dict[int, list[Call]]:
@@ -99,43 +108,66 @@ def campaigns(connection: Connection, conditions: Conditions) -> list[Campaign]:
 
 
 def visit_outcomes(
-    connection: Connection, conditions: Conditions, role: Role = "measurement"
+    connection: Connection, conditions: Conditions, configurations: Collection[str] | None = None
 ) -> dict[tuple[str, str], Counter[Outcome]]:
-    """Count visits of campaigns in a role by (configuration key, setting) and outcome."""
-    visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
+    """Count the visits whose tallies meet the conditions by (configuration key, setting)."""
+    tally, configuration = schema.tally, schema.configuration
     query = (
-        select(configuration.c.key, visit.c.setting, visit.c.outcome, func.count())
-        .join(campaign, visit.c.campaign == campaign.c.id)
-        .join(configuration, visit.c.configuration_id == configuration.c.id)
-        .where(*conditions, visit.c.role == role)
-        .group_by(configuration.c.key, visit.c.setting, visit.c.outcome)
+        select(configuration.c.key, tally.c.setting, tally.c.outcome)
+        .add_columns(func.sum(tally.c.visits).label("visits"))
+        .join(configuration, tally.c.configuration_id == configuration.c.id)
+        .where(*conditions)
+        .group_by(configuration.c.key, tally.c.setting, tally.c.outcome)
     )
     outcomes: dict[tuple[str, str], Counter[Outcome]] = {}
-    for key, setting, outcome, count in connection.execute(query):
-        outcomes.setdefault((key, setting), Counter())[outcome] += count
+    for row in _of_keys(connection, query, configurations):
+        found = outcomes.setdefault((row["key"], row["setting"]), Counter())
+        found[row["outcome"]] += row["visits"]
     return outcomes
+
+
+def measurements(device: str) -> list[ColumnElement[bool]]:
+    """Return the conditions on the tally of measurements inside models on a device (slug)."""
+    tally = schema.tally
+    return [tally.c.device == device, tally.c.role == "measurement", tally.c.access == "model"]
 
 
 def failures(connection: Connection, device: str) -> list[Failure]:
     """Return a device's configurations that have visits and no good one, by kind and key."""
+    tally, configuration = schema.tally, schema.configuration
+    measured = measurements(device)
+    failing = select(configuration.c.key, configuration.c.kind).join(
+        tally, tally.c.configuration_id == configuration.c.id
+    )
+    failing = failing.where(*measured, tally.c.outcome != "ok").distinct()
+    kinds = {row.key: row.kind for row in connection.execute(failing)}
+    outcomes = visit_outcomes(connection, measured, kinds)
+    reasons = _last_reasons(connection, device, kinds)
+    found = [
+        Failure(key, kinds[key], setting, *reasons[key, setting], seen.total())
+        for (key, setting), seen in outcomes.items()
+        if not seen["ok"]
+    ]
+    return sorted(found, key=lambda failure: (failure.kind, failure.configuration, failure.setting))
+
+
+def _last_reasons(
+    connection: Connection, device: str, configurations: Collection[str]
+) -> dict[tuple[str, str], tuple[Outcome, str | None]]:
+    """Return the last outcome that was not good, and its reason, by (configuration, setting)."""
     visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
     query = (
-        select(configuration.c.key, configuration.c.kind, visit.c.setting, visit.c.outcome)
-        .add_columns(visit.c.reason)
+        select(configuration.c.key, visit.c.setting, visit.c.outcome, visit.c.reason)
         .join(campaign, visit.c.campaign == campaign.c.id)
         .join(configuration, visit.c.configuration_id == configuration.c.id)
         .where(campaign.c.device == device, visit.c.role == "measurement", visit.c.outcome != "ok")
         .where(visit.c.access == "model")
-        .order_by(configuration.c.kind, configuration.c.key, visit.c.started_at)
+        .order_by(visit.c.started_at)
     )
-    outcomes = visit_outcomes(connection, [campaign.c.device == device, visit.c.access == "model"])
-    found: dict[tuple[str, str], Failure] = {}
-    for key, kind, setting, outcome, reason in connection.execute(query):
-        seen = outcomes[key, setting]
-        if not seen["ok"]:
-            attempts = sum(seen.values())
-            found[key, setting] = Failure(key, kind, setting, outcome, reason, attempts)
-    return list(found.values())
+    return {
+        (row["key"], row["setting"]): (row["outcome"], row["reason"])
+        for row in _of_keys(connection, query, configurations)
+    }
 
 
 def visits(

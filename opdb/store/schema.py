@@ -22,7 +22,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """Every Alembic revision, oldest first; the last is what this version writes."""
 
 QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
@@ -74,6 +74,8 @@ workload = Table(
     Column("containers", Integer, nullable=False),
     Column("foreign_leaves", Text, nullable=False),
     Column("unsupported", Text, nullable=False),
+    # What `opdb.footprint` says of its calls; NULL until a bench is first planned with it.
+    Column("touched_bytes", BigInteger),
     Column("source_id", Integer, ForeignKey("source.id", ondelete="SET NULL")),
 )
 
@@ -173,8 +175,38 @@ visit = Table(
     Column("flags", Text, nullable=False),
     Column("access", Text, nullable=False, server_default="model"),
     Column("neighbours", Text),
-    # What is pending on a device is answered from this index alone.
-    Index(None, "campaign", "role", "configuration_id", "setting", "outcome"),
+    Index(None, "campaign", "role"),
+)
+
+# How many visits there are of each sort, and why they were rejected (empty: they were not). What is
+# pending is asked of this, never of the visits: of these there may be millions. Written with every
+# visit; see `opdb.store.tallies`.
+tally = Table(
+    "tally",
+    metadata,
+    Column("device", Text),
+    Column("configuration_id", Integer, ForeignKey("configuration.id")),
+    Column("board", Text),
+    Column("setting", Text),
+    Column("role", Text),
+    Column("access", Text),
+    Column("weights", Text),
+    Column("outcome", Text),
+    Column("rejected", Text),
+    Column("visits", Integer, nullable=False),
+    ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
+    PrimaryKeyConstraint(
+        "device",
+        "configuration_id",
+        "board",
+        "setting",
+        "role",
+        "access",
+        "weights",
+        "outcome",
+        "rejected",
+    ),
+    sqlite_with_rowid=False,
 )
 
 host_visit = Table(

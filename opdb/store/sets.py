@@ -55,6 +55,10 @@ REFERENCES = {"configuration_id": "configuration", "workload_id": "workload"}
 """Columns that hold a row number inside, and the content key's column in a file."""
 
 
+_INSIDE = ("id", "source_id", "touched_bytes")
+"""Columns that say something of this database alone."""
+
+
 @dataclass(frozen=True)
 class SetFile:
     """One file of a set: the table it holds and the columns its rows are ordered by."""
@@ -69,7 +73,7 @@ class SetFile:
         return {
             REFERENCES.get(column.name, column.name): column
             for column in self.table.columns
-            if column.name not in ("id", "source_id") or isinstance(column.type, Text)
+            if column.name not in _INSIDE or isinstance(column.type, Text)
         }
 
 

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from sqlalchemy import Connection, Engine, Table, func, insert, select
+from sqlalchemy import Connection, Engine, Table, func, insert, select, update
 
 from opdb.errors import DatabaseError
 from opdb.records import (
-    Access,
     Board,
     BoardCalibration,
     Campaign,
@@ -28,12 +27,14 @@ from opdb.records import (
     Phase,
     Role,
     Visit,
-    Weights,
     Workload,
 )
-from opdb.store import database, reading, rows, schema
+from opdb.store import database, pending, reading, rows, schema, standing
+from opdb.store.pending import Among, Lack, Sort, Touched
 from opdb.store.reading import Failure
 from opdb.store.rows import NewRow
+from opdb.store.standing import Head, Standing
+from opdb.store.tallies import count_visit
 from opdb.store.writing import (
     in_parts,
     matching,
@@ -116,7 +117,7 @@ class Store:
     def save_workload(self, workload: Workload) -> None:
         """Save a workload, its calls and their configurations, in place of an earlier harvest."""
         # A harvest made here is no longer a published set's to replace.
-        row = {**rows.workload_row(workload), "source_id": None}
+        row = {**rows.workload_row(workload), "source_id": None, "touched_bytes": None}
         with self.writing() as connection:
             known = save_configurations(connection, workload.occurrences())
             upsert(connection, schema.workload, [row], ["key"])
@@ -154,6 +155,11 @@ class Store:
                 for some in in_parts(keys)
                 for workload in reading.workloads(connection, [schema.workload.c.key.in_(some)])
             ]
+
+    def heads(self) -> list[Head]:
+        """Return every workload without its calls, by name and then as identified."""
+        with self.reading() as connection:
+            return standing.heads(connection)
 
     def workload_names(self) -> list[str]:
         """Return the names of the models that were harvested, sorted."""
@@ -267,7 +273,12 @@ class Store:
         Raises:
             DatabaseError: they are not, or the visit's id is taken.
         """
-        self._insert(schema.visit, rows.visit_row(visit), "configuration", schema.configuration)
+        with self.writing() as connection:
+            row = rows.visit_row(visit)
+            known = numbers(connection, schema.configuration, [row["configuration"]])
+            row = self._numbered(row, "configuration", known)
+            connection.execute(insert(schema.visit), row)
+            count_visit(connection, row)
 
     def save_host_visit(self, visit: HostVisit) -> None:
         """Save a host visit; its campaign and configuration must be stored.
@@ -287,26 +298,64 @@ class Store:
         self._insert(schema.model_run, rows.model_run_row(run), "workload", schema.workload)
 
     def visit_outcomes(
-        self,
-        device: str,
-        *,
-        board: str | None = None,
-        role: Role = "measurement",
-        flag: str | None = None,
-        access: Access = "model",
-        weights: Weights | None = None,
+        self, device: str, *, board: str | None = None, role: Role = "measurement"
     ) -> dict[tuple[str, str], Counter[Outcome]]:
-        """Count the visits on a device by (configuration key, setting) and outcome.
+        """Count a device's visits inside models by (configuration key, setting) and outcome.
 
-        With `board` (a UUID), those on that board alone; with `flag`, those that have a flag which
-        begins so; `access` is what their calls found in the caches, `weights` how weights were.
+        With `board` (a UUID), those on that board alone.
         """
-        conditions = matching(schema.campaign, {"device": device, "board": board})
-        conditions += matching(schema.visit, {"access": access, "weights": weights})
-        if flag is not None:
-            conditions.append(schema.visit.c.flags.contains(f'"{flag}', autoescape=True))
+        return self.outcomes(Sort(device, board, role))
+
+    def outcomes(
+        self,
+        sort: Sort,
+        configurations: Collection[str] | None = None,
+        *,
+        rejected: bool | None = None,
+    ) -> dict[tuple[str, str], Counter[Outcome]]:
+        """Count the visits of a sort by (configuration key, setting) and outcome.
+
+        With `configurations` (keys), those of these alone; with `rejected`, those alone that were
+        rejected, or were not.
+        """
+        conditions = [*sort.conditions(), *pending.which_rejected(rejected)]
         with self.reading() as connection:
-            return reading.visit_outcomes(connection, conditions, role)
+            return reading.visit_outcomes(connection, conditions, configurations)
+
+    def lacking(self, lack: Lack, among: Among) -> list[Configuration]:
+        """Return, of some configurations, those that lack good visits, by kind and then key."""
+        with self.reading() as connection:
+            return pending.lacking(connection, lack, among)
+
+    def configurations_among(self, among: Among) -> list[Configuration]:
+        """Return some configurations, by kind and then key."""
+        with self.reading() as connection:
+            return pending.configurations(connection, among)
+
+    def called_in(self, configurations: Collection[str], touched: Touched) -> set[str]:
+        """Return those of the configurations (keys) that a workload calls which touches so much."""
+        with self.reading() as connection:
+            return pending.called_in(connection, configurations, touched)
+
+    def workloads_of_unknown_size(self) -> list[Workload]:
+        """Return the workloads of which it is not stored what a pass touches, with their calls."""
+        with self.reading() as connection:
+            return reading.workloads(connection, [schema.workload.c.touched_bytes.is_(None)])
+
+    def save_touched_bytes(self, touched: Mapping[str, int]) -> None:
+        """Save how many bytes one pass of each workload (key) touches."""
+        with self.writing() as connection:
+            for key, touched_bytes in touched.items():
+                connection.execute(
+                    update(schema.workload)
+                    .where(schema.workload.c.key == key)
+                    .values(touched_bytes=touched_bytes)
+                )
+
+    def standing(self, device: str) -> Standing:
+        """Return how far a device (slug) is: what is measured, pending, failed."""
+        with self.reading() as connection:
+            return standing.standing(connection, device)
 
     def failures(self, device: str) -> list[Failure]:
         """Return what could not be measured on a device, by kind, with the reason given last."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select
 from sqlalchemy.dialects import sqlite
@@ -11,6 +11,8 @@ from sqlalchemy.dialects import sqlite
 from opdb.records import Call, Configuration
 from opdb.store import schema
 from opdb.store.rows import NewRow, configuration_row
+
+Key = TypeVar("Key", str, int)
 
 KEYS_AT_ONCE = 10_000
 """Keys bound in one statement; SQLite allows 32,766."""
@@ -27,7 +29,7 @@ def upsert(
     """Insert rows; one that is there already is replaced, or left as it is."""
     if not new:
         return
-    statement = _insert_into(connection, table)
+    statement = insert_into(connection, table)
     rest = [name for name in new[0] if name not in identity]
     if replace and rest:
         values = {name: statement.excluded[name] for name in rest}
@@ -37,7 +39,7 @@ def upsert(
     connection.execute(statement, list(new))
 
 
-def _insert_into(connection: Connection, table: Table) -> Any:
+def insert_into(connection: Connection, table: Table) -> Any:
     """Return an insert of the connection's dialect, which can say what a conflict does."""
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects import postgresql  # takes 25 ms that SQLite does not need
@@ -82,7 +84,7 @@ def replace_calls(
         connection.execute(insert(schema.call), new)
 
 
-def in_parts(keys: Iterable[str]) -> list[list[str]]:
+def in_parts(keys: Iterable[Key]) -> list[list[Key]]:
     """Cut keys into lists short enough to bind in one statement, duplicates dropped."""
     distinct = list(dict.fromkeys(keys))
     return [

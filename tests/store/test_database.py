@@ -22,6 +22,7 @@ from opdb.records import Configuration
 from opdb.store import Store, default_url, open_store
 from opdb.store.migrate import upgrade
 from opdb.store.schema import REVISIONS, metadata
+from opdb.store.tallies import REJECTED
 from tests.store import samples
 from tests.store.conftest import fill
 
@@ -103,7 +104,7 @@ def damaged(path: Path) -> None:
         (directory, "it is a folder"),
         (text_file, "it is not an SQLite file"),
         (foreign, "it is not an opdb database (it holds the tables songs)"),
-        (newer, "its schema 9999 is newer than this version of opdb reads (0002)"),
+        (newer, "its schema 9999 is newer than this version of opdb reads (0003)"),
         (truncated, "it is truncated"),
         (header_alone, "it is truncated"),
         (damaged, "it is damaged"),
@@ -251,3 +252,26 @@ def test_opening_imports_neither_torch_nor_alembic(tmp_path: Path) -> None:
     )
     path = str(tmp_path / "some.sqlite")
     subprocess.run([sys.executable, "-c", program, path], check=True, cwd=ROOT)
+
+
+def test_migrating_counts_the_visits_that_are_there(filled: Store, tmp_path: Path) -> None:
+    """A database of the revision before is upgraded with all that a new one would hold."""
+    filled.save_visit(samples.visit("visit-9", flags=("slow", f"{REJECTED}it's in the way", "odd")))
+    path = tmp_path / "older.sqlite"
+    assert filled.path is not None
+    with closing(sqlite3.connect(filled.path)) as source, closing(sqlite3.connect(path)) as copy:
+        source.backup(copy)
+        tallied = "SELECT * FROM tally ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9"
+        expected = copy.execute(tallied).fetchall()
+        assert ("it's in the way", 1) in {row[-2:] for row in expected}
+        copy.executescript(
+            "DROP TABLE tally; DROP INDEX ix_visit_campaign_visit_role;"
+            "CREATE INDEX ix_visit_campaign_visit_role_visit_configuration_id_visit_setting"
+            "_visit_outcome ON visit (campaign);"
+            "ALTER TABLE workload DROP COLUMN touched_bytes;"
+            "UPDATE alembic_version SET version_num = '0002'"
+        )
+    with open_store(str(path)) as store:
+        assert store.workloads() == filled.workloads()
+    with closing(sqlite3.connect(path)) as upgraded:
+        assert upgraded.execute(tallied).fetchall() == expected

@@ -1,0 +1,151 @@
+"""What is pending: configurations that have fewer good visits than are wanted of them.
+
+All of it is asked of the tally and of the calls; configurations are read that are returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, select
+
+from opdb.records import Access, Configuration, Role, Weights
+from opdb.store import schema
+from opdb.store.writing import in_parts, matching
+
+Touched: TypeAlias = tuple[Literal["at most", "above"], float]
+"""How many bytes a pass of a workload touches, as `Store.save_touched_bytes` stored it."""
+
+
+@dataclass(frozen=True)
+class Sort:
+    """Which visits: on a device (slug) or one board (UUID) of it, in a role; None is any."""
+
+    device: str
+    board: str | None = None
+    role: Role = "measurement"
+    access: Access = "model"
+    weights: Weights | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """Return these as conditions on the tally."""
+        return matching(
+            schema.tally,
+            {
+                "device": self.device,
+                "board": self.board,
+                "role": self.role,
+                "access": self.access,
+                "weights": self.weights,
+            },
+        )
+
+
+@dataclass(frozen=True)
+class Lack:
+    """Fewer visits of a sort than so many that are good, not rejected, and in these settings."""
+
+    sort: Sort
+    visits: int
+    settings: Collection[str]
+
+
+@dataclass(frozen=True)
+class Among:
+    """Which configurations: of these kinds, called by a workload, or those of these keys.
+
+    With `called` what has one of the keys must be called too. `keys_below` leaves out the keys that
+    sort at or above it, `called_in` what no workload calls that touches so many bytes.
+    """
+
+    kinds: Collection[str] | None = None
+    keys: Collection[str] | None = None
+    called: bool = False
+    keys_below: str | None = None
+    called_in: Touched | None = None
+
+
+def which_rejected(rejected: bool | None) -> list[ColumnElement[bool]]:
+    """Return the condition on the tally that visits were, or were not, rejected; None: either."""
+    if rejected is None:
+        return []
+    column = schema.tally.c.rejected
+    return [column != "" if rejected else column == ""]
+
+
+def lacking(connection: Connection, lack: Lack, among: Among) -> list[Configuration]:
+    """Return, of some configurations, those that lack good visits, by kind and then key."""
+    configuration, tally = schema.configuration, schema.tally
+    good = case((tally.c.rejected == "", tally.c.visits), else_=0)
+    of_sort = [
+        *lack.sort.conditions(),
+        tally.c.outcome == "ok",
+        tally.c.setting.in_(sorted(lack.settings)),
+    ]
+    found: list[tuple[str, str, str]] = []
+    for some in [None] if among.keys is None else in_parts(among.keys):
+        chosen = _chosen(among, some).subquery()
+        short = (
+            select(chosen.c.id)
+            .outerjoin(tally, and_(tally.c.configuration_id == chosen.c.id, *of_sort))
+            .group_by(chosen.c.id)
+            .having(func.coalesce(func.sum(good), 0) < lack.visits)
+        )
+        query = select(configuration.c.kind, configuration.c.key, configuration.c.json)
+        found += map(tuple, connection.execute(query.where(configuration.c.id.in_(short))))
+    return [Configuration.from_json(text) for _, _, text in sorted(found)]
+
+
+def configurations(connection: Connection, among: Among) -> list[Configuration]:
+    """Return some configurations, by kind and then key."""
+    table = schema.configuration
+    found: list[tuple[str, str, str]] = []
+    for some in [None] if among.keys is None else in_parts(among.keys):
+        query = select(table.c.kind, table.c.key, table.c.json)
+        query = query.where(table.c.id.in_(_chosen(among, some)))
+        found += map(tuple, connection.execute(query))
+    return [Configuration.from_json(text) for _, _, text in sorted(found)]
+
+
+def called_in(
+    connection: Connection, configurations: Collection[str], touched: Touched
+) -> set[str]:
+    """Return those of the configurations (keys) that a workload calls which touches so much."""
+    configuration, call = schema.configuration, schema.call
+    called = select(call.c.configuration_id).where(
+        call.c.configuration_id == configuration.c.id, call.c.workload_id.in_(_workloads(touched))
+    )
+    found: set[str] = set()
+    for some in in_parts(configurations):
+        query = select(configuration.c.key).where(configuration.c.key.in_(some), called.exists())
+        found |= set(connection.scalars(query))
+    return found
+
+
+def _workloads(touched: Touched) -> Select[tuple[int]]:
+    column = schema.workload.c.touched_bytes
+    bound, touched_bytes = touched
+    query = select(schema.workload.c.id)
+    return query.where(column <= touched_bytes if bound == "at most" else column > touched_bytes)
+
+
+def _chosen(among: Among, keys: Collection[str] | None) -> Select[tuple[int]]:
+    """Select the row numbers of some configurations; `keys` are the part of them to bind."""
+    configuration, call = schema.configuration, schema.call
+    called = select(call.c.configuration_id.label("id")).distinct()
+    if among.called_in is not None:
+        called = called.where(call.c.workload_id.in_(_workloads(among.called_in)))
+    conditions: list[ColumnElement[bool]] = []
+    if among.kinds is not None:
+        conditions.append(configuration.c.kind.in_(sorted(among.kinds)))
+    if among.keys_below is not None:
+        conditions.append(configuration.c.key < among.keys_below)
+    if keys is None and not conditions:
+        return called
+    if keys is not None:
+        conditions.append(configuration.c.key.in_(sorted(keys)))
+    if keys is None or among.called or among.called_in is not None:
+        conditions.append(configuration.c.id.in_(called))
+    return select(configuration.c.id).where(*conditions)

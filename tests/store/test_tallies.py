@@ -1,0 +1,137 @@
+"""Visits counted as they are stored, and what is pending by them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from opdb.derive import rejection
+from opdb.records import Board
+from opdb.store import Among, Lack, Sort, Store, open_store, tallies
+from opdb.store.exchange import export_set, import_set
+from tests import published
+from tests.store import samples
+
+SETTINGS = ("default",)
+HERE = Sort("nvidia-h200")
+
+RECOUNTED = """
+SELECT c.device, v.configuration_id, c.board, v.setting, v.role, v.access, v.weights, v.outcome,
+    sum(v.flags LIKE '%"rejected: %') AS rejected, count(*) AS visits
+FROM visit v JOIN campaign c ON c.id = v.campaign
+GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8
+"""
+TALLIED = """
+SELECT device, configuration_id, board, setting, role, access, weights, outcome,
+    sum(CASE WHEN rejected <> '' THEN visits ELSE 0 END) AS rejected, sum(visits) AS visits
+FROM tally GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8
+"""
+
+
+def assert_counted(store: Store) -> None:
+    """Assert that the tally is what counting all visits gives."""
+    with store.reading() as connection:
+        counted = connection.execute(text(RECOUNTED)).all()
+        assert connection.execute(text(TALLIED)).all() == counted
+        assert counted
+
+
+def test_the_flag_is_that_of_the_rules_for_rejection() -> None:
+    assert tallies.REJECTED == rejection.REJECTED
+    assert tallies.why_rejected(["slow", f"{rejection.REJECTED}heat", "odd"]) == "heat"
+    assert tallies.why_rejected(["slow"]) == ""
+
+
+def test_each_visit_is_counted_as_it_is_saved(filled: Store) -> None:
+    assert_counted(filled)
+    flags = (f"{rejection.REJECTED}the clock moved",)
+    for number in range(3):
+        filled.save_visit(samples.visit(f"again-{number}"))
+        filled.save_visit(samples.visit(f"moved-{number}", flags=flags, weights="hot"))
+    assert_counted(filled)
+    key = (samples.CONV.key, "default")
+    assert filled.outcomes(HERE)[key] == Counter(ok=7)
+    assert filled.outcomes(HERE, rejected=True) == {key: Counter(ok=3)}
+    assert filled.outcomes(HERE, [samples.RELU.key], rejected=True) == {}
+    assert filled.outcomes(Sort("nvidia-h200", weights="cold"))[key] == Counter(ok=4)
+    assert filled.outcomes(Sort("nvidia-h200", "another board")) == {}
+
+
+def test_an_import_counts_anew_what_its_source_brought(filled: Store, tmp_path: Path) -> None:
+    export_set(filled, tmp_path / "set", device="nvidia-h200")
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        import_set(other, tmp_path / "set")
+        assert_counted(other)
+        other.save_campaign(samples.campaign("mine"))
+        other.save_visit(samples.visit("mine", campaign="mine"))
+        import_set(other, tmp_path / "set")
+        assert_counted(other)
+        rows = (tmp_path / "set" / "visits.csv").read_text().splitlines()
+        (tmp_path / "set" / "visits.csv").write_text("\n".join(rows[:-1]) + "\n")
+        import_set(other, tmp_path / "set")
+        assert_counted(other)
+
+
+def test_the_published_set_is_counted(tmp_path: Path) -> None:
+    with open_store(str(published.copy_to(tmp_path / "published.sqlite"))) as store:
+        assert_counted(store)
+
+
+def lacking(store: Store, visits: int, sort: Sort = HERE, **among: object) -> set[str]:
+    lack = Lack(sort, visits, SETTINGS)
+    return {c.key for c in store.lacking(lack, Among(**among))}  # type: ignore[arg-type]
+
+
+def test_what_lacks_good_visits(filled: Store) -> None:
+    every = {samples.CONV.key, samples.RELU.key, samples.ADD.key}
+    assert lacking(filled, 2) == every, "the anchor is not called"
+    filled.save_visit(samples.visit("second"))
+    assert lacking(filled, 2) == every - {samples.CONV.key}
+    flags = (f"{rejection.REJECTED}the clock moved",)
+    filled.save_visit(samples.visit("third", flags=flags))
+    assert lacking(filled, 3) == every, "a rejected visit is none"
+    assert lacking(filled, 2, kinds=["relu", "conv2d"]) == {samples.RELU.key}
+    assert lacking(filled, 2, keys=[samples.ANCHOR.key]) == {samples.ANCHOR.key}
+    assert lacking(filled, 2, keys=[samples.ANCHOR.key], called=True) == set()
+    assert lacking(filled, 2, keys=[]) == set()
+    assert lacking(filled, 2, Sort("nvidia-h200", "GPU-2")) == every
+    below = max(every)
+    assert lacking(filled, 2, Sort("other"), keys_below=below) == every - {below}
+    other = Lack(HERE, 2, ("tf32",))
+    assert {c.key for c in filled.lacking(other, Among())} == every, "in another setting"
+
+
+@pytest.mark.parametrize(("bound", "calls"), [("at most", True), ("above", False)])
+def test_workloads_by_what_they_touch(filled: Store, bound: str, calls: bool) -> None:
+    [workload] = filled.workloads_of_unknown_size()
+    assert filled.called_in([samples.CONV.key], (bound, 1e6)) == set()  # type: ignore[arg-type]
+    filled.save_touched_bytes({workload.key: 1_000_000})
+    assert filled.workloads_of_unknown_size() == []
+    keys = [samples.CONV.key, samples.ANCHOR.key]
+    found = filled.called_in(keys, (bound, 1e6))  # type: ignore[arg-type]
+    assert found == ({samples.CONV.key} if calls else set())
+    called = Among(called_in=(bound, 1e6))  # type: ignore[arg-type]
+    assert len(filled.configurations_among(called)) == (3 if calls else 0)
+    filled.save_workload(workload)
+    assert filled.workloads_of_unknown_size() == [workload], "its calls may be others"
+
+
+def test_standing_is_of_one_device(filled: Store) -> None:
+    filled.save_board(samples.PROCESSOR, Board("CPU-1", samples.PROCESSOR.slug))
+    here, there = filled.standing("nvidia-h200"), filled.standing("a-cpu")
+    assert (here.measured, here.campaigns, here.pending) == (1, 1, {"add": 1})
+    assert here.visits == {("measurement", ""): 2, ("anchor", ""): 1}
+    [key] = [head.workload.key for head in filled.heads()]
+    assert here.unmeasured_calls == {key: 4} and here.runs[key] == 1
+    [failure] = here.failures
+    assert (failure.kind, failure.outcome, failure.attempts) == ("relu", "out_of_memory", 1)
+    assert failure.reason is not None and "200 GiB" in failure.reason
+    assert (there.measured, there.campaigns, there.visits) == (0, 0, {})
+    assert there.pending == {"conv2d": 1, "relu": 1, "add": 1}
+    assert there.unmeasured_calls == {key: 5} and not there.runs and not there.failures
+    [head] = filled.heads()
+    assert (head.calls, head.configurations) == (5, 3)
+    assert head.workload.name == "tiny"

@@ -30,8 +30,13 @@ from opdb.errors import InputError
 from opdb.models import DTYPES, MEMORY_FORMATS, PHASES, ModelRequest, sources
 from opdb.records import Json, Phase
 
+SIGNIFICANT = "significant.yml"
+"""The project's list of significant operators, beside the summary files: see opdb.significance."""
+
 LARGEST_BYTES = 128 * 1024
+_ENDINGS = (".yml", ".yaml")
 _DEEPEST = 32
+_NEW_FILE = 0o644
 
 Size = Annotated[StrictInt, Field(ge=1)]
 Sizes = Annotated[list[Size], Field(min_length=1)]
@@ -112,19 +117,30 @@ class Summary(Variant):
             )
 
 
+def summaries_in(folder: Path) -> list[Path]:
+    """Return a folder's summary files, sorted: every *.yml but the list of what is significant."""
+    found = (each for each in folder.iterdir() if each.suffix in _ENDINGS)
+    return sorted(each for each in found if each.name != SIGNIFICANT)
+
+
 def load_summary(path: Path) -> Summary:
     """Read a summary file.
 
     Raises:
         InputError: it cannot be read or does not hold a summary; all of its mistakes at once.
     """
-    document = _parse(path, _read(path))
+    if path.name == SIGNIFICANT and path.is_file():
+        raise InputError(
+            f"{path} is the list of significant operators, which opdb build reads; "
+            "give a model's summary file"
+        )
+    document = parse_mapping(path, read_text(path))
     problems = _misspelled(document, Summary)
     if not problems:
         try:
             return Summary.model_validate(document)
         except ValidationError as error:
-            problems = [_explained(detail) for detail in error.errors(include_url=False)]
+            problems = explained(error, _ALLOWED)
     raise InputError(f"{path}: " + "; ".join(dict.fromkeys(problems)))
 
 
@@ -136,8 +152,8 @@ def mark_processed(path: Path) -> None:
     Raises:
         InputError: it cannot be read as YAML, or cannot be written.
     """
-    text = _read(path)
-    _parse(path, text)
+    text = read_text(path)
+    parse_mapping(path, text)
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
     for key, value in root.value:
@@ -147,25 +163,30 @@ def mark_processed(path: Path) -> None:
             if yaml.safe_load(value.value) is True:
                 return
             start, end = value.start_mark.index, value.end_mark.index
-            _replace(path, f"{text[:start]}true{text[end:]}")
+            replace_text(path, f"{text[:start]}true{text[end:]}")
             return
     if root.flow_style:
         end = text.index("}", root.value[-1][1].end_mark.index)
-        _replace(path, f"{text[:end].rstrip()}, processed: true{text[end:]}")
+        replace_text(path, f"{text[:end].rstrip()}, processed: true{text[end:]}")
         return
     newline = "\r\n" if "\r\n" in text else "\n"
     end = root.end_mark.index
     gap = "" if text[:end].endswith("\n") else newline
-    _replace(path, f"{text[:end]}{gap}processed: true{newline}{text[end:]}")
+    replace_text(path, f"{text[:end]}{gap}processed: true{newline}{text[end:]}")
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path, what: str = "a summary file") -> str:
+    """Return the text of a small file.
+
+    Raises:
+        InputError: it is none, or cannot be read; `what` says what was wanted.
+    """
     try:
         if path.is_dir():
-            raise InputError(f"{path} is a folder; give a summary file")
+            raise InputError(f"{path} is a folder; give {what}")
         if path.stat().st_size > LARGEST_BYTES:
             size = path.stat().st_size
-            raise InputError(f"{path}: {size} bytes; a summary file has at most {LARGEST_BYTES}")
+            raise InputError(f"{path}: {size} bytes; {what} has at most {LARGEST_BYTES}")
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
@@ -175,7 +196,9 @@ def _read(path: Path) -> str:
         raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8)") from error
 
 
-def _parse(path: Path, text: str) -> dict[str, Any]:
+def parse_mapping(
+    path: Path, text: str, what: str = "a summary file", least: str = "model: NAME"
+) -> dict[str, Any]:
     """Return the mapping that a YAML text holds.
 
     Raises:
@@ -193,11 +216,9 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
     except ValueError as error:  # a date or number that YAML's own rules recognise but cannot read
         raise InputError(f"{path}: not valid YAML: {error}") from error
     if root is None or document is None:
-        raise InputError(f"{path} is empty; a summary file has at least: model: NAME")
+        raise InputError(f"{path} is empty; {what} has at least: {least}")
     if not isinstance(document, dict):
-        raise InputError(
-            f"{path}: found {_shown(document)}; a summary file has keys, at least: model: NAME"
-        )
+        raise InputError(f"{path}: found {_shown(document)}; {what} has keys, at least: {least}")
     names = [key.value for key, _ in root.value]
     for name in names:
         if names.count(name) > 1:
@@ -223,10 +244,9 @@ def _misspelled(document: Mapping[Any, Any], model: type[BaseModel], at: str = "
     problems = []
     for key, value in document.items():
         if key not in valid:
-            advice = _nearest(str(key), valid) or "allowed: " + ", ".join(valid)
-            problems.append(f"unknown key {at}{key}; {advice}")
+            problems.append(unknown_key(key, valid, at))
         elif key in _WORDS and isinstance(value, str) and value not in _WORDS[key]:
-            near = _nearest(value, _WORDS[key])
+            near = nearest(value, _WORDS[key])
             allowed = _ALLOWED[key]
             problems.append(
                 f"{at}{key}: found {_shown(value)}; allowed: {allowed}" + (near and f"; {near}")
@@ -239,19 +259,30 @@ def _misspelled(document: Mapping[Any, Any], model: type[BaseModel], at: str = "
     return problems
 
 
-def _nearest(name: str, valid: Iterable[str]) -> str:
+def unknown_key(key: object, valid: Iterable[str], at: str = "") -> str:
+    """Say that a key is not known, and what is."""
+    advice = nearest(str(key), valid) or "allowed: " + ", ".join(valid)
+    return f"unknown key {at}{key}; {advice}"
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """Ask whether the nearest valid name was meant; empty where none is near."""
     near = get_close_matches(name, list(valid), n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else ""
 
 
-def _explained(detail: ErrorDetails) -> str:
-    """Return one validation error in the words of the file."""
+def explained(error: ValidationError, allowed: Mapping[str, str]) -> list[str]:
+    """Return validation errors in the words of the file; `allowed` says what a key may hold."""
+    return [_explained(detail, allowed) for detail in error.errors(include_url=False)]
+
+
+def _explained(detail: ErrorDetails, allowed_of: Mapping[str, str]) -> str:
     location = [part for part in detail["loc"] if not (isinstance(part, str) and "[" in part)]
     names = [part for part in location if isinstance(part, str)]
     at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)[1:]
     if detail["type"] == "missing":
-        return f"key {at} is missing; give {_ALLOWED.get(names[-1], 'a value')}"
-    allowed = _ALLOWED.get(names[-1], detail["msg"]) if names else detail["msg"]
+        return f"key {at} is missing; give {allowed_of.get(names[-1], 'a value')}"
+    allowed = allowed_of.get(names[-1], detail["msg"]) if names else detail["msg"]
     return f"{at}: found {_shown(detail['input'])}; allowed: {allowed}"
 
 
@@ -260,11 +291,15 @@ def _shown(value: Json) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file aside and rename it into place."""
+def replace_text(path: Path, text: str) -> None:
+    """Write a file aside and rename it into place, under the permissions that it had.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     target = path.resolve()
     try:
-        mode = stat.S_IMODE(target.stat().st_mode)
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else _NEW_FILE
         number, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
         aside = Path(name)
         try:

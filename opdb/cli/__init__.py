@@ -22,6 +22,7 @@ from opdb.errors import OpdbError, UnknownNameError
 
 COMMANDS = {
     "harvest": "opdb.cli.harvest",
+    "build": "opdb.cli.build",
     "bench": "opdb.cli.bench",
     "measure": "opdb.cli.measure",
     "calibrate": "opdb.cli.calibrate",

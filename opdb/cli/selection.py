@@ -29,7 +29,9 @@ def summary_files(argument: str) -> list[Path]:
     if path.suffix in _ENDINGS and not path.is_dir():
         return [path]
     if path.is_dir() and ("/" in argument or summary_of(argument) is None):
-        found = sorted(each for each in path.iterdir() if each.suffix in _ENDINGS)
+        from opdb.summary import summaries_in
+
+        found = summaries_in(path)
         if not found:
             raise InputError(f"folder {path}: no summary file (*.yml) in it")
         return found

@@ -1,0 +1,1 @@
+"""The loop: harvest, bench what carries the models' time and energy, measure them, compare."""

@@ -1,0 +1,120 @@
+"""Harvest many models, in several processes where that pays."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+
+from opdb.errors import InputError, OpdbError
+from opdb.models import ModelRequest
+from opdb.records import Workload
+
+WORTH_A_PROCESS = 8
+"""Requests from which a process of its own pays: it imports torch first, some seconds."""
+
+MOST_PROCESSES = 4
+"""Each holds a model's modules: some 0.8 GB."""
+
+Tell = Callable[[ModelRequest], None]
+
+
+@dataclass(frozen=True)
+class Harvested:
+    """A request and what came of it: a workload, or why there is none."""
+
+    request: ModelRequest
+    workload: Workload | None
+    error: OpdbError | None = None
+
+
+def gather(
+    requests: Sequence[ModelRequest], tell: Tell = lambda _: None, processes: int | None = None
+) -> list[Harvested]:
+    """Harvest each request, in the order given; one that fails does not stop the others.
+
+    `tell` hears of each as it is done; `processes` defaults to what the machine and the number
+    of requests suggest.
+    """
+    count = _processes(len(requests)) if processes is None else processes
+    if count <= 1:
+        return [_here(request, tell) for request in requests]
+    found = _in_processes(requests, tell, count)
+    # A process that was killed takes its neighbours' work along: what is left gets one each.
+    return [
+        one
+        if one is not None
+        else _in_processes([request], tell, 1, last=True)[0] or _lost(request)
+        for request, one in zip(requests, found, strict=True)
+    ]
+
+
+def _processes(requests: int) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(cores or 1, MOST_PROCESSES, requests // WORTH_A_PROCESS)
+
+
+def _here(request: ModelRequest, tell: Tell) -> Harvested:
+    found = _harvested(request)
+    tell(request)
+    return found
+
+
+def _harvested(request: ModelRequest) -> Harvested:
+    from opdb.harvest import harvest
+
+    try:
+        return Harvested(request, harvest(request))
+    except OpdbError as error:
+        # As text: errors with arguments of their own do not survive the way between processes.
+        return Harvested(request, None, InputError(str(error)))
+
+
+def _in_processes(
+    requests: Sequence[ModelRequest], tell: Tell, count: int, *, last: bool = False
+) -> list[Harvested | None]:
+    """Harvest in processes; None for what was lost with a process that died."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, mp_context=context, initializer=_begin) as pool:
+        try:
+            futures = [pool.submit(_harvested, request) for request in requests]
+            return [
+                _result(request, future, tell, last=last)
+                for request, future in zip(requests, futures, strict=True)
+            ]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _begin() -> None:
+    """Prepare a process: one thread each, and Ctrl-C is the parent's to hear."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _result(
+    request: ModelRequest, future: Future[Harvested], tell: Tell, *, last: bool
+) -> Harvested | None:
+    failure = future.exception()
+    if isinstance(failure, BrokenProcessPool):
+        if last:
+            tell(request)
+        return None
+    tell(request)
+    if failure is not None:
+        error = InputError(f"{request.name!r}: {type(failure).__name__}: {failure}")
+        return Harvested(request, None, error)
+    found = future.result()
+    return replace(found, request=request)
+
+
+def _lost(request: ModelRequest) -> Harvested:
+    error = InputError(f"{request.name!r}: the process that harvested it was killed (memory?)")
+    return Harvested(request, None, error)

@@ -1,0 +1,146 @@
+"""What the database knows of a device: its costs, what a configuration's visits take, what failed.
+
+These are questions that the store does not answer in one go; they belong beside it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from opdb.derive.costs import ESTIMATOR
+from opdb.records import Configuration, Cost, Json, Mode
+from opdb.settings import relevant_setting
+from opdb.store import Store
+
+NOMINAL_SECONDS = 0.8
+"""GPU-seconds of a configuration's visits where none were made: the median on an H200."""
+
+LEAST_OF_KIND = 5
+"""Visited configurations of a kind from which its own median is taken, else that of all."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """GPU-seconds that the visits of a configuration take, and what that rests on.
+
+    `of_kind` are medians of the kinds with visits enough, `usual` that of all; `rests_on` counts
+    the configurations visited.
+    """
+
+    usual: float
+    of_kind: Mapping[str, float]
+    rests_on: int
+
+    def of(self, configuration: Configuration) -> float:
+        """Return what measuring a configuration is likely to take, in GPU-seconds."""
+        return self.of_kind.get(configuration.kind, self.usual)
+
+
+def prices(store: Store, device: str) -> Prices:
+    """Return what the visits of a configuration took on a device (slug), on each board alone."""
+    query = (
+        "SELECT configuration.kind, SUM(visit.cost_s) FROM visit "
+        "JOIN campaign ON visit.campaign = campaign.id "
+        "JOIN configuration ON visit.configuration_id = configuration.id "
+        "WHERE visit.role <> 'anchor' AND visit.access = 'model' AND campaign.device = "
+        f"{_quoted(device)} GROUP BY configuration.id, configuration.kind, campaign.board"
+    )
+    of_kind: dict[str, list[float]] = defaultdict(list)
+    with store.reading() as connection:
+        for kind, seconds in connection.exec_driver_sql(query):
+            of_kind[kind].append(seconds)
+    return prices_of(of_kind)
+
+
+def prices_of(of_kind: Mapping[str, Collection[float]]) -> Prices:
+    """Return the prices that the GPU-seconds of visited configurations, kind by kind, suggest."""
+    everything = [seconds for some in of_kind.values() for seconds in some]
+    if not everything:
+        return Prices(NOMINAL_SECONDS, {}, 0)
+    medians = {k: statistics.median(v) for k, v in of_kind.items() if len(v) >= LEAST_OF_KIND}
+    return Prices(statistics.median(everything), medians, len(everything))
+
+
+def costs_on(
+    store: Store,
+    device: str,
+    configurations: Iterable[Configuration],
+    settings: Mapping[str, Json],
+    board: str | None = None,
+) -> dict[str, Cost]:
+    """Return what any board of a device measured of configurations, by key; timed ones alone.
+
+    Where several boards did, it is the cost of `board` (UUID), else of any one of them.
+    """
+    kinds = {c.key: c.kind for c in configurations}
+    found: dict[str, Cost] = {}
+    boards = sorted((b.uuid for b in store.boards(device)), key=lambda uuid: uuid == board)
+    for uuid in boards:
+        for key, costs in store.costs(uuid, list(kinds)).items():
+            setting = relevant_setting(kinds[key], settings)
+            for cost in sorted(costs, key=lambda cost: cost.estimator == ESTIMATOR):
+                if cost.setting == setting and cost.time_s is not None:
+                    found[key] = cost
+    return found
+
+
+def failed_on(
+    store: Store, device: str, settings: Mapping[str, Json], kinds: Mapping[str, str]
+) -> dict[str, str]:
+    """Return why configurations (keys with their kinds) cannot be measured on a device."""
+    return {
+        failure.configuration: f"{failure.outcome}: {failure.reason or 'no reason given'}"
+        for failure in store.failures(device)
+        if failure.configuration in kinds
+        and failure.setting == relevant_setting(kinds[failure.configuration], settings)
+    }
+
+
+def run_outcomes(store: Store, board: str, mode: Mode) -> dict[str, tuple[str, str | None]]:
+    """Return the outcome, and reason, of each workload's (key) runs on a board: a good one first.
+
+    Of runs that failed it is the last.
+    """
+    query = (
+        "SELECT workload.key, model_run.outcome, model_run.reason FROM model_run "
+        "JOIN campaign ON model_run.campaign = campaign.id "
+        "JOIN workload ON model_run.workload_id = workload.id "
+        f"WHERE campaign.board = {_quoted(board)} AND model_run.mode = {_quoted(mode)} "
+        "ORDER BY model_run.outcome = 'ok', model_run.started_at, model_run.id"
+    )
+    with store.reading() as connection:
+        return {k: (outcome, why) for k, outcome, why in connection.exec_driver_sql(query)}
+
+
+def run_seconds(store: Store, device: str) -> float:
+    """Return the median seconds that a model run took on a device; a nominal 8 where none did."""
+    query = (
+        "SELECT model_run.cost_s FROM model_run JOIN campaign ON model_run.campaign = campaign.id "
+        f"WHERE model_run.outcome = 'ok' AND campaign.device = {_quoted(device)}"
+    )
+    with store.reading() as connection:
+        found = [seconds for (seconds,) in connection.exec_driver_sql(query)]
+    return statistics.median(found) if found else 8.0
+
+
+def base_power_w(store: Store, device: str) -> float:
+    """Return the base power of a device's latest calibrated campaign; 0 where none is known."""
+    known = [
+        watts
+        for campaign in store.campaigns(device)
+        if (watts := campaign.calibration.base_power_w) is not None
+    ]
+    return known[-1] if known else 0.0
+
+
+def has_energy(costs: Collection[Cost]) -> bool:
+    """Whether any of these costs has an energy."""
+    return any(cost.dynamic_energy_j is not None for cost in costs)
+
+
+def _quoted(text: str) -> str:
+    """Return a text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"

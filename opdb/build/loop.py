@@ -1,0 +1,330 @@
+"""The loop: bench what matters most, measure the models, compare, until the target holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opdb.bench.measure import check_modes
+from opdb.bench.model import RunOptions, measure
+from opdb.bench.platform import Platform, detect
+from opdb.bench.rounds import Progress
+from opdb.bench.run import BenchRequest, bench, campaign
+from opdb.bench.settings import current_settings
+from opdb.build.known import run_outcomes, run_seconds
+from opdb.build.ranking import Step
+from opdb.build.survey import Survey, survey
+from opdb.errors import InputError
+from opdb.models import ModelRequest
+from opdb.predict import Answer, Predictor
+from opdb.records import Mode, Workload
+from opdb.significance import Significance
+from opdb.store import Store
+
+FIRST_SLICE_S = 40.0
+"""GPU-seconds of operators that are benched before sizes are estimated anew."""
+
+SLICE_GROWTH = 1.5
+"""How much longer each slice is than the last: a slice costs a calibration and anchors."""
+
+FRUITLESS = "visited, and no usable time came of it"
+
+CAMPAIGN_S = 11.0
+"""Seconds until a campaign on a GPU has calibrated and makes its first visit, seen on an H200; a
+budget with less left buys nothing more."""
+
+RAISED_BY = 0.02
+"""How far a goal is raised, at least, where a workload misses its target all the same."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A workload to bring to the target, and the request that loads its model."""
+
+    request: ModelRequest
+    workload: Workload
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """What to build: a target for every workload, on a device, within so many GPU-seconds.
+
+    GPU-seconds are counted by the clock from the first measurement on, calibration included; None
+    is without bound. `retry` tries again what failed before, operators and models.
+    """
+
+    target: float
+    device: str | None = None
+    mode: Mode = "eager"
+    gpu_seconds: float | None = None
+    retry: bool = False
+    significance: Significance = field(default_factory=Significance)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a workload stands: its answer (None: nothing was measured), its run, what is left.
+
+    `run` is the outcome of its model's run on the board, None where there is none yet; `left` are
+    the pending configurations (keys), `to_target` those that would bring it to the target.
+    """
+
+    workload: Workload
+    answer: Answer | None
+    run: str | None
+    reason: str | None
+    left: tuple[str, ...]
+    left_s: float
+    to_target: tuple[Step, ...]
+    calls: float
+
+    def meets(self, target: float) -> bool:
+        """Whether the target holds, and was held against a run."""
+        return self.run == "ok" and self.answer is not None and self.answer.meets(target)
+
+
+@dataclass
+class Built:
+    """What a build did, and where every workload stands now.
+
+    `stopped` says why it ended early, `next` what would have been measured then.
+    """
+
+    device: str
+    board: str
+    standings: list[Standing] = field(default_factory=list)
+    benched: int = 0
+    visits: int = 0
+    runs: int = 0
+    elapsed_s: float = 0.0
+    stopped: str | None = None
+    next: list[Step] = field(default_factory=list)
+    survey: Survey | None = None
+
+
+class _Time:
+    """What is left of the GPU-seconds given."""
+
+    def __init__(self, given_s: float | None) -> None:
+        self._began_s, self._given_s = time.monotonic(), given_s
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left; None without bound."""
+        return None if self._given_s is None else self._given_s - self.elapsed_s
+
+    def is_short_of(self, seconds: float) -> bool:
+        """Whether less than so much is left."""
+        left_s = self.left_s
+        return left_s is not None and left_s <= seconds
+
+    @property
+    def up(self) -> str:
+        """In words, that the time is up."""
+        return f"the {self._given_s:g} GPU-seconds given are up"
+
+
+def build(store: Store, jobs: Sequence[Job], request: BuildRequest, progress: Progress) -> Built:
+    """Bench and measure until every workload meets the target, or nothing more can be done.
+
+    The workloads must be stored. What is measured already is not measured again.
+
+    Raises:
+        CannotMeasureError: there is no such device, or it stopped answering.
+    """
+    return _Build(store, jobs, request, progress).run()
+
+
+class _Build:
+    """One build under way."""
+
+    def __init__(
+        self, store: Store, jobs: Sequence[Job], request: BuildRequest, progress: Progress
+    ) -> None:
+        self._store, self._jobs, self._request, self._progress = store, jobs, request, progress
+        check_modes([request.mode], request.device)
+        self._platform: Platform = detect(request.device)
+        self._goals = dict.fromkeys((job.workload.key for job in jobs), request.target)
+        self._slice_s = FIRST_SLICE_S
+        self._begin_s = CAMPAIGN_S if self._platform.device.type == "cuda" else 0.0
+        self._tried: set[str] = set()
+        self._time = _Time(request.gpu_seconds)
+        self._built = Built(self._platform.device.slug, self._platform.board.uuid)
+
+    def run(self) -> Built:
+        """Go round until there is nothing to add or the time is up."""
+        while self._bench() and self._measure_models() and self._raise_goals():
+            pass
+        built, known = self._built, self._survey()
+        built.elapsed_s, built.survey = self._time.elapsed_s, known
+        built.next = known.plan(self._goals, self._request.significance) if built.stopped else []
+        built.standings = self._standings(known)
+        return built
+
+    def _survey(self) -> Survey:
+        """Look at what is known; with retry, what failed before is pending until tried again."""
+        platform, workloads = self._platform, [job.workload for job in self._jobs]
+        settings, board = current_settings(), platform.board.uuid
+        known = survey(self._store, platform.device, workloads, settings, board)
+        failed = dict(known.failed)
+        if self._request.retry:
+            failed = {key: why for key, why in failed.items() if key in self._tried}
+        fruitless = {key for key in self._tried if key in known.configurations} - known.costs.keys()
+        return known.with_failures(dict.fromkeys(fruitless, FRUITLESS) | failed)
+
+    def _bench(self) -> bool:
+        """Bench slice by slice until all goals are reached; False when the time was up first."""
+        while True:
+            known = self._survey()
+            steps = known.plan(self._goals, self._request.significance)
+            if not steps:
+                return True
+            if self._time.is_short_of(self._begin_s):
+                self._built.stopped = self._time.up
+                return False
+            some = _first_of(steps, self._slice_s)
+            self._slice_s *= SLICE_GROWTH
+            self._bench_slice(some, len(steps))
+
+    def _bench_slice(self, steps: Sequence[Step], of: int) -> None:
+        self._progress.say(f"bench: the next {len(steps)} of {of} configurations to the target")
+        keys = [step.key for step in steps]
+        request = BenchRequest(
+            device=self._request.device,
+            max_s=self._time.left_s,
+            retry=self._request.retry,
+            configurations=keys,
+        )
+        result = bench(self._store, request, self._progress)
+        if result.stopped is None:
+            self._tried |= set(keys)
+        self._built.benched += result.configurations
+        self._built.visits += sum(result.outcomes.values())
+
+    def _measure_models(self) -> bool:
+        """Run the models that have no run on this board; False when the time was up first."""
+        outcomes = self._runs()
+        lacking = [job for job in self._jobs if job.workload.key not in outcomes]
+        if self._request.retry and not self._built.runs:
+            good = {key for key, (outcome, _) in outcomes.items() if outcome == "ok"}
+            lacking = [job for job in self._jobs if job.workload.key not in good]
+        if not lacking:
+            return True
+        usual_s = run_seconds(self._store, self._platform.device.slug)
+        if self._time.is_short_of(self._begin_s + usual_s):
+            return self._too_late(lacking)
+        with campaign(self._request.device, self._store) as session:
+            for number, job in enumerate(lacking):
+                if self._time.is_short_of(usual_s):
+                    return self._too_late(lacking[number:])
+                self._progress.say(f"measure {number + 1}/{len(lacking)}: {_named(job.workload)}")
+                mode, options = self._request.mode, RunOptions()
+                run = measure(session, job.request, job.workload.key, mode, options)
+                self._store.save_model_run(run)
+                self._built.runs += 1
+        return True
+
+    def _too_late(self, jobs: Sequence[Job]) -> bool:
+        self._built.stopped = f"{self._time.up}; {len(jobs)} models were not run"
+        return False
+
+    def _raise_goals(self) -> bool:
+        """Ask for more of what misses its target in spite of its coverage; False if nothing can.
+
+        Attribution leaves out what was not measured: the more is, the nearer it comes.
+        """
+        known, target = self._survey(), self._request.target
+        short = {
+            standing.workload.key: shortfall
+            for standing in self._standings(known)
+            if (shortfall := _shortfall(standing, target)) is not None
+        }
+        while any(self._goals[key] < 1 for key in short):
+            for key, shortfall in short.items():
+                self._goals[key] = min(1.0, self._goals[key] + shortfall)
+            if known.plan(self._goals, self._request.significance):
+                return True
+        return False
+
+    def _standings(self, known: Survey) -> list[Standing]:
+        predictor = Predictor(self._store, self._platform.device, current_settings())
+        outcomes = self._runs()
+        nothing: tuple[str | None, str | None] = (None, None)
+        return [
+            _standing(job, known, self._answer(predictor, job.workload), self._request, run)
+            for job in self._jobs
+            for run in [outcomes.get(job.workload.key, nothing)]
+        ]
+
+    def _runs(self) -> Mapping[str, tuple[str, str | None]]:
+        """Return the outcome of each workload's (key) run on this board, with the reason."""
+        return run_outcomes(self._store, self._platform.board.uuid, self._request.mode)
+
+    def _answer(self, predictor: Predictor, workload: Workload) -> Answer | None:
+        """Predict a workload for this board, for another where this one measured nothing."""
+        own = self._store.campaigns(board=self._platform.board.uuid)
+        board = self._platform.board.uuid if own else None
+        try:
+            return predictor.answer(workload, self._request.mode, board)
+        except InputError:
+            return None  # nothing was measured on the device at all
+
+
+def _standing(
+    job: Job,
+    known: Survey,
+    answer: Answer | None,
+    request: BuildRequest,
+    run: tuple[str | None, str | None],
+) -> Standing:
+    alone = known.only(job.workload)
+    return Standing(
+        workload=job.workload,
+        answer=answer,
+        run=run[0],
+        reason=run[1],
+        left=tuple(alone.pending),
+        left_s=alone.seconds(alone.pending),
+        to_target=tuple(alone.plan({job.workload.key: request.target}, request.significance)),
+        calls=alone.coverage(job.workload).calls,
+    )
+
+
+def _first_of(steps: Sequence[Step], seconds: float) -> list[Step]:
+    """Return the first steps, one at least, that together cost no more than so much."""
+    some: list[Step] = []
+    spent_s = 0.0
+    for step in steps:
+        if some and spent_s + step.seconds > seconds:
+            break
+        some.append(step)
+        spent_s += step.seconds
+    return some
+
+
+def _shortfall(standing: Standing, target: float) -> float | None:
+    """Return how much more of a workload is to be measured: as much as it misses the target by.
+
+    None where it meets its target, or where measuring more would not help: it has calls that no
+    operator describes, or is predicted to take more than it does.
+    """
+    answer = standing.answer
+    if standing.run != "ok" or answer is None or standing.meets(target):
+        return None
+    prediction = answer.prediction
+    if prediction.workload.unsupported:
+        return None
+    covered = [prediction.coverage_time]
+    covered += [prediction.coverage_energy] if prediction.energy_j is not None else []
+    known = [a for a in (answer.attribution_time, answer.attribution_energy) if a is not None]
+    missed = max(target - value for value in (*covered, *known))
+    return max(RAISED_BY, missed) if missed > 0 else None
+
+
+def _named(workload: Workload) -> str:
+    return f"{workload.name} batch {workload.batch_size} {workload.dtype}"

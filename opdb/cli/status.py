@@ -25,6 +25,11 @@ class DeviceStatus:
     boards: list[str]
     standing: Standing
 
+    @property
+    def of_no_workload(self) -> int:
+        """How many configurations were measured that no workload calls: those of grids."""
+        return self.standing.measured - self.standing.measured_called
+
     def visits(self, role: Role) -> int:
         """Count the visits in a role."""
         return sum(count for (each, _), count in self.standing.visits.items() if each == role)
@@ -113,6 +118,7 @@ def _device_document(status: DeviceStatus) -> Json:
         "anchors": status.visits("anchor"),
         "rejected": status.rejected,
         "measured": standing.measured,
+        "measured_of_no_workload": status.of_no_workload,
         "pending": dict(standing.pending),
         "failed": [
             {
@@ -144,11 +150,12 @@ def _workload_document(head: Head, devices: list[DeviceStatus]) -> Json:
 
 
 def _print_device(status: DeviceStatus) -> None:
-    standing = status.standing
+    standing, grids = status.standing, status.of_no_workload
     print(
         f"\n{status.device.slug} ({status.device.name}): {len(status.boards)} boards, "
         f"{standing.campaigns} campaigns, {status.visits('measurement')} visits, "
-        f"{standing.measured} configurations measured, {standing.runs.total()} model runs"
+        f"{standing.measured} configurations measured"
+        f"{f' ({grids} of no workload)' if grids else ''}, {standing.runs.total()} model runs"
     )
     if status.rejected:
         said = ", ".join(f"{count} as {why}" for why, count in status.rejected.items())

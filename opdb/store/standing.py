@@ -27,12 +27,14 @@ class Standing:
     """What was measured on a device, what of the workloads is pending, what failed.
 
     `visits` are counted by role and why they were rejected (empty: they were not), `pending`
-    configurations by kind; `unmeasured_calls` and good `runs` by the workload's key.
+    configurations by kind; `unmeasured_calls` and good `runs` by the workload's key. Workloads call
+    `measured_called` of the `measured` configurations; the others belong to grids.
     """
 
     campaigns: int
     visits: Mapping[tuple[Role, str], int]
     measured: int
+    measured_called: int
     pending: Mapping[str, int]
     unmeasured_calls: Mapping[str, int]
     runs: Counter[str]
@@ -60,6 +62,7 @@ def standing(connection: Connection, device: str) -> Standing:
         campaigns=connection.execute(campaigns).scalar_one(),
         visits=_visits(connection, device),
         measured=_measured(connection, device),
+        measured_called=_measured_called(connection, device),
         pending=_pending(connection, device),
         unmeasured_calls=_unmeasured_calls(connection, device),
         runs=_runs(connection, device),
@@ -83,7 +86,19 @@ def _measured(connection: Connection, device: str) -> int:
     tally = schema.tally
     measured = select(tally.c.configuration_id).distinct()
     measured = measured.where(*reading.measurements(device), tally.c.outcome == "ok")
-    return connection.execute(select(func.count()).select_from(measured.subquery())).scalar_one()
+    counted = select(func.count()).select_from(measured.subquery())
+    return int(connection.execute(counted).scalar_one())
+
+
+def _measured_called(connection: Connection, device: str) -> int:
+    """Count the configurations that a visit measured and a workload calls."""
+    called = select(schema.call.c.configuration_id).distinct().subquery()
+    unmeasured = _called_without(device, outcome="ok").subquery()
+    counts = select(
+        select(func.count()).select_from(called).scalar_subquery()
+        - select(func.count()).select_from(unmeasured).scalar_subquery()
+    )
+    return connection.execute(counts).scalar_one()
 
 
 def _called_without(device: str, *, outcome: str | None) -> Select[tuple[int]]:

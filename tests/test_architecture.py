@@ -29,7 +29,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "significance": ("errors", "kinds", "records", "summary"),
     "operators": ("errors", "kinds", "records"),
     "harvest": ("errors", "kinds", "models", "operators", "records"),
-    "grid": ("errors", "kinds", "models", "operators", "records"),
+    "grid": ("errors", "kinds", "models", "operators", "records", "summary"),
     "store": ("errors", "records"),
     "derive": ("records",),
     "bench": (

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -39,6 +38,7 @@ from opdb.grid.axes import Axes, Reference, reference_order, spread_range
 from opdb.grid.document import read_mapping, shown
 from opdb.models import DTYPES, MEMORY_FORMATS
 from opdb.records import Json
+from opdb.summary import nearest, unknown_key
 
 VALUES = ("normal", "rectified", "mask")
 
@@ -63,6 +63,7 @@ _RANGE = "a value, a list, {from, to, step}, {from, to, factor} or {of, times, d
 _TENSOR = "a shape such as [batch, 64], {shape, dtype, values}, {same: another input} or a list"
 _TENSOR_DTYPES = (*DTYPES, "bool", "uint8", "int8", "int16", "int32", "int64")
 _CLASSES = ", ".join(VALUES) + ", {range: [low, high]}, {density: share} or {zeros: share}"
+_WHAT = "a grid file"
 _LEAST = "operator: NAME"
 
 
@@ -108,7 +109,7 @@ def load_grids(path: Path) -> list[Grid]:
     Raises:
         InputError: it cannot be read or does not hold a grid; all of its mistakes at once.
     """
-    document = read_mapping(path, least=_LEAST)
+    document = read_mapping(path, what=_WHAT, least=_LEAST)
     problems = _unknown(document, _ALLOWED, "")
     variants = document.get("variants", [])
     if not isinstance(variants, list) or not all(isinstance(v, dict) for v in variants):
@@ -240,7 +241,7 @@ class _Reader:
         words = value if isinstance(value, list) and value else [value]
         for word in words:
             if word not in _WORDS[key]:
-                near = _nearest(str(word), _WORDS[key])
+                near = nearest(str(word), _WORDS[key])
                 self._wrong(key, word, _ALLOWED[key] + (near and f"; {near}"))
         return tuple(words)
 
@@ -299,7 +300,7 @@ class _Reader:
         names = [name for name in axes if name not in _WORDS]
         for size in value:
             if isinstance(size, str) and size not in names:
-                near = _nearest(size, names) or "names here: " + ", ".join(names)
+                near = nearest(size, names) or "names here: " + ", ".join(names)
                 self._wrong(key, size, f"a number, or the name of an argument or size; {near}")
             elif not isinstance(size, str) and not _is_whole(size, 0):
                 self._wrong(key, size, "a number, or the name of an argument or size")
@@ -378,13 +379,4 @@ def _found(key: str, value: object, allowed: str) -> str:
 def _unknown(mapping: Mapping[str, Any], valid: Iterable[str], at: str) -> list[str]:
     """Return what is wrong with a mapping's keys, the nearest valid ones offered."""
     names = list(valid)
-    return [
-        f"unknown key {at}{key}; {_nearest(key, names) or 'allowed: ' + ', '.join(names)}"
-        for key in mapping
-        if key not in names
-    ]
-
-
-def _nearest(name: str, valid: Iterable[str]) -> str:
-    near = get_close_matches(name, list(valid), n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else ""
+    return [unknown_key(key, names, at) for key in mapping if key not in names]

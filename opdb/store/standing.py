@@ -98,7 +98,7 @@ def _measured_called(connection: Connection, device: str) -> int:
         select(func.count()).select_from(called).scalar_subquery()
         - select(func.count()).select_from(unmeasured).scalar_subquery()
     )
-    return connection.execute(counts).scalar_one()
+    return int(connection.execute(counts).scalar_one())
 
 
 def _called_without(device: str, *, outcome: str | None) -> Select[tuple[int]]:

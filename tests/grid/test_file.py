@@ -144,15 +144,15 @@ BAD: list[tuple[str | bytes, str]] = [
     ("operator: x\nvariants: [{smaple: 3}]", "unknown key variants[0].smaple; did you mean"),
     ("operator: x\nvariants: [{operator: y}]", "unknown key variants[0].operator"),
     ("operator: x\nvariants: [{sample: -3}]", "variants[0].sample: found -3"),
-    ("", "is empty; it needs at least: operator: NAME"),
-    ("- a", "found ['a']; it needs keys"),
+    ("", "is empty; a grid file has at least: operator: NAME"),
+    ("- a", "found ['a']; a grid file has keys"),
     ("a: [x\nb: c", "line 2, column 2: not valid YAML"),
     ("a: !!python/object/apply:os.system [ls]", "not valid YAML: could not determine"),
     ("a: 2001-13-45", "not valid YAML: month"),
     ("a: &a [x]\nb: *a", "line 2: an alias"),
     ("[" * 50_000, "nested too deep"),
     (b"\xff\xfe\x00\x01", "not a text file"),
-    (os.urandom(1_000_000), "such a file has at most 131072"),
+    (os.urandom(1_000_000), "a grid file has at most 131072"),
 ]
 
 
@@ -180,5 +180,5 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 def test_what_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         load_grids(tmp_path / "none.yml")
-    with pytest.raises(InputError, match="is a folder; give a file"):
+    with pytest.raises(InputError, match="is a folder; give a grid file"):
         load_grids(tmp_path)

@@ -47,4 +47,9 @@ def resident_bytes(device: Device) -> float | None:
 
 def keeps_weights_hot(workload: Workload, resident: float | None) -> bool:
     """Whether a pass finds its weights in the L2, of which `resident` bytes keep their data."""
-    return resident is not None and touched_bytes(workload) <= resident
+    return resident is not None and is_kept(touched_bytes(workload), resident)
+
+
+def is_kept(touched: int, resident: float | None) -> bool:
+    """Whether the L2, of which `resident` bytes keep their data, keeps what a pass touches."""
+    return resident is not None and touched <= resident

@@ -1,6 +1,20 @@
 """Costs of operators composed into the time and energy of a model. Pure: no torch, no database."""
 
-from opdb.compose.composer import Prediction, Share, compose
-from opdb.compose.grounds import Grounds, Known
+from opdb.compose.calls import Pass
+from opdb.compose.composer import Prediction, compose, composed, found_by, judged
+from opdb.compose.grounds import Estimated, Grounds, Known
+from opdb.compose.shares import EstimatedShare, Share
 
-__all__ = ["Grounds", "Known", "Prediction", "Share", "compose"]
+__all__ = [
+    "Estimated",
+    "EstimatedShare",
+    "Grounds",
+    "Known",
+    "Pass",
+    "Prediction",
+    "Share",
+    "compose",
+    "composed",
+    "found_by",
+    "judged",
+]

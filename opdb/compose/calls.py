@@ -1,17 +1,19 @@
-"""The measured calls of a pass in order: device time, transitions between operators, host time."""
+"""The calls of a pass: what every prediction asks of them, and their times at full clock."""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeGuard
 
 from opdb.compose.grounds import Grounds
 from opdb.compose.timeline import Step
+from opdb.footprint import touched_bytes, weight_bytes
 from opdb.kinds import get_kind
-from opdb.records import Call, Cost, Form, Mode, Workload
+from opdb.records import Call, Configuration, Cost, Form, Mode, Workload
 
 SHORT_KERNEL_S = 5e-6
 LONG_KERNEL_S = 15e-6
@@ -19,48 +21,117 @@ LONG_KERNEL_S = 15e-6
 batch 1 and nothing at batch 32 (docs/measuring.md)."""
 
 
+class Pass:
+    """One pass of a workload: distinct calls, how often and in which order, what they touch.
+
+    None of it hangs on a device, so whoever predicts a workload again keeps its pass.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self.calls: list[Call] = []
+        """Each configuration and form once, in the order of their first calls."""
+        self.times: list[int] = []
+        """How often each of these is called."""
+        self.order: list[int] = []
+        """The whole sequence, as places in `calls`."""
+        places: dict[tuple[str, Form], int] = {}
+        for call in workload.calls:
+            place = places.setdefault((call.configuration.key, call.form), len(places))
+            if place == len(self.calls):
+                self.calls.append(call)
+                self.times.append(0)
+            self.times[place] += 1
+            self.order.append(place)
+        self.configurations = {call.configuration.key: call.configuration for call in self.calls}
+        self.counts = dict.fromkeys(self.configurations, 0)
+        for call, times in zip(self.calls, self.times, strict=True):
+            self.counts[call.configuration.key] += times
+
+    @cached_property
+    def touched_bytes(self) -> int:
+        """The bytes that the pass touches."""
+        return touched_bytes(self.workload)
+
+    @cached_property
+    def bytes_moved(self) -> dict[str, int]:
+        """The bytes that one call of each configuration (key) moves at least."""
+        moved = self.configurations.items()
+        return {key: get_kind(c.kind).bytes_moved(c) for key, c in moved}
+
+    @cached_property
+    def weighted(self) -> list[Configuration]:
+        """The configurations that have weights."""
+        return [c for c in self.configurations.values() if weight_bytes(c)]
+
+
 @dataclass(frozen=True)
 class TimedCall:
-    """A measured call at full clock; `transition_s` does not go with the clock."""
+    """A call with a cost, at full clock, made so often; `transition_s` is the same at any clock."""
 
     key: str
+    times: int
     device_s: float
     transition_s: float
     host_s: float
     synchronises: bool
 
 
-def steps_of(calls: Sequence[TimedCall], slower_by: Callable[[str], float]) -> list[Step]:
-    """Return the calls of a pass, device times multiplied by a factor for each configuration."""
-    slower = {key: slower_by(key) for key in {call.key for call in calls}}
-    return [
-        Step(c.device_s * slower[c.key] + c.transition_s, c.host_s, c.synchronises) for c in calls
-    ]
+@dataclass(frozen=True)
+class TimedPass:
+    """The calls of a pass that have a cost, and the sequence they are made in (None: no cost)."""
+
+    calls: Sequence[TimedCall]
+    order: Sequence[TimedCall | None]
+
+    @property
+    def host_s(self) -> float:
+        """The time that the host needs to issue the pass."""
+        return sum(call.times * call.host_s for call in self.calls)
+
+    @property
+    def synchronises(self) -> bool:
+        """Whether the host waits for the device within the pass."""
+        return any(call.synchronises for call in self.calls)
+
+    @property
+    def transition_s(self) -> float:
+        """The time that transitions add to the device's."""
+        return sum(call.times * call.transition_s for call in self.calls)
+
+    def steps(self, slower_by: Callable[[str], float]) -> Iterator[Step]:
+        """Yield the calls in order, each configuration (key) slower by a factor."""
+        made = {
+            id(c): Step(c.device_s * slower_by(c.key) + c.transition_s, c.host_s, c.synchronises)
+            for c in self.calls
+        }
+        return (made[id(call)] for call in self.order if call is not None)
 
 
-def timed_calls(workload: Workload, mode: Mode, grounds: Grounds) -> list[TimedCall]:
-    """Return the measured calls in order, each with its part of the containers' host time."""
-    host = HostTimes(workload, grounds)
-    containers_s = workload.containers * (grounds.calibration.container_time_s or 0.0)
-    each_s = containers_s / len(workload.calls) if workload.calls else 0.0
+def timed_pass(made: Pass, mode: Mode, grounds: Grounds) -> TimedPass:
+    """Return the calls that have a cost, each with its part of the containers' host time."""
+    host = HostTimes(made, grounds)
+    containers_s = made.workload.containers * (grounds.calibration.container_time_s or 0.0)
+    each_s = containers_s / len(made.order) if made.order else 0.0
     transition_s = grounds.calibration.transition_s or 0.0
-    eager = mode == "eager"
-    steps = []
-    for call in workload.calls:
+    calls: list[TimedCall | None] = []
+    for call, times in zip(made.calls, made.times, strict=True):
         cost = grounds.costs.get(call.configuration.key)
         if cost is None or cost.time_s is None:
+            calls.append(None)
             continue
-        device = cost.eager_time_s if eager and cost.eager_time_s else cost.time_s
-        steps.append(
+        device = cost.eager_time_s if mode == "eager" and cost.eager_time_s else cost.time_s
+        calls.append(
             TimedCall(
                 key=cost.configuration,
+                times=times,
                 device_s=device.mean,
                 transition_s=transition_s * _transitions(cost, device.mean),
                 host_s=(host.of(call) or 0.0) + each_s,
                 synchronises=get_kind(call.configuration.kind).synchronises,
             )
         )
-    return steps
+    return TimedPass([c for c in calls if c is not None], [calls[place] for place in made.order])
 
 
 def _transitions(cost: Cost, time_s: float) -> float:
@@ -75,11 +146,11 @@ def _transitions(cost: Cost, time_s: float) -> float:
 class HostTimes:
     """Host time of a call: its own, else the median of its kind and form."""
 
-    def __init__(self, workload: Workload, grounds: Grounds) -> None:
+    def __init__(self, made: Pass, grounds: Grounds) -> None:
         self._costs = costs = grounds.costs
         seen: dict[tuple[str, Form], list[float]] = defaultdict(list)
-        for configuration in workload.occurrences():
-            cost = costs.get(configuration.key)
+        for key, configuration in made.configurations.items():
+            cost = costs.get(key)
             for form, quantity in cost.host_time_s.items() if _is_measured(cost) else ():
                 seen[configuration.kind, form].append(quantity.mean)
         own = {key: statistics.median(values) for key, values in seen.items()}

@@ -106,6 +106,33 @@ def _seen(cost: Cost) -> Scaling | None:
     return Scaling(min(max(slower, 0.0), 1.0), min(max(cheaper, 0.0), 3.0))
 
 
+@dataclass(frozen=True)
+class Load:
+    """What a pass takes at full clock, in parts that go with the clock alike.
+
+    `parts` holds the device time (seconds) and the dynamic energy (joules) of each.
+    """
+
+    parts: Mapping[Scaling, tuple[float, float]]
+
+    @classmethod
+    def of(cls, scaled: Iterable[tuple[Scaling, float, float]]) -> Load:
+        """Join what goes with the clock alike: scaling, device time and dynamic energy of each."""
+        parts: dict[Scaling, tuple[float, float]] = {}
+        for scaling, time_s, energy_j in scaled:
+            time_before_s, energy_before_j = parts.get(scaling, (0.0, 0.0))
+            parts[scaling] = time_before_s + time_s, energy_before_j + energy_j
+        return cls(parts)
+
+    def time_s(self, share: float) -> float:
+        """Return the device time at a share of the highest clock."""
+        return sum(time_s * scaling.time(share) for scaling, (time_s, _) in self.parts.items())
+
+    def energy_j(self, share: float) -> float:
+        """Return the dynamic energy at a share of the highest clock."""
+        return sum(e_j * scaling.energy(share) for scaling, (_, e_j) in self.parts.items())
+
+
 def clock_share(power_w: Callable[[float], float], limit_w: float) -> float:
     """Return the largest share of the highest clock whose `power_w(share)` keeps to the limit."""
     if power_w(1.0) <= limit_w:

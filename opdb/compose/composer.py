@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from opdb.compose.calls import HostTimes, TimedCall, steps_of, timed_calls
-from opdb.compose.clock import Scaling, clock_share, scalings
-from opdb.compose.estimate import NOMINAL_RATES, Rates, reached_rates
-from opdb.compose.grounds import Grounds, in_state, with_estimates
+from opdb.compose.calls import Pass, TimedPass, timed_pass
+from opdb.compose.clock import Load, Scaling, clock_share, scalings
+from opdb.compose.grounds import Grounds, Known, in_state, with_estimates
 from opdb.compose.intervals import model_error, sum_half_width
-from opdb.compose.timeline import Step, eager_time_s, graph_time_s
-from opdb.derive.costs import HOT_ALONE
-from opdb.footprint import keeps_weights_hot, weight_bytes
-from opdb.kinds import get_kind
-from opdb.records import (
-    Configuration,
-    Cost,
-    Device,
-    Mode,
-    Workload,
-)
+from opdb.compose.notes import notes, notes_of_known, notes_of_parts
+from opdb.compose.shares import EstimatedShare, Share, rest, shares
+from opdb.compose.timeline import eager_time_s
+from opdb.records import Cost, Device, Mode, Workload
 
 Interval = tuple[float, float]
 
@@ -34,23 +27,6 @@ HOST_BOUND_EXCESS = 0.01
 
 
 @dataclass(frozen=True)
-class Share:
-    """A configuration's part of a workload, its shares of time and energy estimated or measured."""
-
-    configuration: Configuration
-    count: int
-    share_time: float
-    share_energy: float
-
-
-@dataclass(frozen=True)
-class EstimatedShare(Share):
-    """A configuration's part of a workload that rests on an estimate, and the estimate."""
-
-    cost: Cost
-
-
-@dataclass(frozen=True)
 class Prediction:
     """Time and energy of one pass of a workload, and how much of it measured operators explain.
 
@@ -60,7 +36,8 @@ class Prediction:
     Where nothing at all was measured, time and energy are None. `host_bound` says that the device
     waits for the host.
     What was never measured is `estimated`, in `time_s` and `energy_j` and not in coverage, or
-    `missing` and in neither: its shares are for weighting alone.
+    `missing` and in neither: its shares are for weighting alone. `half_width_s` and `half_width_j`
+    are those of the intervals, but for the error of a sum that other models showed.
     """
 
     workload: Workload
@@ -79,6 +56,8 @@ class Prediction:
     parts: tuple[Share, ...]
     estimated: tuple[EstimatedShare, ...] = ()
     notes: tuple[str, ...] = ()
+    half_width_s: float = 0.0
+    half_width_j: float = 0.0
 
     @property
     def call_time_s(self) -> float | None:
@@ -97,60 +76,76 @@ def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
     Raises:
         ValueError: the mode is not one the composer knows.
     """
-    counts = workload.occurrences()
-    grounds = with_estimates(workload, in_state(workload, grounds))
-    costed = {
-        c: grounds.costs[c.key]
-        for c in counts
-        if c.key in grounds.costs and grounds.costs[c.key].time_s is not None
-    }
-    measured = {c: cost for c, cost in costed.items() if not cost.is_estimated}
-    at_full_clock = timed_calls(workload, mode, grounds)
-    clock = _at_limit(workload, mode, grounds, at_full_clock, costed)
-    steps = steps_of(at_full_clock, clock.time)
-    time_s = _time_s(steps, mode, grounds, workload)
-    times = [(counts[c], cost.time_s) for c, cost in measured.items() if cost.time_s]
-    limit = _limit_width_s(workload, mode, grounds, at_full_clock, costed, clock)
-    guessed_s, guessed_j = _estimates_widths(counts, costed, grounds)
-    width = math.hypot(
-        sum_half_width(times), model_error(grounds.known.time) * time_s, limit, guessed_s
-    )
-    energy_j = _energy_j(counts, costed, grounds, clock, time_s)
-    energy_interval = None
-    if energy_j is not None:
-        half = math.hypot(_energy_width_j(counts, measured, grounds, time_s, energy_j), guessed_j)
-        energy_interval = (max(0.0, energy_j - half), energy_j + half)
-    shares = _shares(counts, costed, grounds)
-    dark = _without_energy(shares, costed) if energy_j is not None else []
-    missing = (*(s for s in shares if s.configuration not in costed), *dark)
-    estimated = tuple(
-        EstimatedShare(s.configuration, s.count, s.share_time, s.share_energy, cost)
-        for s in shares
-        if (cost := costed.get(s.configuration)) is not None and cost.is_estimated
-    )
-    calls = sum(counts.values())
-    unsupported = sum(workload.unsupported.values())
+    made = Pass(workload)
+    return judged(composed(made, mode, found_by(made, grounds)), grounds.known)
+
+
+def found_by(made: Pass, grounds: Grounds) -> Grounds:
+    """Return the grounds as a pass finds them, estimates where there are no measurements."""
+    return with_estimates(made.configurations, in_state(made.touched_bytes, grounds))
+
+
+def composed(made: Pass, mode: Mode, grounds: Grounds) -> Prediction:
+    """Predict one pass as if sums of operators never erred: `judged` widens its intervals.
+
+    `grounds` are as `found_by` returns them.
+
+    Raises:
+        ValueError: the mode is not one the composer knows.
+    """
+    if mode not in ("eager", "graph"):
+        raise ValueError(f"the composer knows the modes eager and graph, not {mode!r}")
+    sum_ = _Sum(made, mode, grounds)
+    share = sum_.clock_share(grounds.limit_w)
+    time_s = sum_.time_s(share)
+    energy_j = sum_.energy_j(share)
+    width_s, width_j = _half_widths(sum_, share, time_s)
+    parts = shares(made, sum_.costed, grounds)
+    parts = parts if energy_j is not None else replace(parts, dark=())
+    missing = parts.uncosted + parts.dark
+    whole = sum(made.counts.values()) + sum(made.workload.unsupported.values())
     found = Prediction(
-        workload=workload,
+        workload=made.workload,
         mode=mode,
         device=grounds.device,
         board=grounds.board,
         time_s=time_s,
-        time_interval_s=(max(0.0, time_s - width), time_s + width),
-        host_bound=mode == "eager" and time_s > graph_time_s(steps) * (1 + HOST_BOUND_EXCESS),
+        time_interval_s=_interval(time_s, width_s),
+        host_bound=mode == "eager" and time_s > sum_.device_s(share) * (1 + HOST_BOUND_EXCESS),
         energy_j=energy_j,
-        energy_interval_j=energy_interval,
-        coverage_calls=_ratio(sum(counts[c] for c in measured), calls + unsupported),
-        coverage_time=_rest(s.share_time for s in (*missing, *estimated)),
-        coverage_energy=_rest(s.share_energy for s in (*missing, *estimated)),
+        energy_interval_j=None if energy_j is None else _interval(energy_j, width_j),
+        coverage_calls=sum(s.count for s in parts.measured) / whole if whole else 1.0,
+        coverage_time=rest(s.share_time for s in (*missing, *parts.estimated)),
+        coverage_energy=rest(s.share_energy for s in (*missing, *parts.estimated)),
         missing=missing,
-        parts=tuple(s for s in shares if s.configuration in measured),
-        estimated=estimated,
-        notes=_notes(workload, mode, grounds, clock)
-        + _dark_notes(dark)
-        + _estimate_notes(estimated, missing, grounds),
+        parts=parts.measured,
+        estimated=parts.estimated,
+        notes=notes(made, mode, grounds, share) + notes_of_parts(parts, missing, grounds),
+        half_width_s=width_s,
+        half_width_j=width_j,
     )
-    return found if costed or not counts else _unmeasured(found)
+    return found if sum_.costed or not made.counts else _unmeasured(found)
+
+
+def judged(found: Prediction, known: Known) -> Prediction:
+    """Return a composed prediction with intervals that count in what other models' runs showed."""
+    time_interval_s = energy_interval_j = None
+    if found.time_s is not None:
+        width_s = math.hypot(found.half_width_s, model_error(known.time) * found.time_s)
+        time_interval_s = _interval(found.time_s, width_s)
+    if found.energy_j is not None:
+        width_j = math.hypot(found.half_width_j, model_error(known.energy) * found.energy_j)
+        energy_interval_j = _interval(found.energy_j, width_j)
+    return replace(
+        found,
+        time_interval_s=time_interval_s,
+        energy_interval_j=energy_interval_j,
+        notes=found.notes + notes_of_known(known),
+    )
+
+
+def _interval(value: float, half_width: float) -> Interval:
+    return max(0.0, value - half_width), value + half_width
 
 
 def _unmeasured(found: Prediction) -> Prediction:
@@ -166,262 +161,114 @@ def _unmeasured(found: Prediction) -> Prediction:
     )
 
 
-def _rest(shares: Iterable[float]) -> float:
-    return max(0.0, 1 - math.fsum(shares))
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 1.0
-
-
 @dataclass(frozen=True)
-class _Clock:
-    """The share of the highest clock at which a pass runs, and how its operators go with it."""
+class _Sum:
+    """What the costs of a pass add up to, at any share of the highest clock."""
 
-    share: float
-    scalings: Mapping[str, Scaling]
+    made: Pass
+    mode: Mode
+    grounds: Grounds
 
-    def time(self, key: str) -> float:
-        return self.scalings[key].time(self.share) if self.share < 1 else 1.0
+    @cached_property
+    def costed(self) -> dict[str, Cost]:
+        """The costs, measured or estimated, by configuration key."""
+        costs = ((key, self.grounds.costs.get(key)) for key in self.made.counts)
+        return {key: cost for key, cost in costs if cost is not None and cost.time_s is not None}
 
-    def energy(self, key: str) -> float:
-        return self.scalings[key].energy(self.share) if self.share < 1 else 1.0
+    @cached_property
+    def timed(self) -> TimedPass:
+        """The calls that have a cost, at full clock."""
+        return timed_pass(self.made, self.mode, self.grounds)
 
+    @cached_property
+    def scalings(self) -> Mapping[str, Scaling]:
+        """How each configuration goes with the clock."""
+        return scalings(self.costed, self.made.bytes_moved)
 
-def _at_limit(
-    workload: Workload,
-    mode: Mode,
-    grounds: Grounds,
-    at_full_clock: Sequence[TimedCall],
-    costed: Mapping[Configuration, Cost],
-) -> _Clock:
-    """Find the clock at which a pass keeps to the board's power limit."""
-    counts = workload.occurrences()
-    found = scalings(
-        {c.key: cost for c, cost in costed.items()},
-        {c.key: get_kind(c.kind).bytes_moved(c) for c in costed},
-    )
+    @cached_property
+    def load(self) -> Load:
+        """All calls, in parts that go with the clock alike."""
+        times = ((c.key, c.times * c.device_s, 0.0) for c in self.timed.calls)
+        dynamic = ((key, 0.0, self.made.counts[key] * d) for key, d in self.dynamic_j.items())
+        return Load.of((self.scalings[key], t, d) for key, t, d in (*times, *dynamic))
 
-    def power_w(share: float) -> float:
-        clock = _Clock(share, found)
-        time_s = _time_s(steps_of(at_full_clock, clock.time), mode, grounds, workload)
-        energy_j = _energy_j(counts, costed, grounds, clock, time_s)
-        return energy_j / time_s if energy_j and time_s else 0.0
+    @cached_property
+    def dynamic_j(self) -> dict[str, float]:
+        """The dynamic energies of one call, by configuration key, at full clock."""
+        energies = ((key, cost.dynamic_energy_j) for key, cost in self.costed.items())
+        return {key: energy.mean for key, energy in energies if energy is not None}
 
-    limit_w = grounds.limit_w
-    return _Clock(clock_share(power_w, limit_w) if limit_w else 1.0, found)
+    def slower_by(self, share: float) -> Callable[[str], float]:
+        """Return the factor on each configuration's (key) time at a share of the clock."""
+        if share == 1:
+            return lambda key: 1.0
+        factors = {key: scaling.time(share) for key, scaling in self.scalings.items()}
+        return factors.__getitem__
 
+    def device_s(self, share: float) -> float:
+        """Return the device's time at a share of the highest clock."""
+        return self.load.time_s(share) + self.timed.transition_s
 
-def _limit_width_s(
-    workload: Workload,
-    mode: Mode,
-    grounds: Grounds,
-    at_full_clock: Sequence[TimedCall],
-    costed: Mapping[Configuration, Cost],
-    clock: _Clock,
-) -> float:
-    """Return what a limit that is kept a little lower would add to the time of a pass at it."""
-    limit_w = grounds.limit_w
-    if clock.share == 1 or limit_w is None:
-        return 0.0
-    stricter = replace(grounds, kept_limit_w=limit_w * (1 - LIMIT_TOLERANCE))
-    lower = _at_limit(workload, mode, stricter, at_full_clock, costed)
-    times = [
-        _time_s(steps_of(at_full_clock, each.time), mode, grounds, workload)
-        for each in (lower, clock)
-    ]
-    return times[0] - times[1]
+    def time_s(self, share: float) -> float:
+        """Return the time of the pass at a share of the highest clock."""
+        device_s = self.device_s(share)
+        if self.mode == "graph":
+            return device_s
+        if self.grounds.device.type == "cpu":
+            containers_s = self.grounds.calibration.container_time_s or 0.0
+            return device_s + self.made.workload.containers * containers_s
+        if self.timed.synchronises:
+            return eager_time_s(self.timed.steps(self.slower_by(share)))
+        return max(self.timed.host_s, device_s)
 
+    def energy_j(self, share: float) -> float | None:
+        """Return E = P_base · T + Σ D; None where the board has no power readings."""
+        base_w = self.grounds.calibration.base_power_w
+        if base_w is None or (self.costed and not self.dynamic_j):
+            return None
+        return base_w * self.time_s(share) + self.load.energy_j(share)
 
-def _time_s(steps: Sequence[Step], mode: Mode, grounds: Grounds, workload: Workload) -> float:
-    if mode == "graph":
-        return graph_time_s(steps)
-    if mode != "eager":
-        raise ValueError(f"the composer knows the modes eager and graph, not {mode!r}")
-    if grounds.device.type == "cpu":
-        containers_s = workload.containers * (grounds.calibration.container_time_s or 0.0)
-        return graph_time_s(steps) + containers_s
-    return eager_time_s(steps)
+    def clock_share(self, limit_w: float | None) -> float:
+        """Return the share of the highest clock at which the pass keeps to a power limit."""
 
+        def power_w(share: float) -> float:
+            energy_j, time_s = self.energy_j(share), self.time_s(share)
+            return energy_j / time_s if energy_j and time_s else 0.0
 
-def _energy_j(
-    counts: Mapping[Configuration, int],
-    costed: Mapping[Configuration, Cost],
-    grounds: Grounds,
-    clock: _Clock,
-    time_s: float,
-) -> float | None:
-    """Return E = P_base · T + Σ D; None where the board has no power readings."""
-    base_w = grounds.calibration.base_power_w
-    dynamic = {
-        c: cost.dynamic_energy_j for c, cost in costed.items() if cost.dynamic_energy_j is not None
-    }
-    if base_w is None or (costed and not dynamic):
-        return None
-    return base_w * time_s + sum(
-        counts[c] * quantity.mean * clock.energy(c.key) for c, quantity in dynamic.items()
-    )
+        return clock_share(power_w, limit_w) if limit_w else 1.0
 
 
-def _energy_width_j(
-    counts: Mapping[Configuration, int],
-    measured: Mapping[Configuration, Cost],
-    grounds: Grounds,
-    time_s: float,
-    energy_j: float,
-) -> float:
-    """Return half the 95 % interval of an energy, but for what estimates add to it."""
-    dynamic = [
-        (counts[c], cost.dynamic_energy_j)
-        for c, cost in measured.items()
+def _half_widths(sum_: _Sum, share: float, time_s: float) -> tuple[float, float]:
+    """Return half the 95 % intervals of time (seconds) and energy (joules), but for models' error.
+
+    They join the operators' own, those of estimates, that of base power for the energy, and for the
+    time what a limit that is kept a little lower would add to it.
+    """
+    counts, grounds = sum_.made.counts, sum_.grounds
+    measured = {key: cost for key, cost in sum_.costed.items() if not cost.is_estimated}
+    times = [(counts[key], cost.time_s) for key, cost in measured.items() if cost.time_s]
+    energies = [
+        (counts[key], cost.dynamic_energy_j)
+        for key, cost in measured.items()
         if cost.dynamic_energy_j is not None
     ]
+    limit_s = 0.0
+    if share < 1 and grounds.limit_w is not None:
+        limit_s = sum_.time_s(sum_.clock_share(grounds.limit_w * (1 - LIMIT_TOLERANCE))) - time_s
     low_high = grounds.calibration.base_power_interval_w
-    base_width = (low_high[1] - low_high[0]) / 2 * time_s if low_high else 0.0
-    return math.hypot(
-        sum_half_width(dynamic), base_width, model_error(grounds.known.energy) * energy_j
+    base_j = (low_high[1] - low_high[0]) / 2 * time_s if low_high else 0.0
+    guessed_s, guessed_j = _estimates_widths(sum_)
+    return (
+        math.hypot(sum_half_width(times), limit_s, guessed_s),
+        math.hypot(sum_half_width(energies), base_j, guessed_j),
     )
 
 
-def _shares(
-    counts: Mapping[Configuration, int], costed: Mapping[Configuration, Cost], grounds: Grounds
-) -> list[Share]:
-    """Return every configuration's share of device time and energy, the largest first."""
-    sized = all(c in costed and costed[c].dynamic_energy_j is not None for c in counts)
-    rates = NOMINAL_RATES if sized else reached_rates(counts, grounds.costs)
-    base_w = grounds.calibration.base_power_w or 0.0
-    times: dict[Configuration, float] = {}
-    energies: dict[Configuration, float] = {}
-    for configuration, count in counts.items():
-        time_s, dynamic_j = _size(configuration, costed.get(configuration), rates)
-        times[configuration] = count * time_s
-        energies[configuration] = count * (dynamic_j + base_w * time_s)
-    whole_s, whole_j = math.fsum(times.values()), math.fsum(energies.values())
-    shares = [
-        Share(c, counts[c], _part(times[c], whole_s), _part(energies[c], whole_j)) for c in counts
-    ]
-    return sorted(shares, key=lambda s: s.share_time, reverse=True)
-
-
-def _part(value: float, whole: float) -> float:
-    return value / whole if whole else 0.0
-
-
-def _size(configuration: Configuration, cost: Cost | None, rates: Rates) -> tuple[float, float]:
-    """Return time and dynamic energy of one call: measured, or estimated for weighting."""
-    if cost is None or cost.time_s is None:
-        time_s = rates.time_s(configuration)
-        return time_s, time_s * rates.dynamic_w
-    time_s = cost.time_s.mean
-    if cost.dynamic_energy_j is None:
-        return time_s, time_s * rates.dynamic_w
-    return time_s, cost.dynamic_energy_j.mean
-
-
-def _without_energy(shares: Sequence[Share], measured: Mapping[Configuration, Cost]) -> list[Share]:
-    """Return what was timed but not metered: missing from the energy, not from the time."""
-    return [
-        replace(share, share_time=0.0)
-        for share in shares
-        if share.configuration in measured
-        and measured[share.configuration].dynamic_energy_j is None
-    ]
-
-
-def _estimates_widths(
-    counts: Mapping[Configuration, int], costed: Mapping[Configuration, Cost], grounds: Grounds
-) -> tuple[float, float]:
+def _estimates_widths(sum_: _Sum) -> tuple[float, float]:
     """Return what estimates add to half the interval of the time (seconds) and energy (joules)."""
-    asked = {c.key: float(counts[c]) for c, cost in costed.items() if cost.is_estimated}
+    counts, grounds = sum_.made.counts, sum_.grounds
+    asked = {key: float(counts[key]) for key, cost in sum_.costed.items() if cost.is_estimated}
     if grounds.estimates is None or not asked:
         return 0.0, 0.0
     time_s, energy_j = grounds.estimates.half_widths(asked, grounds.calibration.base_power_w)
     return time_s, energy_j or 0.0
-
-
-def _estimate_notes(
-    estimated: Sequence[Share], missing: Sequence[Share], grounds: Grounds
-) -> tuple[str, ...]:
-    notes = []
-    if estimated:
-        share = math.fsum(s.share_time for s in estimated)
-        notes.append(
-            f"{len(estimated)} configurations ({100 * share:.1f} % of the time) were never "
-            "measured: their costs are estimates"
-        )
-    refused = grounds.estimates.refused if grounds.estimates is not None else {}
-    reasons = dict.fromkeys(
-        why for s in missing if (why := refused.get(s.configuration.key)) is not None
-    )
-    if reasons:
-        notes.append(f"not estimated: {'; '.join(reasons)}")
-    return tuple(notes)
-
-
-def _dark_notes(dark: Sequence[Share]) -> tuple[str, ...]:
-    if not dark:
-        return ()
-    kinds = ", ".join(dict.fromkeys(share.configuration.kind for share in dark))
-    return (f"of {len(dark)} configurations ({kinds}) only the time is measured, not the energy",)
-
-
-def _host_notes(workload: Workload, host: HostTimes) -> list[str]:
-    times = [(host.is_own(call), host.of(call)) for call in workload.calls]
-    usual = sum(not own and time_s is not None for own, time_s in times)
-    unheard = sum(time_s is None for _, time_s in times)
-    notes = []
-    if usual:
-        notes.append(f"{usual} calls have no host time of their own: it is the usual of their kind")
-    if unheard:
-        notes.append(
-            f"{unheard} calls have no host time, so a pass that waits for the host takes longer"
-        )
-    return notes
-
-
-def _weight_notes(workload: Workload, grounds: Grounds) -> list[str]:
-    """Say for how many configurations the weights' state in this pass was not measured."""
-    hot = keeps_weights_hot(workload, grounds.resident_bytes)
-    costs = {c: grounds.costs[c.key] for c in workload.occurrences() if c.key in grounds.costs}
-    other = [
-        c
-        for c, cost in costs.items()
-        if weight_bytes(c) and (cost.hot is None if hot else HOT_ALONE in cost.flags)
-    ]
-    if not other:
-        return []
-    measured, found = ("cold", "hot") if hot else ("hot", "cold")
-    return [
-        f"{len(other)} configurations were measured with {measured} weights alone; "
-        f"this pass finds them {found}"
-    ]
-
-
-def _notes(workload: Workload, mode: Mode, grounds: Grounds, clock: _Clock) -> tuple[str, ...]:
-    notes = [*grounds.notes, *_weight_notes(workload, grounds)]
-    if clock.share < 1:
-        notes.append(
-            f"the power limit, kept at {grounds.limit_w:.0f} W, lowers the clock to "
-            f"{100 * clock.share:.1f} % of its highest"
-        )
-    if mode == "eager" and grounds.device.type != "cpu":
-        notes += _host_notes(workload, HostTimes(workload, grounds))
-    foreign = {
-        c.key
-        for c in workload.occurrences()
-        if c.key in grounds.costs and grounds.costs[c.key].board != grounds.board
-    }
-    if foreign:
-        notes.append(
-            f"{len(foreign)} configurations were measured on another board of the device alone; "
-            "their costs are taken as they are"
-        )
-    if workload.unsupported:
-        names = ", ".join(f"{name} ×{count}" for name, count in workload.unsupported.items())
-        notes.append(f"calls that no operator describes: {names}")
-    if not grounds.known.time:
-        notes.append(
-            "no other model was measured on this device in this mode: the interval rests "
-            "on a prior of 2 % for the error of a sum"
-        )
-    return tuple(notes)

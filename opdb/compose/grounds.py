@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from opdb.footprint import keeps_weights_hot
-from opdb.records import Calibration, Cost, Device, Form, Quantity, Workload
+from opdb.footprint import is_kept
+from opdb.records import Calibration, Cost, Device, Form, Quantity
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,18 @@ class Grounds:
         return self.kept_limit_w or self.device.power_limit_w
 
 
-def with_estimates(workload: Workload, grounds: Grounds) -> Grounds:
-    """Return the grounds with estimated costs where a workload has no measured ones."""
+def with_estimates(keys: Iterable[str], grounds: Grounds) -> Grounds:
+    """Return the grounds with estimated costs of the configurations (keys) without measured ones.
+
+    This is the one place where estimates come in: what follows takes costs as it finds them.
+    """
     if grounds.estimates is None:
         return grounds
     estimated = grounds.estimates.costs
     added = {
-        c.key: estimated[c.key]
-        for c in workload.occurrences()
-        if c.key in estimated and not _is_timed(grounds.costs.get(c.key))
+        key: estimated[key]
+        for key in keys
+        if key in estimated and not _is_timed(grounds.costs.get(key))
     }
     return replace(grounds, costs={**grounds.costs, **added})
 
@@ -82,12 +85,12 @@ def _is_timed(cost: Cost | None) -> bool:
     return cost is not None and cost.time_s is not None
 
 
-def in_state(workload: Workload, grounds: Grounds) -> Grounds:
+def in_state(touched_bytes: int, grounds: Grounds) -> Grounds:
     """Return the grounds with the costs of hot weights, where a pass leaves its weights in the L2.
 
     What was not measured with hot weights keeps its usual cost.
     """
-    if not keeps_weights_hot(workload, grounds.resident_bytes):
+    if not is_kept(touched_bytes, grounds.resident_bytes):
         return grounds
     return replace(grounds, costs={key: _hot(cost) for key, cost in grounds.costs.items()})
 

@@ -6,7 +6,7 @@
 from opdb.store.database import default_url
 from opdb.store.opening import open_store
 from opdb.store.pending import Among, Lack, Sort, Touched
-from opdb.store.reading import Failure
+from opdb.store.reading import Failure, Measured
 from opdb.store.standing import Head, Standing
 from opdb.store.store import Store
 
@@ -15,6 +15,7 @@ __all__ = [
     "Failure",
     "Head",
     "Lack",
+    "Measured",
     "Sort",
     "Standing",
     "Store",

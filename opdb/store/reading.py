@@ -45,6 +45,17 @@ class Failure:
     attempts: int
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A workload with a good run: what tells how like it is to another, and the run's board."""
+
+    key: str
+    name: str
+    dtype: str
+    batch_size: int
+    board: str
+
+
 def workloads(connection: Connection, conditions: Conditions) -> list[Workload]:
     """Return the workloads that meet the conditions, with their calls."""
     found = workload_rows(connection, conditions)
@@ -236,17 +247,26 @@ def model_runs(connection: Connection, conditions: Conditions) -> list[ModelRun]
     return [rows.read_model_run(row) for row in connection.execute(query).mappings()]
 
 
-def measured_workloads(connection: Connection, device: str, mode: Mode) -> dict[str, str]:
-    """Return the workloads (keys) with a good run in a mode, and the board of the latest."""
+def measured(connection: Connection, device: str, mode: Mode) -> list[Measured]:
+    """Return the workloads with a good run in a mode, in the order of `workloads`."""
     run, campaign, workload = schema.model_run, schema.campaign, schema.workload
     query = (
-        select(workload.c.key, campaign.c.board)
+        select(workload.c.key, workload.c.name, workload.c.dtype, workload.c.batch_size)
+        .add_columns(campaign.c.board)
         .join(run, run.c.workload_id == workload.c.id)
         .join(campaign, run.c.campaign == campaign.c.id)
         .where(campaign.c.device == device, run.c.mode == mode, run.c.outcome == "ok")
-        .order_by(run.c.started_at, run.c.id)
+        .order_by(*_workload_order(), run.c.started_at, run.c.id)
     )
-    return {row.key: row.board for row in connection.execute(query)}
+    # Of a workload's runs the last one stays.
+    return list({row.key: Measured(*row) for row in connection.execute(query)}.values())
+
+
+def cost_counts(connection: Connection) -> dict[str, int]:
+    """Count the costs of every board (UUID) that has any."""
+    board = schema.cost.c.board
+    query = select(board, func.count().label("costs")).group_by(board)
+    return {row.board: row.costs for row in connection.execute(query)}
 
 
 def costs(

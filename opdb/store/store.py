@@ -31,7 +31,7 @@ from opdb.records import (
 )
 from opdb.store import database, pending, reading, rows, schema, standing
 from opdb.store.pending import Among, Lack, Sort, Touched
-from opdb.store.reading import Failure
+from opdb.store.reading import Failure, Measured
 from opdb.store.rows import NewRow
 from opdb.store.standing import Head, Standing
 from opdb.store.tallies import count_visit
@@ -414,10 +414,14 @@ class Store:
         with self.reading() as connection:
             return reading.model_runs(connection, conditions)
 
+    def measured(self, device: str, mode: Mode) -> list[Measured]:
+        """Return the workloads with a good run in a mode, by name and then as identified."""
+        with self.reading() as connection:
+            return reading.measured(connection, device, mode)
+
     def measured_workloads(self, device: str, mode: Mode) -> dict[str, str]:
         """Return the workloads (keys) with a good run in a mode, and the board of the latest."""
-        with self.reading() as connection:
-            return reading.measured_workloads(connection, device, mode)
+        return {each.key: each.board for each in self.measured(device, mode)}
 
     # What is derived
 
@@ -442,6 +446,11 @@ class Store:
         """
         with self.reading() as connection:
             return reading.costs(connection, board, configurations)
+
+    def cost_counts(self) -> dict[str, int]:
+        """Count the costs of every board (UUID) that has any."""
+        with self.reading() as connection:
+            return reading.cost_counts(connection)
 
     def _insert(self, table: Table, row: NewRow, reference: str, target: Table) -> None:
         with self.writing() as connection:

@@ -1,0 +1,129 @@
+"""What a person should know of a prediction, in words."""
+
+from __future__ import annotations
+
+import math
+
+from opdb.compose.calls import HostTimes, Pass
+from opdb.compose.grounds import Grounds, Known
+from opdb.compose.shares import Share, Shares
+from opdb.derive.costs import HOT_ALONE
+from opdb.footprint import is_kept
+from opdb.records import Mode
+
+PRIOR = (
+    "no other model was measured on this device in this mode: the interval rests "
+    "on a prior of 2 % for the error of a sum"
+)
+
+
+def notes(made: Pass, mode: Mode, grounds: Grounds, clock_share: float) -> tuple[str, ...]:
+    """Say what stands in for what, and what is left out; `clock_share` of the highest clock."""
+    return (
+        *grounds.notes,
+        *_weight_notes(made, grounds),
+        *_clock_notes(grounds, clock_share),
+        *(_host_notes(made, grounds) if mode == "eager" and grounds.device.type != "cpu" else ()),
+        *_foreign_notes(made, grounds),
+        *_unsupported_notes(made),
+    )
+
+
+def notes_of_parts(parts: Shares, missing: tuple[Share, ...], grounds: Grounds) -> tuple[str, ...]:
+    """Say which parts rest on less than time and energy that were measured."""
+    return (*_dark_notes(parts), *_estimate_notes(parts, missing, grounds))
+
+
+def notes_of_known(known: Known) -> tuple[str, ...]:
+    """Say when no other model's error is known."""
+    return () if known.time else (PRIOR,)
+
+
+def _weight_notes(made: Pass, grounds: Grounds) -> list[str]:
+    """Say for how many configurations the weights' state in this pass was not measured."""
+    hot = is_kept(made.touched_bytes, grounds.resident_bytes)
+    costs = [grounds.costs.get(c.key) for c in made.weighted]
+    other = [
+        cost
+        for cost in costs
+        if cost is not None and (cost.hot is None if hot else HOT_ALONE in cost.flags)
+    ]
+    if not other:
+        return []
+    measured, found = ("cold", "hot") if hot else ("hot", "cold")
+    return [
+        f"{len(other)} configurations were measured with {measured} weights alone; "
+        f"this pass finds them {found}"
+    ]
+
+
+def _clock_notes(grounds: Grounds, share: float) -> list[str]:
+    if share == 1:
+        return []
+    return [
+        f"the power limit, kept at {grounds.limit_w:.0f} W, lowers the clock to "
+        f"{100 * share:.1f} % of its highest"
+    ]
+
+
+def _host_notes(made: Pass, grounds: Grounds) -> list[str]:
+    host = HostTimes(made, grounds)
+    usual = unheard = 0
+    for call, times in zip(made.calls, made.times, strict=True):
+        if not host.is_own(call):
+            heard = host.of(call) is not None
+            usual += times * heard
+            unheard += times * (not heard)
+    found = []
+    if usual:
+        found.append(f"{usual} calls have no host time of their own: it is the usual of their kind")
+    if unheard:
+        found.append(
+            f"{unheard} calls have no host time, so a pass that waits for the host takes longer"
+        )
+    return found
+
+
+def _foreign_notes(made: Pass, grounds: Grounds) -> list[str]:
+    costs = (grounds.costs.get(key) for key in made.configurations)
+    foreign = sum(cost is not None and cost.board != grounds.board for cost in costs)
+    if not foreign:
+        return []
+    return [
+        f"{foreign} configurations were measured on another board of the device alone; "
+        "their costs are taken as they are"
+    ]
+
+
+def _unsupported_notes(made: Pass) -> list[str]:
+    unsupported = made.workload.unsupported
+    if not unsupported:
+        return []
+    names = ", ".join(f"{name} ×{count}" for name, count in unsupported.items())
+    return [f"calls that no operator describes: {names}"]
+
+
+def _dark_notes(parts: Shares) -> list[str]:
+    if not parts.dark:
+        return []
+    kinds = ", ".join(dict.fromkeys(share.configuration.kind for share in parts.dark))
+    return [
+        f"of {len(parts.dark)} configurations ({kinds}) only the time is measured, not the energy"
+    ]
+
+
+def _estimate_notes(parts: Shares, missing: tuple[Share, ...], grounds: Grounds) -> list[str]:
+    found = []
+    if parts.estimated:
+        share = math.fsum(s.share_time for s in parts.estimated)
+        found.append(
+            f"{len(parts.estimated)} configurations ({100 * share:.1f} % of the time) were never "
+            "measured: their costs are estimates"
+        )
+    refused = grounds.estimates.refused if grounds.estimates is not None else {}
+    reasons = dict.fromkeys(
+        why for s in missing if (why := refused.get(s.configuration.key)) is not None
+    )
+    if reasons:
+        found.append(f"not estimated: {'; '.join(reasons)}")
+    return found

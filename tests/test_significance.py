@@ -185,6 +185,13 @@ def test_a_mistake_is_one_clear_error(path: Path, text: str, said: str) -> None:
     assert path.read_text() == text
 
 
+def test_that_of_the_project_is_valid_and_can_be_read_by_a_person() -> None:
+    path = Path(__file__).parents[1] / "measurements" / "significant.yml"
+    found = load_significance(path)
+    assert found.kinds and found.configurations
+    assert len(path.read_text().splitlines()) < 100
+
+
 def test_it_is_no_summary_file(path: Path) -> None:
     propose(path, PROPOSAL)
     model = path.with_name("alexnet.yml")

@@ -10,7 +10,7 @@ import pytest
 
 from opdb.errors import InputError
 from opdb.models import ModelRequest
-from opdb.summary import load_summary, mark_processed
+from opdb.summary import load_summary, mark_processed, summaries_in
 
 ROOT = Path(__file__).parents[1]
 
@@ -70,7 +70,7 @@ def test_a_variant_gives_one_kind_of_input(tmp_path: Path) -> None:
 
 
 def test_every_summary_file_of_the_project_is_valid() -> None:
-    paths = sorted((ROOT / "measurements").glob("*.yml"))
+    paths = summaries_in(ROOT / "measurements")
     assert {"resnet50", "resnet152"} <= {path.stem for path in paths}
     for path in paths:
         found = load_summary(path)

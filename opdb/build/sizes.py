@@ -38,7 +38,7 @@ def sizes_of(
     """
     wanted = {c.key: c for c in configurations}
     timed = {k for k in wanted if (cost := costs.get(k)) is not None and cost.time_s is not None}
-    kin = Kin((wanted[key] for key in timed), costs)
+    kin = Kin((c for key, c in wanted.items() if key in timed), costs)
     sizes: dict[str, Size | None] = {}
     for key, configuration in wanted.items():
         if key in timed:

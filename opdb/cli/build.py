@@ -104,13 +104,15 @@ def run(
     asked = _Asked(target or significance.target, gpu_seconds, plan, device, chosen, retry)
     wanted = _wanted(paths, _said(batch_size, dtype, memory_format), errors)
     if not plan:
-        from opdb.bench.platform import detect
+        from opdb.bench.measure import check_modes
 
-        detect(device)  # what cannot be measured here is told before anything is harvested
-    jobs = _harvest(wanted, errors, quiet=quiet)
-    if not jobs:
-        raise InputError(in_one(errors) if errors else "nothing to build")
+        check_modes([chosen], device)  # what cannot be measured here is told before a harvest
+    if not wanted:
+        raise InputError(in_one(errors))
     with _opened(db, plan=plan) as store:
+        jobs = _harvest(wanted, errors, quiet=quiet)
+        if not jobs:
+            raise InputError(in_one(errors))
         if plan:
             _plan(store, jobs, asked, significance, errors, _Output(lists, as_json, quiet))
         else:
@@ -276,7 +278,7 @@ def _harvest(wanted: Sequence[_Harvest], errors: list[OpdbError], *, quiet: bool
     for each in wanted:
         if any(repr(request) in failed for request in each.requests):
             each.file = None  # it is not marked as processed
-    return [each for each in wanted if each.found or each.file]
+    return [each for each in wanted if each.found]
 
 
 def _opened(db: str | None, *, plan: bool) -> Store:

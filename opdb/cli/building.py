@@ -281,7 +281,7 @@ def check(built: Built, target: float, errors: Sequence[OpdbError]) -> None:
     ]
     if lines:
         listed = "\n".join(f"  {line}" for line in dict.fromkeys(lines))
-        raise CheckError(f"target {target:g} does not hold for {len(lines)} models\n{listed}")
+        raise CheckError(f"target {target:g} does not hold for {len(lines)} workloads\n{listed}")
 
 
 def _why(standing: Standing, target: float) -> str:

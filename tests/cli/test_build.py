@@ -1,0 +1,422 @@
+"""`opdb build` on the processor, for real, and its plan on the published set."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opdb.bench import calibrate, model, visit
+from opdb.cli import building
+from opdb.records import Configuration
+from opdb.significance import load_significance
+from opdb.store import open_store
+from tests import published
+from tests.bench.calls import HUGE, RELU, UNKNOWN, workload
+from tests.cli.conftest import Opdb, Ran, snapshot
+
+ROOT = Path(__file__).parents[2]
+CPU = ("--device", "cpu")
+ANY = ("--target", 0.01)
+"""A target that any coverage and attribution of a processor meets: what it is busy with varies."""
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in (
+        (visit, "SETTLE_S", 0.002),
+        (visit, "WINDOW_S", 0.01),
+        (calibrate, "BASE_WINDOW_S", 0.02),
+        (calibrate, "CONTAINER_ROUNDS", 5),
+        (model, "SETTLE_S", 0.002),
+        (model, "WINDOW_S", 0.02),
+        (model, "MAX_REDONE", 0),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+
+@pytest.fixture
+def folder(opdb: Opdb) -> Path:
+    """A folder with one small model, in the folder where `opdb` runs."""
+    path = Path("models")
+    path.mkdir()
+    (path / "mlp.yml").write_text("model: mlp\ninput_size: [16]\nbatch_sizes: [1, 4]\n")
+    return path
+
+
+@pytest.fixture
+def h200(opdb: Opdb, tmp_path: Path) -> Path:
+    """The database of `opdb`: the published set."""
+    return published.copy_to(tmp_path / "opdb.sqlite")
+
+
+def stored(path: Path) -> tuple[int, int]:
+    """Return how many visits and model runs a database holds."""
+    with open_store(str(path)) as store:
+        visits = sum(len(store.visits(board.uuid)) for board in store.boards())
+        return visits, len(store.model_runs())
+
+
+def document(ran: Ran) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(ran.out)
+    return found
+
+
+# The loop
+
+
+def is_done(each: dict[str, Any]) -> bool:
+    """Whether a workload is covered and was run; how right a busy processor is varies."""
+    return bool(each["run"] == "ok" and each["coverage"]["time"] > 0.01)
+
+
+@pytest.mark.usefixtures("short")
+def test_the_loop_goes_to_the_target_then_has_nothing_to_do_and_goes_on_to_a_higher_one(
+    opdb: Opdb, folder: Path, tmp_path: Path
+) -> None:
+    ran = opdb("build", folder, *CPU, *ANY)
+    for said in ("configurations benched in", "2 models run", "time p/m", "mlp"):
+        assert said in ran.out + ran.err
+    for said in ("harvest 2/2", "bench: the next", "measure 2/2: mlp batch 4", "significant.yml"):
+        assert said in ran.err
+    assert "processed: true" in (folder / "mlp.yml").read_text()
+    assert load_significance(folder / "significant.yml").kinds
+    before, files = stored(tmp_path / "opdb.sqlite"), snapshot(folder)
+
+    ran = opdb("build", folder, *CPU, *ANY, "--json", "--quiet")
+    found = document(ran)
+    assert (found["benched"], found["visits"], found["runs"]) == (0, 0, 0)
+    assert found["stopped"] is None and found["next"] == []
+    assert stored(tmp_path / "opdb.sqlite") == before and snapshot(folder) == files
+    assert [(w["model"], w["batch_size"]) for w in found["workloads"]] == [("mlp", 1), ("mlp", 4)]
+    for each in found["workloads"]:
+        assert is_done(each) and each["coverage"]["energy"] is None
+        assert each["attribution_time"] > 0 and each["attribution_energy"] is None
+    assert ran.status == 1 - all(each["target_met"] for each in found["workloads"])
+
+    ran = opdb("build", folder, *CPU, "--target", 1, "--json", "--quiet")
+    assert ran.status == 1 and "attribution of time is" in ran.err, "none is exactly 1"
+    found = document(ran)
+    assert found["runs"] == 0 and found["pending"] == 0
+    for each in found["workloads"]:
+        assert each["coverage"]["time"] == 1
+        assert (each["left"], each["to_target"], each["target_met"]) == (0, 0, False)
+
+
+@pytest.mark.usefixtures("short")
+def test_no_time_buys_nothing_and_says_what_it_would_buy_first(
+    opdb: Opdb, folder: Path, tmp_path: Path
+) -> None:
+    ran = opdb("build", folder, *CPU, "--gpu-seconds", 0)
+    assert ran.status == 1
+    assert "stopped early: the 0 GPU-seconds given are up; run it again to go on" in ran.out
+    assert "GPU-seconds; first:\n  " in ran.out and "\n  linear " in ran.out
+    assert "coverage of time is 0.000, the model was not run, " in ran.err
+    assert "target 0.95 does not hold for 2 workloads" in ran.err
+    assert stored(tmp_path / "opdb.sqlite") == (0, 0)
+    found = document(opdb("build", folder, *CPU, "--gpu-seconds", 0, "--json", "--quiet"))
+    assert found["benched"] == 0 and len(found["next"]) > 1
+    assert all(each["run"] is None and not each["target_met"] for each in found["workloads"])
+
+
+@pytest.mark.usefixtures("short")
+def test_little_time_is_spent_on_what_matters_most(opdb: Opdb, folder: Path) -> None:
+    began_s = time.monotonic()
+    ran = opdb("build", folder, *CPU, "--gpu-seconds", 0.3, "--json")
+    assert time.monotonic() - began_s < 15
+    found = document(ran)
+    assert ran.status == 1 and "0.3 GPU-seconds given are up" in found["stopped"]
+    assert found["runs"] == 0 and not any(each["target_met"] for each in found["workloads"])
+
+
+@pytest.mark.usefixtures("short")
+def test_one_broken_file_among_ten_stops_none_of_the_nine(opdb: Opdb, folder: Path) -> None:
+    for size in range(2, 10):
+        (folder / f"mlp{size}.yml").write_text(f"model: mlp\ninput_size: [{size}]\n")
+    (folder / "torn.yml").write_text("model: [mlp\n")
+    with open_store():
+        pass
+    ran = opdb("build", folder, *CPU, "--plan", "--json")
+    assert ran.status == 1
+    assert ran.err.splitlines()[-1].startswith("opdb: models/torn.yml, line 2")
+    found = document(ran)
+    assert len(found["workloads"]) == 10 and len(found["errors"]) == 1
+    ran = opdb("build", folder, *CPU, *ANY, "--json", "--quiet")
+    assert ran.status == 1 and "models/torn.yml" in ran.err
+    found = document(ran)
+    assert [is_done(each) for each in found["workloads"]] == [True] * 10
+    assert "processed: true" in (folder / "mlp9.yml").read_text()
+
+
+@pytest.mark.usefixtures("short")
+def test_a_model_that_cannot_run_is_named_and_the_others_are_built(
+    opdb: Opdb, tmp_path: Path
+) -> None:
+    names = [f"tests.bench.test_model:{name}" for name in ("unbuildable", "broken")]
+    Path("models").mkdir()
+    for number, name in enumerate(names):
+        text = f"model: {name}\nsource: python\ninput_size: [3]\n"
+        Path(f"models/m{number}.yml").write_text(text)
+    Path("models/mlp.yml").write_text("model: mlp\ninput_size: [16]\n")
+    ran = opdb("build", "models", *CPU, *ANY, "--json", "--quiet")
+    found = document(ran)
+    assert ran.status == 1 and "unbuildable" in ran.err
+    by_name = {each["model"]: each for each in found["workloads"]}
+    assert is_done(by_name["mlp"])
+    assert not any(is_done(each) for name, each in by_name.items() if name in names)
+    again = opdb("build", "models", *CPU, *ANY, "--json", "--quiet")
+    assert again.status == 1 and document(again)["runs"] == 0, "what failed is not done, nor redone"
+
+
+@pytest.mark.usefixtures("short")
+def test_pins_of_the_list_are_kept_to(opdb: Opdb, folder: Path, tmp_path: Path) -> None:
+    listed = folder / "significant.yml"
+    listed.write_text("target: 0.01  # enough\nalways: [relu]\nnever: [linear]\n")
+    ran = opdb("build", folder, *CPU, "--json", "--quiet")
+    found = document(ran)
+    assert found["target"] == 0.01
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        [board] = store.boards()
+        visited = {v.configuration for v in store.visits(board.uuid)}
+        kinds = {c.kind for c in store.configurations() if c.key in visited}
+        assert kinds == {"relu"}
+    assert "target: 0.01  # enough\nalways: [relu]\nnever: [linear]\n" in listed.read_text()
+    assert not any(each.kind == "linear" for each in load_significance(listed).kinds)
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "opdb", "build", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_ctrl_c_is_one_line_and_keeps_what_is_finished(
+    opdb: Opdb, folder: Path, tmp_path: Path
+) -> None:
+    process = start(str(folder), *CPU, cwd=Path.cwd())
+    end_s = time.monotonic() + 90
+    while not ((tmp_path / "opdb.sqlite").exists() and stored(tmp_path / "opdb.sqlite")[0] >= 2):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "opdb: interrupted; what was finished is stored"
+    assert "Traceback" not in err and out == ""
+    assert stored(tmp_path / "opdb.sqlite")[0] >= 2
+
+
+# The plan
+
+
+def test_a_plan_measures_nothing_and_touches_no_database(
+    opdb: Opdb, h200: Path, folder: Path
+) -> None:
+    shutil.copy(ROOT / "measurements" / "alexnet.yml", folder)
+    before = h200.read_bytes()
+    ran = opdb("build", folder, "--plan", "--json")
+    assert ran.status == 0, ran.err
+    assert h200.read_bytes() == before
+    assert "processed: true" not in (folder / "mlp.yml").read_text()
+    found = document(ran)
+    assert (found["device"], found["models"], len(found["workloads"])) == ("nvidia-h200", 2, 5)
+    assert found["configurations"] == found["measured"] + found["pending"]
+    covered = {w["model"]: w["coverage_then"] for w in found["workloads"]}
+    assert covered["alexnet"]["time"] == 1 and covered["mlp"]["time"] >= 0.95
+    steps = found["steps"]
+    until = [step["until_gpu_seconds"] for step in steps]
+    assert until == sorted(until) and until[-1] == pytest.approx(found["gpu_seconds"])
+    assert steps[-1]["workloads_at_target"] == 5 and steps[-1]["least_coverage"] >= 0.95
+    assert {"linear"} <= {step["kind"] for step in steps} and all(s["what"] for s in steps)
+    assert "over all 24" in found["gpu_seconds_rest_on"]
+
+
+def test_a_plan_is_shown_with_its_order_and_its_cost(opdb: Opdb, h200: Path, folder: Path) -> None:
+    ran = opdb("build", folder, "--plan", "--quiet")
+    assert (ran.status, ran.err) == (0, "")
+    for said in (
+        "1 models, 2 workloads, on nvidia-h200",
+        "of which 0 in more than one model; 0 measured, ",
+        "to the target 0.95: ",
+        "GPU-seconds rest on the median",
+        "gain/s",
+        "at target",
+    ):
+        assert said in ran.out
+
+
+def test_a_plan_ends_where_its_seconds_do(opdb: Opdb, h200: Path, folder: Path) -> None:
+    whole = document(opdb("build", folder, "--plan", "--json", "--quiet"))
+    found = document(opdb("build", folder, "--plan", "--json", "--quiet", "--gpu-seconds", 2))
+    assert 0 < len(found["steps"]) < len(whole["steps"]) and found["gpu_seconds"] <= 2
+    assert len(found["steps"]) + found["beyond"] == len(whole["steps"])
+    nothing = document(opdb("build", folder, "--plan", "--json", "--quiet", "--gpu-seconds", 0))
+    assert nothing["steps"] == [] and nothing["beyond"] == len(whole["steps"])
+
+
+def test_a_database_of_another_device_is_said_not_to_count(
+    opdb: Opdb, h200: Path, folder: Path
+) -> None:
+    ran = opdb("build", folder, *CPU, "--plan")
+    assert ran.status == 0
+    assert "only measurements of nvidia-h200: these do not count" in ran.err
+    assert "nothing was visited on " in ran.out
+
+
+def test_a_database_of_none_is_planned_for_from_nothing(opdb: Opdb, folder: Path) -> None:
+    with open_store():
+        pass
+    found = document(opdb("build", folder, "--plan", "--json", "--quiet"))
+    assert found["measured"] == 0 and len(found["steps"]) > 1
+    assert "nothing was visited on " in found["gpu_seconds_rest_on"]
+
+
+def test_several_batch_sizes_and_patterns_of_names(opdb: Opdb, h200: Path) -> None:
+    ran = opdb("build", "torchvision:resnet1[8]", "-b", 1, "-b", 2, "--plan", "--json", "--quiet")
+    assert ran.status == 0, ran.err
+    found = document(ran)
+    assert [(w["model"], w["batch_size"]) for w in found["workloads"]] == [
+        ("resnet18", 1),
+        ("resnet18", 2),
+    ]
+    ran = opdb("build", "torchvision.classification:alex*", "--plan", "--json", "--quiet")
+    assert [w["model"] for w in document(ran)["workloads"]] == ["alexnet"]
+    assert not Path("measurements").exists()
+
+
+def test_configurations_that_several_models_share_are_counted_and_come_first(
+    opdb: Opdb, h200: Path
+) -> None:
+    found = document(opdb("build", "vgg1[13]", "-b", 2, "--plan", "--json", "--quiet"))
+    assert found["shared"] > 10
+    assert found["steps"][0]["models"] == ["vgg11", "vgg13"]
+
+
+def test_a_model_whose_size_is_not_known_is_measured_first(opdb: Opdb, tmp_path: Path) -> None:
+    """A kind of another version, next to one that is known."""
+    from opdb.build.planned import planned
+    from opdb.build.survey import survey
+    from opdb.records import Device
+    from opdb.settings import DEFAULT_SETTINGS
+    from opdb.significance import Significance
+
+    strange, plain = workload(UNKNOWN, RELU), workload(RELU, HUGE, name="plain")
+    device = Device("gpu", "a GPU", "cuda", 700.0, None, None, None)
+    with open_store() as store:
+        known = survey(store, device, [strange, plain], DEFAULT_SETTINGS)
+    assert known.unsized == [UNKNOWN.key] and known.coverage(strange).time is None
+    found = planned(known, 0.9, Significance())
+    assert [row.step.key for row in found.steps] == [UNKNOWN.key, HUGE.key]
+    assert building.plan_document(found, [])["unsized"] == [UNKNOWN.key]
+
+
+def test_shares_below_the_lists_threshold_are_left_out() -> None:
+    from opdb.build.survey import survey
+    from opdb.records import Device
+    from opdb.settings import DEFAULT_SETTINGS
+    from opdb.significance import Significance
+
+    tiny = Configuration("relu", {}, {"input": {"shape": [4], "dtype": "float32"}})
+    large = Configuration("relu", {}, {"input": {"shape": [2**26], "dtype": "float32"}})
+    one = workload(tiny, large)
+    device = Device("gpu", "a GPU", "cuda", 700.0, None, None, None)
+    with open_store(str(published.database())) as store:
+        known = survey(store, device, [one], DEFAULT_SETTINGS)
+    goals = {one.key: 1.0}
+    assert {s.key for s in known.plan(goals, Significance())} == {tiny.key, large.key}
+    few = Significance(least_share=0.2)
+    assert [s.key for s in known.plan(goals, few)] == [large.key]
+    kept = few.model_copy(update={"always": (tiny.key[:12],)})
+    assert [s.key for s in known.plan(goals, kept)] == [tiny.key, large.key]
+
+
+# What cannot be used
+
+
+def broken_list(folder: Path) -> None:
+    (folder / "significant.yml").write_text("nevr: [relu]\n")
+
+
+def only_a_list(folder: Path) -> None:
+    (folder / "mlp.yml").unlink()
+    (folder / "significant.yml").write_text("target: 0.9\n")
+
+
+def empty(folder: Path) -> None:
+    (folder / "mlp.yml").unlink()
+
+
+def torn(folder: Path) -> None:
+    (folder / "mlp.yml").write_text("model: [mlp\n")
+
+
+def nothing(folder: Path) -> None:
+    pass
+
+
+BAD: list[tuple[Callable[[Path], None], tuple[object, ...], int, str]] = [
+    (empty, (), 2, "folder models: no summary file (*.yml) in it"),
+    (only_a_list, (), 2, "folder models: no summary file (*.yml) in it"),
+    (torn, (), 2, "models/mlp.yml, line 2"),
+    (broken_list, (), 2, "significant.yml: unknown key nevr; did you mean 'never'?"),
+    (nothing, ("--target", 1.5), 2, "--target 1.5: give a share above 0, up to 1"),
+    (nothing, ("--target", 0), 2, "--target 0: give a share above 0, up to 1"),
+    (nothing, ("--target", "nan"), 2, "--target nan: give a share above 0, up to 1"),
+    (nothing, ("--gpu-seconds", -1), 2, "--gpu-seconds -1: give seconds, 0 or more"),
+    (nothing, ("--gpu-seconds", "nan"), 2, "--gpu-seconds nan: give seconds, 0 or more"),
+    (nothing, ("--device", "tpu"), 2, "cannot measure on 'tpu'"),
+    (nothing, ("--plan", "--device", "nvidia-h20"), 2, "holds no measurements"),
+    (nothing, ("--mode", "grpah"), 2, "unknown --mode 'grpah'; did you mean 'graph'"),
+    (nothing, ("--batch-size", 0), 2, "--batch-size"),
+    (nothing, ("--dtype", "int3"), 2, "unknown --dtype 'int3'"),
+    (nothing, ("none*",), 2, "no model's name matches 'none*'"),
+    (nothing, ("torchvison:*",), 2, "unknown source 'torchvison'; did you mean 'torchvision'"),
+    (nothing, ("torchvision.clasification:*",), 2, "did you mean 'torchvision.classification'"),
+    (nothing, ("--mode", "graph", "--device", "cpu"), 3, "mode 'graph' needs a CUDA device"),
+]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "options", "status", "said"),
+    BAD,
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_used_is_one_message_and_changes_nothing(
+    opdb: Opdb,
+    folder: Path,
+    tmp_path: Path,
+    spoil: Callable[[Path], None],
+    options: tuple[object, ...],
+    status: int,
+    said: str,
+) -> None:
+    spoil(folder)
+    with open_store():
+        pass
+    before = snapshot(tmp_path)
+    device = () if "--device" in options or "--plan" in options else CPU
+    ran = opdb("build", folder, *device, *options, "--quiet")
+    assert (ran.status, ran.out) == (status, "")
+    assert said in ran.err and "Traceback" not in ran.err
+    assert snapshot(tmp_path) == before
+
+
+def test_a_named_database_that_is_not_there_is_not_made_by_a_plan(opdb: Opdb, folder: Path) -> None:
+    ran = opdb("build", folder, "--plan", "--db", "none.sqlite", "--quiet")
+    assert ran.status == 2 and "database none.sqlite: there is none" in ran.err
+    assert not Path("none.sqlite").exists()

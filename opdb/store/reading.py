@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Select, func, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, func, select
 
 from opdb.records import (
     Call,
@@ -26,9 +26,13 @@ from opdb.records import (
 from opdb.store import rows, schema
 from opdb.store.raw import scaled
 from opdb.store.rows import Row
-from opdb.store.writing import in_parts
+from opdb.store.writing import in_parts, numbers
 
 COST_IDENTITY = ("board", "configuration_id", "setting", "estimator")
+
+ENOUGH_HOST_VISITS = 2000
+CAMPAIGNS_AT_ONCE = 2
+"""Host visits that tell what is usual, looked for in so many campaigns at a time."""
 
 Conditions = Sequence[ColumnElement[bool]]
 
@@ -131,7 +135,7 @@ def visit_outcomes(
         .group_by(configuration.c.key, tally.c.setting, tally.c.outcome)
     )
     outcomes: dict[tuple[str, str], Counter[Outcome]] = {}
-    for row in _of_keys(connection, query, configurations):
+    for row in _of_configurations(connection, query, tally, configurations):
         found = outcomes.setdefault((row["key"], row["setting"]), Counter())
         found[row["outcome"]] += row["visits"]
     return outcomes
@@ -169,15 +173,17 @@ def _last_reasons(
     visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
     query = (
         select(configuration.c.key, visit.c.setting, visit.c.outcome, visit.c.reason)
-        .join(campaign, visit.c.campaign == campaign.c.id)
+        .add_columns(visit.c.campaign)
         .join(configuration, visit.c.configuration_id == configuration.c.id)
-        .where(campaign.c.device == device, visit.c.role == "measurement", visit.c.outcome != "ok")
-        .where(visit.c.access == "model")
+        .where(visit.c.role == "measurement", visit.c.outcome != "ok", visit.c.access == "model")
         .order_by(visit.c.started_at)
     )
+    # Joined with its campaigns, all that was visited on the device would be gone through.
+    ours = set(connection.scalars(select(campaign.c.id).where(campaign.c.device == device)))
     return {
         (row["key"], row["setting"]): (row["outcome"], row["reason"])
-        for row in _of_keys(connection, query, configurations)
+        for row in _of_configurations(connection, query, visit, configurations)
+        if row["campaign"] in ours
     }
 
 
@@ -190,7 +196,8 @@ def visits(
         configuration, visit.c.configuration_id == configuration.c.id
     )
     query = _with_key(visit, joined).where(*conditions)
-    found = [rows.read_visit(row) for row in _of_keys(connection, query, configurations)]
+    read = _of_configurations(connection, query, visit, configurations)
+    found = [rows.read_visit(row) for row in read]
     return sorted(found, key=lambda visit: (visit.started_at, visit.id))
 
 
@@ -217,22 +224,32 @@ def host_visits(
         configuration, visit.c.configuration_id == configuration.c.id
     )
     query = _with_key(visit, joined).where(*conditions)
-    found = [rows.read_host_visit(row) for row in _of_keys(connection, query, configurations)]
+    read = _of_configurations(connection, query, visit, configurations)
+    found = [rows.read_host_visit(row) for row in read]
     return sorted(found, key=lambda visit: (visit.started_at, visit.id))
 
 
 def usual_host_times(connection: Connection, board: str) -> dict[tuple[str, Form], float]:
-    """Return a board's median host time (seconds) of each kind and form."""
+    """Return a board's median host time (seconds) of each kind and form, as its last campaigns saw.
+
+    Campaigns are gone back through until there are `ENOUGH_HOST_VISITS`.
+    """
     visit, campaign, configuration = schema.host_visit, schema.campaign, schema.configuration
-    query = (
-        select(configuration.c.kind, visit.c.form, visit.c.times)
-        .join(campaign, visit.c.campaign == campaign.c.id)
-        .join(configuration, visit.c.configuration_id == configuration.c.id)
-        .where(campaign.c.board == board)
+    query = select(campaign.c.id).where(campaign.c.board == board)
+    query = query.order_by(campaign.c.started_at.desc(), campaign.c.id)
+    campaigns = list(connection.scalars(query))
+    seen = select(configuration.c.kind, visit.c.form, visit.c.times).join(
+        configuration, visit.c.configuration_id == configuration.c.id
     )
     found: dict[tuple[str, Form], list[float]] = {}
-    for kind, form, times in connection.execute(query):
-        found.setdefault((kind, form), []).append(median(scaled(rows.read_json(times), 1e9)))
+    read = 0
+    for first in range(0, len(campaigns), CAMPAIGNS_AT_ONCE):
+        some = campaigns[first : first + CAMPAIGNS_AT_ONCE]
+        for kind, form, times in connection.execute(seen.where(visit.c.campaign.in_(some))):
+            found.setdefault((kind, form), []).append(median(scaled(rows.read_json(times), 1e9)))
+            read += 1
+        if read >= ENOUGH_HOST_VISITS:
+            break
     return {key: median(values) for key, values in found.items()}
 
 
@@ -276,11 +293,12 @@ def costs(
     cost, configuration = schema.cost, schema.configuration
     joined = cost.join(configuration, cost.c.configuration_id == configuration.c.id)
     query = _with_key(cost, joined).where(cost.c.board == board)
-    query = query.order_by(configuration.c.key, cost.c.setting, cost.c.estimator)
-    found: dict[str, list[Cost]] = {}
-    for row in _of_keys(connection, query, configurations):
-        found.setdefault(row["configuration"], []).append(rows.read_cost(row))
-    return found
+    found = list(_of_configurations(connection, query, cost, configurations))
+    found.sort(key=lambda row: (row["configuration"], row["setting"], row["estimator"]))
+    by_key: dict[str, list[Cost]] = {}
+    for row in found:
+        by_key.setdefault(row["configuration"], []).append(rows.read_cost(row))
+    return by_key
 
 
 def _with_key(table: FromClause, joined: FromClause) -> Select[Any]:
@@ -289,13 +307,17 @@ def _with_key(table: FromClause, joined: FromClause) -> Select[Any]:
     return select(table, key).select_from(joined)
 
 
-def _of_keys(
-    connection: Connection, query: Select[Any], keys: Collection[str] | None
+def _of_configurations(
+    connection: Connection, query: Select[Any], table: Table, keys: Collection[str] | None
 ) -> Iterator[Row]:
-    """Yield a query's rows, of these configuration keys or of all."""
+    """Yield a query's rows, of those of a table that are about these configurations, or of all.
+
+    The keys are turned into row numbers first: joined by them, a database goes through all that
+    the other conditions leave, which at times is all that a board has.
+    """
     if keys is None:
         yield from connection.execute(query).mappings()
         return
-    for some in in_parts(keys):
-        part = query.where(schema.configuration.c.key.in_(some))
+    for some in in_parts(numbers(connection, schema.configuration, keys).values()):
+        part = query.where(table.c.configuration_id.in_(some))
         yield from connection.execute(part).mappings()

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, and_, func, not_, select
 
 from opdb.records import Role, Workload
 from opdb.store import reading, rows, schema
 from opdb.store.reading import Failure
+from opdb.store.writing import in_parts
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,15 @@ def standing(connection: Connection, device: str) -> Standing:
     """Return how far a device (slug) is."""
     campaign = schema.campaign
     campaigns = select(func.count()).where(campaign.c.device == device)
+    unmeasured = _unmeasured(connection, device)
+    called = select(func.count(schema.call.c.configuration_id.distinct()))
     return Standing(
         campaigns=connection.execute(campaigns).scalar_one(),
         visits=_visits(connection, device),
         measured=_measured(connection, device),
-        measured_called=_measured_called(connection, device),
-        pending=_pending(connection, device),
-        unmeasured_calls=_unmeasured_calls(connection, device),
+        measured_called=connection.execute(called).scalar_one() - len(unmeasured),
+        pending=_pending(connection, device, unmeasured),
+        unmeasured_calls=_calls_of(connection, unmeasured),
         runs=_runs(connection, device),
         failures=reading.failures(connection, device),
     )
@@ -73,12 +76,18 @@ def standing(connection: Connection, device: str) -> Standing:
 def _visits(connection: Connection, device: str) -> dict[tuple[Role, str], int]:
     """Count the visits inside models by role and why they were rejected."""
     tally = schema.tally
-    query = (
+    inside = tally.c.device == device, tally.c.access == "model"
+    usual = tally.c.role == "measurement", tally.c.rejected == ""
+    # Most are good measurements: summed, not grouped, which would sort them all.
+    summed = select(func.coalesce(func.sum(tally.c.visits), 0)).where(*inside, *usual)
+    good = int(connection.execute(summed).scalar_one())
+    others = (
         select(tally.c.role, tally.c.rejected, func.sum(tally.c.visits))
-        .where(tally.c.device == device, tally.c.access == "model")
+        .where(*inside, not_(and_(*usual)))
         .group_by(tally.c.role, tally.c.rejected)
     )
-    return {(role, why): visits for role, why, visits in connection.execute(query)}
+    found = {(role, why): visits for role, why, visits in connection.execute(others)}
+    return {("measurement", ""): good, **found} if good else found
 
 
 def _measured(connection: Connection, device: str) -> int:
@@ -90,56 +99,48 @@ def _measured(connection: Connection, device: str) -> int:
     return int(connection.execute(counted).scalar_one())
 
 
-def _measured_called(connection: Connection, device: str) -> int:
-    """Count the configurations that a visit measured and a workload calls."""
-    called = select(schema.call.c.configuration_id).distinct().subquery()
-    unmeasured = _called_without(device, outcome="ok").subquery()
-    counts = select(
-        select(func.count()).select_from(called).scalar_subquery()
-        - select(func.count()).select_from(unmeasured).scalar_subquery()
-    )
-    return int(connection.execute(counts).scalar_one())
-
-
-def _called_without(device: str, *, outcome: str | None) -> Select[tuple[int]]:
-    """Select what workloads call and no visit has: of this outcome, or of any."""
+def _unmeasured(connection: Connection, device: str) -> list[int]:
+    """Return what workloads call (row numbers) and no visit measured."""
     tally = schema.tally
     called = select(schema.call.c.configuration_id).distinct().subquery()
-    seen = select(tally.c.configuration_id).where(
-        *reading.measurements(device), tally.c.configuration_id == called.c.configuration_id
+    measured = select(tally.c.configuration_id).where(
+        *reading.measurements(device),
+        tally.c.outcome == "ok",
+        tally.c.configuration_id == called.c.configuration_id,
     )
-    if outcome is not None:
-        seen = seen.where(tally.c.outcome == outcome)
-    return select(called.c.configuration_id).where(~seen.exists())
+    query = select(called.c.configuration_id).where(~measured.exists())
+    return list(connection.scalars(query))
 
 
-def _pending(connection: Connection, device: str) -> dict[str, int]:
-    """Count by kind the called configurations that were neither measured nor given up."""
-    configuration = schema.configuration
-    pending = _called_without(device, outcome=None).subquery()
-    query = (
-        select(configuration.c.kind, func.count().label("configurations"))
-        .join(pending, pending.c.configuration_id == configuration.c.id)
-        .group_by(configuration.c.kind)
-        .order_by(configuration.c.kind)
+def _pending(connection: Connection, device: str, unmeasured: list[int]) -> dict[str, int]:
+    """Count by kind those of the unmeasured configurations that were not given up either."""
+    configuration, tally = schema.configuration, schema.tally
+    tried = select(tally.c.configuration_id).where(
+        *reading.measurements(device), tally.c.configuration_id == configuration.c.id
     )
-    return {row.kind: row.configurations for row in connection.execute(query)}
+    counts: Counter[str] = Counter()
+    for some in in_parts(unmeasured):
+        query = select(configuration.c.kind).where(configuration.c.id.in_(some), ~tried.exists())
+        counts.update(connection.scalars(query))
+    return dict(sorted(counts.items()))
 
 
-def _unmeasured_calls(connection: Connection, device: str) -> dict[str, int]:
-    """Count the calls of each workload (key) whose configuration no visit measured."""
+def _calls_of(connection: Connection, configurations: list[int]) -> dict[str, int]:
+    """Count the calls of each workload (key) of these configurations (row numbers)."""
     call, workload = schema.call, schema.workload
-    unmeasured = _called_without(device, outcome="ok")
-    counts = (
-        select(call.c.workload_id, func.count().label("calls"))
-        .where(call.c.configuration_id.in_(unmeasured))
-        .group_by(call.c.workload_id)
-        .subquery()
-    )
-    query = select(workload.c.key, counts.c.calls).join(
-        counts, counts.c.workload_id == workload.c.id
-    )
-    return {row.key: row.calls for row in connection.execute(query)}
+    counts: Counter[str] = Counter()
+    for some in in_parts(configurations):
+        calls = (
+            select(call.c.workload_id, func.count().label("calls"))
+            .where(call.c.configuration_id.in_(some))
+            .group_by(call.c.workload_id)
+            .subquery()
+        )
+        query = select(workload.c.key, calls.c.calls)
+        query = query.join(calls, calls.c.workload_id == workload.c.id)
+        for key, number in connection.execute(query):
+            counts[key] += number
+    return counts
 
 
 def _runs(connection: Connection, device: str) -> Counter[str]:

@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from opdb.compose import Grounds, Known, Prediction, compose
+from opdb.compose import (
+    Estimated,
+    Grounds,
+    Known,
+    Pass,
+    Prediction,
+    compose,
+    composed,
+    found_by,
+    judged,
+)
 from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors, in_words, transferred
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.launches import Launches, compare_launches
 from opdb.derive.runs import RunCost, run_cost
 from opdb.errors import InputError, UnknownNameError
 from opdb.footprint import resident_bytes
-from opdb.records import Calibration, Campaign, Cost, Device, Form, Json, Mode, ModelRun, Workload
+from opdb.records import (
+    Calibration,
+    Campaign,
+    Configuration,
+    Cost,
+    Device,
+    Form,
+    Json,
+    Mode,
+    ModelRun,
+    Workload,
+)
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
-from opdb.store import Store
+from opdb.store import Measured, Store
+
+if TYPE_CHECKING:
+    from opdb.estimates.estimator import Estimates, Estimator
 
 MODES: tuple[Mode, ...] = ("eager", "graph")
 """The modes that the composer predicts."""
@@ -78,24 +103,44 @@ class Transfer:
     brought: Answer
 
 
+@dataclass(frozen=True)
+class _Basis:
+    """What a workload's predictions on a board start from: read once, whatever is asked of it."""
+
+    made: Pass
+    grounds: Grounds
+    notes: tuple[str, ...]
+
+
 class Predictor:
-    """Predicts workloads on one device from a store."""
+    """Predicts workloads on one device from a store, with estimates of what is missing or not."""
 
     def __init__(
-        self, store: Store, device: Device, settings: Mapping[str, Json] = DEFAULT_SETTINGS
+        self,
+        store: Store,
+        device: Device,
+        settings: Mapping[str, Json] = DEFAULT_SETTINGS,
+        *,
+        estimates: bool = False,
     ) -> None:
         self._store = store
         self.device = device
         self._settings = settings
+        self._estimating = estimates
+        self._estimators: dict[str, Estimator | None] = {}
         self._runs: dict[tuple[str, Mode], list[ModelRun]] = {}
-        self._workloads: dict[Mode, list[Workload]] = {}
+        self._workloads: dict[str, Workload] = {}
+        self._passes: dict[str, Pass] = {}
+        self._best: dict[Pass, str] = {}
+        self._bases: dict[tuple[str, str], _Basis] = {}
+        self._run_costs: dict[tuple[str, Mode, str], RunCost | None] = {}
         self._campaigns = {c.id: c for c in store.campaigns(device.slug)}
         measured = {c.board.uuid for c in self._campaigns.values()}  # calibrated alone is no help
         self._boards = [b.uuid for b in store.boards(device.slug) if b.uuid in measured]
         self._costs: dict[str, dict[str, Cost | None]] = {board: {} for board in self._boards}
-        self._usual_host: dict[str, dict[tuple[str, Form], float]] = {}
+        self._usual_host: dict[str, Mapping[tuple[str, Form], float]] = {}
         self._predictions: dict[tuple[str, Mode], Prediction] = {}
-        self._boards_of_runs: dict[Mode, Mapping[str, str]] = {}
+        self._measured: dict[Mode, Mapping[str, Measured]] = {}
         self._anchors: dict[str, BoardAnchors] = {}
         self._kernels: dict[str, Mapping[str, Mapping[str, int]]] = {}
 
@@ -124,13 +169,28 @@ class Predictor:
         if mode not in MODES:
             raise InputError(f"mode {mode!r} cannot be predicted; use {' or '.join(MODES)}")
         if board is None:
-            board = self._measured_on(mode).get(workload.key) or self._best_board(workload)
-        grounds = self._grounds(workload, board)
-        alone = compose(workload, mode, grounds)
-        known = self._known(alone)
-        prediction = compose(workload, mode, replace(grounds, known=known))
-        notes = (*prediction.notes, *self._transfer_notes(workload, board))
-        return self._held(replace(prediction, notes=notes))
+            run = self._measured_in(mode).get(workload.key)
+            board = self._best_board(workload) if run is None else run.board
+        basis = self._basis(workload, board)
+        alone = composed(basis.made, mode, basis.grounds)
+        prediction = judged(alone, self._known(alone))
+        return self._held(replace(prediction, notes=(*prediction.notes, *basis.notes)))
+
+    def _basis(self, workload: Workload, board: str) -> _Basis:
+        """Return what a workload's predictions on a board start from."""
+        made, place = self._pass(workload), (workload.key, board)
+        found = self._bases.get(place)
+        if found is None or found.made is not made:
+            notes = tuple(self._transfer_notes(workload, board))
+            found = _Basis(made, found_by(made, self._grounds(workload, board)), notes)
+            self._bases[place] = found
+        return found
+
+    def _pass(self, workload: Workload) -> Pass:
+        found = self._passes.get(workload.key)
+        if found is None or found.workload is not workload:
+            found = self._passes[workload.key] = Pass(workload)
+        return found
 
     def answers(self, names: Collection[str]) -> list[Answer]:
         """Return an answer for every measured run of these models (of all when none is named)."""
@@ -141,6 +201,24 @@ class Predictor:
             if not names or workload.name in names
         ]
         return sorted(found, key=_order)
+
+    def measured_workloads(self, mode: Mode) -> list[tuple[Workload, str]]:
+        """Return the workloads that were measured in a mode, and the board of each's latest run."""
+        on = self._measured_in(mode)
+        return [(workload, on[workload.key].board) for workload in self._workloads_in(mode)]
+
+    def without(
+        self, workload: Workload, mode: Mode, left_out: Collection[str], instead: Estimated
+    ) -> Answer:
+        """Predict a measured workload as if configurations (keys) had never been measured.
+
+        `instead` holds the estimates of them that take their place.
+        """
+        board = self._measured_in(mode)[workload.key].board
+        costs = self.costs_on(board, workload.occurrences())
+        kept = {key: cost for key, cost in costs.items() if key not in left_out}
+        grounds = self._grounds_on(workload, board, self._calibration(board), kept)
+        return self._held(compose(workload, mode, replace(grounds, estimates=instead)))
 
     def transfers(self, names: Collection[str]) -> list[Transfer]:
         """Predict every measured run from each other board's costs alone, where these cover it."""
@@ -191,18 +269,11 @@ class Predictor:
 
     def _transfer_notes(self, workload: Workload, board: str) -> list[str]:
         """Say what of a workload only other boards have, and by which factors it was brought."""
-        own, notes = self._own_costs(workload, board), []
-        seen = set(own)
-        for other in reversed(self._own_last(board)[:-1]):
-            brought = self._own_costs(workload, other).keys() - seen
-            seen |= brought
-            if brought:
-                words = in_words(self._factors(board, other))
-                notes.append(
-                    f"{len(brought)} configurations were measured on board {other} alone; their "
-                    f"costs are brought to this board ({words})"
-                )
-        return notes
+        return [
+            f"{len(brought)} configurations were measured on board {other} alone; their "
+            f"costs are brought to this board ({in_words(self._factors(board, other))})"
+            for other, brought in self._lent(workload.occurrences(), board)
+        ]
 
     def launches(self, workload: Workload, run: ModelRun) -> Launches | None:
         """Hold a run's kernels against its operators', as its board saw them, else another."""
@@ -244,12 +315,13 @@ class Predictor:
         calls take most nearly as long.
         """
         mode, workload = prediction.mode, prediction.workload
-        others = [w for w in self._workloads_in(mode) if w.name != workload.name]
+        others = [m for m in self._measured_in(mode).values() if m.name != workload.name]
         others.sort(key=lambda other: _unlikeness(other, workload))
+        chosen = self._workloads_of([other.key for other in others[:MOST_COMPOSED]])
         alike = [
             found
-            for found in (self._plain(other, mode) for other in others[:MOST_COMPOSED])
-            if not found.missing and found.host_bound == prediction.host_bound
+            for found in (self._plain(other, mode) for other in chosen)
+            if not (found.missing or found.estimated) and found.host_bound == prediction.host_bound
         ]
         alike.sort(key=lambda found: _apart(found.call_time_s, prediction.call_time_s))
         answers = [self._held(found) for found in alike[:MOST_VALIDATIONS]]
@@ -261,46 +333,123 @@ class Predictor:
     def _plain(self, workload: Workload, mode: Mode) -> Prediction:
         """Predict a measured workload for its board, nothing known of other models."""
         if (workload.key, mode) not in self._predictions:
-            board = self._measured_on(mode)[workload.key]
-            found = compose(workload, mode, self._grounds(workload, board))
-            self._predictions[workload.key, mode] = found
+            basis = self._basis(workload, self._measured_in(mode)[workload.key].board)
+            self._predictions[workload.key, mode] = composed(basis.made, mode, basis.grounds)
         return self._predictions[workload.key, mode]
 
     def _held(self, prediction: Prediction) -> Answer:
         """Hold a prediction against the runs of its board."""
-        runs = self._runs_of(prediction.workload.key, prediction.mode)
-        measured = run_cost(r for r in runs if self._board_of(r) == prediction.board)
+        measured = self._run_cost(prediction.workload.key, prediction.mode, prediction.board)
         return Answer(prediction, measured, self._settings)
 
-    def _measured_on(self, mode: Mode) -> Mapping[str, str]:
-        """Return the board of each measured workload's (key) latest run in a mode."""
-        if mode not in self._boards_of_runs:
-            found = self._store.measured_workloads(self.device.slug, mode)
-            self._boards_of_runs[mode] = found
-        return self._boards_of_runs[mode]
+    def _run_cost(self, workload: str, mode: Mode, board: str) -> RunCost | None:
+        """Return what a workload (key) took on a board in a mode; None where it was not run."""
+        place = workload, mode, board
+        if place not in self._run_costs:
+            runs = [r for r in self._runs_of(workload, mode) if self._board_of(r) == board]
+            self._run_costs[place] = run_cost(runs)
+        return self._run_costs[place]
+
+    def _measured_in(self, mode: Mode) -> Mapping[str, Measured]:
+        """Return the workloads (by key) with a good run in a mode, without their calls."""
+        if mode not in self._measured:
+            found = self._store.measured(self.device.slug, mode)
+            self._measured[mode] = {each.key: each for each in found}
+        return self._measured[mode]
 
     def _workloads_in(self, mode: Mode) -> list[Workload]:
         """Return the workloads that were measured in a mode."""
-        if mode not in self._workloads:
-            self._workloads[mode] = self._store.workloads_by_key(self._measured_on(mode))
-        return self._workloads[mode]
+        return self._workloads_of(list(self._measured_in(mode)))
+
+    def _workloads_of(self, keys: Sequence[str]) -> list[Workload]:
+        """Return the workloads of these keys, in this order; each is read once."""
+        unread = [key for key in keys if key not in self._workloads]
+        if unread:
+            self._workloads |= {w.key: w for w in self._store.workloads_by_key(unread)}
+        return [self._workloads[key] for key in keys]
+
+    def most_measured(self) -> str:
+        """Return the board that has costs of the most configurations.
+
+        Raises:
+            InputError: nothing was measured on the device.
+        """
+        if not self._boards:
+            raise InputError(f"nothing was measured on {self.device.slug!r}; run opdb bench there")
+        counts = self._store.cost_counts()
+        return max(self._boards, key=lambda board: counts.get(board, 0))
 
     def _best_board(self, workload: Workload) -> str:
         if not self._boards:
             raise InputError(f"nothing was measured on {self.device.slug!r}; run opdb bench there")
-        return max(self._boards, key=lambda b: len(self._own_costs(workload, b)))
+        made = self._pass(workload)
+        if made not in self._best:
+            boards = {board: len(self._own_costs(workload, board)) for board in self._boards}
+            self._best[made] = max(boards, key=lambda board: boards[board])
+        return self._best[made]
 
     def _grounds(self, workload: Workload, board: str) -> Grounds:
-        """Gather the board's costs; what only other boards have is brought over by factors."""
-        calibration = self._calibration(board)
-        costs: dict[str, Cost] = {}
-        for each in self._own_last(board):
-            found = self._own_costs(workload, each)
-            if each != board and found.keys() - self._own_costs(workload, board).keys():
-                by, base_w = self._factors(board, each), calibration.base_power_w
-                found = {key: transferred(c, board, by, base_w) for key, c in found.items()}
-            costs |= found
-        return self._grounds_on(workload, board, calibration, costs)
+        """Gather the board's costs, others' brought to it, and estimates of the rest if wanted."""
+        costs = self.costs_on(board, workload.occurrences())
+        grounds = self._grounds_on(workload, board, self._calibration(board), costs)
+        missing = [c for c in workload.occurrences() if c.key not in costs]
+        if not missing or not self._estimating:
+            return grounds
+        return replace(grounds, estimates=self._estimates(missing, board))
+
+    def costs_on(self, board: str, configurations: Collection[Configuration]) -> dict[str, Cost]:
+        """Return the costs of configurations on a board, by key, as far as any board has them.
+
+        What only other boards of the device have is brought over by factors.
+        """
+        base_w = self._calibration(board).base_power_w
+        costs = self._read(configurations, board)
+        for other, brought in self._lent(configurations, board):
+            by = self._factors(board, other)
+            costs |= {key: transferred(c, board, by, base_w) for key, c in brought.items()}
+        return costs
+
+    def _lent(
+        self, configurations: Iterable[Configuration], board: str
+    ) -> Iterator[tuple[str, Mapping[str, Cost]]]:
+        """Yield what a board lacks and others have: each board and its costs, the last board first.
+
+        What several have is the last one's.
+        """
+        given = list(configurations)
+        own = self._read(given, board)
+        lacking = [c for c in given if c.key not in own]
+        for other in reversed(self._own_last(board)[:-1]):
+            if lacking and (found := self._read(lacking, other)):
+                lacking = [c for c in lacking if c.key not in found]
+                yield other, found
+
+    def _estimates(self, missing: Sequence[Configuration], board: str) -> Estimates | None:
+        """Estimate what nobody measured; None where nothing was learned on the device.
+
+        What was learned on another board is brought to this one as its costs are.
+        """
+        if board not in self._estimators:
+            self._estimators[board] = self._estimator(board)
+        estimator = self._estimators[board]
+        if estimator is None:
+            return None
+        found = estimator.estimate(missing)
+        if estimator.board == board:
+            return found
+        by, base_w = self._factors(board, estimator.board), self._calibration(board).base_power_w
+        costs = {key: transferred(c, board, by, base_w) for key, c in found.costs.items()}
+        return replace(found, board=board, costs=costs)
+
+    def _estimator(self, board: str) -> Estimator | None:
+        """Return what was learned from the board's costs, else from another board's, last first."""
+        documents = self._store.learned(self.device.slug)
+        chosen = documents.get(board) or next(reversed(documents.values()), None)
+        if chosen is None:
+            return None
+        from opdb.estimates.document import from_document  # it takes numpy, which takes its time
+
+        return from_document(chosen)
 
     def _grounds_on(
         self, workload: Workload, board: str, calibration: Calibration, costs: Mapping[str, Cost]
@@ -332,20 +481,26 @@ class Predictor:
     ) -> Mapping[tuple[str, Form], float]:
         """Return the usual host times of kinds, where a call of the workload has none of its own.
 
-        The host's part hangs on the kind and form of a call, hardly on its shape.
+        The host's part hangs on the kind and form of a call, hardly on its shape. What the board
+        itself has comes first, then what the last of the others has.
         """
-        lacking = any(
-            cost is None or call.form not in cost.host_time_s
+        lacking = {
+            (call.configuration.kind, call.form)
             for call in workload.calls
             for cost in [costs.get(call.configuration.key)]
-        )
-        if not lacking or self.device.type == "cpu":
-            return {}
+            if cost is None or call.form not in cost.host_time_s
+        }
+        found: dict[tuple[str, Form], float] = {}
+        if self.device.type != "cpu":
+            for each in reversed(self._own_last(board)):
+                if lacking <= found.keys():
+                    break
+                found = {**self._usual_host_of(each), **found}
+        return found
+
+    def _usual_host_of(self, board: str) -> Mapping[tuple[str, Form], float]:
         if board not in self._usual_host:
-            found: dict[tuple[str, Form], float] = {}
-            for each in self._own_last(board):
-                found |= self._store.usual_host_times(each)
-            self._usual_host[board] = found
+            self._usual_host[board] = self._store.usual_host_times(board)
         return self._usual_host[board]
 
     def _own_last(self, board: str) -> list[str]:
@@ -353,8 +508,12 @@ class Predictor:
         return [*(b for b in self._boards if b != board), board]
 
     def _own_costs(self, workload: Workload, board: str) -> dict[str, Cost]:
-        """Return what a board measured of a workload, in these settings; each row is read once."""
-        kinds = {c.key: c.kind for c in workload.occurrences()}
+        """Return what a board measured of a workload, in these settings."""
+        return self._read(workload.occurrences(), board)
+
+    def _read(self, configurations: Iterable[Configuration], board: str) -> dict[str, Cost]:
+        """Return what a board measured of these, in these settings; each row is read once."""
+        kinds = {c.key: c.kind for c in configurations}
         seen = self._costs[board]
         unread = [key for key in kinds if key not in seen]
         if unread:
@@ -392,7 +551,7 @@ def _bare(board: str) -> str:
     return board.removeprefix("GPU-")
 
 
-def _unlikeness(other: Workload, workload: Workload) -> tuple[bool, float]:
+def _unlikeness(other: Measured, workload: Workload) -> tuple[bool, float]:
     apart = abs(math.log(other.batch_size / workload.batch_size))
     return other.dtype != workload.dtype, apart
 
@@ -430,8 +589,11 @@ def choose_device(store: Store, name: str | None) -> Device:
     for device in devices.values():
         if device.name in here:
             return device
-    visits = {slug: len(store.visit_outcomes(slug)) for slug in devices}
-    return devices[max(visits, key=lambda slug: visits[slug])]
+    counts = store.cost_counts()
+    measured = {
+        slug: sum(counts.get(board.uuid, 0) for board in store.boards(slug)) for slug in devices
+    }
+    return devices[max(measured, key=lambda slug: measured[slug])]
 
 
 def _gpus_here() -> list[str]:

@@ -51,6 +51,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "compose",
         "derive",
         "errors",
+        "estimates",
         "footprint",
         "meters.nvml",
         "records",
@@ -70,6 +71,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "significance",
         "store",
     ),
+    "learning": ("compose", "errors", "estimates", "predict", "records", "store"),
     "opdb": ("compose", "errors", "models", "predict", "records", "store"),  # the façade
     "cli": (
         "bench",
@@ -80,6 +82,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "grid",
         "harvest",
         "kinds",
+        "learning",
         "models",
         "predict",
         "records",

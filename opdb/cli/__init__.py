@@ -26,6 +26,7 @@ COMMANDS = {
     "bench": "opdb.cli.bench",
     "measure": "opdb.cli.measure",
     "calibrate": "opdb.cli.calibrate",
+    "learn": "opdb.cli.learn",
     "predict": "opdb.cli.predict",
     "validate": "opdb.cli.validate",
     "status": "opdb.cli.status",

@@ -10,11 +10,11 @@ from opdb.cli import options
 from opdb.cli.console import print_json, print_table
 from opdb.cli.selection import describe, find_workload, identity, request_for
 from opdb.errors import CheckError, InputError
-from opdb.records import Json, Mode
+from opdb.records import Json, Mode, Quantity
 from opdb.units import show, show_share
 
 if TYPE_CHECKING:
-    from opdb.compose import Share
+    from opdb.compose import EstimatedShare, Share
     from opdb.predict import Answer
 
 _SHOWN = 12
@@ -40,6 +40,13 @@ def run(
             "that measured the model, else the one that covers it best]",
         ),
     ] = None,
+    estimates: Annotated[
+        bool,
+        typer.Option(
+            "--estimates/--no-estimates",
+            help="Estimate what was never measured, or leave it out.",
+        ),
+    ] = True,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -58,7 +65,7 @@ def run(
 
     with open_store(db, create=False) as store:
         workload = find_workload(store, request, said)
-        predictor = Predictor(store, choose_device(store, device))
+        predictor = Predictor(store, choose_device(store, device), estimates=estimates)
         on = None if board is None else predictor.board(board)
         answer = predictor.answer(workload, chosen, on)
     if as_json:
@@ -110,7 +117,7 @@ def document(answer: Answer, target: float | None) -> Json:
             "attribution_energy": answer.attribution_energy,
         },
         "missing": [_share_document(share) for share in prediction.missing],
-        "estimated": [],
+        "estimated": [_estimated_document(share) for share in prediction.estimated],
         "unsupported": dict(workload.unsupported),
         "notes": list(prediction.notes),
     }
@@ -128,6 +135,22 @@ def _share_document(share: Share) -> Json:
         "share_time": share.share_time,
         "share_energy": share.share_energy,
     }
+
+
+def _estimated_document(share: EstimatedShare) -> Json:
+    cost = share.cost
+    return {
+        **_share_document(share),
+        "time_s": _quantity_document(cost.time_s),
+        "dynamic_energy_j": _quantity_document(cost.dynamic_energy_j),
+        "host_time_s": {form: _quantity_document(q) for form, q in cost.host_time_s.items()},
+    }
+
+
+def _quantity_document(quantity: Quantity | None) -> Json:
+    if quantity is None:
+        return None
+    return {"mean": quantity.mean, "interval": [quantity.low, quantity.high]}
 
 
 def _print(answer: Answer, target: float | None) -> None:
@@ -163,6 +186,7 @@ def _print(answer: Answer, target: float | None) -> None:
         f"time {show_share(prediction.coverage_time)}, "
         f"energy {show_share(prediction.coverage_energy)}"
     )
+    _print_estimated(prediction.estimated)
     _print_missing(prediction.missing)
     for each in prediction.notes:
         print(f"note: {each}")
@@ -175,6 +199,32 @@ def _row(
 ) -> tuple[str, str, str]:
     spread = "" if interval is None else f"{show(interval[0], unit)} to {show(interval[1], unit)}"
     return name, show(value, unit), spread
+
+
+def _print_estimated(estimated: tuple[EstimatedShare, ...]) -> None:
+    if not estimated:
+        return
+    print("estimated from operators that were measured:")
+    rows = [
+        (
+            share.configuration.kind,
+            share.count,
+            show_share(share.share_time),
+            show_share(share.share_energy),
+            _spread(share.cost.time_s),
+        )
+        for share in estimated[:_SHOWN]
+    ]
+    header = ("kind", "calls", "share of time", "share of energy", "time of a call")
+    print_table(header, rows)
+    if len(estimated) > _SHOWN:
+        print(f"… and {len(estimated) - _SHOWN} more configurations (all with --json)")
+
+
+def _spread(quantity: Quantity | None) -> str:
+    if quantity is None or quantity.low is None or quantity.high is None:
+        return show(None, "s")
+    return f"{show(quantity.low, 's')} to {show(quantity.high, 's')}"
 
 
 def _print_missing(missing: tuple[Share, ...]) -> None:

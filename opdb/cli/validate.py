@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -17,6 +17,7 @@ from opdb.records import Json
 from opdb.units import show, show_share
 
 if TYPE_CHECKING:
+    from opdb.learning import Leaving
     from opdb.predict import Answer
 
 
@@ -51,6 +52,15 @@ def run(
             help="Instead: kernels that a model launched and its operators did not, or reversed.",
         ),
     ] = False,
+    estimates: Annotated[
+        str | None,
+        typer.Option(
+            "--estimates",
+            metavar="WHAT",
+            help="Instead: leave out one model, family or batch_size after the other, and predict "
+            "it with estimates learned from the rest; beside simpler rules.",
+        ),
+    ] = None,
     device: options.DeviceName = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
@@ -60,7 +70,7 @@ def run(
     """Hold predictions against the measured runs of models: a table and the error's distribution.
 
     Every prediction is for the board of its run. Its interval rests on the other models alone.
-    Three further checks look at what predictions rest on; each prints a table of its own.
+    Four further checks look at what predictions rest on; each prints a table of its own.
     """
     check_share("--within", within)
     asked = [
@@ -72,8 +82,11 @@ def run(
         )
         if is_asked
     ]
-    if len(asked) > 1 or (asked and within is not None):
-        raise InputError("--duplicates, --transfer, --kernels and --within: give one at a time")
+    leaving = None if estimates is None else _leaving(estimates)
+    if len(asked) + (leaving is not None) + (within is not None) > 1:
+        raise InputError(
+            "--duplicates, --transfer, --kernels, --estimates and --within: give one at a time"
+        )
     from opdb.predict import Predictor, choose_device
     from opdb.store import open_store
 
@@ -85,6 +98,11 @@ def run(
         predictor = Predictor(store, choose_device(store, device))
         if asked:
             asked[0](store, predictor, models or [], as_json=as_json)
+            return
+        if leaving is not None:
+            from opdb.cli.left_out import left_out
+
+            left_out(store, predictor, models or [], leaving, as_json=as_json, quiet=quiet)
             return
         answers = predictor.answers(models or [])
     if not answers:
@@ -98,6 +116,14 @@ def run(
     worst = max(summary["time"]["largest"], (summary["energy"] or {"largest": 0.0})["largest"])
     if within is not None and worst > within:
         raise CheckError(f"largest error {show_share(worst)}, asked for {show_share(within)}")
+
+
+def _leaving(name: str) -> Leaving:
+    from opdb.learning import NAMES
+
+    if name not in NAMES:
+        raise UnknownNameError("group to leave out", name, NAMES)
+    return cast("Leaving", name)
 
 
 def _row(answer: Answer) -> dict[str, Json]:

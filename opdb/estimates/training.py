@@ -25,7 +25,7 @@ MOST_POINTS = 1500
 """Configurations that a family learns from at most, drawn at random: the work grows with their
 cube."""
 
-MOST_TUNED = 400
+MOST_TUNED = 250
 """Configurations that length scales are found on at most."""
 
 FEWEST_POINTS = 12
@@ -78,8 +78,7 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
         InputError: too few of them launch a kernel.
     """
     given = sorted(examples, key=lambda example: example.configuration.key)
-    usable = [e for e in given if _usable(e)]
-    points = [_point(e) for e in usable]
+    points = [_point(e) for e in given if usable(e)]
     if len(points) < FEWEST_POINTS:
         raise InputError(
             f"{len(points)} measured configurations are too few to learn from; it takes "
@@ -104,7 +103,7 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
     )
 
 
-def _usable(example: Example) -> bool:
+def usable(example: Example) -> bool:
     """Return whether an example says what a forward call that launches kernels takes."""
     configuration, cost = example.configuration, example.cost
     return (

@@ -174,6 +174,7 @@ def _queries(device: str) -> dict[str, Select[Any]]:
         "host_visits.csv": select(schema.host_visit).where(of_campaigns["host_visit"]),
         "model_runs.csv": select(schema.model_run).where(of_campaigns["model_run"]),
         "costs.csv": select(cost).where(cost.c.board.in_(boards)),
+        "learned.csv": select(schema.learned).where(schema.learned.c.device == device),
     }
 
 
@@ -279,6 +280,9 @@ def _insert(connection: Connection, file: SetFile, placed: Placed, source: int) 
         new = _no_worse(connection, new)
         upsert(connection, file.table, new, [column.name for column in schema.cost.primary_key])
         return
+    if file.table is schema.learned:
+        upsert(connection, file.table, _no_older(connection, new), ["board"])
+        return
     identity = "key" if file.table is schema.configuration else None
     names = [identity] if identity else [column.name for column in file.table.primary_key]
     upsert(connection, file.table, new, names, replace=False)
@@ -316,6 +320,14 @@ def _no_worse(connection: Connection, new: list[NewRow]) -> list[NewRow]:
     return [
         row for row in new if row["visits"] >= stored.get(tuple(row[name] for name in identity), 0)
     ]
+
+
+def _no_older(connection: Connection, new: list[NewRow]) -> list[NewRow]:
+    """Return what was learned of boards no earlier than what is stored of them."""
+    learned = schema.learned
+    query = select(learned.c.board, learned.c.trained_at)
+    stored = {row.board: row.trained_at for row in connection.execute(query)}
+    return [row for row in new if row["trained_at"] >= stored.get(row["board"], "")]
 
 
 def _numbered(connection: Connection, placed: Placed) -> list[NewRow]:

@@ -22,7 +22,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 """Every Alembic revision, oldest first; the last is what this version writes."""
 
 QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
@@ -152,6 +152,17 @@ board_calibration = Table(
     Column("notes", Text, nullable=False),
     ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
     Index(None, "board"),
+)
+
+# What `opdb learn` made of a board's costs, as one JSON value.
+learned = Table(
+    "learned",
+    metadata,
+    Column("board", Text, primary_key=True),
+    Column("device", Text, nullable=False),
+    Column("trained_at", Text, nullable=False),
+    Column("document", Text, nullable=False),
+    ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
 )
 
 visit = Table(

@@ -90,10 +90,11 @@ FILES = (
     SetFile("host_visits.csv", schema.host_visit, ("started_at", "id")),
     SetFile("model_runs.csv", schema.model_run, ("started_at", "id")),
     SetFile("costs.csv", schema.cost, ("board", "configuration", "setting", "estimator")),
+    SetFile("learned.csv", schema.learned, ("board",)),
 )
 """The files of a set, each after those it refers to."""
 
-LATER_FILES = ("calibrations.csv",)
+LATER_FILES = ("calibrations.csv", "learned.csv")
 """Files that sets of older versions lack; they hold nothing then."""
 
 LATER_COLUMNS = {"visit.access": "model", "visit.neighbours": "", "cost.hot": ""}
@@ -325,6 +326,7 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "weights": _one_of(*get_args(Weights)),
     "access": _one_of(*get_args(Access)),
     "neighbours": _neighbours,
+    "document": _object,
     "inputs": _object,
     "settings": _object,
     "environment": _object,

@@ -21,6 +21,7 @@ from opdb.records import (
     Form,
     Host,
     HostVisit,
+    Json,
     Mode,
     ModelRun,
     Outcome,
@@ -28,6 +29,7 @@ from opdb.records import (
     Role,
     Visit,
     Workload,
+    canonical_json,
 )
 from opdb.store import database, pending, reading, rows, schema, standing
 from opdb.store.pending import Among, Lack, Sort, Touched
@@ -264,6 +266,28 @@ class Store:
         query = query.order_by(table.c.measured_at, table.c.id)
         with self.reading() as connection:
             return [rows.read_board_calibration(r) for r in connection.execute(query).mappings()]
+
+    def save_learned(self, board: Board, trained_at: str, document: Json) -> None:
+        """Save what was learned from a board's costs, in place of what was learned before.
+
+        Raises:
+            DatabaseError: the board is not stored.
+        """
+        row = {
+            "board": board.uuid,
+            "device": board.device,
+            "trained_at": trained_at,
+            "document": canonical_json(document),
+        }
+        with self.writing() as connection:
+            upsert(connection, schema.learned, [row], ["board"])
+
+    def learned(self, device: str) -> dict[str, Json]:
+        """Return what was learned from the costs of a device's boards (UUID), oldest first."""
+        table = schema.learned
+        query = select(table).where(table.c.device == device).order_by(table.c.trained_at)
+        with self.reading() as connection:
+            return {row.board: rows.read_json(row.document) for row in connection.execute(query)}
 
     # What was seen
 

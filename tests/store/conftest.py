@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from opdb.records import Board
 from opdb.store import Store, open_store
 from tests.store import samples
 
@@ -34,3 +35,6 @@ def fill(store: Store) -> None:
     store.save_host_visit(samples.host_visit())
     store.save_model_run(samples.model_run(workload))
     store.save_costs([samples.cost()])
+    store.save_learned(
+        Board("GPU-1", samples.DEVICE.slug), samples.LEARNED["trained_at"], samples.LEARNED
+    )

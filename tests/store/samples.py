@@ -13,6 +13,7 @@ from opdb.records import (
     Device,
     Host,
     HostVisit,
+    Json,
     MeterTest,
     ModelRun,
     Neighbours,
@@ -103,6 +104,18 @@ def board_calibration(identity: str = "calibration-1") -> BoardCalibration:
         notes=("no copy rate: no memory left",),
     )
 
+
+LEARNED: Json = {
+    "format": 1,
+    "device": DEVICE.slug,
+    "board": "GPU-1",
+    "trained_at": "2026-11-20T12:00:00+00:00",
+    "configurations": 0,
+    "roofline": {"flops_per_s": {}, "bytes_per_s": 3.5e12, "shortest_s": 1e-6},
+    "families": {},
+    "usual": {},
+}
+"""What was learned from too little: it estimates nothing."""
 
 STRETCH = Stretch(
     calls_per_replay=20,

@@ -104,7 +104,7 @@ def damaged(path: Path) -> None:
         (directory, "it is a folder"),
         (text_file, "it is not an SQLite file"),
         (foreign, "it is not an opdb database (it holds the tables songs)"),
-        (newer, "its schema 9999 is newer than this version of opdb reads (0003)"),
+        (newer, "its schema 9999 is newer than this version of opdb reads (0004)"),
         (truncated, "it is truncated"),
         (header_alone, "it is truncated"),
         (damaged, "it is damaged"),
@@ -265,7 +265,7 @@ def test_migrating_counts_the_visits_that_are_there(filled: Store, tmp_path: Pat
         expected = copy.execute(tallied).fetchall()
         assert ("it's in the way", 1) in {row[-2:] for row in expected}
         copy.executescript(
-            "DROP TABLE tally; DROP INDEX ix_visit_campaign_visit_role;"
+            "DROP TABLE learned; DROP TABLE tally; DROP INDEX ix_visit_campaign_visit_role;"
             "CREATE INDEX ix_visit_campaign_visit_role_visit_configuration_id_visit_setting"
             "_visit_outcome ON visit (campaign);"
             "ALTER TABLE workload DROP COLUMN touched_bytes;"

@@ -37,11 +37,13 @@ def test_export_import_export_is_the_same_bytes(folder: Path, tmp_path: Path) ->
         assert other.board_calibrations("GPU-1") == [samples.board_calibration()]
         assert other.model_runs() == [samples.model_run(samples.workload())]
         assert other.costs("GPU-1") == {samples.CONV.key: [samples.cost()]}
+        assert other.learned("nvidia-h200") == {"GPU-1": samples.LEARNED}
 
 
 def test_a_set_of_the_first_version_is_read(folder: Path, tmp_path: Path) -> None:
-    """It has no calibrations, and visits and costs know of one state alone."""
+    """It has no calibrations and no estimates; visits and costs know of one state alone."""
     (folder / "calibrations.csv").unlink()
+    (folder / "learned.csv").unlink()
     for name, later in {"visits.csv": ("access", "neighbours"), "costs.csv": ("hot",)}.items():
         with (folder / name).open(newline="") as stream:
             found = list(csv.DictReader(stream))
@@ -54,6 +56,14 @@ def test_a_set_of_the_first_version_is_read(folder: Path, tmp_path: Path) -> Non
         import_set(other, folder)
         assert replace(samples.anchor_visit(), neighbours=None) in other.visits("GPU-1")
         assert other.costs("GPU-1")[samples.CONV.key] == [replace(samples.cost(), hot=None)]
+
+
+def test_what_was_learned_later_stays(filled: Store, folder: Path) -> None:
+    board, later = samples.campaign().board, {**samples.LEARNED, "configurations": 9}
+    for moment, expected in (("2026-11-20T11:00", samples.LEARNED), ("2026-11-21T11:00", later)):
+        filled.save_learned(board, moment, later)
+        import_set(filled, folder)
+        assert filled.learned("nvidia-h200") == {"GPU-1": expected}
 
 
 def test_import_counts_and_changes_nothing_the_second_time(folder: Path, tmp_path: Path) -> None:

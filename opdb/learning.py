@@ -1,0 +1,211 @@
+"""Estimates from a store: learn them, and test them on models that they were not shown."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from opdb.compose import Estimated
+from opdb.errors import InputError
+from opdb.predict import MODES, Answer, Predictor
+from opdb.records import Board, Cost, Mode, Workload
+from opdb.store import Store
+
+if TYPE_CHECKING:
+    from opdb.estimates.estimator import Estimates, Estimator
+    from opdb.estimates.training import Example
+
+Leaving: TypeAlias = Literal["model", "family", "batch_size"]
+"""What is left out together: a model, all whose names begin with one word, a batch size."""
+
+OURS = "estimates"
+"""The name of opdb's own estimates beside the baselines'."""
+
+
+@dataclass(frozen=True)
+class OperatorError:
+    """A configuration that was left out: its measured cost and what was estimated of it.
+
+    `estimated` is None where the estimate was refused, `guessed` what each baseline says.
+    """
+
+    group: str
+    kind: str
+    measured: Cost
+    estimated: Cost | None
+    guessed: Mapping[str, Cost]
+
+
+@dataclass(frozen=True)
+class ModelError:
+    """A measured run predicted with what it alone uses estimated, by `opdb` and by baselines.
+
+    `estimated` is the share of its device time that rests on estimates, `refused` the share that
+    was refused.
+    """
+
+    group: str
+    workload: Workload
+    mode: Mode
+    estimated: float
+    refused: float
+    answers: Mapping[str, Answer]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What was found when a group was left out."""
+
+    group: str
+    operators: tuple[OperatorError, ...]
+    models: tuple[ModelError, ...]
+
+
+def learn(store: Store, predictor: Predictor, board: str | None = None) -> Estimator:
+    """Learn from all that a board knows and store it; from the most measured board unless said.
+
+    Raises:
+        CannotMeasureError: scikit-learn is not installed.
+        InputError: too little was measured.
+    """
+    chosen = board or predictor.most_measured()
+    examples = [example for example, _ in _examples(store, predictor, chosen)]
+    estimator = _trained(examples, predictor, chosen)
+    from opdb.estimates.document import to_document
+
+    of = Board(chosen, predictor.device.slug)
+    store.save_learned(of, estimator.trained_at, to_document(estimator))
+    return estimator
+
+
+def _trained(examples: Sequence[Example], predictor: Predictor, board: str) -> Estimator:
+    from opdb.estimates.training import train
+
+    moment = datetime.now(UTC).isoformat(timespec="seconds")
+    return train(examples, device=predictor.device.slug, board=board, trained_at=moment)
+
+
+def _examples(
+    store: Store, predictor: Predictor, board: str
+) -> list[tuple[Example, list[Workload]]]:
+    """Return every configuration with a cost on a board, and the workloads that use it."""
+    from opdb.estimates.training import Example
+
+    users: dict[str, list[Workload]] = defaultdict(list)
+    for workload in store.workloads_by_key([w.key for w in store.workloads()]):
+        for configuration in workload.occurrences():
+            users[configuration.key].append(workload)
+    configurations = store.configurations()
+    costs = predictor.costs_on(board, configurations)
+    return [
+        (Example(c, costs[c.key], frozenset(w.name for w in users[c.key])), users[c.key])
+        for c in configurations
+        if c.key in costs
+    ]
+
+
+def leave_out(
+    store: Store, predictor: Predictor, leaving: Leaving, models: Collection[str] = ()
+) -> Iterator[LeftOut]:
+    """Leave out one group of measured workloads after another, and estimate what it alone uses.
+
+    Where `models` are named, only the groups that these belong to.
+
+    Yields:
+        What was found of each group and board.
+
+    Raises:
+        CannotMeasureError: scikit-learn is not installed.
+        InputError: fewer than two groups were measured as a whole.
+    """
+    named = NAMES[leaving]
+    runs: dict[tuple[str, str], list[tuple[Workload, Mode]]] = defaultdict(list)
+    for mode in MODES:
+        for workload, board in predictor.measured_workloads(mode):
+            runs[named(workload), board].append((workload, mode))
+    if len({group for group, _ in runs}) < 2:
+        raise InputError(f"nothing can be left out: too few {leaving}s were measured whole")
+    known: dict[str, list[tuple[Example, list[Workload]]]] = {}
+    for (group, board), measured in sorted(runs.items()):
+        if models and not any(workload.name in models for workload, _ in measured):
+            continue
+        if board not in known:
+            known[board] = _examples(store, predictor, board)
+        yield _without(group, board, measured, known[board], predictor, leaving)
+
+
+NAMES: Mapping[Leaving, Callable[[Workload], str]] = {
+    "model": lambda workload: workload.name,
+    "family": lambda workload: first_word(workload.name),
+    "batch_size": lambda workload: f"batch {workload.batch_size}",
+}
+"""What can be left out, and which group a workload then belongs to."""
+
+
+def first_word(name: str) -> str:
+    """Return the word that a model's name begins with: "resnet" of resnet18 and of resnet152."""
+    found = re.match(r"[a-z]+", name.lower())
+    return found.group() if found else name
+
+
+def _without(
+    group: str,
+    board: str,
+    measured: Sequence[tuple[Workload, Mode]],
+    known: Sequence[tuple[Example, list[Workload]]],
+    predictor: Predictor,
+    leaving: Leaving,
+) -> LeftOut:
+    from opdb.estimates.baselines import BASELINES, guess
+
+    named = NAMES[leaving]
+    out = [e for e, users in known if users and {named(w) for w in users} == {group}]
+    keys = {example.configuration.key for example in out}
+    rest = [e for e, _ in known if e.configuration.key not in keys]
+    estimates = _trained(rest, predictor, board).estimate(e.configuration for e in out)
+    guesses = {
+        name: guess(made(rest), [e.configuration for e in out], board)
+        for name, made in BASELINES.items()
+    }
+    each: dict[str, Estimated] = {OURS: estimates, **guesses}
+    operators = tuple(
+        OperatorError(
+            group,
+            example.configuration.kind,
+            example.cost,
+            estimates.costs.get(key),
+            {name: guessed.costs[key] for name, guessed in guesses.items()},
+        )
+        for example in out
+        if example.cost.kernels
+        for key in [example.configuration.key]
+    )
+    models = tuple(
+        ModelError(
+            group,
+            workload,
+            mode,
+            *_shares(predictor, workload, mode, keys, estimates),
+            {
+                name: predictor.without(workload, mode, keys, instead)
+                for name, instead in each.items()
+            },
+        )
+        for workload, mode in measured
+    )
+    return LeftOut(group, operators, models)
+
+
+def _shares(
+    predictor: Predictor, workload: Workload, mode: Mode, left_out: set[str], estimates: Estimates
+) -> tuple[float, float]:
+    """Return the shares of measured device time that are estimated, and that were refused."""
+    parts = predictor.answer(workload, mode).prediction.parts
+    shares = {p.configuration.key: p.share_time for p in parts}
+    out = {key: share for key, share in shares.items() if key in left_out}
+    refused = sum(share for key, share in out.items() if key in estimates.refused)
+    return sum(out.values()) - refused, refused

@@ -1,0 +1,145 @@
+"""`opdb learn`, and what `opdb predict` and `opdb validate` make of it, on the published set."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from opdb.store import open_store
+from tests import published
+from tests.cli.conftest import Opdb
+
+KINDS = ("relu", "batch_norm", "add", "linear", "max_pool2d", "adaptive_avg_pool2d", "flatten")
+RESNET18 = ("predict", "resnet18", "--device", "nvidia-h200", "--mode", "graph")
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The published costs of some kinds, and what was learned from them; convolutions are gone."""
+    from opdb.cli import main
+
+    path = published.copy_to(tmp_path_factory.mktemp("learned") / "opdb.sqlite")
+    forget(path, f"kind NOT IN {KINDS}")
+    assert main(["learn", "--db", str(path), "--quiet"]) == 0
+    yield path
+
+
+def forget(path: Path, which: str) -> None:
+    """Remove the costs and visits of some configurations."""
+    with closing(sqlite3.connect(path)) as connection:
+        for table in ("cost", "visit", "tally"):
+            connection.execute(
+                f"DELETE FROM {table} WHERE configuration_id IN "
+                f"(SELECT id FROM configuration WHERE {which})"
+            )
+        connection.commit()
+
+
+@pytest.fixture
+def database(learned: Path, opdb: Opdb, tmp_path: Path) -> Path:
+    """The database of `opdb`: a copy of it."""
+    path = tmp_path / "opdb.sqlite"
+    path.write_bytes(learned.read_bytes())
+    return path
+
+
+def test_learning_tells_what_from(opdb: Opdb, database: Path) -> None:
+    with open_store(str(database)) as store:
+        [(board, document)] = store.learned("nvidia-h200").items()
+    assert document["board"] == board and document["configurations"] > 200
+    assert document["families"].keys() == {"memory", "matrix"}
+
+
+def test_predict_estimates_what_is_missing_and_tells_it_apart(opdb: Opdb, database: Path) -> None:
+    before = json.loads(opdb(*RESNET18, "--json").out)
+    forget(database, "kind IN ('relu', 'batch_norm')")
+    found = json.loads(opdb(*RESNET18, "--json").out)
+    assert {row["kind"] for row in found["estimated"]} == {"relu", "batch_norm"}
+    assert {row["kind"] for row in found["missing"]} == {
+        "conv2d"
+    }  # no convolution was learned from
+    assert found["coverage"]["calls"] < before["coverage"]["calls"]
+    assert found["time_s"] == pytest.approx(before["time_s"], rel=0.1)
+    assert found["energy_j"] == pytest.approx(before["energy_j"], rel=0.1)
+    wide, narrow = (d["time_interval_s"][1] - d["time_s"] for d in (found, before))
+    assert wide > narrow
+    for row in found["estimated"]:
+        low, high = row["time_s"]["interval"]
+        assert 0 < low < row["time_s"]["mean"] < high
+        assert row["dynamic_energy_j"]["mean"] > 0 and row["host_time_s"]
+    shares = [row["share_time"] for row in (*found["estimated"], *found["missing"])]
+    assert found["coverage"]["time"] + sum(shares) == pytest.approx(1)
+    assert any("were never measured: their costs are estimates" in n for n in found["notes"])
+
+
+def test_without_estimates_they_are_missing(opdb: Opdb, database: Path) -> None:
+    forget(database, "kind IN ('relu', 'batch_norm')")
+    found = json.loads(opdb(*RESNET18, "--no-estimates", "--json").out)
+    assert not found["estimated"]
+    assert {row["kind"] for row in found["missing"]} == {"conv2d", "relu", "batch_norm"}
+
+
+def test_people_see_the_estimates(opdb: Opdb, database: Path) -> None:
+    forget(database, "kind = 'relu'")
+    shown = opdb(*RESNET18).out
+    assert "estimated from operators that were measured:" in shown
+    assert "not estimated: no conv2d was measured" in shown
+
+
+def test_what_another_board_taught_is_brought_over(opdb: Opdb, database: Path) -> None:
+    with open_store(str(database)) as store:
+        [taught] = store.learned("nvidia-h200")
+        other = next(b.uuid for b in store.boards("nvidia-h200") if b.uuid != taught)
+    forget(database, "kind = 'relu'")
+    found = json.loads(opdb(*RESNET18, "--board", other, "--json").out)
+    assert found["board"] == other and found["estimated"]
+
+
+def test_validate_leaves_one_model_out(opdb: Opdb, database: Path) -> None:
+    ran = opdb("validate", "vgg16", "--estimates", "model", "--json", "--quiet")
+    assert ran.status == 0, ran.err
+    found = json.loads(ran.out)
+    assert {row["model"] for row in found["rows"]} == {"vgg16"}
+    ours = found["summary"].pop("estimates")
+    assert ours["operators"]["count"] > 5 and 0 < ours["operators"]["inside_time"] <= 1
+    assert found["summary"].keys() == {
+        *("proportional to FLOPs", "plain roofline", "nearest neighbour")
+    }
+    rival = found["summary"]["proportional to FLOPs"]["operators"]
+    assert (
+        rival["count"] == ours["operators"]["count"] and rival["time"] > ours["operators"]["time"]
+    )
+
+
+def test_bad_words_are_one_message(opdb: Opdb, database: Path) -> None:
+    ran = opdb("validate", "--estimates", "modle")
+    assert ran.status == 2 and "did you mean 'model'" in ran.err
+    ran = opdb("validate", "--estimates", "model", "--kernels")
+    assert ran.status == 2 and "one at a time" in ran.err
+    ran = opdb("learn", "--board", "GPU-nowhere")
+    assert ran.status == 2 and "GPU-nowhere" in ran.err
+
+
+def test_damaged_estimates_are_one_message(opdb: Opdb, database: Path) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("UPDATE learned SET document = '{\"format\": 7}'")
+        connection.commit()
+    forget(database, "kind = 'relu'")
+    ran = opdb(*RESNET18)
+    assert ran.status == 2 and "opdb learn makes them" in ran.err and "Traceback" not in ran.err
+    assert opdb(*RESNET18, "--no-estimates").status == 0
+
+
+def test_without_scikit_learn_it_says_what_to_install(
+    opdb: Opdb, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "sklearn.gaussian_process", None)
+    ran = opdb("learn")
+    assert ran.status == 3 and "pip install 'opdb[estimates]'" in ran.err

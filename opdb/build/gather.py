@@ -79,16 +79,15 @@ def _in_processes(
 ) -> list[Harvested | None]:
     """Harvest in processes; None for what was lost with a process that died."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, mp_context=context, initializer=_begin) as pool:
-        try:
-            futures = [pool.submit(_harvested, request) for request in requests]
-            return [
-                _result(request, future, tell, last=last)
-                for request, future in zip(requests, futures, strict=True)
-            ]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
+    try:
+        futures = [pool.submit(_harvested, request) for request in requests]
+        return [
+            _result(request, future, tell, last=last)
+            for request, future in zip(requests, futures, strict=True)
+        ]
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C the models under way alone are waited for
 
 
 def _begin() -> None:

@@ -15,7 +15,7 @@ from opdb.bench.settings import current_settings
 from opdb.build.known import run_outcomes, run_seconds
 from opdb.build.ranking import Step
 from opdb.build.survey import Survey, survey
-from opdb.errors import InputError
+from opdb.errors import CannotMeasureError, InputError
 from opdb.models import ModelRequest
 from opdb.predict import Answer, Predictor
 from opdb.records import Mode, Workload
@@ -189,7 +189,14 @@ class _Build:
                 return False
             some = _first_of(steps, self._slice_s)
             self._slice_s *= SLICE_GROWTH
-            self._bench_slice(some, len(steps))
+            try:
+                self._bench_slice(some, len(steps))
+            except CannotMeasureError as error:
+                # Where many fail in a row, that is kept, and others are left to measure; a device
+                # that is gone lets nothing new be kept.
+                if len(self._survey().pending) == len(known.pending):
+                    raise
+                self._progress.say(str(error))
 
     def _bench_slice(self, steps: Sequence[Step], of: int) -> None:
         self._progress.say(f"bench: the next {len(steps)} of {of} configurations to the target")

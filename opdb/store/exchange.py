@@ -21,7 +21,7 @@ from opdb.store.rows import NewRow
 from opdb.store.sets import FILES, REFERENCES, Place, SetFile, read_file, write_file
 from opdb.store.store import Store
 from opdb.store.tallies import recount
-from opdb.store.writing import numbers, upsert
+from opdb.store.writing import execute_many, numbers, upsert
 
 Placed: TypeAlias = list[tuple[Place, NewRow]]
 
@@ -297,7 +297,7 @@ def _insert_calls(connection: Connection, placed: Placed, source: int) -> None:
     replaced = {row["workload_id"] for row in new}
     connection.execute(delete(call).where(call.c.workload_id.in_(replaced)))
     if new:
-        connection.execute(insert(call), new)
+        execute_many(connection, insert(call), new)
 
 
 def _foreign_keys(connection: Connection, source: int) -> set[str]:

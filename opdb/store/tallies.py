@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from opdb.store import schema
 from opdb.store.rows import NewRow
-from opdb.store.writing import in_parts, insert_into
+from opdb.store.writing import execute_many, in_parts, insert_into
 
 REJECTED = "rejected: "
 """How the flag of a rejected visit begins, after which the words of why follow."""
@@ -60,4 +60,4 @@ def recount(connection: Connection, configurations: Iterable[int]) -> None:
             counts[*sort, why_rejected(json.loads(flags))] += visits
         new = [{**dict(zip(names, sort, strict=True)), "visits": n} for sort, n in counts.items()]
         if new:
-            connection.execute(insert(tally), new)
+            execute_many(connection, insert(tally), new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select
@@ -36,7 +37,22 @@ def upsert(
         statement = statement.on_conflict_do_update(index_elements=list(identity), set_=values)
     else:
         statement = statement.on_conflict_do_nothing(index_elements=list(identity))
-    connection.execute(statement, list(new))
+    execute_many(connection, statement, new)
+
+
+def execute_many(connection: Connection, statement: Any, new: Sequence[NewRow]) -> None:
+    """Run an insert for every row; all rows have the columns of the first.
+
+    SQLite takes the values as they are, so its driver is given them at once: a row at a time,
+    looking each value up takes longer than inserting it.
+    """
+    if connection.dialect.name != "sqlite":
+        connection.execute(statement, list(new))
+        return
+    compiled = statement.compile(dialect=connection.dialect, column_keys=list(new[0]))
+    names = compiled.positiontup
+    values = itemgetter(*names) if len(names) > 1 else lambda row: (row[names[0]],)
+    connection.exec_driver_sql(compiled.string, [values(row) for row in new])
 
 
 def insert_into(connection: Connection, table: Table) -> Any:
@@ -81,7 +97,7 @@ def replace_calls(
         for position, call in enumerate(calls)
     ]
     if new:
-        connection.execute(insert(schema.call), new)
+        execute_many(connection, insert(schema.call), new)
 
 
 def in_parts(keys: Iterable[Key]) -> list[list[Key]]:

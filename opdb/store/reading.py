@@ -147,16 +147,25 @@ def measurements(device: str) -> list[ColumnElement[bool]]:
     return [tally.c.device == device, tally.c.role == "measurement", tally.c.access == "model"]
 
 
-def failures(connection: Connection, device: str) -> list[Failure]:
-    """Return a device's configurations that have visits and no good one, by kind and key."""
+def failures(
+    connection: Connection, device: str, failing: Collection[int] | None = None
+) -> list[Failure]:
+    """Return a device's configurations that have visits and no good one, by kind and key.
+
+    `failing` are those (row numbers) that have any visit that failed, where they are known.
+    """
     tally, configuration = schema.tally, schema.configuration
-    measured = measurements(device)
-    failing = select(configuration.c.key, configuration.c.kind).join(
-        tally, tally.c.configuration_id == configuration.c.id
-    )
-    failing = failing.where(*measured, tally.c.outcome != "ok").distinct()
-    kinds = {row.key: row.kind for row in connection.execute(failing)}
-    outcomes = visit_outcomes(connection, measured, kinds)
+    failed = [*measurements(device), tally.c.outcome != "ok"]
+    if failing is None:
+        failing = set(connection.scalars(select(tally.c.configuration_id).where(*failed)))
+    kinds: dict[str, str] = {}
+    for some in in_parts(failing):
+        query = select(configuration.c.key, configuration.c.kind)
+        kinds |= {
+            row.key: row.kind
+            for row in connection.execute(query.where(configuration.c.id.in_(some)))
+        }
+    outcomes = visit_outcomes(connection, measurements(device), kinds)
     reasons = _last_reasons(connection, device, kinds)
     found = [
         Failure(key, kinds[key], setting, *reasons[key, setting], seen.total())

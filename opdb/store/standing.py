@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, and_, func, not_, select
+from sqlalchemy import Connection, case, func, or_, select
 
-from opdb.records import Role, Workload
+from opdb.records import Outcome, Role, Workload
 from opdb.store import reading, rows, schema
 from opdb.store.reading import Failure
 from opdb.store.writing import in_parts
@@ -60,43 +60,69 @@ def standing(connection: Connection, device: str) -> Standing:
     campaign = schema.campaign
     campaigns = select(func.count()).where(campaign.c.device == device)
     unmeasured = _unmeasured(connection, device)
+    measured, visits = _measured(connection, device)
+    others, failing = _others(connection, device)
     called = select(func.count(schema.call.c.configuration_id.distinct()))
     return Standing(
         campaigns=connection.execute(campaigns).scalar_one(),
-        visits=_visits(connection, device),
-        measured=_measured(connection, device),
+        visits=_visits(visits, others),
+        measured=measured,
         measured_called=connection.execute(called).scalar_one() - len(unmeasured),
         pending=_pending(connection, device, unmeasured),
         unmeasured_calls=_calls_of(connection, unmeasured),
         runs=_runs(connection, device),
-        failures=reading.failures(connection, device),
+        failures=reading.failures(connection, device, failing),
     )
 
 
-def _visits(connection: Connection, device: str) -> dict[tuple[Role, str], int]:
-    """Count the visits inside models by role and why they were rejected."""
+def _measured(connection: Connection, device: str) -> tuple[int, int]:
+    """Count the configurations that a visit measured, and these visits."""
     tally = schema.tally
-    inside = tally.c.device == device, tally.c.access == "model"
-    usual = tally.c.role == "measurement", tally.c.rejected == ""
-    # Most are good measurements: summed, not grouped, which would sort them all.
-    summed = select(func.coalesce(func.sum(tally.c.visits), 0)).where(*inside, *usual)
-    good = int(connection.execute(summed).scalar_one())
-    others = (
-        select(tally.c.role, tally.c.rejected, func.sum(tally.c.visits))
-        .where(*inside, not_(and_(*usual)))
-        .group_by(tally.c.role, tally.c.rejected)
+    visits = func.sum(tally.c.visits).label("visits")
+    measured = [*reading.measurements(device), tally.c.outcome == "ok"]
+    each = select(visits).where(*measured).group_by(tally.c.configuration_id).subquery()
+    query = select(func.count(), func.coalesce(func.sum(each.c.visits), 0)).select_from(each)
+    configurations, total = connection.execute(query).one()
+    return int(configurations), int(total)
+
+
+def _others(
+    connection: Connection, device: str
+) -> tuple[Counter[tuple[Role, str, Outcome]], list[int]]:
+    """Count what is no good measurement, and return what failed (row numbers).
+
+    By role, why it was rejected and outcome: little of all there is.
+    """
+    tally = schema.tally
+    measurement, failed = tally.c.role == "measurement", tally.c.outcome != "ok"
+    failing = case((measurement & failed, tally.c.configuration_id))
+    sort = (tally.c.role, tally.c.rejected, tally.c.outcome, failing)
+    query = (
+        select(*sort, func.sum(tally.c.visits))
+        .where(tally.c.device == device, tally.c.access == "model")
+        .where(or_(~measurement, failed, tally.c.rejected != ""))
+        .group_by(*sort)
     )
-    found = {(role, why): visits for role, why, visits in connection.execute(others)}
-    return {("measurement", ""): good, **found} if good else found
+    counts: Counter[tuple[Role, str, Outcome]] = Counter()
+    found: list[int] = []
+    for role, rejected, outcome, configuration, visits in connection.execute(query):
+        counts[role, rejected, outcome] += visits
+        if configuration is not None:
+            found.append(configuration)
+    return counts, found
 
 
-def _measured(connection: Connection, device: str) -> int:
-    """Count the configurations that a visit measured."""
-    tally = schema.tally
-    measured = select(tally.c.configuration_id).distinct()
-    measured = measured.where(*reading.measurements(device), tally.c.outcome == "ok")
-    counted = select(func.count()).select_from(measured.subquery())
-    return int(connection.execute(counted).scalar_one())
+def _visits(
+    measured: int, others: Mapping[tuple[Role, str, Outcome], int]
+) -> dict[tuple[Role, str], int]:
+    """Count visits by role and why they were rejected; `measured` are all good measurements."""
+    counts: Counter[tuple[Role, str]] = Counter()
+    for (role, rejected, outcome), visits in others.items():
+        counts[role, rejected] += visits
+        if role == "measurement" and outcome == "ok":
+            measured -= visits
+    counts["measurement", ""] += measured
+    return {sort: visits for sort, visits in counts.items() if visits}
 
 
 def _unmeasured(connection: Connection, device: str) -> list[int]:

@@ -73,13 +73,17 @@ def learn(store: Store, predictor: Predictor, board: str | None = None) -> Estim
         InputError: too little was measured.
     """
     chosen = board or predictor.most_measured()
-    examples = [example for example, _ in _examples(store, predictor, chosen)]
-    estimator = _trained(examples, predictor, chosen)
+    estimator = _trained(examples_of(store, predictor, chosen), predictor, chosen)
     from opdb.estimates.document import to_document
 
     of = Board(chosen, predictor.device.slug)
     store.save_learned(of, estimator.trained_at, to_document(estimator))
     return estimator
+
+
+def examples_of(store: Store, predictor: Predictor, board: str) -> list[Example]:
+    """Return every configuration with a cost on a board, its own or brought there."""
+    return [example for example, _ in _examples(store, predictor, board)]
 
 
 def _trained(examples: Sequence[Example], predictor: Predictor, board: str) -> Estimator:

@@ -69,6 +69,7 @@ def features(configuration: Configuration) -> Features:
         numbers={
             "flops": _log(flops),
             "bytes": _log(moved_bytes),
+            "intensity": _log(flops) - _log(moved_bytes),
             **_product(view, flops),
             **_layout(first),
             **_state(view, data),
@@ -109,6 +110,7 @@ def _product(view: View, flops: float) -> dict[str, float]:
         "rows": _log(rows),
         "columns": _log(columns),
         "depth": _log(depth),
+        "tiles": _log(math.ceil(rows / 128) * math.ceil(max(columns, 1) / 128)),
     }
 
 

@@ -144,9 +144,7 @@ def _some(points: Sequence[_Point], most: int) -> Sequence[_Point]:
 
 
 def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
-    columns, centre, scale = _columns(points)
-    at = np.array([[p.of.number(name) for name in columns] for p in points])
-    places = np.round((at - np.array(centre)) / np.array(scale), 5)
+    columns, centre, scale, places = _placed([p.of for p in points])
     slower = np.array([math.log(p.time_s / under.time_s(p.of)) for p in points])
     metered = [i for i, p in enumerate(points) if p.dynamic_w is not None]
     time = _process(places, slower)
@@ -166,23 +164,36 @@ def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
     )
 
 
-def _columns(
-    points: Sequence[_Point],
-) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]:
-    """Return the names of the numbers in which the points differ, their means and their scales."""
-    kinds = sorted({p.of.kind for p in points})
-    names = [*points[0].of.numbers, *(KIND + kind for kind in kinds if len(kinds) > 1)]
-    found = []
-    for name in names:
-        values = [p.of.number(name) for p in points]
+def scaled_points(
+    configurations: Iterable[Configuration],
+) -> dict[str, tuple[list[Configuration], Matrix]]:
+    """Return the configurations of each family, and their places (rows) as training sees them."""
+    families: dict[str, list[Configuration]] = defaultdict(list)
+    for configuration in configurations:
+        families[features(configuration).family].append(configuration)
+    return {
+        family: (members, _placed([features(c) for c in members])[3])
+        for family, members in families.items()
+    }
+
+
+def _placed(
+    members: Sequence[Features],
+) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...], Matrix]:
+    """Return the names of the numbers in which members differ, means, scales, and scaled rows."""
+    kinds = sorted({of.kind for of in members})
+    names, centres, scales = [], [], []
+    for name in [*members[0].numbers, *(KIND + kind for kind in kinds if len(kinds) > 1)]:
+        values = [of.number(name) for of in members]
         spread = statistics.pstdev(values)
         if spread > 0:
+            names.append(name)
+            centres.append(round(statistics.fmean(values), 6))
             scale = KIND_SCALE if name.startswith(KIND) else max(spread, SMALLEST_SCALE)
-            found.append((name, round(statistics.fmean(values), 6), round(scale, 6)))
-    if not found:
-        return (), (), ()
-    columns, centres, scales = zip(*found, strict=True)
-    return columns, centres, scales
+            scales.append(round(scale, 6))
+    at = np.array([[of.number(name) for name in names] for of in members])
+    places = np.round((at - np.array(centres)) / np.array(scales), 5)
+    return tuple(names), tuple(centres), tuple(scales), places
 
 
 def _process(places: Matrix, values: Matrix) -> Process:

@@ -44,7 +44,7 @@ def run(
     families: dict[str, Json] = {
         name: {
             "points": len(learned.time.points),
-            "kinds": sorted(learned.kinds),
+            "kinds": learned.kinds,
             "dtypes": sorted(learned.dtypes),
         }
         for name, learned in sorted(estimator.families.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from opdb.cli.console import note, print_json, print_table
@@ -24,6 +25,10 @@ MOSTLY_ESTIMATED = 0.2
 
 HARDLY_REFUSED = 0.02
 """… and whose refused share is at most this: what is refused is in no prediction."""
+
+
+WIDTHS = (0.0, 0.15, 0.3, 0.6, math.inf)
+"""Half widths of a time's stated interval, in logarithms, between which errors are told apart."""
 
 
 def left_out(
@@ -60,12 +65,13 @@ def left_out(
                 "leaving": leaving,
                 "rows": [_row(run) for run in runs],
                 "summary": summary,
+                "by_width": _by_width(operators),
                 "refused_operators": sum(each.estimated is None for each in operators),
                 "refused_runs": refused,
             }
         )
         return
-    _print(runs, summary)
+    _print(runs, summary, _by_width(operators))
     print(
         f"refused: {sum(each.estimated is None for each in operators)} of {len(operators)} "
         f"operators, so that {refused} runs are told above and not counted below"
@@ -84,6 +90,31 @@ def _summary(operators: Sequence[OperatorError], runs: Sequence[ModelError]) -> 
         }
         for name in names
     }
+
+
+def _by_width(operators: Sequence[OperatorError]) -> list[Json]:
+    """Return the errors of times by how wide their intervals were stated."""
+    found: list[Json] = []
+    for low, high in pairwise(WIDTHS):
+        pairs = [
+            (time, each.measured.time_s)
+            for each in operators
+            if each.estimated is not None
+            and (time := each.estimated.time_s) is not None
+            and time.high is not None
+            and time.mean > 0
+            and low <= math.log(time.high / time.mean) < high
+        ]
+        found.append(
+            {
+                "from": low,
+                "to": None if math.isinf(high) else high,
+                "count": len(pairs),
+                "median": _median(_error(*pair) for pair in pairs),
+                "inside": _share(_holds(*pair) for pair in pairs),
+            }
+        )
+    return found
 
 
 def _of_operators(told: Sequence[OperatorError], name: str) -> Json:
@@ -171,7 +202,7 @@ def _row(run: ModelError) -> dict[str, Json]:
     }
 
 
-def _print(runs: Sequence[ModelError], summary: dict[str, Json]) -> None:
+def _print(runs: Sequence[ModelError], summary: dict[str, Json], by_width: Sequence[Json]) -> None:
     print_table(
         ("model", "workload", "mode", "estimated", "refused", "time", "±", "energy"),
         [
@@ -206,6 +237,19 @@ def _print(runs: Sequence[ModelError], summary: dict[str, Json]) -> None:
                 ),
             )
             for name, found in summary.items()
+        ],
+    )
+    print()
+    print_table(
+        ("interval of a time", "operators", "median error", "inside"),
+        [
+            (
+                f"± {show_share(each['from'])} or more, in logarithms",
+                each["count"],
+                _shown(each["median"]),
+                _shown(each["inside"]),
+            )
+            for each in by_width
         ],
     )
     ours = summary[OURS]

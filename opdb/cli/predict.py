@@ -188,6 +188,9 @@ def _print(answer: Answer, target: float | None) -> None:
     )
     _print_estimated(prediction.estimated)
     _print_missing(prediction.missing)
+    if unmeasured := (*prediction.estimated, *prediction.missing):
+        kinds = " ".join(dict.fromkeys(share.configuration.kind for share in unmeasured))
+        print(f"to measure them, on the device: opdb bench {kinds}")
     for each in prediction.notes:
         print(f"note: {each}")
     if target is not None and answer.meets(target):
@@ -243,8 +246,6 @@ def _print_missing(missing: tuple[Share, ...]) -> None:
     print_table(("kind", "calls", "share of time", "share of energy"), rows)
     if len(missing) > _SHOWN:
         print(f"… and {len(missing) - _SHOWN} more configurations (all with --json)")
-    kinds = " ".join(dict.fromkeys(share.configuration.kind for share in missing))
-    print(f"to measure them, on the device: opdb bench {kinds}")
 
 
 def _why_missed(answer: Answer, target: float) -> str:

@@ -58,7 +58,7 @@ def _family(learned: Learned) -> Json:
         "columns": list(learned.columns),
         "centre": list(learned.centre),
         "scale": list(learned.scale),
-        "kinds": sorted(learned.kinds),
+        "levels": dict(learned.levels),
         "dtypes": sorted(learned.dtypes),
         "points": [list(point) for point in learned.time.points],
         "time": _process(learned.time),
@@ -87,7 +87,7 @@ def _learned(document: Mapping[str, Json]) -> Learned:
         columns=tuple(document["columns"]),
         centre=tuple(document["centre"]),
         scale=tuple(document["scale"]),
-        kinds=frozenset(document["kinds"]),
+        levels={kind: float(level) for kind, level in document["levels"].items()},
         dtypes=frozenset(document["dtypes"]),
         time=_process_of(document["time"], points),
         power=None

@@ -53,17 +53,23 @@ class Learned:
 
     `time` is of the logarithm of time over the roofline's, `power` of the logarithm of dynamic
     energy over time (watts), None where nothing was metered; both at points scaled by `centre` and
-    `scale` from the numbers in `columns`.
+    `scale` from the numbers in `columns`. `levels` are by how much each kind's times lie above
+    what `time` expects, which knows no kinds where no point is near.
     """
 
     columns: tuple[str, ...]
     centre: tuple[float, ...]
     scale: tuple[float, ...]
-    kinds: frozenset[str]
+    levels: Mapping[str, float]
     dtypes: frozenset[str]
     time: Process
     power: Process | None
     reach: Reach
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds that it learned from, in order."""
+        return sorted(self.levels)
 
     def scaled(self, of: Features) -> tuple[float, ...]:
         """Return a configuration's place among the points."""
@@ -112,7 +118,7 @@ class Estimator:
         if not of.launches:
             return None
         learned = self.families.get(of.family)
-        if learned is None or of.kind not in learned.kinds:
+        if learned is None or of.kind not in learned.levels:
             return f"no {of.kind} was measured"
         if of.dtype not in learned.dtypes:
             return f"no {of.family} operator was measured in {of.dtype}"
@@ -144,7 +150,7 @@ class Estimator:
         powers = None if learned.power is None else learned.power.expected(kept)
         for row, i in enumerate(near):
             configuration, of = asked[i]
-            time_s = self.roofline.time_s(of) * math.exp(times[row])
+            time_s = self.roofline.time_s(of) * math.exp(times[row] + learned.levels[of.kind])
             time = _quantity(time_s, block.time_width(row))
             dynamic = None
             if powers is not None:

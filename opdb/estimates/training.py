@@ -41,6 +41,9 @@ KIND_SCALE = 0.5
 """Numbers are divided by their standard deviation; that of a number nearly always the same, and of
 which kind it is, counts as this."""
 
+LEVEL_PRIOR = 4.0
+"""A kind's level is drawn to the family's mean as by so many points there."""
+
 FOLDS = 8
 """Parts into which configurations of no model, or of several, are drawn to be left out."""
 
@@ -146,8 +149,9 @@ def _some(points: Sequence[_Point], most: int) -> Sequence[_Point]:
 def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
     columns, centre, scale, places = _placed([p.of for p in points])
     slower = np.array([math.log(p.time_s / under.time_s(p.of)) for p in points])
+    levels = _levels(points, slower)
     metered = [i for i, p in enumerate(points) if p.dynamic_w is not None]
-    time = _process(places, slower)
+    time = _process(places, slower - np.array([levels[p.of.kind] for p in points]))
     power = None
     if len(metered) >= FEWEST_POINTS:
         watts = np.array([math.log(points[i].dynamic_w or 1.0) for i in metered])
@@ -156,12 +160,23 @@ def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
         columns=columns,
         centre=centre,
         scale=scale,
-        kinds=frozenset(p.of.kind for p in points),
+        levels=levels,
         dtypes=frozenset(p.of.dtype for p in points),
         time=time,
         power=power,
         reach=_reach(points, time, power, metered),
     )
+
+
+def _levels(points: Sequence[_Point], slower: Matrix) -> dict[str, float]:
+    """Return by how much each kind lies above the family's mean, the less the fewer it has."""
+    mean, by_kind = float(slower.mean()), defaultdict(list)
+    for point, value in zip(points, slower, strict=True):
+        by_kind[point.of.kind].append(float(value) - mean)
+    return {
+        kind: round(math.fsum(values) / (len(values) + LEVEL_PRIOR), 6)
+        for kind, values in sorted(by_kind.items())
+    }
 
 
 def scaled_points(

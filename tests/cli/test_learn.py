@@ -25,6 +25,9 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
     path = published.copy_to(tmp_path_factory.mktemp("learned") / "opdb.sqlite")
     forget(path, f"kind NOT IN {KINDS}")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM learned")
+        connection.commit()
     assert main(["learn", "--db", str(path), "--quiet"]) == 0
     yield path
 
@@ -75,6 +78,17 @@ def test_predict_estimates_what_is_missing_and_tells_it_apart(opdb: Opdb, databa
     shares = [row["share_time"] for row in (*found["estimated"], *found["missing"])]
     assert found["coverage"]["time"] + sum(shares) == pytest.approx(1)
     assert any("were never measured: their costs are estimates" in n for n in found["notes"])
+
+
+def test_the_published_estimates_are_used(opdb: Opdb, tmp_path: Path) -> None:
+    path = published.copy_to(tmp_path / "opdb.sqlite")
+    before = json.loads(opdb(*RESNET18, "--json").out)
+    forget(path, "kind = 'conv2d'")
+    found = json.loads(opdb(*RESNET18, "--json").out)
+    assert {row["kind"] for row in found["estimated"]} == {"conv2d"} and not found["missing"]
+    assert found["time_s"] == pytest.approx(before["time_s"], rel=0.2)
+    low, high = found["time_interval_s"]
+    assert low < before["time_s"] < high
 
 
 def test_without_estimates_they_are_missing(opdb: Opdb, database: Path) -> None:

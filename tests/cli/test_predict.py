@@ -84,7 +84,7 @@ def test_people_are_shown_the_truth_beside_the_prediction(opdb: Opdb, h200: Path
 def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h200: Path) -> None:
     kind = "(SELECT id FROM configuration WHERE kind = ?)"
     drop(h200, f"DELETE FROM cost WHERE configuration_id NOT IN {kind}", "conv2d")
-    ran = opdb(*RESNET152, "--target", 0.9, "--json")
+    ran = opdb(*RESNET152, "--target", 0.9, "--no-estimates", "--json")
     assert ran.status == 1
     assert ran.err.startswith("opdb: target 0.9 missed: coverage of time is 0.")
     assert len(ran.err.splitlines()) == 1
@@ -98,6 +98,9 @@ def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h2
     assert 0 < found["coverage"]["calls"] < 1
     for share in found["missing"]:
         assert share.keys() == {"kind", "configuration", "count", "share_time", "share_energy"}
+    estimated = json.loads(opdb(*RESNET152, "--target", 0.9, "--json").out)
+    assert estimated["target_met"] is False, "estimates cover nothing"
+    assert estimated["time_s"] > found["time_s"] and not estimated["missing"]
     ran = opdb(*RESNET152)
     assert ran.status == 0, "without a target nothing is missed"
     assert "to measure them, on the device: opdb bench " in ran.out

@@ -1,0 +1,69 @@
+"""`opdb build` and `opdb bench --grid` on a real NVIDIA GPU, end to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from opdb.records import Configuration
+from opdb.store import open_store
+from tests.cli.conftest import Opdb, opdb
+
+__all__ = ["opdb"]
+
+MODEL = "model: alexnet\ninput_size: [3, 224, 224]\nbatch_sizes: [32]\n"
+
+GRID = """\
+operator: nn.Linear
+arguments: {in_features: 8192, out_features: 8192, bias: false}
+inputs: {input: [8192, 8192]}
+dtype: bfloat16
+zeros: [0, 0.5, 0.9]
+"""
+
+
+def ran(opdb: Opdb, *arguments: object) -> dict[str, Any]:
+    found = opdb(*arguments, "--json", "--quiet")
+    assert found.status in (0, 1), found.err
+    document: dict[str, Any] = json.loads(found.out)
+    return document
+
+
+def test_a_model_is_built_to_its_target_and_nothing_is_left(opdb: Opdb) -> None:
+    Path("models").mkdir()
+    Path("models/alexnet.yml").write_text(MODEL)
+    build = ("build", "models", "--target", 0.9)
+    cut = ran(opdb, *build, "--gpu-seconds", 90)
+    [workload] = cut["workloads"]
+    assert workload["coverage"]["time"] > 0.2, "the calibration leaves time for the largest"
+
+    whole = ran(opdb, *build)
+    [workload] = whole["workloads"]
+    assert workload["target_met"] and workload["run"] == "ok"
+    assert min(workload["coverage"][name] for name in ("time", "energy")) >= 0.9
+    for name in ("time", "energy"):
+        assert abs(workload[f"attribution_{name}"] - 1) <= 0.1
+
+    again = ran(opdb, *build)
+    assert again["workloads"] == whole["workloads"], "nothing was left to measure"
+
+
+def test_zeros_among_the_values_save_power(opdb: Opdb, tmp_path: Path) -> None:
+    Path("zeros.yml").write_text(GRID)
+    assert ran(opdb, "bench", "--grid", "zeros.yml")["configurations"] == 3
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        board = store.boards()[0]
+        costs = store.costs(board.uuid)
+        power_w = {
+            _zeros(c): cost.power_w.mean
+            for c in store.configurations(["linear"])
+            if c.key in costs and (cost := costs[c.key][0]).power_w is not None
+        }
+    # At full clock each draws more than the limit allows, or less the more of it is zero.
+    assert power_w[0.0] > power_w[0.5] > power_w[0.9]
+
+
+def _zeros(configuration: Configuration) -> float:
+    values = configuration.inputs["input"].get("values")
+    return float(values["zeros"]) if values else 0.0

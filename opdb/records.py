@@ -429,6 +429,16 @@ class Quantity:
     high: float | None
     count: int
 
+    def moved(self, by: float) -> Quantity:
+        """Return the quantity with another mean and the same width."""
+        return Quantity(
+            self.median + by,
+            self.mean + by,
+            None if self.low is None else self.low + by,
+            None if self.high is None else self.high + by,
+            self.count,
+        )
+
 
 @dataclass(frozen=True)
 class OperatingPoint:

@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from opdb.bench import calibrate, model, visit
+
 collect_ignore = [] if torch.cuda.is_available() else ["gpu"]
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make visits and runs as short as can be: what they find is looked at, not how exact it is."""
+    for module, name, value in (
+        (visit, "SETTLE_S", 0.002),
+        (visit, "WINDOW_S", 0.01),
+        (calibrate, "BASE_WINDOW_S", 0.02),
+        (calibrate, "CONTAINER_ROUNDS", 5),
+        (model, "SETTLE_S", 0.002),
+        (model, "WINDOW_S", 0.02),
+        (model, "MAX_REDONE", 0),
+    ):
+        monkeypatch.setattr(module, name, value)

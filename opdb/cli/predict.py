@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 12
 """Rows of a list that a person is shown; --json has all."""
+
+_SHARES = ("kind", "calls", "share of time", "share of energy")
 
 
 def run(
@@ -204,24 +207,12 @@ def _row(
     return name, show(value, unit), spread
 
 
-def _print_estimated(estimated: tuple[EstimatedShare, ...]) -> None:
-    if not estimated:
-        return
-    print("estimated from operators that were measured:")
-    rows = [
-        (
-            share.configuration.kind,
-            share.count,
-            show_share(share.share_time),
-            show_share(share.share_energy),
-            _spread(share.cost.time_s),
-        )
-        for share in estimated[:_SHOWN]
-    ]
-    header = ("kind", "calls", "share of time", "share of energy", "time of a call")
-    print_table(header, rows)
-    if len(estimated) > _SHOWN:
-        print(f"… and {len(estimated) - _SHOWN} more configurations (all with --json)")
+def _print_estimated(estimated: Sequence[EstimatedShare]) -> None:
+    if estimated:
+        print("estimated from operators that were measured:")
+        rows = [(*_share_row(share), _spread(share.cost.time_s)) for share in estimated[:_SHOWN]]
+        print_table((*_SHARES, "time of a call"), rows)
+        _print_hidden(estimated)
 
 
 def _spread(quantity: Quantity | None) -> str:
@@ -230,22 +221,25 @@ def _spread(quantity: Quantity | None) -> str:
     return f"{show(quantity.low, 's')} to {show(quantity.high, 's')}"
 
 
-def _print_missing(missing: tuple[Share, ...]) -> None:
-    if not missing:
-        return
-    print("missing (shares estimated from operations and bytes):")
-    rows = [
-        (
-            share.configuration.kind,
-            share.count,
-            show_share(share.share_time),
-            show_share(share.share_energy),
-        )
-        for share in missing[:_SHOWN]
-    ]
-    print_table(("kind", "calls", "share of time", "share of energy"), rows)
-    if len(missing) > _SHOWN:
-        print(f"… and {len(missing) - _SHOWN} more configurations (all with --json)")
+def _print_missing(missing: Sequence[Share]) -> None:
+    if missing:
+        print("missing (shares estimated from operations and bytes):")
+        print_table(_SHARES, [_share_row(share) for share in missing[:_SHOWN]])
+        _print_hidden(missing)
+
+
+def _share_row(share: Share) -> tuple[str, int, str, str]:
+    return (
+        share.configuration.kind,
+        share.count,
+        show_share(share.share_time),
+        show_share(share.share_energy),
+    )
+
+
+def _print_hidden(shares: Sequence[Share]) -> None:
+    if len(shares) > _SHOWN:
+        print(f"… and {len(shares) - _SHOWN} more configurations (all with --json)")
 
 
 def _why_missed(answer: Answer, target: float) -> str:

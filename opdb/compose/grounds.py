@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from opdb.footprint import is_kept
-from opdb.records import Calibration, Cost, Device, Form, Quantity
+from opdb.records import Calibration, Cost, Device, Form
 
 
 @dataclass(frozen=True)
@@ -101,21 +101,10 @@ def _hot(cost: Cost) -> Cost:
     longer_s = cost.hot.time_s - cost.time_s.mean
     dynamic = cost.dynamic_energy_j
     if dynamic is not None and cost.hot.dynamic_energy_j is not None:
-        dynamic = _moved(dynamic, cost.hot.dynamic_energy_j - dynamic.mean)
+        dynamic = dynamic.moved(cost.hot.dynamic_energy_j - dynamic.mean)
     return replace(
         cost,
-        time_s=_moved(cost.time_s, longer_s),
-        eager_time_s=None if cost.eager_time_s is None else _moved(cost.eager_time_s, longer_s),
+        time_s=cost.time_s.moved(longer_s),
+        eager_time_s=None if cost.eager_time_s is None else cost.eager_time_s.moved(longer_s),
         dynamic_energy_j=dynamic,
-    )
-
-
-def _moved(quantity: Quantity, by: float) -> Quantity:
-    """Return a quantity with another mean and the same width."""
-    return Quantity(
-        quantity.median + by,
-        quantity.mean + by,
-        None if quantity.low is None else quantity.low + by,
-        None if quantity.high is None else quantity.high + by,
-        quantity.count,
     )

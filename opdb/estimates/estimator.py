@@ -161,7 +161,6 @@ class Estimator:
     def _cost(self, configuration: Configuration, time: Quantity, dynamic: Quantity | None) -> Cost:
         usual = self.usual.get(configuration.kind, Usual(0, 0.0))
         launches = time is not _EXACTLY_NOTHING
-        eager_s = time.mean + usual.eager_s if launches else 0.0
         return Cost(
             configuration=configuration.key,
             board=self.board,
@@ -170,7 +169,7 @@ class Estimator:
             visits=0,
             kernels=usual.kernels if launches else 0,
             time_s=time,
-            eager_time_s=_moved(time, eager_s - time.mean),
+            eager_time_s=time.moved(usual.eager_s) if launches else time,
             power_w=None,
             energy_j=None,
             dynamic_energy_j=dynamic if launches else _EXACTLY_NOTHING,
@@ -266,14 +265,3 @@ def _deviation(weights: Sequence[float], covariance: Matrix) -> float:
 def _quantity(value: float, width: float) -> Quantity:
     """Return a value with its 95 % interval, half as wide in logarithms as `width`."""
     return Quantity(value, value, value * math.exp(-width), value * math.exp(width), 0)
-
-
-def _moved(quantity: Quantity, by: float) -> Quantity:
-    low, high = quantity.low, quantity.high
-    return Quantity(
-        quantity.median + by,
-        quantity.mean + by,
-        None if low is None else low + by,
-        None if high is None else high + by,
-        quantity.count,
-    )

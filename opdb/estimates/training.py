@@ -50,8 +50,9 @@ FOLDS = 8
 PART = "part "
 COVERED = 0.95
 
-LEAST_NOISE = 0.002
-"""Variance of what no point tells of another, at least: 4.5 % of a time."""
+LEAST_NOISE = 0.005
+"""Variance of what no point tells of another, at least: 7 % of a time (what libraries choose for
+one size and not for the next). With less, the narrowest intervals held too few truths."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench import calibrate, visit
 from opdb.bench.platform import detect
 from opdb.bench.session import Session, open_session
 from opdb.meters import NoMeter
@@ -24,12 +23,3 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def session() -> Session:
     """A campaign on this machine's processor, without power."""
     return open_session(detect("cpu"), NoMeter(NO_POWER))
-
-
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make visits as short as can be: what they find is looked at, not how exact it is."""
-    monkeypatch.setattr(visit, "SETTLE_S", 0.002)
-    monkeypatch.setattr(visit, "WINDOW_S", 0.01)
-    monkeypatch.setattr(calibrate, "BASE_WINDOW_S", 0.02)
-    monkeypatch.setattr(calibrate, "CONTAINER_ROUNDS", 5)

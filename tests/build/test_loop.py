@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench import calibrate, model, rounds, visit
+from opdb.bench import rounds
 from opdb.bench.platform import detect
 from opdb.build import loop
 from opdb.build.loop import BuildRequest, Built, Job, build
@@ -22,25 +22,13 @@ from tests.bench.calls import HUGE, IMPOSSIBLE, RELU, workload
 MLP = ModelRequest("mlp", input_size=(16,))
 REQUEST = BuildRequest(0.01, device="cpu")
 
+pytestmark = pytest.mark.usefixtures("short")
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with open_store(str(tmp_path / "opdb.sqlite")) as opened:
         yield opened
-
-
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name, value in (
-        (visit, "SETTLE_S", 0.002),
-        (visit, "WINDOW_S", 0.01),
-        (calibrate, "BASE_WINDOW_S", 0.02),
-        (calibrate, "CONTAINER_ROUNDS", 5),
-        (model, "SETTLE_S", 0.002),
-        (model, "WINDOW_S", 0.02),
-        (model, "MAX_REDONE", 0),
-    ):
-        monkeypatch.setattr(module, name, value)
 
 
 class Heard:

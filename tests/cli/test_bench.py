@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from opdb.bench import calibrate, visit
 from opdb.records import Call, Configuration, Workload
 from opdb.store import open_store
 from tests.cli.conftest import Opdb, snapshot
@@ -49,14 +48,6 @@ def harvested(path: Path) -> Path:
 def database(tmp_path: Path, opdb: Opdb) -> Path:
     """The database of `opdb`: harvested, nothing measured."""
     return harvested(tmp_path / "opdb.sqlite")
-
-
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visit, "SETTLE_S", 0.002)
-    monkeypatch.setattr(visit, "WINDOW_S", 0.01)
-    monkeypatch.setattr(calibrate, "BASE_WINDOW_S", 0.02)
-    monkeypatch.setattr(calibrate, "CONTAINER_ROUNDS", 5)
 
 
 def start(

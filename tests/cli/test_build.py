@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from opdb.bench import calibrate, model, visit
 from opdb.cli import building
 from opdb.records import Configuration
 from opdb.significance import load_significance
@@ -28,20 +27,6 @@ ROOT = Path(__file__).parents[2]
 CPU = ("--device", "cpu")
 ANY = ("--target", 0.01)
 """A target that any coverage and attribution of a processor meets: what it is busy with varies."""
-
-
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name, value in (
-        (visit, "SETTLE_S", 0.002),
-        (visit, "WINDOW_S", 0.01),
-        (calibrate, "BASE_WINDOW_S", 0.02),
-        (calibrate, "CONTAINER_ROUNDS", 5),
-        (model, "SETTLE_S", 0.002),
-        (model, "WINDOW_S", 0.02),
-        (model, "MAX_REDONE", 0),
-    ):
-        monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture

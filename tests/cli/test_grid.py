@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench import calibrate, visit
 from opdb.records import Call, Configuration, Json, Workload
 from opdb.store import open_store
 from tests.cli.conftest import Opdb, snapshot
@@ -41,14 +40,6 @@ def grid(opdb: Opdb) -> Path:
     path = Path("grid.yml")
     path.write_text(GRID)
     return path
-
-
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visit, "SETTLE_S", 0.002)
-    monkeypatch.setattr(visit, "WINDOW_S", 0.01)
-    monkeypatch.setattr(calibrate, "BASE_WINDOW_S", 0.02)
-    monkeypatch.setattr(calibrate, "CONTAINER_ROUNDS", 5)
 
 
 @pytest.mark.usefixtures("short")

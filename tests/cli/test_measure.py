@@ -7,20 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench import calibrate, model
 from opdb.store import open_store
 from tests.cli.conftest import Opdb
 
 MLP = ("mlp", "--input-size", 16, "--device", "cpu")
 
 
-@pytest.fixture(autouse=True)
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "SETTLE_S", 0.002)
-    monkeypatch.setattr(model, "WINDOW_S", 0.02)
-    monkeypatch.setattr(model, "MAX_REDONE", 0)
-    monkeypatch.setattr(calibrate, "BASE_WINDOW_S", 0.02)
-    monkeypatch.setattr(calibrate, "CONTAINER_ROUNDS", 5)
+pytestmark = pytest.mark.usefixtures("short")
 
 
 def test_a_model_is_measured_harvested_and_stored(opdb: Opdb, tmp_path: Path) -> None:

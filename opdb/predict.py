@@ -47,6 +47,8 @@ MODES: tuple[Mode, ...] = ("eager", "graph")
 """The modes that the composer predicts."""
 
 
+NOTHING_LEARNED = "nothing was learned of this device; opdb learn lets predict estimate the missing"
+
 MOST_VALIDATIONS = 6
 """Runs of other models that an interval rests on: those most like the workload predicted."""
 
@@ -395,7 +397,10 @@ class Predictor:
         missing = [c for c in workload.occurrences() if c.key not in costs]
         if not missing or not self._estimating:
             return grounds
-        return replace(grounds, estimates=self._estimates(missing, board))
+        estimates = self._estimates(missing, board)
+        if estimates is None:
+            return replace(grounds, notes=(*grounds.notes, NOTHING_LEARNED))
+        return replace(grounds, estimates=estimates)
 
     def costs_on(self, board: str, configurations: Collection[Configuration]) -> dict[str, Cost]:
         """Return the costs of configurations on a board, by key, as far as any board has them.

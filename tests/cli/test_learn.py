@@ -98,6 +98,16 @@ def test_without_estimates_they_are_missing(opdb: Opdb, database: Path) -> None:
     assert {row["kind"] for row in found["missing"]} == {"conv2d", "relu", "batch_norm"}
 
 
+def test_where_nothing_was_learned_it_says_how(opdb: Opdb, database: Path) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("DELETE FROM learned")
+        connection.commit()
+    found = json.loads(opdb(*RESNET18, "--json").out)
+    assert any("opdb learn" in note for note in found["notes"]) and not found["estimated"]
+    without = json.loads(opdb(*RESNET18, "--no-estimates", "--json").out)
+    assert not any("opdb learn" in note for note in without["notes"])
+
+
 def test_people_see_the_estimates(opdb: Opdb, database: Path) -> None:
     forget(database, "kind = 'relu'")
     shown = opdb(*RESNET18).out

@@ -144,7 +144,7 @@ def test_a_disk_that_fills_up_is_one_message_and_keeps_the_visits(
         )
 
     def starve() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (70_000, 70_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (130_000, 130_000))
 
     process = start(database, "--quiet", "--duplicates", "0", preexec=starve)
     out, err = process.communicate(timeout=120)

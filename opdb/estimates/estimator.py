@@ -118,7 +118,9 @@ class Estimator:
         if not of.launches:
             return None
         learned = self.families.get(of.family)
-        if learned is None or of.kind not in learned.levels:
+        if learned is None:
+            return f"too few {of.family} operators were measured to learn from"
+        if of.kind not in learned.levels:
             return f"no {of.kind} was measured"
         if of.dtype not in learned.dtypes:
             return f"no {of.family} operator was measured in {of.dtype}"

@@ -47,6 +47,7 @@ LEVEL_PRIOR = 4.0
 FOLDS = 8
 """Parts into which configurations of no model, or of several, are drawn to be left out."""
 
+FEWEST_FOLDS = 3
 PART = "part "
 COVERED = 0.95
 
@@ -66,12 +67,15 @@ class Example:
 
 @dataclass(frozen=True)
 class _Point:
-    """An example as training sees it: numbers, time (seconds), dynamic power (watts) or None."""
+    """An example as training sees it: numbers, time (seconds), dynamic power (watts) or None.
+
+    `only_user` is the one model that uses it, None where several do or none.
+    """
 
     of: Features
     time_s: float
     dynamic_w: float | None
-    fold: str
+    only_user: str | None
 
 
 def train(examples: Iterable[Example], *, device: str, board: str, trained_at: str) -> Estimator:
@@ -125,17 +129,11 @@ def _point(example: Example) -> _Point:
     cost = example.cost
     assert cost.time_s is not None
     dynamic = cost.dynamic_energy_j
-    models = example.models
-    fold = (
-        next(iter(models))
-        if len(models) == 1
-        else f"{PART}{int(example.configuration.key[:8], 16) % FOLDS}"
-    )
     return _Point(
         features(example.configuration),
         cost.time_s.mean,
         dynamic.mean / cost.time_s.mean if dynamic and dynamic.mean > 0 else None,
-        fold,
+        next(iter(example.models)) if len(example.models) == 1 else None,
     )
 
 
@@ -308,8 +306,6 @@ def _left_out(process: Process, folds: Sequence[str]) -> dict[str, _LeftOut]:
     for fold in sorted(set(folds)):
         out = [i for i, each in enumerate(folds) if each == fold]
         rest = [i for i, each in enumerate(folds) if each != fold]
-        if not rest:
-            continue
         known = Process(
             process.kernel,
             process.mean,
@@ -322,19 +318,29 @@ def _left_out(process: Process, folds: Sequence[str]) -> dict[str, _LeftOut]:
     return found
 
 
+def _folds(points: Sequence[_Point], metered: Sequence[int]) -> list[str]:
+    """Return which points are left out together: those of one model, the others by lot.
+
+    By lot all of them, where too few models were measured to leave one out.
+    """
+    lots = [f"{PART}{i % FOLDS}" for i in range(len(points))]
+    folds = [p.only_user or lot for p, lot in zip(points, lots, strict=True)]
+    fewest = min(len({folds[i] for i in rows}) for rows in (range(len(points)), metered) if rows)
+    return folds if fewest >= FEWEST_FOLDS else lots
+
+
 def _reach(
     points: Sequence[_Point], time: Process, power: Process | None, metered: Sequence[int]
 ) -> Reach:
     """Return how many standard deviations hold 95 % of what is left out and estimated."""
-    times = _left_out(time, [p.fold for p in points])
+    folds = _folds(points, metered)
+    times = _left_out(time, folds)
     of_time, of_sums = _multiples(times, points)
     if power is None:
         return Reach(of_time, of_sums, None, None)
-    folds = [points[i].fold for i in metered]
     energies = {
         fold: _joined(times[fold], left, metered)
-        for fold, left in _left_out(power, folds).items()
-        if fold in times
+        for fold, left in _left_out(power, [folds[i] for i in metered]).items()
     }
     of_energy, of_energies = _multiples(energies, points)
     # Of few models, the largest sum is no 95 % quantile yet: the wider of the two counts.

@@ -193,6 +193,27 @@ def test_too_few_examples_are_told(examples: list[Example]) -> None:
         learned(examples[:5])
 
 
+@pytest.mark.parametrize("models", [frozenset(), frozenset({"the only one"})])
+def test_one_model_is_enough_to_learn_from(examples: list[Example], models: frozenset[str]) -> None:
+    few = [replace(e, models=models) for e in examples if e.configuration.kind == "relu"]
+    reach = learned(few).families["memory"].reach
+    assert 0.5 < reach.time < 10 and reach.energy is not None and 0.5 < reach.energy < 10
+
+
+def test_without_power_times_are_learned_alone(examples: list[Example]) -> None:
+    few = [
+        replace(e, cost=replace(e.cost, dynamic_energy_j=None))
+        for e in examples
+        if e.configuration.kind == "relu"
+    ]
+    found = learned(few).estimate([few[0].configuration])
+    [cost] = found.costs.values()
+    assert cost.time_s is not None and cost.dynamic_energy_j is None
+    assert found.half_widths({cost.configuration: 1.0}, 100.0)[1] is None
+    again = from_document(json.loads(json.dumps(to_document(learned(few)))))
+    assert again.estimate([few[0].configuration]).costs == found.costs
+
+
 def test_training_twice_gives_the_same(estimator: Estimator, examples: list[Example]) -> None:
     few = [e for e in examples if e.configuration.kind == "relu"]
     assert to_document(learned(few)) == to_document(learned(list(reversed(few))))

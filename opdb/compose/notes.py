@@ -46,7 +46,9 @@ def _weight_notes(made: Pass, grounds: Grounds) -> list[str]:
     other = [
         cost
         for cost in costs
-        if cost is not None and (cost.hot is None if hot else HOT_ALONE in cost.flags)
+        if cost is not None
+        and not cost.is_estimated
+        and (cost.hot is None if hot else HOT_ALONE in cost.flags)
     ]
     if not other:
         return []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from opdb.estimates.features import Features, features
 from opdb.estimates.process import Matrix, Process
@@ -233,7 +232,7 @@ class Estimates:
     board: str
     costs: dict[str, Cost] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
-    blocks: list[Any] = field(default_factory=list)
+    blocks: list[_Block] = field(default_factory=list)
 
     def half_widths(
         self, counts: Mapping[str, float], base_w: float | None

@@ -417,6 +417,14 @@ def test_the_width_of_estimates_is_joined_to_that_of_measurements() -> None:
     assert found.time_interval_s[1] - found.time_s <= math.hypot(0.3e-6, 1.01 * known * 5e-6)
 
 
+def test_an_estimate_is_not_told_as_measured_in_another_state() -> None:
+    helped = grounds(
+        cost(RELU, 1e-6, 1e-4), estimates=Estimated(estimate(CONV, 4e-6, 4e-4)), resident_bytes=1e12
+    )
+    found = compose(workload(CONV, RELU), "graph", helped)
+    assert found.estimated and not any("weights alone" in note for note in found.notes)
+
+
 def test_a_measured_cost_comes_before_an_estimate() -> None:
     helped = grounds(cost(RELU, 2e-6, 2e-4), estimates=Estimated(estimate(RELU, 9e-6, 9e-4)))
     found = compose(workload(RELU), "graph", helped)

@@ -128,34 +128,36 @@ class Estimator:
     def _of_family(
         self, learned: Learned, asked: Sequence[tuple[Configuration, Features]], found: Estimates
     ) -> None:
-        places = [learned.scaled(of) for _, of in asked]
-        covariance = learned.time.covariance(places)
+        """Estimate configurations of one family, or refuse those that are too far."""
+        covariance = learned.time.covariance([learned.scaled(of) for _, of in asked])
         kernel = learned.time.kernel
-        near = [
-            i
-            for i in range(len(asked))
-            if covariance[i, i] - kernel.noise <= FARTHEST * kernel.variance
-        ]
+        unexplained = [covariance[i, i] - kernel.noise for i in range(len(asked))]
+        near = [i for i, each in enumerate(unexplained) if each <= FARTHEST * kernel.variance]
         for i in set(range(len(asked))) - set(near):
             found.refused[asked[i][0].key] = f"no {asked[i][1].kind} like it was measured"
-        if not near:
-            return
-        kept = [places[i] for i in near]
-        block = _Block(
-            [asked[i][0].key for i in near],
-            covariance[near][:, near],
-            None if learned.power is None else learned.power.covariance(kept),
-            learned.reach,
-        )
-        times = learned.time.expected(kept)
-        powers = None if learned.power is None else learned.power.expected(kept)
-        for row, i in enumerate(near):
-            configuration, of = asked[i]
-            time_s = self.roofline.time_s(of) * math.exp(times[row] + learned.levels[of.kind])
+        if near:
+            self._of_near(learned, [asked[i] for i in near], covariance[near][:, near], found)
+
+    def _of_near(
+        self,
+        learned: Learned,
+        asked: Sequence[tuple[Configuration, Features]],
+        covariance: Matrix,
+        found: Estimates,
+    ) -> None:
+        places = [learned.scaled(of) for _, of in asked]
+        keys = [configuration.key for configuration, _ in asked]
+        power = learned.power
+        of_power = None if power is None else power.covariance(places)
+        block = _Block(keys, covariance, of_power, learned.reach)
+        slower = learned.time.expected(places)
+        watts = None if power is None else power.expected(places)
+        for row, (configuration, of) in enumerate(asked):
+            time_s = self.roofline.time_s(of) * math.exp(slower[row] + learned.levels[of.kind])
             time = _quantity(time_s, block.time_width(row))
             dynamic = None
-            if powers is not None:
-                dynamic = _quantity(time_s * math.exp(powers[row]), block.energy_width(row))
+            if watts is not None:
+                dynamic = _quantity(time_s * math.exp(watts[row]), block.energy_width(row))
             found.costs[configuration.key] = self._cost(configuration, time, dynamic)
         found.blocks.append(block)
 

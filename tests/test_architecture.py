@@ -31,6 +31,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "harvest": ("errors", "kinds", "models", "operators", "records"),
     "grid": ("errors", "kinds", "models", "operators", "records", "summary"),
     "store": ("errors", "records"),
+    "doctor": ("errors", "meters", "store", "units"),
     "derive": ("records",),
     "bench": (
         "derive",
@@ -78,6 +79,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "build",
         "compose",
         "derive",
+        "doctor",
         "errors",
         "grid",
         "harvest",
@@ -97,7 +99,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 # Each package from outside, and the modules of opdb that import it. The rest is standard library.
 OUTSIDE: dict[str, tuple[str, ...]] = {
-    "torch": ("models", "operators", "harvest", "grid.calls", "bench", "build.gather"),
+    "torch": (
+        "models",
+        "operators",
+        "harvest",
+        "grid.calls",
+        "bench",
+        "build.gather",
+        "doctor.machine",
+    ),
     "torchvision": ("models", "operators"),
     "transformers": ("models.transformers",),
     "huggingface_hub": ("models.transformers",),

@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 from opdb.errors import OpdbError, UnknownNameError
 
 COMMANDS = {
+    "doctor": "opdb.cli.doctor",
     "harvest": "opdb.cli.harvest",
     "build": "opdb.cli.build",
     "bench": "opdb.cli.bench",

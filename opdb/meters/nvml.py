@@ -155,6 +155,126 @@ def gpu_names() -> list[str]:
     return [pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
 
 
+@dataclass(frozen=True)
+class BoardState:
+    """How one board stands at this moment; what NVML does not report is None.
+
+    Without a `uuid` the driver lists the board and cannot reach it. `utilization` is a share of 1.
+    """
+
+    uuid: str | None
+    name: str | None = None
+    capability: tuple[int, int] | None = None
+    mig: bool | None = None
+    power_limit_w: float | None = None
+    default_power_limit_w: float | None = None
+    clock_hz: float | None = None
+    max_clock_hz: float | None = None
+    application_clock_hz: float | None = None
+    default_application_clock_hz: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    utilization: float | None = None
+    memory_used_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class MeterAnswers:
+    """What a board's meters said within `waited_s`.
+
+    `new_samples` is how many power samples the driver's ring gained, None where it gives none;
+    `ticks` how often the energy counter changed, None where there is no counter.
+    """
+
+    waited_s: float
+    new_samples: int | None
+    ticks: int | None
+    instant_w: float | None
+
+
+def driver_versions() -> tuple[str, str | None]:
+    """Return the driver's version and the newest CUDA that it serves ("13.1").
+
+    Raises:
+        CannotMeasureError: NVML cannot be used.
+    """
+    _start()
+    version = _optional("nvmlSystemGetCudaDriverVersion_v2")
+    cuda = None if version is None else f"{version // 1000}.{version % 1000 // 10}"
+    return pynvml.nvmlSystemGetDriverVersion(), cuda
+
+
+def board_states() -> list[BoardState]:
+    """Return how each board of this machine stands, split by MIG or not.
+
+    Raises:
+        CannotMeasureError: NVML cannot be used.
+    """
+    _start()
+    handles = [
+        _optional("nvmlDeviceGetHandleByIndex", index)
+        for index in range(_optional("nvmlDeviceGetCount") or 0)
+    ]
+    return [BoardState(None) if handle is None else _state(handle) for handle in handles]
+
+
+def _state(handle: Any) -> BoardState:
+    def clock_hz(call: str) -> float | None:
+        return _scaled(_optional(call, handle, pynvml.NVML_CLOCK_SM), MEGA)
+
+    mig = _optional("nvmlDeviceGetMigMode", handle)
+    capability = _optional("nvmlDeviceGetCudaComputeCapability", handle)
+    rates = _optional("nvmlDeviceGetUtilizationRates", handle)
+    memory = _optional("nvmlDeviceGetMemoryInfo", handle)
+    reasons = _optional("nvmlDeviceGetCurrentClocksEventReasons", handle) or 0
+    limit = _optional("nvmlDeviceGetEnforcedPowerLimit", handle)
+    default = _optional("nvmlDeviceGetPowerManagementDefaultLimit", handle)
+    return BoardState(
+        uuid=_optional("nvmlDeviceGetUUID", handle),
+        name=_optional("nvmlDeviceGetName", handle),
+        capability=None if capability is None else (capability[0], capability[1]),
+        mig=None if mig is None else mig[0] == 1,
+        power_limit_w=_scaled(limit, MILLI),
+        default_power_limit_w=_scaled(default, MILLI),
+        clock_hz=clock_hz("nvmlDeviceGetClockInfo"),
+        max_clock_hz=clock_hz("nvmlDeviceGetMaxClockInfo"),
+        application_clock_hz=clock_hz("nvmlDeviceGetApplicationsClock"),
+        default_application_clock_hz=clock_hz("nvmlDeviceGetDefaultApplicationsClock"),
+        throttle_reasons=tuple(w for name, w in _REASONS.items() if reasons & _reason_bit(name)),
+        utilization=None if rates is None else rates.gpu * PERCENT,
+        memory_used_bytes=None if memory is None else int(memory.used),
+    )
+
+
+def try_meters(uuid: str, wait_s: float) -> MeterAnswers:
+    """Read each meter of a board until the counter and the ring have moved, `wait_s` at most.
+
+    Raises:
+        CannotMeasureError: NVML cannot be used, or does not know the board.
+    """
+    _start()
+    handle = _handle(uuid)
+    start_s = time.monotonic()
+    ring = _Ring(handle, pynvml.NVML_TOTAL_POWER_SAMPLES, scale=MILLI, period_s=RING_PERIOD_S)
+    ring.read(start_s)
+    before = len(ring.samples)
+    counter: deque[tuple[float, float]] = deque()
+    while True:
+        now_s = time.monotonic()
+        energy = _optional("nvmlDeviceGetTotalEnergyConsumption", handle)
+        _keep_change(counter, _scaled(energy, MILLI))
+        ring.poll(now_s)
+        moved = len(counter) > 1 and before < len(ring.samples)
+        if moved or now_s - start_s >= wait_s:
+            break
+        time.sleep(POLL_PERIOD_S)
+    return MeterAnswers(
+        waited_s=now_s - start_s,
+        new_samples=len(ring.samples) - before if ring.samples else None,
+        ticks=len(counter) - 1 if counter else None,
+        instant_w=_instant_power_w(handle),
+    )
+
+
 def foreign_processes(uuid: str) -> list[str]:
     """Name the processes, other than this one, that hold a context on the board."""
     from nvitop import Device

@@ -73,6 +73,18 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "store",
     ),
     "learning": ("compose", "errors", "estimates", "predict", "records", "store"),
+    "studies": (
+        "compose",
+        "errors",
+        "footprint",
+        "kinds",
+        "predict",
+        "records",
+        "settings",
+        "store",
+        "summary",
+        "units",
+    ),
     "opdb": ("compose", "errors", "models", "predict", "records", "store"),  # the façade
     "cli": (
         "bench",
@@ -91,6 +103,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "settings",
         "significance",
         "store",
+        "studies",
         "summary",
         "units",
     ),
@@ -121,6 +134,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "yaml": ("summary", "significance", "grid.document"),
     "numpy": ("build", "estimates.process", "estimates.estimator", "estimates.training"),
     "scipy": ("build.ranking", "estimates.training"),
+    "matplotlib": ("studies.figure",),
     "sklearn": ("estimates.training",),
     "typer": ("cli",),
     "rich": ("cli",),
@@ -129,7 +143,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
 PURE = ("errors", "records", "units", "kinds", "settings", "derive", "compose", "predict", "opdb")
 """Parts that import nothing from outside."""
 
-HEAVY = {"torch", "torchvision", "transformers", "scipy", "alembic", "numpy"}
+HEAVY = {"torch", "torchvision", "transformers", "scipy", "alembic", "numpy", "matplotlib"}
 
 
 def module_name(path: Path) -> str:
@@ -248,6 +262,7 @@ def test_the_package_imports_nothing_from_outside() -> None:
         ("predict", "resnet152", "--batch-size", "32", "--target", "0.9"),
         ("predict", "resnet152", "--batch-size", "32", "--mode", "graph", "--json"),
         ("validate",),
+        ("roofline", "resnet152", "--batch-size", "32"),
         ("status",),
     ],
     ids=" ".join,

@@ -30,6 +30,7 @@ COMMANDS = {
     "learn": "opdb.cli.learn",
     "predict": "opdb.cli.predict",
     "validate": "opdb.cli.validate",
+    "roofline": "opdb.cli.roofline",
     "status": "opdb.cli.status",
     "export": "opdb.cli.export",
     "import": "opdb.cli.import_",

@@ -1,0 +1,258 @@
+"""The arithmetic of roofs, the peaks they rest on, and the published set under them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opdb.errors import InputError
+from opdb.predict import Predictor, choose_device
+from opdb.records import Board, BoardCalibration, Configuration, Mode
+from opdb.settings import DEFAULT_SETTINGS
+from opdb.store import open_store
+from opdb.studies.peaks import (
+    DATA_SHEETS,
+    UNITS,
+    Peaks,
+    measured_peaks,
+    read_peaks,
+    unit_of,
+    vendor_peaks,
+)
+from opdb.studies.roofline import Point, Study, least_energy, least_time, study, with_energy
+from tests import published
+
+PEAKS = Peaks(
+    "a test", {"float32": 100.0}, {"memory": 10.0}, {"float32": 4.0}, {"memory": 2.0}, 3.0
+)
+
+
+def studied(name: str, batch_size: int, mode: Mode = "graph", dtype: str = "float32") -> Study:
+    with open_store(str(published.database()), create=False) as store:
+        found = [w for w in store.workloads(name) if (w.batch_size, w.dtype) == (batch_size, dtype)]
+        predictor = Predictor(store, choose_device(store, published.DEVICE))
+        return study(store, predictor, found[:1], mode)
+
+
+@pytest.fixture(scope="module")
+def resnet50() -> Study:
+    return studied("resnet50", 32)
+
+
+# The arithmetic
+
+
+def test_the_larger_of_operations_and_bytes_holds_a_call_back() -> None:
+    computing, moving = (
+        least_time(1000.0, 10.0, "float32", PEAKS),
+        least_time(10.0, 10.0, "float32", PEAKS),
+    )
+    assert computing and (computing.side, computing.least) == ("compute", 10.0)
+    assert moving and (moving.side, moving.least) == ("memory", 1.0)
+
+
+def test_energy_is_the_larger_dynamic_part_and_base_power_over_the_least_time() -> None:
+    found = least_energy(1000.0, 10.0, "float32", PEAKS)
+    assert found and (found.side, found.least) == ("compute", 1000 / 4 + 3 * 10)
+    found = least_energy(10.0, 10.0, "float32", PEAKS)
+    assert found and (found.side, found.least) == ("memory", 10 / 2 + 3 * 1)
+
+
+def test_what_has_no_operations_needs_the_memory_peak_alone() -> None:
+    found = least_time(0, 10.0, None, PEAKS)
+    assert found and (found.side, found.least) == ("memory", 1.0)
+
+
+def test_without_a_peak_nothing_is_invented() -> None:
+    assert least_time(1.0, 1.0, "tf32", PEAKS) is None
+    assert least_time(1.0, 1.0, "float32", replace(PEAKS, bytes_per_s={})) is None
+    assert least_energy(1.0, 1.0, "float32", replace(PEAKS, flops_per_j={})) is None
+    assert least_energy(1.0, 1.0, "float32", replace(PEAKS, base_power_w=None)) is None
+
+
+def tensor(shape: list[int], dtype: str = "float32", **more: Any) -> dict[str, Any]:
+    return {"shape": shape, "dtype": dtype, **more}
+
+
+def call(kind: str, dtype: str, **more: Any) -> Configuration:
+    inputs: dict[str, Any] = {"input": tensor([1, 8, 8, 8], dtype)}
+    if kind in ("conv2d", "linear"):
+        inputs["weight"] = tensor([8, 8, 1, 1] if kind == "conv2d" else [8, 8], dtype)
+    return Configuration(kind, {}, inputs, **more)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "unit"),
+    [
+        (call("conv2d", "float32"), "tf32"),
+        (call("linear", "float32"), "float32"),
+        (call("linear", "bfloat16"), "bfloat16"),
+        (call("linear", "float64"), "float64"),
+        (call("linear", "float32", autocast="bfloat16"), "bfloat16"),
+        (call("relu", "bfloat16"), "float32"),
+        (call("relu", "float64"), "float64_vector"),
+        (call("relu", "int64"), None),
+        (Configuration("of a newer version", {}, {}), None),
+    ],
+    ids=lambda value: value if isinstance(value, str) else getattr(value, "kind", None),
+)
+def test_the_unit_goes_by_kind_dtype_and_settings(
+    configuration: Configuration, unit: str | None
+) -> None:
+    assert unit_of(configuration, DEFAULT_SETTINGS) == unit
+
+
+def test_tf32_for_products_where_the_backend_may_use_it() -> None:
+    allowed = {**DEFAULT_SETTINGS, "tf32_matmul": True, "tf32_convolution": False}
+    assert unit_of(call("linear", "float32"), allowed) == "tf32"
+    assert unit_of(call("conv2d", "float32"), allowed) == "float32"
+
+
+def point(flops: int, moved: int, dynamic_j: float, **spec: Any) -> Point:
+    configuration = Configuration("relu", {}, {"input": tensor([4], **spec)})
+    return Point(configuration, 1, "float32", flops, moved, 1.0, dynamic_j + 1, dynamic_j)
+
+
+def test_peaks_of_energy_come_from_what_reaches_half_of_a_rate() -> None:
+    rates = Peaks("a test", {"float32": 100.0}, {"memory": 2.0**28}, base_power_w=1.0)
+    far, near, better = point(49, 0, 1.0), point(51, 0, 10.0), point(60, 0, 5.0)
+    zeros = point(99, 0, 1.0, values={"zeros": 0.9})
+    cached, moving = point(0, 2**27 - 1, 1.0), point(0, 2**27, 2.0)
+    found = with_energy(rates, [far, near, better, zeros, cached, moving])
+    assert found.flops_per_j == {"float32": 12.0}
+    assert found.bytes_per_j == {"memory": 2**26}
+    assert with_energy(rates, [far, cached]).flops_per_j == {}
+
+
+# Peaks
+
+
+def calibration(board: str, limit_w: float = 700.0, **facts: float | None) -> BoardCalibration:
+    at = "2026-01-02T03:04:05"
+    return BoardCalibration(board, Board(board, "d"), None, limit_w, at, {}, 1.0, facts, ())
+
+
+def test_a_boards_own_peaks_come_first_and_another_boards_are_told_of() -> None:
+    other = calibration("B", copy_bytes_per_s=2.0, matmul_tf32_flops_per_s=3.0)
+    own = calibration("A", copy_bytes_per_s=5.0, matmul_float64_flops_per_s=None)
+    found = measured_peaks([own, other], "A", 700.0, 1.0)
+    assert (found.bytes_per_s, found.flops_per_s) == ({"memory": 5.0}, {})
+    assert found.source == "measured on A, 2026-01-02" and len(found.notes) == 1
+    found = measured_peaks([other], "A", 700.0, 1.0)
+    assert found.flops_per_s == {"tf32": 3.0} and "board B" in found.notes[0]
+
+
+def test_peaks_under_another_power_limit_do_not_count() -> None:
+    found = measured_peaks([calibration("A", 500.0, copy_bytes_per_s=5.0)], "A", 700.0, 1.0)
+    assert not found.bytes_per_s and "opdb calibrate" in found.notes[0]
+
+
+def test_data_sheets_are_plausible() -> None:
+    for name, sheet in DATA_SHEETS.items():
+        assert sheet.flops_per_s.keys() == set(UNITS), name
+        assert sheet.source.startswith("NVIDIA ")
+        assert 1e12 < sheet.memory_bytes_per_s < 2e13 and 100 < sheet.power_w < 2000
+        found = vendor_peaks(name)
+        assert found.flops_per_j["tf32"] * sheet.power_w == pytest.approx(found.flops_per_s["tf32"])
+    assert "no data sheet of" in vendor_peaks("a toaster").notes[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"flops_per_s": {"tf23": 1}}', "unknown key flops_per_s.tf23; did you mean 'tf32'?"),
+        ('{"flop_per_s": {}}', "unknown key flop_per_s; did you mean 'flops_per_s'?"),
+        ('{"bytes_per_s": {"memory": "4 TB"}}', "bytes_per_s.memory: found '4 TB'; allowed: a num"),
+        ('{"bytes_per_s": {"memory": 0}}', "bytes_per_s.memory: found 0; allowed: a number above"),
+        ('{"bytes_per_s": {"memory": NaN}}', "bytes_per_s.memory: found nan; allowed: a number"),
+        ('{"bytes_per_s": {"memory": true}}', "bytes_per_s.memory: found True; allowed: a number"),
+        ('{"bytes_per_s": 3}', "bytes_per_s: found 3; allowed: a mapping of memory levels to"),
+        ('{"base_power_w": -1}', "base_power_w: found -1; allowed: a number of 0 or more"),
+        ('{"source": 1}', "source: found 1; allowed: a text"),
+        ("{}", "it gives no rate; give flops_per_s and bytes_per_s"),
+        ("[1]", "found [1]; a peaks file is one mapping: source"),
+        ("{", "line 1, column 2: not valid JSON"),
+        ('{"source": "a", "source": "b"}', "key 'source' is there 2 times"),
+        ("[" * 20000, "nested too deep"),
+        ("1" * 5000, "not valid JSON"),
+    ],
+)
+def test_a_wrong_peaks_file_is_one_message(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "peaks.json"
+    path.write_text(content)
+    with pytest.raises(InputError) as failed:
+        read_peaks(path, 1.0)
+    assert str(failed.value).startswith(str(path)) and said in str(failed.value)
+    assert len(str(failed.value)) < 500
+
+
+def test_all_mistakes_of_a_peaks_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "peaks.json"
+    path.write_text('{"flops_per_s": {"tf23": 1, "tf32": -1}, "memory": 1}')
+    with pytest.raises(InputError, match=r"key memory; .*tf23; .*tf32: found -1"):
+        read_peaks(path, 1.0)
+    with pytest.raises(InputError, match="no such file"):
+        read_peaks(tmp_path / "none.json", 1.0)
+
+
+def test_a_peaks_file_takes_the_boards_base_power(tmp_path: Path) -> None:
+    path = tmp_path / "peaks.json"
+    path.write_text(json.dumps({"bytes_per_s": {"memory": 1e12, "l2": 5e12}}))
+    found = read_peaks(path, 120.0)
+    assert (found.base_power_w, found.source) == (120.0, str(path))
+    path.write_text(json.dumps({"bytes_per_s": {"memory": 1e12}, "base_power_w": 0}))
+    assert read_peaks(path, 120.0).base_power_w == 0
+
+
+# The published set
+
+
+def test_every_call_of_resnet50_is_a_point(resnet50: Study) -> None:
+    model = resnet50.models[0]
+    assert sum(p.count for p in model.points) == 175 and not model.unmeasured
+    assert model.flops == pytest.approx(32 * 8.2e9, rel=0.02)
+    assert model.operators_s <= model.time_s < 1.01 * model.operators_s
+    assert model.whole_j == pytest.approx(model.energy_j, rel=1e-6), "nothing at the power limit"
+    for p in model.points:
+        assert p.works or not (p.measured.time or p.flops_per_s)
+        assert not p.works or (p.measured.time and p.measured.energy and p.vendor.time)
+
+
+def test_shares_of_the_parts_add_up(resnet50: Study) -> None:
+    for model in (resnet50.models[0], studied("vit_b_16", 128, dtype="bfloat16").models[0]):
+        parts = model.parts()
+        assert sum(p.share_time for p in parts) == pytest.approx(1)
+        assert sum(p.share_energy or 0.0 for p in parts) == pytest.approx(1)
+        assert sum(p.calls for p in parts) == sum(p.count for p in model.points if p.works)
+
+
+def test_a_large_relu_is_at_the_memorys_roof_and_under_the_vendors(resnet50: Study) -> None:
+    relu = next(p for p in resnet50.models[0].points if p.configuration.kind == "relu")
+    assert relu.measured.time and relu.vendor.time
+    assert relu.measured.time.side == "memory" and 0.9 < relu.measured.time.reached < 1.02
+    assert relu.vendor.time.reached < relu.measured.time.reached
+
+
+def test_peaks_of_energy_are_those_of_no_one_model(resnet50: Study) -> None:
+    other = studied("bert_base", 32)
+    assert other.measured == resnet50.measured
+    assert {"tf32", "float32", "bfloat16"} <= resnet50.measured.flops_per_j.keys()
+    assert "float16" not in resnet50.measured.flops_per_j, "no operator was measured in it"
+
+
+def test_a_pass_that_waits_for_the_host_is_outside_its_operators() -> None:
+    model = studied("mobilenet_v3_large", 1, "eager").models[0]
+    assert all(p.time_s >= 0 for p in model.points)
+    assert sum(p.share_time for p in model.parts()) == pytest.approx(1)
+    eager = model.parts()[-1]
+    assert eager.name == "outside operators" and eager.share_time > 0.5
+    assert eager.share_energy is not None and 0 < eager.share_energy < 1
+
+
+def test_a_pass_at_the_power_limit_is_told_of() -> None:
+    notes = studied("vit_b_16", 128, dtype="bfloat16").notes
+    assert any("vit_b_16: the power limit" in note for note in notes)

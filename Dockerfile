@@ -14,8 +14,11 @@ RUN apt-get update \
 WORKDIR /opt/opdb
 COPY . .
 
-# The environment that `make` would make, but one that sees the image's torch and keeps it.
-RUN python3 -m venv --system-site-packages .venv && make demo
+# The environment that `make` would make, but one that sees the image's torch and keeps it: pip may
+# not replace what the image constrains. Only setuptools, which builds opdb, may be a newer one.
+RUN sed --in-place '/^setuptools==/d' /etc/pip/constraint.txt \
+    && python3 -m venv --system-site-packages .venv \
+    && make demo
 
 ENV PATH=/opt/opdb/.venv/bin:$PATH
 ENTRYPOINT ["opdb"]

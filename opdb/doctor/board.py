@@ -139,7 +139,8 @@ def clocks(board: BoardFacts) -> Finding:
             "wait until it is over.",
         )
     target, default = state.application_clock_hz, state.default_application_clock_hz
-    if target != default or "application clocks" in state.throttle_reasons:
+    changed = target is not None and default is not None and target != default
+    if changed or "application clocks" in state.throttle_reasons:
         return note(
             "clocks",
             f"{said}, application clocks {_mhz(target)} (default {_mhz(default)})",
@@ -158,7 +159,7 @@ def clocks(board: BoardFacts) -> Finding:
             "the driver reports none",
             "Look with nvidia-smi -q -d CLOCK whether they hold.",
         )
-    return fine("clocks", f"{said}, held back by nothing")
+    return fine("clocks", f"{said}, held back by nothing that the driver reports")
 
 
 def _mhz(hertz: float | None) -> str:

@@ -48,7 +48,12 @@ def test_its_steps_are_those_of_the_readme() -> None:
     """Beside the system's packages and the empty environment it runs what the README runs."""
     readme = (ROOT / "README.md").read_text()
     steps = [step.strip() for run in arguments("RUN") for step in run.split("&&")]
-    own = [step for step in steps if not step.startswith(("apt-get ", "rm -rf /var/lib/apt"))]
+    of_the_image = (
+        "apt-get ",
+        "rm -rf /var/lib/apt",
+        "sed --in-place '/^setuptools==/d' /etc/pip/",
+    )
+    own = [step for step in steps if not step.startswith(of_the_image)]
     environment, *rest = own
     assert environment == "python3 -m venv --system-site-packages .venv"
     assert rest

@@ -276,7 +276,7 @@ def test_meters_that_are_lacking(machine: Machine, monkeypatch: pytest.MonkeyPat
     assert not healthy
 
 
-def test_clocks(machine: Machine) -> None:
+def test_clocks(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.application_clock = 1200
     the_fault("clocks", r"application clocks 1200 MHz \(default 1980", "-rac", blocks=False)
     machine.application_clock = 1980
@@ -284,6 +284,9 @@ def test_clocks(machine: Machine) -> None:
     the_fault("clocks", "held back: software power cap", "idle", blocks=False)
     machine.reasons = pynvml.nvmlClocksThrottleReasonHwThermalSlowdown
     the_fault("clocks", "held back: hardware thermal slowdown", "cooling", blocks=True)
+    machine.reasons = 0
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetApplicationsClock", lambda *_: refuse())
+    assert found_on()[1], "a driver without application clocks"
 
 
 def test_a_power_limit(machine: Machine) -> None:

@@ -25,7 +25,8 @@ from opdb.units import show, show_share
 if TYPE_CHECKING:
     from opdb.studies.figure import Drawing
     from opdb.studies.peaks import Peaks
-    from opdb.studies.roofline import Bound, ModelRoofline, Part, Point, Roofs, Study
+    from opdb.studies.points import Bound, ModelRoofline, Part, Point, Roofs
+    from opdb.studies.roofline import Study
 
 _SHOWN = 12
 """Rows of a list that a person is shown; --json and --csv have all."""

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from opdb.errors import InputError
 from opdb.studies.peaks import MEMORY, Peaks
-from opdb.studies.roofline import ModelRoofline, Point, Study, least_energy, least_time
+from opdb.studies.points import ModelRoofline, Point, least_energy, least_time
+from opdb.studies.roofline import Study
 from opdb.units import show, show_share
 
 What = Literal["time", "energy"]
@@ -23,6 +24,7 @@ _LABELLED = 9
 _LEAST_LABELLED = 0.01
 _CHARACTER_PT, _LINE_PT = 4.4, 9.5
 _STAR = 19.0
+_BARE = 2.0  # FLOP/byte: few operators lie between additions and products
 _PLATE: Any = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.4}
 _WIDTH_IN, _HEIGHT_IN, _DPI = 9.0, 11.0, 120
 _SMALLEST, _LARGEST = 5.0, 26.0
@@ -210,7 +212,7 @@ class _Panel:
 
     def _along(self, rate: float, text: str) -> None:
         """Write along the memory's slope."""
-        x = self.intensities[0] * 1.3
+        x = _BARE
         ends = self.axes.transData.transform([(x, x * rate), (10 * x, 10 * x * rate)])
         rise, run = ends[1][1] - ends[0][1], ends[1][0] - ends[0][0]
         self.axes.annotate(

@@ -23,7 +23,8 @@ from opdb.studies.peaks import (
     unit_of,
     vendor_peaks,
 )
-from opdb.studies.roofline import Point, Study, least_energy, least_time, study, with_energy
+from opdb.studies.points import Point, least_energy, least_time, with_energy
+from opdb.studies.roofline import Study, study
 from tests import published
 
 PEAKS = Peaks(

@@ -119,14 +119,9 @@ def surveyed(
 def visit_seconds(store: Store, device: str) -> dict[str, float]:
     """Return the GPU-seconds that a configuration's (key) visits took: the median over boards."""
     seconds: dict[str, list[float]] = defaultdict(list)
-    for board in store.boards(device):
-        spent: dict[str, float] = defaultdict(float)
-        for visit in store.visits(board.uuid):
-            if visit.role != "anchor" and visit.access == "model":
-                spent[visit.configuration] += visit.cost_s
-        for key, each in spent.items():
-            seconds[key].append(each)
-    return {key: statistics.median(each) for key, each in seconds.items()}
+    for each in store.spent(device):
+        seconds[each.configuration].append(each.seconds)
+    return {key: statistics.median(some) for key, some in seconds.items()}
 
 
 def by_significance(of: Truth, goal: float) -> tuple[list[str], int]:

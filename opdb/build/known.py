@@ -1,7 +1,4 @@
-"""What the database knows of a device: its costs, what a configuration's visits take, what failed.
-
-These are questions that the store does not answer in one go; they belong beside it.
-"""
+"""What follows from what the store has of a device: costs, prices of visits and runs, failures."""
 
 from __future__ import annotations
 
@@ -11,12 +8,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from opdb.derive.costs import ESTIMATOR
-from opdb.records import Configuration, Cost, Json, Mode
+from opdb.records import Configuration, Cost, Json
 from opdb.settings import relevant_setting
 from opdb.store import Store
 
 NOMINAL_SECONDS = 0.8
 """GPU-seconds of a configuration's visits where none were made: the median on an H200."""
+
+NOMINAL_RUN_SECONDS = 8.0
+"""Seconds of a model run where none was made."""
 
 LEAST_OF_KIND = 5
 """Visited configurations of a kind from which its own median is taken, else that of all."""
@@ -41,17 +41,9 @@ class Prices:
 
 def prices(store: Store, device: str) -> Prices:
     """Return what the visits of a configuration took on a device (slug), on each board alone."""
-    query = (
-        "SELECT configuration.kind, SUM(visit.cost_s) FROM visit "
-        "JOIN campaign ON visit.campaign = campaign.id "
-        "JOIN configuration ON visit.configuration_id = configuration.id "
-        "WHERE visit.role <> 'anchor' AND visit.access = 'model' AND campaign.device = "
-        f"{_quoted(device)} GROUP BY configuration.id, configuration.kind, campaign.board"
-    )
     of_kind: dict[str, list[float]] = defaultdict(list)
-    with store.reading() as connection:
-        for kind, seconds in connection.exec_driver_sql(query):
-            of_kind[kind].append(seconds)
+    for each in store.spent(device):
+        of_kind[each.kind].append(each.seconds)
     return prices_of(of_kind)
 
 
@@ -73,7 +65,8 @@ def costs_on(
 ) -> dict[str, Cost]:
     """Return what any board of a device measured of configurations, by key; timed ones alone.
 
-    Where several boards did, it is the cost of `board` (UUID), else of any one of them.
+    Where several boards did, it is the cost of `board` (UUID), else of any one of them, and as
+    measured: a prediction brings it over by factors, but the board may have no campaign yet.
     """
     kinds = {c.key: c.kind for c in configurations}
     found: dict[str, Cost] = {}
@@ -99,31 +92,10 @@ def failed_on(
     }
 
 
-def run_outcomes(store: Store, board: str, mode: Mode) -> dict[str, tuple[str, str | None]]:
-    """Return the outcome, and reason, of each workload's (key) runs on a board: a good one first.
-
-    Of runs that failed it is the last.
-    """
-    query = (
-        "SELECT workload.key, model_run.outcome, model_run.reason FROM model_run "
-        "JOIN campaign ON model_run.campaign = campaign.id "
-        "JOIN workload ON model_run.workload_id = workload.id "
-        f"WHERE campaign.board = {_quoted(board)} AND model_run.mode = {_quoted(mode)} "
-        "ORDER BY model_run.outcome = 'ok', model_run.started_at, model_run.id"
-    )
-    with store.reading() as connection:
-        return {k: (outcome, why) for k, outcome, why in connection.exec_driver_sql(query)}
-
-
 def run_seconds(store: Store, device: str) -> float:
-    """Return the median seconds that a model run took on a device; a nominal 8 where none did."""
-    query = (
-        "SELECT model_run.cost_s FROM model_run JOIN campaign ON model_run.campaign = campaign.id "
-        f"WHERE model_run.outcome = 'ok' AND campaign.device = {_quoted(device)}"
-    )
-    with store.reading() as connection:
-        found = [seconds for (seconds,) in connection.exec_driver_sql(query)]
-    return statistics.median(found) if found else 8.0
+    """Return the median seconds that a model run took on a device; nominal where none did."""
+    found = store.run_seconds(device)
+    return statistics.median(found) if found else NOMINAL_RUN_SECONDS
 
 
 def base_power_w(store: Store, device: str) -> float:
@@ -139,8 +111,3 @@ def base_power_w(store: Store, device: str) -> float:
 def has_energy(costs: Collection[Cost]) -> bool:
     """Whether any of these costs has an energy."""
     return any(cost.dynamic_energy_j is not None for cost in costs)
-
-
-def _quoted(text: str) -> str:
-    """Return a text as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"

@@ -12,7 +12,7 @@ from opdb.bench.platform import Platform, detect
 from opdb.bench.rounds import Progress
 from opdb.bench.run import BenchRequest, bench, campaign
 from opdb.bench.settings import current_settings
-from opdb.build.known import run_outcomes, run_seconds
+from opdb.build.known import run_seconds
 from opdb.build.ranking import Step
 from opdb.build.survey import Survey, survey
 from opdb.errors import CannotMeasureError, InputError
@@ -270,7 +270,7 @@ class _Build:
 
     def _runs(self) -> Mapping[str, tuple[str, str | None]]:
         """Return the outcome of each workload's (key) run on this board, with the reason."""
-        return run_outcomes(self._store, self._platform.board.uuid, self._request.mode)
+        return self._store.run_outcomes(self._platform.board.uuid, self._request.mode)
 
     def _answer(self, predictor: Predictor, workload: Workload) -> Answer | None:
         """Predict a workload for this board, for another where this one measured nothing."""

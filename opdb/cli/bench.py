@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from opdb.cli import options
-from opdb.cli.console import Progress, note, print_json, progress
+from opdb.cli.console import print_json
 from opdb.cli.grids import BenchedGrid
 from opdb.cli.predict import check_share
+from opdb.cli.visiting import Visiting
 from opdb.errors import InputError, UnknownNameError
 from opdb.kinds import KINDS
-from opdb.records import Access, Configuration, Json, Visit
+from opdb.records import Access, Json
 from opdb.units import show, show_duration, show_share
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def run(
         access=access,
         configurations=None if benched is None else benched.keys,
     )
-    with open_store(db, create=benched is not None) as store, _Shown(quiet=quiet) as shown:
+    with open_store(db, create=benched is not None) as store, Visiting(quiet=quiet) as shown:
         if benched is not None:
             benched.save(store, shown.say)
         elif not store.usage():
@@ -204,38 +204,3 @@ def _print_reached(reached: Reached, typical_cost_s: float | None) -> None:
         said.append(f"median device time {show(typical_cost_s, 's', digits=2)} a configuration")
     if said:
         print("; ".join(said))
-
-
-class _Shown:
-    """Tells the user of visits: what runs, what it costs, how long is left."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._stack = ExitStack()
-        self._progress: Progress | None = None
-
-    def __enter__(self) -> _Shown:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def say(self, text: str) -> None:
-        """Tell of a step that is no visit."""
-        if self._progress is None:
-            note(text, quiet=self._quiet)
-        else:
-            self._progress.note(text)
-
-    def begin(self, visits: int) -> None:
-        """Start the bar, in place of an earlier one."""
-        self._stack.close()
-        self._progress = self._stack.enter_context(progress(visits, "bench", quiet=self._quiet))
-
-    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
-        """Advance the bar."""
-        assert self._progress is not None
-        self._progress.doing(f"{configuration.kind}, {show(cost_s, 's', digits=2)} a visit")
-        if visit.outcome != "ok":
-            self._progress.note(f"{configuration.kind}: {visit.outcome}: {visit.reason}")
-        self._progress.done()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from opdb.cli import options
-from opdb.cli.bench import _Shown as Shown
 from opdb.cli.building import (
     built_document,
     check,
@@ -23,6 +22,7 @@ from opdb.cli.building import (
 )
 from opdb.cli.console import note, print_json, progress
 from opdb.cli.selection import describe, request_for, requests_in, summary_files
+from opdb.cli.visiting import Visiting
 from opdb.errors import CheckError, InputError, OpdbError
 from opdb.records import Device, Mode, Workload
 
@@ -421,7 +421,7 @@ def _build(
     request = BuildRequest(
         asked.target, asked.device, asked.mode, asked.gpu_seconds, asked.retry, significance
     )
-    with Shown(quiet=output.quiet) as shown:
+    with Visiting(quiet=output.quiet) as shown:
         built = build(store, pairs, request, shown)
     assert built.survey is not None
     _propose(built.survey, asked, significance, output)

@@ -6,7 +6,7 @@
 from opdb.store.database import default_url
 from opdb.store.opening import open_store
 from opdb.store.pending import Among, Lack, Sort, Touched
-from opdb.store.reading import Failure, Measured
+from opdb.store.reading import Failure, Measured, Spent
 from opdb.store.standing import Head, Standing
 from opdb.store.store import Store
 
@@ -17,6 +17,7 @@ __all__ = [
     "Lack",
     "Measured",
     "Sort",
+    "Spent",
     "Standing",
     "Store",
     "Touched",

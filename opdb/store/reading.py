@@ -60,6 +60,16 @@ class Measured:
     board: str
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What the visits of a configuration (key) took on one board (UUID), in seconds."""
+
+    configuration: str
+    kind: str
+    board: str
+    seconds: float
+
+
 def workloads(connection: Connection, conditions: Conditions) -> list[Workload]:
     """Return the workloads that meet the conditions, with their calls."""
     found = workload_rows(connection, conditions)
@@ -210,6 +220,21 @@ def visits(
     return sorted(found, key=lambda visit: (visit.started_at, visit.id))
 
 
+def spent(connection: Connection, device: str) -> list[Spent]:
+    """Return what a device's visits inside models took, anchors left out, by key and board."""
+    visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
+    query = (
+        select(configuration.c.key, configuration.c.kind, campaign.c.board)
+        .add_columns(func.sum(visit.c.cost_s))
+        .join_from(visit, campaign, visit.c.campaign == campaign.c.id)
+        .join(configuration, visit.c.configuration_id == configuration.c.id)
+        .where(campaign.c.device == device, visit.c.role != "anchor", visit.c.access == "model")
+        .group_by(configuration.c.key, configuration.c.kind, campaign.c.board)
+        .order_by(configuration.c.key, campaign.c.board)
+    )
+    return [Spent(*row) for row in connection.execute(query)]
+
+
 def kernels(connection: Connection, board: str) -> dict[str, Mapping[str, int]]:
     """Return the kernels of one call of each configuration (key), as a board saw them last."""
     visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
@@ -286,6 +311,34 @@ def measured(connection: Connection, device: str, mode: Mode) -> list[Measured]:
     )
     # Of a workload's runs the last one stays.
     return list({row.key: Measured(*row) for row in connection.execute(query)}.values())
+
+
+def run_outcomes(
+    connection: Connection, board: str, mode: Mode
+) -> dict[str, tuple[Outcome, str | None]]:
+    """Return outcome and reason of each workload's (key) last good run, else of its last run."""
+    run, campaign, workload = schema.model_run, schema.campaign, schema.workload
+    query = (
+        select(workload.c.key, run.c.outcome, run.c.reason)
+        .join_from(run, campaign, run.c.campaign == campaign.c.id)
+        .join(workload, run.c.workload_id == workload.c.id)
+        .where(campaign.c.board == board, run.c.mode == mode)
+        .order_by(run.c.outcome == "ok", run.c.started_at, run.c.id)
+    )
+    # Good runs come after the others, and of a workload's runs the last one stays.
+    return {row.key: (row.outcome, row.reason) for row in connection.execute(query)}
+
+
+def run_seconds(connection: Connection, device: str) -> list[float]:
+    """Return what each good model run on a device took, oldest first."""
+    run, campaign = schema.model_run, schema.campaign
+    query = (
+        select(run.c.cost_s)
+        .join_from(run, campaign, run.c.campaign == campaign.c.id)
+        .where(campaign.c.device == device, run.c.outcome == "ok")
+        .order_by(run.c.started_at, run.c.id)
+    )
+    return list(connection.scalars(query))
 
 
 def cost_counts(connection: Connection) -> dict[str, int]:

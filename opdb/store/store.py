@@ -33,7 +33,7 @@ from opdb.records import (
 )
 from opdb.store import database, pending, reading, rows, schema, standing
 from opdb.store.pending import Among, Lack, Sort, Touched
-from opdb.store.reading import Failure, Measured
+from opdb.store.reading import Failure, Measured, Spent
 from opdb.store.rows import NewRow
 from opdb.store.standing import Head, Standing
 from opdb.store.tallies import count_visit
@@ -399,6 +399,14 @@ class Store:
         with self.reading() as connection:
             return reading.visits(connection, conditions, configurations)
 
+    def spent(self, device: str) -> list[Spent]:
+        """Return what each configuration's visits took on each board of a device, without anchors.
+
+        Those inside models count, whatever came of them; by key and board.
+        """
+        with self.reading() as connection:
+            return reading.spent(connection, device)
+
     def kernels(self, board: str) -> dict[str, Mapping[str, int]]:
         """Return the kernels that one call of each configuration (key) launched on a board."""
         with self.reading() as connection:
@@ -446,6 +454,19 @@ class Store:
     def measured_workloads(self, device: str, mode: Mode) -> dict[str, str]:
         """Return the workloads (keys) with a good run in a mode, and the board of the latest."""
         return {each.key: each.board for each in self.measured(device, mode)}
+
+    def run_outcomes(self, board: str, mode: Mode) -> dict[str, tuple[Outcome, str | None]]:
+        """Return what came of each workload's (key) runs on a board in a mode, with the reason.
+
+        A good run goes before one that failed, and of each sort the last counts.
+        """
+        with self.reading() as connection:
+            return reading.run_outcomes(connection, board, mode)
+
+    def run_seconds(self, device: str) -> list[float]:
+        """Return what each good model run on a device took, in seconds, oldest first."""
+        with self.reading() as connection:
+            return reading.run_seconds(connection, device)
 
     # What is derived
 

@@ -90,6 +90,41 @@ def test_reads_keep_to_their_board_and_configurations(filled: Store) -> None:
     assert len(filled.model_runs(samples.workload().key, device="nvidia-h200", board="GPU-1")) == 1
 
 
+def test_what_visits_took_by_configuration_and_board_without_anchors(filled: Store) -> None:
+    filled.save_visit(samples.visit("again", cost_s=0.5))
+    filled.save_visit(samples.visit("blind", role="duplicate", cost_s=0.25))
+    filled.save_visit(samples.visit("streamed", access="streamed", cost_s=100.0))
+    filled.save_campaign(samples.campaign("campaign-2", "GPU-2"))
+    filled.save_visit(samples.visit("other", campaign="campaign-2", cost_s=2.0))
+    conv, relu = samples.CONV, samples.RELU
+    found = {(s.configuration, s.board): (s.kind, s.seconds) for s in filled.spent("nvidia-h200")}
+    assert found == {
+        (conv.key, "GPU-1"): ("conv2d", pytest.approx(0.41 + 0.5 + 0.25)),
+        (conv.key, "GPU-2"): ("conv2d", 2.0),
+        (relu.key, "GPU-1"): ("relu", 0.41),
+    }
+    assert filled.spent("nowhere") == filled.spent("nvidia-h200' OR '1'='1") == []
+
+
+def test_a_good_run_goes_before_a_failed_one_and_the_last_counts(filled: Store) -> None:
+    good, bad = samples.workload(), samples.workload("other")
+    filled.save_workload(bad)
+    failed = replace(samples.model_run(good, "run-2"), outcome="error", reason="first")
+    first = replace(failed, id="run-3", workload=bad.key)
+    last = replace(first, id="run-4", started_at="2026-11-20T11:00:00Z", reason="last")
+    graph = replace(samples.model_run(good, "run-5"), mode="graph", cost_s=6.0)
+    for run in (replace(failed, started_at="2026-11-20T12:00:00Z"), last, first, graph):
+        filled.save_model_run(run)
+    assert filled.run_outcomes("GPU-1", "eager") == {
+        good.key: ("ok", None),
+        bad.key: ("error", "last"),
+    }
+    assert filled.run_outcomes("GPU-1", "graph") == {good.key: ("ok", None)}
+    assert filled.run_outcomes("GPU-2", "eager") == {}
+    assert filled.run_seconds("nvidia-h200") == [4.5, 6.0]
+    assert filled.run_seconds("nowhere") == []
+
+
 def test_more_keys_than_one_statement_binds(filled: Store) -> None:
     keys = [samples.CONV.key, *(f"{number:064x}" for number in range(25_000))]
     assert list(filled.costs("GPU-1", keys)) == [samples.CONV.key]

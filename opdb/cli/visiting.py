@@ -1,0 +1,44 @@
+"""What a user is told while operators are measured, by `opdb bench` and `opdb build`."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from opdb.cli.console import Progress, note, progress
+from opdb.records import Configuration, Visit
+from opdb.units import show
+
+
+class Visiting:
+    """Tells the user of visits: what runs, what it costs, how long is left."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._stack = ExitStack()
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> Visiting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def say(self, text: str) -> None:
+        """Tell of a step that is no visit."""
+        if self._progress is None:
+            note(text, quiet=self._quiet)
+        else:
+            self._progress.note(text)
+
+    def begin(self, visits: int) -> None:
+        """Start the bar, in place of an earlier one."""
+        self._stack.close()
+        self._progress = self._stack.enter_context(progress(visits, "bench", quiet=self._quiet))
+
+    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
+        """Advance the bar."""
+        assert self._progress is not None
+        self._progress.doing(f"{configuration.kind}, {show(cost_s, 's', digits=2)} a visit")
+        if visit.outcome != "ok":
+            self._progress.note(f"{configuration.kind}: {visit.outcome}: {visit.reason}")
+        self._progress.done()

@@ -21,7 +21,9 @@
     seed: 0
     variants:                            # further grids; each says only what differs
       - {dtype: float16, sample: 50}
+      - {operator: nn.ReLU, inputs: {input: [32, 64, 56, 56]}}
 
+A variant's mappings are joined to the file's; those of a variant of another operator replace them.
 Every axis is a value, a list, a range, or {of: another, times: n, divided_by: n}. A text among the
 arguments is itself; in a shape it names an argument or a size.
 """
@@ -117,7 +119,7 @@ def load_grids(path: Path) -> list[Grid]:
         variants = []
     grids = []
     said = [("", document), *((f"variants[{n}].", v) for n, v in enumerate(variants))]
-    allowed = [name for name in _ALLOWED if name not in ("operator", "variants")]
+    allowed = [name for name in _ALLOWED if name != "variants"]
     for at, mapping in said:
         if at:
             problems += _unknown(mapping, allowed, at)
@@ -132,8 +134,13 @@ def load_grids(path: Path) -> list[Grid]:
 
 
 def _merged(file: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the file with what a variant says otherwise; mappings are joined name by name."""
+    """Return the file with what a variant says otherwise; mappings are joined name by name.
+
+    What another operator is called with has other names: there they are replaced.
+    """
     merged = {**file, **variant}
+    if merged.get("operator") != file.get("operator"):
+        return merged
     for name in _MAPPINGS:
         if isinstance(file.get(name), dict) and isinstance(variant.get(name), dict):
             merged[name] = {**file[name], **variant[name]}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from opdb.records import Configuration
 from opdb.store import open_store
@@ -21,6 +24,11 @@ inputs: {input: [8192, 8192]}
 dtype: bfloat16
 zeros: [0, 0.5, 0.9]
 """
+
+
+@pytest.fixture(autouse=True)
+def on_a_calibrated_board(calibrated: Path, tmp_path: Path) -> None:
+    shutil.copy(calibrated, tmp_path / "opdb.sqlite")
 
 
 def ran(opdb: Opdb, *arguments: object) -> dict[str, Any]:

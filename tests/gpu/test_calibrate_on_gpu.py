@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +16,8 @@ from opdb.store import Store, open_store
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    path = tmp_path_factory.mktemp("gpu") / "opdb.sqlite"
-    with open_store(f"sqlite:///{path}") as opened:
+def store(calibrated: Path) -> Iterator[Store]:
+    with open_store(str(calibrated)) as opened:
         yield opened
 
 
@@ -31,7 +31,7 @@ def session() -> Iterator[Session]:
 
 @pytest.fixture(scope="module")
 def calibration(session: Session, store: Store) -> BoardCalibration:
-    made = ensure_board_calibration(session, store)
+    made = stored_calibration(session, store)
     assert made is not None
     return made
 

@@ -260,12 +260,14 @@ def test_steps_are_what_is_asked_for(tmp_path: Path) -> None:
     assert len(heard) == 7
 
 
-def test_the_grids_of_the_project_come_to_400_calls_each() -> None:
+def test_the_grids_of_the_project_come_to_what_they_ask_for() -> None:
+    kinds = {}
     for path in sorted((ROOT / "measurements" / "grids").glob("*.yml")):
         found = expand(load_grids(path))
-        assert len(found.calls) == found.asked == 400
-        kinds = {call.configuration.kind for call in found.calls}
-        assert kinds == {path.stem}
+        assert len(found.calls) == found.asked
+        kinds[path.stem] = {call.configuration.kind for call in found.calls}
+    assert (kinds["conv2d"], kinds["linear"]) == ({"conv2d"}, {"linear"})
+    assert len(kinds["others"]) >= 20 and not kinds["others"] & {"conv2d", "linear"}
 
 
 BAD = [

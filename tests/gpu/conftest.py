@@ -1,0 +1,19 @@
+"""A board is calibrated once for all tests: each starts on a copy of the database that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opdb.bench.run import campaign
+from opdb.store import open_store
+
+
+@pytest.fixture(scope="session")
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite file that holds this board's calibration, and nothing measured."""
+    path = tmp_path_factory.mktemp("board") / "calibrated.sqlite"
+    with open_store(str(path)) as store, campaign("cuda", store):
+        pass
+    return path

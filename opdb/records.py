@@ -399,6 +399,9 @@ class ModelRun:
 
     Each repeat is one `Stretch` whose "calls" are whole passes of the model. `layers` maps a
     leaf module's path to its mean time in place (seconds, a pass), where that was asked for.
+    `setting` holds what the backend was told for this run beyond its campaign's settings; a run
+    with any is not compared with usual ones. `facts` are what else is kept of it, by name:
+    quantities in base SI with the unit in the name, and words.
     """
 
     id: str
@@ -414,6 +417,8 @@ class ModelRun:
     kernels: Mapping[str, int] | None
     layers: Mapping[str, float] | None = None
     flags: tuple[str, ...] = ()
+    setting: Mapping[str, Json] = field(default_factory=dict)
+    facts: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -298,15 +298,21 @@ def model_runs(connection: Connection, conditions: Conditions) -> list[ModelRun]
     return [rows.read_model_run(row) for row in connection.execute(query).mappings()]
 
 
+def usual_and_good() -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that model runs meet which predictions are held against."""
+    run = schema.model_run
+    return run.c.setting == schema.USUAL, run.c.outcome == "ok"
+
+
 def measured(connection: Connection, device: str, mode: Mode) -> list[Measured]:
-    """Return the workloads with a good run in a mode, in the order of `workloads`."""
+    """Return the workloads with a usual, good run in a mode, in the order of `workloads`."""
     run, campaign, workload = schema.model_run, schema.campaign, schema.workload
     query = (
         select(workload.c.key, workload.c.name, workload.c.dtype, workload.c.batch_size)
         .add_columns(campaign.c.board)
         .join(run, run.c.workload_id == workload.c.id)
         .join(campaign, run.c.campaign == campaign.c.id)
-        .where(campaign.c.device == device, run.c.mode == mode, run.c.outcome == "ok")
+        .where(campaign.c.device == device, run.c.mode == mode, *usual_and_good())
         .order_by(*_workload_order(), run.c.started_at, run.c.id)
     )
     # Of a workload's runs the last one stays.
@@ -316,13 +322,16 @@ def measured(connection: Connection, device: str, mode: Mode) -> list[Measured]:
 def run_outcomes(
     connection: Connection, board: str, mode: Mode
 ) -> dict[str, tuple[Outcome, str | None]]:
-    """Return outcome and reason of each workload's (key) last good run, else of its last run."""
+    """Return outcome and reason of each workload's (key) last good run, else of its last run.
+
+    Of usual runs alone.
+    """
     run, campaign, workload = schema.model_run, schema.campaign, schema.workload
     query = (
         select(workload.c.key, run.c.outcome, run.c.reason)
         .join_from(run, campaign, run.c.campaign == campaign.c.id)
         .join(workload, run.c.workload_id == workload.c.id)
-        .where(campaign.c.board == board, run.c.mode == mode)
+        .where(campaign.c.board == board, run.c.mode == mode, run.c.setting == schema.USUAL)
         .order_by(run.c.outcome == "ok", run.c.started_at, run.c.id)
     )
     # Good runs come after the others, and of a workload's runs the last one stays.
@@ -330,12 +339,12 @@ def run_outcomes(
 
 
 def run_seconds(connection: Connection, device: str) -> list[float]:
-    """Return what each good model run on a device took, oldest first."""
+    """Return what each usual, good model run on a device took, oldest first."""
     run, campaign = schema.model_run, schema.campaign
     query = (
         select(run.c.cost_s)
         .join_from(run, campaign, run.c.campaign == campaign.c.id)
-        .where(campaign.c.device == device, run.c.outcome == "ok")
+        .where(campaign.c.device == device, *usual_and_good())
         .order_by(run.c.started_at, run.c.id)
     )
     return list(connection.scalars(query))

@@ -304,6 +304,8 @@ def model_run_row(run: ModelRun) -> NewRow:
         "kernels": None if run.kernels is None else canonical_json(dict(run.kernels)),
         "layers": None if run.layers is None else canonical_json(dict(run.layers)),
         "flags": canonical_json(list(run.flags)),
+        "setting": canonical_json(dict(run.setting)),
+        "facts": canonical_json(dict(run.facts)),
     }
 
 
@@ -323,6 +325,8 @@ def read_model_run(row: Row) -> ModelRun:
         kernels=read_json(row["kernels"]),
         layers=read_json(row["layers"]),
         flags=tuple(read_json(row["flags"])),
+        setting=read_json(row["setting"]),
+        facts=read_json(row["facts"]),
     )
 
 

@@ -22,13 +22,16 @@ from sqlalchemy import (
     Text,
 )
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """Every Alembic revision, oldest first; the last is what this version writes."""
 
 QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
 """The estimated quantities of a cost, each held in five columns."""
 
 QUANTITY_PARTS = ("median", "mean", "low", "high", "count")
+
+USUAL = "{}"
+"""The setting of a usual model run: nothing beyond its campaign's settings."""
 
 metadata = MetaData(
     naming_convention={
@@ -249,6 +252,9 @@ model_run = Table(
     Column("kernels", Text),
     Column("layers", Text),
     Column("flags", Text, nullable=False),
+    # What the backend was told beyond the campaign's settings.
+    Column("setting", Text, nullable=False, server_default=USUAL),
+    Column("facts", Text, nullable=False, server_default="{}"),
     Index(None, "campaign"),
 )
 

@@ -97,7 +97,13 @@ FILES = (
 LATER_FILES = ("calibrations.csv", "learned.csv")
 """Files that sets of older versions lack; they hold nothing then."""
 
-LATER_COLUMNS = {"visit.access": "model", "visit.neighbours": "", "cost.hot": ""}
+LATER_COLUMNS = {
+    "visit.access": "model",
+    "visit.neighbours": "",
+    "cost.hot": "",
+    "model_run.setting": "{}",
+    "model_run.facts": "{}",
+}
 """Columns that sets of older versions lack, and the field that stands in for each."""
 
 
@@ -340,6 +346,7 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "limited": _operating_point,
     "hot": _operating_point,
     "facts": _object,
+    "model_run.setting": _object,
     "tests": _meter_tests,
     "notes": _words,
     "calibration": _calibration,

@@ -170,13 +170,13 @@ def _calls_of(connection: Connection, configurations: list[int]) -> dict[str, in
 
 
 def _runs(connection: Connection, device: str) -> Counter[str]:
-    """Count the good runs of each workload (key)."""
+    """Count the usual, good runs of each workload (key)."""
     run, campaign, workload = schema.model_run, schema.campaign, schema.workload
     query = (
         select(workload.c.key, func.count().label("runs"))
         .join(run, run.c.workload_id == workload.c.id)
         .join(campaign, run.c.campaign == campaign.c.id)
-        .where(campaign.c.device == device, run.c.outcome == "ok")
+        .where(campaign.c.device == device, *reading.usual_and_good())
         .group_by(workload.c.key)
     )
     return Counter({row.key: row.runs for row in connection.execute(query)})

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from sqlalchemy import Connection, Engine, Table, func, insert, select, update
 
@@ -436,12 +436,17 @@ class Store:
         device: str | None = None,
         board: str | None = None,
         mode: Mode | None = None,
+        setting: Mapping[str, Json] | None = MappingProxyType({}),
     ) -> list[ModelRun]:
-        """Return the runs of a workload (key) on a device or board, in a mode, oldest first."""
+        """Return the runs of a workload (key) on a device or board, in a mode, oldest first.
+
+        Those of one setting; the usual one unless said. None: those of all.
+        """
+        said = None if setting is None else canonical_json(dict(setting))
         conditions = [
             *matching(schema.workload, {"key": workload}),
             *matching(schema.campaign, {"device": device, "board": board}),
-            *matching(schema.model_run, {"mode": mode}),
+            *matching(schema.model_run, {"mode": mode, "setting": said}),
         ]
         with self.reading() as connection:
             return reading.model_runs(connection, conditions)

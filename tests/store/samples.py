@@ -199,6 +199,7 @@ def model_run(of: Workload, identity: str = "run-1") -> ModelRun:
         kernels={"a": 3, "b": 1},
         layers={"layer1.0.conv1": 1.2345678901e-4},
         flags=("throttled",),
+        facts={"compile_time_s": 2.5, "label": 'first, of "two"'},
     )
 
 

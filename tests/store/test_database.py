@@ -104,7 +104,7 @@ def damaged(path: Path) -> None:
         (directory, "it is a folder"),
         (text_file, "it is not an SQLite file"),
         (foreign, "it is not an opdb database (it holds the tables songs)"),
-        (newer, "its schema 9999 is newer than this version of opdb reads (0004)"),
+        (newer, f"its schema 9999 is newer than this version of opdb reads ({REVISIONS[-1]})"),
         (truncated, "it is truncated"),
         (header_alone, "it is truncated"),
         (damaged, "it is damaged"),
@@ -269,6 +269,7 @@ def test_migrating_counts_the_visits_that_are_there(filled: Store, tmp_path: Pat
             "CREATE INDEX ix_visit_campaign_visit_role_visit_configuration_id_visit_setting"
             "_visit_outcome ON visit (campaign);"
             "ALTER TABLE workload DROP COLUMN touched_bytes;"
+            "ALTER TABLE model_run DROP COLUMN setting; ALTER TABLE model_run DROP COLUMN facts;"
             "UPDATE alembic_version SET version_num = '0002'"
         )
     with open_store(str(path)) as store:

@@ -44,7 +44,12 @@ def test_a_set_of_the_first_version_is_read(folder: Path, tmp_path: Path) -> Non
     """It has no calibrations and no estimates; visits and costs know of one state alone."""
     (folder / "calibrations.csv").unlink()
     (folder / "learned.csv").unlink()
-    for name, later in {"visits.csv": ("access", "neighbours"), "costs.csv": ("hot",)}.items():
+    later_columns = {
+        "visits.csv": ("access", "neighbours"),
+        "costs.csv": ("hot",),
+        "model_runs.csv": ("setting", "facts"),
+    }
+    for name, later in later_columns.items():
         with (folder / name).open(newline="") as stream:
             found = list(csv.DictReader(stream))
         kept = [{k: v for k, v in row.items() if k not in later} for row in found]

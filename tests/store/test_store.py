@@ -125,6 +125,22 @@ def test_a_good_run_goes_before_a_failed_one_and_the_last_counts(filled: Store) 
     assert filled.run_seconds("nowhere") == []
 
 
+def test_a_run_in_a_setting_of_its_own_is_not_taken_for_a_usual_one(filled: Store) -> None:
+    workload = samples.workload()
+    usual = samples.model_run(workload)
+    setting = {"convolution_algorithm": "fft"}
+    forced = replace(usual, id="run-2", mode="graph", cost_s=9.0, setting=setting)
+    filled.save_model_run(forced)
+    assert filled.model_runs() == [usual]
+    assert filled.model_runs(setting=setting) == [forced]
+    assert filled.model_runs(setting={"convolution_algorithm": "gemm"}) == []
+    assert filled.model_runs(setting=None) == [usual, forced]
+    assert filled.measured("nvidia-h200", "graph") == []
+    assert filled.run_outcomes("GPU-1", "graph") == {}
+    assert filled.run_seconds("nvidia-h200") == [4.5]
+    assert filled.standing("nvidia-h200").runs[workload.key] == 1
+
+
 def test_more_keys_than_one_statement_binds(filled: Store) -> None:
     keys = [samples.CONV.key, *(f"{number:064x}" for number in range(25_000))]
     assert list(filled.costs("GPU-1", keys)) == [samples.CONV.key]

@@ -7,7 +7,8 @@ Run it on a GPU of the published device, in a checkout with opdb installed:
 torch.distributed._tools.runtime_estimator.RuntimeEstimator knows the device's data sheet and its
 operators' FLOPs and bytes; it measures nothing in this mode, and knows no energy. Each published
 run of a CUDA graph is held against it: its error is that of a whole model, as in the table that
-`opdb validate --estimates model` prints. The models named by `--model` alone, or all.
+`opdb validate --estimates model` prints. Runs that it says nothing of are named with its reason and
+counted apart. The models named by `--model` alone, or all.
 """
 
 from __future__ import annotations
@@ -60,7 +61,13 @@ def rows(database: str | None, device: str | None, models: list[str]) -> list[di
                 continue
             measured = predictor.answer(workload, "graph").measured
             assert measured is not None
-            time_s = estimated_s(workload)
+            time_s, reason = None, None
+            try:
+                time_s = estimated_s(workload)
+            except Exception as error:  # noqa: BLE001  (whatever it raises: it is what is looked at)
+                reason = (
+                    f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                )
             found.append(
                 {
                     "model": workload.name,
@@ -68,7 +75,8 @@ def rows(database: str | None, device: str | None, models: list[str]) -> list[di
                     "dtype": workload.dtype,
                     "time_s": time_s,
                     "measured_time_s": measured.time_s.mean,
-                    "ratio": time_s / measured.time_s.mean,
+                    "ratio": None if time_s is None else time_s / measured.time_s.mean,
+                    "reason": reason,
                 }
             )
     return found
@@ -88,13 +96,17 @@ def main() -> None:
         print(json.dumps(found))
         return
     for row in found:
+        run = f"{row['model']:22} {row['batch_size']:4} {row['dtype']:9}"
+        if row["ratio"] is None:
+            print(f"{run} {row['reason']}")
+            continue
         print(
-            f"{row['model']:22} {row['batch_size']:4} {row['dtype']:9} "
-            f"{1e3 * row['time_s']:8.3f} ms / {1e3 * row['measured_time_s']:8.3f} ms "
+            f"{run} {1e3 * row['time_s']:8.3f} ms / {1e3 * row['measured_time_s']:8.3f} ms "
             f"= {row['ratio']:.3f}"
         )
-    errors = [abs(row["ratio"] - 1) for row in found]
-    print(f"{len(errors)} runs, median error {100 * statistics.median(errors):.1f} %")
+    errors = [abs(row["ratio"] - 1) for row in found if row["ratio"] is not None]
+    median = f", median error {100 * statistics.median(errors):.1f} %" if errors else ""
+    print(f"{len(errors)} of {len(found)} runs{median}")
 
 
 if __name__ == "__main__":

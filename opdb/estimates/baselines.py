@@ -79,7 +79,18 @@ def plain_roofline(examples: Sequence[Example]) -> Rule:
 
 
 def nearest_neighbour(examples: Sequence[Example]) -> Rule:
-    """Utilisation and dynamic power of the most alike measured call: of its kind, in its dtype."""
+    """Time and dynamic energy of the most alike measured call: of its kind, in its dtype."""
+    seen = [(features(e.configuration), *_cost(e)) for e in examples if usable(e)]
+
+    def rule(of: Features) -> tuple[float, float]:
+        _, time_s, dynamic_j = min(seen, key=lambda each: _apart(each[0], of))
+        return time_s, dynamic_j
+
+    return rule
+
+
+def scaled_neighbour(examples: Sequence[Example]) -> Rule:
+    """The same, brought to the call's size: the neighbour's utilisation and dynamic power."""
     seen = [(features(e.configuration), *_cost(e)) for e in examples if usable(e)]
     under = roofline((of, time_s) for of, time_s, _ in seen)
 
@@ -110,5 +121,6 @@ BASELINES: Mapping[str, Callable[[Sequence[Example]], Rule]] = {
     "proportional to FLOPs": proportional_to_flops,
     "plain roofline": plain_roofline,
     "nearest neighbour": nearest_neighbour,
+    "nearest neighbour, scaled": scaled_neighbour,
 }
 """Every baseline by name: what makes its rule from examples."""

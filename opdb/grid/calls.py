@@ -71,13 +71,18 @@ def steps(grids: Iterable[Grid]) -> int:
 
 
 def expand(grids: Iterable[Grid], step: Callable[[], object] = lambda: None) -> Expansion:
-    """Return the distinct calls of a file's grids, in order; `step` hears of every step.
+    """Return the distinct calls of a file's grids; `step` hears of every step.
+
+    They are in each grid's order, the grids mixed evenly: who measures the first half of them has
+    half of every grid.
 
     Raises:
         InputError: an operator is unknown or does not take what a grid gives it.
     """
     expansion = Expansion()
+    places: list[float] = []
     for grid in grids:
+        before = len(expansion.calls)
         source = _Source(grid, _operator(grid), reference_order(grid.axes))
         expansion.combinations += count(grid.axes)
         wanted = None if grid.sample is None else len(expansion.calls) + grid.sample
@@ -88,6 +93,10 @@ def expand(grids: Iterable[Grid], step: Callable[[], object] = lambda: None) -> 
                 break
             if _try(source, point, expansion) or wanted is None:
                 step()
+        found = len(expansion.calls) - before
+        places += ((number + 0.5) / found for number in range(found))
+    mixed = sorted(range(len(places)), key=places.__getitem__)
+    expansion.calls = [expansion.calls[number] for number in mixed]
     expansion.dropped.sort(key=lambda each: -each.count)
     return expansion
 

@@ -243,10 +243,30 @@ def test_a_sample_of_more_than_there_is_is_all(tmp_path: Path) -> None:
 def test_zeros_and_their_partners_lie_at_the_same_points(tmp_path: Path) -> None:
     found = expanded(tmp_path, LINEAR + "sample: 20\nvariants: [{zeros: [0.9], sample: 10}]")
 
-    def shapes(calls: Any) -> list[Any]:
-        return [call.configuration.inputs["weight"]["shape"] for call in calls]
+    def shapes(zeros: bool) -> list[Any]:
+        inputs = [call.configuration.inputs for call in found.calls]
+        return [i["weight"]["shape"] for i in inputs if ("values" in i["input"]) is zeros]
 
-    assert shapes(found.calls[20:]) == shapes(found.calls[:10])
+    assert shapes(zeros=True) == shapes(zeros=False)[:10]
+
+
+def test_who_measures_half_of_a_file_has_half_of_every_grid(tmp_path: Path) -> None:
+    relus = (
+        "{operator: nn.ReLU, arguments: {}, sizes: {n: [1, 2, 3, 4, 5]}, inputs: {input: [n, 8]}"
+    )
+    variants = f"variants: [{{dtype: bfloat16, sample: 10}}, {relus}, sample: 4}}]"
+    found = expanded(tmp_path, LINEAR + "sample: 20\n" + variants)
+
+    def counts(calls: Any) -> list[int]:
+        seen = [(c.configuration.kind, c.configuration.inputs["input"]["dtype"]) for c in calls]
+        return [
+            seen.count(each)
+            for each in (("linear", "float32"), ("linear", "bfloat16"), ("relu", "float32"))
+        ]
+
+    assert counts(found.calls) == [20, 10, 4]
+    assert counts(found.calls[:17]) == [10, 5, 2]
+    assert found.calls[0].configuration.kind == "linear"
 
 
 def test_steps_are_what_is_asked_for(tmp_path: Path) -> None:

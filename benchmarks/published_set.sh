@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# How a published set is measured: on a machine whose GPUs do nothing else, one process a GPU.
+#
+#   OPDB_DB=a.sqlite benchmarks/published_set.sh a.tgz cuda:0 900 models measurements/densenet121.yml …
+#   OPDB_DB=a.sqlite benchmarks/published_set.sh a.tgz cuda:0 300 grid measurements/grids/others.yml …
+#   OPDB_DB=b.sqlite benchmarks/published_set.sh b.tgz cuda:1 400 workloads measurements/resnet50.yml …
+#
+# `models`: their operators, then the models themselves, eager and as CUDA graphs, on the same board.
+# `grid`: operators of no model. `workloads`: operators as a model, `reused`, `streamed` and `chain`
+# find them, and the models as CUDA graphs, for `python benchmarks/workloads.py`; in a database of
+# its own, for these visits are no part of the set. Visits begin within the seconds named; the runs
+# of the models come after them. What is finished is packed (a.tgz) after every step, and a call
+# that was cut off is simply made again. Sets of several boards are joined with `opdb import`, then
+# `opdb export`.
+set -euo pipefail
+
+[ $# -ge 5 ] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
+packed=$1 device=$2 seconds=$3 what=$4
+shift 4
+: "${OPDB_DB:?names the database to measure into}"
+opdb() { python3 -m opdb "$@" --quiet; }
+
+left() { # the seconds that are left, 1 at least: less is no bound that opdb takes
+    local rest=$((seconds - SECONDS))
+    echo $((rest > 1 ? rest : 1))
+}
+
+pack() {
+    local folder
+    folder=$(mktemp -d)
+    opdb export "$folder/set" >/dev/null
+    tar -czf "$packed.part" -C "$folder/set" .
+    mv "$packed.part" "$packed"
+    rm -r "$folder"
+}
+
+bench() { opdb bench --device "$device" --this-board --max-seconds "$(left)" "$@"; }
+
+measure() {
+    opdb measure --device "$device" "$@"
+    pack
+}
+
+case $what in
+models)
+    opdb harvest "$@"
+    bench
+    pack
+    measure --mode eager --mode graph "$@"
+    ;;
+grid)
+    for file in "$@"; do
+        bench --grid "$file"
+        pack
+    done
+    ;;
+workloads)
+    opdb harvest "$@"
+    for workload in model reused streamed chain; do
+        bench --workload "$workload" --duplicates 0
+    done
+    measure --mode graph "$@"
+    ;;
+*)
+    echo "$what: neither models, grid nor workloads" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,71 @@
+"""How published sets are measured: the script itself, on this machine's CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from opdb.store import Store, open_store
+from opdb.store.exchange import import_set
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "benchmarks" / "published_set.sh"
+
+GRID = """\
+operator: nn.Linear
+arguments: {in_features: [64, 128], out_features: 64}
+inputs: {input: [8, in_features]}
+"""
+
+
+def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "OPDB_DB": str(folder / "a.sqlite")}
+    return subprocess.run(
+        [str(SCRIPT), str(folder / "a.tgz"), "cpu", *arguments],
+        capture_output=True,
+        text=True,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+
+
+def unpacked(folder: Path) -> Store:
+    """Return a database of what the script packed, and of nothing else."""
+    with tarfile.open(folder / "a.tgz") as packed:
+        packed.extractall(folder / "set", filter="data")
+    store = open_store(str(folder / "other.sqlite"))
+    import_set(store, folder / "set")
+    return store
+
+
+def test_a_grid_is_measured_and_packed(tmp_path: Path) -> None:
+    (tmp_path / "grid.yml").write_text(GRID)
+    done = ran(tmp_path, "60", "grid", str(tmp_path / "grid.yml"))
+    assert done.returncode == 0, done.stderr
+    with unpacked(tmp_path) as store:
+        assert {c.kind for c in store.configurations()} >= {"linear"}
+        [board] = store.boards()
+        assert len(store.costs(board.uuid)) >= 2
+
+
+def test_what_was_finished_before_a_failure_is_packed(tmp_path: Path) -> None:
+    """The operators of a model are there although it cannot be run as a CUDA graph here."""
+    (tmp_path / "mlp.yml").write_text("model: mlp\nsource: builtin\nbatch_sizes: [4]\n")
+    done = ran(tmp_path, "60", "models", str(tmp_path / "mlp.yml"))
+    assert done.returncode == 3 and "mode 'graph' needs a CUDA device" in done.stderr
+    with unpacked(tmp_path) as store:
+        [workload] = store.workloads()
+        assert workload.name == "mlp"
+        assert {c.kind for c in store.configurations()} >= {"linear", "relu"}
+
+
+@pytest.mark.parametrize("arguments", [("60",), ("60", "modles", "x.yml")])
+def test_a_mistake_is_told(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = ran(tmp_path, *arguments)
+    assert done.returncode == 2 and "workloads" in done.stderr

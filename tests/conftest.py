@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
 from opdb.bench import calibrate, model, visit
+from tests import postgres
 
 collect_ignore = [] if torch.cuda.is_available() else ["gpu"]
 
@@ -23,3 +26,18 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         (model, "MAX_REDONE", 0),
     ):
         monkeypatch.setattr(module, name, value)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """A PostgreSQL server of this process's own; skipped where none can be started."""
+    if (why := postgres.missing()) is not None:
+        pytest.skip(why)
+    with postgres.server() as started:
+        yield started
+
+
+@pytest.fixture
+def postgres_url(postgres_server: postgres.Server) -> str:
+    """The URL of an empty database on that server."""
+    return postgres_server.new_database()

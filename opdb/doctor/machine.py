@@ -213,8 +213,7 @@ def database_facts(url: str | None) -> DatabaseFacts:
     except DatabaseError as error:
         return DatabaseFacts(location=str(url), is_file=False, problem=str(error))
     if file is None:
-        missing = "postgresql" in location and _version("psycopg") is None
-        return DatabaseFacts(location=shown, is_file=False, driver_missing=missing)
+        return _server_facts(location, shown)
     try:
         size = file.stat().st_size if file.exists() else None
     except OSError as error:
@@ -229,6 +228,22 @@ def database_facts(url: str | None) -> DatabaseFacts:
         writable=os.access(folder, os.W_OK) and (size is None or os.access(file, os.W_OK)),
     )
     return replace(found, **_look_inside(file, size)) if size else found
+
+
+def _server_facts(url: str, shown: str) -> DatabaseFacts:
+    """Ask a server whether it answers, and what the database holds; nothing is created."""
+    from opdb.store import database
+    from opdb.store.schema import REVISIONS
+
+    if _version("psycopg") is None:
+        return DatabaseFacts(location=shown, is_file=False, driver_missing=True)
+    found = DatabaseFacts(location=shown, is_file=False, revisions=REVISIONS)
+    try:
+        revision, writable = database.look(url)
+    except DatabaseError as error:
+        why = str(error).removeprefix(f"database {shown}: ")
+        return replace(found, problem=why)
+    return replace(found, revision=revision, writable=writable)
 
 
 def _look_inside(file: Path, size: int) -> dict[str, Any]:

@@ -105,14 +105,14 @@ def processor_energy(facts: Facts) -> Finding:
 def database(facts: Facts) -> Finding:
     """Judge whether the database can be read, written, and is of this version."""
     found = facts.database
+    if not found.is_file:
+        return _server(found)
     if found.problem is not None:
         return blocks(
             "database",
             f"{found.location}: {found.problem}",
             "Name another with --db, or restore it, or delete it and import its sets again.",
         )
-    if not found.is_file:
-        return _server(facts)
     if not found.writable:
         return blocks(
             "database",
@@ -156,18 +156,37 @@ def _schema(found: DatabaseFacts) -> Finding:
     return fine("database", f"{said}, whole")
 
 
-def _server(facts: Facts) -> Finding:
-    if facts.database.driver_missing:
+def _server(found: DatabaseFacts) -> Finding:
+    """Judge a database that is a server's, or a name that is none."""
+    if found.driver_missing:
         return blocks(
             "database",
-            f"{facts.database.location}: its driver is missing",
+            f"{found.location}: its driver is missing",
             "Install it: pip install 'opdb[postgres]'.",
         )
-    return unknown(
-        "database",
-        f"{facts.database.location}: a server, not looked into",
-        "opdb status tells whether it can be used; any command upgrades an older one.",
-    )
+    if found.problem is not None:
+        return blocks(
+            "database",
+            f"{found.location}: {found.problem}",
+            "Name another with --db, or see to its server.",
+        )
+    if not found.writable:
+        return blocks(
+            "database",
+            f"{found.location}: it answers, and this user may not write it",
+            "Ask its owner for the rights to insert, update and delete, or name another with --db.",
+        )
+    if found.revision is None:
+        return fine("database", f"{found.location}: it answers; empty, the first command fills it")
+    if found.revision != found.revisions[-1]:
+        return note(
+            "database",
+            f"{found.location}: it answers, schema {found.revision}, older than this opdb's "
+            f"{found.revisions[-1]}",
+            "The next command upgrades it for all (opdb status); older versions of opdb cannot "
+            "use it then.",
+        )
+    return fine("database", f"{found.location}: it answers, schema {found.revision}")
 
 
 def disks(facts: Facts) -> list[Finding]:

@@ -21,6 +21,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from opdb.errors import DatabaseError
+from opdb.store import postgresql
 from opdb.store.schema import REVISIONS, metadata
 
 FILE_NAME = "opdb.sqlite"
@@ -78,13 +79,15 @@ def file_of(url: str) -> Path | None:
 
 
 def parse_url(url: str) -> URL:
-    """Parse a database URL.
+    """Parse a database URL; `postgresql://` and `postgres://` mean the driver that opdb uses.
 
     Raises:
         DatabaseError: it is none, or of a database that is not supported.
     """
     try:
         parsed = make_url(url)
+        if parsed.drivername in ("postgresql", "postgres"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
         backend = parsed.get_backend_name()
     except (ArgumentError, ValueError) as error:
         raise DatabaseError(
@@ -112,7 +115,10 @@ def explained(url: str) -> Iterator[None]:
         yield
     except DBAPIError as error:
         message = str(error.orig)
-        explanation = next((said for sign, said in _EXPLANATIONS if sign in message), message)
+        if parse_url(url).get_backend_name() == "postgresql":
+            explanation = postgresql.explanation(message)
+        else:
+            explanation = next((said for sign, said in _EXPLANATIONS if sign in message), message)
         raise DatabaseError(f"database {shown(url)}: {explanation}") from error
 
 
@@ -140,6 +146,23 @@ def connect(url: str, *, create: bool) -> Engine:
         engine.dispose()
         raise
     return engine
+
+
+def look(url: str) -> tuple[str | None, bool]:
+    """Return a server's schema, None for an empty database, and whether this user may write it.
+
+    Nothing is created or upgraded.
+
+    Raises:
+        DatabaseError: it cannot be reached, or holds something else.
+    """
+    engine = postgresql.engine(parse_url(url))
+    try:
+        with explained(url), engine.connect() as connection:
+            revision = _revision(connection, url)
+            return revision, revision is None or postgresql.may_write(connection)
+    finally:
+        engine.dispose()
 
 
 def read_only(file: Path) -> bool:
@@ -195,7 +218,7 @@ def _check_file(file: Path, *, create: bool) -> None:
 
 def _engine(parsed: URL, file: Path | None) -> Engine:
     if parsed.get_backend_name() != "sqlite":
-        return create_engine(parsed)
+        return postgresql.engine(parsed)
     arguments: dict[str, Any] = {"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False}
     immutable = file is not None and read_only(file)
     if immutable and file is not None:
@@ -239,7 +262,7 @@ def _prepare(engine: Engine, url: str) -> None:
             driver = connection.connection.driver_connection
             assert driver is not None
             driver.execute("PRAGMA journal_mode = WAL")
-    with engine.connect().execution_options(writes=True) as connection, connection.begin():
+    with engine.connect().execution_options(writes="alone") as connection, connection.begin():
         # Another process may have created it between the look and the lock.
         revision = _revision(connection, url)
         if revision is None:

@@ -13,7 +13,7 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
     """Run the migrations up to a revision, all in one transaction."""
-    with engine.connect().execution_options(writes=True) as connection, connection.begin():
+    with engine.connect().execution_options(writes="alone") as connection, connection.begin():
         command.upgrade(_config(connection), revision)
 
 

@@ -19,10 +19,10 @@ from sqlalchemy import (
     MetaData,
     PrimaryKeyConstraint,
     Table,
-    Text,
+    types,
 )
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Every Alembic revision, oldest first; the last is what this version writes."""
 
 QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
@@ -32,6 +32,9 @@ QUANTITY_PARTS = ("median", "mean", "low", "high", "count")
 
 USUAL = "{}"
 """The setting of a usual model run: nothing beyond its campaign's settings."""
+
+Text = types.Text().with_variant(types.Text(collation="C"), "postgresql")
+"""Text in the order of its characters on every database, not in that of people's languages."""
 
 metadata = MetaData(
     naming_convention={

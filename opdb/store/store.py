@@ -96,15 +96,19 @@ class Store:
                 ) from error
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self, *, alone: bool = False) -> Iterator[Connection]:
         """Yield a connection within one transaction, undone if the block fails.
+
+        SQLite lets one writer in at a time; PostgreSQL many, unless one asks to be alone.
 
         Raises:
             DatabaseError: the database cannot be written.
         """
         with (
             database.explained(self.url),
-            self._engine.connect().execution_options(writes=True) as connection,
+            self._engine.connect().execution_options(
+                writes="alone" if alone else True
+            ) as connection,
             connection.begin(),
         ):
             yield connection

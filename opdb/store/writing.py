@@ -30,6 +30,9 @@ def upsert(
     """Insert rows; one that is there already is replaced, or left as it is."""
     if not new:
         return
+    if connection.dialect.name == "postgresql":
+        # Many write at once: each locks rows in the same order, so that no two wait in a circle.
+        new = sorted(new, key=itemgetter(*identity))
     statement = insert_into(connection, table)
     rest = [name for name in new[0] if name not in identity]
     if replace and rest:

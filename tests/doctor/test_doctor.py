@@ -16,10 +16,14 @@ import nvitop
 import pynvml
 import pytest
 import torch
+from sqlalchemy import create_engine
 
 from opdb.doctor import Finding, examine, gather, works
 from opdb.meters import rapl
 from opdb.store import open_store
+from opdb.store.migrate import upgrade
+from opdb.store.schema import REVISIONS
+from tests import postgres
 from tests.doctor.conftest import Machine, refuse
 from tests.meters.test_nvml import UUID
 
@@ -120,10 +124,10 @@ def test_a_full_disk(machine: Machine) -> None:
 
 
 def test_an_old_schema(machine: Machine) -> None:
-    with closing(sqlite3.connect(machine.database)) as connection:
-        connection.executescript(
-            "DROP TABLE learned; UPDATE alembic_version SET version_num = '0003'"
-        )
+    machine.database.unlink()
+    engine = create_engine(f"sqlite:///{machine.database}")
+    upgrade(engine, "0003")
+    engine.dispose()
     before = machine.database.read_bytes()
     the_fault("database", "schema 0003, older than", "the next command upgrades it", blocks=False)
     assert machine.database.read_bytes() == before, "looking at it does not upgrade it"
@@ -453,23 +457,48 @@ def test_a_database_that_only_can_be_read(
     the_fault("database", "cannot be written", "--db", blocks=True)
 
 
-def test_a_server(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = "postgresql+psycopg://user:secret@host/opdb"
+def database_finding(url: str) -> Finding:
+    return next(each for each in found_on(url)[0] if each.check == "database")
+
+
+def test_a_server_without_its_driver(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     version = importlib.metadata.version
-    for installed, result in ((True, "unknown"), (False, "not")):
 
-        def answer(name: str, installed: bool = installed) -> str:
-            if name != "psycopg":
-                return version(name)
-            if not installed:
-                raise importlib.metadata.PackageNotFoundError(name)
-            return "3.2"
+    def answer(name: str) -> str:
+        if name == "psycopg":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version(name)
 
-        monkeypatch.setattr(importlib.metadata, "version", answer)
-        fault = next(each for each in found_on(url)[0] if each.check == "database")
-        assert fault.result == result
-        assert "secret" not in fault.found
+    monkeypatch.setattr(importlib.metadata, "version", answer)
+    fault = database_finding("postgresql+psycopg://user:secret@host/opdb")
+    assert fault.blocks and "secret" not in fault.found
     assert "opdb[postgres]" in str(fault.advice)
+
+
+def test_a_server_that_does_not_answer(machine: Machine) -> None:
+    pytest.importorskip("psycopg")
+    fault = database_finding("postgresql+psycopg://user:secret@localhost:1/opdb")
+    assert fault.blocks and "cannot be reached" in fault.found and "secret" not in fault.found
+    assert fault.found.count("localhost") == 1
+
+
+def test_a_server_that_answers(machine: Machine, postgres_server: postgres.Server) -> None:
+    url = postgres_server.new_database()
+    name = url.partition("?")[0].rpartition("/")[2]
+    empty = database_finding(url)
+    assert empty.result == "fine" and empty.found.endswith("empty, the first command fills it")
+    open_store(url).close()
+    whole = database_finding(url)
+    assert whole.result == "fine" and whole.found.endswith(f"it answers, schema {REVISIONS[-1]}")
+    postgres_server.sql("UPDATE alembic_version SET version_num = '0001'", name)
+    older = database_finding(url)
+    assert older.result != "fine" and not older.blocks and "schema 0001, older" in older.found
+    postgres_server.sql("CREATE ROLE onlooker LOGIN")
+    postgres_server.sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO onlooker", name)
+    fault = database_finding(url.replace("opdb@", "onlooker@"))
+    assert fault.blocks and "may not write it" in fault.found
+    fault = database_finding(postgres_server.url("nowhere"))
+    assert fault.blocks and "no database 'nowhere'" in fault.found
 
 
 def test_what_is_no_database_at_all(machine: Machine) -> None:

@@ -10,8 +10,23 @@ from opdb.store import Store, open_store
 from tests.store import samples
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a database is to be, of each sort in turn."""
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
+    return str(tmp_path / "opdb.sqlite")
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(url: str) -> Iterator[Store]:
+    with open_store(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Iterator[Store]:
+    """A database in a file, for what concerns files alone."""
     with open_store(str(tmp_path / "opdb.sqlite")) as opened:
         yield opened
 

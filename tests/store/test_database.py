@@ -52,8 +52,8 @@ def test_migrations_and_tables_agree(tmp_path: Path) -> None:
         assert store.workloads() == [samples.workload()]
 
 
-def test_a_new_database_has_wal_and_foreign_keys(store: Store) -> None:
-    with store.reading() as connection:
+def test_a_new_database_has_wal_and_foreign_keys(sqlite: Store) -> None:
+    with sqlite.reading() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
 
@@ -165,7 +165,9 @@ def test_the_default_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert default_url() == f"sqlite:///{tmp_path / 'db' / 'opdb.sqlite'}"
 
 
-def test_a_full_disk_is_explained_and_changes_nothing(filled: Store) -> None:
+def test_a_full_disk_is_explained_and_changes_nothing(sqlite: Store) -> None:
+    filled = sqlite
+    fill(filled)
     with filled.reading() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 2}")
@@ -177,10 +179,11 @@ def test_a_full_disk_is_explained_and_changes_nothing(filled: Store) -> None:
 
 
 def test_a_locked_database_is_explained(
-    filled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Store, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("opdb.store.database._BUSY_TIMEOUT_S", 0.1)
-    with open_store(str(tmp_path / "opdb.sqlite")) as other, filled.writing():
+    monkeypatch.setattr("opdb.store.postgresql.LOCK_TIMEOUT_S", 0.1)
+    with open_store(url) as other, filled.writing(alone=True):
         assert len(other.visits("GPU-1")) == 3  # a writer keeps no reader waiting
         with pytest.raises(DatabaseError, match="another process"):
             other.save_visit(samples.visit("late"))
@@ -237,10 +240,9 @@ def test_a_folder_that_cannot_be_written(shared_folder: Path) -> None:
         open_store(str(shared_folder / "new" / "some.sqlite"))
 
 
-def test_many_processes_create_one_database_at_once(tmp_path: Path) -> None:
+def test_many_processes_create_one_database_at_once(url: str) -> None:
     program = "import sys; from opdb.store import open_store; open_store(sys.argv[1]).devices()"
-    path = str(tmp_path / "shared.sqlite")
-    openers = [subprocess.Popen([sys.executable, "-c", program, path], cwd=ROOT) for _ in range(4)]
+    openers = [subprocess.Popen([sys.executable, "-c", program, url], cwd=ROOT) for _ in range(4)]
     assert [opener.wait(timeout=60) for opener in openers] == [0, 0, 0, 0]
 
 
@@ -254,8 +256,10 @@ def test_opening_imports_neither_torch_nor_alembic(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program, path], check=True, cwd=ROOT)
 
 
-def test_migrating_counts_the_visits_that_are_there(filled: Store, tmp_path: Path) -> None:
+def test_migrating_counts_the_visits_that_are_there(sqlite: Store, tmp_path: Path) -> None:
     """A database of the revision before is upgraded with all that a new one would hold."""
+    filled = sqlite
+    fill(filled)
     filled.save_visit(samples.visit("visit-9", flags=("slow", f"{REJECTED}it's in the way", "odd")))
     path = tmp_path / "older.sqlite"
     assert filled.path is not None

@@ -227,10 +227,11 @@ def test_a_broken_set_is_refused(
 
 
 def test_a_folder_that_is_none(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(InputError, match="does not exist"):
         import_set(store, tmp_path / "nowhere")
     with pytest.raises(InputError, match="is not a folder"):
-        import_set(store, tmp_path / "opdb.sqlite")
+        import_set(store, tmp_path / "file")
     with pytest.raises(InputError, match=r"device.csv is missing"):
         import_set(store, tmp_path)
 

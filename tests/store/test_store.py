@@ -181,26 +181,24 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_kill_9_loses_no_visit_that_was_saved(filled: Store, tmp_path: Path) -> None:
-    path = str(tmp_path / "opdb.sqlite")
+def test_kill_9_loses_no_visit_that_was_saved(filled: Store, url: str) -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", WRITER, path], capture_output=True, text=True, cwd=root, check=False
+        [sys.executable, "-c", WRITER, url], capture_output=True, text=True, cwd=root, check=False
     )
     assert done.stdout == "saved\n", done.stderr
     assert done.returncode == -9
-    with open_store(path) as store:
+    with open_store(url) as store:
         kept = [v.id for v in store.visits("GPU-1") if v.id.startswith("killed")]
     assert kept == [f"killed-{number:02d}" for number in range(30)]
 
 
-def test_two_processes_write_at_once(filled: Store, tmp_path: Path) -> None:
+def test_two_processes_write_at_once(filled: Store, url: str) -> None:
     program = WRITER.replace("killed-", "{me}-").replace('f"{me}', 'sys.argv[2] + f"')
     program = program.replace("os.kill(os.getpid(), signal.SIGKILL)", "")
     root = Path(__file__).parents[2]
-    path = str(tmp_path / "opdb.sqlite")
     writers = [
-        subprocess.Popen([sys.executable, "-c", program, path, name], cwd=root) for name in "ab"
+        subprocess.Popen([sys.executable, "-c", program, url, name], cwd=root) for name in "ab"
     ]
     assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
     assert len(filled.visits("GPU-1")) == 63

@@ -20,7 +20,7 @@ HERE = Sort("nvidia-h200")
 
 RECOUNTED = """
 SELECT c.device, v.configuration_id, c.board, v.setting, v.role, v.access, v.weights, v.outcome,
-    sum(v.flags LIKE '%"rejected: %') AS rejected, count(*) AS visits
+    sum(CASE WHEN v.flags LIKE '%"rejected: %' THEN 1 ELSE 0 END) AS rejected, count(*) AS visits
 FROM visit v JOIN campaign c ON c.id = v.campaign
 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8
 """

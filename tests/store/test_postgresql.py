@@ -1,0 +1,221 @@
+"""What PostgreSQL alone can do wrong: a server far away, many writers, text in people's order."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import text
+
+from opdb.errors import DatabaseError
+from opdb.predict import Predictor
+from opdb.store import Store, database, open_store
+from opdb.store.exchange import export_set, import_set
+from opdb.store.migrate import upgrade
+from opdb.store.schema import REVISIONS, metadata
+from tests import postgres
+from tests.store import samples
+from tests.store.conftest import fill
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = ROOT / "db" / "nvidia-h200"
+
+
+def name_of(url: str) -> str:
+    """Return the name of a URL's database."""
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+COLUMNS = """
+SELECT table_name, column_name, data_type, collation_name, is_nullable, column_default
+FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'alembic_version'
+ORDER BY 1, 2
+"""
+
+
+def columns(store: Store) -> list[tuple[object, ...]]:
+    with store.reading() as connection:
+        return [tuple(row) for row in connection.execute(text(COLUMNS))]
+
+
+def test_migrations_and_tables_agree(postgres_server: postgres.Server) -> None:
+    migrated = postgres_server.new_database()
+    engine = database._engine(database.parse_url(migrated), None)
+    upgrade(engine)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection)
+        assert compare_metadata(context, metadata) == []
+        assert context.get_current_revision() == REVISIONS[-1]
+    engine.dispose()
+    created = postgres_server.new_database()
+    with open_store(migrated) as one, open_store(created) as other:
+        assert columns(one) == columns(other)
+        assert {row[3] for row in columns(one) if row[2] == "text"} == {"C"}
+        fill(one)
+        assert one.workloads() == [samples.workload()]
+
+
+def test_text_is_in_the_order_of_its_characters(postgres_url: str) -> None:
+    """People would put b before Z, and look at neither signs nor capitals first."""
+    names = ["Z", "a_b", "aC", "ab", "b", "a-c"]
+    with open_store(postgres_url) as store:
+        for name in names:
+            store.save_workload(samples.workload(name))
+        assert store.workload_names() == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql+psycopg://me:secret@localhost:1/opdb", "cannot be reached"),
+        ("postgresql://me@127.0.0.1:1/opdb", "cannot be reached"),
+        ("postgres://me@/opdb?host=/nowhere", "cannot be reached"),
+        ("postgresql://me@no-such-host.invalid/opdb", "check the host's name"),
+    ],
+)
+def test_a_server_that_is_not_there(url: str, said: str) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(DatabaseError, match=said) as caught:
+        open_store(url)
+    assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_what_a_server_refuses_is_said_in_a_line(postgres_server: postgres.Server) -> None:
+    with pytest.raises(DatabaseError, match="no database 'nowhere'; make it with: createdb"):
+        open_store(postgres_server.url("nowhere"))
+    url = postgres_server.new_database()
+    with pytest.raises(DatabaseError, match="no such user"):
+        open_store(url.replace("opdb@", "stranger@"))
+    postgres_server.sql("CREATE ROLE reader LOGIN")
+    with open_store(url) as store:
+        fill(store)
+    postgres_server.sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader", name_of(url))
+    with open_store(url.replace("opdb@", "reader@")) as store:
+        assert store.workloads() == [samples.workload()]
+        with pytest.raises(DatabaseError, match="may not read or write it"):
+            store.save_visit(samples.visit("new"))
+
+
+def test_somebody_elses_database_is_left_alone(postgres_server: postgres.Server) -> None:
+    url = postgres_server.new_database()
+    postgres_server.sql("CREATE TABLE songs (title text)", name_of(url))
+    with pytest.raises(DatabaseError, match="it holds the tables songs"):
+        open_store(url)
+
+
+def test_a_text_that_postgresql_cannot_hold_is_said(postgres_url: str) -> None:
+    with open_store(postgres_url) as store:
+        fill(store)
+        with pytest.raises(DatabaseError, match="the character NUL"):
+            store.save_visit(samples.visit("odd", outcome="error", reason="a\0b"))
+        store.save_visit(samples.visit("even", outcome="error", reason="a b"))
+
+
+def test_a_server_that_comes_back_is_used_again(postgres_server: postgres.Server) -> None:
+    url = postgres_server.new_database()
+    with open_store(url) as store:
+        fill(store)
+        postgres_server.stop()
+        with pytest.raises(DatabaseError, match=r"cannot be reached|ended the connection"):
+            store.save_visit(samples.visit("while it was away"))
+        postgres_server.start()
+        store.save_visit(samples.visit("after"))
+        assert "after" in {visit.id for visit in store.visits("GPU-1")}
+
+
+MANY = """
+import random, sys
+from opdb.records import Call, Configuration
+from opdb.store import open_store
+from tests.store import samples
+from dataclasses import replace
+number = int(sys.argv[2])
+configurations = [Configuration(kind="relu", parameters={"n": n}) for n in range(300)]
+random.Random(number).shuffle(configurations)
+store = open_store(sys.argv[1])
+for turn in range(4):
+    calls = tuple(Call(c, "module") for c in configurations)
+    store.save_workload(replace(samples.workload(f"model-{turn}"), calls=calls))
+    store.save_costs([samples.cost(c, visits=number) for c in configurations])
+    store.save_visit(samples.visit(f"{number}-{turn}"))
+"""
+
+
+def test_eight_writers_of_the_same_rows_never_wait_in_a_circle(postgres_url: str) -> None:
+    with open_store(postgres_url) as store:
+        fill(store)
+        writers = [
+            subprocess.Popen([sys.executable, "-c", MANY, postgres_url, str(n)], cwd=ROOT)
+            for n in range(8)
+        ]
+        assert [writer.wait(timeout=120) for writer in writers] == [0] * 8
+        assert len(store.configurations(["relu"])) == 301
+        assert [len(w.calls) for w in store.workloads() if w.name != "tiny"] == [300] * 4
+        kept = {visit.id for visit in store.visits("GPU-1")} - {"visit-1", "visit-2", "visit-3"}
+        assert kept == {f"{number}-{turn}" for number in range(8) for turn in range(4)}
+
+
+def test_an_import_counts_what_is_written_meanwhile(postgres_url: str, tmp_path: Path) -> None:
+    """Counting anew and counting one more must not miss each other."""
+    with open_store(postgres_url) as store:
+        fill(store)
+        export_set(store, tmp_path / "set", device="nvidia-h200")
+        program = """
+import sys
+from opdb.store import open_store
+from tests.store import samples
+store = open_store(sys.argv[1])
+print(flush=True)
+for number in range(150):
+    store.save_visit(samples.visit(f"{sys.argv[2]}-{number}"))
+"""
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", program, postgres_url, name],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+            )
+            for name in "abc"
+        ]
+        for writer in writers:
+            assert writer.stdout is not None and writer.stdout.readline() == b"\n"
+        while any(writer.poll() is None for writer in writers):
+            import_set(store, tmp_path / "set")
+        assert [writer.wait() for writer in writers] == [0, 0, 0]
+        for writer in writers:
+            assert writer.stdout is not None
+            writer.stdout.close()
+        outcomes = store.visit_outcomes("nvidia-h200")
+        assert outcomes[samples.CONV.key, "default"]["ok"] == 451
+
+
+def test_the_published_set_says_the_same_as_in_a_file(postgres_url: str, tmp_path: Path) -> None:
+    with open_store(postgres_url) as one, open_store(str(tmp_path / "other.sqlite")) as other:
+        added = [import_set(store, PUBLISHED).added for store in (one, other)]
+        assert added[0] == added[1]
+        for device in other.devices():
+            assert one.standing(device.slug) == other.standing(device.slug)
+            workloads = random.Random(1).sample(other.workloads(), 3)
+            answers = [
+                [Predictor(store, device, {}).answer(w, "eager") for w in workloads]
+                for store in (one, other)
+            ]
+            assert answers[0] == answers[1]
+        export_set(one, tmp_path / "a", device="nvidia-h200")
+        export_set(other, tmp_path / "b", device="nvidia-h200")
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_costs_of_one_board_are_replaced_by_the_later_writer(postgres_url: str) -> None:
+    with open_store(postgres_url) as one, open_store(postgres_url) as other:
+        fill(one)
+        other.save_costs([replace(samples.cost(), visits=9)])
+        one.save_costs([replace(samples.cost(), visits=10)])
+        assert [cost.visits for cost in other.costs("GPU-1")[samples.CONV.key]] == [10]

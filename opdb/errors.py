@@ -43,6 +43,14 @@ class UnsupportedError(OpdbError):
     """No registered operator describes or rebuilds this call."""
 
 
+class RefusedError(UnsupportedError):
+    """An algorithm cannot run a convolution; `status` is cuDNN's where cuDNN said so."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class CannotMeasureError(OpdbError):
     """This machine lacks what a measurement needs (device, driver, meter); exit status 3."""
 

@@ -20,6 +20,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "errors": (),
     "records": (),
     "units": (),
+    "algorithms": ("errors",),
     "kinds": ("errors", "records"),
     "settings": ("kinds", "records"),
     "footprint": ("kinds", "records"),
@@ -113,6 +114,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 # Each package from outside, and the modules of opdb that import it. The rest is standard library.
 OUTSIDE: dict[str, tuple[str, ...]] = {
     "torch": (
+        "algorithms.convolution",
+        "algorithms.direct",
+        "algorithms.plans",
+        "algorithms.swap",
+        "algorithms.workspace",
         "models",
         "operators",
         "harvest",
@@ -121,6 +127,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
         "build.gather",
         "doctor.machine",
     ),
+    "triton": ("algorithms.direct",),
     "torchvision": ("models", "operators"),
     "transformers": ("models.transformers",),
     "huggingface_hub": ("models.transformers",),

@@ -1,0 +1,92 @@
+"""The algorithms by which a convolution can be run, by the names that people use. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from opdb.errors import UnknownNameError
+
+DEFAULT = "default"
+GUESS = "guess"
+DIRECT = "direct"
+ALL = "all"
+
+SETTING = "convolution_algorithm"
+"""The name of the backend setting that says which algorithm was forced; absent: none was."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A way to run a convolution: its name, cuDNN's number for it where it is one of cuDNN's."""
+
+    name: str
+    number: int | None
+    words: str
+
+    @property
+    def slug(self) -> str:
+        """The name as it stands in the names of files."""
+        return self.name.replace(" ", "_")
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether running it replaces what torch would do."""
+        return self.name != DEFAULT
+
+    @property
+    def setting(self) -> Mapping[str, str]:
+        """The backend setting under which its measurements are kept; empty for torch's own way."""
+        return {SETTING: self.name} if self.is_forced else {}
+
+
+_ALL = (
+    Algorithm(DIRECT, None, "opdb's own plain direct convolution in Triton; cuDNN has none"),
+    Algorithm("gemm", 2, "cuDNN: matrix product of a matrix that is written out"),
+    Algorithm("implicit gemm", 0, "cuDNN: matrix product of a matrix that is never written out"),
+    Algorithm("implicit precomp gemm", 1, "cuDNN: the same, its indices computed beforehand"),
+    Algorithm("fft", 4, "cuDNN: Fourier transform of whole images"),
+    Algorithm("fft tiling", 5, "cuDNN: Fourier transform of tiles"),
+    Algorithm("winograd", 6, "cuDNN: Winograd's transform, in one kernel"),
+    Algorithm("winograd nonfused", 7, "cuDNN: Winograd's transform, in several kernels"),
+    Algorithm(GUESS, None, "whichever of these cuDNN's heuristic names first"),
+    Algorithm(DEFAULT, None, "what torch runs; nothing is replaced"),
+)
+
+ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ALL}
+"""Every algorithm by its name, in the order in which they are listed."""
+
+
+def numbered(number: int) -> str:
+    """Return the name of the algorithm that cuDNN gives this number, or the number in words.
+
+    cuDNN's direct algorithm (3) was never implemented, and is not what `direct` names here.
+    """
+    found = (each.name for each in _ALL if each.number == number)
+    return next(found, f"cuDNN's algorithm {number}")
+
+
+def algorithm_named(name: str) -> Algorithm:
+    """Return the algorithm of a name, underscores and hyphens for its blanks allowed.
+
+    Raises:
+        UnknownNameError: there is none; the message lists them all.
+    """
+    plain = " ".join(name.lower().replace("_", " ").replace("-", " ").split())
+    if plain not in ALGORITHMS:
+        listed = ", ".join(ALGORITHMS)
+        raise UnknownNameError("algorithm", name, ALGORITHMS, hint=f"(all of them: {listed})")
+    return ALGORITHMS[plain]
+
+
+def algorithms_named(names: Iterable[str]) -> list[Algorithm]:
+    """Return the algorithms of these names, each once; `all` names every one.
+
+    Raises:
+        UnknownNameError: there is none of a name; the message lists them all.
+    """
+    chosen: dict[str, Algorithm] = {}
+    for name in names:
+        for each in _ALL if name == ALL else (algorithm_named(name),):
+            chosen[each.name] = each
+    return list(chosen.values())

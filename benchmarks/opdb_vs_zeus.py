@@ -34,7 +34,7 @@ from opdb.bench.platform import Platform, detect, open_meter
 from opdb.bench.visit import WINDOW_S
 from opdb.errors import CannotMeasureError, OpdbError
 from opdb.meters import Meter, Reading
-from opdb.meters.nvml import HISTORY_S
+from opdb.meters.nvml.recorder import HISTORY_S
 
 SECONDS = 60.0
 SETTLE_S = 3.0

@@ -12,8 +12,8 @@ import pynvml
 import pytest
 
 from opdb.errors import CannotMeasureError
-from opdb.meters import nvml
-from opdb.meters.nvml import NvmlMeter, board_info, gpu_names
+from opdb.meters.nvml import NvmlMeter, binding, board_info, gpu_names
+from opdb.meters.nvml.recorder import Recorder
 from opdb.units import MICRO
 
 UUID = "GPU-of-a-test"
@@ -81,7 +81,7 @@ def test_a_board_split_by_mig_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_a_board_does_not_report_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     mig(monkeypatch, 0)
     info = board_info(UUID)
-    assert (info.uuid, info.name, info.cuda_driver) == (UUID, "a board", "13.1")
+    assert (info.uuid, info.name, info.driver) == (UUID, "a board", "1.0")
     assert (info.power_limit_w, info.default_power_limit_w, info.max_clock_hz) == (None,) * 3
 
 
@@ -132,7 +132,7 @@ def test_utilization_counts_each_sample_by_its_share_of_the_window(
     mig(monkeypatch, 0)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", samples)
     now_s = time.monotonic()
-    made = nvml._Recorder(UUID)
+    made = Recorder(UUID)
     for _ in range(2):
         # 0.05 s of the second sample, 0.2 s of the third, 0.05 s of the fourth
         found = made.utilization_between(now_s - 0.45, now_s - 0.15)
@@ -142,6 +142,6 @@ def test_utilization_counts_each_sample_by_its_share_of_the_window(
 
 
 def test_why_the_clock_was_held_back_is_told_by_old_and_new_bindings() -> None:
-    bits = [nvml._reason_bit(name) for name in nvml._REASONS]
+    bits = [binding._reason_bit(name) for name in binding._REASONS]
     assert all(bits) and len(set(bits)) == len(bits)
-    assert nvml._reason_bit("NoSuchReason") == 0
+    assert binding._reason_bit("NoSuchReason") == 0

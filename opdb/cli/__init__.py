@@ -31,6 +31,7 @@ COMMANDS = {
     "predict": "opdb.cli.predict",
     "validate": "opdb.cli.validate",
     "roofline": "opdb.cli.roofline",
+    "complexity": "opdb.cli.complexity",
     "status": "opdb.cli.status",
     "export": "opdb.cli.export",
     "import": "opdb.cli.import_",

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+from opdb.errors import OpdbError
 from opdb.records import Json
 from opdb.units import show_duration
 
@@ -45,6 +46,19 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 def _is_number(cell: object) -> bool:
     return str(cell)[:1].isdigit() or str(cell)[:1] in ("-", "–")
+
+
+def raise_all(errors: Sequence[OpdbError], done: str) -> None:
+    """Raise what went wrong with some models, in one message; `done` says what the others are.
+
+    Raises:
+        OpdbError: something did: one error as it is, several as one that names them all.
+    """
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        lines = "\n".join(f"  {error}" for error in dict.fromkeys(map(str, errors)))
+        raise OpdbError(f"{len(errors)} models failed; what was finished is {done}\n{lines}")
 
 
 class Progress(Protocol):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opdb.cli import options
-from opdb.cli.console import Progress, print_json, print_table, progress
+from opdb.cli.console import Progress, print_json, print_table, progress, raise_all
 from opdb.cli.selection import describe, identity, request_for, requests_in, summary_files
 from opdb.errors import OpdbError
 from opdb.records import Json, Workload
@@ -67,7 +67,7 @@ def run(
         print_json([_document(workload) for workload in found])
     elif found:
         _print(found)
-    _finish(errors)
+    raise_all(errors, "stored")
 
 
 def _jobs(arguments: list[str], said: options.ModelOptions, errors: list[OpdbError]) -> list[Job]:
@@ -147,16 +147,3 @@ def _print(found: list[Workload]) -> None:
     for workload in found:
         for name, count in workload.unsupported.items():
             print(f"{workload.name}: no operator describes {name} ({count} calls)")
-
-
-def _finish(errors: list[OpdbError]) -> None:
-    """Raise what went wrong: one error as it is, several as one that names them all.
-
-    Raises:
-        OpdbError: something did.
-    """
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        lines = "\n".join(f"  {error}" for error in dict.fromkeys(map(str, errors)))
-        raise OpdbError(f"{len(errors)} models failed; what was finished is stored\n{lines}")

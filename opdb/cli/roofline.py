@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -16,8 +12,8 @@ import typer
 
 from opdb.cli import options
 from opdb.cli.console import note, print_json, print_table
+from opdb.cli.files import csv_text, write_file
 from opdb.cli.selection import describe, find_workload, identity, request_for
-from opdb.errors import InputError
 from opdb.records import Json, Mode
 from opdb.studies.peaks import MEMORY
 from opdb.units import show, show_share
@@ -97,7 +93,7 @@ def run(
     if png or svg or html:
         files |= _figures(found, png, svg, html)
     for path, content in files.items():
-        _write(path, content)
+        write_file(path, content)
         note(f"written: {path}", quiet=quiet or as_json)
     if as_json:
         print_json(document(found))
@@ -142,34 +138,10 @@ def _command() -> str:
     return shlex.join(["opdb", *kept])
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Write a file aside and rename it into place.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    target = path.resolve()
-    try:
-        number, aside = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-        try:
-            with os.fdopen(number, "wb") as stream:
-                stream.write(content)
-            Path(aside).chmod(0o644)
-            Path(aside).replace(target)
-        finally:
-            Path(aside).unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-
-
 def _csv(found: Study) -> str:
     """Return a row for each operator of each model; a missing value is empty."""
     rows = list(_rows(found))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(list(rows[0]) if rows else [], rows)
 
 
 def _rows(found: Study) -> Iterator[dict[str, Json]]:

@@ -23,7 +23,20 @@ from opdb.kinds import (  # noqa: F401  (each module registers its kinds)
     shape,
     vision,
 )
+from opdb.kinds.backward import backward_bytes, backward_flops, has_weights
 from opdb.kinds.registry import KINDS, Kind, get_kind, register
 from opdb.kinds.view import View, is_spec, item_bytes, numel
 
-__all__ = ["KINDS", "Kind", "View", "get_kind", "is_spec", "item_bytes", "numel", "register"]
+__all__ = [
+    "KINDS",
+    "Kind",
+    "View",
+    "backward_bytes",
+    "backward_flops",
+    "get_kind",
+    "has_weights",
+    "is_spec",
+    "item_bytes",
+    "numel",
+    "register",
+]

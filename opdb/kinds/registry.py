@@ -102,6 +102,19 @@ class Kind:
         weights = sum(v.spec_bytes(t) for t in view.unique if t.get("role") == "weight")
         return max(0, self.bytes_rule(view) - (v.inputs_and_outputs(view) - weights))
 
+    def output_bytes(self, configuration: Configuration) -> int:
+        """Return the bytes of the outputs of one call."""
+        view = self.view(configuration)
+        view = view.with_outputs(self.shapes_rule(view), self.dtype_rule(view))
+        return view.output_elements * v.item_bytes(view.output_dtype)
+
+    def activation_bytes(self, configuration: Configuration) -> int:
+        """Return the bytes of the outputs that one call makes room for; views have none."""
+        view = self.view(configuration)
+        if view.inplace or not self.launches_rule(view):
+            return 0
+        return self.output_bytes(configuration)
+
     def output_shapes(self, configuration: Configuration) -> list[Shape]:
         """Return the shapes of the outputs, as far as shapes alone decide them."""
         return self.shapes_rule(self.view(configuration))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from opdb.kinds import get_kind
+from benchmarks.flops_vs_torch import counter_of_groups
+from opdb.kinds import backward_flops, get_kind
 from opdb.operators import NoNotes, describe_module
 from tests.operators.watching import watch
 
@@ -18,7 +20,7 @@ F = nn.functional
 
 
 def meta(*shape: int) -> Tensor:
-    return torch.empty(*shape, device="meta")
+    return torch.empty(*shape, device="meta", requires_grad=True)
 
 
 FUNCTIONS: dict[str, Callable[[], Any]] = {
@@ -64,6 +66,10 @@ MODULES: dict[str, tuple[nn.Module, tuple[Tensor, ...]]] = {
         nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
         (torch.ones(2, 5, 8),),
     ),
+    "encoder layer, norms first": (
+        nn.TransformerEncoderLayer(8, 2, 16, norm_first=True),
+        (torch.ones(5, 2, 8),),
+    ),
     "decoder layer": (
         nn.TransformerDecoderLayer(8, 2, 16),
         (torch.ones(5, 2, 8), torch.ones(7, 2, 8)),
@@ -71,6 +77,12 @@ MODULES: dict[str, tuple[nn.Module, tuple[Tensor, ...]]] = {
     "lstm": (nn.LSTM(4, 6, 2, bidirectional=True), (torch.ones(3, 2, 4),)),
     "gru": (nn.GRU(4, 6), (torch.ones(3, 2, 4),)),
     "rnn cell": (nn.RNNCell(4, 6), (torch.ones(2, 4),)),
+}
+
+STATES: dict[str, Any] = {
+    "lstm": (meta(4, 2, 6), meta(4, 2, 6)),
+    "gru": meta(1, 2, 6),
+    "rnn cell": meta(2, 6),
 }
 
 
@@ -87,3 +99,58 @@ def test_modules(name: str) -> None:
     with torch.no_grad(), counter:
         module(*args)
     assert get_kind(configuration.kind).flops(configuration) == counter.get_total_flops()
+
+
+def counted_backward(outputs: Any, wanted: Iterable[Tensor]) -> int:
+    """Return what torch counts of the backward pass that gives these tensors their gradients."""
+    differing = [t for t in torch.utils._pytree.tree_leaves(outputs) if t.requires_grad]
+    with counter_of_groups() as counter:
+        torch.autograd.grad(differing, list(wanted), [torch.empty_like(t) for t in differing])
+    counted: int = counter.get_total_flops()
+    return counted
+
+
+class Leaves(torch.overrides.TorchFunctionMode):
+    """Keep the tensors that a call is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = torch.utils._pytree.tree_leaves((args, kwargs))
+        self.given += [t for t in given if isinstance(t, Tensor)]
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_backward(name: str) -> None:
+    configuration = watch(FUNCTIONS[name])[-1]
+    with Leaves() as leaves, sdpa_kernel(SDPBackend.MATH):
+        output = FUNCTIONS[name]()
+    assert backward_flops(configuration) == counted_backward(output, leaves.given)
+
+
+def test_what_fused_attention_computes_once_more_is_not_counted() -> None:
+    query, key, value = (torch.rand(2, 3, 8, 16, requires_grad=True) for _ in range(3))
+    configuration = watch(lambda: F.scaled_dot_product_attention(query, key, value))[-1]
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        output = F.scaled_dot_product_attention(query, key, value)
+    products = backward_flops(configuration) // 4
+    assert counted_backward(output, [query, key, value]) == 5 * products
+
+
+@pytest.mark.parametrize("needed", [True, False])
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_backward(name: str, needed: bool) -> None:
+    module, inputs = MODULES[name]
+    module = module.to("meta").train()
+    pairs = {id(t): t.to("meta").requires_grad_(needed) for t in inputs}
+    args: tuple[Any, ...] = tuple(pairs[id(t)] for t in inputs)
+    leaves = [*module.parameters(), *(pairs.values() if needed else ())]
+    if name in STATES:  # without a state the first step has no gradient to pass on
+        args = (*args, STATES[name])
+        leaves += torch.utils._pytree.tree_leaves(STATES[name])
+    configuration = describe_module(module, args, {}, NoNotes())
+    counted = counted_backward(module(*args), leaves)
+    assert backward_flops(configuration, input_gradient=needed) == counted

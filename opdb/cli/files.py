@@ -1,0 +1,57 @@
+"""Files that commands write: checked before the work, written whole after it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from opdb.errors import InputError
+from opdb.records import Json
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file aside and rename it into place.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    target = path.resolve()
+    try:
+        number, aside = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+        try:
+            with os.fdopen(number, "wb") as stream:
+                stream.write(content)
+            Path(aside).chmod(0o644)
+            Path(aside).replace(target)
+        finally:
+            Path(aside).unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def check_writable(path: Path) -> None:
+    """Check, before work whose result a file is to hold, that it can be written.
+
+    Raises:
+        InputError: it cannot.
+    """
+    folder = path.resolve().parent
+    if path.is_dir():
+        raise InputError(f"{path}: cannot be written: it is a folder")
+    if not folder.is_dir():
+        raise InputError(f"{path}: cannot be written: there is no folder {path.parent}")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{path}: cannot be written: no permission in {path.parent}")
+
+
+def csv_text(fields: Sequence[str], rows: Iterable[Mapping[str, Json]]) -> str:
+    """Return rows as CSV; a missing value is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

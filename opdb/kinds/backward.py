@@ -1,0 +1,179 @@
+"""What the backward pass of one call costs, by the same rules as its forward pass.
+
+FLOPs: a product gives each of its factors a gradient by one product more, of as many FLOPs as the
+forward one: a convolution or linear layer costs two forwards, one where its input needs no
+gradient (an image, say). Recurrent and attention layers are such products; what a fused kernel
+computes once more instead of keeping it is not counted. A norm costs two forwards, everything
+else that computes costs one, as it counts one for each output forward.
+
+Bytes: the output's gradient read, what the call was given read, each gradient written, all once.
+What is linear in its input needs no input, only the indices or conditions that it was given. An
+addition's gradient is its inputs' as it stands, parts of one that was concatenated are views.
+
+Every weight is taken to need a gradient. What adds up gradients, where a tensor was used more than
+once, and what puts those of a tensor's parts together are no part of a call; nor is the optimizer.
+"""
+
+from __future__ import annotations
+
+from opdb.kinds.registry import KINDS
+from opdb.kinds.view import View, numel, spec_bytes
+from opdb.records import Configuration, Json
+
+_PRODUCTS: dict[str, tuple[str, ...]] = {
+    **{f"conv{rank}d": ("input", "weight") for rank in (1, 2, 3)},
+    **{f"conv_transpose{rank}d": ("input", "weight") for rank in (1, 2, 3)},
+    "linear": ("input", "weight"),
+    "matmul": ("input", "other"),
+    "mm": ("input", "mat2"),
+    "bmm": ("input", "mat2"),
+    "mv": ("input", "vec"),
+    "einsum": ("operands",),
+    "addmm": ("mat1", "mat2"),
+    "baddbmm": ("batch1", "batch2"),
+    "addbmm": ("batch1", "batch2"),
+    "addmv": ("mat", "vec"),
+    "mul": ("input", "other"),
+}
+"""Products of two factors, and the arguments that hold them."""
+
+_GATES = {"lstm": 4, "gru": 3, "rnn": 1, "lstm_cell": 4, "gru_cell": 3, "rnn_cell": 1}
+_TWICE = frozenset(
+    (
+        *("bilinear", "scaled_dot_product_attention", "multi_head_attention_forward"),
+        *("multi_head_attention", "transformer_encoder_layer", "transformer_decoder_layer"),
+        *("batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm"),
+        *("local_response_norm", "normalize", "weight_norm"),
+        *_GATES,
+    )
+)
+_PASSED_ON = frozenset(("add", "cat", "stack", "hstack", "vstack", "sum", "clone", "contiguous"))
+"""The output's gradient, or a view of it, is the inputs': work where an input was broadcast."""
+
+_LINEAR = frozenset(
+    (
+        *("neg", "positive", "sub", "rsub", "mean", "pad", "roll", "flip", "rot90", "to"),
+        *("repeat", "repeat_interleave", "tile", "triu", "tril", "reshape", "flatten"),
+        *("interpolate", "unfold", "fold", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle"),
+        *(f"{name}_pool{rank}d" for name in ("avg", "adaptive_avg") for rank in (1, 2, 3)),
+        *("embedding", "embedding_bag", "getitem", "index_select", "gather", "take"),
+        *("take_along_dim", "masked_select", "masked_fill", "where"),
+    )
+)
+"""Linear in the input: its gradient is made of the output's, and of indices and conditions."""
+
+_CONSTANT = frozenset(
+    (
+        *("floor", "ceil", "round", "trunc", "sign", "sgn", "floor_divide", "rfloordiv"),
+        *("logical_not", "isin", "heaviside", "bernoulli", "multinomial", "detach"),
+        *("zero", "fill", "zeros_like", "ones_like", "empty_like", "full_like", "rand_like"),
+        *("randn_like", "new_zeros", "new_ones", "new_empty", "new_full", "setitem", "normal"),
+        *("uniform",),
+    )
+)
+"""Nothing of the inputs' gradients is in the output."""
+
+_STATISTICS = ("running_mean", "running_var")
+
+
+def backward_flops(configuration: Configuration, *, input_gradient: bool = True) -> int:
+    """Return the floating point operations of one call's backward pass; a multiply-add counts 2.
+
+    `input_gradient` says whether the inputs that are no weights need one.
+    """
+    kind = KINDS[configuration.kind]
+    view = kind.view(configuration)
+    if not _is_differentiable(view, input_gradient):
+        return 0
+    forward = kind.flops(configuration)
+    if configuration.kind in _PASSED_ON:
+        return numel(kind.output_shapes(configuration)[0]) * len(_broadcast(view, input_gradient))
+    if configuration.kind in _PRODUCTS:
+        factors = [t for name in _PRODUCTS[configuration.kind] for t in view.specs(name)]
+        return forward * sum(_needs(t, input_gradient) for t in factors)
+    if configuration.kind in _TWICE:
+        return 2 * forward - (0 if input_gradient else _input_products(view))
+    return forward
+
+
+def backward_bytes(configuration: Configuration, *, input_gradient: bool = True) -> int:
+    """Return the bytes that one call's backward pass moves: each read and written once."""
+    kind = KINDS[configuration.kind]
+    view = kind.view(configuration)
+    if not _is_differentiable(view, input_gradient) or not kind.launches(configuration):
+        return 0
+    outgoing = kind.output_bytes(configuration)
+    written = _needing(view, input_gradient)
+    if configuration.kind in _PASSED_ON:
+        written = _broadcast(view, input_gradient)
+        return sum(outgoing + spec_bytes(t) for t in written)
+    gradients = sum(spec_bytes(t) for t in written) + _implied_weight_bytes(view)
+    if configuration.kind in _LINEAR:
+        given = [t for t in view.unique if not _is_floating(t["dtype"])]
+        return outgoing + sum(spec_bytes(t) for t in given) + gradients
+    return kind.bytes_moved(configuration) + gradients
+
+
+def has_weights(configuration: Configuration) -> bool:
+    """Return whether a call has weights that a gradient flows to."""
+    view = KINDS[configuration.kind].view(configuration)
+    return bool(_needing(view, False)) or _implied_weight_bytes(view) > 0
+
+
+def _is_differentiable(view: View, input_gradient: bool) -> bool:
+    kind = KINDS[view.configuration.kind]
+    dtype = kind.dtype_rule(view.with_outputs(kind.shapes_rule(view)))
+    if view.configuration.kind in _CONSTANT or not _is_floating(dtype):
+        return False
+    return bool(_needing(view, input_gradient)) or _implied_weight_bytes(view) > 0
+
+
+def _needing(view: View, input_gradient: bool) -> list[dict[str, Json]]:
+    statistics = {id(t) for name in _STATISTICS for t in view.specs(name)}  # equal to a weight's
+    return [t for t in view.unique if _needs(t, input_gradient) and id(t) not in statistics]
+
+
+def _broadcast(view: View, input_gradient: bool) -> list[dict[str, Json]]:
+    """Return the inputs of an addition whose gradients are sums over the output's."""
+    if view.configuration.kind != "add":
+        return []
+    shape = KINDS["add"].shapes_rule(view)[0]
+    return [t for t in _needing(view, input_gradient) if list(t["shape"]) != shape]
+
+
+def _needs(spec: Json, input_gradient: bool) -> bool:
+    return _is_floating(spec["dtype"]) and (input_gradient or spec.get("role") == "weight")
+
+
+def _is_floating(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat", "complex"))
+
+
+def _implied_weight_bytes(view: View) -> int:
+    """Return the bytes of weights that a layer has and does not name: recurrent, attention."""
+    configuration = view.configuration
+    if "weight_dtype" not in view.signature.parameters:
+        return 0
+    named = sum(spec_bytes(t) for t in view.unique if t.get("role") == "weight")
+    return KINDS[configuration.kind].weight_bytes(configuration) - named
+
+
+def _input_products(view: View) -> int:
+    """Return the FLOPs of the products that would give a layer's own input a gradient."""
+    name = view.configuration.kind
+    rows = numel(view.occurrences[0]["shape"][:-1])
+    if name in _GATES:
+        directions = 2 if view["bidirectional"] else 1
+        gates = _GATES[name] * int(view["hidden_size"])
+        return 2 * rows * directions * gates * int(view["input_size"])
+    if name in ("transformer_encoder_layer", "transformer_decoder_layer"):
+        # a norm that comes first has weights: what follows it needs its gradient all the same
+        own = 0 if view["norm_first"] else 3 * rows
+        remembered = 2 * numel(view.shape("memory")[:-1]) if "decoder" in name else 0
+        return 2 * (own + remembered) * int(view["d_model"]) ** 2
+    if name == "multi_head_attention":
+        width = int(view["embed_dim"])
+        of_keys = numel(view.shape("key")[:-1])
+        entries = int(view["kdim"] or width) + int(view["vdim"] or width)
+        return 2 * width * (rows * width + of_keys * entries)
+    return 0

@@ -1,0 +1,171 @@
+"""Bytes of the backward pass, against what torch's own backward operators read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from opdb.kinds import backward_bytes, backward_flops, get_kind, has_weights
+from opdb.records import Configuration
+from tests.kinds.test_kinds import spec
+from tests.operators.watching import Weights, watch
+
+F = nn.functional
+
+
+def meta(*shape: int, **more: Any) -> Tensor:
+    return torch.empty(*shape, device="meta", **{"requires_grad": True, **more})
+
+
+class Traffic(TorchDispatchMode):
+    """Sum the bytes that operators read and write, views and allocations left out."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.moved = 0
+        self.operators = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if not func.is_view and "empty" not in func.__name__ and "detach" not in func.__name__:
+            self.operators += 1
+            tensors = [t for t in tree_leaves((args, kwargs, output)) if isinstance(t, Tensor)]
+            self.moved += sum(t.nbytes for t in tensors)
+        return output
+
+
+X, Y, ROW = meta(2, 6, 8, 8), meta(2, 6, 8, 8), meta(8)
+WEIGHT, TABLE = meta(4, 6, 3, 3), meta(10, 16)
+FLAG = torch.empty(2, 6, 8, 8, device="meta", dtype=torch.bool)
+
+ONE_OPERATOR: dict[str, tuple[Callable[[], Tensor], list[Tensor]]] = {
+    "conv2d": (lambda: F.conv2d(X, WEIGHT), [X, WEIGHT]),
+    "conv2d, an image": (lambda: F.conv2d(X.detach(), WEIGHT), [WEIGHT]),
+    "relu": (lambda: F.relu(X), [X]),
+    "gelu": (lambda: F.gelu(X), [X]),
+    "softmax": (lambda: F.softmax(X, -1), [X]),
+    "exp": (lambda: X.exp(), [X]),
+    "neg": (lambda: -X, [X]),
+    "pad": (lambda: F.pad(X, (1, 1)), [X]),
+    "flip": (lambda: X.flip(1), [X]),
+    "to": (lambda: X.to(torch.bfloat16), [X]),
+    "interpolate": (lambda: F.interpolate(X, scale_factor=2), [X]),
+    "pixel_shuffle": (lambda: F.pixel_shuffle(meta(2, 8, 4, 4), 2), []),
+    "masked_fill": (lambda: X.masked_fill(FLAG, 0.0), [X]),
+    "unfold": (lambda: F.unfold(X, 3), [X]),
+}
+"""Calls whose backward pass is one operator that reads what it is given, and no more."""
+
+
+@pytest.mark.parametrize("name", ONE_OPERATOR)
+def test_bytes_are_those_of_the_one_operator(name: str) -> None:
+    call, wanted = ONE_OPERATOR[name]
+    configuration = watch(call, Weights([WEIGHT]))[-1]
+    with Given() as given:
+        output = call()
+    wanted = wanted or given.floating
+    with Traffic() as traffic:
+        torch.autograd.grad(output, wanted, torch.empty_like(output))
+    assert traffic.operators == 1
+    needed = any(t is not WEIGHT for t in wanted)
+    # 8 bytes a number that is a tensor of its own: what fills a masked place
+    assert backward_bytes(configuration, input_gradient=needed) == pytest.approx(
+        traffic.moved, abs=8
+    )
+
+
+class Given(torch.overrides.TorchFunctionMode):
+    """Keep the floating tensors that calls are given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.floating: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        leaves = tree_leaves((args, kwargs))
+        self.floating += [t for t in leaves if isinstance(t, Tensor) and t.requires_grad]
+        return func(*args, **(kwargs or {}))
+
+
+PASSED_ON: dict[str, Callable[[], Tensor]] = {
+    "add": lambda: X + Y,
+    "cat": lambda: torch.cat([X, Y], 1),
+    "stack": lambda: torch.stack([X, Y]),
+    "sum": lambda: X.sum((2, 3)),
+    "clone": lambda: X.clone(),
+    "view": lambda: X.view(2, -1),
+}
+
+
+@pytest.mark.parametrize("name", PASSED_ON)
+def test_what_is_passed_on_moves_nothing(name: str) -> None:
+    configuration = watch(PASSED_ON[name])[-1]
+    output = PASSED_ON[name]()
+    with Traffic() as traffic:
+        torch.autograd.grad(output, [X, Y], torch.empty_like(output), allow_unused=True)
+    assert traffic.moved == backward_bytes(configuration) == backward_flops(configuration) == 0
+
+
+def test_an_input_that_was_broadcast_gets_a_sum() -> None:
+    configuration = watch(lambda: X + ROW)[-1]
+    assert backward_flops(configuration) == X.numel()
+    assert backward_bytes(configuration) == X.nbytes + ROW.nbytes
+
+
+def test_a_table_is_written_whole() -> None:
+    indices = torch.empty(3, 5, device="meta", dtype=torch.int64)
+    configuration = watch(lambda: F.embedding(indices, TABLE), Weights([TABLE]))[-1]
+    assert backward_bytes(configuration) == 3 * 5 * 16 * 4 + indices.nbytes + TABLE.nbytes
+    assert backward_flops(configuration) == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: X.floor(),
+        lambda: X > 0,
+        lambda: X.argmax(),
+        lambda: torch.zeros_like(X),
+        lambda: X.to(torch.int64),
+        lambda: X.masked_fill(FLAG, 0.0).isnan(),
+    ],
+)
+def test_what_has_no_gradient_costs_nothing(call: Callable[[], Tensor]) -> None:
+    configuration = watch(call)[-1]
+    assert backward_flops(configuration) == backward_bytes(configuration) == 0
+
+
+def test_a_call_of_which_nothing_needs_a_gradient_costs_nothing() -> None:
+    relu = Configuration("relu", {}, {"input": spec(4, 8)})
+    assert backward_flops(relu) == 32
+    assert backward_flops(relu, input_gradient=False) == 0
+    assert backward_bytes(relu, input_gradient=False) == 0
+    assert not has_weights(relu)
+
+
+def test_running_statistics_get_no_gradient() -> None:
+    of_channels = {
+        name: spec(6, role="weight") for name in ("running_mean", "running_var", "weight", "bias")
+    }
+    norm = Configuration("batch_norm", {"training": True}, {"input": spec(2, 6, 4), **of_channels})
+    forward = get_kind("batch_norm").bytes_moved(norm)
+    assert has_weights(norm)
+    assert backward_bytes(norm) == forward + 4 * (48 + 6 + 6)
+    assert backward_flops(norm) == 2 * get_kind("batch_norm").flops(norm)
+
+
+def test_weights_that_a_layer_does_not_name_get_gradients() -> None:
+    lstm = Configuration(
+        "lstm", {"input_size": 4, "hidden_size": 6}, {"input": spec(5, 2, 4)}, gradient=True
+    )
+    weights = 4 * (4 * 6 * (4 + 6) + 2 * 4 * 6)
+    assert has_weights(lstm)
+    moved = get_kind("lstm").bytes_moved(lstm)
+    assert backward_bytes(lstm, input_gradient=False) == moved + weights
+    assert backward_bytes(lstm) == moved + weights + 4 * 5 * 2 * 4

@@ -1,0 +1,111 @@
+"""What models come to, counted: totals, kinds, phases, batches, parameters."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torchvision import models
+
+from opdb.errors import InputError
+from opdb.kinds import KINDS
+from opdb.models import ModelRequest
+from opdb.records import Phase
+from opdb.studies.complexity import Complexity, Count, complexity
+from tests.harvest import sample_models
+
+
+def counted(name: str, batch_size: int = 2, phase: Phase = "inference") -> Complexity:
+    return complexity(ModelRequest(name, batch_size=batch_size, phase=phase).checked())
+
+
+def of_a_path(name: str, phase: Phase = "inference") -> Complexity:
+    module = __name__ if name == "norms_first" else "tests.harvest.sample_models"
+    return complexity(ModelRequest(f"{module}:{name}", phase=phase).checked())
+
+
+def test_parameters_are_the_models() -> None:
+    with torch.device("meta"):
+        module = models.resnet18()
+    found = counted("resnet18")
+    assert found.parameters == sum(p.numel() for p in module.parameters())
+    assert found.parameter_bytes == sum(p.nbytes for p in module.parameters())
+
+
+def test_a_weight_that_two_layers_share_is_one_parameter() -> None:
+    found, (module, _) = of_a_path("shared"), sample_models.shared()
+    assert found.parameters == sum(p.numel() for p in module.parameters())
+    assert found.total.weight_bytes > found.parameter_bytes
+
+
+def test_totals_are_the_sums_of_all_calls() -> None:
+    found = counted("resnet18")
+    calls = [call.configuration for call in found.workload.calls]
+    assert found.total.calls == len(calls)
+    assert found.total.forward_flops == sum(KINDS[c.kind].flops(c) for c in calls)
+    assert found.total.bytes_moved == sum(KINDS[c.kind].bytes_moved(c) for c in calls)
+    assert found.total.backward_flops == found.total.backward_bytes == 0
+    together = sum(found.by_kind().values(), Count())
+    assert together == found.total
+
+
+def test_the_kind_of_most_flops_comes_first() -> None:
+    flops = [count.flops for count in counted("resnet18").by_kind().values()]
+    assert flops == sorted(flops, reverse=True) and flops[0] > flops[-1]
+
+
+def test_activations_are_the_outputs_that_room_is_made_for() -> None:
+    kinds = counted("resnet18").by_kind()
+    assert kinds["relu"].activation_bytes == kinds["add"].activation_bytes == 0  # in place
+    assert kinds["flatten"].activation_bytes == 0  # a view
+    assert kinds["conv2d"].activation_bytes == kinds["batch_norm"].activation_bytes > 0
+    assert kinds["linear"].activation_bytes == 2 * 1000 * 4
+
+
+def test_what_grows_with_the_batch_and_what_does_not() -> None:
+    one, eight = counted("resnet18", 1), counted("resnet18", 8)
+    assert eight.parameters == one.parameters
+    assert eight.total.flops == 8 * one.total.flops
+    assert eight.total.activation_bytes == 8 * one.total.activation_bytes
+    assert eight.total.weight_bytes == one.total.weight_bytes
+    assert one.total.bytes_moved < eight.total.bytes_moved < 8 * one.total.bytes_moved
+
+
+def test_training_is_forward_and_backward() -> None:
+    inference, training = counted("resnet18"), counted("resnet18", phase="training")
+    assert training.by_kind()["conv2d"].forward_flops == inference.by_kind()["conv2d"].flops
+    norms = (found.by_kind()["batch_norm"].forward_flops for found in (training, inference))
+    assert next(norms) > next(norms)  # statistics are computed in training alone
+    first = next(c for c in inference.operators if c.kind == "conv2d")
+    of_image = KINDS["conv2d"].flops(first)
+    convolutions = training.by_kind()["conv2d"]
+    assert convolutions.backward_flops == 2 * convolutions.forward_flops - of_image
+    assert training.total.backward_bytes > training.total.forward_bytes
+
+
+def norms_first() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 4)), (torch.ones(3, 6),)
+
+
+def test_a_norm_before_all_products_lets_gradients_flow() -> None:
+    linear = of_a_path("norms_first", "training").by_kind()["linear"]
+    assert linear.backward_flops == 2 * linear.forward_flops
+
+
+def test_recurrent_layers_are_counted() -> None:
+    kinds = counted("lstm", 1).by_kind()
+    assert kinds["lstm"].flops > 0 and kinds["lstm"].weight_bytes > 0
+
+
+def test_a_lazy_model_has_its_parameters() -> None:
+    assert of_a_path("lazy").parameters == (5 * 6 + 6) + (6 * 2 + 2)
+
+
+def test_a_model_that_asks_for_values_is_counted_on_the_cpu() -> None:
+    found = of_a_path("asks_for_values")
+    assert found.parameters > 0 and found.total.flops > 0
+
+
+def test_a_model_that_fails_is_an_error() -> None:
+    with pytest.raises(InputError, match="fails on"):
+        of_a_path("fails")

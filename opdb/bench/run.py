@@ -30,7 +30,7 @@ from opdb.bench.session import Session, open_session
 from opdb.bench.settings import current_settings
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.precision import PRECISION, Reached, is_within, reached
-from opdb.derive.review import board_costs
+from opdb.deriving import derive_costs
 from opdb.footprint import resident_bytes
 from opdb.records import Access, Board, Call, Cost
 from opdb.settings import relevant_setting
@@ -271,10 +271,3 @@ def _without_host_times(
             found.append(list(distinct.values()))
             have |= distinct.keys()
     return found
-
-
-def derive_costs(store: Store, board: str) -> int:
-    """Derive the costs of a board anew from all its visits; return how many there are."""
-    costs = board_costs(store.campaigns(board=board), store.visits(board), store.host_visits(board))
-    store.save_costs(costs)
-    return len(costs)

@@ -27,6 +27,7 @@ COMMANDS = {
     "bench": "opdb.cli.bench",
     "measure": "opdb.cli.measure",
     "calibrate": "opdb.cli.calibrate",
+    "derive": "opdb.cli.derive",
     "learn": "opdb.cli.learn",
     "predict": "opdb.cli.predict",
     "validate": "opdb.cli.validate",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 
-from sqlalchemy import Connection, Engine, Table, func, insert, select, update
+from sqlalchemy import Connection, Engine, Table, delete, func, insert, select, update
 
 from opdb.errors import DatabaseError
 from opdb.records import (
@@ -479,8 +479,8 @@ class Store:
 
     # What is derived
 
-    def save_costs(self, costs: Iterable[Cost]) -> None:
-        """Save costs, in place of those of the same configuration, board, setting and estimator.
+    def replace_costs(self, board: str, costs: Iterable[Cost]) -> None:
+        """Put a board's (UUID) costs in place of those that are there, whatever derived them.
 
         Raises:
             DatabaseError: a cost's configuration is not stored.
@@ -489,6 +489,7 @@ class Store:
         with self.writing() as connection:
             known = numbers(connection, schema.configuration, [row["configuration"] for row in new])
             numbered = [self._numbered(row, "configuration", known) for row in new]
+            connection.execute(delete(schema.cost).where(schema.cost.c.board == board))
             upsert(connection, schema.cost, numbered, reading.COST_IDENTITY)
 
     def costs(

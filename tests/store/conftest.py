@@ -49,7 +49,7 @@ def fill(store: Store) -> None:
     store.save_visit(samples.anchor_visit())
     store.save_host_visit(samples.host_visit())
     store.save_model_run(samples.model_run(workload))
-    store.save_costs([samples.cost()])
+    store.replace_costs("GPU-1", [samples.cost()])
     store.save_learned(
         Board("GPU-1", samples.DEVICE.slug), samples.LEARNED["trained_at"], samples.LEARNED
     )

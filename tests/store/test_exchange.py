@@ -86,7 +86,7 @@ def test_import_merges_with_what_was_measured_here(
     harvested = replace(samples.workload(), calls=samples.workload().calls[:2])
     filled.save_workload(harvested)
     filled.save_visit(samples.visit("local"))
-    filled.save_costs([samples.cost(visits=9)])
+    filled.replace_costs("GPU-1", [samples.cost(visits=9)])
     import_set(filled, folder)
     assert filled.workloads() == [harvested]
     assert "local" in [v.id for v in filled.visits("GPU-1")]

@@ -142,7 +142,9 @@ store = open_store(sys.argv[1])
 for turn in range(4):
     calls = tuple(Call(c, "module") for c in configurations)
     store.save_workload(replace(samples.workload(f"model-{turn}"), calls=calls))
-    store.save_costs([samples.cost(c, visits=number) for c in configurations])
+    store.replace_costs(
+        "GPU-1", [samples.cost(c, visits=number) for c in configurations]
+    )
     store.save_visit(samples.visit(f"{number}-{turn}"))
 """
 
@@ -216,6 +218,6 @@ def test_the_published_set_says_the_same_as_in_a_file(postgres_url: str, tmp_pat
 def test_costs_of_one_board_are_replaced_by_the_later_writer(postgres_url: str) -> None:
     with open_store(postgres_url) as one, open_store(postgres_url) as other:
         fill(one)
-        other.save_costs([replace(samples.cost(), visits=9)])
-        one.save_costs([replace(samples.cost(), visits=10)])
+        other.replace_costs("GPU-1", [replace(samples.cost(), visits=9)])
+        one.replace_costs("GPU-1", [replace(samples.cost(), visits=10)])
         assert [cost.visits for cost in other.costs("GPU-1")[samples.CONV.key]] == [10]

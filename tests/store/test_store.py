@@ -78,7 +78,7 @@ def test_outcomes_are_those_of_measurements_on_the_device(filled: Store) -> None
 def test_reads_keep_to_their_board_and_configurations(filled: Store) -> None:
     filled.save_campaign(samples.campaign("campaign-2", "GPU-2"))
     filled.save_visit(samples.visit("other", campaign="campaign-2"))
-    filled.save_costs([samples.cost(board="GPU-2")])
+    filled.replace_costs("GPU-2", [samples.cost(board="GPU-2")])
     assert [v.id for v in filled.visits("GPU-2")] == ["other"]
     assert [v.id for v in filled.visits("GPU-1", [samples.RELU.key])] == ["visit-2"]
     assert filled.visits("GPU-1", []) == []
@@ -156,7 +156,7 @@ def test_a_board_under_another_power_limit_is_another_device(store: Store) -> No
 
 def test_costs_are_replaced_by_newer_ones(filled: Store) -> None:
     newer = replace(samples.cost(), visits=3, time_s=None, reasons={"time_s": "flagged"})
-    filled.save_costs([newer])
+    filled.replace_costs("GPU-1", [newer])
     assert filled.costs("GPU-1") == {samples.CONV.key: [newer]}
 
 

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests import published
+from tests.cli.conftest import Opdb
+
+
+@pytest.fixture
+def database(tmp_path: Path, opdb: Opdb) -> Path:
+    return published.copy_to(tmp_path / "opdb.sqlite")
+
+
+def test_published_costs_are_what_the_samples_say(opdb: Opdb, database: Path) -> None:
+    ran = opdb("derive", "--check", "--json", "--quiet")
+    assert ran.status == 0, ran.err
+    boards = json.loads(ran.out)
+    assert {each["device"] for each in boards} == {published.DEVICE}
+    assert all(each["costs"] > 100 and each["changed"] == 0 for each in boards)
+
+
+def test_a_cost_that_was_altered_is_told_and_put_right(opdb: Opdb, database: Path) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        [(board, rowid)] = connection.execute(
+            "SELECT board, rowid FROM cost WHERE energy_j_mean > 0 LIMIT 1"
+        )
+        connection.execute(
+            "UPDATE cost SET energy_j_mean = energy_j_mean / 2 WHERE rowid = ?", (rowid,)
+        )
+    ran = opdb("derive", "--check")
+    assert ran.status == 1
+    assert ran.err.count("opdb:") == 1 and board in ran.err and "opdb derive puts" in ran.err
+    ran = opdb("derive", "--device", published.DEVICE)
+    assert ran.status == 0 and "100.0 %" in ran.out
+    assert opdb("derive", "--check", "--quiet").status == 0
+
+
+def test_bad_input_is_one_message(opdb: Opdb, database: Path) -> None:
+    ran = opdb("derive", "--device", "nvidia-h2000")
+    assert ran.status == 2 and "nvidia-h2000" in ran.err and "Traceback" not in ran.err
+    ran = opdb("derive", "--db", "nowhere.sqlite")
+    assert ran.status == 2 and "nowhere.sqlite" in ran.err

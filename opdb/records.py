@@ -32,6 +32,11 @@ Access: TypeAlias = Literal["model", "reused", "streamed", "chain"]
 """What calls find in the caches: `model`: what they find inside a model; `reused`: one input, one
 set of weights; `streamed`: inputs that step through a large array; `chain`: the output before."""
 
+ALGORITHM_SETTING = "convolution_algorithm"
+"""The setting that names the algorithm which a convolution was forced to take.
+
+Where it is absent, torch chose. What was measured under it is never taken for the usual."""
+
 Outcome: TypeAlias = Literal["ok", "unsupported", "out_of_memory", "error"]
 
 
@@ -44,6 +49,11 @@ def canonical_json(value: Json) -> str:
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     )
+
+
+def is_forced(setting: str) -> bool:
+    """Return whether a visit's setting (JSON text) forced a convolution to take an algorithm."""
+    return f'"{ALGORITHM_SETTING}":' in setting
 
 
 def content_key(value: Json) -> str:

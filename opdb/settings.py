@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from opdb.kinds import KINDS
 from opdb.records import Json, canonical_json
@@ -25,6 +25,11 @@ def relevant_setting(kind: str, settings: Mapping[str, Json]) -> str:
     return canonical_json({name: settings[name] for name in sorted(touching) if name in settings})
 
 
-def relevant_settings(settings: Mapping[str, Json]) -> set[str]:
-    """Return what of the settings touches one kind or another, as `relevant_setting` says it."""
-    return {relevant_setting(kind, settings) for kind in KINDS}
+def relevant_settings(
+    settings: Mapping[str, Json], kinds: Collection[str] | None = None
+) -> set[str]:
+    """Return what of the settings touches one of these kinds, as `relevant_setting` says it.
+
+    What touches one kind may be another's usual setting: ask for no more kinds than are meant.
+    """
+    return {relevant_setting(kind, settings) for kind in (KINDS if kinds is None else kinds)}

@@ -20,7 +20,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "errors": (),
     "records": (),
     "units": (),
-    "algorithms": ("errors",),
+    "algorithms": ("errors", "records"),
     "kinds": ("errors", "records"),
     "settings": ("kinds", "records"),
     "footprint": ("kinds", "records"),
@@ -36,6 +36,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "derive": ("records",),
     "deriving": ("derive", "records", "store"),
     "bench": (
+        "algorithms",
         "derive",
         "deriving",
         "errors",
@@ -92,6 +93,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "opdb": ("compose", "errors", "models", "predict", "records", "store"),  # the façade
     "cli": (
+        "algorithms",
         "bench",
         "build",
         "compose",

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from opdb.errors import UnknownNameError
+from opdb.records import ALGORITHM_SETTING
 
 DEFAULT = "default"
 GUESS = "guess"
 DIRECT = "direct"
 ALL = "all"
-
-SETTING = "convolution_algorithm"
-"""The name of the backend setting that says which algorithm was forced; absent: none was."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Algorithm:
     @property
     def setting(self) -> Mapping[str, str]:
         """The backend setting under which its measurements are kept; empty for torch's own way."""
-        return {SETTING: self.name} if self.is_forced else {}
+        return {ALGORITHM_SETTING: self.name} if self.is_forced else {}
 
 
 _ALL = (

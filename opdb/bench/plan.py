@@ -9,7 +9,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opdb.footprint import touched_bytes, weight_bytes
-from opdb.records import Access, Board, Configuration, Json, Outcome, Role, Weights
+from opdb.records import (
+    ALGORITHM_SETTING,
+    Access,
+    Board,
+    Configuration,
+    Json,
+    Outcome,
+    Role,
+    Weights,
+)
 from opdb.settings import relevant_setting, relevant_settings
 from opdb.store import Among, Lack, Sort, Store
 
@@ -55,12 +64,16 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Job:
-    """One visit to make: a configuration, the role in which it is stored, and what calls find."""
+    """One visit to make: a configuration, the role in which it is stored, and what calls find.
+
+    `algorithm` is the one that the convolution is forced to take; None: torch chooses.
+    """
 
     configuration: Configuration
     role: Role = "measurement"
     access: Access = "model"
     weights: Weights = "cold"
+    algorithm: str | None = None
 
 
 @dataclass(frozen=True)
@@ -201,6 +214,11 @@ class _Question:
     settings: Mapping[str, Json]
     request: PlanRequest
 
+    @property
+    def algorithm(self) -> str | None:
+        """The algorithm that the settings force; None: torch chooses."""
+        return self.settings.get(ALGORITHM_SETTING)
+
     def sort(
         self, role: Role = "measurement", weights: Weights | None = None, *, here: bool = False
     ) -> Sort:
@@ -212,7 +230,7 @@ class _Question:
         """Return what may lack visits of a sort: all that does, and some that failed."""
         request = self.request
         given = Among(request.kinds, request.configurations) if among is None else among
-        lack = Lack(sort, visits, relevant_settings(self.settings))
+        lack = Lack(sort, visits, relevant_settings(self.settings, request.kinds))
         return self.store.lacking(lack, given)
 
     def lacking_by_weights(
@@ -243,7 +261,9 @@ def _measurements(asked: _Question) -> dict[Job, int]:
     found = asked.lacking_by_weights(ROUNDS, request.configurations)
     seen = asked.seen_by_weights(found)
     return {
-        Job(c, weights=state): seen[state].wanted(c, asked.settings, retry=request.retry)
+        Job(c, weights=state, algorithm=asked.algorithm): seen[state].wanted(
+            c, asked.settings, retry=request.retry
+        )
         for c, states in found.items()
         for state in states
     }
@@ -254,7 +274,7 @@ def _other_workloads(asked: _Question) -> dict[Job, int]:
     found = asked.lacking(asked.sort(), rounds)
     seen = Seen.of(asked.store, asked.sort(), [c.key for c in found])
     return {
-        Job(c, access=request.access): seen.wanted(
+        Job(c, access=request.access, algorithm=asked.algorithm): seen.wanted(
             c, asked.settings, rounds=rounds, retry=request.retry
         )
         for c in found
@@ -280,7 +300,8 @@ def _duplicates(asked: _Question) -> dict[Job, int]:
         outcomes, _ = here.counts(configuration, settings)
         anywhere = on_device.wanted(configuration, settings, retry=request.retry)
         if outcomes["ok"] or anywhere == ROUNDS:
-            job = Job(configuration, "duplicate", weights=states[0])
+            algorithm = asked.algorithm
+            job = Job(configuration, "duplicate", weights=states[0], algorithm=algorithm)
             wanted[job] = duplicated.wanted(configuration, settings)
     return wanted
 
@@ -302,7 +323,7 @@ def further_round(
     found = asked.lacking_by_weights(MAX_ROUNDS, keys, here=True)
     seen = asked.seen_by_weights(found, here=True)
     jobs = [
-        Job(c, weights=states[0])
+        Job(c, weights=states[0], algorithm=asked.algorithm)
         for c, states in found.items()
         if seen[states[0]].wanted(c, settings, rounds=MAX_ROUNDS)
     ]

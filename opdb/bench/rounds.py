@@ -48,10 +48,13 @@ class Tally:
     rejected: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     anchors: int = 0
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def count(self, made: Iterable[Visit]) -> None:
-        """Count the visits of one job."""
+    def count(self, made: Iterable[Visit], algorithm: str | None = None) -> None:
+        """Count the visits of one job, and what its algorithm could not run, by name and why."""
         for one in made:
+            if algorithm is not None and one.outcome == "unsupported":
+                self.refused[algorithm, one.reason or ""] += 1
             self.outcomes[one.outcome] += 1
             self.costs_s[one.configuration] += one.cost_s
             self.duplicates += one.role == "duplicate"
@@ -156,7 +159,7 @@ class Rounds:
         self.anchors = Anchors(session, store)
         self._known: dict[Job, VisitRequest] = {}
         self._redone: Counter[Job] = Counter()
-        self._failed: set[str] = set()
+        self._failed: set[tuple[str, str | None]] = set()
         self._failures = 0
 
     def make(self, rounds: Sequence[Sequence[Job]]) -> bool:
@@ -189,7 +192,7 @@ class Rounds:
         for job in jobs:
             if self._budget.spent():
                 return None
-            if job.configuration.key in self._failed:
+            if (job.configuration.key, job.algorithm) in self._failed:
                 continue
             self.anchors.when_due()
             last = self._visit(job)
@@ -200,18 +203,22 @@ class Rounds:
 
     def _visit(self, job: Job) -> Visit:
         request = self._known.get(job) or VisitRequest(
-            job.configuration, access=job.access, weights=job.weights
+            job.configuration,
+            access=job.access,
+            weights=job.weights,
+            algorithm=job.algorithm,
         )
         made = visit(self._session, request)
         kept = [self._as_stored(one, job) for one in made]
         for one in kept:
             self._store.save_visit(one)
-        self.tally.count(kept)
+        self.tally.count(kept, job.algorithm)
         last = kept[-1]
         self._progress.visited(job.configuration, last, math.fsum(one.cost_s for one in kept))
         self._known[job] = replace(request, duty=duty_after(made), kernels=last.kernels)
         if last.outcome != "ok":
-            self._failed.add(job.configuration.key)  # a second round would not change it
+            # A second round would not change it.
+            self._failed.add((job.configuration.key, job.algorithm))
         self._failures = self._failures + 1 if last.outcome == "error" else 0
         if self._failures >= MAX_FAILURES_IN_A_ROW:
             raise CannotMeasureError(

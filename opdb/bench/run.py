@@ -6,10 +6,12 @@ import gc
 import random
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from opdb.algorithms.names import Algorithm
+from opdb.bench import forced
 from opdb.bench.board import ensure_board_calibration, trusting
 from opdb.bench.calibrate import calibrate
 from opdb.bench.host import host_visits
@@ -32,7 +34,7 @@ from opdb.derive.costs import ESTIMATOR
 from opdb.derive.precision import PRECISION, Reached, is_within, reached
 from opdb.deriving import derive_costs
 from opdb.footprint import resident_bytes
-from opdb.records import Access, Board, Call, Cost
+from opdb.records import Access, Board, Call, Cost, Json
 from opdb.settings import relevant_setting
 from opdb.store import Store
 
@@ -43,6 +45,7 @@ class BenchResult:
 
     `cost_s` is device time, `typical_cost_s` its median over the configurations visited.
     `rejected` counts visits kept and not counted, `reached` is None where nothing was to do.
+    `refused` counts the configurations that an algorithm could not run, by its name and why.
     """
 
     campaign: str | None
@@ -58,6 +61,7 @@ class BenchResult:
     elapsed_s: float = 0.0
     stopped: str | None = None
     reached: Reached | None = None
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 @contextmanager
@@ -92,6 +96,8 @@ class BenchRequest:
     `access` is what calls find in the caches; no cost rests on any but a model's. `resident_bytes`
     is how much the L2 keeps from one pass to the next; None: as the device's size suggests.
     `configurations` (keys), where given, are all that is benched, and are visited in that order.
+    `algorithms`, where given, are those that convolutions are to take, and nothing else is benched;
+    what is measured so is kept apart from what torch chooses.
     """
 
     kinds: Collection[str] | None = None
@@ -104,13 +110,20 @@ class BenchRequest:
     access: Access = "model"
     resident_bytes: float | None = None
     configurations: Sequence[str] | None = None
+    algorithms: tuple[Algorithm, ...] = ()
     seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
+
+    @property
+    def settings(self) -> list[dict[str, Json]]:
+        """The backend settings under each of the algorithms; the present ones where none is."""
+        present = current_settings()
+        return [{**present, **each.setting} for each in self.algorithms] or [present]
 
     @property
     def planned(self) -> PlanRequest:
         """What of it concerns the plan."""
         return PlanRequest(
-            kinds=self.kinds,
+            kinds={forced.KIND} if self.algorithms else self.kinds,
             seed=self.seed,
             retry=self.retry,
             this_board=self.this_board,
@@ -130,9 +143,10 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
     budget = Budget(request.max_s)
     platform = detect(request.device)
     board = platform.board
+    forced.check_algorithms(request.algorithms, platform)
     if request.resident_bytes is None:
         request = replace(request, resident_bytes=resident_bytes(platform.device))
-    todo = plan(store, board, current_settings(), request.planned)
+    todo = _planned(store, board, request)
     result = BenchResult(None, platform.device.slug, board.uuid)
     unheard = _without_host_times(store, platform, request)
     if not todo.visits and not unheard:
@@ -158,6 +172,16 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
     if request.access == "model":
         result.reached = _reached(store, board, request, result)
     return result
+
+
+def _planned(store: Store, board: Board, request: BenchRequest) -> Plan:
+    """Return the plan of what is pending under each of the settings, all of it in one order."""
+    plans = [plan(store, board, settings, request.planned) for settings in request.settings]
+    rounds = [[job for each in plans for job in each.rounds[n]] for n in range(ROUNDS)]
+    if len(plans) > 1 and request.configurations is None:
+        for number, jobs in enumerate(rounds):
+            random.Random(request.seed + number).shuffle(jobs)
+    return Plan(tuple(tuple(jobs) for jobs in rounds))
 
 
 def _visit_all(
@@ -186,24 +210,23 @@ def _further(store: Store, board: Board, request: BenchRequest, number: int) -> 
     """Return the visits of a further round: what this board has not as precise as asked."""
     if request.access != "model":
         return ()
-    coarse = {
-        cost.configuration
-        for cost in _costs_of(store, board, request)
-        if not is_within(cost, request.precision)
-    }
-    return further_round(
-        store,
-        board,
-        current_settings(),
-        coarse,
-        replace(request.planned, seed=request.seed + number),
-    )
+    asked = replace(request.planned, seed=request.seed + number)
+    found: list[Job] = []
+    for settings in request.settings:
+        coarse = {
+            cost.configuration
+            for cost in _costs_of(store, board, request, settings)
+            if not is_within(cost, request.precision)
+        }
+        found += further_round(store, board, settings, coarse, asked)
+    return tuple(found)
 
 
-def _costs_of(store: Store, board: Board, request: BenchRequest) -> list[Cost]:
-    """Return the board's costs of what workloads call of these kinds, in the present settings."""
-    settings = current_settings()
-    benched = called(store, request.kinds, request.configurations)
+def _costs_of(
+    store: Store, board: Board, request: BenchRequest, settings: Mapping[str, Json]
+) -> list[Cost]:
+    """Return the board's costs of what workloads call of these kinds, in some settings."""
+    benched = called(store, request.planned.kinds, request.configurations)
     wanted = {c.key: relevant_setting(c.kind, settings) for c in benched}
     return [
         cost
@@ -218,6 +241,7 @@ def _sum_up(result: BenchResult, tally: Tally, budget: Budget) -> None:
     result.configurations = len(tally.costs_s)
     result.duplicates = tally.duplicates
     result.rejected = tally.rejected.total()
+    result.refused = tally.refused
     result.cost_s = tally.cost_s
     result.typical_cost_s = statistics.median(tally.costs_s.values()) if tally.costs_s else None
     result.stopped = budget.stopped
@@ -226,16 +250,18 @@ def _sum_up(result: BenchResult, tally: Tally, budget: Budget) -> None:
 
 def _reached(store: Store, board: Board, request: BenchRequest, result: BenchResult) -> Reached:
     """Say how precise the board's costs are, and why some are less so than asked."""
-    costs = _costs_of(store, board, request)
-    unfinished = {
-        job.configuration.key
-        for job in further_round(
-            store, board, current_settings(), [c.configuration for c in costs], request.planned
-        )
-    }
+    costs: list[Cost] = []
+    unfinished: set[tuple[str, str]] = set()
+    for settings in request.settings:
+        found = _costs_of(store, board, request, settings)
+        keys = [cost.configuration for cost in found]
+        left = further_round(store, board, settings, keys, request.planned)
+        left_keys = {job.configuration.key for job in left}
+        unfinished |= {(c.configuration, c.setting) for c in found if c.configuration in left_keys}
+        costs += found
 
     def why(cost: Cost) -> str:
-        if cost.configuration not in unfinished:
+        if (cost.configuration, cost.setting) not in unfinished:
             return f"after {MAX_ROUNDS} rounds"
         return "the time was up" if result.stopped else "rounds are left"
 
@@ -247,10 +273,11 @@ def _without_host_times(
 ) -> list[list[Call]]:
     """Return the distinct calls of each workload in which one of these kinds lacks a host time.
 
-    None on a CPU, where the host is the device, and none for calls other than a model's. Where
+    None on a CPU, where the host is the device, none for calls other than a model's, and none where
+    algorithms are forced. Where
     configurations are given, their calls alone.
     """
-    if platform.device.type == "cpu" or request.access != "model":
+    if platform.device.type == "cpu" or request.access != "model" or request.algorithms:
         return []
     have = {(v.configuration, v.form) for v in store.host_visits(platform.board.uuid)}
     chosen = None if request.configurations is None else set(request.configurations)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import torch
 
+from opdb.algorithms.plans import forget_plans
 from opdb.bench.platform import Platform
 from opdb.bench.replay import Clock, clock_for
 from opdb.bench.settings import current_settings
@@ -95,4 +96,5 @@ def release(session: Session) -> None:
     """Give a measurement's memory back before the next one, graphs' pools included."""
     gc.collect()
     if session.on_gpu:
+        forget_plans()
         torch.cuda.empty_cache()

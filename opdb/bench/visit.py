@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from opdb.algorithms.names import DEFAULT, Algorithm, algorithm_named
 from opdb.bench.access import HOT_WEIGHTS, Steps, access_flags, steps_of
+from opdb.bench.forced import built, guess_flags
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.neighbours import NO_ROOM, among_neighbours, has_room
 from opdb.bench.replay import Replay, Rotation, eager_times_s, prepare
@@ -17,7 +19,7 @@ from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Observation, Timing, observe
 from opdb.derive.costs import AT_THE_LIMIT, stretch_power_w
 from opdb.errors import UnsupportedError
-from opdb.operators import BuiltCall, build
+from opdb.operators import BuiltCall
 from opdb.records import (
     Access,
     Configuration,
@@ -61,6 +63,7 @@ OUT_OF_HOST_MEMORY = "DefaultCPUAllocator: "
 class VisitRequest:
     """What to visit, in which role, and the busy share to begin with (1: back to back, no gaps).
 
+    `algorithm` is the one that a convolution is forced to take (None: torch chooses).
     `kernels` are those that an earlier visit of the campaign saw, to save looking again. `weights`
     concerns the `access` of a model alone: the other workloads say themselves what weights are.
     """
@@ -71,6 +74,12 @@ class VisitRequest:
     weights: Weights = "cold"
     kernels: Mapping[str, int] | None = None
     access: Access = "model"
+    algorithm: str | None = None
+
+    @property
+    def forced(self) -> Algorithm:
+        """The algorithm as its name means it."""
+        return algorithm_named(self.algorithm or DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -124,12 +133,13 @@ class _Teller:
         cost_s = time.monotonic() - self._began_s
         self._began_s += cost_s
         configuration = self._request.configuration
+        settings = {**self._session.campaign.settings, **self._request.forced.setting}
         replay = seen.replay if seen else None
         return Visit(
             id=new_id(),
             campaign=self._session.campaign.id,
             configuration=configuration.key,
-            setting=relevant_setting(configuration.kind, self._session.campaign.settings),
+            setting=relevant_setting(configuration.kind, settings),
             role=role,
             outcome=outcome,
             reason=reason,
@@ -161,7 +171,7 @@ def first_line(error: Exception) -> str:
 
 
 def _measure(session: Session, request: VisitRequest) -> list[_Seen]:
-    call = build(request.configuration, device=session.platform.torch_device)
+    call = built(request.configuration, request.forced, session.platform.torch_device)
     l2_bytes = session.platform.device.l2_bytes or 0
     steps = _steps(call, request, l2_bytes)  # it keeps inputs before the first call changes them
     kernels = request.kernels
@@ -172,7 +182,7 @@ def _measure(session: Session, request: VisitRequest) -> list[_Seen]:
     steps.restore()
     replay = _prepare(session, steps, steps.copies)
     eager = _eager_times_s(replay, steps, kernels)
-    found = replay.flags + access_flags(steps, l2_bytes)
+    found = replay.flags + access_flags(steps, l2_bytes) + guess_flags(call, request.forced)
     seen = [
         _Seen(
             kernels,

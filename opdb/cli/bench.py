@@ -63,6 +63,7 @@ def run(
             help="What calls find in the caches: model (as inside one), reused, streamed, chain.",
         ),
     ] = "model",
+    algorithms: options.Algorithms = None,
     grid: Annotated[
         Path | None,
         typer.Option(
@@ -88,6 +89,9 @@ def run(
     that heat, another process or a moving clock spoiled is kept and made again. Predictions rest
     on the workload model alone; the others are for comparing workloads, one visit each.
 
+    --algorithm measures convolutions by algorithms that are named, forced (see docs/sweep.md); what
+    one cannot run is stored as unsupported, with cuDNN's status, and nothing takes its place.
+
     A grid file (see measurements/grids/) names one operator and ranges of all that it is called
     with. Its configurations are stored, and those that lack visits are measured, in its order.
     """
@@ -102,15 +106,23 @@ def run(
         raise InputError("--dry-run and --yes are about a grid: give --grid FILE")
     if grid is not None and kinds:
         raise InputError(f"{' '.join(kinds)} and --grid {grid}: give kinds or a grid")
+    forced = options.parse_algorithms(algorithms)
+    if any(each.is_forced for each in forced) and kinds not in (None, [], ["conv2d"]):
+        raise InputError(
+            f"--algorithm {forced[0].name!r} is about convolutions: opdb bench conv2d, not "
+            f"{' '.join(kinds or [])}"
+        )
     benched = None if grid is None else BenchedGrid.of(grid, yes=yes, quiet=quiet)
     if benched is not None and dry_run:
         benched.print(as_json=as_json)
         return
+    from opdb.bench.forced import check_algorithms
     from opdb.bench.platform import detect
     from opdb.bench.run import BenchRequest, bench
     from opdb.store import open_store
 
-    detect(device)  # what cannot be measured here is told before a database is opened
+    # What cannot be measured here is told before a database is opened.
+    check_algorithms(forced, detect(device))
     request = BenchRequest(
         kinds=frozenset(kinds) if kinds else None,
         device=device,
@@ -121,6 +133,7 @@ def run(
         duplicates=duplicates,
         access=access,
         configurations=None if benched is None else benched.keys,
+        algorithms=tuple(forced),
     )
     with open_store(db, create=benched is not None) as store, Visiting(quiet=quiet) as shown:
         if benched is not None:
@@ -153,6 +166,10 @@ def _document(result: BenchResult) -> Json:
         "device_time_per_configuration_s": result.typical_cost_s,
         "elapsed_s": result.elapsed_s,
         "stopped": result.stopped,
+        "refused": [
+            {"algorithm": algorithm, "reason": reason, "visits": count}
+            for (algorithm, reason), count in sorted(result.refused.items())
+        ],
         "reached": None if result.reached is None else _reached_document(result.reached),
     }
 
@@ -180,6 +197,8 @@ def _print(result: BenchResult, *, measured_elsewhere: bool) -> None:
     )
     if result.rejected:
         print(f"{result.rejected} visits were rejected and are kept (opdb status says why)")
+    for (algorithm, reason), count in sorted(result.refused.items()):
+        print(f"{algorithm}: {count} unsupported: {reason}")
     if result.reached is not None:
         _print_reached(result.reached, result.typical_cost_s)
     if result.stopped:

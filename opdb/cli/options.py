@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
+
+if TYPE_CHECKING:
+    from opdb.algorithms.names import Algorithm
 
 Db: TypeAlias = Annotated[
     str | None,
@@ -62,6 +65,15 @@ Target: TypeAlias = Annotated[
         "--target",
         metavar="SHARE",
         help="Exit 1 unless coverage reaches this share and attribution lies within 1 ± (1 - it).",
+    ),
+]
+Algorithms: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--algorithm",
+        metavar="NAME",
+        help="Force convolutions to take this algorithm (gemm, fft, winograd …); may be repeated, "
+        "all names every one (opdb sweep --list-algorithms).",
     ),
 ]
 MeasuredDevice: TypeAlias = Annotated[
@@ -127,6 +139,17 @@ def parse_size(text: str | None) -> tuple[int, ...] | None:
     if not all(re.fullmatch(r"[1-9][0-9]{0,9}", part) for part in parts):
         raise InputError(f"--input-size {text!r}: give sizes of 1 or more, as in 3x224x224")
     return tuple(int(part) for part in parts)
+
+
+def parse_algorithms(names: list[str] | None) -> list[Algorithm]:
+    """Return the algorithms of these names; none where none is named.
+
+    Raises:
+        UnknownNameError: there is none of a name.
+    """
+    from opdb.algorithms.names import algorithms_named
+
+    return algorithms_named(names or [])
 
 
 def parse_workload(name: str) -> str:

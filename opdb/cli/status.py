@@ -130,6 +130,15 @@ def _device_document(status: DeviceStatus) -> Json:
             }
             for failure in standing.failures
         ],
+        "forced": [
+            {
+                "algorithm": each.algorithm,
+                "outcome": each.outcome,
+                "reason": each.reason,
+                "configurations": each.configurations,
+            }
+            for each in standing.forced
+        ],
         "model_runs": standing.runs.total(),
     }
 
@@ -170,6 +179,9 @@ def _print_device(status: DeviceStatus) -> None:
             f"  failed: {failure.kind} {failure.configuration[:12]}: "
             f"{failure.outcome}: {failure.reason or 'no reason given'}"
         )
+    for each in standing.forced:
+        said = "measured" if each.outcome == "ok" else f"{each.outcome}: {each.reason}"
+        print(f"  convolutions by {each.algorithm}: {each.configurations} {said}")
 
 
 def _print_workloads(heads: list[Head], devices: list[DeviceStatus]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from opdb.derive.costs import AT_THE_LIMIT, Deriver, host_quantities, stretch_flags
 from opdb.derive.drift import drift_flags
 from opdb.derive.rejection import COUNTED, MOVING_CLOCK, REJECTED, rejection
-from opdb.records import Campaign, Cost, Device, HostVisit, Stretch, Visit
+from opdb.records import Campaign, Cost, Device, HostVisit, Stretch, Visit, is_forced
 
 CLOCK_BOUND = 0.03
 """A clock whose lowest twentieth lies this share below its highest moved."""
@@ -78,5 +78,13 @@ def _what(visit: Visit) -> tuple[str, ...]:
 def board_costs(
     campaigns: Sequence[Campaign], visits: Sequence[Visit], host_visits: Iterable[HostVisit]
 ) -> list[Cost]:
-    """Derive the costs of one board from all that was seen of it."""
-    return Deriver(campaigns, reviewed(campaigns, visits)).costs(host_quantities(host_visits))
+    """Derive the costs of one board from all that was seen of it.
+
+    Convolutions that were forced to take an algorithm share no spread with the usual visits, and
+    the host's times are none of theirs: they are issued in another way.
+    """
+    found = reviewed(campaigns, visits)
+    forced = [visit for visit in found if is_forced(visit.setting)]
+    usual = [visit for visit in found if not is_forced(visit.setting)]
+    costs = Deriver(campaigns, usual).costs(host_quantities(host_visits))
+    return costs + (Deriver(campaigns, forced).costs({}) if forced else [])

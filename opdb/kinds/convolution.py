@@ -5,8 +5,11 @@ from __future__ import annotations
 from opdb.kinds.canonical import chain, spread
 from opdb.kinds.registry import Canonical, Kind, register
 from opdb.kinds.view import Shape, View, numel
+from opdb.records import ALGORITHM_SETTING
 
 SETTINGS = ("tf32_convolution", "cudnn_benchmark")
+FORCIBLE = {"conv2d": (*SETTINGS, ALGORITHM_SETTING)}
+"""The kinds whose algorithm can be forced, with what touches them."""
 
 
 def _entry(value: object, axis: int) -> int:
@@ -78,7 +81,7 @@ for _rank in (1, 2, 3):
             flops_rule=convolution_flops,
             shapes_rule=convolution_shape,
             canonical=_canonical(_rank),
-            settings=SETTINGS,
+            settings=FORCIBLE.get(f"conv{_rank}d", SETTINGS),
         ),
         Kind(
             f"conv_transpose{_rank}d",

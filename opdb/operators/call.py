@@ -96,6 +96,10 @@ class BuiltCall:
             raise UnsupportedError(f"{self.configuration.kind}: its inputs cannot be exchanged")
         return replace(self, inputs=list(inputs), _args=args, _kwargs=kwargs)
 
+    def with_function(self, function: Callable[..., Any]) -> BuiltCall:
+        """Return the same call of another function, which takes the same arguments."""
+        return replace(self, module=None, form="function", _function=function)
+
     @property
     def weight_bytes(self) -> int:
         """The bytes of the weights."""

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, func, select
 
 from opdb.records import (
+    ALGORITHM_SETTING,
     Call,
     Campaign,
     Configuration,
@@ -152,9 +153,13 @@ def visit_outcomes(
 
 
 def measurements(device: str) -> list[ColumnElement[bool]]:
-    """Return the conditions on the tally of measurements inside models on a device (slug)."""
+    """Return the conditions on the tally of measurements inside models on a device (slug).
+
+    Convolutions that were forced to take an algorithm are left out.
+    """
     tally = schema.tally
-    return [tally.c.device == device, tally.c.role == "measurement", tally.c.access == "model"]
+    of_role = [tally.c.device == device, tally.c.role == "measurement", tally.c.access == "model"]
+    return [*of_role, unforced(tally)]
 
 
 def failures(
@@ -195,6 +200,7 @@ def _last_reasons(
         .add_columns(visit.c.campaign)
         .join(configuration, visit.c.configuration_id == configuration.c.id)
         .where(visit.c.role == "measurement", visit.c.outcome != "ok", visit.c.access == "model")
+        .where(unforced(visit))
         .order_by(visit.c.started_at)
     )
     # Joined with its campaigns, all that was visited on the device would be gone through.
@@ -229,6 +235,7 @@ def spent(connection: Connection, device: str) -> list[Spent]:
         .join_from(visit, campaign, visit.c.campaign == campaign.c.id)
         .join(configuration, visit.c.configuration_id == configuration.c.id)
         .where(campaign.c.device == device, visit.c.role != "anchor", visit.c.access == "model")
+        .where(unforced(visit))
         .group_by(configuration.c.key, configuration.c.kind, campaign.c.board)
         .order_by(configuration.c.key, campaign.c.board)
     )
@@ -243,6 +250,7 @@ def kernels(connection: Connection, board: str) -> dict[str, Mapping[str, int]]:
         .join(campaign, visit.c.campaign == campaign.c.id)
         .join(configuration, visit.c.configuration_id == configuration.c.id)
         .where(campaign.c.board == board, visit.c.outcome == "ok", visit.c.kernels.is_not(None))
+        .where(unforced(visit))
         .order_by(visit.c.started_at, visit.c.id)
     )
     last = {row.key: row.kernels for row in connection.execute(query)}
@@ -296,6 +304,11 @@ def model_runs(connection: Connection, conditions: Conditions) -> list[ModelRun]
     query = select(run, workload.c.key.label("workload")).select_from(joined).where(*conditions)
     query = query.order_by(run.c.started_at, run.c.id)
     return [rows.read_model_run(row) for row in connection.execute(query).mappings()]
+
+
+def unforced(table: Table) -> ColumnElement[bool]:
+    """Return the condition on visits or their tally that torch chose their algorithm."""
+    return table.c.setting.not_like(f'%"{ALGORITHM_SETTING}":%')
 
 
 def usual_and_good() -> tuple[ColumnElement[bool], ...]:

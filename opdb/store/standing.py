@@ -10,6 +10,7 @@ from sqlalchemy import Connection, case, func, or_, select
 
 from opdb.records import Outcome, Role, Workload
 from opdb.store import reading, rows, schema
+from opdb.store.forced import Forced, forced
 from opdb.store.reading import Failure
 from opdb.store.writing import in_parts
 
@@ -29,7 +30,8 @@ class Standing:
 
     `visits` are counted by role and why they were rejected (empty: they were not), `pending`
     configurations by kind; `unmeasured_calls` and good `runs` by the workload's key. Workloads call
-    `measured_called` of the `measured` configurations; the others belong to grids.
+    `measured_called` of the `measured` configurations; the others belong to grids. Convolutions
+    that were forced to take an algorithm are told in `forced` alone.
     """
 
     campaigns: int
@@ -40,6 +42,7 @@ class Standing:
     unmeasured_calls: Mapping[str, int]
     runs: Counter[str]
     failures: list[Failure]
+    forced: list[Forced]
 
 
 def heads(connection: Connection) -> list[Head]:
@@ -72,6 +75,7 @@ def standing(connection: Connection, device: str) -> Standing:
         unmeasured_calls=_calls_of(connection, unmeasured),
         runs=_runs(connection, device),
         failures=reading.failures(connection, device, failing),
+        forced=forced(connection, device),
     )
 
 
@@ -99,7 +103,7 @@ def _others(
     sort = (tally.c.role, tally.c.rejected, tally.c.outcome, failing)
     query = (
         select(*sort, func.sum(tally.c.visits))
-        .where(tally.c.device == device, tally.c.access == "model")
+        .where(tally.c.device == device, tally.c.access == "model", reading.unforced(tally))
         .where(or_(~measurement, failed, tally.c.rejected != ""))
         .group_by(*sort)
     )

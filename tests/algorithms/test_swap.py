@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,26 +13,14 @@ from opdb.algorithms import swap
 from opdb.algorithms.convolution import ForcedCall
 from opdb.algorithms.names import algorithm_named
 from opdb.algorithms.swap import swapped
-from opdb.errors import RefusedError
+from tests.algorithms.stand_in import stand_in
 
 FFT = algorithm_named("fft")
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ForcedCall]]:
-    """The forced calls; in the operator's place stands torch's convolution, at stride 1 alone."""
-    made: list[ForcedCall] = []
-
-    def run(*arguments: object) -> Tensor:
-        call = ForcedCall(*arguments)  # type: ignore[arg-type]
-        if tuple(call.stride) != (1, 1):
-            raise RefusedError("cudnnAny: CUDNN_STATUS_NOT_SUPPORTED (3000)", status=3000)
-        made.append(call)
-        return torch.nn.functional.conv2d(*call[:-1])
-
-    monkeypatch.setattr(swap, "run", run)
-    monkeypatch.setattr(ForcedCall, "ran", lambda call: call.algorithm)
-    yield made
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[ForcedCall]:
+    return stand_in(monkeypatch)
 
 
 def outputs(model: nn.Module, size: int = 64) -> Tensor:

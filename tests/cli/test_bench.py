@@ -290,3 +290,27 @@ def test_what_cannot_be_done_is_one_message_and_changes_nothing(
     message = ran.err.strip().splitlines()
     assert len(message) == 1 or message[0].startswith("Usage: ")
     assert snapshot(tmp_path) == before
+
+
+@no_gpu
+def test_an_algorithm_is_refused_where_there_is_no_gpu(database: Path, opdb: Opdb) -> None:
+    found = opdb("bench", "conv2d", "--algorithm", "fft", "--algorithm", "winograd")
+    assert found.status == 3
+    assert "'fft', 'winograd' need an NVIDIA GPU; here there is 'default' alone" in found.err
+    assert found.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--algorithm", "winogard"), "did you mean 'winograd'"),
+        (("--algorithm", "fastest"), "implicit precomp gemm"),
+        (("relu", "--algorithm", "fft"), "opdb bench conv2d, not relu"),
+    ],
+)
+def test_a_mistake_about_algorithms_is_one_message(
+    arguments: tuple[str, ...], said: str, database: Path, opdb: Opdb
+) -> None:
+    found = opdb("bench", *arguments)
+    assert found.status == 2 and said in found.err
+    assert found.err.count("\n") == 1

@@ -15,8 +15,6 @@ from opdb.bench.kernels import launched_kernels
 from opdb.errors import CannotMeasureError, RefusedError
 from tests.algorithms.cases import CASES, Case, error
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
 FORCED = [algorithm for algorithm in ALGORITHMS.values() if algorithm.is_forced]
 LARGE = (
     *CASES,

@@ -1,0 +1,36 @@
+"""What stands in opdb's operator's place where there is no GPU: torch's convolution.
+
+It takes stride 1 alone, as an algorithm that cannot run everything does.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from opdb.algorithms import swap
+from opdb.algorithms.convolution import ForcedCall
+from opdb.bench import forced
+from opdb.errors import RefusedError
+
+REFUSAL = "cudnnAny: CUDNN_STATUS_NOT_SUPPORTED (3000)"
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[ForcedCall]:
+    """Put it there for a test; return the list that forced calls are written to."""
+    made: list[ForcedCall] = []
+
+    def run(*arguments: object) -> Tensor:
+        call = ForcedCall(*arguments)  # type: ignore[arg-type]
+        if tuple(call.stride) != (1, 1):
+            raise RefusedError(REFUSAL, status=3000)
+        made.append(call)
+        return torch.nn.functional.conv2d(*call[:-1])
+
+    monkeypatch.setattr(swap, "run", run)
+    monkeypatch.setattr(forced, "run", run)
+    monkeypatch.setattr(forced, "check_algorithms", lambda algorithms, platform: None)
+    guessed = {"guess": "implicit gemm"}
+    monkeypatch.setattr(ForcedCall, "ran", lambda call: guessed.get(call.algorithm, call.algorithm))
+    return made

@@ -51,6 +51,10 @@ class RefusedError(UnsupportedError):
         self.status = status
 
 
+class NotCompiledError(OpdbError):
+    """A mode that compiles left a whole model as it was: what would run is eager."""
+
+
 class CannotMeasureError(OpdbError):
     """This machine lacks what a measurement needs (device, driver, meter); exit status 3."""
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules import module as modules
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.module import (
     register_module_forward_hook,
@@ -411,6 +412,8 @@ def _watched_modules(recorder: Recorder) -> Iterator[None]:
         finally:
             entering.remove()
             leaving.remove()
+            # Its removal forgets this one entry, by which torch.compile would take hooks to be set.
+            getattr(modules, "_global_forward_hooks_with_kwargs", {}).pop(leaving.id, None)
             recorder.end()
             _watcher.clear()
 

@@ -168,8 +168,7 @@ class Predictor:
         Raises:
             InputError: nothing was ever measured on the device, or the mode cannot be predicted.
         """
-        if mode not in MODES:
-            raise InputError(f"mode {mode!r} cannot be predicted; use {' or '.join(MODES)}")
+        check_mode(mode)
         if board is None:
             run = self._measured_in(mode).get(workload.key)
             board = self._best_board(workload) if run is None else run.board
@@ -550,6 +549,16 @@ class Predictor:
             return calibration, (note,)
         lent = replace(calibration, transition_s=statistics.median(known))
         return lent, ("what transitions between operators take is that of other boards",)
+
+
+def check_mode(mode: Mode) -> None:
+    """Check that a mode can be predicted.
+
+    Raises:
+        InputError: it can be measured alone.
+    """
+    if mode not in MODES:
+        raise InputError(f"mode {mode!r} cannot be predicted; use {' or '.join(MODES)}")
 
 
 def _bare(board: str) -> str:

@@ -21,7 +21,18 @@ Json: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict of the same."""
 
 Form: TypeAlias = Literal["module", "function"]
-Mode: TypeAlias = Literal["eager", "graph", "compile"]
+Mode: TypeAlias = Literal[
+    "eager",
+    "graph",
+    "compile",
+    "compile:reduce-overhead",
+    "compile:max-autotune",
+    "dynamo",
+    "trace",
+]
+"""How work is issued: as it stands, as one CUDA graph, by torch.compile (after the colon the mode
+that it is told), as dynamo's graphs without a compiler, as a graph that torch.jit traced."""
+
 Phase: TypeAlias = Literal["inference", "training"]
 Role: TypeAlias = Literal["measurement", "limited", "anchor", "duplicate"]
 """`limited`: the power limit pulled the clock down, so the visit tells of that clock alone.

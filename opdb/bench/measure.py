@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import get_args
 
 from opdb.bench.model import RunOptions, measure
-from opdb.bench.platform import detect
+from opdb.bench.modes import CUDA_ONLY
+from opdb.bench.platform import Platform, detect
 from opdb.bench.run import campaign
-from opdb.errors import CannotMeasureError, InputError, OpdbError
+from opdb.errors import CannotMeasureError, OpdbError
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
 from opdb.records import Mode, ModelRun, Workload
 from opdb.store import Store
-
-MODES: tuple[Mode, ...] = ("eager", "graph")
-"""The modes in which models are measured."""
 
 
 def check_modes(modes: Collection[Mode], device: str | None) -> None:
     """Check that models can be measured in these modes on a device.
 
     Raises:
-        InputError: no model is measured in a mode of that name.
-        CannotMeasureError: there is no such device, or it lacks the mode.
+        CannotMeasureError: there is no such device, or it lacks a mode.
     """
-    for mode in modes:
-        if mode not in MODES:
-            raise InputError(f"models are not measured in mode {mode!r}; use {' or '.join(MODES)}")
     platform = detect(device)
-    if "graph" in modes and platform.device.type != "cuda":
+    lacking = [mode for mode in modes if mode in CUDA_ONLY]
+    if lacking and platform.device.type != "cuda":
         raise CannotMeasureError(
-            f"mode 'graph' needs a CUDA device; {platform.device.name} is none: use --mode eager"
+            f"mode {lacking[0]!r} needs a CUDA device; {platform.device.name} is none: use "
+            "another mode, such as eager"
         )
+
+
+def modes_of(platform: Platform) -> tuple[Mode, ...]:
+    """Return the modes that a platform has."""
+    return tuple(m for m in get_args(Mode) if platform.device.type == "cuda" or m not in CUDA_ONLY)
 
 
 def measure_models(
@@ -63,12 +65,30 @@ def measure_models(
             errors.append(error)
         else:
             store.save_workload(workloads[repr(request)])
-    if not workloads:
+    wanted = [
+        (request, workloads[repr(request)], mode)
+        for request, mode in jobs
+        if repr(request) in workloads
+    ]
+    yield from measure_harvested(store, wanted, options, device=device)
+
+
+def measure_harvested(
+    store: Store,
+    jobs: Sequence[tuple[ModelRequest, Workload, Mode]],
+    options: RunOptions,
+    *,
+    device: str | None = None,
+) -> Iterator[tuple[Workload, ModelRun]]:
+    """Measure each request, its workload stored, in its mode; yield what `measure_models` does.
+
+    Raises:
+        CannotMeasureError: there is no such device, or it stopped answering.
+    """
+    if not jobs:
         return
     with campaign(device, store) as session:
-        for request, mode in jobs:
-            if repr(request) in workloads:
-                workload = workloads[repr(request)]
-                run = measure(session, request, workload.key, mode, options)
-                store.save_model_run(run)
-                yield workload, run
+        for request, workload, mode in jobs:
+            run = measure(session, request, workload.key, mode, options)
+            store.save_model_run(run)
+            yield workload, run

@@ -13,14 +13,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.layers import time_layers
-from opdb.bench.replay import capture, warm_up
+from opdb.bench.modes import REPLAYING, Passing, flags_of, issuing, output_difference
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Timing, observe
 from opdb.bench.visit import REFUSALS, refusal, session_flags
 from opdb.derive.runs import agreeing, repeat_spread
-from opdb.errors import InputError
+from opdb.errors import InputError, NotCompiledError
 from opdb.models import LoadedModel, ModelRequest, load
-from opdb.records import Mode, ModelRun, Outcome, Stretch
+from opdb.records import Json, Mode, ModelRun, Outcome, Stretch
 
 SETTLE_S = 0.5
 WINDOW_S = 1.0
@@ -29,6 +29,9 @@ MAX_REDONE = 5
 """Repeats added where the first ones do not agree."""
 
 AGREEMENT = 0.01
+
+UNCHANGED: tuple[Mode, ...] = ("eager", "graph")
+"""Modes that run the model's own kernels."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ def measure(
         _measure(session, request, mode, options, seen)
     except InputError as error:
         outcome, reason = "error", str(error)
+    except NotCompiledError as error:
+        outcome, reason = "unsupported", str(error)
     except REFUSALS as error:
         outcome, reason = refusal(error)
     release(session)
@@ -74,6 +79,7 @@ def measure(
         kernels=seen.kernels,
         layers=seen.layers,
         flags=tuple(dict.fromkeys(seen.flags)),
+        facts=seen.facts,
     )
 
 
@@ -83,6 +89,7 @@ class _Seen:
     def __init__(self) -> None:
         self.repeats: list[Stretch] = []
         self.flags: list[str] = []
+        self.facts: dict[str, Json] = {}
         self.kernels: dict[str, int] | None = None
         self.layers: dict[str, float] | None = None
         self.peak_memory_bytes: int | None = None
@@ -98,17 +105,31 @@ def _measure(
             return loaded.module(*loaded.args, **loaded.kwargs)
 
     calibrate_batch_norms(loaded)
-    if not _is_finite(step()):
+    outputs = step()
+    if not _is_finite(outputs):
         seen.flags.append("the model's outputs are not finite")
+    if mode in UNCHANGED:
+        outputs = None
     if session.on_gpu:
         torch.cuda.reset_peak_memory_stats()
-        seen.kernels = launched_kernels(step)
+        if mode in UNCHANGED:
+            seen.kernels = launched_kernels(step)
     if options.layers:
         seen.layers = time_layers(loaded.module, step, session.clock)
-    issue: Callable[[], Any] = step
-    if mode == "graph":
-        warm_up(step)
-        issue = capture(step, 1).replay
+    with issuing(mode, Passing(loaded, step, session.clock), seen.facts) as issue:
+        if outputs is not None:
+            seen.facts["output_difference"] = output_difference(outputs, issue())
+            outputs = None
+        if session.on_gpu and mode not in (*UNCHANGED, *REPLAYING):
+            seen.kernels = launched_kernels(issue)
+        _observe(session, issue, options, seen)
+    seen.flags += flags_of(seen.facts)
+    if session.on_gpu:
+        seen.peak_memory_bytes = torch.cuda.max_memory_allocated()
+
+
+def _observe(session: Session, issue: Callable[[], Any], options: RunOptions, seen: _Seen) -> None:
+    """Observe stretches of passes until as many agree as must."""
     timing = Timing(SETTLE_S, WINDOW_S, lag_s=session.lag_s)
     for count in range(1, options.repeats + MAX_REDONE + 1):
         found = observe(issue, 1, session.clock, session.meter, timing)
@@ -119,8 +140,6 @@ def _measure(
     spread = repeat_spread(agreeing(seen.repeats))
     if spread > AGREEMENT:
         seen.flags.append(f"the closest repeats differ by {100 * spread:.1f} %")
-    if session.on_gpu:
-        seen.peak_memory_bytes = torch.cuda.max_memory_allocated()
 
 
 def calibrate_batch_norms(loaded: LoadedModel) -> None:

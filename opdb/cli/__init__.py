@@ -26,6 +26,7 @@ COMMANDS = {
     "build": "opdb.cli.build",
     "bench": "opdb.cli.bench",
     "measure": "opdb.cli.measure",
+    "modes": "opdb.cli.modes",
     "calibrate": "opdb.cli.calibrate",
     "derive": "opdb.cli.derive",
     "learn": "opdb.cli.learn",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +12,15 @@ import typer
 from opdb.cli import options
 from opdb.cli.console import note, print_json, print_table, progress, raise_all
 from opdb.cli.files import check_writable, csv_text, write_file
-from opdb.cli.selection import describe, identity, request_for, requests_in, summary_files
-from opdb.errors import InputError, OpdbError
+from opdb.cli.selection import (
+    batch_sizes_among,
+    describe,
+    identity,
+    request_for,
+    requests_in,
+    summary_files,
+)
+from opdb.errors import OpdbError
 from opdb.records import Json
 from opdb.units import show
 
@@ -22,7 +28,6 @@ if TYPE_CHECKING:
     from opdb.models import ModelRequest
     from opdb.studies.complexity import Complexity, Count
 
-_NUMBERS = re.compile(r"[+-]?[\d.,]+")
 _WORKLOAD = ("model", "source", "batch_size", "dtype", "memory_format", "input_size", "phase")
 _COUNTS = (
     *("calls", "weight_bytes", "activation_bytes", "flops", "forward_flops", "backward_flops"),
@@ -36,16 +41,7 @@ def run(
         list[str],
         typer.Argument(metavar="MODEL…", help="Summary files, folders of them, or model names."),
     ],
-    batch_sizes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--batch-sizes",
-            "--batch-size",
-            "-b",
-            metavar="N…",
-            help="Batch sizes, as in 16 32 64 or 16,32,64.  [default: the summary file's, else 1]",
-        ),
-    ] = None,
+    batch_sizes: options.BatchSizes = None,
     input_size: options.InputSize = None,
     dtype: options.Dtype = None,
     memory_format: options.MemoryFormat = None,
@@ -77,7 +73,7 @@ def run(
     two, that of anything else that computes one. Adding up gradients where a tensor is used more
     than once is not counted, nor is the optimizer.
     """
-    names, sizes = _told_apart(models, batch_sizes)
+    names, sizes = batch_sizes_among(models, batch_sizes)
     said = options.model_options(None, input_size, dtype, memory_format, phase)
     requests = [request for name in names for request in _requests(name, sizes, said)]
     if csv_file is not None:
@@ -111,27 +107,6 @@ def _count(
                 errors.append(error)
             shown.done()
     return found, errors
-
-
-def _told_apart(models: list[str], given: list[str] | None) -> tuple[list[str], list[int]]:
-    """Return models and batch sizes: numbers among the models follow a first batch size.
-
-    Raises:
-        InputError: a batch size is no whole number of 1 or more, or no model is left.
-    """
-    if given is None:
-        return models, []
-    names = [name for name in models if not _NUMBERS.fullmatch(name)]
-    numbers = [name for name in models if _NUMBERS.fullmatch(name)]
-    texts = [text for each in (*given, *numbers) for text in each.split(",") if text]
-    sizes = []
-    for text in texts or [""]:
-        if not re.fullmatch(r"0*[1-9][0-9]{0,9}", text):
-            raise InputError(f"--batch-sizes {text!r}: give whole numbers of 1 or more")
-        sizes.append(int(text))
-    if not names:
-        raise InputError("no model is named, only batch sizes")
-    return names, list(dict.fromkeys(sizes))
 
 
 def _requests(name: str, sizes: list[int], said: options.ModelOptions) -> list[ModelRequest]:

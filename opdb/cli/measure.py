@@ -27,7 +27,12 @@ def run(
     ],
     modes: Annotated[
         list[str] | None,
-        typer.Option("--mode", metavar="MODE", help="eager or graph; may be repeated.  [eager]"),
+        typer.Option(
+            "--mode",
+            metavar="MODE",
+            help="eager, graph, compile, compile:reduce-overhead, compile:max-autotune, dynamo or "
+            "trace; may be repeated.  [eager]",
+        ),
     ] = None,
     layers: Annotated[
         bool, typer.Option("--layers", help="Time each leaf module in place as well.")
@@ -87,9 +92,11 @@ def run(
 def _differing(store: Store, done: list[tuple[Workload, ModelRun, RunCost | None]]) -> list[str]:
     """Say of each run whose kernels are not those of its operators how many differ.
 
-    Of a model whose operators were not all benched here nothing can be said yet.
+    Of a model whose operators were not all benched here nothing can be said yet; a compiler's
+    kernels are its own.
     """
     from opdb.derive.launches import compare_launches
+    from opdb.predict import MODES
 
     boards = {campaign.id: campaign.board.uuid for campaign in store.campaigns()}
     kernels = {
@@ -97,6 +104,8 @@ def _differing(store: Store, done: list[tuple[Workload, ModelRun, RunCost | None
     }
     lines = []
     for workload, model_run, _ in done:
+        if model_run.mode not in MODES:
+            continue
         found = compare_launches(workload, model_run, kernels[boards[model_run.campaign]])
         if found is not None and not found.agree and not found.unseen:
             lines.append(
@@ -137,6 +146,7 @@ def _document(workload: Workload, model_run: ModelRun, cost: RunCost | None) -> 
         "peak_memory_bytes": model_run.peak_memory_bytes,
         "layers": model_run.layers,
         "flags": list(model_run.flags),
+        "facts": dict(model_run.facts),
     }
 
 

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from opdb.algorithms.names import Algorithm
+    from opdb.records import Mode
 
 Db: TypeAlias = Annotated[
     str | None,
@@ -29,6 +30,16 @@ Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Show a tracebac
 
 BatchSize: TypeAlias = Annotated[
     int | None, typer.Option("--batch-size", "-b", metavar="N", min=1, help="Batch size.")
+]
+BatchSizes: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--batch-sizes",
+        "--batch-size",
+        "-b",
+        metavar="N…",
+        help="Batch sizes, as in 16 32 64 or 16,32,64.  [default: the summary file's, else 1]",
+    ),
 ]
 InputSize: TypeAlias = Annotated[
     str | None,
@@ -180,5 +191,18 @@ def parse_mode(name: str) -> str:
     from opdb.records import Mode
 
     if name not in get_args(Mode):
-        raise UnknownNameError("--mode", name, get_args(Mode))
+        hint = f"(modes: {', '.join(get_args(Mode))})"
+        raise UnknownNameError("--mode", name, get_args(Mode), hint=hint)
     return name
+
+
+def parse_modes(given: list[str] | None) -> tuple[Mode, ...]:
+    """Read modes, each option's separated by commas; none where none is given.
+
+    Raises:
+        UnknownNameError: there is none of that name; the message lists them.
+    """
+    from typing import cast
+
+    texts = [text.strip() for each in given or () for text in each.split(",")]
+    return tuple(dict.fromkeys(cast("Mode", parse_mode(text)) for text in texts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from opdb.store import Store
 
 FOLDER = "measurements"
+_NUMBERS = re.compile(r"[+-]?[\d.,]+")
 _ENDINGS = (".yml", ".yaml")
 
 
@@ -77,6 +79,28 @@ def request_for(name: str, options: ModelOptions) -> ModelRequest:
     requests = load_summary(path).requests()
     agreeing = [request for request in requests if _with_options(request, options) == request]
     return (agreeing or [_with_options(requests[0], options)])[0]
+
+
+def batch_sizes_among(
+    models: Sequence[str], given: Sequence[str] | None
+) -> tuple[list[str], list[int]]:
+    """Return models and batch sizes: numbers among the models follow a first batch size.
+
+    Raises:
+        InputError: a batch size is no whole number of 1 or more, or no model is left.
+    """
+    if given is None:
+        return list(models), []
+    names = [name for name in models if not _NUMBERS.fullmatch(name)]
+    texts = [t for each in (*given, *models) if each not in names for t in each.split(",") if t]
+    sizes = []
+    for text in texts or [""]:
+        if not re.fullmatch(r"0*[1-9][0-9]{0,9}", text):
+            raise InputError(f"--batch-sizes {text!r}: give whole numbers of 1 or more")
+        sizes.append(int(text))
+    if not names:
+        raise InputError("no model is named, only batch sizes")
+    return names, list(dict.fromkeys(sizes))
 
 
 def find_workload(store: Store, request: ModelRequest, options: ModelOptions) -> Workload:

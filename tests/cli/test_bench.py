@@ -252,7 +252,7 @@ BAD = [
     (["measure", "resnet81"], 2, "unknown model 'resnet81'; did you mean"),
     (["measure", "mlp", "--device", "tpu"], 2, "cannot measure on 'tpu'"),
     (["measure", "mlp", "--mode", "grpah"], 2, "unknown --mode 'grpah'; did you mean 'graph'"),
-    (["measure", "mlp", "--mode", "compile"], 2, "models are not measured in mode 'compile'"),
+    (["measure", "mlp", "--mode", "jit"], 2, "unknown --mode 'jit'; valid: compile, compile:max-"),
     (["measure", "mlp", "--dtype", "int3"], 2, "unknown --dtype 'int3'"),
     (["measure", "mlp", "--batch-size", "0"], 2, "--batch-size"),
     (["measure", "mlp", "--repeats", "0"], 2, "--repeats"),

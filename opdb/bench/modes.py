@@ -1,0 +1,306 @@
+"""How each mode issues a pass: as it stands, as one CUDA graph, compiled, or traced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+from torch.jit import TracerWarning  # type: ignore[attr-defined]
+from torch.utils import _pytree as pytree
+
+from opdb.bench.replay import Clock, capture, warm_up
+from opdb.bench.visit import REFUSALS
+from opdb.dynamo import capture_graphs
+from opdb.errors import NotCompiledError, OpdbError
+from opdb.models import LoadedModel
+from opdb.models.construction import ModelFailureError, one_line
+from opdb.models.inputs import tensors
+from opdb.records import Json, Mode
+
+CUDA_ONLY: tuple[Mode, ...] = ("graph", "compile:reduce-overhead")
+"""Modes that replay CUDA graphs, and are another mode without them."""
+
+REPLAYING: tuple[Mode, ...] = ("graph", "compile:reduce-overhead", "compile:max-autotune")
+"""Modes that replay CUDA graphs of their own, which no other graph can capture."""
+
+FIRST_PASSES = 3
+"""Passes after which every mode has compiled, recorded and captured what it will."""
+
+DIFFERENT = 0.05
+"""A largest difference from eager outputs above this share of the largest output is told of."""
+
+_COMPILED: Mapping[Mode, Mapping[str, Any]] = {
+    "compile": {},
+    "compile:reduce-overhead": {"mode": "reduce-overhead"},
+    "compile:max-autotune": {"mode": "max-autotune"},
+    "dynamo": {"backend": "eager"},
+}
+"""What torch.compile is told in each mode that it makes."""
+
+Facts: TypeAlias = dict[str, Json]
+Step: TypeAlias = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Passing:
+    """A loaded model on its device, one eager pass of it, and the clock of the device."""
+
+    loaded: LoadedModel
+    step: Step
+    clock: Clock
+
+
+@contextmanager
+def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
+    """Yield what issues one pass in a mode, ready to be measured; `facts` learn how it came to be.
+
+    They keep what is known where a mode fails half way. Compilers begin in a fresh state, with an
+    empty cache on disk, and leave none behind.
+
+    Raises:
+        NotCompiledError: the mode compiles, and leaves this model as it is.
+        InputError: the mode fails in a way of its own.
+        RuntimeError: the mode refuses the model, as do the other errors that torch raises.
+    """
+    if mode == "eager":
+        yield passing.step
+    elif mode == "graph":
+        yield _first_passes(lambda: _as_cuda_graph(passing.step), passing.clock, facts)
+    elif mode == "trace":
+        with _failing_as(mode):
+            issue = _trace(passing, facts)
+        yield issue
+    else:
+        with ExitStack() as stack:
+            with _failing_as(mode):
+                _tell_graphs(passing.loaded, facts)
+                stack.enter_context(_fresh_compiler())
+                counted = stack.enter_context(_inductor(passing.loaded, mode))
+                issue = _first_passes(lambda: _compiled(mode, passing.loaded), passing.clock, facts)
+                facts |= {"compiled": True, "compile_cold": True}
+                if mode in REPLAYING and any(t.is_cuda for t in _held(passing.loaded)):
+                    facts["cuda_graphs_left_out"] = counted["cudagraph_skips"]
+            yield issue
+
+
+@contextmanager
+def _failing_as(mode: Mode) -> Iterator[None]:
+    """Tell what a compiler raises by its cause, and by the mode where torch raises it nowhere else.
+
+    Raises:
+        InputError: an error that no other call of torch raises.
+    """
+    try:
+        yield
+    except OpdbError:
+        raise
+    except Exception as error:  # a compiler's inside may raise anything
+        cause = getattr(error, "inner_exception", None) or error
+        if isinstance(cause, REFUSALS):
+            raise cause from error
+        raise ModelFailureError(f"mode {mode!r}: {one_line(cause)}") from error
+
+
+def flags_of(facts: Mapping[str, Json]) -> list[str]:
+    """Say in words what of the facts makes a run doubtful."""
+    flags = []
+    if facts.get("trace_warnings"):
+        flags.append(
+            f"tracing fixed {facts['trace_warnings']} places that may hang on the inputs' values"
+        )
+    if facts.get("cuda_graphs_left_out"):
+        flags.append(f"inductor left out {facts['cuda_graphs_left_out']} CUDA graphs")
+    difference = facts.get("output_difference")
+    if difference is not None and not difference <= DIFFERENT:
+        flags.append(f"outputs differ from eager's by {100 * difference:.1f} % of the largest")
+    return flags
+
+
+def output_difference(outputs: Any, others: Any) -> float | None:
+    """Return the largest difference of two passes' outputs as a share of the largest output.
+
+    None where they cannot be compared: other shapes, or nothing finite that is not zero.
+    """
+    pairs = list(zip(tensors(outputs), tensors(others), strict=False))
+    if not pairs or any(a.shape != b.shape for a, b in pairs):
+        return None
+    largest = max((float(a.double().abs().max()) for a, _ in pairs if a.numel()), default=0.0)
+    if not 0 < largest < float("inf"):
+        return None
+    apart = (float((a.double() - b.double()).abs().max()) for a, b in pairs if a.numel())
+    return max(apart) / largest
+
+
+def _first_passes(prepare: Callable[[], Step], clock: Clock, facts: Facts) -> Step:
+    """Prepare a mode and run it until its passes take their usual time.
+
+    `compile_time_s` is what all that took, on the wall clock, beyond as many usual passes.
+    """
+    began_s = time.perf_counter()
+    issue = prepare()
+    _run(issue, clock)
+    first_s = time.perf_counter() - began_s
+    began_s = time.perf_counter()
+    _run(issue, clock)
+    facts["compile_time_s"] = max(first_s - (time.perf_counter() - began_s), 0.0)
+    return issue
+
+
+def _run(issue: Step, clock: Clock) -> None:
+    for _ in range(FIRST_PASSES):
+        issue()
+    clock.wait(clock.mark())
+
+
+def _as_cuda_graph(step: Step) -> Step:
+    warm_up(step)
+    return capture(step, 1).replay
+
+
+def _compiled(mode: Mode, loaded: LoadedModel) -> Step:
+    compiled = torch.compile(loaded.module, **_COMPILED[mode])
+
+    def issue() -> Any:
+        with torch.no_grad():
+            return compiled(*loaded.args, **loaded.kwargs)
+
+    return issue
+
+
+def _tell_graphs(loaded: LoadedModel, facts: Facts) -> None:
+    """Count the graphs that dynamo captures, and say why they are not one.
+
+    Raises:
+        NotCompiledError: it captures none.
+    """
+    found = capture_graphs(loaded.module, loaded.args, loaded.kwargs)
+    facts |= {"graphs": len(found.graphs), "graph_breaks": found.graph_breaks}
+    if found.breaks:
+        facts["graph_break_reasons"] = list(dict.fromkeys(b.reason for b in found.breaks))
+    if not found.graphs:
+        facts["compiled"] = False
+        raise NotCompiledError(f"not compiled: dynamo captures no graph ({found.why})")
+
+
+class _Traceable(nn.Module):
+    """A model whose inputs and outputs are tensors alone, as tracing asks for."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        super().__init__()
+        self.module = loaded.module
+        values, self._structure = pytree.tree_flatten((loaded.args, loaded.kwargs))
+        self._values = [None if isinstance(v, torch.Tensor) else v for v in values]
+        self.inputs = tuple(v for v in values if isinstance(v, torch.Tensor))
+        self._places = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor)]
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values = list(self._values)
+        for place, tensor in zip(self._places, inputs, strict=True):
+            values[place] = tensor
+        args, kwargs = pytree.tree_unflatten(values, self._structure)
+        return tuple(tensors(self.module(*args, **kwargs)))
+
+
+def _trace(passing: Passing, facts: Facts) -> Step:
+    """Trace a model, and count where the trace keeps what may hang on the inputs' values."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        issue = _first_passes(lambda: _traced(passing.loaded), passing.clock, facts)
+    fixed = [w for w in seen if issubclass(w.category, TracerWarning)]
+    facts |= {"compiled": True, "graphs": 1, "graph_breaks": 0, "trace_warnings": len(fixed)}
+    return issue
+
+
+def _traced(loaded: LoadedModel) -> Step:
+    traceable = _Traceable(loaded).train(loaded.module.training)
+    with torch.no_grad():
+        traced = torch.jit.trace(traceable, traceable.inputs, check_trace=False, strict=False)
+
+    def issue() -> Any:
+        with torch.no_grad():
+            return traced(*traceable.inputs)
+
+    return issue
+
+
+@contextmanager
+def _fresh_compiler() -> Iterator[None]:
+    """Give compilers a fresh state and an empty cache on disk.
+
+    The folder stays as long as what was compiled may load from it.
+    """
+    told = {name: os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
+    with tempfile.TemporaryDirectory(prefix="opdb-", ignore_cleanup_errors=True) as folder:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
+        _forget()
+        try:
+            yield
+        finally:
+            for name, value in told.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+            _forget()
+
+
+def _forget() -> None:
+    """Forget all that dynamo and inductor keep in memory."""
+    torch.compiler.reset()
+    with contextlib.suppress(ImportError):  # not documented; without it compiling may find some
+        from torch._inductor.utils import clear_caches
+
+        clear_caches()
+
+
+@contextmanager
+def _inductor(loaded: LoadedModel, mode: Mode) -> Iterator[Mapping[str, int]]:
+    """Have inductor ready where a mode needs it, silent when it tunes; yield what it counts."""
+    if mode == "dynamo":
+        yield Counter()
+        return
+    from torch._inductor import select_algorithm
+
+    _start_inductor(next((t.device.type for t in _held(loaded)), "cpu"))
+    printing = getattr(select_algorithm, "PRINT_AUTOTUNE", None)
+    try:
+        if printing is not None:
+            select_algorithm.PRINT_AUTOTUNE = False
+        yield _counts()
+    finally:
+        if printing is not None:
+            select_algorithm.PRINT_AUTOTUNE = printing
+
+
+def _counts() -> Mapping[str, int]:
+    """Return what inductor counts from here on; nothing where this torch does not tell."""
+    try:
+        from torch._dynamo.utils import counters
+    except ImportError:
+        return Counter()
+    counters["inductor"].clear()
+    counted: Mapping[str, int] = counters["inductor"]
+    return counted
+
+
+@cache
+def _start_inductor(device: str) -> None:
+    """Compile something small, once in a process: importing inductor and its workers take long."""
+    with torch.no_grad():
+        torch.compile(lambda x: x.sin() + 1)(torch.ones(8, device=device))
+
+
+def _held(loaded: LoadedModel) -> list[torch.Tensor]:
+    return [*tensors(loaded.args), *loaded.module.parameters()]

@@ -1,0 +1,168 @@
+"""What each mode saves: a board's runs beside those in eager, and beside the operators' sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from opdb.derive.runs import RunCost, run_cost
+from opdb.predict import Answer, Predictor
+from opdb.records import Campaign, Mode, ModelRun, Workload
+from opdb.store import Store
+
+SUMMED: Mode = "graph"
+"""The mode in which a pass is predicted to take what its operators take, and nothing else."""
+
+NO_POWER = "no power: "
+
+
+@dataclass(frozen=True)
+class Saving:
+    """The share of time and energy that a mode saves; below 0 where it takes more."""
+
+    time: float | None
+    energy: float | None
+
+
+NOTHING_KNOWN = Saving(None, None)
+
+
+@dataclass(frozen=True)
+class OperatorSum:
+    """What the operators of a pass take together, none of them missing, on the run's board."""
+
+    time_s: float
+    energy_j: float | None
+
+
+@dataclass(frozen=True)
+class ModeRow:
+    """A workload in one mode: the run, what it cost, and what it saves.
+
+    `cost` is None where the run gave none; `run.reason` says why. `coverage_time` is the share of
+    the operators' time that was measured; where it is not all, nothing is held against their sum.
+    """
+
+    workload: Workload
+    mode: Mode
+    board: str
+    torch: str | None
+    run: ModelRun
+    cost: RunCost | None
+    saves: Saving
+    operators: OperatorSum | None
+    saves_of_operators: Saving
+    coverage_time: float | None
+
+    @property
+    def compiled(self) -> bool | None:
+        """Whether the mode compiled the model, or part of it; None where it compiles nothing."""
+        found: bool | None = self.run.facts.get("compiled")
+        return found
+
+    @property
+    def energy_reason(self) -> str | None:
+        """Why there is no energy where there is a time."""
+        if self.cost is None or self.cost.energy_j is not None:
+            return None
+        said = (f.removeprefix(NO_POWER) for f in self.run.flags if f.startswith(NO_POWER))
+        return next(said, "power was not read in every repeat")
+
+
+def done(
+    store: Store, board: str, torch: str | None, *, retry: bool = False
+) -> set[tuple[str, Mode]]:
+    """Return what was run on a board with a version of torch: workloads (keys) and modes.
+
+    Runs that failed are among them, unless they are to be tried again.
+    """
+    campaigns = {c.id: c for c in store.campaigns(board=board)}
+    return {
+        (run.workload, run.mode)
+        for run in store.model_runs(board=board)
+        if _torch_of(campaigns[run.campaign]) == torch and (run.outcome == "ok" or not retry)
+    }
+
+
+def mode_rows(
+    store: Store, predictor: Predictor, board: str, workloads: Iterable[Workload]
+) -> list[ModeRow]:
+    """Return a row for each mode that each workload was run in on a board, in the modes' order.
+
+    Of several runs the last good one counts, else the last. All are of one version of torch, that
+    of the workload's last run.
+    """
+    campaigns = {c.id: c for c in store.campaigns(board=board)}
+    rows = []
+    for workload in workloads:
+        runs = store.model_runs(workload.key, board=board)
+        if not runs:
+            continue
+        torch = _torch_of(campaigns[runs[-1].campaign])
+        alike = [run for run in runs if _torch_of(campaigns[run.campaign]) == torch]
+        rows += _rows_of(workload, board, torch, alike, predictor.answer(workload, SUMMED, board))
+    return rows
+
+
+def _rows_of(
+    workload: Workload, board: str, torch: str | None, runs: Sequence[ModelRun], answer: Answer
+) -> list[ModeRow]:
+    chosen = _by_mode(runs)
+    costs = {mode: run_cost([run]) for mode, run in chosen.items()}
+    summed = _summed(answer)
+    against = None if summed is None else (summed.time_s, summed.energy_j)
+    return [
+        ModeRow(
+            workload=workload,
+            mode=mode,
+            board=board,
+            torch=torch,
+            run=run,
+            cost=costs[mode],
+            saves=NOTHING_KNOWN if mode == "eager" else saving(costs[mode], costs.get("eager")),
+            operators=summed,
+            saves_of_operators=_saving(costs[mode], against),
+            coverage_time=answer.prediction.coverage_time,
+        )
+        for mode, run in chosen.items()
+    ]
+
+
+def _by_mode(runs: Sequence[ModelRun]) -> Mapping[Mode, ModelRun]:
+    """Return the run that counts in each mode: the last good one, else the last."""
+    ordered = sorted(runs, key=lambda run: run.outcome == "ok")
+    return dict(sorted({run.mode: run for run in ordered}.items(), key=lambda item: place(item[0])))
+
+
+def place(mode: Mode) -> int:
+    """Return where a mode stands in the order in which modes are listed."""
+    return list(get_args(Mode)).index(mode)
+
+
+def saving(cost: RunCost | None, other: RunCost | None) -> Saving:
+    """Return what one run saves of another's time and energy."""
+    if other is None:
+        return NOTHING_KNOWN
+    return _saving(cost, (other.time_s.mean, other.energy_j.mean if other.energy_j else None))
+
+
+def _saving(cost: RunCost | None, other: tuple[float, float | None] | None) -> Saving:
+    if cost is None or other is None:
+        return NOTHING_KNOWN
+    time_s, energy_j = other
+    return Saving(
+        1 - cost.time_s.mean / time_s if time_s else None,
+        1 - cost.energy_j.mean / energy_j if cost.energy_j and energy_j else None,
+    )
+
+
+def _summed(answer: Answer) -> OperatorSum | None:
+    """Return the operators' sum; None where one of them was not measured."""
+    found = answer.prediction
+    whole = not (found.missing or found.estimated or found.workload.unsupported)
+    return OperatorSum(found.time_s, found.energy_j) if whole and found.time_s else None
+
+
+def _torch_of(campaign: Campaign) -> str | None:
+    return campaign.environment.get("torch")

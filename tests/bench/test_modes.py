@@ -1,0 +1,252 @@
+"""Every mode that a processor has, on real models: what it computes, and what is told of it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from opdb.bench import model, modes
+from opdb.bench.measure import check_modes, modes_of
+from opdb.bench.model import RunOptions, measure
+from opdb.bench.modes import CUDA_ONLY, Passing, flags_of, issuing, output_difference
+from opdb.bench.replay import CpuClock
+from opdb.bench.session import Session
+from opdb.errors import CannotMeasureError, InputError, NotCompiledError
+from opdb.models import LoadedModel, ModelRequest, load
+from opdb.models.inputs import tensors
+from opdb.records import Mode
+
+ONE = RunOptions(repeats=1)
+HERE = "tests.bench.test_modes"
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "SETTLE_S", 0.002)
+    monkeypatch.setattr(model, "WINDOW_S", 0.01)
+    monkeypatch.setattr(model, "MAX_REDONE", 0)
+
+
+class Broken(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        print(end="")
+        if x.sum() > 0:
+            x = self.second(x)
+        return x.relu()
+
+
+class Mixed(nn.Module):
+    """Inputs by position and by name, tensors and others; outputs in a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, scale: float, *, others: list[Tensor]) -> dict[str, Any]:
+        return {"out": self.linear(x) * scale, "rest": [other + 1 for other in others]}
+
+
+def recurrent() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return nn.LSTM(8, 8, batch_first=True), (torch.ones(2, 3, 8),)
+
+
+def broken() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Broken(), (torch.ones(2, 8),)
+
+
+def refused() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """Runs as it stands, and not where dynamo or a tracer looks on."""
+
+    class Refused(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+                raise RuntimeError("not to be compiled")
+            return x.relu()
+
+    return Refused(), (torch.ones(2, 8),)
+
+
+def mixed() -> LoadedModel:
+    kwargs = {"others": [torch.zeros(2), torch.ones(3)]}
+    empty: dict[str, Any] = {"args": [], "kwargs": {}}
+    module = Mixed().eval()
+    return LoadedModel("own", "python", "0", module, (torch.ones(2, 4), 3.0), kwargs, empty, 1)
+
+
+def passing(loaded: LoadedModel) -> Passing:
+    def step() -> Any:
+        with torch.no_grad():
+            return loaded.module(*loaded.args, **loaded.kwargs)
+
+    return Passing(loaded, step, CpuClock())
+
+
+@pytest.mark.parametrize("mode", ["eager", "dynamo", "trace", "compile"])
+def test_a_pass_computes_the_same_in_every_mode(
+    mode: Mode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "own"))
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    made, facts = passing(mixed()), dict[str, Any]()
+    with issuing(mode, made, facts) as issue:
+        found = tensors(issue())
+    wanted = tensors(made.step())
+    assert len(found) == len(wanted) == 3
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b)
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "own")
+    assert "TRITON_CACHE_DIR" not in os.environ
+    if mode == "eager":
+        assert facts == {}
+    else:
+        assert facts["compile_time_s"] >= 0 and facts["compiled"] is True
+        assert (facts["graphs"], facts["graph_breaks"]) == (1, 0)
+
+
+def test_compilers_start_with_an_empty_cache_of_their_own() -> None:
+    made, folders = passing(mixed()), []
+    for _ in range(2):
+        with issuing("compile", made, {}):
+            folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+            folders.append(folder)
+            assert list(folder.rglob("*.py")), "what inductor wrote is here"
+    assert folders[0] != folders[1]
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_a_new_shape_is_compiled_for_itself() -> None:
+    """In a fresh state dynamo does not take the second size for one that varies."""
+    for batch in (2, 3, 5):
+        request = ModelRequest("mlp", batch_size=batch, input_size=(16,))
+        made, facts = passing(load(request, device="cpu")), dict[str, Any]()
+        with issuing("dynamo", made, facts):
+            assert facts["graphs"] == 1
+
+
+@pytest.mark.parametrize("mode", ["compile", "dynamo"])
+def test_a_model_that_is_left_as_it_is_gives_no_figures(session: Session, mode: Mode) -> None:
+    run = measure(session, ModelRequest(f"{HERE}:recurrent"), "key", mode, ONE)
+    assert run.outcome == "unsupported" and run.repeats == ()
+    assert run.reason is not None and run.reason.startswith("not compiled: dynamo captures no")
+    assert "LSTM" in run.reason and "\n" not in run.reason
+    assert (run.facts["compiled"], run.facts["graphs"]) == (False, 0)
+    assert run.facts["graph_breaks"] == 0 and "compile_time_s" not in run.facts
+
+
+def test_breaks_and_data_that_decide_are_told(session: Session) -> None:
+    run = measure(session, ModelRequest(f"{HERE}:broken"), "key", "dynamo", ONE)
+    assert run.outcome == "ok" and run.facts["compiled"] is True
+    assert (run.facts["graphs"], run.facts["graph_breaks"]) == (3, 2)
+    first, second = run.facts["graph_break_reasons"]
+    assert "print" in first and "a branch hangs on a tensor's value" in second
+    assert run.facts["output_difference"] == 0
+    traced = measure(session, ModelRequest(f"{HERE}:broken"), "key", "trace", ONE)
+    assert traced.facts["trace_warnings"] == 1
+    assert "tracing fixed 1 places that may hang on the inputs' values" in traced.flags
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome", "said"),
+    [
+        ("compile", "unsupported", "not compiled: dynamo captures no graph (Observed exception"),
+        ("dynamo", "unsupported", "not compiled: dynamo captures no graph (Observed exception"),
+        ("trace", "error", "not to be compiled"),
+    ],
+)
+def test_a_mode_that_refuses_a_model_is_an_outcome(
+    session: Session, mode: Mode, outcome: str, said: str
+) -> None:
+    run = measure(session, ModelRequest(f"{HERE}:refused"), "key", mode, ONE)
+    assert (run.outcome, run.repeats) == (outcome, ())
+    assert run.reason is not None and said in run.reason
+    assert measure(session, ModelRequest(f"{HERE}:refused"), "key", "eager", ONE).outcome == "ok"
+
+
+@pytest.mark.parametrize(
+    ("raised", "outcome", "said"),
+    [
+        (torch.OutOfMemoryError("no room for it"), "out_of_memory", "no room for it"),
+        (AssertionError("bad node\nand more"), "error", "mode 'compile': AssertionError: bad node"),
+        (KeyError("val"), "error", "mode 'compile': KeyError: 'val'"),
+    ],
+    ids=["memory", "assertion", "key"],
+)
+def test_what_goes_wrong_inside_a_compiler_is_an_outcome(
+    session: Session, monkeypatch: pytest.MonkeyPatch, raised: Exception, outcome: str, said: str
+) -> None:
+    """Such as inductor raises, wrapped in an error of dynamo's."""
+
+    def backend(*_: Any) -> Any:
+        raise raised
+
+    monkeypatch.setattr(modes, "_COMPILED", {"compile": {"backend": backend}})
+    request = ModelRequest("mlp", input_size=(16,))
+    run = measure(session, request, "key", "compile", ONE)
+    assert (run.outcome, run.reason) == (outcome, said)
+    assert run.facts["graphs"] == 1, "what was learned before stays"
+    assert measure(session, request, "key", "eager", ONE).outcome == "ok"
+
+
+def test_no_compiler_is_an_outcome_that_names_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "g++-none")
+    monkeypatch.setenv("PATH", "/nowhere")
+    run = measure(session, ModelRequest("mlp", input_size=(16,)), "key", "compile", ONE)
+    assert run.outcome == "error" and run.reason is not None
+    assert "compiler" in run.reason.lower() or "g++" in run.reason
+
+
+def test_modes_of_a_processor() -> None:
+    from opdb.bench.platform import detect
+
+    platform = detect("cpu")
+    assert not set(modes_of(platform)) & set(CUDA_ONLY)
+    check_modes(modes_of(platform), "cpu")
+    for mode in CUDA_ONLY:
+        with pytest.raises(CannotMeasureError, match=f"mode '{mode}' needs a CUDA device"):
+            check_modes(["eager", mode], "cpu")
+
+
+def test_outputs_are_compared_by_their_largest() -> None:
+    a = {"x": torch.tensor([1.0, -4.0]), "n": torch.tensor([1, 2])}
+    assert output_difference(a, (a["x"], a["n"])) == 0
+    assert output_difference(a, [a["x"] + 0.4, a["n"]]) == pytest.approx(0.1)
+    assert output_difference(a, [torch.ones(3), a["n"]]) is None
+    assert output_difference([torch.zeros(2)], [torch.zeros(2)]) is None
+    assert output_difference([torch.tensor([float("inf")])], [torch.ones(1)]) is None
+    assert output_difference([], []) is None
+    assert flags_of({"output_difference": 0.01}) == []
+    assert flags_of({"output_difference": None}) == []
+    assert flags_of({"output_difference": 0.1}) == [
+        "outputs differ from eager's by 10.0 % of the largest"
+    ]
+    assert flags_of({"output_difference": float("nan")}) != []
+    assert flags_of({"cuda_graphs_left_out": 2}) == ["inductor left out 2 CUDA graphs"]
+
+
+def test_what_cannot_be_compiled_raises() -> None:
+    module, args = recurrent()
+    empty: dict[str, Any] = {"args": [], "kwargs": {}}
+    made = passing(LoadedModel("own", "python", "0", module, args, {}, empty, 1))
+    with pytest.raises(NotCompiledError), issuing("compile", made, {}):
+        pass
+    assert not issubclass(NotCompiledError, InputError), "a finding, not a mistake of the user"
+
+
+def test_modes_leave_no_warnings(session: Session, recwarn: pytest.WarningsRecorder) -> None:
+    warnings.simplefilter("always")
+    for mode in modes_of(session.platform):
+        measure(session, ModelRequest("mlp", input_size=(16,)), "key", mode, ONE)
+    assert [str(w.message) for w in recwarn] == []

@@ -1,0 +1,162 @@
+"""`opdb modes` on the processor: figures, what is refused, what is there already."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opdb.cli.modes import FIELDS
+from opdb.records import ModelRun
+from opdb.store import open_store
+from tests.cli.conftest import Opdb
+
+pytestmark = pytest.mark.usefixtures("short")
+
+MLP = ("mlp", "--input-size", 16, "--device", "cpu", "--repeats", 1)
+HERE = "tests.bench.test_modes"
+
+
+def runs(folder: Path) -> list[ModelRun]:
+    with open_store(str(folder / "opdb.sqlite")) as store:
+        return store.model_runs()
+
+
+def test_modes_are_measured_compared_and_stored(opdb: Opdb, tmp_path: Path) -> None:
+    ran = opdb("modes", *MLP, "--batch-sizes", 1, 2, "--modes", "eager,dynamo", "--json")
+    assert ran.status == 0, ran.err
+    found = json.loads(ran.out)
+    rows = found["rows"]
+    assert [(r["batch_size"], r["mode"]) for r in rows] == [
+        (size, mode) for size in (1, 2) for mode in ("eager", "dynamo")
+    ]
+    for eager, dynamo in zip(rows[::2], rows[1::2], strict=True):
+        assert eager["saving_time"] is None and eager["compile_time_s"] is None
+        assert dynamo["saving_time"] == pytest.approx(1 - dynamo["time_s"] / eager["time_s"])
+        assert (dynamo["graphs"], dynamo["graph_breaks"], dynamo["compiled"]) == (1, 0, True)
+        assert dynamo["compile_cold"] is True and dynamo["compile_time_s"] > 0
+        assert (dynamo["energy_j"], dynamo["saving_energy"]) == (None, None)
+        assert "RAPL" in dynamo["energy_reason"]
+        assert (dynamo["operators_time_s"], dynamo["saving_time_of_operators"]) == (None, None)
+    assert [(r.mode, r.outcome) for r in runs(tmp_path)] == [("eager", "ok"), ("dynamo", "ok")] * 2
+
+
+def test_what_the_board_has_is_not_repeated(opdb: Opdb, tmp_path: Path) -> None:
+    assert opdb("modes", *MLP, "--modes", "eager", "--quiet").status == 0
+    assert opdb("modes", *MLP, "--modes", "eager,dynamo,trace", "--quiet").status == 0
+    before = runs(tmp_path)
+    assert [r.mode for r in before] == ["eager", "dynamo", "trace"]
+    ran = opdb("modes", *MLP, "--modes", "eager,dynamo,trace", "--csv", "modes.csv")
+    assert ran.status == 0 and runs(tmp_path) == before
+    with Path("modes.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert list(lines[0]) == list(FIELDS)
+    assert [line["mode"] for line in lines] == ["eager", "dynamo", "trace"]
+    assert lines[0]["input_size"] == "16" and lines[0]["energy_j"] == ""
+    assert float(lines[1]["time_s"]) > 0
+    head, *table = ran.out.splitlines()
+    assert "torch" in head and [line.split()[0] for line in table[1:4]] == ["mlp"] * 3
+
+
+def test_savings_of_the_operators_where_all_are_measured(opdb: Opdb) -> None:
+    assert opdb("modes", *MLP, "--modes", "eager", "--quiet").status == 0
+    assert opdb("bench", "--device", "cpu", "--quiet").status == 0
+    ran = opdb("modes", *MLP, "--modes", "eager", "--json", "--quiet")
+    [row] = json.loads(ran.out)["rows"]
+    summed = json.loads(opdb("predict", "mlp", "--input-size", 16, "--mode", "graph", "--json").out)
+    assert row["operators_time_s"] == summed["time_s"] and row["operators_coverage_time"] == 1
+    wanted = 1 - row["time_s"] / summed["time_s"]
+    assert row["saving_time_of_operators"] == pytest.approx(wanted)
+
+
+def test_all_modes_of_the_device_unless_said(opdb: Opdb) -> None:
+    ran = opdb("modes", *MLP, "--json")
+    assert ran.status == 0, ran.err
+    found = json.loads(ran.out)
+    modes = ["eager", "compile", "compile:max-autotune", "dynamo", "trace"]
+    assert [row["mode"] for row in found["rows"]] == modes
+    assert found["left_out"].keys() == {"graph", "compile:reduce-overhead"}
+    assert (
+        "left out, as they need a CUDA device: graph, compile:reduce-o" in opdb("modes", *MLP).out
+    )
+
+
+def test_a_model_that_is_left_as_it_is_is_no_full_row(opdb: Opdb) -> None:
+    model = (f"{HERE}:recurrent", "--device", "cpu", "--repeats", 1)
+    ran = opdb("modes", *model, "--modes", "eager,compile,dynamo")
+    assert ran.status == 0, ran.err
+    lines = [line for line in ran.out.splitlines() if line.startswith(HERE)]
+    for line, mode in zip(lines[1:3], ("compile", "dynamo"), strict=True):
+        assert line.split("float32")[1].split() == [mode, *"–––––––", "0", "0"]
+    assert f"{HERE}:recurrent batch 2 float32 compile, dynamo: not compiled: dynamo" in ran.out
+    [_, *left] = json.loads(opdb("modes", *model, "--modes", "eager,compile", "--json").out)["rows"]
+    row: dict[str, Any]
+    for row in left:
+        assert (row["outcome"], row["compiled"], row["time_s"]) == ("unsupported", False, None)
+
+
+def test_a_mode_that_fails_does_not_stop_the_others_nor_fail_the_command(
+    opdb: Opdb, tmp_path: Path
+) -> None:
+    model = (f"{HERE}:refused", "--device", "cpu", "--repeats", 1, "--modes", "trace,eager")
+    ran = opdb("modes", *model, "--json")
+    assert ran.status == 0, ran.err
+    rows = json.loads(ran.out)["rows"]
+    assert [(row["mode"], row["outcome"]) for row in rows] == [("eager", "ok"), ("trace", "error")]
+    assert opdb("modes", *model, "--quiet").status == 0 and len(runs(tmp_path)) == 2
+    assert opdb("modes", *model, "--retry", "--quiet").status == 0
+    assert [r.mode for r in runs(tmp_path)] == ["trace", "eager", "trace"]
+
+
+def test_too_large_a_batch_in_every_mode(opdb: Opdb) -> None:
+    ran = opdb("modes", *MLP, "--batch-sizes", f"1,{2**33}", "--modes", "eager,dynamo", "--json")
+    assert ran.status == 2
+    rows = json.loads(ran.out)["rows"]
+    assert [row["outcome"] for row in rows] == ["ok", "ok", "out_of_memory", "out_of_memory"]
+    assert "eager: out_of_memory: " in ran.err and "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ((*MLP, "--modes", "compil"), 2, "did you mean 'compile'? (modes: eager, graph, compile,"),
+        ((*MLP, "--modes", "graph"), 3, "mode 'graph' needs a CUDA device"),
+        ((*MLP, "--modes", "eager,compile:reduce-overhead"), 3, "needs a CUDA device"),
+        ((*MLP, "--batch-sizes", "0"), 2, "--batch-sizes '0': give whole numbers of 1 or more"),
+        ((*MLP, "--batch-sizes", "x"), 2, "--batch-sizes 'x'"),
+        ((*MLP, "--batch-sizes", "4", "8x"), 2, "unknown model '8x'"),
+        (("7", "--batch-sizes", "4", "8"), 2, "no model is named, only batch sizes"),
+        ((*MLP, "--csv", "none/x.csv"), 2, "there is no folder none"),
+        ((*MLP, "--csv", "."), 2, "it is a folder"),
+        (("mpl", "--device", "cpu"), 2, "unknown model 'mpl'; did you mean"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_message(
+    opdb: Opdb, tmp_path: Path, arguments: tuple[object, ...], status: int, said: str
+) -> None:
+    ran = opdb("modes", *arguments)
+    assert (ran.status, ran.out) == (status, ""), ran.err
+    assert said in ran.err and "Traceback" not in ran.err
+    assert not (tmp_path / "opdb.sqlite").exists()
+
+
+def test_a_model_that_fails_does_not_stop_the_others(opdb: Opdb) -> None:
+    given = ("tests.bench.test_model:unbuildable", *MLP, "--modes", "eager")
+    ran = opdb("modes", *given, "--json", "--quiet")
+    assert ran.status == 2 and "no such file" in ran.err
+    assert [row["model"] for row in json.loads(ran.out)["rows"]] == ["mlp"]
+
+
+def test_measure_takes_the_same_modes(opdb: Opdb) -> None:
+    ran = opdb("measure", *MLP, "--mode", "dynamo", "--mode", "trace", "--json")
+    assert ran.status == 0, ran.err
+    found = json.loads(ran.out)
+    assert [(f["mode"], f["facts"]["graphs"]) for f in found] == [("dynamo", 1), ("trace", 1)]
+    ran = opdb(
+        "measure", f"{HERE}:recurrent", "--device", "cpu", "--mode", "dynamo", "--repeats", 1
+    )
+    assert ran.status == 2 and "unsupported: not compiled: dynamo captures no graph" in ran.err

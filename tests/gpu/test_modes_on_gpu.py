@@ -1,0 +1,161 @@
+"""Modes of execution on a real NVIDIA GPU: what they launch, save, refuse and leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from opdb.bench.model import RunOptions, measure
+from opdb.bench.run import campaign
+from opdb.bench.session import Session
+from opdb.derive.runs import repeat_spread, run_cost
+from opdb.models import ModelRequest
+from opdb.records import Mode, ModelRun
+from opdb.store import open_store
+from tests.cli.conftest import Opdb, opdb
+
+__all__ = ["opdb"]
+
+HERE = "tests.gpu.test_modes_on_gpu"
+MODES: tuple[Mode, ...] = get_args(Mode)
+RESNET = ModelRequest("resnet18", batch_size=1)
+
+
+@pytest.fixture(scope="module")
+def session(calibrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    path = tmp_path_factory.mktemp("modes") / "opdb.sqlite"
+    path.write_bytes(calibrated.read_bytes())
+    with open_store(str(path)) as store, campaign("cuda", store) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def runs(session: Session) -> dict[Mode, ModelRun]:
+    """ResNet-18 at batch 1, once in every mode."""
+    return {mode: measure(session, RESNET, "key", mode, RunOptions()) for mode in MODES}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_gives_time_and_energy(runs: dict[Mode, ModelRun], mode: Mode) -> None:
+    run = runs[mode]
+    assert run.outcome == "ok", run.reason
+    cost = run_cost([run])
+    assert cost is not None and cost.energy_j is not None and cost.energy_j.mean > 0
+    assert repeat_spread(run.repeats) < 0.5
+    if mode not in ("eager", "graph"):
+        assert run.facts["compiled"] is True
+        assert (run.facts["graphs"], run.facts["graph_breaks"]) == (1, 0)
+        assert run.facts["output_difference"] < 0.05
+    if mode != "eager":
+        assert run.facts["compile_time_s"] >= 0
+
+
+def test_inductor_launches_kernels_of_its_own(runs: dict[Mode, ModelRun]) -> None:
+    eager, compiled = runs["eager"].kernels, runs["compile"].kernels
+    assert eager is not None and compiled is not None
+    assert any(name.startswith("triton_") for name in compiled)
+    assert not any(name.startswith("triton_") for name in eager)
+    assert sum(compiled.values()) < sum(eager.values())
+    assert runs["dynamo"].kernels == eager
+    assert runs["compile:reduce-overhead"].kernels is None
+
+
+def test_graphs_take_the_host_out_of_a_small_batch(runs: dict[Mode, ModelRun]) -> None:
+    times = {mode: cost.time_s.mean for mode, run in runs.items() if (cost := run_cost([run]))}
+    assert times["graph"] < 0.8 * times["eager"]
+    assert times["compile:reduce-overhead"] < 0.8 * times["eager"]
+    assert runs["compile:reduce-overhead"].facts["cuda_graphs_left_out"] == 0
+
+
+def test_caches_are_cold_each_time(session: Session, runs: dict[Mode, ModelRun]) -> None:
+    again = measure(session, RESNET, "key", "compile", RunOptions(repeats=1))
+    first_s = runs["compile"].facts["compile_time_s"]
+    assert first_s > 1 and again.facts["compile_time_s"] > 0.5 * first_s
+    assert "opdb-" not in os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
+
+
+def test_repeats_of_a_graph_agree(runs: dict[Mode, ModelRun]) -> None:
+    for mode in ("graph", "compile:reduce-overhead"):
+        assert not any("repeats differ" in flag for flag in runs[mode].flags), runs[mode].flags
+
+
+def asking() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """Asks for a value in the middle, which no CUDA graph can hold."""
+
+    class Asking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(64, 64)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.linear(x)
+            y: Tensor = self.linear(x) if x.sum().item() > 0 else x * 2
+            return y
+
+    return Asking(), (torch.ones(8, 64),)
+
+
+def test_a_model_that_asks_for_values_is_refused_by_a_graph_alone(session: Session) -> None:
+    found = {
+        mode: measure(session, ModelRequest(f"{HERE}:asking"), "key", mode, RunOptions(repeats=1))
+        for mode in ("graph", "eager", "compile", "dynamo")
+    }
+    assert found["graph"].outcome == "error"
+    assert {found[mode].outcome for mode in ("eager", "compile", "dynamo")} == {"ok"}
+    assert found["compile"].facts["graph_breaks"] >= 1
+
+
+def recurrent() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return nn.LSTM(64, 64, batch_first=True), (torch.ones(8, 16, 64),)
+
+
+def test_a_recurrent_model_is_not_compiled(session: Session) -> None:
+    request = ModelRequest(f"{HERE}:recurrent")
+    for mode in ("compile", "compile:reduce-overhead", "compile:max-autotune", "dynamo"):
+        run = measure(session, request, "key", mode, RunOptions(repeats=1))
+        assert (run.outcome, run.repeats) == ("unsupported", ())
+        assert run.reason is not None and "not compiled" in run.reason
+
+
+class Large(nn.Module):
+    """Writes into one output: eager needs its input and that, a CUDA graph a copy of the input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x + 1).relu_()
+
+
+def large() -> nn.Module:
+    return Large()
+
+
+def test_a_batch_that_is_too_large_for_one_mode_alone(session: Session) -> None:
+    """With room for two and a half tensors, that mode is out of memory and the next one goes on."""
+    total = torch.cuda.get_device_properties(0).total_memory
+    elements = int(0.04 * total) // 4
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(0.1)
+    try:
+        request = ModelRequest(f"{HERE}:large", input_size=(elements,))
+        modes: tuple[Mode, ...] = ("eager", "compile:reduce-overhead", "eager")
+        found = [measure(session, request, "key", mode, RunOptions(repeats=1)) for mode in modes]
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert [run.outcome for run in found] == ["ok", "out_of_memory", "ok"], found[1].reason
+
+
+def test_the_command_end_to_end(opdb: Opdb, calibrated: Path, tmp_path: Path) -> None:
+    (tmp_path / "opdb.sqlite").write_bytes(calibrated.read_bytes())
+    given = ("modes", "mlp", "--batch-sizes", "1,8", "--modes", "eager,graph,compile", "--json")
+    first = opdb(*given, "--quiet")
+    assert first.status == 0, first.err
+    rows: list[dict[str, Any]] = json.loads(first.out)["rows"]
+    assert len(rows) == 6 and all(row["energy_j"] > 0 for row in rows)
+    assert all(row["saving_energy"] is not None for row in rows if row["mode"] != "eager")
+    assert json.loads(opdb(*given, "--quiet").out)["rows"] == rows, "nothing was run again"

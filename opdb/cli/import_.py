@@ -24,7 +24,8 @@ def run(
     comes in whole or not at all.
     """
     from opdb.store import open_store
-    from opdb.store.exchange import import_set, read_set
+    from opdb.store.exchange import import_set
+    from opdb.store.set_reading import read_set
 
     contents = read_set(folder)  # before a database is created for it
     with open_store(db) as store:

@@ -7,26 +7,26 @@ they are keys of, every reference is followed, and no field is ever run.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Select, Subquery, delete, func, insert, or_, select, union
 
 from opdb.errors import InputError, UnknownNameError
-from opdb.records import Configuration
-from opdb.store import database, rows, schema
+from opdb.store import database, schema
+from opdb.store.raw_columns import RAW_COLUMNS
 from opdb.store.rows import NewRow
-from opdb.store.sets import FILES, REFERENCES, Place, SetFile, read_file, write_file
+from opdb.store.set_reading import Contents, read_set
+from opdb.store.sets import FILES, REFERENCES, Columns, SetFile, read_file, write_file
+from opdb.store.shorthand import CALLS, KERNELS, REFERRED, in_short
 from opdb.store.store import Store
 from opdb.store.tallies import recount
-from opdb.store.writing import execute_many, numbers, upsert
+from opdb.store.writing import insert_columns, numbers, upsert, upsert_columns
 
-Placed: TypeAlias = list[tuple[Place, NewRow]]
-
-Contents: TypeAlias = dict[str, Placed]
-"""A set's rows by file name, each with the place where it stands."""
+Known: TypeAlias = dict[str, Mapping[str, int]]
+"""The row number of each key of a set, by the name of the table."""
 
 
 @dataclass(frozen=True)
@@ -56,33 +56,15 @@ def export_set(store: Store, folder: Path, *, device: str) -> dict[str, int]:
         with tempfile.TemporaryDirectory(prefix=".opdb-", dir=folder) as aside:
             with store.reading() as connection:
                 queries = _queries(device)
-                counts = {
-                    Path(file.name).stem: write_file(
-                        file, Path(aside), _exported(connection, file, queries[file.name])
-                    )
-                    for file in FILES
-                }
-            for file in FILES:
-                Path(aside, file.name).replace(folder / file.name)
+                whole = {f.name: _exported(connection, f, queries[f.name]) for f in FILES}
+            written = in_short(whole)
+            for name, found in written.items():
+                write_file(Path(aside, name), _header(name), found)
+            for name in written:
+                Path(aside, name).replace(folder / name)
     except OSError as error:
         raise InputError(f"cannot write the set into {folder}: {error.strerror}") from error
-    return counts
-
-
-def read_set(folder: Path) -> Contents:
-    """Read a published set and check every field and key of it; no database is touched.
-
-    Raises:
-        InputError: the folder is not a set, or a row is not what it says it is.
-    """
-    if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "does not exist"
-        raise InputError(f"{folder} {what}; give the folder of a published set")
-    contents = {file.name: read_file(file, folder) for file in FILES}
-    _check_configurations(contents["configurations.csv"])
-    _check_workloads(contents["workloads.csv"])
-    _check_calls(contents["calls.csv"])
-    return contents
+    return {Path(name).stem: len(found) for name, found in whole.items()}
 
 
 def import_set(
@@ -107,9 +89,14 @@ def import_set(
         before = _counts(connection)
         visited = _visited(connection, name)
         number = _forget_source(connection, name, seen)
+        known: Known = {}
         for file in FILES:
-            _insert(connection, file, contents[file.name], number)
-        recount(connection, visited | _visited(connection, name))
+            _insert(connection, file, contents[file.name], number, known)
+            if file.table.name in REFERENCES.values():
+                keys = contents[file.name].values["key"]
+                known[file.table.name] = numbers(connection, file.table, keys)
+        brought = set(contents["visits.csv"].values["configuration"])
+        recount(connection, visited | {known["configuration"][key] for key in brought})
         after = _counts(connection)
     found = {Path(file.name).stem: len(contents[file.name]) for file in FILES}
     added = {stem: max(0, after[stem] - before[stem]) for stem in found}
@@ -126,8 +113,8 @@ def _check_target(folder: Path, device: str) -> None:
         raise InputError(f"{folder} is a file; give a folder for the set")
     if not (folder / "device.csv").exists():
         return
-    there = [row["slug"] for _, row in read_file(FILES[0], folder)]
-    if there != [device]:
+    there = read_file(FILES[0], folder).values["slug"]
+    if list(there) != [device]:
         raise InputError(
             f"{folder} holds the set of {', '.join(there) or 'no device'}, not of {device}; "
             "give another folder"
@@ -189,54 +176,28 @@ def _measured(campaigns: Select[Any], boards: Select[Any]) -> Subquery:
 
 
 def _exported(connection: Connection, file: SetFile, query: Select[Any]) -> list[NewRow]:
-    """Return a query's rows with content keys in place of row numbers."""
+    """Return a query's rows in order, with content keys in place of row numbers."""
     columns = {name: column.name for name, column in file.columns.items()}
     found = connection.execute(query).mappings().all()
-    exported = [{name: row[inside] for name, inside in columns.items()} for row in found]
+    exported = [{name: _current(name, row[i]) for name, i in columns.items()} for row in found]
     for inside, name in REFERENCES.items():
         if inside in file.table.c:
             table = schema.metadata.tables[name]
             keys = {row.id: row.key for row in connection.execute(select(table.c.id, table.c.key))}
             for row in exported:
                 row[name] = keys[row[name]]
-    return exported
+    return sorted(exported, key=lambda row: tuple(row[name] for name in file.order))
 
 
-def _check_configurations(placed: Placed) -> None:
-    """Check that each configuration's text is canonical and that its key and kind are its own."""
-    for place, row in placed:
-        try:
-            configuration = Configuration.from_json(row["json"])
-            text, key = configuration.json, configuration.key
-        except (ValueError, TypeError, RecursionError) as error:
-            raise place.error("json", row["json"], str(error)) from error
-        if text != row["json"]:
-            raise place.error("json", row["json"], "not a configuration's canonical JSON")
-        if row["key"] != key:
-            raise place.error("key", row["key"], f"the configuration's key is {key}")
-        if row["kind"] != configuration.kind:
-            raise place.error("kind", row["kind"], f"the configuration is {configuration.kind!r}")
+def _current(name: str, value: Any) -> Any:
+    """Return a value as this version writes it."""
+    return value if value is None or name not in RAW_COLUMNS else RAW_COLUMNS[name].upgraded(value)
 
 
-def _check_workloads(placed: Placed) -> None:
-    """Check that each workload's key is its own."""
-    for place, row in placed:
-        key = rows.read_workload(row).key
-        if row["key"] != key:
-            raise place.error("key", row["key"], f"the workload's key is {key}")
-
-
-def _check_calls(placed: Placed) -> None:
-    """Check that each workload's calls are numbered 0, 1, 2 … without a gap."""
-    following: dict[str, int] = {}
-    ordered = sorted(placed, key=lambda item: (item[1]["workload"], item[1]["position"]))
-    for place, row in ordered:
-        expected = following.get(row["workload"], 0)
-        if row["position"] != expected:
-            raise place.error(
-                "position", str(row["position"]), f"call {expected} of the workload is missing"
-            )
-        following[row["workload"]] = expected + 1
+def _header(name: str) -> Sequence[str]:
+    """Return the columns of a file as this version writes it."""
+    special = {"calls.csv": CALLS, "kernels.csv": KERNELS}
+    return special.get(name) or tuple(next(file for file in FILES if file.name == name).columns)
 
 
 def _visited(connection: Connection, source: str) -> set[int]:
@@ -261,43 +222,44 @@ def _forget_source(connection: Connection, name: str, seen: str) -> int:
     return int(number)
 
 
-def _insert(connection: Connection, file: SetFile, placed: Placed, source: int) -> None:
+def _insert(
+    connection: Connection, file: SetFile, found: Columns, source: int, known: Known
+) -> None:
     """Insert a file's rows, the references followed."""
-    if file.table is schema.call:
-        _insert_calls(connection, placed, source)
+    if not len(found):
         return
-    _check_references(connection, placed, file)
-    new = _numbered(connection, placed)
-    if "source_id" in file.table.c:
-        new = [{**row, "source_id": source} for row in new]
-    if file.table is schema.workload:
+    table, identity = file.table, [column.name for column in file.table.primary_key]
+    if table is schema.call:
+        _insert_calls(connection, _numbered(found, known), source)
+        return
+    _check_references(connection, found, file)
+    found = _numbered(found, known)
+    if "source_id" in table.c:
+        found = found.having(source_id=[source] * len(found))
+    if table is schema.workload:
         # Workloads that were harvested here stay; those of an earlier import are replaced.
         mine = _foreign_keys(connection, source)
-        ours = [{**row, "touched_bytes": None} for row in new if row["key"] not in mine]
-        upsert(connection, file.table, ours, ["key"])
-        return
-    if file.table is schema.cost:
-        new = _no_worse(connection, new)
-        upsert(connection, file.table, new, [column.name for column in schema.cost.primary_key])
-        return
-    if file.table is schema.learned:
-        upsert(connection, file.table, _no_older(connection, new), ["board"])
-        return
-    identity = "key" if file.table is schema.configuration else None
-    names = [identity] if identity else [column.name for column in file.table.primary_key]
-    upsert(connection, file.table, new, names, replace=False)
+        found = found.only([key not in mine for key in found.values["key"]])
+        found = found.having(touched_bytes=[None] * len(found))
+        upsert_columns(connection, table, found.values, ["key"])
+    elif table is schema.cost:
+        upsert_columns(connection, table, _no_worse(connection, found).values, identity)
+    elif table is schema.learned:
+        upsert_columns(connection, table, _no_older(connection, found).values, ["board"])
+    else:
+        names = ["key"] if table is schema.configuration else identity
+        upsert_columns(connection, table, found.values, names, replace=False)
 
 
-def _insert_calls(connection: Connection, placed: Placed, source: int) -> None:
+def _insert_calls(connection: Connection, found: Columns, source: int) -> None:
     """Insert the calls of the workloads that came from this source, in place of earlier ones."""
     workload, call = schema.workload, schema.call
     ours = select(workload.c.id).where(workload.c.source_id == source)
     chosen = set(connection.scalars(ours))
-    new = [row for row in _numbered(connection, placed) if row["workload_id"] in chosen]
-    replaced = {row["workload_id"] for row in new}
+    found = found.only([number in chosen for number in found.values["workload_id"]])
+    replaced = set(found.values["workload_id"])
     connection.execute(delete(call).where(call.c.workload_id.in_(replaced)))
-    if new:
-        execute_many(connection, insert(call), new)
+    insert_columns(connection, insert(call), found.values)
 
 
 def _foreign_keys(connection: Connection, source: int) -> set[str]:
@@ -309,7 +271,7 @@ def _foreign_keys(connection: Connection, source: int) -> set[str]:
     return set(connection.scalars(query))
 
 
-def _no_worse(connection: Connection, new: list[NewRow]) -> list[NewRow]:
+def _no_worse(connection: Connection, found: Columns) -> Columns:
     """Return the costs that rest on at least as many visits as what is stored in their place."""
     identity = [column.name for column in schema.cost.primary_key]
     columns = [schema.cost.c[name] for name in identity]
@@ -317,54 +279,44 @@ def _no_worse(connection: Connection, new: list[NewRow]) -> list[NewRow]:
         tuple(row[:-1]): row[-1]
         for row in connection.execute(select(*columns, schema.cost.c.visits))
     }
-    return [
-        row for row in new if row["visits"] >= stored.get(tuple(row[name] for name in identity), 0)
-    ]
+    places = zip(*(found.values[name] for name in identity), strict=True)
+    visits = zip(places, found.values["visits"], strict=True)
+    return found.only([count >= stored.get(place, 0) for place, count in visits])
 
 
-def _no_older(connection: Connection, new: list[NewRow]) -> list[NewRow]:
+def _no_older(connection: Connection, found: Columns) -> Columns:
     """Return what was learned of boards no earlier than what is stored of them."""
     learned = schema.learned
     query = select(learned.c.board, learned.c.trained_at)
     stored = {row.board: row.trained_at for row in connection.execute(query)}
-    return [row for row in new if row["trained_at"] >= stored.get(row["board"], "")]
+    moments = zip(found.values["board"], found.values["trained_at"], strict=True)
+    return found.only([moment >= stored.get(board, "") for board, moment in moments])
 
 
-def _numbered(connection: Connection, placed: Placed) -> list[NewRow]:
-    """Put row numbers in place of content keys and return the rows.
-
-    Raises:
-        InputError: a key is not among the set's, nor in the database.
-    """
-    new = [row for _, row in placed]
+def _numbered(found: Columns, known: Known) -> Columns:
+    """Return the same with row numbers in place of content keys."""
+    values = dict(found.values)
     for inside, name in REFERENCES.items():
-        if not new or name not in new[0]:
-            continue
-        known = numbers(connection, schema.metadata.tables[name], (row[name] for row in new))
-        for place, row in placed:
-            key = row.pop(name)
-            if key not in known:
-                raise place.error(name, key, f"no such {name} in the set")
-            row[inside] = known[key]
-    return new
+        if name in values:
+            values[inside] = [known[name][key] for key in values.pop(name)]
+    return replace(found, values=values)
 
 
-def _check_references(connection: Connection, placed: Placed, file: SetFile) -> None:
-    """Check that the campaigns, boards, devices and hosts that rows name are there.
+def _check_references(connection: Connection, found: Columns, file: SetFile) -> None:
+    """Check that the devices, boards and hosts that rows name are there.
 
     Raises:
         InputError: one is not.
     """
     for column in file.table.columns:
         for reference in column.foreign_keys:
-            if column.name in REFERENCES or column.name == "source_id":
+            if column.name not in found.values or column.name in REFERRED:
                 continue
             known = set(connection.scalars(select(reference.column)))
-            for place, row in placed:
-                if row[column.name] not in known:
-                    raise place.error(
-                        column.name, row[column.name], f"no such {reference.column.table.name}"
-                    )
+            for row, name in enumerate(found.values[column.name]):
+                if name not in known:
+                    why = f"no such {reference.column.table.name}"
+                    raise found.error(row, column.name, name, why)
 
 
 def _counts(connection: Connection) -> dict[str, int]:

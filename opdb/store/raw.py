@@ -1,60 +1,77 @@
-"""Raw samples as one compact text: JSON of integers.
+"""Raw samples as one compact text: JSON of integers, packed.
 
-A stretch is an object with these members; those that hold nothing are left out:
+`json.loads(zlib.decompress(base64.b64decode(text)))` reads it. A stretch is an object with these
+members; those that hold nothing are left out:
 
 | member | holds |
 |---|---|
-| `f` | the encoding's number, 2 |
+| `f` | the encoding's number, 3 |
 | `n` | calls per replay |
 | `d` | duration, ns |
 | `b` | busy share, millionths |
-| `t` | event times of the replays, ns: the first, then each less the one before |
+| `q` | the unit of `t`, ns |
+| `t` | event times of the replays in that unit: the first, then each less the one before |
 | `u` | utilization, ten-thousandths |
 | `p` | power samples: µs since the sample before (the first: since the stretch began), mW, … |
 | `e` | counter edges: µs since the edge before, µJ since the edge before, … |
-| `c` | clock samples, MHz |
+| `c` | clock samples as runs: MHz, how many, … |
 | `g` | eager event times of single calls, ns |
 | `w` | temperature, tenths of a degree Celsius |
 
-Reading back gives each value to within half its unit; encoding what was read gives the same text.
-A missing temperature is left out, never 0. Encoding 1, still read, gives each event time whole.
+`q` is the largest unit that leaves all times whole: the events of an H200 tick every 32 ns, and
+times above 0.1 s, which their type rounds more coarsely, have the unit 1. Reading back gives each
+value to within half its unit; encoding what was read gives the same text. A missing temperature
+is left out, never 0.
+
+Encodings 1 and 2, still read, are plain JSON, with `t` in ns and each clock sample for itself; 1
+gives each time whole.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain, groupby, repeat
+from math import gcd
 
-from opdb.records import Json, Neighbours, Stretch, canonical_json
+from opdb.records import Json, Neighbours, Stretch
+from opdb.store.packing import pack, unpack
 
-ENCODING = 2
-READ_ENCODINGS = (1, 2)
-_OLD = '"f":1,'
+ENCODING = 3
+READ_ENCODINGS = (1, 2, 3)
 
-
-def encode_stretch(stretch: Stretch | None) -> str | None:
-    """Return the text of a stretch, None for none."""
-    return None if stretch is None else canonical_json(stretch_document(stretch))
+MOST_CLOCKS = 1_000_000
+"""The most clock samples of one stretch: a few runs of them could claim any number."""
 
 
-def decode_stretch(text: str | None) -> Stretch | None:
+def encode_stretch(stretch: Stretch) -> str:
+    """Return the text of a stretch."""
+    return pack(stretch_document(stretch))
+
+
+def decode_stretch(text: str) -> Stretch:
     """Read a stretch back.
 
     Raises:
         ValueError: the text is not a stretch in an encoding that this version reads.
     """
-    return None if text is None else stretch_from_document(json.loads(text))
+    return stretch_from_document(unpack(text))
 
 
-def upgraded(text: str | None) -> str | None:
-    """Return the text of a stretch, or of a list of them, in this version's encoding."""
-    if text is None or _OLD not in text:
-        return text
-    document = json.loads(text)
-    if isinstance(document, list):
-        return canonical_json([stretch_document(stretch_from_document(each)) for each in document])
-    return encode_stretch(stretch_from_document(document))
+def encode_stretches(stretches: Iterable[Stretch]) -> str:
+    """Return one text of several stretches."""
+    return pack([stretch_document(stretch) for stretch in stretches])
+
+
+def decode_stretches(text: str) -> tuple[Stretch, ...]:
+    """Read several stretches back.
+
+    Raises:
+        ValueError: the text is not a list of stretches in encodings that this version reads.
+    """
+    documents = unpack(text)
+    if not isinstance(documents, list):
+        raise ValueError("raw samples are not a list of stretches")
+    return tuple(map(stretch_from_document, documents))
 
 
 def stretch_document(stretch: Stretch) -> dict[str, Json]:
@@ -65,20 +82,25 @@ def stretch_document(stretch: Stretch) -> dict[str, Json]:
         "d": round(stretch.duration_s * 1e9),
         "b": round(stretch.busy_share * 1e6),
     }
+    times = _integers(stretch.replay_times_s, 1e9)
+    unit = _unit(times)
+    clocks = groupby(_integers(stretch.clock_samples_hz, 1e-6))
     lists = {
-        "t": _differences(integers(stretch.replay_times_s, 1e9)),
+        "t": _differences([time // unit for time in times]),
         "p": _interleave(
-            _differences(integers((t for t, _ in stretch.power_samples), 1e6)),
-            integers((w for _, w in stretch.power_samples), 1e3),
+            _differences(_integers((t for t, _ in stretch.power_samples), 1e6)),
+            _integers((w for _, w in stretch.power_samples), 1e3),
         ),
         "e": _interleave(
-            _differences(integers((t for t, _ in stretch.counter_edges), 1e6)),
-            _differences(integers((j for _, j in stretch.counter_edges), 1e6)),
+            _differences(_integers((t for t, _ in stretch.counter_edges), 1e6)),
+            _differences(_integers((j for _, j in stretch.counter_edges), 1e6)),
         ),
-        "c": integers(stretch.clock_samples_hz, 1e-6),
-        "g": integers(stretch.eager_times_s, 1e9),
+        "c": [number for mhz, same in clocks for number in (mhz, len(list(same)))],
+        "g": _integers(stretch.eager_times_s, 1e9),
     }
     document.update({name: values for name, values in lists.items() if values})
+    if times:
+        document["q"] = unit
     if stretch.temperature_c is not None:
         document["w"] = round(stretch.temperature_c * 10)
     if stretch.utilization is not None:
@@ -92,35 +114,39 @@ def stretch_from_document(document: Json) -> Stretch:
     Raises:
         ValueError: not a stretch in an encoding that this version reads.
     """
-    check_stretch(document)
+    _check_stretch(document)
     power, edges = document.get("p", []), document.get("e", [])
-    times = document.get("t", [])
+    times, clocks = document.get("t", []), document.get("c", [])
     if document["f"] > 1:
         times = accumulate(times)
+    if document["f"] > 2:
+        unit = document.get("q", 1)
+        times = (time * unit for time in times)
+        clocks = chain.from_iterable(map(repeat, clocks[::2], clocks[1::2]))
     temperature, utilization = document.get("w"), document.get("u")
     return Stretch(
         calls_per_replay=document["n"],
-        replay_times_s=scaled(times, 1e9),
+        replay_times_s=_scaled(times, 1e9),
         duration_s=document["d"] / 1e9,
         busy_share=document["b"] / 1e6,
         power_samples=tuple(
-            zip(scaled(accumulate(power[::2]), 1e6), scaled(power[1::2], 1e3), strict=True)
+            zip(_scaled(accumulate(power[::2]), 1e6), _scaled(power[1::2], 1e3), strict=True)
         ),
         counter_edges=tuple(
             zip(
-                scaled(accumulate(edges[::2]), 1e6),
-                scaled(accumulate(edges[1::2]), 1e6),
+                _scaled(accumulate(edges[::2]), 1e6),
+                _scaled(accumulate(edges[1::2]), 1e6),
                 strict=True,
             )
         ),
-        clock_samples_hz=tuple(megahertz * 1e6 for megahertz in document.get("c", [])),
+        clock_samples_hz=tuple(megahertz * 1e6 for megahertz in clocks),
         temperature_c=None if temperature is None else temperature / 10,
-        eager_times_s=scaled(document.get("g", []), 1e9),
+        eager_times_s=_scaled(document.get("g", []), 1e9),
         utilization=None if utilization is None else utilization / 1e4,
     )
 
 
-def check_stretch(document: Json) -> None:
+def _check_stretch(document: Json) -> None:
     """Check that a document is a stretch's.
 
     Raises:
@@ -131,52 +157,82 @@ def check_stretch(document: Json) -> None:
     if document.get("f") not in READ_ENCODINGS:
         raise ValueError(
             f"raw samples in encoding {document.get('f')!r}; this version reads "
-            + " and ".join(map(str, READ_ENCODINGS))
+            + ", ".join(map(str, READ_ENCODINGS))
         )
     for name in ("n", "d", "b"):
         if type(document.get(name)) is not int:
             raise ValueError(f"raw samples without a whole number {name!r}")
     for name in ("t", "p", "e", "c", "g"):
-        check_integers(document.get(name, []), name)
-    if len(document.get("p", [])) % 2 or len(document.get("e", [])) % 2:
-        raise ValueError("raw samples with a time that has no value")
-    for name, words in (("w", "a temperature"), ("u", "a utilization")):
+        _check_integers(document.get(name, []), name)
+    paired = ("p", "e", "c") if document["f"] > 2 else ("p", "e")
+    if any(len(document.get(name, [])) % 2 for name in paired):
+        raise ValueError("raw samples with a time that has no value, or a clock without its number")
+    if document["f"] > 2 and not 0 <= sum(document.get("c", [])[1::2]) <= MOST_CLOCKS:
+        raise ValueError("raw samples with an impossible number of clock samples")
+    for name, words in (("w", "a temperature"), ("u", "a utilization"), ("q", "a unit")):
         if type(document.get(name, 0)) is not int:
             raise ValueError(f"raw samples with {words} that is not a whole number")
 
 
-def encode_neighbours(neighbours: Neighbours | None) -> str | None:
-    """Return calls and event times (ns) with neighbours, `t`, and of these alone, `a`, as text."""
-    if neighbours is None:
-        return None
-    return canonical_json(
+def encode_neighbours(neighbours: Neighbours) -> str:
+    """Return calls, `n`, and event times with neighbours, `t`, and of these alone, `a`, as text.
+
+    Times are given as those of a stretch are.
+    """
+    times = _integers(neighbours.times_s, 1e9)
+    alone = _integers(neighbours.alone_s, 1e9)
+    unit = _unit([*times, *alone])
+    return pack(
         {
             "n": neighbours.calls,
-            "t": integers(neighbours.times_s, 1e9),
-            "a": integers(neighbours.alone_s, 1e9),
+            "q": unit,
+            "t": _differences([time // unit for time in times]),
+            "a": _differences([time // unit for time in alone]),
         }
     )
 
 
-def decode_neighbours(text: str | None) -> Neighbours | None:
-    """Read the times of a call among neighbours back.
+def decode_neighbours(text: str) -> Neighbours:
+    """Read the times of a call among neighbours back; older versions gave each whole, in ns.
 
     Raises:
         ValueError: the text holds none.
     """
-    if text is None:
-        return None
-    document = json.loads(text)
-    if not isinstance(document, dict) or sorted(document) != ["a", "n", "t"]:
+    document = unpack(text)
+    if not isinstance(document, dict) or sorted(document.keys() - {"q"}) != ["a", "n", "t"]:
         raise ValueError("not the times of a call among neighbours")
     if type(document["n"]) is not int or document["n"] < 1:
         raise ValueError("times among neighbours without a number of calls")
     for name in ("a", "t"):
-        check_integers(document[name], name)
-    return Neighbours(document["n"], scaled(document["t"], 1e9), scaled(document["a"], 1e9))
+        _check_integers(document[name], name)
+    unit = document.get("q")
+    if unit is None:
+        times, alone = document["t"], document["a"]
+    elif type(unit) is int:
+        times = [time * unit for time in accumulate(document["t"])]
+        alone = [time * unit for time in accumulate(document["a"])]
+    else:
+        raise ValueError("times among neighbours in a unit that is not a whole number")
+    return Neighbours(document["n"], _scaled(times, 1e9), _scaled(alone, 1e9))
 
 
-def check_integers(values: Json, name: str) -> None:
+def encode_times(times_s: Iterable[float]) -> str:
+    """Return host times as text: ns."""
+    return pack(_integers(times_s, 1e9))
+
+
+def decode_times(text: str) -> tuple[float, ...]:
+    """Read host times back.
+
+    Raises:
+        ValueError: the text holds none.
+    """
+    times = unpack(text)
+    _check_integers(times, "times")
+    return _scaled(times, 1e9)
+
+
+def _check_integers(values: Json, name: str) -> None:
     """Check that a JSON value is a list of integers.
 
     Raises:
@@ -186,14 +242,19 @@ def check_integers(values: Json, name: str) -> None:
         raise ValueError(f"raw samples {name!r} are not a list of whole numbers")
 
 
-def integers(values: Iterable[float], scale: float) -> list[int]:
+def _integers(values: Iterable[float], scale: float) -> list[int]:
     """Return values times scale, rounded."""
     return [round(value * scale) for value in values]
 
 
-def scaled(values: Iterable[int], scale: float) -> tuple[float, ...]:
+def _scaled(values: Iterable[int], scale: float) -> tuple[float, ...]:
     """Return values divided by scale."""
     return tuple(value / scale for value in values)
+
+
+def _unit(values: Iterable[int]) -> int:
+    """Return the largest number of which all values are multiples; 1 where all are 0."""
+    return gcd(*values) or 1
 
 
 def _differences(values: Sequence[int]) -> list[int]:

@@ -25,7 +25,7 @@ from opdb.records import (
     Workload,
 )
 from opdb.store import rows, schema
-from opdb.store.raw import scaled
+from opdb.store.raw import decode_times
 from opdb.store.rows import Row
 from opdb.store.writing import in_parts, numbers
 
@@ -288,7 +288,7 @@ def usual_host_times(connection: Connection, board: str) -> dict[tuple[str, Form
     for first in range(0, len(campaigns), CAMPAIGNS_AT_ONCE):
         some = campaigns[first : first + CAMPAIGNS_AT_ONCE]
         for kind, form, times in connection.execute(seen.where(visit.c.campaign.in_(some))):
-            found.setdefault((kind, form), []).append(median(scaled(rows.read_json(times), 1e9)))
+            found.setdefault((kind, form), []).append(median(decode_times(times)))
             read += 1
         if read >= ENOUGH_HOST_VISITS:
             break

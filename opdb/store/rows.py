@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, fields
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from opdb.records import (
     Board,
@@ -29,22 +30,30 @@ from opdb.records import (
 from opdb.store.raw import (
     decode_neighbours,
     decode_stretch,
+    decode_stretches,
+    decode_times,
     encode_neighbours,
     encode_stretch,
-    integers,
-    scaled,
-    stretch_document,
-    stretch_from_document,
+    encode_stretches,
+    encode_times,
 )
 from opdb.store.schema import QUANTITIES, QUANTITY_PARTS
 
 NewRow: TypeAlias = dict[str, Any]
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
 class Row(Protocol):
     """A row that was read: values by column name."""
 
     def __getitem__(self, name: str, /) -> Any: ...
+
+
+def _if_any(function: Callable[[Given], Made], value: Given | None) -> Made | None:
+    """Return what a function makes of a value; None stays None."""
+    return None if value is None else function(value)
 
 
 def optional_json(value: Json) -> str | None:
@@ -229,12 +238,12 @@ def visit_row(visit: Visit) -> NewRow:
         "issue": visit.issue,
         "weights": visit.weights,
         "copies": visit.copies,
-        "stretch": encode_stretch(visit.stretch),
-        "restore": encode_stretch(visit.restore),
+        "stretch": _if_any(encode_stretch, visit.stretch),
+        "restore": _if_any(encode_stretch, visit.restore),
         "kernels": None if visit.kernels is None else canonical_json(dict(visit.kernels)),
         "flags": canonical_json(list(visit.flags)),
         "access": visit.access,
-        "neighbours": encode_neighbours(visit.neighbours),
+        "neighbours": _if_any(encode_neighbours, visit.neighbours),
     }
 
 
@@ -253,24 +262,24 @@ def read_visit(row: Row) -> Visit:
         issue=row["issue"],
         weights=row["weights"],
         copies=row["copies"],
-        stretch=decode_stretch(row["stretch"]),
-        restore=decode_stretch(row["restore"]),
+        stretch=_if_any(decode_stretch, row["stretch"]),
+        restore=_if_any(decode_stretch, row["restore"]),
         kernels=read_json(row["kernels"]),
         flags=tuple(read_json(row["flags"])),
         access=row["access"],
-        neighbours=decode_neighbours(row["neighbours"]),
+        neighbours=_if_any(decode_neighbours, row["neighbours"]),
     )
 
 
 def host_visit_row(visit: HostVisit) -> NewRow:
-    """Return a host visit's row, `configuration` still a key; its times as integers, ns."""
+    """Return a host visit's row, `configuration` still a key."""
     return {
         "id": visit.id,
         "campaign": visit.campaign,
         "configuration": visit.configuration,
         "form": visit.form,
         "started_at": visit.started_at,
-        "times": canonical_json(integers(visit.times_s, 1e9)),
+        "times": encode_times(visit.times_s),
         "flags": canonical_json(list(visit.flags)),
     }
 
@@ -283,7 +292,7 @@ def read_host_visit(row: Row) -> HostVisit:
         configuration=row["configuration"],
         form=row["form"],
         started_at=row["started_at"],
-        times_s=scaled(read_json(row["times"]), 1e9),
+        times_s=decode_times(row["times"]),
         flags=tuple(read_json(row["flags"])),
     )
 
@@ -299,7 +308,7 @@ def model_run_row(run: ModelRun) -> NewRow:
         "reason": run.reason,
         "started_at": run.started_at,
         "cost_s": run.cost_s,
-        "repeats": canonical_json([stretch_document(repeat) for repeat in run.repeats]),
+        "repeats": encode_stretches(run.repeats),
         "peak_memory_bytes": run.peak_memory_bytes,
         "kernels": None if run.kernels is None else canonical_json(dict(run.kernels)),
         "layers": None if run.layers is None else canonical_json(dict(run.layers)),
@@ -320,7 +329,7 @@ def read_model_run(row: Row) -> ModelRun:
         reason=row["reason"],
         started_at=row["started_at"],
         cost_s=row["cost_s"],
-        repeats=tuple(stretch_from_document(repeat) for repeat in read_json(row["repeats"])),
+        repeats=decode_stretches(row["repeats"]),
         peak_memory_bytes=row["peak_memory_bytes"],
         kernels=read_json(row["kernels"]),
         layers=read_json(row["layers"]),

@@ -2,58 +2,29 @@
 
 A missing value is an empty field. Rows are in an order that later measurements append to, so that
 two versions of a set differ in few lines. What is read is checked, field by field: a set may come
-from a stranger.
+from a stranger. `opdb.store.shorthand` says how the files are kept small.
 """
 
 from __future__ import annotations
 
 import csv
-import json
-import math
-import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, Table, Text
+from sqlalchemy import Column, Table, Text
 
 from opdb.errors import InputError
-from opdb.records import Access, Form, Mode, Outcome, Phase, Role, Weights
 from opdb.store import schema
-from opdb.store.raw import (
-    READ_ENCODINGS,
-    check_integers,
-    check_stretch,
-    decode_neighbours,
-    upgraded,
-)
-from opdb.store.rows import (
-    NewRow,
-    read_calibration,
-    read_meter_tests,
-    read_operating_point,
-)
+from opdb.store.fields import parser
+from opdb.store.rows import NewRow
 
 _FIELD_BYTES = 16 * 1024 * 1024  # a run of many repeats outgrows the csv module's 128 KiB
 
-_READ = "".join(map(str, READ_ENCODINGS))
-_INTEGERS = r"\[-?\d+(?:,-?\d+)*\]"
-_PAIRS = r"\[-?\d+,-?\d+(?:,-?\d+,-?\d+)*\]"
-_ONE_STRETCH = (
-    rf'{{"b":\d+(?:,"c":{_INTEGERS})?,"d":\d+(?:,"e":{_PAIRS})?,"f":[{_READ}]'
-    rf'(?:,"g":{_INTEGERS})?,"n":\d+(?:,"p":{_PAIRS})?(?:,"t":{_INTEGERS})?(?:,"u":\d+)?'
-    r'(?:,"w":-?\d+)?}'
-)
-_STRETCH = re.compile(_ONE_STRETCH, re.ASCII)
-_STRETCHES = re.compile(rf"\[{_ONE_STRETCH}(?:,{_ONE_STRETCH})*\]", re.ASCII)
-
-RAW_COLUMNS = ("stretch", "restore", "repeats")
-"""Columns of raw samples, written in this version's encoding whatever they were saved in."""
-
 REFERENCES = {"configuration_id": "configuration", "workload_id": "workload"}
 """Columns that hold a row number inside, and the content key's column in a file."""
-
 
 _INSIDE = ("id", "source_id", "touched_bytes")
 """Columns that say something of this database alone."""
@@ -92,9 +63,9 @@ FILES = (
     SetFile("costs.csv", schema.cost, ("board", "configuration", "setting", "estimator")),
     SetFile("learned.csv", schema.learned, ("board",)),
 )
-"""The files of a set, each after those it refers to."""
+"""The files of a set that hold a table, each after those it refers to."""
 
-LATER_FILES = ("calibrations.csv", "learned.csv")
+LATER_FILES = ("calibrations.csv", "learned.csv", "kernels.csv")
 """Files that sets of older versions lack; they hold nothing then."""
 
 LATER_COLUMNS = {
@@ -106,98 +77,68 @@ LATER_COLUMNS = {
 }
 """Columns that sets of older versions lack, and the field that stands in for each."""
 
+_FAULTS = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What checking a field raises where it does not hold what it should."""
 
-class Place(NamedTuple):
-    """Where a row stands, for messages."""
+
+@dataclass(frozen=True)
+class Columns:
+    """A file's rows as columns of equal length, and the line that each row ends on."""
 
     path: Path
-    line: int
+    lines: Sequence[int]
+    values: Mapping[str, Sequence[Any]]
 
-    def error(self, column: str, found: str, why: str) -> InputError:
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def error(self, row: int, column: str, found: str, why: object) -> InputError:
         """Return the error of one field: file, line, column, what was found and why it fails."""
         shown = found if len(found) <= 80 else found[:77] + "..."
-        return InputError(f"{self.path}, line {self.line}, column {column}: {shown!r}: {why}")
+        place = f"{self.path}, line {self.lines[row]}, column {column}"
+        return InputError(f"{place}: {shown!r}: {why}")
 
+    def converted(self, column: str, function: Callable[[Any], Any]) -> Columns:
+        """Return the same with what a function makes of one column.
 
-def write_file(file: SetFile, folder: Path, rows: Iterable[NewRow]) -> int:
-    """Write one file of a set; return its number of rows."""
-    columns = file.columns
-    ordered = sorted(rows, key=lambda row: tuple(row[name] for name in file.order))
-    with (folder / file.name).open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(columns)
-        for row in ordered:
-            writer.writerow([_text(_current(name, row[name])) for name in columns])
-    return len(ordered)
+        Each distinct value is converted once: most columns say little that is new.
 
+        Raises:
+            InputError: the function refuses a value.
+        """
+        found, known = self.values[column], {}
+        try:
+            for value in dict.fromkeys(found):
+                known[value] = function(value)
+        except _FAULTS as error:
+            raise self.error(found.index(value), column, str(value), error) from error
+        return self.having(**{column: list(map(known.__getitem__, found))})
 
-def _current(name: str, value: Any) -> Any:
-    """Return a value as this version writes it."""
-    return upgraded(value) if name in RAW_COLUMNS else value
+    def having(self, **columns: Sequence[Any]) -> Columns:
+        """Return the same with some columns replaced or added."""
+        return replace(self, values={**self.values, **columns})
 
-
-def read_file(file: SetFile, folder: Path) -> list[tuple[Place, NewRow]]:
-    """Read one file of a set, each field checked and in its own type.
-
-    Raises:
-        InputError: it is missing, is not such a file, or a field does not hold what it should.
-    """
-    path = folder / file.name
-    csv.field_size_limit(_FIELD_BYTES)
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            return _read_rows(file, path, csv.reader(stream, strict=True))
-    except FileNotFoundError as error:
-        if file.name in LATER_FILES:
-            return []
-        raise InputError(f"{folder} is not a published set: {file.name} is missing") from error
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a CSV file: {error}") from error
-
-
-def _read_rows(file: SetFile, path: Path, reader: Any) -> list[tuple[Place, NewRow]]:
-    columns = file.columns
-    header: list[str] = next(reader, [])
-    later = {
-        name: LATER_COLUMNS[f"{file.table.name}.{column.name}"]
-        for name, column in columns.items()
-        if name not in header and f"{file.table.name}.{column.name}" in LATER_COLUMNS
-    }
-    given, header = len(header), [*header, *later]
-    if sorted(header) != sorted(columns):
-        raise InputError(
-            f"{path}, line 1: columns {', '.join(header) or 'none'}; expected {', '.join(columns)}"
+    def only(self, chosen: Sequence[bool]) -> Columns:
+        """Return the rows that are chosen."""
+        return Columns(
+            self.path,
+            list(compress(self.lines, chosen)),
+            {name: list(compress(found, chosen)) for name, found in self.values.items()},
         )
-    places, found = [], []
-    for fields in reader:
-        if len(fields) != given:
-            raise InputError(
-                f"{path}, line {reader.line_num}: {len(fields)} fields; expected {given}"
-            )
-        places.append(Place(path, reader.line_num))
-        found.append([*fields, *later.values()])
-    values = [
-        _read_column(name, _parser(file.table, columns[name]), fields, places)
-        for name, fields in zip(header, zip(*found, strict=True), strict=False)
-    ]
-    rows = [dict(zip(header, row, strict=True)) for row in zip(*values, strict=True)]
-    return list(zip(places, rows, strict=True))
+
+    def rows(self) -> Iterator[NewRow]:
+        """Yield each row by column name."""
+        for fields in zip(*self.values.values(), strict=True):
+            yield dict(zip(self.values, fields, strict=True))
 
 
-def _read_column(
-    name: str, parse: Callable[[str], Any], fields: tuple[str, ...], places: list[Place]
-) -> list[Any]:
-    """Read one column's fields, each distinct one once: most columns say little that is new."""
-    known: dict[str, Any] = {}
-    for place, field in zip(places, fields, strict=True):
-        if field not in known:
-            try:
-                known[field] = parse(field)
-            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                raise place.error(name, field, str(error)) from error
-    return [known[field] for field in fields]
+def write_file(path: Path, header: Sequence[str], rows: Iterable[NewRow]) -> None:
+    """Write one file of a set."""
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(header)
+        for row in rows:
+            writer.writerow([_text(row[name]) for name in header])
 
 
 def _text(value: Any) -> Any:
@@ -208,154 +149,83 @@ def _text(value: Any) -> Any:
     return repr(value) if isinstance(value, float) else value
 
 
-def _parser(table: Table, column: Column[Any]) -> Callable[[str], Any]:
-    """Return the function that reads one column's fields."""
-    check = _CHECKS.get(f"{table.name}.{column.name}") or _CHECKS.get(column.name)
-    convert = _CONVERTERS.get(type(column.type), str)
-    # A reference is a number inside and a key in the file.
-    if column.name in REFERENCES:
-        convert = str
-    nullable = bool(column.nullable)
+def read_file(file: SetFile, folder: Path) -> Columns:
+    """Read one file of a set, each field checked and in its own type.
 
-    if convert is str and check is None and nullable:
-        return lambda field: field or None
-
-    def parse(field: str) -> Any:
-        if not field:
-            if nullable:
-                return None
-            raise ValueError("a value is missing")
-        value = convert(field)
-        if check is not None:
-            check(value)
-        return value
-
-    return parse
+    Raises:
+        InputError: it is missing, is not such a file, or a field does not hold what it should.
+    """
+    path = folder / file.name
+    if is_lacking(path):
+        return Columns(path, [], {name: [] for name in file.columns})
+    return parsed(file, read_fields(path))
 
 
-def _whole(field: str) -> int:
-    value = int(field)
-    if not -(2**63) <= value < 2**63:
-        raise ValueError("too large")
-    return value
+def is_lacking(path: Path) -> bool:
+    """Whether a set of an older version has no such file yet."""
+    return path.name in LATER_FILES and not path.exists()
 
 
-def _finite(field: str) -> float:
-    value = float(field)
-    if not math.isfinite(value):
-        raise ValueError("not a finite number")
-    return value
+def read_fields(path: Path) -> Columns:
+    """Read one file of a set, every field as it is written.
+
+    Raises:
+        InputError: it is missing, is not such a file, or a row has too many fields or too few.
+    """
+    csv.field_size_limit(_FIELD_BYTES)
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            return _read_fields(path, csv.reader(stream, strict=True))
+    except FileNotFoundError as error:
+        raise InputError(f"{path.parent} is not a published set: {path.name} is missing") from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a CSV file: {error}") from error
 
 
-def _truth(field: str) -> bool:
-    if field not in ("0", "1"):
-        raise ValueError("not 0 or 1")
-    return field == "1"
+def _read_fields(path: Path, reader: Any) -> Columns:
+    header: list[str] = next(reader, [])
+    if len(set(header)) < len(header):
+        raise InputError(f"{path}, line 1: columns {', '.join(header)}; one is there twice")
+    lines, found = [], []
+    for fields in reader:
+        if len(fields) != len(header):
+            raise InputError(
+                f"{path}, line {reader.line_num}: {len(fields)} fields; expected {len(header)}"
+            )
+        lines.append(reader.line_num)
+        found.append(fields)
+    columns: Iterable[Sequence[str]] = zip(*found, strict=True) if found else [()] * len(header)
+    return Columns(path, lines, dict(zip(header, columns, strict=True)))
 
 
-_CONVERTERS: dict[type, Callable[[str], Any]] = {
-    Integer: _whole,
-    BigInteger: _whole,
-    Float: _finite,
-    Boolean: _truth,
-}
+def parsed(file: SetFile, fields: Columns) -> Columns:
+    """Return a file's fields checked, each in its own type, with the columns it may lack.
+
+    Raises:
+        InputError: it has other columns, or a field does not hold what it should.
+    """
+    fields = _completed(file, fields)
+    for name, column in file.columns.items():
+        fields = fields.converted(name, parser(file.table, column))
+    return fields
 
 
-def _one_of(*allowed: str) -> Callable[[str], None]:
-    def check(value: str) -> None:
-        if value not in allowed:
-            raise ValueError(f"not one of {', '.join(allowed)}")
+def _completed(file: SetFile, fields: Columns) -> Columns:
+    """Return a file's fields with the columns that older versions lacked.
 
-    return check
-
-
-def _object(text: str) -> None:
-    if not isinstance(json.loads(text), dict):
-        raise ValueError("not a JSON object")
-
-
-def _words(text: str) -> None:
-    words = json.loads(text)
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValueError("not a JSON list of strings")
-
-
-def _stretch(text: str) -> None:
-    # The pattern is ten times as fast as reading the numbers; what it refuses is then explained.
-    if not _STRETCH.fullmatch(text):
-        check_stretch(json.loads(text))
-
-
-def _stretches(text: str) -> None:
-    if _STRETCHES.fullmatch(text):
-        return
-    repeats = json.loads(text)
-    if not isinstance(repeats, list):
-        raise ValueError("not a JSON list")
-    for repeat in repeats:
-        check_stretch(repeat)
-
-
-def _calibration(text: str) -> None:
-    read_calibration(text)
-
-
-def _operating_point(text: str) -> None:
-    read_operating_point(text)
-
-
-def _neighbours(text: str) -> None:
-    decode_neighbours(text)
-
-
-def _meter_tests(text: str) -> None:
-    read_meter_tests(text)
-
-
-def _times(text: str) -> None:
-    check_integers(json.loads(text), "times")
-
-
-def _not_negative(value: float) -> None:
-    if value < 0:
-        raise ValueError("negative")
-
-
-_CHECKS: dict[str, Callable[[Any], None]] = {
-    "device.type": _one_of("cuda", "cpu"),
-    "role": _one_of(*get_args(Role)),
-    "outcome": _one_of(*get_args(Outcome)),
-    "form": _one_of(*get_args(Form)),
-    "mode": _one_of(*get_args(Mode)),
-    "phase": _one_of(*get_args(Phase)),
-    "issue": _one_of("graph", "eager"),
-    "weights": _one_of(*get_args(Weights)),
-    "access": _one_of(*get_args(Access)),
-    "neighbours": _neighbours,
-    "document": _object,
-    "inputs": _object,
-    "settings": _object,
-    "environment": _object,
-    "foreign_leaves": _object,
-    "unsupported": _object,
-    "kernels": _object,
-    "cost.kernels": _not_negative,
-    "layers": _object,
-    "reasons": _object,
-    "host_time_s": _object,
-    "limited": _operating_point,
-    "hot": _operating_point,
-    "facts": _object,
-    "model_run.setting": _object,
-    "tests": _meter_tests,
-    "notes": _words,
-    "calibration": _calibration,
-    "flags": _words,
-    "stretch": _stretch,
-    "restore": _stretch,
-    "repeats": _stretches,
-    "times": _times,
-    "cost_s": _not_negative,
-    "position": _not_negative,
-}
-"""What a column's value must be, by `table.column` or by the column's name."""
+    Raises:
+        InputError: others are missing, or it has some that no set has.
+    """
+    columns = file.columns
+    later = {
+        name: [LATER_COLUMNS[f"{file.table.name}.{column.name}"]] * len(fields)
+        for name, column in columns.items()
+        if name not in fields.values and f"{file.table.name}.{column.name}" in LATER_COLUMNS
+    }
+    header = [*fields.values, *later]
+    if sorted(header) != sorted(columns):
+        found = ", ".join(header) or "none"
+        raise InputError(f"{fields.path}, line 1: columns {found}; expected {', '.join(columns)}")
+    return fields.having(**later)

@@ -47,6 +47,7 @@ def recount(connection: Connection, configurations: Iterable[int]) -> None:
         *(visit.c.setting, visit.c.role, visit.c.access, visit.c.weights, visit.c.outcome),
     ]
     names = [*(column.name for column in columns), "rejected"]
+    rejected: dict[str, str] = {}  # flags, most of which are said by many visits
     for some in in_parts(configurations):
         connection.execute(delete(tally).where(tally.c.configuration_id.in_(some)))
         query = (
@@ -57,7 +58,9 @@ def recount(connection: Connection, configurations: Iterable[int]) -> None:
         )
         counts: Counter[tuple[Any, ...]] = Counter()
         for *sort, flags, visits in connection.execute(query):
-            counts[*sort, why_rejected(json.loads(flags))] += visits
+            if flags not in rejected:
+                rejected[flags] = why_rejected(json.loads(flags))
+            counts[*sort, rejected[flags]] += visits
         new = [{**dict(zip(names, sort, strict=True)), "visits": n} for sort, n in counts.items()]
         if new:
             execute_many(connection, insert(tally), new)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select
@@ -28,34 +27,57 @@ def upsert(
     replace: bool = True,
 ) -> None:
     """Insert rows; one that is there already is replaced, or left as it is."""
-    if not new:
-        return
+    if new:
+        columns = {name: [row[name] for row in new] for name in new[0]}
+        upsert_columns(connection, table, columns, identity, replace=replace)
+
+
+def upsert_columns(
+    connection: Connection,
+    table: Table,
+    new: Mapping[str, Sequence[Any]],
+    identity: Sequence[str],
+    *,
+    replace: bool = True,
+) -> None:
+    """Insert rows given by column; one that is there is replaced, or left as it is."""
     if connection.dialect.name == "postgresql":
         # Many write at once: each locks rows in the same order, so that no two wait in a circle.
-        new = sorted(new, key=itemgetter(*identity))
+        places = list(zip(*(new[name] for name in identity), strict=True))
+        order = sorted(range(len(places)), key=places.__getitem__)
+        new = {name: [values[row] for row in order] for name, values in new.items()}
     statement = insert_into(connection, table)
-    rest = [name for name in new[0] if name not in identity]
+    rest = [name for name in new if name not in identity]
     if replace and rest:
         values = {name: statement.excluded[name] for name in rest}
         statement = statement.on_conflict_do_update(index_elements=list(identity), set_=values)
     else:
         statement = statement.on_conflict_do_nothing(index_elements=list(identity))
-    execute_many(connection, statement, new)
+    insert_columns(connection, statement, new)
 
 
-def execute_many(connection: Connection, statement: Any, new: Sequence[NewRow]) -> None:
-    """Run an insert for every row; all rows have the columns of the first.
+def insert_columns(
+    connection: Connection, statement: Any, new: Mapping[str, Sequence[Any]]
+) -> None:
+    """Run an insert for every row of some columns.
 
     SQLite takes the values as they are, so its driver is given them at once: a row at a time,
     looking each value up takes longer than inserting it.
     """
-    if connection.dialect.name != "sqlite":
-        connection.execute(statement, list(new))
+    if not any(new.values()):
         return
-    compiled = statement.compile(dialect=connection.dialect, column_keys=list(new[0]))
-    names = compiled.positiontup
-    values = itemgetter(*names) if len(names) > 1 else lambda row: (row[names[0]],)
-    connection.exec_driver_sql(compiled.string, [values(row) for row in new])
+    if connection.dialect.name != "sqlite":
+        rows = zip(*new.values(), strict=True)
+        connection.execute(statement, [dict(zip(new, row, strict=True)) for row in rows])
+        return
+    compiled = statement.compile(dialect=connection.dialect, column_keys=list(new))
+    columns = (new[name] for name in compiled.positiontup)
+    connection.exec_driver_sql(compiled.string, list(zip(*columns, strict=True)))
+
+
+def execute_many(connection: Connection, statement: Any, new: Sequence[NewRow]) -> None:
+    """Run an insert for every row; all rows have the columns of the first."""
+    insert_columns(connection, statement, {name: [row[name] for row in new] for name in new[0]})
 
 
 def insert_into(connection: Connection, table: Table) -> Any:

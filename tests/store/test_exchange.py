@@ -11,6 +11,7 @@ import pytest
 from opdb.errors import DatabaseError, InputError
 from opdb.store import Store, database, open_store
 from opdb.store.exchange import export_set, import_set
+from opdb.store.packing import pack, unpack
 from tests.store import samples
 from tests.store.conftest import fill
 
@@ -149,19 +150,31 @@ TAMPERED = [
     ("configurations.csv", "kind", lambda v: "relu", "'conv2d'"),
     ("workloads.csv", "dtype", lambda v: "float16", "workload's key is"),
     ("workloads.csv", "inputs", lambda v: "[1]", "not a JSON object"),
-    ("calls.csv", "position", lambda v: "7", "call 0"),
-    ("calls.csv", "configuration", lambda v: "0" * 64, "no such configuration"),
-    ("calls.csv", "form", lambda v: "method", "not one of module, function"),
+    ("configurations.csv", "key", lambda v: v[:11], "key is"),
+    ("calls.csv", "calls", lambda v: v.replace("2", "7"), "the workload has 3 operators"),
+    ("calls.csv", "operators", lambda v: "0" * 12 + v[12:], "no such configuration"),
+    ("calls.csv", "operators", lambda v: v[:11] + v[12:], "no such configuration"),
+    ("calls.csv", "operators", lambda v: v.replace("module", "method"), "not one of module"),
+    ("kernels.csv", "name", lambda v: v + "_v2", "the name's key is"),
     ("campaigns.csv", "device", lambda v: "other", "no such board"),
     ("campaigns.csv", "calibration", lambda v: "{}", "base_power_w"),
     ("visits.csv", "campaign", lambda v: "nowhere", "no such campaign"),
     ("visits.csv", "cost_s", lambda v: "nan", "not a finite number"),
     ("visits.csv", "cost_s", lambda v: "", "a value is missing"),
     ("visits.csv", "outcome", lambda v: "fine", "not one of ok"),
-    ("visits.csv", "stretch", lambda v: v.replace('"f":2', '"f":3'), "encoding 3"),
+    ("visits.csv", "stretch", lambda v: v[:-8], "damaged"),
+    ("visits.csv", "stretch", lambda v: "A" + v[1:], "damaged"),
+    ("visits.csv", "stretch", lambda v: v[:20] + "é" + v[21:], "damaged"),
+    ("visits.csv", "stretch", lambda v: pack({**unpack(v), "f": 4}), "encoding 4"),
+    ("visits.csv", "stretch", lambda v: pack({**unpack(v), "t": [0.5]}), "whole numbers"),
+    ("visits.csv", "kernels", lambda v: "0" * 12, "no such kernel"),
+    ("visits.csv", "kernels", lambda v: v + "*0", "not a list of kernels"),
+    ("visits.csv", "neighbours", lambda v: pack({"n": 0, "q": 1, "t": [1], "a": [1]}), "calls"),
+    ("host_visits.csv", "times", lambda v: pack({"t": 1}), "whole numbers"),
     ("visits.csv", "stretch", lambda v: "{}", "encoding None"),
     ("visits.csv", "flags", lambda v: "[1]", "list of strings"),
     ("visits.csv", "copies", lambda v: "9" * 40, "too large"),
+    ("model_runs.csv", "repeats", lambda v: pack(unpack(v)[0]), "not a list of stretches"),
     ("model_runs.csv", "workload", lambda v: "f" * 64, "no such workload"),
     ("costs.csv", "time_s_median", lambda v: "__import__('os')", "could not convert"),
 ]

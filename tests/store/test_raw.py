@@ -5,8 +5,10 @@ import random
 import pytest
 
 from opdb.records import Stretch
-from opdb.store.raw import decode_stretch, encode_stretch, upgraded
-from opdb.store.sets import _STRETCH
+from opdb.store import raw
+from opdb.store.packing import pack, unpack, unpacked
+from opdb.store.raw import decode_stretch, encode_stretch
+from opdb.store.raw_columns import RAW_COLUMNS
 from tests.store import samples
 
 
@@ -32,7 +34,6 @@ def test_values_come_back_within_half_a_unit(seed: int) -> None:
     stretch = noisy_stretch(seed)
     text = encode_stretch(stretch)
     back = decode_stretch(text)
-    assert back is not None
     assert back.calls_per_replay == stretch.calls_per_replay
     assert back.replay_times_s == pytest.approx(stretch.replay_times_s, abs=0.51e-9)
     assert back.duration_s == pytest.approx(stretch.duration_s, abs=0.51e-9)
@@ -48,13 +49,23 @@ def test_values_come_back_within_half_a_unit(seed: int) -> None:
 
 
 def test_what_is_missing_stays_missing() -> None:
-    assert encode_stretch(None) is None
-    assert decode_stretch(None) is None
-    assert decode_stretch(encode_stretch(samples.BARE_STRETCH)) == samples.BARE_STRETCH
-    assert (
-        encode_stretch(samples.BARE_STRETCH)
-        == '{"b":1000000,"d":500000000,"f":2,"n":1,"t":[500000000]}'
-    )
+    text = encode_stretch(samples.BARE_STRETCH)
+    assert decode_stretch(text) == samples.BARE_STRETCH
+    whole = {"b": 1_000_000, "d": 500_000_000, "f": 3, "n": 1, "q": 500_000_000, "t": [1]}
+    assert unpack(text) == whole
+
+
+def test_event_times_are_kept_in_the_units_they_tick_in() -> None:
+    """An H200's events tick every 32 ns; one that does not leaves the unit at 1 ns."""
+    ticks = [2_773_440, 2_774_656, 2_772_640]
+    stretch = Stretch(67, tuple(t / 1e9 for t in ticks), 0.2, 1.0, clock_samples_hz=(1.98e9,) * 21)
+    document = unpack(encode_stretch(stretch))
+    assert (document["q"], document["t"]) == (32, [86_670, 38, -63])
+    assert document["c"] == [1980, 21]
+    assert decode_stretch(encode_stretch(stretch)) == stretch
+    odd = Stretch(67, (*stretch.replay_times_s, 1e-9), 0.2, 1.0)
+    assert unpack(encode_stretch(odd))["q"] == 1
+    assert decode_stretch(encode_stretch(odd)) == odd
 
 
 @pytest.mark.parametrize(
@@ -62,7 +73,9 @@ def test_what_is_missing_stays_missing() -> None:
     [
         "[]",
         "{}",
-        '{"f":3,"n":1,"d":1,"b":1}',
+        '{"f":4,"n":1,"d":1,"b":1}',
+        '{"f":3,"n":1,"d":1,"b":1,"c":[1980]}',
+        '{"f":3,"n":1,"d":1,"b":1,"c":[1980,9000000000]}',
         '{"f":1,"n":1,"d":1}',
         '{"f":1,"n":1,"d":1,"b":1,"p":[1]}',
         '{"f":1,"n":1,"d":1,"b":1,"t":[1.5]}',
@@ -74,17 +87,43 @@ def test_what_is_no_stretch_is_refused(text: str) -> None:
         decode_stretch(text)
 
 
-def test_the_quick_check_of_an_import_knows_every_stretch() -> None:
-    for seed in range(5):
-        assert _STRETCH.fullmatch(encode_stretch(noisy_stretch(seed)) or "")
-    assert _STRETCH.fullmatch(encode_stretch(samples.BARE_STRETCH) or "")
+def test_the_quick_check_knows_all_that_is_written() -> None:
+    """What it does not know is read in full, which takes an import several times as long."""
+    stretches = [samples.BARE_STRETCH, samples.STRETCH, *map(noisy_stretch, range(5))]
+    written = {
+        "stretch": [encode_stretch(stretch) for stretch in stretches],
+        "repeats": [raw.encode_stretches(stretches)],
+        "neighbours": [raw.encode_neighbours(samples.NEIGHBOURS)],
+        "times": [raw.encode_times((1e-6, 2e-6))],
+    }
+    for name, texts in written.items():
+        for text in texts:
+            assert RAW_COLUMNS[name].written.fullmatch(unpacked(text)), name
 
 
-def test_the_first_encoding_is_read_and_written_anew() -> None:
-    """It gives each event time whole; the second what each differs by from the one before."""
-    first = '{"b":1000000,"d":9,"f":1,"n":1,"t":[500,510,490]}'
-    second = '{"b":1000000,"d":9,"f":2,"n":1,"t":[500,10,-20]}'
-    assert decode_stretch(first) == decode_stretch(second)
-    assert upgraded(first) == upgraded(second) == second
-    assert upgraded(f"[{first},{first}]") == f"[{second},{second}]"
-    assert upgraded(None) is None
+def test_older_encodings_are_read_and_written_anew() -> None:
+    """The first gives each event time whole, the second what it differs by; both each clock."""
+    first = '{"b":1000000,"c":[1980,1980,1965],"d":9,"f":1,"n":1,"t":[480,512,448]}'
+    second = '{"b":1000000,"c":[1980,1980,1965],"d":9,"f":2,"n":1,"t":[480,32,-64]}'
+    third = {"b": 1_000_000, "c": [1980, 2, 1965, 1], "d": 9, "f": 3, "n": 1}
+    third |= {"q": 32, "t": [15, 1, -2]}
+    assert decode_stretch(first) == decode_stretch(second) == decode_stretch(pack(third))
+    stretch, repeats = RAW_COLUMNS["stretch"], RAW_COLUMNS["repeats"]
+    assert stretch.upgraded(first) == stretch.upgraded(second) == pack(third)
+    assert repeats.upgraded(f"[{first},{second}]") == pack([third, third])
+    assert stretch.upgraded(pack(third)) == pack(third)
+    neighbours = '{"a":[64,96],"n":3,"t":[320,384]}'
+    same = {"a": [2, 1], "n": 3, "q": 32, "t": [10, 2]}
+    assert RAW_COLUMNS["neighbours"].upgraded(neighbours) == pack(same)
+    assert raw.decode_neighbours(neighbours) == raw.decode_neighbours(pack(same))
+    assert raw.decode_times("[5,7]") == raw.decode_times(pack([5, 7])) == (5e-9, 7e-9)
+
+
+def test_a_short_text_that_unpacks_to_too_much_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = pack([0] * 100_000)
+    assert len(text) < 1000
+    monkeypatch.setattr("opdb.store.packing.MOST_BYTES", 10_000)
+    with pytest.raises(ValueError, match="more than it may hold"):
+        unpack(text)

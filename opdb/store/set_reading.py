@@ -1,0 +1,136 @@
+"""A published set read and checked, every field and key of it; no database is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TypeAlias
+
+from opdb.errors import InputError
+from opdb.records import Configuration
+from opdb.store import rows, schema
+from opdb.store.sets import (
+    FILES,
+    Columns,
+    SetFile,
+    is_lacking,
+    parsed,
+    read_fields,
+    read_file,
+)
+from opdb.store.shorthand import (
+    KERNELS,
+    REFERRED,
+    calls_at_length,
+    costs_at_length,
+    is_short_for,
+    kernel_key,
+    kernels_at_length,
+    lengthened,
+)
+
+Contents: TypeAlias = dict[str, Columns]
+"""What a set's files hold, by name."""
+
+
+def read_set(folder: Path) -> Contents:
+    """Read a published set at length, as older versions wrote it, and check all of it.
+
+    Raises:
+        InputError: the folder is not a set, or a row is not what it says it is.
+    """
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise InputError(f"{folder} {what}; give the folder of a published set")
+    contents: Contents = {}
+    keys: dict[str, Collection[str]] = {}
+    kernels = kernels_at_length(_kernel_names(folder / "kernels.csv"))
+    for file in FILES:
+        found = _READERS.get(file.name, read_file)(file, folder)
+        for column in REFERRED:
+            if column in found.values:
+                found = found.converted(column, lengthened(column, keys[column]))
+        if "kernels" in found.values and file.table is not schema.cost:
+            found = found.converted("kernels", kernels)
+        keys.update(
+            {c: found.values[key] for c, (name, key) in REFERRED.items() if name == file.name}
+        )
+        contents[file.name] = found
+    return contents
+
+
+def _kernel_names(path: Path) -> dict[str, str]:
+    """Read the names of kernels by their keys, recomputed."""
+    if is_lacking(path):
+        return {}
+    fields = read_fields(path)
+    if sorted(fields.values) != sorted(KERNELS):
+        found = ", ".join(fields.values) or "none"
+        raise InputError(f"{path}, line 1: columns {found}; expected {', '.join(KERNELS)}")
+    names = {}
+    for row, (short, name) in enumerate(zip(*map(fields.values.__getitem__, KERNELS), strict=True)):
+        key = kernel_key(name)
+        if not is_short_for(short, key):
+            raise fields.error(row, "key", short, f"the name's key is {key}")
+        names[key] = name
+    return names
+
+
+def _read_configurations(file: SetFile, folder: Path) -> Columns:
+    """Read configurations, each text canonical, its key and kind its own."""
+    found, keys = read_file(file, folder), []
+    for row, (short, kind, text) in enumerate(
+        zip(*map(found.values.__getitem__, ("key", "kind", "json")), strict=True)
+    ):
+        try:
+            configuration = Configuration.from_json(text)
+            canonical, key = configuration.json, configuration.key
+        except (ValueError, TypeError, RecursionError) as error:
+            raise found.error(row, "json", text, error) from error
+        if canonical != text:
+            raise found.error(row, "json", text, "not a configuration's canonical JSON")
+        if not is_short_for(short, key):
+            raise found.error(row, "key", short, f"the configuration's key is {key}")
+        if kind != configuration.kind:
+            raise found.error(row, "kind", kind, f"the configuration is {configuration.kind!r}")
+        keys.append(key)
+    return found.having(key=keys)
+
+
+def _read_workloads(file: SetFile, folder: Path) -> Columns:
+    """Read workloads, the key of each its own."""
+    found, keys = read_file(file, folder), []
+    for number, row in enumerate(found.rows()):
+        key = rows.read_workload(row).key
+        if not is_short_for(row["key"], key):
+            raise found.error(number, "key", row["key"], f"the workload's key is {key}")
+        keys.append(key)
+    return found.having(key=keys)
+
+
+def _read_calls(file: SetFile, folder: Path) -> Columns:
+    """Read calls, those of each workload numbered 0, 1, 2 … without a gap."""
+    fields = read_fields(folder / file.name)
+    found = parsed(file, calls_at_length(fields))
+    workloads, positions = found.values["workload"], found.values["position"]
+    following = dict.fromkeys(workloads, 0)
+    for row in sorted(range(len(found)), key=positions.__getitem__):
+        expected = following[workloads[row]]
+        if positions[row] != expected:
+            why = f"call {expected} of the workload is missing"
+            raise found.error(row, "position", str(positions[row]), why)
+        following[workloads[row]] += 1
+    return found
+
+
+def _read_costs(file: SetFile, folder: Path) -> Columns:
+    return costs_at_length(read_file(file, folder))
+
+
+_READERS: dict[str, Callable[[SetFile, Path], Columns]] = {
+    "configurations.csv": _read_configurations,
+    "workloads.csv": _read_workloads,
+    "calls.csv": _read_calls,
+    "costs.csv": _read_costs,
+}
+"""Files that need more than each field to be checked."""

@@ -1,0 +1,218 @@
+"""How a set's files are kept small, and how that is read.
+
+* A key, UUID or campaign's id that rows refer to is given by its first characters: as many as tell
+  it from all others of its kind in the set, at least `SHORTEST`.
+* Kernels have long names: `kernels.csv` holds each once, keyed by its SHA-256; a row counts them
+  by that key, `3f2a91b0c4d5 77ab01c2d3e4*2`.
+* `calls.csv` has one row a workload: the operators it calls, each a configuration with its form,
+  and its calls in order as positions in that list.
+* A cost's mean that equals its median, as that of two visits does, is left out.
+* Raw samples are packed, see `opdb.store.raw`.
+
+Older sets give all of this at length; that is read too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeAlias
+
+from opdb.records import canonical_json
+from opdb.store.rows import NewRow
+from opdb.store.schema import QUANTITIES
+from opdb.store.sets import Columns
+
+SHORTEST = 12
+"""Characters of a short key: with a million keys, two of 12 hexadecimal digits rarely agree."""
+
+REFERRED = {
+    "configuration": ("configurations.csv", "key"),
+    "workload": ("workloads.csv", "key"),
+    "campaign": ("campaigns.csv", "id"),
+    "board": ("boards.csv", "uuid"),
+}
+"""Columns that refer to rows of another file, and the column there that tells these apart."""
+
+KERNELS = ("key", "name")
+"""The columns of `kernels.csv`."""
+
+CALLS = ("workload", "operators", "calls")
+"""The columns of `calls.csv`."""
+
+Rows: TypeAlias = list[NewRow]
+
+_COUNTS = re.compile(r"[0-9a-f]+(?:\*[1-9][0-9]*)?(?: [0-9a-f]+(?:\*[1-9][0-9]*)?)*")
+
+
+def in_short(contents: Mapping[str, Rows]) -> dict[str, Rows]:
+    """Return the rows of a set's files, by file name, as they are written: those of every file."""
+    found = {name: list(map(dict, rows)) for name, rows in contents.items()}
+    names = {name for rows in found.values() for row in rows for name in _kernels(row)}
+    kernels = {kernel_key(name): name for name in sorted(names)}
+    lengths = {
+        column: short_length({row[key] for row in contents[file]})
+        for column, (file, key) in REFERRED.items()
+    }
+    length = short_length(kernels)
+    for rows in found.values():
+        for row in rows:
+            for column in lengths.keys() & row.keys():
+                row[column] = row[column][: lengths[column]]
+            if isinstance(row.get("kernels"), str):
+                row["kernels"] = _kernels_in_short(_kernels(row), length)
+    for column in ("configuration", "workload"):
+        file, key = REFERRED[column]
+        for row in found[file]:
+            row[key] = row[key][: lengths[column]]
+    return {
+        **found,
+        "calls.csv": _calls_in_short(found["calls.csv"]),
+        "costs.csv": list(map(_cost_in_short, found["costs.csv"])),
+        "kernels.csv": [{"key": key[:length], "name": name} for key, name in kernels.items()],
+    }
+
+
+def short_length(keys: Collection[str]) -> int:
+    """Return how many first characters tell all keys apart, at least `SHORTEST`."""
+    length = SHORTEST
+    while len({key[:length] for key in keys}) < len(set(keys)):
+        length += 1
+    return length
+
+
+def lengthened(what: str, keys: Collection[str]) -> Callable[[str], str]:
+    """Return the function that finds the key that begins so.
+
+    It raises ValueError where there is none or more than one; `what` says what they are keys of.
+    """
+    whole = set(keys)
+    beginnings: dict[int, dict[str, str | None]] = {}
+
+    def find(short: str) -> str:
+        if short in whole:
+            return short
+        length = len(short)
+        if length < SHORTEST:
+            raise ValueError(f"no such {what} in the set")
+        if length not in beginnings:
+            known: dict[str, str | None] = {}
+            for key in whole:
+                known[key[:length]] = None if key[:length] in known else key
+            beginnings[length] = known
+        if short not in beginnings[length]:
+            raise ValueError(f"no such {what} in the set")
+        found = beginnings[length][short]
+        if found is None:
+            raise ValueError(f"more than one {what} in the set begins so")
+        return found
+
+    return find
+
+
+def is_short_for(short: str, key: str) -> bool:
+    """Whether a text is a key or at least `SHORTEST` of its first characters."""
+    return key.startswith(short) and (len(short) >= SHORTEST or short == key)
+
+
+def kernel_key(name: str) -> str:
+    """Return the SHA-256 (hex) of a kernel's name."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def kernels_at_length(names: Mapping[str, str]) -> Callable[[str | None], str | None]:
+    """Return the function that reads the kernels of a row; `names` are the set's by key.
+
+    It raises ValueError for what is no such list.
+    """
+    find = lengthened("kernel", names)
+
+    def read(field: str | None) -> str | None:
+        if field is None:
+            return None
+        if field.startswith("{"):
+            if not isinstance(json.loads(field), dict):
+                raise ValueError("not a JSON object")
+            return field
+        if not _COUNTS.fullmatch(field):
+            raise ValueError("not a list of kernels")
+        counts = (each.partition("*") for each in field.split(" "))
+        return canonical_json({names[find(key)]: int(count or 1) for key, _, count in counts})
+
+    return read
+
+
+def _kernels(row: NewRow) -> dict[str, int]:
+    """Return the kernels that a row counts by name; costs give their number alone."""
+    text = row.get("kernels")
+    return json.loads(text) if isinstance(text, str) else {}
+
+
+def _kernels_in_short(counts: Mapping[str, int], length: int) -> str:
+    """Return the kernels of a row; none at all are an empty JSON object."""
+    if not counts:
+        return "{}"
+    return " ".join(
+        kernel_key(name)[:length] + (f"*{count}" if count != 1 else "")
+        for name, count in counts.items()
+    )
+
+
+def _calls_in_short(calls: Iterable[NewRow]) -> Rows:
+    """Return one row a workload of calls in order."""
+    found: dict[str, tuple[dict[str, int], list[int]]] = {}
+    for row in calls:
+        operators, positions = found.setdefault(row["workload"], ({}, []))
+        operator = f"{row['configuration']}:{row['form']}"
+        positions.append(operators.setdefault(operator, len(operators)))
+    return [
+        {"workload": workload, "operators": " ".join(operators), "calls": " ".join(map(str, calls))}
+        for workload, (operators, calls) in found.items()
+    ]
+
+
+def calls_at_length(fields: Columns) -> Columns:
+    """Return the fields of `calls.csv` with one row a call, as older sets have them.
+
+    Raises:
+        InputError: a call is none of its workload's operators.
+    """
+    if sorted(fields.values) != sorted(CALLS):
+        return fields
+    lines: list[int] = []
+    names = ("workload", "position", "configuration", "form")
+    columns: dict[str, list[str]] = {name: [] for name in names}
+    for row, (workload, operators, calls) in enumerate(
+        zip(*(fields.values[name] for name in CALLS), strict=True)
+    ):
+        known = {str(i): each.partition(":") for i, each in enumerate(operators.split(" "))}
+        positions = calls.split(" ")
+        unknown = next((call for call in positions if call not in known), None)
+        if unknown is not None:
+            raise fields.error(row, "calls", unknown, f"the workload has {len(known)} operators")
+        lines += [fields.lines[row]] * len(positions)
+        columns["workload"] += [workload] * len(positions)
+        columns["position"] += map(str, range(len(positions)))
+        columns["configuration"] += [known[call][0] for call in positions]
+        columns["form"] += [known[call][2] for call in positions]
+    return Columns(fields.path, lines, columns)
+
+
+def _cost_in_short(row: NewRow) -> NewRow:
+    """Return a cost without the means that equal their medians."""
+    same = {
+        f"{name}_mean": None for name in QUANTITIES if row[f"{name}_mean"] == row[f"{name}_median"]
+    }
+    return {**row, **same}
+
+
+def costs_at_length(found: Columns) -> Columns:
+    """Return costs with the means that were left out."""
+    means = {}
+    for name in QUANTITIES:
+        mean, median = (found.values[f"{name}_{part}"] for part in ("mean", "median"))
+        pairs = zip(mean, median, strict=True)
+        means[f"{name}_mean"] = [median if mean is None else mean for mean, median in pairs]
+    return found.having(**means)

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._ops import HigherOrderOperator
 from torch.nn.modules import module as modules
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.module import (
@@ -32,7 +33,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from opdb.errors import InputError, OpdbError, UnsupportedError
 from opdb.kinds import KINDS
 from opdb.models import LoadedModel, ModelRequest, load
-from opdb.models.construction import ModelFailureError, one_line
+from opdb.models.autocast import autocast_refused
+from opdb.models.construction import ANY_FAILURE, ModelFailureError, bytes_of, one_line
 from opdb.models.inputs import tensors, with_values
 from opdb.models.meta import MetaKernels, fused_attention_on_meta, laid_out_as_on_device
 from opdb.operators import (
@@ -42,6 +44,7 @@ from opdb.operators import (
     is_metadata,
     is_operator_module,
 )
+from opdb.operators.encoding import is_wrapped
 from opdb.operators.functions import custom_name
 from opdb.records import Call, Configuration, Form, Json, Workload
 
@@ -64,8 +67,8 @@ def harvest(request: ModelRequest) -> Workload:
 
     Raises:
         InputError: the model cannot be built or run; the message names the last call.
-        UnsupportedError: autocast is asked for, which chooses dtypes per device and cannot be
-            seen on another.
+        UnsupportedError: autocast is asked for, or the model enters it: it chooses dtypes per
+            device and cannot be seen on another.
     """
     if request.autocast is not None:
         raise UnsupportedError(
@@ -78,18 +81,18 @@ def harvest(request: ModelRequest) -> Workload:
         return _recorded(request, loaded)
     except ModelFailureError as on_meta:
         # Anything may fail for want of values: only the CPU tells whether that was the reason.
-        if loaded is not None:
-            _check_fits(loaded, on_meta)
+        _check_fits(loaded, on_meta)
         try:
             return _recorded(request, load(request, device="cpu"))
         except MemoryError as error:
             raise on_meta from error
 
 
-def _check_fits(loaded: LoadedModel, failure: ModelFailureError) -> None:
+def _check_fits(loaded: LoadedModel | None, failure: ModelFailureError) -> None:
     """Raise the failure on meta where the weights leave no memory here for a pass with values."""
-    held = {*loaded.module.parameters(), *loaded.module.buffers()}
-    weights_bytes = sum(t.nbytes for t in held if not nn.parameter.is_lazy(t))
+    weights_bytes = failure.weights_bytes
+    if loaded is not None:
+        weights_bytes = bytes_of({*loaded.module.parameters(), *loaded.module.buffers()})
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if weights_bytes > memory_bytes / 2:
         raise ModelFailureError(
@@ -131,6 +134,7 @@ def record(
 
     Raises:
         InputError: the pass fails; the message names the last call.
+        UnsupportedError: the model enters autocast by itself.
     """
     recorder = (recorder_type or Recorder)(loaded.module)
     recorder.declare(loaded)
@@ -141,13 +145,14 @@ def record(
                 loaded.module(*loaded.args, **loaded.kwargs)
                 recorder.know_weights()
             with ExitStack() as stack:
+                stack.enter_context(autocast_refused(loaded.name))
                 stack.enter_context(recorder.watching())
                 if observer is not None:
                     stack.enter_context(observer(recorder))
                 loaded.module(*loaded.args, **loaded.kwargs)
     except OpdbError:
         raise
-    except Exception as error:  # a model's forward is anyone's code and may raise anything
+    except ANY_FAILURE as error:  # a model's forward is anyone's code and may raise anything
         device = next((str(t.device) for t in tensors(loaded.args)), "its own device")
         raise ModelFailureError(
             f"{loaded.name!r} fails on {device}: {one_line(error)}; "
@@ -311,7 +316,7 @@ class Recorder:
     def call_aten(self, operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """List what computes outside every recorded call, and run it."""
         self._last = operator, self._inside
-        self.unsupported[operator._schema.name + OUTSIDE] += 1
+        self.unsupported[_aten_name(operator) + OUTSIDE] += 1
         return self._run(None, "function", operator, args, kwargs)
 
     def _run(
@@ -361,9 +366,16 @@ def _name(function: Any) -> str:
     return custom_name(function) or resolve_name(function) or function_name(function)
 
 
+def _aten_name(operator: Any) -> str:
+    """Return a dispatcher operator's name; one that takes functions has no schema."""
+    return str(
+        operator.name() if isinstance(operator, HigherOrderOperator) else operator._schema.name
+    )
+
+
 def _storage(tensor: torch.Tensor) -> int | None:
     """Return what identifies a tensor's memory, on meta too; None where it has none."""
-    if nn.parameter.is_lazy(tensor) or tensor.layout != torch.strided:
+    if nn.parameter.is_lazy(tensor) or tensor.layout != torch.strided or is_wrapped(tensor):
         return None
     memory: int = tensor.untyped_storage()._cdata
     return memory
@@ -437,6 +449,8 @@ class _Functions(TorchFunctionMode):
 class _Guard(TorchDispatchMode):
     """Shows the recorder the operators that reach the dispatcher outside every recorded call."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._recorder = recorder
@@ -446,7 +460,10 @@ class _Guard(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self._recorder.covered or not computes(func):
+        higher = isinstance(func, HigherOrderOperator)
+        if higher and self._recorder.covered:
+            return func(*args, **kwargs)
+        if not higher and (self._recorder.covered or not computes(func)):
             return self._kernels(func, args, kwargs)
         return self._recorder.call_aten(func, args, kwargs)
 

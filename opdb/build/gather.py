@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -91,8 +92,9 @@ def _in_processes(
 
 
 def _begin() -> None:
-    """Prepare a process: one thread each, and Ctrl-C is the parent's to hear."""
+    """Prepare a process: one thread; Ctrl-C and stdout are the parent's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdout = sys.stderr
     import torch
 
     torch.set_num_threads(1)

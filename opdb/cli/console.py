@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Protocol
 
 from opdb.errors import OpdbError
@@ -76,14 +76,18 @@ class Progress(Protocol):
 
 @contextmanager
 def progress(total: int, what: str, *, quiet: bool) -> Iterator[Progress]:
-    """Yield the progress of a number of steps, shown on stderr; not at all when quiet."""
-    if quiet:
-        yield _Silent()
-    elif sys.stderr.isatty():
-        with _bar(total, what) as bar:
-            yield bar
-    else:
-        yield _Lines(total, what)
+    """Yield the progress of a number of steps, shown on stderr; not at all when quiet.
+
+    Whatever else is printed meanwhile goes to stderr too: models print, and stdout is for results.
+    """
+    with redirect_stdout(sys.stderr):
+        if quiet:
+            yield _Silent()
+        elif sys.stderr.isatty():
+            with _bar(total, what) as bar:
+                yield bar
+        else:
+            yield _Lines(total, what)
 
 
 def note(text: str, *, quiet: bool = False) -> None:

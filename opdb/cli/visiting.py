@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import sys
+from contextlib import ExitStack, redirect_stdout
 
 from opdb.cli.console import Progress, note, progress
 from opdb.records import Configuration, Visit
@@ -15,13 +16,16 @@ class Visiting:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._stack = ExitStack()
+        self._aside = redirect_stdout(sys.stderr)  # whole models that are measured may print
         self._progress: Progress | None = None
 
     def __enter__(self) -> Visiting:
+        self._aside.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        self._aside.__exit__(None, None, None)
 
     def say(self, text: str) -> None:
         """Tell of a step that is no visit."""

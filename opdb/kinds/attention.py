@@ -51,7 +51,12 @@ def mha_flops(view: View) -> int:
     key, value = int(view["kdim"] or width), int(view["vdim"] or width)
     batch, target, source = _lengths(view, "query", "key")
     projections = 2 * batch * width * (2 * target * width + source * (key + value))
-    return projections + 4 * batch * target * source * width
+    return projections + 4 * batch * target * (source + _added(view)) * width
+
+
+def _added(view: View) -> int:
+    """Return how many keys attention adds to those that it is given."""
+    return int(bool(view["add_bias_kv"])) + int(bool(view["add_zero_attn"]))
 
 
 def _mha_shapes(view: View) -> list[Shape]:
@@ -61,7 +66,7 @@ def _mha_shapes(view: View) -> list[Shape]:
     batch, target, source = _lengths(view, "query", "key")
     batched = [batch] if len(out) == 3 else []
     heads = [] if view["average_attn_weights"] else [int(view["num_heads"])]
-    return [out, [*batched, *heads, target, source]]
+    return [out, [*batched, *heads, target, source + _added(view)]]
 
 
 def _weights_too(elements: CountRule) -> CountRule:

@@ -146,7 +146,12 @@ register(
     ),
     Kind("uniform", "input, from_=0, to=1", flops_rule=no_flops, mutates=("input",)),
     Kind("normal", "input, mean=0, std=1", flops_rule=no_flops, mutates=("input",)),
-    Kind("multinomial", "input, num_samples, replacement=False", shapes_rule=input_shape),
+    Kind(
+        "multinomial",
+        "input, num_samples, replacement=False",
+        shapes_rule=lambda view: [[*view.shape()[:-1], int(view["num_samples"])]],
+        dtype_rule=lambda view: "int64",
+    ),
     Kind("zero", "input", flops_rule=no_flops, mutates=("input",)),
     Kind("fill", "input, value", flops_rule=no_flops, mutates=("input",)),
     Kind(

@@ -74,6 +74,16 @@ def _window(rank: int) -> Canonical:
     return rewrite
 
 
+def _single_window(parameters: Arguments, inputs: Arguments) -> None:
+    # torch computes with this window's size, which must stay a number
+    for name in ("kernel_size", "stride"):
+        value = parameters.get(name)
+        if isinstance(value, list) and len(value) == 1:
+            parameters[name] = value[0]
+    if parameters.get("stride") in ([], parameters["kernel_size"]):
+        parameters.pop("stride")
+
+
 def _adaptive(rank: int) -> Canonical:
     def rewrite(parameters: Arguments, inputs: Arguments) -> None:
         value = parameters.get("output_size")
@@ -122,6 +132,6 @@ for _rank in (1, 2, 3):
             "input, norm_type, kernel_size, stride=None, ceil_mode=False",
             flops_rule=window_flops,
             shapes_rule=pool_shape(_rank),
-            canonical=_window(_rank),
+            canonical=_window(_rank) if _rank > 1 else _single_window,
         ),
     )

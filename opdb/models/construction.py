@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from opdb.errors import InputError, OpdbError
 from opdb.models import LoadedModel, ModelRequest
-from opdb.models.inputs import describe, in_layout, make, resolve
+from opdb.models.inputs import describe, in_layout, make, mapped, resolve
 from opdb.models.source import Blueprint, Source, sized_input
 from opdb.records import Json
 
@@ -22,18 +22,30 @@ SEED = 0
 """Seeds random weights and inputs, so that two loads of one request give the same numbers."""
 
 
+ANY_FAILURE = (Exception, SystemExit)
+"""What a model's own code may raise: a script that parses its arguments ends the process."""
+
+
 class ModelFailureError(InputError):
-    """A model's own code failed while it was built or run; the cause is chained."""
+    """A model's own code failed while it was built or run; the cause is chained.
+
+    `weights_bytes` is what the parameters take that had been made until then.
+    """
+
+    def __init__(self, message: str, weights_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.weights_bytes = weights_bytes
 
 
 @contextmanager
-def parameters_on_meta() -> Iterator[None]:
+def parameters_on_meta() -> Iterator[dict[int, nn.Parameter]]:
     """Move each parameter to the meta device as a module registers it, in this thread.
 
     Unlike a meta device context, constructors that compute with small tensors still work, and
-    a large parameter's memory is freed before anything is written to it.
+    a large parameter's memory is freed before anything is written to it. Yields what was moved.
     """
     thread = threading.get_ident()
+    moved: dict[int, nn.Parameter] = {}
     with _patching:
         # Only under the lock is this not another thread's patch, which would then stay for good.
         register = nn.Module.register_parameter
@@ -41,11 +53,12 @@ def parameters_on_meta() -> Iterator[None]:
         def register_on_meta(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
             if threading.get_ident() == thread and _movable(param):
                 param = _twin(param)
+                moved[id(param)] = param
             register(self, name, param)
 
         nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
         try:
-            yield
+            yield moved
         finally:
             nn.Module.register_parameter = register  # type: ignore[method-assign]
 
@@ -77,7 +90,7 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
         InputError: the model cannot be built, or its inputs are not known.
     """
     blueprint = _build(source, request, device)
-    module = _prepare(blueprint, request, device)
+    module = _prepared(blueprint, request, device)
     given, example = request.inputs or blueprint.inputs, blueprint.example
     if given is None and example is None and request.input_size is not None:
         given = sized_input(request.input_size, request.dtype)
@@ -88,9 +101,9 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
             args = tuple(make(value, device) for value in data["args"])
             kwargs = {name: make(value, device) for name, value in data["kwargs"].items()}
         elif example is not None:
-            args, kwargs = example
+            args, kwargs = _as_asked(example, request)
             data = {"args": [describe(v) for v in args], "kwargs": describe(kwargs)}
-            args, kwargs = _moved(args, device), _moved(kwargs, device)
+            args, kwargs = mapped((args, kwargs), lambda tensor: tensor.to(device))
         else:
             raise InputError(
                 f"{request.name!r} came without example inputs; give input_size or inputs, "
@@ -109,18 +122,25 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
 
 
 def _build(source: Source, request: ModelRequest, device: str) -> Blueprint:
+    moved: dict[int, nn.Parameter] = {}
     try:
         with _seeded(device):
             if device == "meta":
-                with parameters_on_meta():
+                with parameters_on_meta() as moved:
                     return source.build(request)
             return source.build(request)
     except OpdbError:
         raise
-    except Exception as error:  # a model's constructor is anyone's code and may raise anything
+    except ANY_FAILURE as error:  # a model's constructor is anyone's code and may raise anything
         raise ModelFailureError(
-            f"{request.name!r} ({source.name}) cannot be built: {one_line(error)}"
+            f"{request.name!r} ({source.name}) cannot be built: {one_line(error)}",
+            bytes_of(moved.values()),
         ) from error
+
+
+def bytes_of(held: Iterable[torch.Tensor]) -> int:
+    """Return the bytes of parameters and buffers; those that have no size yet count none."""
+    return sum(t.nbytes for t in held if not nn.parameter.is_lazy(t))
 
 
 def one_line(error: BaseException) -> str:
@@ -138,15 +158,36 @@ def _seeded(device: str) -> Iterator[None]:
         yield
 
 
+def _prepared(blueprint: Blueprint, request: ModelRequest, device: str) -> nn.Module:
+    try:
+        return _prepare(blueprint, request, device)
+    except ANY_FAILURE as error:  # a module's own `train` or `to` may refuse
+        raise ModelFailureError(
+            f"{request.name!r} cannot be made {request.dtype} {request.memory_format} for "
+            f"{request.phase}: {one_line(error)}"
+        ) from error
+
+
 def _prepare(blueprint: Blueprint, request: ModelRequest, device: str) -> nn.Module:
-    dtype = None if blueprint.in_dtype else getattr(torch, request.dtype)
-    module = blueprint.module.to(device=device, dtype=dtype)
+    module = blueprint.module.to(device=device)
+    set(module.modules())  # torch looks modules up by their hash; one without fails here
+    if not blueprint.in_dtype:
+        module = _cast(module, getattr(torch, request.dtype))
     if request.memory_format != "contiguous":
         # Module.to(memory_format=...) refuses models that have both 4-d and 5-d parameters.
         for param in module.parameters():
             if not isinstance(param, nn.UninitializedParameter):
                 param.data = in_layout(param.data, request.memory_format)
     return module.train(request.phase == "training")
+
+
+def _cast(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Bring floating parameters and buffers to a dtype.
+
+    Module.to(dtype) would take complex ones too, and their imaginary part off.
+    """
+    cast: nn.Module = module._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
+    return cast
 
 
 def _in_format(value: Json, memory_format: str) -> Json:
@@ -163,21 +204,16 @@ def _in_format(value: Json, memory_format: str) -> Json:
     return value
 
 
-def _moved(value: Any, device: str) -> Any:
-    """Return the same nesting with its tensors on the device; one tensor twice stays one."""
-    return _move(value, device, {})
+def _as_asked(example: Any, request: ModelRequest) -> Any:
+    """Return example inputs in the dtype and memory format that the model itself is brought to."""
 
+    def asked(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        cast = tensor.to(getattr(torch, request.dtype))
+        return cast if request.memory_format == "contiguous" else in_layout(cast, "channels_last")
 
-def _move(value: Any, device: str, moved: dict[int, torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return moved.setdefault(id(value), value.to(device))
-    if isinstance(value, dict):
-        return {name: _move(item, device, moved) for name, item in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_move(item, device, moved) for item in value)
-    if isinstance(value, list):
-        return [_move(item, device, moved) for item in value]
-    return value
+    return mapped(example, asked)
 
 
 def _batch_of(data: Json, request: ModelRequest) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -167,6 +167,27 @@ def in_layout(tensor: torch.Tensor, layout: Json) -> torch.Tensor:
     raise InputError(f'inputs: layout {layout!r}; give "channels_last" or a list of strides')
 
 
+def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return the same nesting with its tensors changed; one tensor twice stays one."""
+    return _mapped(value, change, {})
+
+
+def _mapped(
+    value: Any, change: Callable[[torch.Tensor], torch.Tensor], done: dict[int, torch.Tensor]
+) -> Any:
+    if isinstance(value, torch.Tensor):
+        if id(value) not in done:
+            done[id(value)] = change(value)
+        return done[id(value)]
+    if isinstance(value, dict):
+        return {name: _mapped(item, change, done) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_mapped(item, change, done) for item in value)
+    if isinstance(value, list):
+        return [_mapped(item, change, done) for item in value]
+    return value
+
+
 def tensors(value: Any) -> list[torch.Tensor]:
     """Return the tensors of nested tuples, lists and dicts, in order."""
     if isinstance(value, torch.Tensor):
@@ -208,6 +229,8 @@ def describe(value: Any) -> Json:
         return {"tuple": [describe(item) for item in value]}
     if isinstance(value, list):
         return [describe(item) for item in value]
+    if isinstance(value, Mapping):
+        raise InputError(f"an example input is a dict with the keys {list(value)}; give text")
     raise InputError(
         f"an example input is a {type(value).__name__}; "
         "inputs are tensors, plain values, and lists, tuples and dicts of them"

@@ -15,6 +15,7 @@ from torch import nn
 
 from opdb.errors import InputError
 from opdb.models import ModelRequest
+from opdb.models.construction import ANY_FAILURE, one_line
 from opdb.models.source import Blueprint, sized_input
 
 
@@ -96,10 +97,8 @@ def _import(path: str, name: str) -> ModuleType:
             return importlib.import_module(path)
     except ModuleNotFoundError as error:
         raise InputError(f"model {name!r}: no module named {error.name!r}") from error
-    except Exception as error:  # an import runs anyone's code, which may raise anything
-        raise InputError(
-            f"model {name!r}: importing {path} failed: {type(error).__name__}: {error}"
-        ) from error
+    except ANY_FAILURE as error:  # an import runs anyone's code, which may raise anything
+        raise InputError(f"model {name!r}: importing {path} failed: {one_line(error)}") from error
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from opdb.operators.functions import bind_function, metadata_functions
 from opdb.operators.modules import is_plain, module_form
 from opdb.records import Configuration, Json, canonical_json
 
+_SIZES = ("size", "shape", "sizes", "output_size")
+
 
 def is_operator_module(module: nn.Module) -> bool:
     """Return whether a module's call is one operator: a torch.nn class that opdb can rebuild.
@@ -80,6 +82,8 @@ def _configuration(name: str, arguments: Mapping[str, Any], encoder: Encoder) ->
             continue
         encoded = encoder.encode(value)
         if any(True for _ in walk(encoded)):
+            if argument in _SIZES:
+                raise UnsupportedError(f"{name}: a size that is a tensor hangs on its value")
             inputs[argument] = encoded
         elif not _is_default(encoded, parameter):
             parameters[argument] = encoded

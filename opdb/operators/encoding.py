@@ -47,6 +47,11 @@ class NoNotes:
         return isinstance(tensor, torch.nn.Parameter)
 
 
+def is_wrapped(tensor: Tensor) -> bool:
+    """Return whether torch.func stands between the caller and the tensor that is computed with."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """Return a dtype's name without the package: "float32"."""
     return str(dtype).removeprefix("torch.")
@@ -102,6 +107,8 @@ class Encoder:
     def _tensor(self, tensor: Tensor) -> Json:
         if tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized:
             raise UnsupportedError("a nested, sparse or quantized tensor has no description")
+        if is_wrapped(tensor):
+            raise UnsupportedError("a tensor inside torch.vmap or torch.func has no description")
         index, self.count = self.count, self.count + 1
         place = (
             tensor.untyped_storage()._cdata,

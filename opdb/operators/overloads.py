@@ -142,6 +142,20 @@ def _as_tensor(data: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Bo
     return _constant(data, dtype)
 
 
+def _norm(input: Tensor, ord: Any = None, dim: Any = None, **kwargs: Any) -> Bound:
+    """Bind torch.linalg.norm: over two dimensions an order means a matrix's norm, not a vector's.
+
+    The Frobenius norm is the vector's of all elements.
+    """
+    over_two = input.dim() == 2 if dim is None else isinstance(dim, list | tuple) and len(dim) == 2
+    if ord is not None and ord != "fro" and over_two:
+        raise UnsupportedError(f"a matrix norm of order {ord!r}")
+    keepdim, dtype = kwargs.pop("keepdim", False), kwargs.pop("dtype", None)
+    _nothing_left("vector_norm", kwargs)
+    arguments = {"input": input, "ord": 2 if ord in (None, "fro") else ord, "dim": dim}
+    return "vector_norm", arguments | {"keepdim": keepdim, "dtype": dtype}
+
+
 def _round(inplace: bool, input: Tensor, decimals: int = 0, **kwargs: Any) -> Bound:
     arguments = {"input": input, "decimals": decimals}
     return "round", arguments | ({"inplace": True} if inplace else {})
@@ -198,6 +212,7 @@ OVERLOADS: Mapping[Callable[..., Any], Callable[..., Bound]] = {
     torch.var_mean: partial(_deviation, "var_mean"),
     **{f: partial(_sort, "sort") for f in (torch.sort, Tensor.sort)},
     **{f: partial(_sort, "argsort") for f in (torch.argsort, Tensor.argsort)},
+    torch.linalg.norm: _norm,
     **{f: partial(_round, False) for f in (torch.round, Tensor.round)},
     **{f: partial(_round, True) for f in (torch.round_, Tensor.round_)},
     **dict.fromkeys((torch.roll, Tensor.roll), _rolled),

@@ -133,7 +133,7 @@ TABLE: dict[str, str] = {
     "mean": "torch.mean Tensor.mean",
     "norm": "torch.norm(input, p='fro', dim=None, keepdim=False, out=None, dtype=None) "
     "Tensor.norm(input, p='fro', dim=None, keepdim=False, dtype=None)",
-    "vector_norm": "linalg.vector_norm linalg.norm",
+    "vector_norm": "linalg.vector_norm",
     **{name: f"torch.{name}" for name in ("std", "var", "std_mean", "var_mean")},
     **{name: f"torch.{name}" for name in ("arange", "randint")},
     "argsort": "torch.argsort Tensor.argsort",

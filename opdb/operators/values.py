@@ -14,6 +14,7 @@ from opdb.operators.encoding import dtype_of
 from opdb.records import Json
 
 _POSITIVE = {"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "lgamma", "digamma", "xlogy"}
+_PROBABILITIES = {("lerp", "weight"), ("bernoulli", "input"), ("multinomial", "input")}
 _BOUNDED_BY_DIM = frozenset(
     [
         "gather",
@@ -138,7 +139,7 @@ def tame(view: View, name: str, tensor: Tensor) -> Tensor:
         return tensor
     if name == "running_var" or (kind in _POSITIVE and name == "input"):
         return tensor.abs_().add_(0.5)
-    if kind in ("lerp",) and name == "weight":
+    if (kind, name) in _PROBABILITIES:
         return tensor.sigmoid_()
     if kind in ("nms", "roi_align") and name == "boxes" and tensor.dim() == 2:
         return _boxes(tensor, 64.0)

@@ -11,6 +11,7 @@ import pytest
 from opdb.cli import main
 from opdb.store import open_store
 from tests.cli.conftest import Opdb, snapshot
+from tests.harvest import sample_models
 from tests.store import samples
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +44,15 @@ def test_harvest_of_a_summary_file(opdb: Opdb, tmp_path: Path) -> None:
     assert "harvest 3/3" in ran.err
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         assert len(store.workloads("resnet18")) == 3
+
+
+@pytest.mark.parametrize(
+    "arguments", [("harvest",), ("measure", "--device", "cpu"), ("build", "--device", "cpu")]
+)
+def test_what_a_model_prints_keeps_away_from_json(opdb: Opdb, arguments: tuple[str, ...]) -> None:
+    ran = opdb(*arguments, sample_models.path("prints"), "--json")
+    json.loads(ran.out)
+    assert "while it is built\n" in ran.err and "while it runs\n" in ran.err
 
 
 def test_one_failing_model_does_not_stop_the_others(opdb: Opdb, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Every builder returns (module, args) or (module, args, kwargs), as the python so
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -261,9 +262,108 @@ def nested() -> Built:
     return Nested(), (torch.randn(2, 4),)
 
 
+class Spectral(nn.Module):
+    """A Fourier layer: a complex parameter, and a complex buffer as rotary positions are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, dtype=torch.complex64))
+        self.turn: Tensor
+        self.register_buffer("turn", torch.ones(4, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.view_as_real(torch.view_as_complex(x) * self.weight * self.turn)
+
+
+def spectral() -> Built:
+    return Spectral(), (torch.randn(2, 4, 2),)
+
+
+class Applied(nn.Module):
+    """Computes by a function given to it."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+def mapped_over() -> Built:
+    return Applied(lambda x: torch.vmap(lambda row: row @ row.T)(x + 1)), (torch.randn(3, 4, 5),)
+
+
+def differentiated() -> Built:
+    return Applied(torch.func.grad(lambda x: (x**2).sum())), (torch.randn(5),)
+
+
+def branching() -> Built:
+    def branch(x: Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    return Applied(branch), (torch.randn(2, 4),)
+
+
+def sized_by_a_tensor() -> Built:
+    size: Any = torch.tensor(3)
+    return Applied(lambda x: torch.zeros(2, size) + x), (torch.randn(2, 3),)
+
+
+def ends_the_process() -> Built:
+    raise SystemExit(7)
+
+
+def ends_in_forward() -> Built:
+    return Applied(lambda x: sys.exit("enough")), (torch.randn(2, 4),)
+
+
+def unhashable() -> Built:
+    class Unhashable(Applied):
+        __hash__ = None  # type: ignore[assignment]
+
+    return Unhashable(torch.relu), (torch.randn(2, 4),)
+
+
+def always_trains() -> Built:
+    class Stubborn(nn.Linear):
+        def train(self, mode: bool = True) -> Any:
+            raise NotImplementedError("no eval")
+
+    return Stubborn(4, 4), (torch.randn(2, 4),)
+
+
+def large_and_broken() -> Built:
+    nn.Linear(1000, 1000)
+    raise KeyError("rope")
+
+
+def casts_by_itself() -> Built:
+    def cast(x: Tensor) -> Tensor:
+        with torch.autocast("cuda"):
+            return F.linear(x, x)
+
+    return Applied(cast), (torch.randn(2, 4),)
+
+
+def prints() -> Built:
+    print("while it is built")
+
+    def speak(x: Tensor) -> Tensor:
+        print("while it runs")
+        return x + 1
+
+    return Applied(speak), (torch.randn(2, 4),)
+
+
+def image_in_float32() -> Built:
+    return nn.Conv2d(3, 4, 3), (torch.randn(2, 3, 8, 8),)
+
+
 COMPLETE = (
     *("lstm", "attention", "shared", "functional", "keywords", "asks_for_values"),
     *("inherited", "reparametrized", "with_constant", "lazy", "writes", "recovering"),
+    *("spectral", "prints", "image_in_float32"),
 )
 """The builders whose every call a registered operator describes."""
 

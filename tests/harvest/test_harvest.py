@@ -272,6 +272,63 @@ def test_autocast_is_refused() -> None:
         harvest(ModelRequest("mlp", autocast="bfloat16"))
 
 
+def test_a_model_that_enters_autocast_is_refused() -> None:
+    made, entered = torch.autocast.__init__, torch.autocast.__enter__
+    with pytest.raises(UnsupportedError, match="casts_by_itself' enters autocast by itself"):
+        own("casts_by_itself")
+    assert torch.autocast.__init__ is made and torch.autocast.__enter__ is entered
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "unknown"),
+    [
+        # torch.func computes with other shapes than its tensors say
+        ("mapped_over", {"add": 1}, {"torch.Tensor.T.__get__": 1, "torch.Tensor.matmul": 1}),
+        ("sized_by_a_tensor", {"add": 1}, {"torch.zeros": 1}),
+    ],
+)
+def test_what_has_no_description_is_listed(
+    name: str, known: dict[str, int], unknown: dict[str, int]
+) -> None:
+    workload = own(name)
+    assert by_kind(workload) == known
+    assert workload.unsupported == unknown
+
+
+def test_a_gradient_taken_in_the_forward_is_listed() -> None:
+    assert {"torch.Tensor.__pow__", "torch.Tensor.sum"} <= own("differentiated").unsupported.keys()
+
+
+def test_operators_that_take_functions_are_listed() -> None:
+    workload = own("branching")
+    assert any("cond" in name for name in workload.unsupported)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ends_the_process", "cannot be built: SystemExit: 7"),
+        ("ends_in_forward", "SystemExit: enough; the last call was Applied"),
+        ("unhashable", "unhashable type"),
+        ("always_trains", "cannot be made float32 contiguous for inference: .*no eval"),
+    ],
+)
+def test_whatever_a_models_code_raises_is_one_message(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        own(name)
+
+
+def test_what_fails_while_it_is_built_is_built_again_only_where_it_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(InputError, match=r"cannot be built: KeyError: 'rope'$"):
+        own("large_and_broken")
+    pages = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 8_000_000}
+    monkeypatch.setattr("opdb.harvest.os.sysconf", pages.__getitem__)
+    with pytest.raises(InputError, match=r"rope.*too large for a pass on the CPU"):
+        own("large_and_broken")
+
+
 def test_resnet50_keys_are_golden() -> None:
     assert keys_digest(harvest(ModelRequest("resnet50"))) == GOLDEN_RESNET50
 

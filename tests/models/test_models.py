@@ -125,6 +125,35 @@ def test_a_callable_is_given_the_batch_size() -> None:
         load(ModelRequest(sample_models.path("shared"), batch_size=6), device="meta")
 
 
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_example_inputs_take_the_dtype_and_format_of_the_model(device: str) -> None:
+    name = sample_models.path("image_in_float32")
+    request = ModelRequest(name, dtype="float64", memory_format="channels_last")
+    loaded = load(request, device=device)
+    (image,) = loaded.args
+    assert image.dtype == loaded.module.weight.dtype == torch.float64
+    assert image.is_contiguous(memory_format=torch.channels_last)
+    spec = loaded.inputs["args"][0]
+    assert spec == {"shape": [2, 3, 8, 8], "dtype": "float64", "layout": "channels_last"}
+
+
+def test_complex_weights_keep_their_imaginary_part() -> None:
+    loaded = load(ModelRequest(sample_models.path("spectral"), dtype="float64"), device="cpu")
+    assert {t.dtype for t in loaded.module.state_dict().values()} == {torch.complex64}
+    assert loaded.args[0].dtype == torch.float64
+
+
+def test_a_script_that_ends_the_process_when_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_script_file.py").write_text("import sys\nsys.exit('usage: …\\n  --x')\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        InputError, match=r"importing own_script_file failed: SystemExit: usage: …$"
+    ):
+        load(ModelRequest("own_script_file:make"), device="meta")
+
+
 def test_a_bare_module_needs_an_input() -> None:
     with pytest.raises(InputError, match="without example inputs"):
         load(ModelRequest(sample_models.path("bare")), device="meta")

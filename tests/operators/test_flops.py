@@ -58,6 +58,10 @@ def test_functions(name: str) -> None:
 
 MODULES: dict[str, tuple[nn.Module, tuple[Tensor, ...]]] = {
     "self-attention": (nn.MultiheadAttention(8, 2, batch_first=True), (torch.ones(2, 5, 8),) * 3),
+    "attention to added keys": (
+        nn.MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True),
+        (torch.ones(5, 2, 8),) * 3,
+    ),
     "cross-attention": (
         nn.MultiheadAttention(8, 2),
         (torch.ones(5, 2, 8), torch.ones(7, 2, 8), torch.ones(7, 2, 8)),

@@ -34,6 +34,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "store": ("errors", "records"),
     "doctor": ("errors", "meters", "store", "units"),
     "dynamo": (),
+    "graphs": ("dynamo", "errors", "harvest", "models", "records"),
     "derive": ("records",),
     "deriving": ("derive", "records", "store"),
     "bench": (
@@ -104,6 +105,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "deriving",
         "doctor",
         "errors",
+        "graphs",
         "grid",
         "harvest",
         "kinds",
@@ -134,6 +136,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
         "harvest",
         "grid.calls",
         "dynamo",
+        "graphs",
         "bench",
         "build.gather",
         "doctor.machine",

@@ -27,6 +27,7 @@ COMMANDS = {
     "bench": "opdb.cli.bench",
     "measure": "opdb.cli.measure",
     "modes": "opdb.cli.modes",
+    "graph": "opdb.cli.graph",
     "calibrate": "opdb.cli.calibrate",
     "derive": "opdb.cli.derive",
     "learn": "opdb.cli.learn",

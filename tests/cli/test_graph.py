@@ -1,0 +1,104 @@
+"""`opdb graph`: text with costs, breaks with their reasons, and what is not known."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from opdb.store import open_store
+from tests import published
+from tests.cli.conftest import Opdb
+
+MODEL = ("resnet18", "--batch-size", 32)
+HERE = "tests.test_graphs"
+
+
+@pytest.fixture
+def h200(tmp_path: Path) -> None:
+    """The database of `opdb`: the published set."""
+    published.copy_to(tmp_path / "opdb.sqlite")
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> None:
+    open_store(str(tmp_path / "opdb.sqlite")).close()
+
+
+@pytest.mark.usefixtures("h200")
+def test_each_node_has_its_kind_and_measured_cost(opdb: Opdb) -> None:
+    ran = opdb("graph", *MODEL)
+    assert ran.status == 0, ran.err
+    head = ran.out.splitlines()[:4]
+    assert head[0].startswith("# resnet18, batch 32 float32: 1 graph, 0 breaks, captured on meta")
+    assert head[1].startswith("# costs of one call each on NVIDIA H200 (GPU-")
+    assert re.match(r"# graph 1 of 1: \d+ nodes, 69 operator calls, 69 of them measu", head[3])
+    ends = re.compile(r"# conv2d: [\d.]+ µs, [\d.]+ mJ$")
+    told = [line for line in ran.out.splitlines() if ends.search(line)]
+    assert len(told) == 20 and all("torch.conv2d(" in line for line in told)
+    code = "\n".join(ran.out.splitlines()[4:])
+    ast.parse(code)  # comments leave what dynamo printed readable as Python
+
+    document = json.loads(opdb("graph", *MODEL, "--json").out)
+    assert (document["graph_count"], document["graph_breaks"], document["breaks"]) == (1, 0, [])
+    [graph] = document["graphs"]
+    known = [call for node in graph["nodes"] for call in node["calls"]]
+    assert len(known) == graph["calls"] == graph["measured"] == 69
+    assert graph["time_s"] == pytest.approx(sum(call["time_s"] for call in known))
+    assert graph["energy_j"] == pytest.approx(sum(call["energy_j"] for call in known))
+    assert document["by_kind"]["conv2d"] == 20
+
+
+@pytest.mark.usefixtures("h200")
+def test_costs_are_those_of_the_board_that_is_named(opdb: Opdb) -> None:
+    with_most = json.loads(opdb("graph", *MODEL, "--json").out)
+    board = with_most["board"]
+    again = json.loads(opdb("graph", *MODEL, "--json", "--board", board[:12]).out)
+    assert again == with_most
+    ran = opdb("graph", *MODEL, "--board", "GPU-none")
+    assert ran.status == 2 and "unknown board 'GPU-none'" in ran.err
+    ran = opdb("graph", *MODEL, "--device", "h201")
+    assert ran.status == 2 and "unknown device 'h201'" in ran.err
+
+
+@pytest.mark.usefixtures("empty")
+def test_graphs_without_any_measurement(opdb: Opdb) -> None:
+    ran = opdb("graph", "lstm", "--input-size", 8, "--output", "graphs.txt")
+    assert ran.status == 0, ran.err
+    assert "written: graphs.txt" in ran.err
+    text = Path("graphs.txt").read_text()
+    assert text.startswith("# lstm, batch 1 float32 length 8: 2 graphs, 1 break, captured on meta")
+    assert "# broken off at " in text and "LSTM" in text and "builtin.py:" in text
+    assert "# no costs: " in text and "holds no measurements" in text
+    assert "# embedding: not measured" in text and "# linear: not measured" in text
+    assert ran.out.splitlines()[0] == text.splitlines()[0].removeprefix("# ")
+    assert ran.out.splitlines()[-2].split()[:4] == ["1", "4", "1", "0"]
+
+
+@pytest.mark.usefixtures("empty")
+def test_a_model_without_graphs(opdb: Opdb) -> None:
+    ran = opdb("graph", f"{HERE}:recurrent")
+    assert ran.status == 0, ran.err
+    assert "0 graphs, 0 breaks" in ran.out and "LSTM" in ran.out
+    assert "# not compiled: dynamo captures no graph of this model" in ran.out
+
+
+@pytest.mark.usefixtures("empty")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("resnet81",), "unknown model 'resnet81'"),
+        ((f"{HERE}:failing",), "fails under dynamo: ValueError: half way"),
+        (("mlp", "--output", "none/x.txt"), "there is no folder none"),
+        (("mlp", "--phase", "training"), "No such option"),
+        (("mlp", "--db", "none.sqlite"), "database none.sqlite: there is none"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_message(opdb: Opdb, arguments: tuple[str, ...], said: str) -> None:
+    ran = opdb("graph", *arguments)
+    assert (ran.status, ran.out) == (2, "")
+    assert said in ran.err and "Traceback" not in ran.err

@@ -35,6 +35,10 @@ class UnknownNameError(InputError):
         super().__init__(f"unknown {what} {name!r}; {advice}" + (f" {hint}" if hint else ""))
 
 
+class NothingMeasuredError(InputError):
+    """Nothing of what is asked about was measured on the device in question."""
+
+
 class DatabaseError(InputError):
     """The database cannot be read: foreign, truncated, newer, or out of reach."""
 

@@ -23,7 +23,7 @@ from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors, in
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.launches import Launches, compare_launches
 from opdb.derive.runs import RunCost, run_cost
-from opdb.errors import InputError, UnknownNameError
+from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
 from opdb.footprint import resident_bytes
 from opdb.records import (
     Calibration,
@@ -376,13 +376,17 @@ class Predictor:
             InputError: nothing was measured on the device.
         """
         if not self._boards:
-            raise InputError(f"nothing was measured on {self.device.slug!r}; run opdb bench there")
+            raise NothingMeasuredError(
+                f"nothing was measured on {self.device.slug!r}; run opdb bench there"
+            )
         counts = self._store.cost_counts()
         return max(self._boards, key=lambda board: counts.get(board, 0))
 
     def _best_board(self, workload: Workload) -> str:
         if not self._boards:
-            raise InputError(f"nothing was measured on {self.device.slug!r}; run opdb bench there")
+            raise NothingMeasuredError(
+                f"nothing was measured on {self.device.slug!r}; run opdb bench there"
+            )
         made = self._pass(workload)
         if made not in self._best:
             boards = {board: len(self._own_costs(workload, board)) for board in self._boards}

@@ -443,6 +443,32 @@ class ModelRun:
 
 
 @dataclass(frozen=True)
+class KernelCounts:
+    """What hardware counters saw of one kernel: values by metric, in base units; None: not seen."""
+
+    name: str
+    values: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What hardware counters saw of one call of a configuration on a board, kernel by kernel.
+
+    `definition` says which metrics were collected for which quantity, each with its weight.
+    `environment` holds the versions that are known, the profiler's (ncu) among them.
+    """
+
+    id: str
+    board: Board
+    configuration: str
+    setting: str
+    measured_at: str
+    environment: Mapping[str, str | None]
+    definition: Mapping[str, Mapping[str, float]]
+    kernels: tuple[KernelCounts, ...]
+
+
+@dataclass(frozen=True)
 class Quantity:
     """An estimated quantity: median, 3σ-mean, and the 95 % confidence interval of the mean.
 

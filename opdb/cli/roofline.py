@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from opdb.cli import options
+from opdb.cli import counting, options
 from opdb.cli.console import note, print_json, print_table
 from opdb.cli.files import csv_text, write_file
 from opdb.cli.selection import describe, find_workload, identity, request_for
+from opdb.errors import NothingMeasuredError
 from opdb.records import Json, Mode
 from opdb.studies.peaks import MEMORY
 from opdb.units import show, show_share
 
 if TYPE_CHECKING:
+    from opdb.cli.counting import Seen
     from opdb.studies.figure import Drawing
     from opdb.studies.peaks import Peaks
     from opdb.studies.points import Bound, ModelRoofline, Part, Point, Roofs
@@ -67,6 +69,11 @@ def run(
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write a page to explore, needs no network."),
     ] = None,
+    ncu: counting.Run = False,
+    counters: counting.Stored = False,
+    ncu_csv: counting.Csv = None,
+    ncu_metrics: counting.Metrics = None,
+    ncu_report: counting.Report = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -75,20 +82,34 @@ def run(
     """Show what holds each operator back, memory or arithmetic, and how far it is from its roof.
 
     Operations and bytes are counted, times and energies those of the database, peaks those that
-    opdb calibrate measured; the vendor's stand apart.
+    opdb calibrate measured; the vendor's stand apart. With --ncu, --ncu-csv or --counters
+    operations and bytes are those that hardware counters saw, and both stand in one table.
     """
     chosen = cast(Mode, options.parse_mode(mode))
     said = options.model_options(batch_size, input_size, dtype, memory_format, phase)
     requests = [request_for(model, said) for model in dict.fromkeys(models)]
+    asked = counting.Counting(ncu, counters, ncu_csv, ncu_metrics, ncu_report)
+    asked.check()
     from opdb.predict import Predictor, choose_device
     from opdb.store import open_store
-    from opdb.studies.roofline import study
+    from opdb.studies.roofline import Said, study
 
+    seen: Seen | None = None
     with open_store(db, create=False) as store:
         workloads = [find_workload(store, request, said) for request in requests]
-        predictor = Predictor(store, choose_device(store, device))
+        counted_on = counting.count(store, workloads, asked, device, quiet=quiet or as_json)
+        predictor = Predictor(store, choose_device(store, counted_on or device))
         on = None if board is None else predictor.board(board)
-        found = study(store, predictor, workloads, chosen, board=on, peaks_file=peaks)
+        if asked.asked:
+            seen = counting.seen(store, workloads, predictor.device.slug, on)
+        try:
+            beside = Said(on, peaks, seen.profiles if seen else None)
+            found = study(store, predictor, workloads, chosen, beside)
+        except NothingMeasuredError as error:
+            if seen is None or csv_file or png or svg or html:
+                raise
+            counting.show_alone(seen, str(error), as_json=as_json)
+            return
     files = {} if csv_file is None else {csv_file: _csv(found).encode()}
     if png or svg or html:
         files |= _figures(found, png, svg, html)
@@ -96,9 +117,12 @@ def run(
         write_file(path, content)
         note(f"written: {path}", quiet=quiet or as_json)
     if as_json:
-        print_json(document(found))
+        print_json({**document(found), "counters": counting.document(seen)})
     else:
         _print(found)
+        if seen is not None:
+            print()
+            counting.show(seen)
 
 
 # Files
@@ -247,6 +271,7 @@ def _point_document(model: ModelRoofline, point: Point) -> dict[str, Json]:
         "configuration": point.configuration.key,
         "count": point.count,
         "unit": point.unit,
+        "metered": point.metered,
         "flops": point.flops,
         "bytes": point.bytes_moved,
         "intensity": point.intensity,

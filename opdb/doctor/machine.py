@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from opdb.counters import ncu
 from opdb.doctor.facts import (
     BoardFacts,
     DatabaseFacts,
@@ -35,8 +36,7 @@ from opdb.meters import nvml, rapl
 PARAMS = Path("/proc/driver/nvidia/params")
 STATUS = Path("/proc/self/status")
 PCI = Path("/sys/bus/pci/devices")
-NSIGHT = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
-"""Where Nsight Compute is installed without being put on PATH."""
+NSIGHT = ncu.ELSEWHERE
 
 METERS_WAIT_S = 0.5
 """How long a meter may take to move; the counter changes every 20 to 100 ms."""
@@ -164,7 +164,6 @@ def tool_facts() -> ToolFacts:
     """Find what inductor and Triton compile with, and Nsight Compute."""
     wanted = os.environ.get("CXX") or "g++"
     c_wanted = os.environ.get("CC")
-    elsewhere = [str(p) for pattern in NSIGHT for p in Path("/").glob(pattern.lstrip("/"))]
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
     return ToolFacts(
         cxx=shutil.which(wanted),
@@ -172,8 +171,8 @@ def tool_facts() -> ToolFacts:
         cc=shutil.which(c_wanted) if c_wanted else shutil.which("clang") or shutil.which("gcc"),
         python_header=header.exists(),
         triton=_version("triton") or _version("pytorch-triton"),
-        ncu=shutil.which("ncu"),
-        ncu_elsewhere=max(elsewhere, default=None),
+        ncu=ncu.on_path(),
+        ncu_elsewhere=ncu.elsewhere(NSIGHT),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opdb.counters import ncu
 from opdb.doctor.facts import DatabaseFacts, Facts
 from opdb.doctor.finding import Finding, blocks, fine, note, unknown
 from opdb.units import show
@@ -64,8 +65,7 @@ def nsight(facts: Facts) -> Finding:
     return note(
         "Nsight Compute",
         "no ncu on PATH",
-        "Only hardware counters need it: install Nsight Compute (apt install nsight-compute, or "
-        "with the CUDA toolkit) and put ncu on PATH.",
+        f"Only hardware counters need it: {ncu.INSTALL} and put ncu on PATH.",
     )
 
 
@@ -85,8 +85,7 @@ def counters(facts: Facts) -> Finding:
     return note(
         "counter permission",
         "administrators alone (RmProfilingAdminOnly: 1)",
-        "Only ncu needs it: write options nvidia NVreg_RestrictProfilingToAdminUsers=0 to a file "
-        "in /etc/modprobe.d and reboot, or run as root (a container with --cap-add=SYS_ADMIN).",
+        f"Only ncu needs it: {ncu.PERMISSION}.",
     )
 
 

@@ -130,7 +130,7 @@ def _queries(device: str) -> dict[str, Select[Any]]:
         table.name: table.c.campaign.in_(campaigns)
         for table in (schema.visit, schema.host_visit, schema.model_run)
     }
-    measured = _measured(campaigns, boards)
+    measured = _measured(campaigns, boards, device)
     workloads = select(schema.workload.c.id).where(
         or_(
             schema.workload.c.id.in_(
@@ -162,16 +162,18 @@ def _queries(device: str) -> dict[str, Select[Any]]:
         "model_runs.csv": select(schema.model_run).where(of_campaigns["model_run"]),
         "costs.csv": select(cost).where(cost.c.board.in_(boards)),
         "learned.csv": select(schema.learned).where(schema.learned.c.device == device),
+        "profiles.csv": select(schema.profile).where(schema.profile.c.device == device),
     }
 
 
-def _measured(campaigns: Select[Any], boards: Select[Any]) -> Subquery:
-    """Return the row numbers of the configurations that a device's campaigns visited."""
-    visit, host_visit, cost = schema.visit, schema.host_visit, schema.cost
+def _measured(campaigns: Select[Any], boards: Select[Any], device: str) -> Subquery:
+    """Return the row numbers of the configurations of which a device's boards have seen any."""
+    visit, host_visit, cost, profile = schema.visit, schema.host_visit, schema.cost, schema.profile
     return union(
         select(visit.c.configuration_id).where(visit.c.campaign.in_(campaigns)),
         select(host_visit.c.configuration_id).where(host_visit.c.campaign.in_(campaigns)),
         select(cost.c.configuration_id).where(cost.c.board.in_(boards)),
+        select(profile.c.configuration_id).where(profile.c.device == device),
     ).subquery()
 
 

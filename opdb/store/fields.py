@@ -11,7 +11,13 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, Table
 
 from opdb.records import Access, Form, Mode, Outcome, Phase, Role, Weights
 from opdb.store.raw_columns import RAW_COLUMNS
-from opdb.store.rows import read_calibration, read_meter_tests, read_operating_point
+from opdb.store.rows import (
+    read_calibration,
+    read_definition,
+    read_kernel_counts,
+    read_meter_tests,
+    read_operating_point,
+)
 
 
 def parser(table: Table, column: Column[Any]) -> Callable[[str], Any]:
@@ -102,6 +108,14 @@ def _not_negative(value: float) -> None:
         raise ValueError("negative")
 
 
+def _definition(text: str) -> None:
+    read_definition(text)
+
+
+def _kernel_counts(text: str) -> None:
+    read_kernel_counts(text)
+
+
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "device.type": _one_of("cuda", "cpu"),
     "role": _one_of(*get_args(Role)),
@@ -127,6 +141,8 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "facts": _object,
     "model_run.setting": _object,
     "tests": _meter_tests,
+    "definition": _definition,
+    "counts": _kernel_counts,
     "notes": _words,
     "calibration": _calibration,
     "flags": _words,

@@ -21,6 +21,7 @@ from opdb.records import (
     Mode,
     ModelRun,
     Outcome,
+    Profile,
     Visit,
     Workload,
 )
@@ -405,3 +406,23 @@ def _of_configurations(
     for some in in_parts(numbers(connection, schema.configuration, keys).values()):
         part = query.where(table.c.configuration_id.in_(some))
         yield from connection.execute(part).mappings()
+
+
+def profiles(connection: Connection, device: str, keys: Collection[str] | None) -> list[Profile]:
+    """Return a device's profiles of these configurations, or of all, oldest first."""
+    table, configuration = schema.profile, schema.configuration
+    query = (
+        select(table, configuration.c.key.label("configuration"))
+        .join(configuration, table.c.configuration_id == configuration.c.id)
+        .where(table.c.device == device)
+        .order_by(table.c.measured_at, table.c.id)
+    )
+    parts = [[]] if keys is None else in_parts(keys)
+    found = [
+        rows.read_profile(row)
+        for some in parts
+        for row in connection.execute(
+            query if keys is None else query.where(configuration.c.key.in_(some))
+        ).mappings()
+    ]
+    return sorted(found, key=lambda profile: (profile.measured_at, profile.id))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -19,9 +20,11 @@ from opdb.records import (
     Host,
     HostVisit,
     Json,
+    KernelCounts,
     MeterTest,
     ModelRun,
     OperatingPoint,
+    Profile,
     Quantity,
     Visit,
     Workload,
@@ -212,6 +215,76 @@ def read_board_calibration(row: Row) -> BoardCalibration:
         tests=read_meter_tests(row["tests"]),
         notes=tuple(read_json(row["notes"])),
     )
+
+
+def profile_row(profile: Profile) -> NewRow:
+    """Return a profile's row, `configuration` (a key) still to be turned into its number."""
+    return {
+        "id": profile.id,
+        "board": profile.board.uuid,
+        "device": profile.board.device,
+        "configuration": profile.configuration,
+        "setting": profile.setting,
+        "measured_at": profile.measured_at,
+        "environment": canonical_json(dict(profile.environment)),
+        "definition": canonical_json({k: dict(v) for k, v in profile.definition.items()}),
+        "counts": canonical_json([[each.name, dict(each.values)] for each in profile.kernels]),
+    }
+
+
+def read_profile(row: Row) -> Profile:
+    """Read a profile back."""
+    return Profile(
+        id=row["id"],
+        board=Board(uuid=row["board"], device=row["device"]),
+        configuration=row["configuration"],
+        setting=row["setting"],
+        measured_at=row["measured_at"],
+        environment=read_json(row["environment"]),
+        definition=read_definition(row["definition"]),
+        kernels=read_kernel_counts(row["counts"]),
+    )
+
+
+def read_definition(text: str) -> dict[str, dict[str, float]]:
+    """Read back which metrics were collected for which quantity.
+
+    Raises:
+        TypeError: it is no mapping of mappings to numbers.
+    """
+    found: dict[str, dict[str, float]] = read_json(text)
+    if not isinstance(found, dict):
+        raise TypeError("not a mapping of quantities")
+    for weights in found.values():
+        _check_numbers(weights, nullable=False)
+    return found
+
+
+def read_kernel_counts(text: str) -> tuple[KernelCounts, ...]:
+    """Read the metrics of a call's kernels back from their JSON.
+
+    Raises:
+        TypeError: it is no list of names with mappings to numbers.
+        ValueError: a kernel is no pair.
+    """
+    found = []
+    for name, values in read_json(text):
+        if not isinstance(name, str):
+            raise TypeError("a kernel without a name")
+        _check_numbers(values, nullable=True)
+        found.append(KernelCounts(name, values))
+    return tuple(found)
+
+
+def _check_numbers(values: Json, *, nullable: bool) -> None:
+    if not isinstance(values, dict):
+        raise TypeError("not a mapping of metrics to numbers")
+    for name, value in values.items():
+        if value is None and nullable:
+            continue
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value):
+            raise TypeError(f"{name} is no number")
 
 
 def read_meter_tests(text: str) -> tuple[MeterTest, ...]:

@@ -22,7 +22,7 @@ from sqlalchemy import (
     types,
 )
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """Every Alembic revision, oldest first; the last is what this version writes."""
 
 QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
@@ -158,6 +158,23 @@ board_calibration = Table(
     Column("notes", Text, nullable=False),
     ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
     Index(None, "board"),
+)
+
+# What hardware counters saw of one call: the metrics of its kernels, raw.
+profile = Table(
+    "profile",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("board", Text, nullable=False),
+    Column("device", Text, nullable=False),
+    Column("configuration_id", Integer, ForeignKey("configuration.id"), nullable=False, index=True),
+    Column("setting", Text, nullable=False),
+    Column("measured_at", Text, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("counts", Text, nullable=False),
+    ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
+    Index(None, "device"),
 )
 
 # What `opdb learn` made of a board's costs, as one JSON value.

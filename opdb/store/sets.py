@@ -62,10 +62,11 @@ FILES = (
     SetFile("model_runs.csv", schema.model_run, ("started_at", "id")),
     SetFile("costs.csv", schema.cost, ("board", "configuration", "setting", "estimator")),
     SetFile("learned.csv", schema.learned, ("board",)),
+    SetFile("profiles.csv", schema.profile, ("measured_at", "id")),
 )
 """The files of a set that hold a table, each after those it refers to."""
 
-LATER_FILES = ("calibrations.csv", "learned.csv", "kernels.csv")
+LATER_FILES = ("calibrations.csv", "learned.csv", "kernels.csv", "profiles.csv")
 """Files that sets of older versions lack; they hold nothing then."""
 
 LATER_COLUMNS = {

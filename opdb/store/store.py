@@ -26,6 +26,7 @@ from opdb.records import (
     ModelRun,
     Outcome,
     Phase,
+    Profile,
     Role,
     Visit,
     Workload,
@@ -476,6 +477,24 @@ class Store:
         """Return what each good model run on a device took, in seconds, oldest first."""
         with self.reading() as connection:
             return reading.run_seconds(connection, device)
+
+    def save_profiles(self, profiles: Iterable[Profile]) -> None:
+        """Save what hardware counters saw; boards and configurations must be stored.
+
+        Raises:
+            DatabaseError: one is not, or a profile's id is taken.
+        """
+        new = [rows.profile_row(profile) for profile in profiles]
+        with self.writing() as connection:
+            known = numbers(connection, schema.configuration, [row["configuration"] for row in new])
+            for row in new:
+                numbered = self._numbered(row, "configuration", known)
+                connection.execute(insert(schema.profile), numbered)
+
+    def profiles(self, device: str, configurations: Collection[str] | None = None) -> list[Profile]:
+        """Return a device's profiles of these configurations (keys), or of all, oldest first."""
+        with self.reading() as connection:
+            return reading.profiles(connection, device, configurations)
 
     # What is derived
 

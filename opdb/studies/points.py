@@ -55,19 +55,21 @@ class Point:
 
     `count` is how often the model makes the call. `energy_j` holds base power over the call's time
     and `dynamic_energy_j`; both are None where the board has no power readings. What gives the
-    device no work has a time of 0 and no bounds.
+    device no work has a time of 0 and no bounds. `metered` says that `flops` and `bytes_moved` are
+    those that hardware counters saw; else they are counted.
     """
 
     configuration: Configuration
     count: int
     unit: str | None
-    flops: int
-    bytes_moved: int
+    flops: float
+    bytes_moved: float
     time_s: float
     energy_j: float | None
     dynamic_energy_j: float | None
     measured: Roofs = Roofs()
     vendor: Roofs = Roofs()
+    metered: bool = False
 
     @property
     def works(self) -> bool:
@@ -133,12 +135,12 @@ class ModelRoofline:
     base_power_w: float | None
 
     @cached_property
-    def flops(self) -> int:
+    def flops(self) -> float:
         """The operations of a pass, as far as it was measured."""
         return sum(p.count * p.flops for p in self.points)
 
     @cached_property
-    def bytes_moved(self) -> int:
+    def bytes_moved(self) -> float:
         """The bytes of a pass, as far as it was measured."""
         return sum(p.count * p.bytes_moved for p in self.points)
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opdb.compose import Grounds, Pass, found_by
-from opdb.errors import InputError
+from opdb.counters.metrics import counters_of
+from opdb.errors import NothingMeasuredError
 from opdb.footprint import resident_bytes
 from opdb.kinds import KINDS
 from opdb.predict import Answer, Predictor
-from opdb.records import Calibration, Configuration, Cost, Mode, Workload
+from opdb.records import Calibration, Configuration, Cost, Mode, Profile, Workload
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store
 from opdb.studies.peaks import MEMORY, Peaks, measured_peaks, read_peaks, unit_of, vendor_peaks
@@ -34,36 +35,47 @@ class Study:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Said:
+    """What is said beside the models: a board (UUID), a file of peaks, what counters saw.
+
+    Peaks of a user's file take the place of the measured ones. With `profiles` (by configuration
+    key) operations and bytes are those that hardware counters saw, counted where there is none.
+    """
+
+    board: str | None = None
+    peaks_file: Path | None = None
+    profiles: Mapping[str, Profile] | None = None
+
+
 def study(
     store: Store,
     predictor: Predictor,
     workloads: Sequence[Workload],
     mode: Mode,
-    *,
-    board: str | None = None,
-    peaks_file: Path | None = None,
+    said: Said = Said(),
 ) -> Study:
     """Place workloads under the roofs of one board: the one named, else that of the first answer.
 
-    Peaks of a user's file take the place of the measured ones. Backend settings are torch's own.
+    Backend settings are torch's own.
 
     Raises:
-        InputError: nothing of a workload was measured, the mode cannot be predicted, or the peaks
-            file holds none.
+        NothingMeasuredError: nothing of a workload was measured.
+        InputError: the mode cannot be predicted, or the peaks file holds none.
     """
-    answers = []
+    answers, board = [], said.board
     for workload in workloads:
         answers.append(predictor.answer(workload, mode, board))
         board = answers[-1].prediction.board
         if answers[-1].prediction.time_s is None:
-            raise InputError(
+            raise NothingMeasuredError(
                 f"nothing of {workload.name} (batch {workload.batch_size} {workload.dtype}) was "
                 f"measured on {predictor.device.slug}; run opdb bench there"
             )
     assert board is not None
-    reader = _Reader(store, predictor, board, mode)
-    if peaks_file is not None:
-        peaks = read_peaks(peaks_file, reader.base_power_w)
+    reader = _Reader(store, predictor, board, mode, said.profiles or {})
+    if said.peaks_file is not None:
+        peaks = read_peaks(said.peaks_file, reader.base_power_w)
     else:
         known = {w.key: w for on in ("eager", "graph") for w, _ in predictor.measured_workloads(on)}
         known |= {w.key: w for w in workloads}
@@ -74,14 +86,24 @@ def study(
         for workload, answer in zip(workloads, answers, strict=True)
     )
     notes = _notes(models, peaks)
+    if said.profiles is not None:
+        notes = (_metered_note(models), *notes)
     return Study(predictor.device.slug, board, mode, peaks, vendor, models, notes)
 
 
 class _Reader:
     """Reads points of one board out of a store."""
 
-    def __init__(self, store: Store, predictor: Predictor, board: str, mode: Mode) -> None:
+    def __init__(
+        self,
+        store: Store,
+        predictor: Predictor,
+        board: str,
+        mode: Mode,
+        profiles: Mapping[str, Profile],
+    ) -> None:
         self._store, self._predictor, self._board, self._mode = store, predictor, board, mode
+        self._profiles = profiles
         self._calibration = _calibration(store, board)
 
     @property
@@ -145,7 +167,7 @@ class _Reader:
         dynamic_j = cost.dynamic_energy_j.mean if cost.dynamic_energy_j else None
         base_w = self.base_power_w
         known = dynamic_j is not None and base_w is not None
-        return Point(
+        point = Point(
             configuration,
             count,
             unit_of(configuration, DEFAULT_SETTINGS),
@@ -155,6 +177,31 @@ class _Reader:
             (dynamic_j or 0.0) + (base_w or 0.0) * time_s if known else None,
             dynamic_j,
         )
+        return _as_metered(point, self._profiles.get(configuration.key))
+
+
+def _as_metered(point: Point, profile: Profile | None) -> Point:
+    """Return a point with the operations and bytes that counters saw, where they saw both.
+
+    Of several units it is the one that did most; the operations are all of them.
+    """
+    if profile is None:
+        return point
+    seen = counters_of(profile)
+    flops, moved = seen.all_flops, seen.bytes[MEMORY]
+    if flops is None or moved is None:
+        return point
+    unit = seen.unit or point.unit
+    return replace(point, unit=unit, flops=flops, bytes_moved=moved, metered=True)
+
+
+def _metered_note(models: Sequence[ModelRoofline]) -> str:
+    """Say of how many configurations hardware counters saw operations and bytes."""
+    working = {p.configuration.key: p.metered for m in models for p in m.points if p.works}
+    return (
+        f"operations and bytes of {sum(working.values())} of {len(working)} configurations are "
+        "those that hardware counters saw; the others' are counted"
+    )
 
 
 def _calibration(store: Store, board: str) -> Calibration:

@@ -53,3 +53,4 @@ def fill(store: Store) -> None:
     store.save_learned(
         Board("GPU-1", samples.DEVICE.slug), samples.LEARNED["trained_at"], samples.LEARNED
     )
+    store.save_profiles([samples.profile()])

@@ -14,10 +14,12 @@ from opdb.records import (
     Host,
     HostVisit,
     Json,
+    KernelCounts,
     MeterTest,
     ModelRun,
     Neighbours,
     OperatingPoint,
+    Profile,
     Quantity,
     Stretch,
     Visit,
@@ -102,6 +104,23 @@ def board_calibration(identity: str = "calibration-1") -> BoardCalibration:
         facts={"sample_period_s": 0.0204, "copy_bytes_per_s": None},
         tests=(MeterTest("square wave", True, 0.004, 0.02, "samples follow a part-time load"),),
         notes=("no copy rate: no memory left",),
+    )
+
+
+def profile(identity: str = "profile-1") -> Profile:
+    """What counters saw, as far as they did: nothing of one metric of one kernel."""
+    return Profile(
+        id=identity,
+        board=Board("GPU-1", DEVICE.slug),
+        configuration=CONV.key,
+        setting="{}",
+        measured_at="2026-11-20T13:00:00Z",
+        environment={"ncu": "2024.1.1.0", "torch": None},
+        definition={"memory_bytes": {"dram__bytes.sum": 1.0}},
+        kernels=(
+            KernelCounts("first(int)", {"dram__bytes.sum": 4096.0}),
+            KernelCounts("second", {"dram__bytes.sum": None}),
+        ),
     )
 
 

@@ -39,12 +39,13 @@ def test_export_import_export_is_the_same_bytes(folder: Path, tmp_path: Path) ->
         assert other.model_runs() == [samples.model_run(samples.workload())]
         assert other.costs("GPU-1") == {samples.CONV.key: [samples.cost()]}
         assert other.learned("nvidia-h200") == {"GPU-1": samples.LEARNED}
+        assert other.profiles("nvidia-h200") == [samples.profile()]
 
 
 def test_a_set_of_the_first_version_is_read(folder: Path, tmp_path: Path) -> None:
-    """It has no calibrations and no estimates; visits and costs know of one state alone."""
-    (folder / "calibrations.csv").unlink()
-    (folder / "learned.csv").unlink()
+    """It has no calibrations, estimates or profiles; visits and costs know of one state alone."""
+    for name in ("calibrations.csv", "learned.csv", "profiles.csv"):
+        (folder / name).unlink()
     later_columns = {
         "visits.csv": ("access", "neighbours"),
         "costs.csv": ("hot",),
@@ -177,6 +178,11 @@ TAMPERED = [
     ("model_runs.csv", "repeats", lambda v: pack(unpack(v)[0]), "not a list of stretches"),
     ("model_runs.csv", "workload", lambda v: "f" * 64, "no such workload"),
     ("costs.csv", "time_s_median", lambda v: "__import__('os')", "could not convert"),
+    ("profiles.csv", "counts", lambda _: '[["a",{"b":"1"}]]', "b is no number"),
+    ("profiles.csv", "counts", lambda _: '[["a"]]', "not enough values"),
+    ("profiles.csv", "definition", lambda _: '{"a":{"b":NaN}}', "b is no number"),
+    ("profiles.csv", "definition", lambda _: "[]", "not a mapping of quantities"),
+    ("profiles.csv", "configuration", lambda _: "0" * 64, "no such configuration"),
 ]
 
 

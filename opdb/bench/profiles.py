@@ -1,0 +1,121 @@
+"""What hardware counters see of single calls: programs under Nsight Compute, profiles stored."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opdb.bench.platform import Platform
+from opdb.bench.profiled import Job
+from opdb.bench.session import now
+from opdb.counters.metrics import Definition, metrics_in
+from opdb.counters.ncu import Ncu
+from opdb.counters.profiles import profiles_of
+from opdb.counters.report import read_report
+from opdb.errors import CannotMeasureError
+from opdb.records import Configuration
+from opdb.store import Store
+
+AT_ONCE = 64
+"""Calls that one program makes: what it saw is stored before the next one begins."""
+
+ENDING = ".ncu-rep"
+"""What Nsight Compute's reports end in; it adds it where it is missing."""
+
+
+@dataclass(frozen=True)
+class Lens:
+    """With what calls are looked at: the tool, the metrics, and where to keep its reports."""
+
+    tool: Ncu
+    definition: Definition
+    keep: Path | None = None
+
+    def report(self, number: int, folder: Path) -> Path:
+        """Return the file of a report: the one to keep, those after the first numbered."""
+        if self.keep is None:
+            return folder / f"report-{number}{ENDING}"
+        stem = self.keep.name.removesuffix(ENDING)
+        return self.keep.with_name(stem + (f"-{number}" if number > 1 else "") + ENDING)
+
+
+@dataclass
+class Looked:
+    """What was stored, the reports that were kept, and why calls have no profile, by key."""
+
+    profiles: int = 0
+    reports: list[Path] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+def profile_calls(
+    store: Store,
+    platform: Platform,
+    lens: Lens,
+    configurations: Sequence[Configuration],
+    *,
+    done: Callable[[int], None] = lambda _: None,
+) -> Looked:
+    """Run calls under the profiler, some at a time, and store what it saw of each.
+
+    `done` is told how many more were made.
+
+    Raises:
+        CannotMeasureError: the counters cannot be read here.
+        InputError: what the profiler prints cannot be read.
+    """
+    looked = Looked()
+    store.save_board(platform.device, platform.board)
+    store.save_configurations(configurations)
+    for number, start in enumerate(range(0, len(configurations), AT_ONCE), start=1):
+        some = configurations[start : start + AT_ONCE]
+        with tempfile.TemporaryDirectory(prefix="opdb-") as folder:
+            _profile(store, platform, lens, some, (number, Path(folder)), looked)
+        done(len(some))
+    return looked
+
+
+def _profile(
+    store: Store,
+    platform: Platform,
+    lens: Lens,
+    configurations: Sequence[Configuration],
+    place: tuple[int, Path],
+    looked: Looked,
+) -> None:
+    number, folder = place
+    report, result = lens.report(number, folder), folder / "result.json"
+    job = Job(
+        platform.torch_device,
+        platform.board.uuid,
+        platform.board.device,
+        now(),
+        [c.json for c in configurations],
+        str(result),
+    )
+    job.write(folder / "job.json")
+    program = [sys.executable, "-m", "opdb.bench.profiled", str(folder / "job.json")]
+    text = lens.tool.profile(program, metrics_in(lens.definition), report)
+    if not result.exists():
+        raise CannotMeasureError("the program under ncu ended before its last call")
+    reasons = json.loads(result.read_text())
+    read = read_report(text, lens.tool.name)
+    made = [c for c in configurations if reasons[c.key] is None]
+    profiles = profiles_of(
+        read,
+        made,
+        platform.board,
+        lens.definition,
+        environment={**platform.environment, "ncu": lens.tool.version},
+        measured_at=job.begun_at,
+    )
+    store.save_profiles(profiles)
+    looked.profiles += len(profiles)
+    looked.reports += [report] if lens.keep is not None else []
+    looked.missing |= {key: reason for key, reason in reasons.items() if reason is not None}
+    seen = {profile.configuration for profile in profiles}
+    looked.missing |= {c.key: "it launched no kernel" for c in made if c.key not in seen}

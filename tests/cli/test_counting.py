@@ -1,0 +1,265 @@
+"""`opdb roofline` with hardware counters, from a stand-in for Nsight Compute on PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opdb.bench.platform import Platform, detect
+from opdb.records import Board
+from opdb.store import open_store
+from tests import published
+from tests.cli.conftest import Opdb
+from tests.counters import stand_in
+from tests.studies.test_counters import doubled
+
+NCU = ("roofline", "mlp", "--ncu")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Platform:
+    """A GPU that is none: what runs on it runs on the CPU."""
+    cpu = detect("cpu")
+    device = replace(cpu.device, slug="made-up-gpu", name="made up", type="cuda")
+    platform = replace(cpu, device=device, board=Board("GPU-0", device.slug))
+    monkeypatch.setattr("opdb.cli.counting._gpu", lambda: platform)
+    return platform
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder at the head of PATH, without ncu."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    kept = [p for p in os.environ["PATH"].split(":") if not (Path(p) / "ncu").exists()]
+    monkeypatch.setenv("PATH", ":".join([str(folder), *kept]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    return folder
+
+
+@pytest.fixture
+def harvested(opdb: Opdb, gpu: Platform, programs: Path) -> Path:
+    """The stand-in on PATH, and a model that was harvested."""
+    stand_in.install(programs)
+    assert opdb("harvest", "mlp").status == 0
+    return programs
+
+
+def told(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_ncu_counts_each_call_and_stores_what_it_saw(
+    opdb: Opdb, harvested: Path, tmp_path: Path
+) -> None:
+    ran = opdb(*NCU)
+    assert ran.status == 0, ran.err
+    assert "as hardware counters saw it (made-up-gpu)" in ran.out
+    assert "note: no roofline: nothing was measured on 'made-up-gpu'" in ran.out
+    assert "dram__bytes.sum" in ran.out.splitlines()[-2]
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        profiles = store.profiles("made-up-gpu")
+        launching = {c.key for w in store.workloads("mlp") for c in w.occurrences()}
+    assert {p.configuration for p in profiles} == launching
+    first = profiles[0]
+    assert first.kernels[0].name == "first(float *, int)"
+    assert first.environment["ncu"] == stand_in.VERSION and first.environment["torch"]
+    assert first.definition["memory_bytes"] == {"dram__bytes.sum": 1.0}
+    assert first.definition["float16_flops"] == {"sm__ops_path_tensor_src_fp16.sum": 1.0}
+    assert "float64_flops" not in first.definition  # nothing here knows its metric
+
+
+def test_json_holds_counted_beside_seen(opdb: Opdb, harvested: Path) -> None:
+    found = told(opdb(*NCU, "--json").out)["counters"]
+    assert found["device"] == "made-up-gpu" and found["missing"] == []
+    rows = found["operators"]
+    assert sum(row["bytes"]["memory"] for row in rows) == sum(
+        1000 * n for n in range(1, 2 * len(rows) + 1)
+    )
+    for row in rows:
+        assert row["bytes_ratio"] == pytest.approx(row["bytes"]["memory"] / row["counted_bytes"])
+        assert "float64" not in row["flops"] and row["flops"]["tf32"] > 0
+        assert row["time_s"] == pytest.approx(row["bytes"]["memory"] * 1e-9)
+        assert row["kernels"] == ["first", "void second<float>"]
+
+
+def test_what_was_counted_is_not_counted_again(opdb: Opdb, harvested: Path) -> None:
+    first = told(opdb(*NCU, "--json").out)
+    stand_in.install(harvested, fault="no permission")  # it may not be asked again
+    assert told(opdb(*NCU, "--json").out) == first
+    shown = opdb("roofline", "mlp", "--counters", "--device", "made-up-gpu", "--json")
+    assert told(shown.out) == first
+
+
+def test_other_metrics_are_counted_again(opdb: Opdb, harvested: Path) -> None:
+    assert opdb(*NCU).status == 0
+    own = {
+        "memory_bytes": ["dram__bytes_read.sum", "dram__bytes_write.sum"],
+        "other": "lts__t_bytes.avg",
+    }
+    Path("own.json").write_text(json.dumps(own))
+    found = told(opdb(*NCU, "--ncu-metrics", "own.json", "--json").out)["counters"]
+    assert {"dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.avg"} <= set(
+        found["metrics"]
+    )
+    assert "dram__bytes.sum" not in found["metrics"]
+    for row in found["operators"]:
+        assert row["bytes"]["memory"] == 2 * row["bytes"]["l2"]
+
+
+def test_the_report_is_kept_and_its_csv_taken_in_elsewhere(
+    opdb: Opdb, harvested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = opdb(*NCU, "--ncu-report", "50%", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    assert Path("50%.ncu-rep").is_file()
+    # the stand-in's reports are what it prints of them
+    Path("a.csv").write_text("==PROF== made up\n" + Path("50%.ncu-rep").read_text())
+    device = shutil.copy(tmp_path / "opdb.sqlite", tmp_path / "other.sqlite")
+    with open_store(str(device)) as store, store.writing() as connection:
+        connection.exec_driver_sql("DELETE FROM profile")
+    monkeypatch.setenv("OPDB_DB", str(device))
+    monkeypatch.setenv("PATH", "")  # nothing of Nsight Compute is needed
+    taken = opdb("roofline", "mlp", "--ncu-csv", "a.csv", "--json")
+    assert (taken.status, taken.err) == (0, "")
+    assert told(taken.out) == told(ran.out)
+    again = opdb("roofline", "mlp", "--ncu-csv", "a.csv")
+    assert "profiles taken in: 0 of GPU-0" in again.err
+
+
+def test_without_ncu_it_says_what_to_install(opdb: Opdb, harvested: Path) -> None:
+    (harvested / "ncu").unlink()
+    ran = opdb(*NCU)
+    assert (ran.status, ran.out) == (3, "")
+    assert ran.err.startswith("opdb: no ncu on PATH") and "install Nsight Compute" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("no permission", "ERR_NVGPUCTRPERM): write options nvidia NVreg_Restrict"),
+        ("no driver", "ncu failed: Nsight Compute failed to connect to the CUDA driver."),
+        ("no kernel", "No kernels were profiled."),
+    ],
+)
+def test_what_ncu_refuses_is_one_message(
+    opdb: Opdb, harvested: Path, fault: str, said: str
+) -> None:
+    stand_in.install(harvested, fault=fault)
+    ran = opdb(*NCU, "--quiet")
+    assert (ran.status, ran.out) == (3, "")
+    assert said in ran.err and len(ran.err.splitlines()) == 1
+
+
+def test_a_report_that_is_cut_off_is_told(opdb: Opdb, harvested: Path) -> None:
+    stand_in.install(harvested, fault="cut off")
+    ran = opdb(*NCU, "--quiet")
+    assert ran.status == 2 and "is it cut off?" in ran.err
+
+
+def test_without_a_gpu_it_cannot_be_counted(
+    opdb: Opdb, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in.install(programs)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert opdb("harvest", "mlp").status == 0
+    ran = opdb(*NCU)
+    assert ran.status == 3 and "no CUDA device here to read hardware counters of" in ran.err
+
+
+def test_a_metric_that_this_ncu_does_not_know_is_named(opdb: Opdb, harvested: Path) -> None:
+    Path("own.json").write_text('{"memory_bytes": "dram__byte.sum"}')
+    ran = opdb(*NCU, "--ncu-metrics", "own.json")
+    assert ran.status == 2
+    assert "unknown metric 'dram__byte.sum'; did you mean 'dram__bytes'" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not valid JSON"),
+        ("[]", "one mapping of quantities"),
+        (
+            '{"memory": "dram__bytes.sum"}',
+            "unknown quantity 'memory'; did you mean 'memory_bytes'?",
+        ),
+        ('{"l2_bytes": 3}', "l2_bytes: found '3'; give a metric such as 'dram__bytes.sum'"),
+        ('{"l2_bytes": "dram__bytes"}', "l2_bytes: found 'dram__bytes'"),
+        ('{"l2_bytes": {"a__b.sum": -1}}', "l2_bytes: found"),
+        ('{"l2_bytes": ["a__b.sum,--kill"]}', "l2_bytes: found"),
+    ],
+)
+def test_a_metrics_file_with_mistakes(opdb: Opdb, harvested: Path, text: str, said: str) -> None:
+    Path("own.json").write_text(text)
+    ran = opdb(*NCU, "--ncu-metrics", "own.json")
+    assert ran.status == 2 and said in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--ncu", "--ncu-csv", "a.csv"), "give one"),
+        (("--ncu-metrics", "a.json"), "give --ncu or --ncu-csv too"),
+        (("--ncu-report", "a"), "give that too"),
+        (("--ncu", "--ncu-report", "nowhere/a"), "nowhere/a: cannot be written"),
+        (("--ncu", "--device", "nvidia-h200"), "these counters are those of made-up-gpu"),
+        (("--ncu-csv", "none.csv"), "none.csv: No such file or directory"),
+        (("--ncu-csv", "text.csv"), "text.csv: no CSV of Nsight Compute"),
+    ],
+)
+def test_bad_input_is_one_message(
+    opdb: Opdb, harvested: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    Path("text.csv").write_text("a,b\n1,2\n")
+    ran = opdb("roofline", "mlp", *arguments)
+    assert (ran.status, ran.out) == (2, "")
+    assert said in ran.err and len(ran.err.splitlines()) == 1
+
+
+def test_what_was_counted_on_a_device_that_nobody_knows_here(opdb: Opdb, harvested: Path) -> None:
+    assert opdb(*NCU, "--ncu-report", "kept", "--quiet").status == 0
+    report = Path("kept.ncu-rep").read_text()
+    Path("a.csv").write_text(report.replace("made-up-gpu", "another-gpu"))
+    ran = opdb("roofline", "mlp", "--ncu-csv", "a.csv")
+    assert ran.status == 2
+    assert "another-gpu, of which nothing is stored here; import its set first" in ran.err
+
+
+def test_without_any_profile_there_is_nothing_to_show(opdb: Opdb, tmp_path: Path) -> None:
+    published.copy_to(tmp_path / "opdb.sqlite")
+    ran = opdb("roofline", "resnet18", "--counters")
+    assert (ran.status, ran.out) == (2, "")
+    assert "no hardware counter saw anything of resnet18 on nvidia-h200; --ncu counts" in ran.err
+
+
+def test_where_times_are_known_the_roofline_stands_on_what_was_seen(
+    opdb: Opdb, tmp_path: Path
+) -> None:
+    path = published.copy_to(tmp_path / "opdb.sqlite")
+    with open_store(str(path)) as store:
+        workload = store.workloads("resnet18")[0]
+        made_up = doubled([workload], store.boards("nvidia-h200")[0])
+        store.save_profiles(made_up[1:])
+    said = ("--batch-size", workload.batch_size, "--dtype", workload.dtype)
+    arguments = ("roofline", "resnet18", *said, "--mode", "graph", "--memory-format")
+    counted = told(opdb(*arguments, workload.memory_format, "--json").out)
+    seen = told(opdb(*arguments, workload.memory_format, "--counters", "--json").out)
+    assert counted["counters"] is None and not counted["models"][0]["operators"][0]["metered"]
+    assert seen["counters"]["median_difference_bytes"] == pytest.approx(1)
+    assert len(seen["counters"]["missing"]) == 1
+    of_counted = {each["configuration"]: each for each in counted["models"][0]["operators"]}
+    for each in seen["models"][0]["operators"]:
+        before = of_counted[each["configuration"]]
+        assert each["time_s"] == before["time_s"]
+        assert each["bytes"] == before["bytes"] * (2 if each["metered"] else 1)
+    shown = opdb(*arguments, workload.memory_format, "--counters")
+    assert "of 1 more configurations" in shown.out and "more: some moved more" in shown.out
+    total = len(made_up)
+    assert f"bytes of {total - 1} of {total} configurations are those that hardware" in shown.out

@@ -1,0 +1,95 @@
+"""Hardware counters on a GPU with Nsight Compute: what is counted is what memory sees.
+
+`pytest tests/gpu/test_counters_on_gpu.py -s` prints the table; it needs ncu on PATH and the right
+to read counters (opdb doctor says whether they are there), and takes some three minutes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from opdb.bench.platform import Platform, detect
+from opdb.bench.profiles import Lens, profile_calls
+from opdb.cli import main
+from opdb.counters import ncu
+from opdb.counters.metrics import counters_of, definition
+from opdb.errors import CannotMeasureError
+from opdb.operators import NoNotes, describe_module
+from opdb.store import Store, open_store
+
+BAR = 0.15
+
+
+@pytest.fixture(scope="module")
+def tool() -> ncu.Ncu:
+    """Nsight Compute, allowed to read counters here."""
+    try:
+        found = ncu.find()
+        known = found.known_metrics()
+    except CannotMeasureError as error:
+        pytest.skip(str(error))
+    assert {"dram__bytes", "lts__t_bytes", "gpu__time_duration"} <= known
+    return found
+
+
+@pytest.fixture
+def platform() -> Platform:
+    return detect("cuda")
+
+
+def profiled(
+    store: Store, tool: ncu.Ncu, platform: Platform, module: nn.Module, *shape: int
+) -> Any:
+    """Return what counters see of one call of a module."""
+    dtype = next(module.parameters()).dtype
+    call = describe_module(module, (torch.empty(*shape, dtype=dtype),), {}, NoNotes())
+    chosen = definition(tool.known_metrics())
+    looked = profile_calls(store, platform, Lens(tool, chosen), [call])
+    if looked.missing and "ERR_NVGPUCTRPERM" in str(looked.missing):
+        pytest.skip("this user may not read counters")
+    assert looked.profiles == 1, looked.missing
+    return counters_of(store.profiles(platform.device.slug, [call.key])[-1])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "unit", "tolerance"),
+    [(torch.bfloat16, "bfloat16", 0.001), (torch.float32, "float32", 0.01)],
+)
+def test_a_product_counts_as_many_operations_as_it_has(
+    tool: ncu.Ncu,
+    platform: Platform,
+    tmp_path: Path,
+    dtype: torch.dtype,
+    unit: str,
+    tolerance: float,
+) -> None:
+    layer = nn.Linear(1024, 1024, bias=False).to(dtype)
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        seen = profiled(store, tool, platform, layer, 1024, 1024)
+    assert seen.unit == unit
+    assert seen.flops[unit] == pytest.approx(2 * 1024**3, rel=tolerance)
+
+
+def test_bytes_of_the_twenty_heaviest_of_resnet50_are_within_the_bar(
+    tool: ncu.Ncu, platform: Platform, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = ("--db", str(tmp_path / "opdb.sqlite"))
+    assert main(["harvest", "resnet50", "--batch-size", "128", *database]) == 0
+    capsys.readouterr()
+    report = tmp_path / "resnet50.ncu-rep"
+    asked = ["roofline", "resnet50", "--batch-size", "128", "--ncu", *database]
+    assert main([*asked, "--ncu-report", str(report), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["counters"]
+    assert report.is_file() and not found["missing"]
+    main([*asked, "--quiet"])
+    with capsys.disabled():
+        print(capsys.readouterr().out)
+    rows = found["operators"][:20]
+    assert all(row["bytes"]["memory"] for row in rows)
+    assert found["median_difference_bytes"] <= BAR

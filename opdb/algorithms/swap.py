@@ -28,6 +28,7 @@ class Layer:
     """One convolution layer in a model whose convolutions are forced.
 
     `ran` names what runs, by the shape of the input: an algorithm, `default` where it was refused.
+    `calls` counts the calls so far.
     """
 
     path: str
@@ -35,9 +36,11 @@ class Layer:
     algorithm: str
     ran: dict[tuple[int, ...], str] = field(default_factory=dict)
     refusals: dict[tuple[int, ...], RefusedError] = field(default_factory=dict)
+    calls: int = 0
 
     def __call__(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Take the place of the module's `_conv_forward`."""
+        self.calls += 1
         shape = tuple(input.shape)
         if shape in self.refusals:
             return self._own(input, weight, bias)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from torch import Tensor
 
 from opdb.algorithms.convolution import ForcedCall, run
 from opdb.algorithms.cudnn import cudnn
-from opdb.algorithms.names import DEFAULT, GUESS, Algorithm
+from opdb.algorithms.names import DEFAULT, DIRECT, GUESS, Algorithm
 from opdb.algorithms.problem import padding_of
 from opdb.bench.platform import Platform
 from opdb.errors import CannotMeasureError, UnsupportedError
@@ -25,7 +26,7 @@ def check_algorithms(algorithms: Iterable[Algorithm], platform: Platform) -> Non
     """Check that convolutions can be forced to take these algorithms on a platform.
 
     Raises:
-        CannotMeasureError: it is no GPU, or there is no cuDNN.
+        CannotMeasureError: it is no GPU, or there is no cuDNN, or no Triton where that is needed.
     """
     forced = [algorithm for algorithm in algorithms if algorithm.is_forced]
     if forced and platform.device.type != "cuda":
@@ -36,6 +37,10 @@ def check_algorithms(algorithms: Iterable[Algorithm], platform: Platform) -> Non
         )
     if any(algorithm.number is not None or algorithm.name == GUESS for algorithm in forced):
         cudnn()
+    if any(algorithm.name == DIRECT for algorithm in forced) and find_spec("triton") is None:
+        raise CannotMeasureError(
+            f"the algorithm {DIRECT!r} needs Triton, which this torch came without"
+        )
 
 
 def forced_call(  # noqa: PLR0913 (the arguments of torch's conv2d, and the algorithm)

@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
-from opdb.bench.replay import Clock
+from opdb.bench.replay import HOLD_UP, Clock
 
 PASSES = 10
 WARM_UP_PASSES = 2
+HELD_LEAVES = 64
+"""Leaves issued behind one hold-up: few enough for the queue of launches to take them all."""
 
 
-def time_layers(module: nn.Module, step: Callable[[], Any], clock: Clock) -> dict[str, float]:
+def time_layers(
+    module: nn.Module,
+    step: Callable[[], Any],
+    clock: Clock,
+    *,
+    passes: int = PASSES,
+    hold: Callable[[float], None] | None = None,
+) -> dict[str, float]:
     """Return each leaf module's median time in place for one pass (seconds), by its path.
 
     A leaf that is called more than once in a pass has its calls added. The time between two
-    events includes the gap after the launch, so eager sums lie above a sum of operators.
+    events includes the gap after the launch, so eager sums lie above a sum of operators. `hold`
+    keeps the device from what is issued next for so many seconds: it then never waits for the
+    host, and the times are its own.
     """
+    holding = _Holding(hold)
     began: dict[str, list[Any]] = defaultdict(list)
     marks: list[tuple[str, Any, Any]] = []
     handles = []
 
     def before(path: str) -> Callable[..., None]:
         def hook(*_: Any) -> None:
+            holding.begin()
             began[path].append(clock.mark())
 
         return hook
@@ -43,18 +57,42 @@ def time_layers(module: nn.Module, step: Callable[[], Any], clock: Clock) -> dic
             handles.append(leaf.register_forward_pre_hook(before(path)))
             handles.append(leaf.register_forward_hook(after(path)))
         for _ in range(WARM_UP_PASSES):
-            step()
-        marks.clear()
-        passes = []
-        for _ in range(PASSES):
+            holding.learn(step)
+            clock.wait(clock.mark())
+            marks.clear()
+        found = []
+        for _ in range(passes):
             step()
             clock.wait(clock.mark())
-            passes.append(_sums(marks, clock))
+            found.append(_sums(marks, clock))
             marks.clear()
     finally:
         for handle in handles:
             handle.remove()
-    return {path: statistics.median(p[path] for p in passes) for path in passes[0]}
+    return {path: statistics.median(p[path] for p in found) for path in found[0]}
+
+
+class _Holding:
+    """Holds the device up before every so many leaves, for as long as the host issues them."""
+
+    def __init__(self, hold: Callable[[float], None] | None) -> None:
+        self._hold = hold
+        self._leaves = 0
+        self._leaf_s = 0.0
+
+    def begin(self) -> None:
+        """Hear that a leaf begins."""
+        if self._hold is not None and self._leaf_s and self._leaves % HELD_LEAVES == 0:
+            self._hold(HELD_LEAVES * self._leaf_s * HOLD_UP)
+        self._leaves += 1
+
+    def learn(self, step: Callable[[], Any]) -> None:
+        """Run a pass, and learn how long the host takes to issue one leaf."""
+        self._leaves, self._leaf_s = 0, 0.0
+        began_s = time.perf_counter()
+        step()
+        self._leaf_s = (time.perf_counter() - began_s) / max(self._leaves, 1)
+        self._leaves = 0
 
 
 def _sums(marks: list[tuple[str, Any, Any]], clock: Clock) -> dict[str, float]:

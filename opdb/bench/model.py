@@ -106,7 +106,7 @@ def _measure(
 
     calibrate_batch_norms(loaded)
     outputs = step()
-    if not _is_finite(outputs):
+    if not is_finite(outputs):
         seen.flags.append("the model's outputs are not finite")
     if mode in UNCHANGED:
         outputs = None
@@ -181,11 +181,12 @@ def _training(norms: list[_BatchNorm]) -> Iterator[None]:
             m.momentum = momentum
 
 
-def _is_finite(outputs: Any) -> bool:
+def is_finite(outputs: Any) -> bool:
+    """Return whether every floating-point number in a model's outputs is finite."""
     if isinstance(outputs, torch.Tensor):
         return not outputs.is_floating_point() or bool(torch.isfinite(outputs).all())
     if isinstance(outputs, dict):
-        return all(_is_finite(o) for o in outputs.values())
+        return all(is_finite(o) for o in outputs.values())
     if isinstance(outputs, (list, tuple)):
-        return all(_is_finite(o) for o in outputs)
+        return all(is_finite(o) for o in outputs)
     return True

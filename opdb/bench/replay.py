@@ -266,6 +266,11 @@ def prepare(step: Callable[[], None], *, device_type: str, copies: int = 1) -> R
     return Replay(graph.replay, calls, copies, "graph")
 
 
+def hold_device(seconds: float) -> None:
+    """Keep the current stream busy for so long, at its highest clock, by a kernel that spins."""
+    torch.cuda._sleep(int(seconds * HIGHEST_CLOCK_HZ))
+
+
 def eager_times_s(step: Callable[[], None], kernels: int) -> tuple[float, ...]:
     """Return event times of one call of `step`, issued eagerly but never waiting for the host.
 
@@ -281,7 +286,7 @@ def eager_times_s(step: Callable[[], None], kernels: int) -> tuple[float, ...]:
     host_s = time.perf_counter() - began_s
     times = []
     for _ in range(EAGER_ROUNDS):
-        torch.cuda._sleep(int(host_s * HOLD_UP * HIGHEST_CLOCK_HZ))
+        hold_device(host_s * HOLD_UP)
         first = clock.mark()
         for _ in range(calls):
             step()

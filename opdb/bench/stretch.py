@@ -23,6 +23,8 @@ MIN_REPLAYS = 3
 class Timing:
     """How long a stretch settles and how long its window is, in seconds.
 
+    The window holds `least` replays, however long they take.
+
     `gap_s` is slept after each replay, to keep an operator that draws more than the power limit
     allows at full clock; `lag_s` is how late the meter's samples are.
     """
@@ -31,6 +33,7 @@ class Timing:
     window_s: float
     gap_s: float = 0.0
     lag_s: float = 0.0
+    least: int = MIN_REPLAYS
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def _back_to_back(
         now_s = time.monotonic()
         if window:
             window.append(mark)
-            if now_s - start_s >= timing.window_s and len(window) > MIN_REPLAYS:
+            if now_s - start_s >= timing.window_s and len(window) > timing.least:
                 break
         elif now_s - began_s >= timing.settle_s:
             window.append(mark)
@@ -113,5 +116,5 @@ def _with_gaps(
         now_s = time.monotonic()
         if not start_s and now_s - began_s >= timing.settle_s:
             start_s = now_s
-        elif start_s and now_s - start_s >= timing.window_s and len(times) >= MIN_REPLAYS:
+        elif start_s and now_s - start_s >= timing.window_s and len(times) >= timing.least:
             return times, start_s, now_s

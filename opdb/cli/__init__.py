@@ -28,6 +28,7 @@ COMMANDS = {
     "measure": "opdb.cli.measure",
     "modes": "opdb.cli.modes",
     "graph": "opdb.cli.graph",
+    "sweep": "opdb.cli.sweep",
     "calibrate": "opdb.cli.calibrate",
     "derive": "opdb.cli.derive",
     "learn": "opdb.cli.learn",

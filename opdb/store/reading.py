@@ -18,6 +18,7 @@ from opdb.records import (
     Cost,
     Form,
     HostVisit,
+    Json,
     Mode,
     ModelRun,
     Outcome,
@@ -60,6 +61,20 @@ class Measured:
     dtype: str
     batch_size: int
     board: str
+
+
+@dataclass(frozen=True)
+class RunState:
+    """How a model run under a named algorithm ended, without its samples."""
+
+    id: str
+    workload: str
+    mode: Mode
+    setting: Mapping[str, Json]
+    outcome: Outcome
+    reason: str | None
+    cost_s: float
+    facts: Mapping[str, Json]
 
 
 @dataclass(frozen=True)
@@ -350,6 +365,32 @@ def run_outcomes(
     )
     # Good runs come after the others, and of a workload's runs the last one stays.
     return {row.key: (row.outcome, row.reason) for row in connection.execute(query)}
+
+
+def algorithm_runs(connection: Connection, device: str) -> list[RunState]:
+    """Return how a device's model runs under named algorithms ended, oldest first."""
+    run, campaign, workload = schema.model_run, schema.campaign, schema.workload
+    query = (
+        select(run.c.id, workload.c.key, run.c.mode, run.c.setting)
+        .add_columns(run.c.outcome, run.c.reason, run.c.cost_s, run.c.facts)
+        .join_from(run, campaign, run.c.campaign == campaign.c.id)
+        .join(workload, run.c.workload_id == workload.c.id)
+        .where(campaign.c.device == device, ~unforced(run))
+        .order_by(run.c.started_at, run.c.id)
+    )
+    return [
+        RunState(
+            id=row.id,
+            workload=row.key,
+            mode=row.mode,
+            setting=rows.read_json(row.setting),
+            outcome=row.outcome,
+            reason=row.reason,
+            cost_s=row.cost_s,
+            facts=rows.read_json(row.facts),
+        )
+        for row in connection.execute(query)
+    ]
 
 
 def run_seconds(connection: Connection, device: str) -> list[float]:

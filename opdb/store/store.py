@@ -34,7 +34,7 @@ from opdb.records import (
 )
 from opdb.store import database, pending, reading, rows, schema, standing
 from opdb.store.pending import Among, Lack, Sort, Touched
-from opdb.store.reading import Failure, Measured, Spent
+from opdb.store.reading import Failure, Measured, RunState, Spent
 from opdb.store.rows import NewRow
 from opdb.store.standing import Head, Standing
 from opdb.store.tallies import count_visit
@@ -472,6 +472,11 @@ class Store:
         """
         with self.reading() as connection:
             return reading.run_outcomes(connection, board, mode)
+
+    def algorithm_runs(self, device: str) -> list[RunState]:
+        """Return how a device's model runs under named algorithms ended, oldest first."""
+        with self.reading() as connection:
+            return reading.algorithm_runs(connection, device)
 
     def run_seconds(self, device: str) -> list[float]:
         """Return what each good model run on a device took, in seconds, oldest first."""

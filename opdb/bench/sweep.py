@@ -1,0 +1,318 @@
+"""Whole models at many input sizes with their convolutions forced, a second or so each."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from opdb.algorithms.names import GUESS, Algorithm
+from opdb.algorithms.swap import Swap, swapped
+from opdb.bench.forced import KIND
+from opdb.bench.kernels import launched_kernels
+from opdb.bench.layers import time_layers
+from opdb.bench.model import calibrate_batch_norms, is_finite
+from opdb.bench.replay import capture, hold_device, warm_up
+from opdb.bench.run import campaign
+from opdb.bench.session import Session, new_id, now, release
+from opdb.bench.stretch import MIN_REPLAYS, Timing, observe
+from opdb.bench.visit import REFUSALS, refusal, session_flags
+from opdb.errors import InputError, UnsupportedError
+from opdb.models import LoadedModel, load
+from opdb.models.inputs import make
+from opdb.records import Json, ModelRun, Outcome, Stretch, Workload
+from opdb.store import Store
+from opdb.sweep.cells import ELSEWHERE, Cell
+from opdb.sweep.rows import LayerFacts
+
+FIRST_SETTLE_S = 0.25
+SETTLE_S = 0.05
+WINDOW_S = 0.2
+STRETCHES = 3
+"""Short stretches, whose spread gives the interval: together about a second a cell."""
+
+LAYER_PASSES = 10
+SIZE_FREE = ("torchvision",)
+"""Sources whose models do not hang on the size of the input: one is loaded for all sizes."""
+
+FUNCTIONAL = "called as a function, outside every convolution layer"
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """How a cell is measured: passes before, passes at least, and whether layers are timed."""
+
+    warm_up: int = 10
+    measure: int = 20
+    layers: bool = True
+
+
+def sweep(
+    store: Store,
+    cells: Sequence[Cell],
+    options: SweepOptions,
+    *,
+    device: str | None = None,
+    take: Callable[[Cell], bool] = lambda cell: True,
+) -> Iterator[tuple[Cell, ModelRun]]:
+    """Measure cells in one campaign; yield each with its run as soon as it is saved.
+
+    Cells of one model and size are best side by side, and are then measured in the same minute.
+    `take` says whether a cell is this worker's; it is asked when its turn comes. A cell that
+    cannot be measured is a run with that outcome, and the next one is measured.
+
+    Raises:
+        CannotMeasureError: there is no such device, or it stopped answering.
+    """
+    if not cells:
+        return
+    with campaign(device, store) as session:
+        models = _Models(session, store)
+        for cell in cells:
+            if take(cell):
+                run = measure_cell(session, cell, models, options)
+                store.save_model_run(run)
+                yield cell, run
+
+
+class _Models:
+    """The model at hand, on the device, and its inputs at the size that was asked for last."""
+
+    def __init__(self, session: Session, store: Store) -> None:
+        self._session, self._store = session, store
+        self._loaded: LoadedModel | None = None
+        self._of: Cell | None = None
+        self.workload: Workload | None = None
+
+    def at(self, cell: Cell) -> LoadedModel:
+        """Return a cell's model with inputs of its size, batch norms calibrated on them.
+
+        Raises:
+            InputError: the model cannot be built.
+        """
+        if self._loaded is not None and self._of is not None:
+            if self._of.workload == cell.workload:
+                return self._loaded
+            if not _same_model(self._of, cell):
+                self.forget()
+        self._of = None  # until all of what follows went well
+        [self.workload] = self._store.workloads_by_key([cell.workload])
+        device = self._session.platform.torch_device
+        if self._loaded is None:
+            self._loaded = load(cell.request, device=device)
+        else:
+            inputs = self.workload.inputs
+            args = tuple(make(value, device) for value in inputs["args"])
+            kwargs = {name: make(value, device) for name, value in inputs["kwargs"].items()}
+            self._loaded = replace(self._loaded, args=args, kwargs=kwargs, inputs=inputs)
+        calibrate_batch_norms(self._loaded)
+        self._of = cell
+        return self._loaded
+
+    def forget(self) -> None:
+        """Let go of the model."""
+        self._loaded = self._of = None
+        release(self._session)
+
+
+def _same_model(one: Cell, other: Cell) -> bool:
+    sizeless = [replace(cell.request, input_size=None) for cell in (one, other)]
+    return sizeless[0] == sizeless[1] and one.request.source in SIZE_FREE
+
+
+@dataclass
+class _Seen:
+    """What a cell's run saw; a failure half way leaves nothing undefined."""
+
+    repeats: list[Stretch] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+    kernels: dict[str, int] | None = None
+    layers: dict[str, float] | None = None
+    peak_memory_bytes: int | None = None
+    facts: dict[str, Json] = field(default_factory=dict)
+
+
+def measure_cell(session: Session, cell: Cell, models: _Models, options: SweepOptions) -> ModelRun:
+    """Measure one cell; what cannot be measured is a run with that outcome.
+
+    Raises:
+        CannotMeasureError: the device stopped answering.
+    """
+    began_s, started_at = time.monotonic(), now()
+    seen = _Seen(facts={"input_size": cell.size})
+    outcome: Outcome = "ok"
+    reason = None
+    try:
+        _measure(session, cell, models, options, seen)
+    except UnsupportedError as error:
+        outcome, reason = "unsupported", str(error)
+    except InputError as error:
+        outcome, reason = "error", str(error)
+    except REFUSALS as error:
+        outcome, reason = refusal(error)
+    if outcome not in ("ok", "unsupported"):
+        models.forget()
+        session.check_alive()
+    release(session)
+    return ModelRun(
+        id=new_id(),
+        campaign=session.campaign.id,
+        workload=cell.workload,
+        mode=cell.mode,
+        outcome=outcome,
+        reason=reason,
+        started_at=started_at,
+        cost_s=time.monotonic() - began_s,
+        repeats=tuple(seen.repeats) if outcome == "ok" else (),
+        peak_memory_bytes=seen.peak_memory_bytes,
+        kernels=seen.kernels,
+        layers=seen.layers,
+        flags=tuple(dict.fromkeys(seen.flags)),
+        setting=cell.setting,
+        facts=seen.facts,
+    )
+
+
+def _measure(
+    session: Session, cell: Cell, models: _Models, options: SweepOptions, seen: _Seen
+) -> None:
+    loaded = models.at(cell)
+    assert models.workload is not None
+
+    def step() -> Any:
+        with torch.no_grad():
+            return loaded.module(*loaded.args, **loaded.kwargs)
+
+    if session.on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    with swapped(loaded.module, cell.algorithm) as swap:
+        if not is_finite(step()):
+            seen.flags.append("the model's outputs are not finite")
+        seen.facts |= swap_facts(swap, models.workload)
+        _check_forced(cell.algorithm, swap)
+        if options.layers:
+            _time_layers(session, loaded.module, step, seen)
+        if session.on_gpu:
+            seen.kernels = launched_kernels(step)
+        issue: Callable[[], Any] = step
+        if cell.mode == "graph":
+            warm_up(step)
+            issue = capture(step, 1).replay
+        _observe(session, issue, options, seen)
+        if session.on_gpu:
+            torch.cuda.synchronize()
+            seen.peak_memory_bytes = torch.cuda.max_memory_allocated()
+
+
+def swap_facts(swap: Swap, workload: Workload) -> dict[str, Json]:
+    """Return what a swap came to in one pass: how many convolutions, forced, and ran otherwise."""
+    total = sum(call.configuration.kind == KIND for call in workload.calls)
+    facts: dict[str, Json] = {"convolutions": total}
+    if not swap.algorithm.is_forced:
+        return facts
+    forced = sum(swap.layers[path].calls for path in swap.forced)
+    elsewhere = {path: {"ran": "default", "why": why} for path, why in sorted(swap.refused.items())}
+    known = sum(layer.calls for layer in swap.layers.values()) + len(swap.left)
+    if total > known:
+        elsewhere[FUNCTIONAL] = {"ran": "default", "why": f"{total - known} calls: {FUNCTIONAL}"}
+    facts["forced"] = forced
+    if elsewhere:
+        facts[ELSEWHERE] = elsewhere
+    if swap.algorithm.name == GUESS:
+        guessed = {path: swap.layers[path].ran for path in swap.forced}
+        facts["guessed"] = {path: sorted(set(ran.values())) for path, ran in guessed.items()}
+    return facts
+
+
+def _check_forced(algorithm: Algorithm, swap: Swap) -> None:
+    """Check that an algorithm runs any convolution of a model.
+
+    Raises:
+        UnsupportedError: it runs none.
+    """
+    if not algorithm.is_forced or swap.forced:
+        return
+    if not swap.layers and not swap.left:
+        raise UnsupportedError("the model has no convolution layer")
+    why, count = Counter(swap.refused.values()).most_common(1)[0]
+    raise UnsupportedError(
+        f"{algorithm.name} runs none of {len(swap.refused)} convolutions ({count} of them: {why})"
+    )
+
+
+def _time_layers(session: Session, module: nn.Module, step: Callable[[], Any], seen: _Seen) -> None:
+    """Time every leaf in place, and say what share of it convolutions took that ran otherwise."""
+    hold = hold_device if session.on_gpu else None
+    layers = time_layers(module, step, session.clock, passes=LAYER_PASSES, hold=hold)
+    seen.layers = layers
+    elsewhere: Mapping[str, Json] = seen.facts.get(ELSEWHERE, {})
+    if elsewhere and FUNCTIONAL not in elsewhere:
+        share = sum(layers.get(path, 0.0) for path in elsewhere) / sum(layers.values())
+        seen.facts["share_elsewhere"] = share
+
+
+def _observe(
+    session: Session, issue: Callable[[], Any], options: SweepOptions, seen: _Seen
+) -> None:
+    """Observe short stretches, together of as many passes as wanted or more."""
+    for _ in range(options.warm_up):
+        issue()
+    settle_s = FIRST_SETTLE_S
+    least = max(MIN_REPLAYS, math.ceil(options.measure / STRETCHES))
+    for _ in range(STRETCHES):
+        timing = Timing(settle_s, WINDOW_S, lag_s=session.lag_s, least=least)
+        found = observe(issue, 1, session.clock, session.meter, timing)
+        seen.repeats.append(found.stretch)
+        seen.flags += session_flags(session, found)
+        settle_s = SETTLE_S
+
+
+def planned_seconds(store: Store, cells: Sequence[Cell], device: str) -> tuple[float, int]:
+    """Return what cells are likely to take on a device (slug) in seconds, and on what that rests.
+
+    The median of what the model's cells took, else of all cells, of which there are so many; with
+    none, `NOMINAL_S` each.
+    """
+    runs = store.algorithm_runs(device)
+    of_workload: dict[str, list[float]] = {}
+    for run in runs:
+        of_workload.setdefault(run.workload, []).append(run.cost_s)
+    usual = statistics.median(run.cost_s for run in runs) if runs else NOMINAL_S
+    each = [statistics.median(of_workload.get(cell.workload, [usual])) for cell in cells]
+    return sum(each), len(runs)
+
+
+NOMINAL_S = 2.5
+"""Seconds of a cell where none was measured: windows, settling, layers, and capture."""
+
+
+def convolution_layers(cell: Cell) -> tuple[list[LayerFacts], list[str]]:
+    """Return a model's convolution layers, and the path of each of their calls in order.
+
+    Seen in one pass on the meta device; where the model cannot run there, no calls are known.
+
+    Raises:
+        InputError: the model cannot be built.
+    """
+    loaded = load(cell.request, device="meta")
+    layers = {p: m for p, m in loaded.module.named_modules() if isinstance(m, nn.Conv2d)}
+    facts = [
+        LayerFacts(path, layer.in_channels, layer.out_channels, tuple(layer.kernel_size))
+        for path, layer in layers.items()
+    ]
+    calls: list[str] = []
+    for path, layer in layers.items():
+        layer.register_forward_hook(lambda *_, path=path: calls.append(path))
+    try:
+        with torch.no_grad():
+            loaded.module(*loaded.args, **loaded.kwargs)
+    except (*REFUSALS, NotImplementedError):
+        return facts, []
+    return facts, calls

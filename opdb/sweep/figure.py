@@ -1,0 +1,107 @@
+"""A sweep as figures: time and energy against the input's size, and the slowest layers."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opdb.errors import InputError
+from opdb.sweep.cells import ELSEWHERE
+from opdb.sweep.rows import Row
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKS = "osD^v<>PX*"
+_SLOWEST = 12
+
+
+def _figure(rows: int, height_in: float) -> tuple[Any, Sequence[Any]]:
+    """Return a figure and its panels, one above the other.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError(
+            "a figure needs matplotlib, which is not installed; pip install 'opdb[plots]'"
+        ) from error
+    figure = Figure(figsize=(9.0, height_in), layout="constrained")
+    panels = figure.subplots(rows, 1, squeeze=False)
+    return figure, [row[0] for row in panels]
+
+
+def _png(figure: Any) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=120, metadata={"Software": None})
+    return stream.getvalue()
+
+
+def draw_curves(rows: Sequence[Row], title: str) -> bytes:
+    """Draw one model's time and energy against the input's size, a line an algorithm, as PNG.
+
+    Partial cells are hollow. An energy that was not read is not drawn, and the panel says so.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    figure, (above, below) = _figure(2, 9.0)
+    above.set_title(title)
+    for axes, column, label in (
+        (above, "mean_ms", "a pass, ms"),
+        (below, "energy_per_inference_j", "an inference, J"),
+    ):
+        drawn = [_curve(axes, number, of, column) for number, of in enumerate(_by(rows).items())]
+        axes.set_ylabel(label)
+        axes.grid(alpha=0.3)
+        if any(drawn):
+            axes.set_yscale("log")
+            axes.legend(fontsize=8, ncols=2)
+        else:
+            axes.text(0.5, 0.5, "nothing was read", transform=axes.transAxes, ha="center")
+    below.set_xlabel("input size, pixels a side; hollow: a convolution ran by another algorithm")
+    return _png(figure)
+
+
+def _by(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.cell.size):
+        found.setdefault(row.cell.algorithm.name, []).append(row)
+    return found
+
+
+def _curve(axes: Any, number: int, of: tuple[str, Sequence[Row]], column: str) -> bool:
+    """Draw one algorithm's line; return whether there was anything to draw."""
+    algorithm, rows = of
+    points = [(row, value) for row in rows if (value := row.overall()[column]) is not None]
+    if not points:
+        return False
+    colour, mark = _COLOURS[number % len(_COLOURS)], _MARKS[number % len(_MARKS)]
+    sizes = [row.cell.size for row, _ in points]
+    values = [value for _, value in points]
+    axes.plot(sizes, values, color=colour, linewidth=1, marker=mark, markersize=4, label=algorithm)
+    partial = [(row.cell.size, v) for row, v in points if row.run.facts.get(ELSEWHERE)]
+    if partial:
+        axes.plot(
+            *zip(*partial, strict=True), mark, color=colour, markerfacecolor="white", markersize=5
+        )
+    return True
+
+
+def draw_slowest(row: Row, title: str) -> bytes:
+    """Draw the slowest leaf modules of one run, in place, as PNG.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    layers: Mapping[str, float] = row.run.layers or {}
+    slowest = sorted(layers.items(), key=lambda item: -item[1])[:_SLOWEST]
+    figure, [axes] = _figure(1, 0.35 * len(slowest) + 1.5)
+    names = [path for path, _ in slowest]
+    axes.barh(names, [1e3 * seconds for _, seconds in slowest], color=_COLOURS[0])
+    axes.invert_yaxis()
+    axes.set_xlabel("in place, ms")
+    axes.set_title(title)
+    axes.grid(axis="x", alpha=0.3)
+    return _png(figure)

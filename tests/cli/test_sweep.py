@@ -1,0 +1,263 @@
+"""`opdb sweep` on the processor: torch's own way for real, forced algorithms by a stand-in."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from opdb.algorithms.names import ALGORITHMS
+from opdb.bench import sweep as bench_sweep
+from opdb.bench import verify
+from opdb.cli import sweeping
+from opdb.store import open_store
+from tests.algorithms.stand_in import REFUSAL, stand_in
+from tests.cli.conftest import Opdb
+
+SMALL = "tests.sweep.models:small"
+STEM = "tests.sweep.models_small"
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what is said without a GPU")
+
+
+@pytest.fixture(autouse=True)
+def fast(short: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in (
+        (bench_sweep, "FIRST_SETTLE_S", 0.002),
+        (bench_sweep, "SETTLE_S", 0.002),
+        (bench_sweep, "WINDOW_S", 0.01),
+        (bench_sweep, "LAYER_PASSES", 2),
+        (verify, "PASSES", 2),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    stand_in(monkeypatch)
+    yield
+
+
+def swept(opdb: Opdb, *arguments: str, stage: str = "quick") -> Any:
+    """Sweep; only the stage sanity verifies, which takes its time."""
+    found = opdb("sweep", *arguments, "--stage", stage, "--device", "cpu", "--json", "--quiet")
+    assert found.status == 0, found.err
+    return json.loads(found.out)
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def folder(algorithm: str, stage: str = "quick", stem: str = STEM) -> Path:
+    [found] = Path("results", stage).glob(f"{stem}_{algorithm}_*")
+    return found
+
+
+def test_a_sweep_measures_writes_and_reuses(opdb: Opdb) -> None:
+    first = swept(opdb, SMALL, "--sizes", "16,24", "--measure", "12")
+    assert [row["input_size"] for row in first["rows"]] == [16, 24]
+    assert {row["state"] for row in first["rows"]} == {"full"}
+    assert all(row["iterations"] >= 12 for row in first["rows"])
+    assert all(row["convolutions"] == 3 and row["mode"] == "eager" for row in first["rows"])
+    again = swept(opdb, SMALL, "--sizes", "24,16,32")
+    known = {row["input_size"]: row for row in again["rows"]}
+    assert [known[16], known[24]] == first["rows"], "what was measured is reused"
+    overall = table(folder("default") / f"{STEM}_default_overall.csv")
+    assert [row["input_size"] for row in overall] == ["24", "16", "32"]
+    assert float(overall[0]["mean_ms"]) == pytest.approx(known[24]["mean_ms"], rel=1e-5)
+    layers = table(folder("default") / f"{STEM}_default_layers.csv")
+    assert [row["layer"] for row in layers] == ["0", "3", "4"] * 3
+    assert layers[0]["kernel_size"] == "(3, 3)" and layers[1]["in_channels"] == "4"
+    assert all(0 < float(row["percentage"]) < 100 for row in layers)
+    figure = folder("default").name.replace("_default", "")
+    assert (Path("results/quick") / f"{figure}.png").is_file()
+
+
+def test_energy_is_missing_with_the_reason_or_read(opdb: Opdb) -> None:
+    [row] = swept(opdb, SMALL, "--sizes", "16")["rows"]
+    assert (row["energy_per_inference_j"] is None) == ("no power" in (row["reason"] or ""))
+
+
+def test_partial_and_unsupported_are_never_full(opdb: Opdb, forced: None) -> None:
+    strided = "tests.sweep.models:strided"
+    found = swept(opdb, SMALL, strided, "--algorithm", "fft", "--sizes", "16")
+    partial, unsupported = found["rows"]
+    assert partial["state"] == "partial"
+    assert (partial["convolutions"], partial["forced"], partial["elsewhere"]) == (3, 2, 1)
+    assert partial["elsewhere_ran"] == "default" and 0 < partial["share_elsewhere"] < 1
+    assert partial["reason"].startswith(REFUSAL)
+    assert unsupported["state"] == "unsupported" and unsupported["mean_ms"] is None
+    assert f"runs none of 2 convolutions (2 of them: {REFUSAL})" in unsupported["reason"]
+    layers = table(folder("fft") / f"{STEM}_fft_layers.csv")
+    assert [row["algorithm"] for row in layers] == ["fft", "default", "fft"]
+    stem = "tests.sweep.models_strided"
+    assert table(folder("fft", stem=stem) / f"{stem}_fft_layers.csv") == []
+    told = opdb("sweep", SMALL, strided, "--algorithm", "fft", "--sizes", "16", "--status",
+                "--device", "cpu")  # fmt: skip
+    assert "partial" in told.out and "unsupported" in told.out
+
+
+def test_a_convolution_called_as_a_function_makes_a_run_partial(opdb: Opdb, forced: None) -> None:
+    name = "tests.sweep.models:Functional"
+    [row] = swept(opdb, name, "--algorithm", "fft", "--sizes", "16")["rows"]
+    assert (row["state"], row["convolutions"], row["forced"]) == ("partial", 2, 1)
+    assert "1 calls: called as a function" in row["reason"]
+
+
+def test_sweeps_are_no_truth_for_usual_predictions(opdb: Opdb, forced: None) -> None:
+    rows = swept(opdb, SMALL, "--algorithm", "default", "--algorithm", "fft", "--sizes", "16")
+    assert len(rows["rows"]) == 2
+    with open_store(None) as store:
+        [device] = store.devices()
+        assert store.measured(device.slug, "eager") == []
+        assert len(store.algorithm_runs(device.slug)) == 2
+    assert "0 model runs" in opdb("status").out
+
+
+def test_verification_is_told_by_layer(opdb: Opdb, forced: None) -> None:
+    arguments = (SMALL, "--algorithm", "fft", "--algorithm", "default", "--sizes", "16")
+    assert swept(opdb, *arguments)["verified"] == []
+    found = swept(opdb, *arguments, stage="sanity")
+    fft, own = found["verified"]
+    assert fft["holds"] and own["holds"]
+    assert (fft["forced"], fft["convolutions"]) == (2, 3) and fft["refused"] == {"3": REFUSAL}
+    assert fft["layer_error"] == 0.0 and fft["tolerance"] == 5e-3 and fft["output_error"] == 0.0
+    assert fft["time_s"] > 0 and fft["default_time_s"] > 0 and fft["kernels"] is None
+
+
+def test_a_wrong_output_is_exit_1(
+    opdb: Opdb, forced: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opdb.algorithms import swap
+
+    right = swap.__dict__["run"]
+    monkeypatch.setattr(swap, "run", lambda *arguments: 1.02 * right(*arguments))
+    found = opdb("sweep", SMALL, "--algorithm", "fft", "--sizes", "16", "--device", "cpu")
+    assert found.status == 1
+    assert "what ran is not verified" in found.err and "errs more than 0.005" in found.err
+
+
+def test_the_prediction_stands_beside_the_run(opdb: Opdb, forced: None) -> None:
+    arguments = (SMALL, "--algorithm", "default", "--sizes", "16")
+    [row] = swept(opdb, *arguments)["rows"]
+    assert row["predicted_ms"] is None
+    assert opdb("bench", "--device", "cpu", "--precision", "100", "--duplicates", "0").status == 0
+    found = swept(opdb, *arguments)
+    [row] = found["rows"]
+    error = abs(row["predicted_ms"] / row["mean_ms"] - 1)
+    assert found["composed"]["time"] == {"runs": 1, "median": error, "largest": error}
+
+
+def test_status_counts_every_combination(opdb: Opdb) -> None:
+    swept(opdb, SMALL, "--sizes", "16")
+    arguments = (SMALL, "--algorithm", "all", "--sizes", "16,24", "--status")
+    found = {each["algorithm"]: each for each in swept(opdb, *arguments)}
+    assert found.keys() == ALGORITHMS.keys()
+    assert (found["default"]["full"], found["default"]["left"]) == (1, 1)
+    assert found["fft"]["left"] == 2
+
+
+def test_a_plan_measures_nothing(opdb: Opdb) -> None:
+    found = swept(opdb, SMALL, "--plan")
+    assert (found["cells"], found["left"]) == (10, 10) and found["planned_s"] == 25.0
+    assert not Path("results").exists()
+    told = opdb("sweep", SMALL, "--sizes", "16", "--plan", "--device", "cpu")
+    assert "1 of 1 cells are to be measured, about 2 s" in told.err
+
+
+def test_a_size_that_is_too_small_is_told_and_the_others_are_measured(opdb: Opdb) -> None:
+    found = opdb("sweep", "alexnet", "--sizes", "16,64", "--device", "cpu", "--quiet",
+                 "--stage", "quick")  # fmt: skip
+    assert found.status == 2 and "alexnet cannot be run at 3x16x16" in found.err
+    assert [row["input_size"] for row in table(folder("default", stem="alexnet")
+            / "alexnet_default_overall.csv")] == ["64"]  # fmt: skip
+
+
+def test_what_does_not_fit_is_kept_and_the_sweep_goes_on(
+    opdb: Opdb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = bench_sweep._measure
+
+    def starved(session: Any, cell: Any, *rest: Any) -> None:
+        if cell.size == 16:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.60 GiB")
+        measure(session, cell, *rest)
+
+    monkeypatch.setattr(bench_sweep, "_measure", starved)
+    first, second = swept(opdb, SMALL, "--sizes", "16,24")["rows"]
+    assert first["state"] == "out_of_memory" and "4.60 GiB" in first["reason"]
+    assert second["state"] == "full"
+    monkeypatch.setattr(bench_sweep, "_measure", measure)
+    assert swept(opdb, SMALL, "--sizes", "16,24")["rows"][0]["state"] == "out_of_memory"
+    assert swept(opdb, SMALL, "--sizes", "16,24", "--retry")["rows"][0]["state"] == "full"
+
+
+def test_an_interrupted_sweep_keeps_what_was_finished(
+    opdb: Opdb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = bench_sweep._measure
+
+    def stopped(session: Any, cell: Any, *rest: Any) -> None:
+        if cell.size == 24:
+            raise KeyboardInterrupt
+        measure(session, cell, *rest)
+
+    monkeypatch.setattr(bench_sweep, "_measure", stopped)
+    found = opdb("sweep", SMALL, "--sizes", "16,24", "--device", "cpu")
+    assert found.status == 130 and "what was finished is stored" in found.err
+    [status] = swept(opdb, SMALL, "--sizes", "16,24", "--status")
+    assert (status["full"], status["left"]) == (1, 1)
+
+
+@no_gpu
+def test_algorithms_are_refused_without_a_gpu(opdb: Opdb) -> None:
+    found = opdb("sweep", "resnet18", "--algorithm", "fft", "--algorithm", "direct")
+    assert found.status == 3 and found.err.count("\n") == 1
+    assert "'fft', 'direct' need an NVIDIA GPU; here there is 'default' alone" in found.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give models"),
+        (("resnet51",), "did you mean 'resnet50'"),
+        ((SMALL, "--algorithm", "winogard"), "did you mean 'winograd'"),
+        ((SMALL, "--stage", "quik"), "did you mean 'quick'"),
+        ((SMALL, "--mode", "compile"), "graph or eager"),
+        ((SMALL, "--sizes", "big"), "is no size"),
+        ((SMALL, "--sizes", "16", "--num-sizes", "3"), "give one of them"),
+        (("tests.sweep.models:words",), "takes no batch of images"),
+        ((SMALL, "--sizes", "16", "--output-dir", "/dev/null/here"), "cannot be made"),
+    ],
+)
+def test_a_mistake_is_one_message(opdb: Opdb, arguments: tuple[str, ...], said: str) -> None:
+    found = opdb("sweep", *arguments, "--device", "cpu", "--quiet")
+    assert found.status == 2 and said in found.err
+    assert found.err.count("\n") == 1
+
+
+def test_lists_need_nothing_else(opdb: Opdb) -> None:
+    models = opdb("sweep", "--list-models").out.splitlines()
+    assert models[:6] == ["vgg16", "densenet121", "resnet50", "resnet152", "googlenet", "alexnet"]
+    algorithms = opdb("sweep", "--list-algorithms").out
+    assert all(name in algorithms for name in ALGORITHMS)
+    both = json.loads(opdb("sweep", "--list-models", "--list-algorithms", "--json").out)
+    assert [each["algorithm"] for each in both["algorithms"]] == list(ALGORITHMS)
+    assert len(both["models"]) == len(set(both["models"]))
+
+
+def test_without_matplotlib_the_files_are_written_and_it_is_said(
+    opdb: Opdb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "has_matplotlib", lambda: False)
+    arguments = (SMALL, "--stage", "quick", "--sizes", "16", "--device", "cpu")
+    found = opdb("sweep", *arguments)
+    assert found.status == 0 and "pip install 'opdb[plots]'" in found.err
+    assert not list(Path("results").rglob("*.png"))
+    assert len(list(Path("results").rglob("*.csv"))) == 2

@@ -1,0 +1,42 @@
+"""Small models of convolutions, named by their import path."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def small() -> nn.Module:
+    """Return a model of three convolutions, one of them of stride 2."""
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 8, 3, stride=2),
+        nn.Conv2d(8, 8, 1),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 5),
+    )
+
+
+class Functional(nn.Module):
+    """Calls one of its two convolutions as a function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3)
+        self.weight = nn.Parameter(torch.randn(4, 4, 3, 3))
+
+    def forward(self, image: Tensor) -> Tensor:
+        return nn.functional.conv2d(self.first(image), self.weight)
+
+
+def strided() -> nn.Module:
+    """Return a model that no algorithm of stride 1 can run."""
+    return nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.Conv2d(4, 4, 3, stride=2))
+
+
+def words() -> tuple[nn.Module, tuple[Tensor]]:
+    """Return a model that takes no images."""
+    return nn.Linear(4, 4), (torch.randn(2, 4),)

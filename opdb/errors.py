@@ -43,6 +43,10 @@ class DatabaseError(InputError):
     """The database cannot be read: foreign, truncated, newer, or out of reach."""
 
 
+class ClaimLostError(OpdbError):
+    """Another worker took over what this one was measuring."""
+
+
 class UnsupportedError(OpdbError):
     """No registered operator describes or rebuilds this call."""
 

@@ -57,6 +57,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "sweep",
         "units",
     ),
+    "cluster": ("bench", "errors", "models", "records", "store"),
     "estimates": ("errors", "kinds", "records"),
     "compose": ("derive", "footprint", "kinds", "records"),
     "predict": (
@@ -105,6 +106,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "algorithms",
         "bench",
         "build",
+        "cluster",
         "compose",
         "counters",
         "derive",
@@ -155,6 +157,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "cuda": ("bench.kernels",),
     "pynvml": ("meters.nvml",),
     "nvitop": ("meters.nvml",),
+    "psutil": ("store.claims",),
     "sqlalchemy": ("store",),
     "alembic": ("store.migrate", "store.migrations"),
     "pydantic": ("summary", "significance"),

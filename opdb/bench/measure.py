@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import get_args
 
 from opdb.bench.model import RunOptions, measure
@@ -55,8 +56,27 @@ def measure_models(
         InputError: a model cannot be harvested, and no `errors` are given.
     """
     check_modes({mode for _, mode in jobs}, device)
+    workloads = harvested(store, [request for request, _ in jobs], errors)
+    wanted = [
+        (request, workloads[repr(request)], mode)
+        for request, mode in jobs
+        if repr(request) in workloads
+    ]
+    yield from measure_harvested(store, wanted, options, device=device)
+
+
+def harvested(
+    store: Store, requests: Iterable[ModelRequest], errors: list[OpdbError] | None = None
+) -> dict[str, Workload]:
+    """Harvest and save each request; return the workloads by the request's `repr`.
+
+    With `errors`, why one cannot be harvested is appended there, and it is left out.
+
+    Raises:
+        InputError: a model cannot be harvested, and no `errors` are given.
+    """
     workloads: dict[str, Workload] = {}
-    for request in {repr(request): request for request, _ in jobs}.values():
+    for request in {repr(request): request for request in requests}.values():
         try:
             workloads[repr(request)] = harvest(request)
         except OpdbError as error:
@@ -65,12 +85,7 @@ def measure_models(
             errors.append(error)
         else:
             store.save_workload(workloads[repr(request)])
-    wanted = [
-        (request, workloads[repr(request)], mode)
-        for request, mode in jobs
-        if repr(request) in workloads
-    ]
-    yield from measure_harvested(store, wanted, options, device=device)
+    return workloads
 
 
 def measure_harvested(
@@ -85,10 +100,33 @@ def measure_harvested(
     Raises:
         CannotMeasureError: there is no such device, or it stopped answering.
     """
-    if not jobs:
-        return
-    with campaign(device, store) as session:
-        for request, workload, mode in jobs:
-            run = measure(session, request, workload.key, mode, options)
-            store.save_model_run(run)
+    if jobs:
+        each = [(request, workload.key, mode) for request, workload, mode in jobs]
+        runs = measure_each(store, each, options, device=device)
+        for (_, workload, _), run in zip(jobs, runs, strict=True):
             yield workload, run
+
+
+def measure_each(
+    store: Store,
+    jobs: Iterable[tuple[ModelRequest, str, Mode]],
+    options: RunOptions,
+    *,
+    device: str | None = None,
+    workers: int = 1,
+) -> Iterator[ModelRun]:
+    """Measure each request, its workload (key) stored, in its mode; yield each run once saved.
+
+    A job is asked for when the one before is done. Where several workers measure on this host at
+    once, each run says so.
+
+    Raises:
+        CannotMeasureError: there is no such device, or it stopped answering.
+    """
+    flags = (f"{workers} workers measured on this host at once",) if workers > 1 else ()
+    with campaign(device, store, workers) as session:
+        for request, workload, mode in jobs:
+            run = measure(session, request, workload, mode, options)
+            run = replace(run, flags=(*run.flags, *flags))
+            store.save_model_run(run)
+            yield run

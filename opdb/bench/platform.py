@@ -61,6 +61,11 @@ def detect(device: str | None = None) -> Platform:
     return _detect_cuda(index)
 
 
+def cuda_devices() -> int:
+    """Return how many CUDA devices this process may see; none of them is touched."""
+    return torch.cuda.device_count()
+
+
 def _detect_cuda(index: int) -> Platform:
     from opdb.meters.nvml import board_info
 

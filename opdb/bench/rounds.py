@@ -12,10 +12,11 @@ from typing import Protocol
 from opdb.bench.anchors import ANCHORS
 from opdb.bench.plan import MAX_REDONE, Job
 from opdb.bench.session import Session
+from opdb.bench.share import Lacking, Share
 from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, is_at_full_clock, visit
 from opdb.derive.rejection import FOREIGN_PROCESS
 from opdb.derive.review import is_rejected, marked
-from opdb.errors import CannotMeasureError
+from opdb.errors import CannotMeasureError, ClaimLostError
 from opdb.records import Configuration, Visit
 from opdb.store import Store
 
@@ -148,11 +149,14 @@ def duty_after(made: Sequence[Visit]) -> float:
 class Rounds:
     """Makes the visits of rounds one by one, each saved as soon as it is done.
 
-    What measures knows nothing of roles: a duplicate is told apart when it is stored.
+    What measures knows nothing of roles: a duplicate is told apart when it is stored. Where other
+    workers share the list, a visit is made by the one that claimed its configuration.
     """
 
-    def __init__(self, session: Session, store: Store, budget: Budget, progress: Progress) -> None:
-        self._session, self._store = session, store
+    def __init__(
+        self, session: Session, store: Store, budget: Budget, progress: Progress, share: Share
+    ) -> None:
+        self._session, self._store, self._share = session, store, share
         self._budget, self._progress = budget, progress
         self.board = session.platform.board
         self.tally = Tally()
@@ -162,14 +166,17 @@ class Rounds:
         self._failed: set[tuple[str, str | None]] = set()
         self._failures = 0
 
-    def make(self, rounds: Sequence[Sequence[Job]]) -> bool:
+    def make(self, rounds: Sequence[Sequence[Job]], lacking: Lacking) -> bool:
         """Visit what rounds hold, what was rejected once more; False when the time was up first.
+
+        `lacking` is asked of each configuration once it is claimed: others may have been there.
 
         Raises:
             CannotMeasureError: too many in a row failed, or the device stopped answering.
         """
         if not any(rounds):
             return True
+        self._share.begin(rounds, lacking)
         self._progress.begin(sum(len(jobs) for jobs in rounds))
         again: list[Job] = []
         for jobs in rounds:
@@ -194,14 +201,19 @@ class Rounds:
                 return None
             if (job.configuration.key, job.algorithm) in self._failed:
                 continue
+            if not self._share.is_mine(job):
+                continue
             self.anchors.when_due()
             last = self._visit(job)
+            if last is None:
+                continue
             if is_rejected(last) and self._redone[job] < MAX_REDONE:
                 self._redone[job] += 1
                 again.append(job)
         return again
 
-    def _visit(self, job: Job) -> Visit:
+    def _visit(self, job: Job) -> Visit | None:
+        """Make a visit and save it; None where another worker has taken it over meanwhile."""
         request = self._known.get(job) or VisitRequest(
             job.configuration,
             access=job.access,
@@ -210,8 +222,13 @@ class Rounds:
         )
         made = visit(self._session, request)
         kept = [self._as_stored(one, job) for one in made]
-        for one in kept:
-            self._store.save_visit(one)
+        try:
+            for one in kept:
+                self._store.save_visit(one, self._share.claim(job))
+        except ClaimLostError as error:
+            self._progress.say(str(error))
+            self._share.lose(job)
+            return None
         self.tally.count(kept, job.algorithm)
         last = kept[-1]
         self._progress.visited(job.configuration, last, math.fsum(one.cost_s for one in kept))

@@ -30,13 +30,18 @@ from opdb.bench.platform import Platform, detect, open_meter
 from opdb.bench.rounds import Budget, Progress, Rounds, Tally
 from opdb.bench.session import Session, open_session
 from opdb.bench.settings import current_settings
+from opdb.bench.share import Share
+from opdb.bench.turns import ALONE, Turns
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.precision import PRECISION, Reached, is_within, reached
 from opdb.deriving import derive_costs
 from opdb.footprint import resident_bytes
-from opdb.records import Access, Board, Call, Cost, Json
+from opdb.records import Access, Board, Call, Configuration, Cost, Json
 from opdb.settings import relevant_setting
-from opdb.store import Store
+from opdb.store import Claims, Store
+
+WORKERS = "workers"
+"""In a campaign's environment: how many workers measured on its host at once, where several."""
 
 
 @dataclass
@@ -46,6 +51,7 @@ class BenchResult:
     `cost_s` is device time, `typical_cost_s` its median over the configurations visited.
     `rejected` counts visits kept and not counted, `reached` is None where nothing was to do.
     `refused` counts the configurations that an algorithm could not run, by its name and why.
+    `elsewhere` are the configurations (keys) that other workers were at when they came up.
     """
 
     campaign: str | None
@@ -62,16 +68,22 @@ class BenchResult:
     stopped: str | None = None
     reached: Reached | None = None
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    elsewhere: frozenset[str] = frozenset()
 
 
 @contextmanager
-def campaign(device: str | None, store: Store) -> Iterator[Session]:
+def campaign(device: str | None, store: Store, workers: int = 1) -> Iterator[Session]:
     """Open a calibrated campaign on a device and save it; the meter is closed at the end.
+
+    Where several workers measure on the host at once, the campaign's environment says how many.
 
     Raises:
         CannotMeasureError: there is no such device, or it cannot be metered where it must.
     """
     platform = detect(device)
+    if workers > 1:
+        environment = {**platform.environment, WORKERS: str(workers)}
+        platform = replace(platform, environment=environment)
     meter = open_meter(platform)
     try:
         gc.collect()
@@ -134,8 +146,13 @@ class BenchRequest:
         )
 
 
-def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResult:
+def bench(
+    store: Store, request: BenchRequest, progress: Progress, turns: Turns = ALONE
+) -> BenchResult:
     """Take the host times that are lacking, visit what is pending, derive the board's costs.
+
+    Workers that share the database share what is pending: each claims what it comes to. `turns`
+    are those of workers on this host.
 
     Raises:
         CannotMeasureError: no device, or it stopped answering; what was finished is saved.
@@ -146,32 +163,108 @@ def bench(store: Store, request: BenchRequest, progress: Progress) -> BenchResul
     forced.check_algorithms(request.algorithms, platform)
     if request.resident_bytes is None:
         request = replace(request, resident_bytes=resident_bytes(platform.device))
-    todo = _planned(store, board, request)
     result = BenchResult(None, platform.device.slug, board.uuid)
-    unheard = _without_host_times(store, platform, request)
-    if not todo.visits and not unheard:
-        derive_costs(store, board.uuid)  # a bench that was killed has not come to it
-        if not _further(store, board, request, 0):
-            return result
-    progress.say(f"calibrating {platform.device.name} ({board.uuid})")
-    with campaign(request.device, store) as session:
-        result.campaign = session.campaign.id
-        rounds = Rounds(session, store, budget, progress)
-        try:
-            if unheard:
-                progress.say(f"host times of {len(unheard)} workloads")
-                for host_visit in host_visits(session, unheard, seed=request.seed):
-                    store.save_host_visit(host_visit)
-                    if budget.spent():
-                        break
-            _visit_all(store, request, todo, rounds, progress)
-        finally:
-            derive_costs(store, board.uuid)
-            _sum_up(result, rounds.tally, budget)
-            result.anchors = rounds.anchors.made
-    if request.access == "model":
+    # A list is its device's, and the device's boards share it, or a board's own.
+    scope = board.uuid if request.this_board else board.device
+    with Claims(store, scope, board.uuid) as claims:
+        share = Share(claims)
+        todo = share.unclaimed(_planned(store, board, request))
+        unheard = _without_host_times(store, platform, request)
+        if not todo.visits:
+            derive_costs(store, board.uuid)  # a bench that was killed has not come to it
+        if todo.visits or unheard or _further(store, board, request, 0):
+            _Bench(store, request, platform, share, budget, progress).run(
+                todo, unheard, turns, result
+            )
+        else:
+            with turns.in_turn():
+                pass  # the others wait for everybody
+        result.elsewhere = frozenset(share.missed)
+    if request.access == "model" and result.campaign is not None:
         result.reached = _reached(store, board, request, result)
     return result
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """One bench under way."""
+
+    store: Store
+    request: BenchRequest
+    platform: Platform
+    share: Share
+    budget: Budget
+    progress: Progress
+
+    def run(self, todo: Plan, unheard: list[list[Call]], turns: Turns, result: BenchResult) -> None:
+        """Open a campaign and make what is to be made; `result` says what became of it."""
+        device, board = self.platform.device, self.platform.board
+        self.progress.say(f"calibrating {device.name} ({board.uuid})")
+        with campaign(self.request.device, self.store, turns.workers) as session:
+            result.campaign = session.campaign.id
+            rounds = Rounds(session, self.store, self.budget, self.progress, self.share)
+            try:
+                with turns.in_turn():
+                    self._take_host_times(session, unheard)
+                self._visit_all(todo, rounds)
+            finally:
+                derive_costs(self.store, board.uuid)
+                _sum_up(result, rounds.tally, self.budget)
+                result.anchors = rounds.anchors.made
+
+    def _take_host_times(self, session: Session, unheard: list[list[Call]]) -> None:
+        if not unheard:
+            return
+        self.progress.say(f"host times of {len(unheard)} workloads")
+        for host_visit in host_visits(session, unheard, seed=self.request.seed):
+            self.store.save_host_visit(host_visit)
+            if self.budget.spent():
+                break
+
+    def _visit_all(self, todo: Plan, rounds: Rounds) -> None:
+        """Make the planned rounds, then what others gave up, then what is not precise enough."""
+        store, request, board = self.store, self.request, rounds.board
+        rounds.anchors.all()
+        going_on = rounds.make(todo.rounds, self._lacking)
+        going_on = going_on and self._visit_what_was_given_up(rounds)
+        for number in range(ROUNDS, MAX_ROUNDS):
+            if not going_on:
+                break
+            derive_costs(store, board.uuid)
+            jobs = _further(store, board, request, number)
+            if not jobs:
+                break
+            self.progress.say(
+                f"{len(jobs)} configurations are not within {100 * request.precision:g} % yet: "
+                f"a further round"
+            )
+            going_on = rounds.make([jobs], self._lacking_further)
+        rounds.anchors.all()
+
+    def _visit_what_was_given_up(self, rounds: Rounds) -> bool:
+        """Visit what other workers had and did not finish; False when the time was up first."""
+        if not self.share.missed:
+            return True
+        asked = replace(self.request, configurations=sorted(self.share.missed))
+        self.share.missed.clear()
+        left = _planned(self.store, rounds.board, asked)
+        return rounds.make(self.share.unclaimed(left).rounds, self._lacking)
+
+    def _lacking(self, configuration: Configuration) -> list[Job]:
+        """Return the visits that one configuration lacks now, each as often as it is wanted."""
+        asked = replace(self.request, configurations=[configuration.key])
+        found = _planned(self.store, self.platform.board, asked)
+        return [job for jobs in found.rounds for job in jobs]
+
+    def _lacking_further(self, configuration: Configuration) -> list[Job]:
+        """Return the further visits of one configuration that are still to be made, if any."""
+        key, board = configuration.key, self.platform.board
+        asked = replace(self.request, configurations=[key])
+        return [
+            job
+            for settings in asked.settings
+            for job in further_round(self.store, board, settings, [key], asked.planned)
+        ]
 
 
 def _planned(store: Store, board: Board, request: BenchRequest) -> Plan:
@@ -182,28 +275,6 @@ def _planned(store: Store, board: Board, request: BenchRequest) -> Plan:
         for number, jobs in enumerate(rounds):
             random.Random(request.seed + number).shuffle(jobs)
     return Plan(tuple(tuple(jobs) for jobs in rounds))
-
-
-def _visit_all(
-    store: Store, request: BenchRequest, todo: Plan, rounds: Rounds, progress: Progress
-) -> None:
-    """Make the planned rounds, then further ones of what is not as precise as asked."""
-    board = rounds.board
-    rounds.anchors.all()
-    going_on = rounds.make(todo.rounds)
-    for number in range(ROUNDS, MAX_ROUNDS):
-        if not going_on:
-            break
-        derive_costs(store, board.uuid)
-        jobs = _further(store, board, request, number)
-        if not jobs:
-            break
-        progress.say(
-            f"{len(jobs)} configurations are not within {100 * request.precision:g} % yet: "
-            f"a further round"
-        )
-        going_on = rounds.make([jobs])
-    rounds.anchors.all()
 
 
 def _further(store: Store, board: Board, request: BenchRequest, number: int) -> tuple[Job, ...]:

@@ -9,6 +9,7 @@ import typer
 
 from opdb.cli import options
 from opdb.cli.console import print_json
+from opdb.cli.crews import check_failures, chosen_places
 from opdb.cli.grids import BenchedGrid
 from opdb.cli.predict import check_share
 from opdb.cli.visiting import Visiting
@@ -18,8 +19,10 @@ from opdb.records import Access, Json
 from opdb.units import show, show_duration, show_share
 
 if TYPE_CHECKING:
-    from opdb.bench.run import BenchResult
+    from opdb.bench.run import BenchRequest, BenchResult
+    from opdb.cluster.devices import Place
     from opdb.derive.precision import Reached
+    from opdb.store import Store
 
 
 def run(
@@ -28,6 +31,7 @@ def run(
         typer.Argument(metavar="[KIND]...", help="Kinds of operator.  [default: all]"),
     ] = None,
     device: options.MeasuredDevice = None,
+    devices: options.Devices = None,
     max_seconds: Annotated[
         float | None,
         typer.Option("--max-seconds", metavar="S", min=1, help="Stop after so many seconds."),
@@ -116,13 +120,16 @@ def run(
     if benched is not None and dry_run:
         benched.print(as_json=as_json)
         return
-    from opdb.bench.forced import check_algorithms
-    from opdb.bench.platform import detect
-    from opdb.bench.run import BenchRequest, bench
+    from opdb.bench.run import BenchRequest
     from opdb.store import open_store
 
     # What cannot be measured here is told before a database is opened.
-    check_algorithms(forced, detect(device))
+    places = chosen_places(device, devices)
+    if forced and not places:
+        from opdb.bench.forced import check_algorithms
+        from opdb.bench.platform import detect
+
+        check_algorithms(forced, detect(device))
     request = BenchRequest(
         kinds=frozenset(kinds) if kinds else None,
         device=device,
@@ -143,15 +150,38 @@ def run(
                 f"{store.location} holds no workload, so nothing is pending; start with, say, "
                 "opdb harvest measurements/resnet50.yml"
             )
-        result = bench(store, request, shown)
-        others = [board for board in store.boards(result.device) if board.uuid != result.board]
+        results, failures = _bench(store, request, places, shown)
+        measured = {each.device for each in results}
+        boards = {board.uuid for device in measured for board in store.boards(device)}
     if as_json:
-        print_json(_document(result) | ({} if benched is None else {"grid": benched.document}))
+        document = _document(results[0]) if not places else _of_several(results, failures)
+        print_json(document | ({} if benched is None else {"grid": benched.document}))
     else:
-        _print(result, measured_elsewhere=bool(others) and not this_board)
+        others = bool(boards - {each.board for each in results})
+        for each in results:
+            _print(each, measured_elsewhere=others and not this_board, named=bool(places))
+    check_failures(failures, places)
 
 
-def _document(result: BenchResult) -> Json:
+def _bench(
+    store: Store, request: BenchRequest, places: list[Place], shown: Visiting
+) -> tuple[list[BenchResult], list[str]]:
+    """Bench here, or on several places; return what each campaign did and which places failed."""
+    if not places:
+        from opdb.bench.run import bench
+
+        return [bench(store, request, shown)], []
+    from opdb.cluster.crew import Crew
+
+    with Crew(places, store.url) as crew:
+        return crew.bench(request, shown), crew.failures
+
+
+def _of_several(results: list[BenchResult], failures: list[str]) -> dict[str, Json]:
+    return {"boards": [_document(each) for each in results], "failures": failures}
+
+
+def _document(result: BenchResult) -> dict[str, Json]:
     return {
         "device": result.device,
         "board": result.board,
@@ -166,6 +196,7 @@ def _document(result: BenchResult) -> Json:
         "device_time_per_configuration_s": result.typical_cost_s,
         "elapsed_s": result.elapsed_s,
         "stopped": result.stopped,
+        "left_to_other_workers": len(result.elsewhere),
         "refused": [
             {"algorithm": algorithm, "reason": reason, "visits": count}
             for (algorithm, reason), count in sorted(result.refused.items())
@@ -184,9 +215,13 @@ def _reached_document(reached: Reached) -> Json:
     }
 
 
-def _print(result: BenchResult, *, measured_elsewhere: bool) -> None:
+def _print(result: BenchResult, *, measured_elsewhere: bool, named: bool) -> None:
+    if named:
+        print(f"board {result.board}:")
+    if result.elsewhere:
+        print(f"{len(result.elsewhere)} configurations are left to other workers, who are at them")
     if result.campaign is None:
-        print(f"nothing is pending on {result.device}")
+        print(f"nothing {'else ' if result.elsewhere else ''}is pending on {result.device}")
         if measured_elsewhere:
             print("other boards of this device count; --this-board measures what this one lacks")
         return

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from opdb.cli import options
 from opdb.cli.console import print_json, print_table, progress
+from opdb.cli.crews import check_failures, chosen_places
 from opdb.cli.selection import describe, identity, request_for, requests_in, summary_files
 from opdb.cli.trust import in_words
 from opdb.errors import OpdbError
@@ -15,6 +18,8 @@ from opdb.records import Json, Mode
 from opdb.units import show
 
 if TYPE_CHECKING:
+    from opdb.bench.model import RunOptions
+    from opdb.cluster.devices import Place
     from opdb.derive.runs import RunCost
     from opdb.models import ModelRequest
     from opdb.records import ModelRun, Workload
@@ -46,6 +51,7 @@ def run(
     memory_format: options.MemoryFormat = None,
     phase: options.PhaseName = None,
     device: options.MeasuredDevice = None,
+    devices: options.Devices = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -65,18 +71,20 @@ def run(
         if not files:
             requests.append(request_for(model, said))
     jobs = [(request.checked(), mode) for request in requests for mode in chosen]
-    from opdb.bench.measure import check_modes, measure_models
+    from opdb.bench.measure import check_modes
     from opdb.bench.model import RunOptions
     from opdb.derive.runs import run_cost
     from opdb.store import open_store
 
-    check_modes(chosen, device)
+    places = chosen_places(device, devices)
+    if not places or any(place.device == "cpu" for place in places):
+        check_modes(chosen, "cpu" if places else device)
     errors: list[OpdbError] = []
     with open_store(db) as store, progress(len(jobs), "measure", quiet=quiet) as shown:
         done: list[tuple[Workload, ModelRun, RunCost | None]] = []
-        options_of_all = RunOptions(repeats, layers)
-        found = measure_models(store, jobs, options_of_all, device=device, errors=errors)
-        for workload, model_run in found:
+        failures: list[str] = []
+        asked = _Asked(jobs, RunOptions(repeats, layers), device, places)
+        for workload, model_run in _measured(store, asked, errors, failures):
             shown.doing(f"{workload.name} {describe(workload)} {model_run.mode}")
             shown.done()
             done.append((workload, model_run, run_cost([model_run])))
@@ -87,6 +95,43 @@ def run(
         _print(done)
         print(*differing, sep="\n", end="\n" if differing else "")
     _finish(done, errors)
+    check_failures(failures, places)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is to be measured, how, and where: on one device or at several places."""
+
+    jobs: list[tuple[ModelRequest, Mode]]
+    options: RunOptions
+    device: str | None
+    places: list[Place]
+
+
+def _measured(
+    store: Store, asked: _Asked, errors: list[OpdbError], failures: list[str]
+) -> Iterator[tuple[Workload, ModelRun]]:
+    """Measure here, or at several places; yield workload and run as they are saved."""
+    from opdb.bench.measure import harvested, measure_models
+
+    if not asked.places:
+        device, options = asked.device, asked.options
+        yield from measure_models(store, asked.jobs, options, device=device, errors=errors)
+        return
+    from opdb.cluster.crew import Crew
+    from opdb.cluster.messages import Job
+
+    workloads = harvested(store, [request for request, _ in asked.jobs], errors)
+    known = {workload.key: workload for workload in workloads.values()}
+    jobs = [
+        Job(request, workloads[repr(request)].key, mode)
+        for request, mode in asked.jobs
+        if repr(request) in workloads
+    ]
+    with Crew(asked.places, store.url) as crew:
+        for job, run in crew.measure(jobs, asked.options):
+            yield known[job.workload], run
+        failures += crew.failures
 
 
 def _differing(store: Store, done: list[tuple[Workload, ModelRun, RunCost | None]]) -> list[str]:

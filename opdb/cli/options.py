@@ -95,6 +95,14 @@ MeasuredDevice: TypeAlias = Annotated[
         help="cuda, cuda:N or cpu.  [default: cuda where there is one, else cpu]",
     ),
 ]
+Devices: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        metavar="LIST",
+        help="Several GPUs of this host at once, one worker each: all, or as in 0,1,3.",
+    ),
+]
 
 _ALIASES = {"fp32": "float32", "fp64": "float64", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -108,6 +116,18 @@ class ModelOptions:
     dtype: str | None = None
     memory_format: str | None = None
     phase: str | None = None
+
+
+def one_of_devices(device: str | None, devices: str | None) -> None:
+    """Check that one device is named, or several.
+
+    Raises:
+        InputError: both are.
+    """
+    from opdb.errors import InputError
+
+    if device is not None and devices is not None:
+        raise InputError(f"--device {device} and --devices {devices}: give one of them")
 
 
 def model_options(

@@ -3,6 +3,7 @@
 `open_store` opens it, `Store` reads and writes records, `exchange` publishes and imports sets.
 """
 
+from opdb.store.claims import Claims
 from opdb.store.database import default_url
 from opdb.store.opening import open_store
 from opdb.store.pending import Among, Lack, Sort, Touched
@@ -12,6 +13,7 @@ from opdb.store.store import Store
 
 __all__ = [
     "Among",
+    "Claims",
     "Failure",
     "Head",
     "Lack",

@@ -22,7 +22,7 @@ from sqlalchemy import (
     types,
 )
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """Every Alembic revision, oldest first; the last is what this version writes."""
 
 QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
@@ -240,6 +240,20 @@ tally = Table(
         "outcome",
         "rejected",
     ),
+    sqlite_with_rowid=False,
+)
+
+# Who measures what now: a task of a list (`scope`), the worker's process, and the moment (Unix
+# time) from which anybody may take it over; see `opdb.store.claims`.
+claim = Table(
+    "claim",
+    metadata,
+    Column("scope", Text),
+    Column("task", Text),
+    Column("worker", Text, nullable=False),
+    Column("board", Text, nullable=False),
+    Column("until_s", Float, nullable=False),
+    PrimaryKeyConstraint("scope", "task"),
     sqlite_with_rowid=False,
 )
 

@@ -33,6 +33,7 @@ from opdb.records import (
     canonical_json,
 )
 from opdb.store import database, pending, reading, rows, schema, standing
+from opdb.store.claims import Claim, check_held
 from opdb.store.pending import Among, Lack, Sort, Touched
 from opdb.store.reading import Failure, Measured, RunState, Spent
 from opdb.store.rows import NewRow
@@ -296,13 +297,16 @@ class Store:
 
     # What was seen
 
-    def save_visit(self, visit: Visit) -> None:
-        """Save a visit; its campaign and configuration must be stored.
+    def save_visit(self, visit: Visit, claim: Claim | None = None) -> None:
+        """Save a visit; its campaign and configuration must be stored, and its claim be held.
 
         Raises:
             DatabaseError: they are not, or the visit's id is taken.
+            ClaimLostError: another worker took the claim over.
         """
         with self.writing() as connection:
+            if claim is not None:
+                check_held(connection, claim)
             row = rows.visit_row(visit)
             known = numbers(connection, schema.configuration, [row["configuration"]])
             row = self._numbered(row, "configuration", known)

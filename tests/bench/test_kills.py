@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,8 +46,8 @@ def bench(database: Path, log: Path) -> None:
     calibrate.BASE_WINDOW_S, calibrate.CONTAINER_ROUNDS = 0.02, 5
     save = Store.save_visit
 
-    def noted(store: Store, made: Visit) -> None:
-        save(store, made)
+    def noted(store: Store, made: Visit, *claim: Any) -> None:
+        save(store, made, *claim)
         with log.open("a") as stream:
             stream.write(f"{made.id}\n")
 

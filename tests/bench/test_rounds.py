@@ -14,12 +14,13 @@ from opdb.bench import rounds, run
 from opdb.bench.plan import MAX_REDONE, Job
 from opdb.bench.rounds import Anchors, Budget, Rounds
 from opdb.bench.session import Session, new_id
+from opdb.bench.share import Share
 from opdb.bench.visit import VisitRequest, visit
 from opdb.derive import rejection
 from opdb.derive.review import is_rejected
 from opdb.meters import Reading
 from opdb.records import Configuration, Visit
-from opdb.store import Store
+from opdb.store import Claims, Store
 from tests.bench.calls import CONV, RELU, RELU_IN_PLACE, SQUARE, workload
 from tests.bench.test_run import Heard, benched
 
@@ -131,7 +132,7 @@ def test_rounds_go_on_for_what_is_not_precise_enough(
     uneasy = itertools.cycle([80.0, 100.0])
 
     class Uneasy(Rounds):
-        def _visit(self, job: Job) -> Visit:
+        def _visit(self, job: Job) -> Visit | None:
             powers_w[0] = next(uneasy) if job.configuration == SQUARE else 90.0
             return super()._visit(job)
 
@@ -236,12 +237,17 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+def rounds_of(session: Session, store: Store) -> Rounds:
+    share = Share(Claims(store, "here", session.platform.board.uuid))
+    return Rounds(session, store, Budget(None), Heard(), share)
+
+
 def test_what_another_process_flagged_is_rejected(store: Store, session: Session) -> None:
     store.save_campaign(session.campaign)
     store.save_configurations([RELU])
-    made = Rounds(session, store, Budget(None), Heard())
+    made = rounds_of(session, store)
     made.anchors.flags = ("another process is on the board: 7 (python)",)
-    assert made.make([[Job(RELU)]])
+    assert made.make([[Job(RELU)]], lambda _: [Job(RELU)])
     found = store.visits(session.platform.board.uuid)
     assert len(found) == 1 + MAX_REDONE and all(map(is_rejected, found))
 
@@ -250,7 +256,7 @@ def test_a_failure_is_no_duplicate(store: Store, session: Session) -> None:
     impossible = Configuration("relu", {}, {"input": {"shape": [2**44], "dtype": "float32"}})
     store.save_campaign(session.campaign)
     store.save_configurations([impossible])
-    made = Rounds(session, store, Budget(None), Heard())
+    made = rounds_of(session, store)
     job = Job(impossible, "duplicate")
-    assert made.make([[job, job]])
+    assert made.make([[job, job]], lambda _: [job, job])
     assert [v.role for v in store.visits(session.platform.board.uuid)] == ["measurement"]

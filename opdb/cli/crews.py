@@ -1,0 +1,48 @@
+"""Several devices at once, as commands use them: which they are, and which of them failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from opdb.errors import CannotMeasureError
+
+if TYPE_CHECKING:
+    from opdb.cluster.devices import Place
+
+
+def chosen_places(device: str | None, devices: str | None) -> list[Place]:
+    """Return the places that `--devices` names; none where it is not given.
+
+    Where one device is to be measured, it is looked for: what cannot be measured here is told
+    before a database is opened.
+
+    Raises:
+        InputError: the options name no devices, or both are given.
+        CannotMeasureError: there is no such device here.
+    """
+    from opdb.cli.options import one_of_devices
+
+    one_of_devices(device, devices)
+    if devices is None:
+        from opdb.bench.platform import detect
+
+        detect(device)
+        return []
+    from opdb.cluster.devices import places
+
+    return places(devices)
+
+
+def check_failures(failures: Sequence[str], places: Sequence[Place]) -> None:
+    """Raise where a device failed, each named with the reason.
+
+    Raises:
+        CannotMeasureError: one did.
+    """
+    if failures:
+        listed = "\n".join(f"  {failure}" for failure in failures)
+        raise CannotMeasureError(
+            f"{len(failures)} of {len(places)} devices failed; what was finished is stored, and "
+            f"the others went on\n{listed}"
+        )

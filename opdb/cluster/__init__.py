@@ -1,0 +1,1 @@
+"""The same measuring on several GPUs of one host, and as jobs of a cluster."""

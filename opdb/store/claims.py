@@ -1,0 +1,227 @@
+"""Who measures what now: claims with a lease, by which many workers share one list.
+
+What is pending is derived, so there is no queue of rows to lock: a claim is a row that one
+statement inserts or takes over, and of two workers the unique key lets one win, on SQLite as on
+PostgreSQL. It ends when it is given back, when nobody renewed it for as long as its lease, or at
+once where its process is found dead on this machine. What is finished is in the visits, never
+here: a claim that is lost loses nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Float,
+    cast,
+    delete,
+    extract,
+    func,
+    literal,
+    or_,
+    select,
+    update,
+)
+
+from opdb.errors import ClaimLostError
+from opdb.store import schema
+from opdb.store.writing import in_parts, insert_into
+
+if TYPE_CHECKING:
+    from opdb.store.store import Store
+
+LEASE_S = 900.0
+"""After so long without a sign of its holder a claim is anybody's; longer than one visit takes."""
+
+RENEW_EVERY_S = 60.0
+
+
+class Claim(NamedTuple):
+    """One claim: which list, what of it, and the worker who has it."""
+
+    scope: str
+    task: str
+    worker: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """A claim as others see it: `left_s` is what is left of its lease, in seconds."""
+
+    scope: str
+    task: str
+    worker: str
+    board: str
+    left_s: float
+
+
+def this_worker() -> str:
+    """Return the name of this process: where its number means something, the number, its start."""
+    import psutil
+
+    number = os.getpid()
+    return f"{_place()}:{number}:{psutil.Process(number).create_time():.2f}"
+
+
+def _place() -> str:
+    """Return what two processes share that can see each other: one boot, one set of numbers."""
+    boot, names = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+    try:
+        said = boot.read_text() + str(names.readlink())
+    except OSError:
+        said = platform.node()
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def _is_dead(worker: str) -> bool:
+    """Return whether a worker's process is known to be gone; one of another machine never is."""
+    import psutil
+
+    place, number, started_s = worker.split(":")
+    if place != _place():
+        return False
+    try:
+        process = psutil.Process(int(number))
+        return (
+            f"{process.create_time():.2f}" != started_s or process.status() == psutil.STATUS_ZOMBIE
+        )
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _now_s(connection: Connection) -> ColumnElement[Any]:
+    """Return the present moment by the clock that workers share: the server's, or the host's."""
+    if connection.dialect.name == "postgresql":
+        return cast(extract("epoch", func.clock_timestamp()), Float)
+    return literal(time.time())
+
+
+def is_held(connection: Connection, claim: Claim) -> bool:
+    """Return whether a worker still has its claim; until the transaction ends nobody takes it."""
+    table = schema.claim
+    query = select(table.c.worker).where(table.c.scope == claim.scope, table.c.task == claim.task)
+    return connection.execute(query.with_for_update()).scalar() == claim.worker
+
+
+def check_held(connection: Connection, claim: Claim) -> None:
+    """Raise where a worker's claim was taken over.
+
+    Raises:
+        ClaimLostError: it was.
+    """
+    if not is_held(connection, claim):
+        raise ClaimLostError(
+            f"another worker took {claim.task.rpartition(' ')[2][:12]} over, as this one gave no "
+            f"sign for {LEASE_S:.0f} s; what it measured of it just now is not stored"
+        )
+
+
+def held(store: Store) -> list[Held]:
+    """Return every claim, by scope and task."""
+    table = schema.claim
+    with store.reading() as connection:
+        left_s = (table.c.until_s - _now_s(connection)).label("left_s")
+        query = select(table.c.scope, table.c.task, table.c.worker, table.c.board, left_s)
+        query = query.order_by(table.c.scope, table.c.task)
+        return [Held(*row) for row in connection.execute(query)]
+
+
+def bury(store: Store) -> None:
+    """Give back what dead processes of this machine had claimed."""
+    table = schema.claim
+    with store.reading() as connection:
+        ours = table.c.worker.startswith(_place())
+        workers = list(connection.scalars(select(table.c.worker).distinct().where(ours)))
+    dead = [worker for worker in workers if _is_dead(worker)]
+    if dead:
+        with store.writing() as connection:
+            connection.execute(delete(table).where(table.c.worker.in_(dead)))
+
+
+class Claims:
+    """What this process has claimed of one list, renewed as it works, given back at the end."""
+
+    def __init__(self, store: Store, scope: str, board: str) -> None:
+        """Claim of a list, `scope`, for a board (UUID); nothing is claimed yet."""
+        self._store, self._scope, self._board = store, scope, board
+        self._worker = this_worker()
+        self._taken: set[str] = set()
+        self._renewed_s = time.monotonic()
+
+    def __enter__(self) -> Claims:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.give_back(set(self._taken))
+
+    def claim(self, task: str) -> Claim:
+        """Return the claim of a task, for what is saved to be checked against."""
+        return Claim(self._scope, task, self._worker)
+
+    def has(self, task: str) -> bool:
+        """Return whether this worker took a task and has not given it back."""
+        return task in self._taken
+
+    def take(self, task: str) -> bool:
+        """Take a task unless another worker has it; return whether it is this worker's now."""
+        self.renew_when_due()
+        table = schema.claim
+        with self._store.writing() as connection:
+            now_s = _now_s(connection)
+            statement = insert_into(connection, table).values(
+                **self.claim(task)._asdict(), board=self._board, until_s=now_s + LEASE_S
+            )
+            new = statement.excluded
+            statement = statement.on_conflict_do_update(
+                index_elements=["scope", "task"],
+                set_={"worker": new.worker, "board": new.board, "until_s": new.until_s},
+                where=or_(table.c.until_s < now_s, table.c.worker == new.worker),
+            )
+            taken = connection.execute(statement.returning(table.c.task)).scalar() is not None
+        if taken:
+            self._taken.add(task)
+        return taken
+
+    def renew_when_due(self) -> None:
+        """Begin the leases anew, about once a minute."""
+        if time.monotonic() - self._renewed_s < RENEW_EVERY_S:
+            return
+        table = schema.claim
+        ours = (table.c.scope == self._scope) & (table.c.worker == self._worker)
+        with self._store.writing() as connection:
+            until_s = _now_s(connection) + LEASE_S
+            connection.execute(update(table).where(ours).values(until_s=until_s))
+        self._renewed_s = time.monotonic()
+
+    def give_back(self, tasks: Collection[str]) -> None:
+        """Give tasks back that are done, or will not be."""
+        table = schema.claim
+        ours = (table.c.scope == self._scope) & (table.c.worker == self._worker)
+        for some in in_parts(sorted(tasks)):
+            with self._store.writing() as connection:
+                connection.execute(delete(table).where(ours, table.c.task.in_(some)))
+        self._taken -= set(tasks)
+
+    def others(self) -> set[str]:
+        """Return the tasks of the list that other workers have, the dead ones buried first."""
+        bury(self._store)
+        return {
+            each.task
+            for each in held(self._store)
+            if each.scope == self._scope and each.worker != self._worker and each.left_s > 0
+        }

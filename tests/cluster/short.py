@@ -1,0 +1,46 @@
+"""What runs in a test's worker: the worker itself, its visits and runs as short as can be."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from opdb.bench import calibrate, model, rounds, visit
+from opdb.cluster import crew, worker
+from opdb.cluster.devices import Place
+from opdb.store import Store
+
+
+def start_quickly() -> None:
+    """Let worker processes begin with torch imported: these have no CUDA to keep apart."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.cluster.short"])
+    crew.START = "forkserver"
+
+
+def serve(place: Place, url: str, pipe: worker.Pipe, token: Path | None = None) -> None:
+    """Work; the first to save a visit that finds the token takes it, and dies by kill -9."""
+    torch.set_num_threads(1)
+    visit.SETTLE_S, visit.WINDOW_S = 0.005, 0.03
+    model.SETTLE_S, model.WINDOW_S, model.MAX_REDONE = 0.005, 0.03, 0
+    calibrate.BASE_WINDOW_S, calibrate.CONTAINER_ROUNDS = 0.02, 5
+    rounds.MAX_FAILURES_IN_A_ROW = 3
+    if token is not None:
+        Store.save_visit = fatal(Store.save_visit, token)  # type: ignore[method-assign]
+    worker.serve(place, url, pipe)
+
+
+def fatal(save: Any, token: Path) -> Any:
+    """Return a way to save that kills the process afterwards, if it finds the token."""
+
+    def saved(store: Store, *given: Any) -> None:
+        save(store, *given)
+        if token.exists():
+            token.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return saved

@@ -1,0 +1,267 @@
+"""Several workers on the processor of this machine, each a process, sharing one database."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from opdb.bench.model import RunOptions
+from opdb.bench.run import BenchRequest
+from opdb.cluster import crew
+from opdb.cluster.crew import Crew
+from opdb.cluster.devices import Place, places
+from opdb.cluster.messages import Job
+from opdb.errors import CannotMeasureError, InputError
+from opdb.harvest import harvest
+from opdb.models import ModelRequest
+from opdb.records import Configuration, Visit
+from opdb.store import Store, open_store
+from opdb.store.claims import held
+from tests.cluster import short
+
+ROOT = Path(__file__).parents[2]
+TWO = [Place("cpu", None), Place("cpu", None)]
+LOST = Place("cuda:7", "7")
+"""A device that is not there when its worker looks for it."""
+
+SMALL = ModelRequest("resnet18", input_size=(3, 32, 32))
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.planned: list[int] = []
+        self.visits: list[Visit] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def begin(self, visits: int) -> None:
+        self.planned.append(visits)
+
+    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
+        assert visit.configuration == configuration.key and cost_s > 0
+        self.visits.append(visit)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return harvested(f"sqlite:///{tmp_path / 'opdb.sqlite'}")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def each_url(request: pytest.FixtureRequest) -> str:
+    if request.param == "postgresql":
+        return harvested(str(request.getfixturevalue("postgres_url")))
+    return str(request.getfixturevalue("url"))
+
+
+def harvested(url: str) -> str:
+    with open_store(url) as store:
+        store.save_workload(harvest(SMALL))
+    return url
+
+
+def made(store: Store) -> Counter[tuple[str, str]]:
+    """Count the good visits of each configuration and role, on whichever board."""
+    visits = [visit for board in store.boards() for visit in store.visits(board.uuid)]
+    assert {visit.outcome for visit in visits} == {"ok"}
+    return Counter((visit.configuration, visit.role) for visit in visits)
+
+
+def assert_whole(url: str) -> None:
+    """Assert that everything was visited as often as is wanted, and nothing is claimed."""
+    with open_store(url) as store:
+        found = made(store)
+        assert {key for key, _ in found} == store.usage().keys()
+        assert set(found.values()) == {2}
+        [board] = store.boards()
+        assert store.costs(board.uuid).keys() == store.usage().keys()
+        assert held(store) == []
+
+
+pytestmark = pytest.mark.usefixtures("short_workers")
+
+
+def test_two_workers_share_what_is_pending_and_leave_nothing(each_url: str) -> None:
+    url = each_url
+    heard = Heard()
+    with Crew(TWO, url) as workers:
+        results = workers.bench(BenchRequest(duplicates=0.3), heard)
+        assert workers.failures == []
+        again = workers.bench(BenchRequest(duplicates=0.3), Heard())
+    assert_whole(url)
+    assert [result.campaign for result in again] == [None, None]
+    assert all(result.configurations for result in results), "each had a share"
+    visits = sum(result.outcomes.total() for result in results)
+    assert len(heard.visits) == visits == heard.planned[-1]
+    assert sorted(heard.said)[:2] == [heard.said[0]] * 2 and heard.said[0].startswith("cpu: calib")
+    with open_store(url) as store:
+        environments = [campaign.environment for campaign in store.campaigns()]
+    assert [environment["workers"] for environment in environments] == ["2", "2"]
+
+
+def test_a_worker_that_is_killed_loses_nothing_and_the_other_does_its_work(
+    each_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, token = each_url, tmp_path / "token"
+    token.touch()
+    monkeypatch.setattr(crew, "serve", partial(short.serve, token=token))
+    heard = Heard()
+    with Crew(TWO, url) as workers:
+        workers.bench(BenchRequest(), heard)
+        [failure] = workers.failures
+    assert failure == "cpu: its process ended by itself (exit status -9)"
+    assert_whole(url)
+    with open_store(url) as store:
+        assert len(store.campaigns()) >= 2
+
+
+def test_a_device_that_is_not_there_stops_no_other(url: str) -> None:
+    with Crew([TWO[0], LOST], url) as workers:
+        assert [platform.device.type for platform in workers.platforms] == ["cpu"]
+        workers.bench(BenchRequest(), Heard())
+        [failure] = workers.failures
+    assert failure.startswith("cuda:7: no CUDA device")
+    assert_whole(url)
+
+
+def test_without_any_device_nothing_begins(url: str) -> None:
+    with pytest.raises(CannotMeasureError, match="cuda:7: no CUDA device"), Crew([LOST], url):
+        pytest.fail("there is nobody to work")
+
+
+def test_models_are_handed_to_whoever_is_free(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [ModelRequest("mlp", batch_size=size) for size in (1, 2, 3, 4)]
+    with open_store(url) as store:
+        jobs = []
+        for request in requests:
+            workload = harvest(request)
+            store.save_workload(workload)
+            jobs.append(Job(request, workload.key, "eager"))
+    told: list[str] = []
+
+    def tell(job: Job, device: str) -> bool:
+        told.append(device)
+        return True
+
+    with Crew(TWO, url) as workers:
+        done = dict(workers.measure(jobs, RunOptions(2), tell))
+    assert done.keys() == set(jobs) and told == ["cpu"] * 4
+    for job, run in done.items():
+        assert (run.workload, run.outcome) == (job.workload, "ok")
+        assert "2 workers measured on this host at once" in run.flags
+    with open_store(url) as store:
+        assert len(store.model_runs()) == 4
+        assert len({run.campaign for run in store.model_runs()}) == 2
+
+
+def test_no_model_begins_when_the_time_is_up(url: str) -> None:
+    workload = harvest(SMALL)
+    jobs = [Job(SMALL, workload.key, "eager")] * 3
+    with Crew(TWO, url) as workers:
+        assert list(workers.measure(jobs, RunOptions(2), lambda job, device: False)) == []
+    with open_store(url) as store:
+        assert store.model_runs() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0,zero", "'zero' is no device"),
+        ("", "'' is no device"),
+        ("0,1,0", "cuda:0 is named twice"),
+        ("cuda:0,0", "cuda:0 is named twice"),
+    ],
+)
+def test_what_names_no_devices(text: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opdb.cluster.devices.cuda_devices", lambda: 2)
+    with pytest.raises(InputError, match=said):
+        places(text)
+
+
+def test_a_worker_sees_its_own_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opdb.cluster.devices.cuda_devices", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert places("all") == [Place("cuda:0", "0"), Place("cuda:1", "1")] == places("0, cuda:1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5,GPU-3")
+    assert places("1") == [Place("cuda:1", "GPU-3")]
+    assert [place.device for place in places("all")] == ["cuda", "cuda"]
+    with pytest.raises(CannotMeasureError, match="no device cuda:2; this machine has 2"):
+        places("2")
+    monkeypatch.setattr("opdb.cluster.devices.cuda_devices", lambda: 0)
+    with pytest.raises(CannotMeasureError, match="no CUDA device"):
+        places("all")
+
+
+PROGRAM = """
+import sys
+from opdb.cli import main
+from opdb.cluster import crew
+from tests.cluster import short
+if __name__ == "__main__":
+    crew.serve = short.serve
+    short.start_quickly()
+    sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_ctrl_c_stops_all_workers_and_loses_no_finished_visit(url: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    command = [sys.executable, str(program), "bench", "--devices", "cpu,cpu", "--db", url]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+    try:
+        with open_store(url) as store:
+            until_s = time.monotonic() + 100
+            while not (store.boards() and store.visits(store.boards()[0].uuid)):
+                assert time.monotonic() < until_s and running.poll() is None
+                time.sleep(0.05)
+            os.killpg(running.pid, signal.SIGINT)  # as a terminal sends it: to every process
+            _, errors = running.communicate(timeout=60)
+            assert running.returncode == 130
+            assert errors.splitlines()[-1] == "opdb: interrupted; what was finished is stored"
+            assert "Traceback" not in errors
+            [board] = store.boards()
+            visits = store.visits(board.uuid)
+            assert visits and len(visits) < 2 * len(store.usage())
+            assert store.costs(board.uuid).keys() == {visit.configuration for visit in visits}
+            assert held(store) == []
+    finally:
+        running.kill()
+
+
+def test_a_crew_whose_driver_is_killed_ends(url: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    command = [sys.executable, str(program), "bench", "--devices", "cpu,cpu", "--db", url, "-q"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = subprocess.Popen(command, env=environment, start_new_session=True)
+    with open_store(url) as store:
+        until_s = time.monotonic() + 100
+        while not (store.boards() and store.visits(store.boards()[0].uuid)):
+            assert time.monotonic() < until_s and running.poll() is None
+            time.sleep(0.05)
+        os.kill(running.pid, signal.SIGKILL)
+        running.wait()
+        while True:  # the workers notice when they next have something to tell
+            try:
+                os.killpg(running.pid, 0)
+            except ProcessLookupError:
+                break
+            assert time.monotonic() < until_s
+            time.sleep(0.1)
+        assert held(store) == []

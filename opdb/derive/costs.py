@@ -30,7 +30,7 @@ from opdb.records import (
     Visit,
 )
 
-ESTIMATOR = "2"
+ESTIMATOR = "3"
 """Raised whenever the same visits would give other costs."""
 
 METER_BOUND = 0.03
@@ -163,6 +163,7 @@ def visit_cost(visit: Visit, calibration: Calibration) -> VisitCost | None:
     eager = _eager_time_s(visit)
     if eager is not None:
         eager += time_s - replay_s
+        eager = eager if eager > 0 else None  # no time at all: its parts are lost in their noise
     return VisitCost(
         time_s, replay_s, tuple(times), eager, dynamic, energy, power, clock, tuple(flags)
     )
@@ -289,6 +290,8 @@ class Deriver:
         dynamic = [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
         eager = [c.eager_time_s for c in costs if c.eager_time_s is not None]
         powers = [c.power_w for c in costs if c.power_w is not None]
+        if any(c.time_s > 0 for c in costs) and not eager and found[-1][0].issue == "graph":
+            reasons["eager_time_s"] = _why_no_eager_time(found[-1][0])
         if costs and not energies:
             reasons["energy_j"] = _why_no_energy(found[-1][0])
         clocks = [c.clock_hz for c in costs if c.clock_hz]
@@ -326,6 +329,12 @@ def _operating_point(costs: Sequence[VisitCost]) -> OperatingPoint:
         time_s=statistics.fmean(c.time_s for c in costs),
         dynamic_energy_j=statistics.fmean(dynamic) if dynamic else None,
     )
+
+
+def _why_no_eager_time(visit: Visit) -> str:
+    if visit.stretch is None or not visit.stretch.eager_times_s:
+        return "no call was timed as it is issued eagerly"
+    return "the call takes no longer than the spread of what it is set off against"
 
 
 def _why_no_energy(visit: Visit) -> str:

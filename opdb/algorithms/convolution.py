@@ -115,12 +115,13 @@ def _is_channels_last(tensor: Tensor) -> bool:
 
 def _on_cuda(*arguments: Any) -> Tensor:
     call = ForcedCall(*arguments)
+    device = call.input.device
     if call.algorithm == DIRECT:
-        return _direct(call)
+        with torch.cuda.device(device):
+            return _direct(call)
     _check_forced(call.algorithm)
     problem = call.problem()
     layout = layout_of(problem)
-    device = call.input.device
     planner = planner_of(device)
     with torch.cuda.device(device):
         plan = planner.plan(problem, call.algorithm)

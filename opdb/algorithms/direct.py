@@ -31,7 +31,7 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
         *("dilation_high", "dilation_wide"),
     ]
 )
-def _convolve(  # type: ignore[no-untyped-def]  # noqa: PLR0913 (a kernel takes numbers)
+def opdb_direct_convolution(  # type: ignore[no-untyped-def]  # noqa: PLR0913 (a kernel takes numbers)
     x,
     w,
     b,
@@ -119,7 +119,7 @@ def direct(problem: Convolution, input: Tensor, weight: Tensor, bias: Tensor | N
     channels_out = all_out // problem.groups
     pixels = images * out_high * out_wide
     grid = (-(-pixels // PIXELS), -(-channels_out // CHANNELS), problem.groups)
-    _convolve[grid](
+    opdb_direct_convolution[grid](
         x,
         w,
         y if bias is None else bias,

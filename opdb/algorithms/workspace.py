@@ -14,7 +14,7 @@ class Workspace:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._memory = torch.empty(0, dtype=torch.uint8, device=device)
+        self._memory = self._made(0)
         self._captured: list[torch.Tensor] = []
         self._last: torch.cuda.Stream | None = None
 
@@ -27,8 +27,16 @@ class Workspace:
         if size_bytes <= self._memory.nbytes:
             return
         torch.cuda.synchronize(self._device)  # nothing may still be using what is given back
-        self._memory = torch.empty(0, dtype=torch.uint8, device=self._device)
-        self._memory = torch.empty(size_bytes, dtype=torch.uint8, device=self._device)
+        before = self._memory.nbytes
+        self._memory = self._made(0)
+        try:
+            self._memory = self._made(size_bytes)
+        except torch.OutOfMemoryError:
+            self._memory = self._made(before)  # what was prepared earlier still needs it
+            raise
+
+    def _made(self, size_bytes: int) -> torch.Tensor:
+        return torch.empty(size_bytes, dtype=torch.uint8, device=self._device)
 
     def pointer(self, stream: torch.cuda.Stream, *, capturing: bool) -> int:
         """Return where the memory is, for work that is issued on this stream next."""
@@ -46,5 +54,5 @@ class Workspace:
         """Give the memory back; no graph that captured it may be replayed after."""
         torch.cuda.synchronize(self._device)
         self._captured.clear()
-        self._memory = torch.empty(0, dtype=torch.uint8, device=self._device)
+        self._memory = self._made(0)
         self._last = None

@@ -62,6 +62,7 @@ def time_layers(
             marks.clear()
         found = []
         for _ in range(passes):
+            holding.begin_pass()
             step()
             clock.wait(clock.mark())
             found.append(_sums(marks, clock))
@@ -80,6 +81,10 @@ class _Holding:
         self._leaves = 0
         self._leaf_s = 0.0
 
+    def begin_pass(self) -> None:
+        """Hear that a pass begins."""
+        self._leaves = 0
+
     def begin(self) -> None:
         """Hear that a leaf begins."""
         if self._hold is not None and self._leaf_s and self._leaves % HELD_LEAVES == 0:
@@ -92,7 +97,6 @@ class _Holding:
         began_s = time.perf_counter()
         step()
         self._leaf_s = (time.perf_counter() - began_s) / max(self._leaves, 1)
-        self._leaves = 0
 
 
 def _sums(marks: list[tuple[str, Any, Any]], clock: Clock) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from opdb.bench import model
-from opdb.bench.layers import PASSES, WARM_UP_PASSES, time_layers
+from opdb.bench.layers import HELD_LEAVES, PASSES, WARM_UP_PASSES, time_layers
 from opdb.bench.model import RunOptions, calibrate_batch_norms, measure
 from opdb.bench.replay import CpuClock
 from opdb.bench.session import Session
@@ -101,6 +102,19 @@ def test_layers_are_timed_by_their_path_and_hooks_are_removed() -> None:
     assert all(0 < time_s < 1 for time_s in found.values())
     assert module.passes == PASSES + WARM_UP_PASSES
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+
+
+def test_the_device_is_held_up_before_every_so_many_leaves_of_a_pass() -> None:
+    module = nn.Sequential(*(nn.Identity() for _ in range(2 * HELD_LEAVES + 1)))
+    held: list[float] = []
+
+    def hold(seconds: float) -> None:
+        held.append(seconds)
+        time.sleep(0.01)
+
+    found = time_layers(module, lambda: module(torch.zeros(1)), CpuClock(), passes=4, hold=hold)
+    assert len(held) == 4 * 3 and min(held) > 0
+    assert max(found.values()) < 0.01, "what holds the device up is no leaf's time"
 
 
 def test_hooks_are_removed_when_a_pass_fails() -> None:

@@ -89,7 +89,9 @@ def test_direct_ran_no_kernels_but_its_own(swept: Any) -> None:
     runs = [(cell.algorithm.name, run) for cell, run in found if cell.size == 224]
     assert "direct" not in same_kernels(runs)
     [direct] = [run for name, run in runs if name == "direct"]
-    assert sum(n for kernel, n in direct.kernels.items() if "_convolve" in kernel) == 20
+    assert (
+        sum(n for kernel, n in direct.kernels.items() if "opdb_direct_convolution" in kernel) == 20
+    )
 
 
 def test_what_ran_is_verified(swept: Any) -> None:

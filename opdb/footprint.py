@@ -33,10 +33,13 @@ def touched_bytes(workload: Workload) -> int:
     """Return the bytes that one pass touches.
 
     Each call's weights once, and the inputs and outputs of the largest call: the memory of
-    activations is used over and over.
+    activations is used over and over. A training step keeps those of all calls.
     """
     counts = workload.occurrences()
     weights = sum(count * weight_bytes(c) for c, count in counts.items())
+    if workload.phase == "training":
+        kept = (count * _activation_bytes(c) for c, count in counts.items())
+        return weights + sum(kept)
     return weights + max((_activation_bytes(c) for c in counts), default=0)
 
 

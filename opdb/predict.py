@@ -493,7 +493,7 @@ class Predictor:
         itself has comes first, then what the last of the others has.
         """
         lacking = {
-            (call.configuration.kind, call.form)
+            (call.configuration.title, call.form)
             for call in workload.calls
             for cost in [costs.get(call.configuration.key)]
             if cost is None or call.form not in cost.host_time_s

@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 CONFIGURATION_FORMAT = 1
 WORKLOAD_FORMAT = 1
+GRADIENTS = "gradients"
+"""The input of a backward pass that lists the gradients of the call's outputs."""
 
 Json: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict of the same."""
@@ -82,9 +84,14 @@ class Configuration:
         {"shape": [32, 3, 224, 224], "dtype": "float32"}
 
     with, only where it differs from the default, `layout` ("channels_last" or a list of strides),
-    `values` (a value class, see docs/design.md), `role` ("weight" for a parameter or buffer).
+    `values` (a value class, see docs/design.md), `role` ("weight" for a parameter or buffer), and
+    `gradient` (False where gradients are taken and the tensor needs none).
     A tensor that already occurred earlier in the same call is {"same": i}, i counting the call's
     tensors in order.
+
+    The backward pass of a call is its configuration with the pass "backward". Where its outputs'
+    gradients are not one for each output in the output's layout, the input `gradients` lists them,
+    None for an output without.
     """
 
     kind: str
@@ -114,6 +121,25 @@ class Configuration:
     def key(self) -> str:
         """The SHA-256 (hex) of the canonical JSON."""
         return hashlib.sha256(self.json.encode()).hexdigest()
+
+    @property
+    def gradients(self) -> list[Json] | None:
+        """The specs of the outputs' gradients in a backward pass; None: as the outputs are."""
+        found = self.inputs.get(GRADIENTS)
+        return None if found is None else list(found)
+
+    @cached_property
+    def forward(self) -> Configuration:
+        """The call that this one is the backward pass of; itself where it is none."""
+        if self.pass_name != "backward":
+            return self
+        inputs = {name: value for name, value in self.inputs.items() if name != GRADIENTS}
+        return replace(self, inputs=inputs, pass_name="forward")
+
+    @property
+    def title(self) -> str:
+        """The kind, with its pass where that is not the forward one: "conv2d backward"."""
+        return self.kind if self.pass_name == "forward" else f"{self.kind} {self.pass_name}"
 
     @classmethod
     def from_json(cls, text: str) -> Configuration:

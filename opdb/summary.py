@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Strict
 from pydantic_core import ErrorDetails
 
 from opdb.errors import InputError
-from opdb.models import DTYPES, MEMORY_FORMATS, PHASES, ModelRequest, sources
+from opdb.models import DTYPES, MEMORY_FORMATS, OPTIMIZERS, PHASES, ModelRequest, sources
 from opdb.records import Json, Phase
 
 SIGNIFICANT = "significant.yml"
@@ -50,6 +50,8 @@ _ALLOWED = {
     "dtype": "one of " + ", ".join(DTYPES),
     "memory_format": "one of " + ", ".join(MEMORY_FORMATS),
     "phase": "one of " + ", ".join(PHASES),
+    "optimizer": "of a training step: one of " + ", ".join(OPTIMIZERS),
+    "accumulation": "a whole number of batches whose gradients add up, 1 or more",
     "batch_sizes": "a list of whole numbers of 1 or more, such as [1, 32, 128]",
     "inputs": "a mapping of args and kwargs, or null",
     "variants": "a list of mappings that say what differs",
@@ -58,6 +60,7 @@ _WORDS = {
     "dtype": DTYPES,
     "memory_format": MEMORY_FORMATS,
     "phase": PHASES,
+    "optimizer": OPTIMIZERS,
     "source": tuple(sources()),
 }
 
@@ -70,6 +73,8 @@ class Variant(BaseModel):
     dtype: StrictStr | None = None
     memory_format: StrictStr | None = None
     phase: StrictStr | None = None
+    optimizer: StrictStr | None = None
+    accumulation: Size | None = None
     batch_sizes: Sizes | None = None
     input_size: Sizes | None = None
     inputs: dict[StrictStr, Any] | None = None
@@ -114,6 +119,8 @@ class Summary(Variant):
                 memory_format=said("memory_format") or "contiguous",
                 phase=cast(Phase, said("phase") or "inference"),
                 inputs=inputs,
+                optimizer=said("optimizer") or OPTIMIZERS[0],
+                accumulation=said("accumulation") or 1,
             )
 
 

@@ -69,6 +69,8 @@ def steps_of(call: BuiltCall, access: Access, *, l2_bytes: int) -> Steps:
     Raises:
         UnsupportedError: the call's inputs cannot be exchanged, or it makes no chain.
     """
+    if call.configuration.pass_name != "forward":
+        raise UnsupportedError(f"access {access!r} is measured of forward calls alone")
     if access == "streamed":
         return Streamed(call, l2_bytes=l2_bytes)
     if access == "reused":

@@ -79,6 +79,8 @@ def built(configuration: Configuration, algorithm: Algorithm, device: str) -> Bu
     """
     if not algorithm.is_forced:
         return build(configuration, device=device)
+    if configuration.pass_name != "forward":
+        raise UnsupportedError("algorithms are forced in forward passes alone")
     mode = configuration.parameters.get("padding_mode", "zeros")
     if mode != "zeros":
         raise UnsupportedError(

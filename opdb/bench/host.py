@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,8 +18,9 @@ from torch import nn
 
 from opdb.bench.session import Session, new_id, now, release
 from opdb.errors import UnsupportedError
-from opdb.operators import BuiltCall, build
+from opdb.operators import BuiltBackward, BuiltCall, build
 from opdb.records import Call, HostVisit
+from opdb.units import show
 
 ROUNDS = 40
 WARM_UP_ROUNDS = 3
@@ -27,6 +29,7 @@ CALLS_BETWEEN_SYNCHRONISING = 64
 run empty too often, for the first call after waiting is slower."""
 
 GROUP_BYTES = 32 * 2**30
+AUTOGRAD_ENTRY = "less the {} in which autograd begins and ends"
 
 
 def host_visits(
@@ -68,21 +71,25 @@ def _timeable(built: BuiltCall) -> Callable[[], Any]:
     """Return what a model issues: the call alone, unless it needs modes that the model enters.
 
     A module is called as its parent would, `self.child(x)`: looking up a child is a Python call.
+    Gradients are turned on and off outside of what is timed.
     """
-    if built.configuration.gradient or built.configuration.autocast:
+    if built.configuration.autocast and built.configuration.pass_name == "forward":
         return built
-    if built.module is None:
-        return built.bare
+    bare: Any = built.bare
+    if built.module is None or bare.func is not built.module:
+        return bare  # type: ignore[no-any-return]
     parent: Any = nn.Module()
     parent.child = built.module
-    args, kwargs = built.bare.args, built.bare.keywords
+    args, kwargs = bare.args, bare.keywords
     return lambda: parent.child(*args, **kwargs)
 
 
 def _times_in_random_order(
-    calls: Sequence[Callable[[], Any]], seed: int, on_gpu: bool
+    built: Sequence[BuiltCall], seed: int, on_gpu: bool
 ) -> list[list[float]]:
     """Call everything once a round, each round in its own order; return each call's host times."""
+    calls = [_timeable(each) for each in built]
+    gradients = [each.configuration.gradient for each in built]
     times: list[list[float]] = [[] for _ in calls]
     order = list(range(len(calls)))
     shuffle = random.Random(seed).shuffle
@@ -95,6 +102,7 @@ def _times_in_random_order(
                     if on_gpu and place % CALLS_BETWEEN_SYNCHRONISING == 0:
                         torch.cuda.synchronize()
                     call = calls[index]
+                    torch.set_grad_enabled(gradients[index])
                     start_ns = time.perf_counter_ns()
                     call()
                     elapsed_ns = time.perf_counter_ns() - start_ns
@@ -111,13 +119,33 @@ def _measure(
     if not group:
         return
     started_at = now()
-    times = _times_in_random_order([_timeable(built) for _, built in group], seed, session.on_gpu)
-    for (call, _), seen in zip(group, times, strict=True):
+    times = _times_in_random_order([built for _, built in group], seed, session.on_gpu)
+    entry_s = 0.0
+    if any(isinstance(built, BuiltBackward) for _, built in group):
+        entry_s = _autograd_entry_s(session)
+    for (call, built), seen in zip(group, times, strict=True):
+        backward = isinstance(built, BuiltBackward)
         yield HostVisit(
             id=new_id(),
             campaign=session.campaign.id,
             configuration=call.configuration.key,
             form=call.form,
             started_at=started_at,
-            times_s=tuple(seen),
+            times_s=tuple(max(s - entry_s, 0.0) for s in seen) if backward else tuple(seen),
+            flags=(AUTOGRAD_ENTRY.format(show(entry_s, "s")),) if backward else (),
         )
+
+
+def _autograd_entry_s(session: Session) -> float:
+    """Return how long a backward pass takes the host that has nothing to do, in seconds.
+
+    A training step enters autograd once, for all of its calls; here each call enters it.
+    """
+    tensor = torch.ones(1, device=session.platform.torch_device, requires_grad=True)
+    output, gradient = tensor.view(1), torch.ones(1, device=session.platform.torch_device)
+    times = []
+    for _ in range(WARM_UP_ROUNDS + ROUNDS):
+        start_ns = time.perf_counter_ns()
+        torch.autograd.grad(output, tensor, gradient, retain_graph=True)
+        times.append((time.perf_counter_ns() - start_ns) * 1e-9)
+    return statistics.median(times[WARM_UP_ROUNDS:])

@@ -16,6 +16,7 @@ from opdb.bench.layers import time_layers
 from opdb.bench.modes import REPLAYING, Passing, flags_of, issuing, output_difference
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Timing, observe
+from opdb.bench.training import TrainingStep
 from opdb.bench.visit import REFUSALS, refusal, session_flags
 from opdb.derive.runs import agreeing, repeat_spread
 from opdb.errors import InputError, NotCompiledError
@@ -99,12 +100,7 @@ def _measure(
     session: Session, request: ModelRequest, mode: Mode, options: RunOptions, seen: _Seen
 ) -> None:
     loaded = load(request, device=session.platform.torch_device)
-
-    def step() -> Any:
-        with torch.no_grad():
-            return loaded.module(*loaded.args, **loaded.kwargs)
-
-    calibrate_batch_norms(loaded)
+    step = _step(loaded, request, mode)
     outputs = step()
     if not is_finite(outputs):
         seen.flags.append("the model's outputs are not finite")
@@ -140,6 +136,25 @@ def _observe(session: Session, issue: Callable[[], Any], options: RunOptions, se
     spread = repeat_spread(agreeing(seen.repeats))
     if spread > AGREEMENT:
         seen.flags.append(f"the closest repeats differ by {100 * spread:.1f} %")
+
+
+def _step(loaded: LoadedModel, request: ModelRequest, mode: Mode) -> Callable[[], Any]:
+    """Return what is measured: one pass, or one training step.
+
+    Raises:
+        InputError: a training step is not measured in this mode.
+    """
+    if request.training is not None:
+        if mode not in UNCHANGED:
+            raise InputError(f"training is not measured in mode {mode!r}; use eager or graph")
+        return TrainingStep(loaded, request)
+    calibrate_batch_norms(loaded)
+
+    def infer() -> Any:
+        with torch.no_grad():
+            return loaded.module(*loaded.args, **loaded.kwargs)
+
+    return infer
 
 
 def calibrate_batch_norms(loaded: LoadedModel) -> None:

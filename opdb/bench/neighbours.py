@@ -98,7 +98,7 @@ def among_neighbours(rotation: Rotation, call_s: float, l2_bytes: int) -> Neighb
     if not inputs and not changed and not stream.bytes_a_call:
         return None
     rotation.restore()
-    kept = [(tensor, tensor.clone()) for tensor in (*inputs, *changed)]
+    kept = [(tensor, tensor.detach().clone()) for tensor in (*inputs, *changed)]
 
     def neighbours() -> None:
         stream()

@@ -158,7 +158,7 @@ class Rotation:
         self._call = call
         self.inputs = call.inputs
         self.mutated = [call.inputs[i] for i in call.mutated]
-        self._pristine = [t.clone() for t in self.mutated]
+        self._pristine = [t.detach().clone() for t in self.mutated]
         first = output_bytes(call())  # and lazy set-up is done
         self.restore()
         size = 0 if self.mutated else first
@@ -166,7 +166,10 @@ class Rotation:
         self.cold = cold and bool(call.weight_bytes)
         beyond = L2_EXCESS * l2_bytes
         self.copies = self._wanted_copies(beyond) if self.cold else 1
-        self._calls = [call, *(call.with_fresh_weights() for _ in range(self.copies - 1))]
+        self._calls: list[BuiltCall] = [
+            call,
+            *(call.with_fresh_weights() for _ in range(self.copies - 1)),
+        ]
         held = math.ceil(beyond / size) if size and cold else 1
         self._outputs: deque[Any] = deque(maxlen=max(1, min(held, MAX_COPIES)))
         self._next = 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -19,7 +21,7 @@ from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Observation, Timing, observe
 from opdb.derive.costs import AT_THE_LIMIT, stretch_power_w
 from opdb.errors import UnsupportedError
-from opdb.operators import BuiltCall
+from opdb.operators import BuiltBackward, BuiltCall
 from opdb.records import (
     Access,
     Configuration,
@@ -172,6 +174,17 @@ def first_line(error: Exception) -> str:
 
 def _measure(session: Session, request: VisitRequest) -> list[_Seen]:
     call = built(request.configuration, request.forced, session.platform.torch_device)
+    with issuing(call):
+        return _replayed(session, request, call)
+
+
+def issuing(call: BuiltCall) -> AbstractContextManager[Any]:
+    """Issue everything on the stream that a call's kernels run on, where that is a certain one."""
+    stream = call.stream if isinstance(call, BuiltBackward) else None
+    return nullcontext() if stream is None else torch.cuda.stream(stream)
+
+
+def _replayed(session: Session, request: VisitRequest, call: BuiltCall) -> list[_Seen]:
     l2_bytes = session.platform.device.l2_bytes or 0
     steps = _steps(call, request, l2_bytes)  # it keeps inputs before the first call changes them
     kernels = request.kernels

@@ -69,11 +69,11 @@ class Kin:
     """What the measured configurations say of others."""
 
     def __init__(self, measured: Iterable[Configuration], costs: Mapping[str, Cost]) -> None:
-        self._of_kind: dict[str, list[_Seen]] = defaultdict(list)
+        self._of_kind: dict[str, list[_Seen]] = defaultdict(list)  # each pass apart
         for configuration in measured:
             cost, place = costs[configuration.key], place_of(configuration)
             if place is not None and cost.time_s is not None and cost.time_s.mean > 0:
-                self._of_kind[configuration.kind].append(_seen(place, cost))
+                self._of_kind[configuration.title].append(_seen(place, cost))
         self._axes: dict[str, tuple[Numbers, Numbers]] = {}
         everything = [seen for some in self._of_kind.values() for seen in some]
         watts = [seen.dynamic_w for seen in everything if seen.dynamic_w is not None]
@@ -91,7 +91,7 @@ class Kin:
             return None
         if place is None:
             return Estimate(0.0, 0.0, 1.0)
-        near = self._nearest(configuration.kind, place)
+        near = self._nearest(configuration.title, place)
         if not near:
             time_s = place.roofline_s * math.exp(self._ratio)
             return Estimate(time_s, self.usual_dynamic_w, math.exp(DOUBT * FARTHEST))

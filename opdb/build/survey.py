@@ -190,13 +190,13 @@ class Survey:
         """Return one configuration (key) of each kind that nothing measured or taken is of."""
         if not self.energy:
             return []  # on a processor the host is the device
-        known = {self.configurations[key].kind for key in (*self.costs, *taken)}
+        known = {self.configurations[key].title for key in (*self.costs, *taken)}
         calls: Counter[str] = Counter()
         for counts in self.counts.values():
             calls.update(counts)
         most: dict[str, str] = {}
         for key in sorted(keys, key=lambda key: (-calls[key], key)):
-            kind = self.configurations[key].kind
+            kind = self.configurations[key].title
             if kind not in known:
                 most.setdefault(kind, key)
         return list(most.values())

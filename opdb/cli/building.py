@@ -163,7 +163,7 @@ def _print_steps(found: Planned) -> None:
         rows.append(
             (
                 number + 1,
-                configuration.kind,
+                configuration.title,
                 in_words(configuration),
                 len(known.models_of[row.step.key]),
                 f"{row.step.gain:.3f}",

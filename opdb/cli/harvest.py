@@ -40,6 +40,8 @@ def run(
     dtype: options.Dtype = None,
     memory_format: options.MemoryFormat = None,
     phase: options.PhaseName = None,
+    optimizer: options.Optimizer = None,
+    grad_accum_steps: options.Accumulation = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -52,7 +54,9 @@ def run(
     A summary file gives all of its batch sizes and variants, and is then marked as processed.
     A model that fails does not stop the others; the exit status is then 2.
     """
-    said = options.model_options(batch_size, input_size, dtype, memory_format, phase)
+    said = options.model_options(
+        batch_size, input_size, dtype, memory_format, phase, optimizer, grad_accum_steps
+    )
     errors: list[OpdbError] = []
     jobs = _jobs(models, said, errors)
     if any(job.requests for job in jobs):
@@ -111,10 +115,11 @@ def _harvest(job: Job, store: Store, shown: Progress, errors: list[OpdbError]) -
 
 
 def _document(workload: Workload) -> Json:
-    calls = Counter(call.configuration.kind for call in workload.calls)
-    distinct = Counter(configuration.kind for configuration in workload.occurrences())
+    calls = Counter(call.configuration.title for call in workload.calls)
+    distinct = Counter(configuration.title for configuration in workload.occurrences())
     return {
         **identity(workload),
+        "training": workload.inputs.get("training"),
         "calls": len(workload.calls),
         "configurations": len(workload.occurrences()),
         "by_kind": {

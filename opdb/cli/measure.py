@@ -50,6 +50,8 @@ def run(
     dtype: options.Dtype = None,
     memory_format: options.MemoryFormat = None,
     phase: options.PhaseName = None,
+    optimizer: options.Optimizer = None,
+    grad_accum_steps: options.Accumulation = None,
     device: options.MeasuredDevice = None,
     devices: options.Devices = None,
     db: options.Db = None,
@@ -62,7 +64,9 @@ def run(
     Random weights; batch-norm statistics calibrated by one pass. A summary file runs all of its
     batch sizes and variants.
     """
-    said = options.model_options(batch_size, input_size, dtype, memory_format, phase)
+    said = options.model_options(
+        batch_size, input_size, dtype, memory_format, phase, optimizer, grad_accum_steps
+    )
     chosen = [cast(Mode, options.parse_mode(mode)) for mode in modes or ["eager"]]
     requests: list[ModelRequest] = []
     for model in models:

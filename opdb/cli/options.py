@@ -57,6 +57,19 @@ MemoryFormat: TypeAlias = Annotated[
 PhaseName: TypeAlias = Annotated[
     str | None, typer.Option("--phase", metavar="PHASE", help="inference or training.")
 ]
+Optimizer: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--optimizer", metavar="NAME", help="Of a training step: sgd or adamw.  [sgd]"),
+]
+Accumulation: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--grad-accum-steps",
+        metavar="N",
+        min=1,
+        help="Batches whose gradients add up before the optimizer steps.  [1]",
+    ),
+]
 ModeName: TypeAlias = Annotated[
     str, typer.Option("--mode", metavar="MODE", help="How work is issued: eager, graph, compile.")
 ]
@@ -116,6 +129,8 @@ class ModelOptions:
     dtype: str | None = None
     memory_format: str | None = None
     phase: str | None = None
+    optimizer: str | None = None
+    accumulation: int | None = None
 
 
 def one_of_devices(device: str | None, devices: str | None) -> None:
@@ -136,6 +151,8 @@ def model_options(
     dtype: str | None,
     memory_format: str | None,
     phase: str | None,
+    optimizer: str | None = None,
+    accumulation: int | None = None,
 ) -> ModelOptions:
     """Check the options that concern a model.
 
@@ -143,17 +160,19 @@ def model_options(
         InputError: one of them has no such value; the message names the nearest.
     """
     from opdb.errors import UnknownNameError
-    from opdb.models import DTYPES, MEMORY_FORMATS, PHASES
+    from opdb.models import DTYPES, MEMORY_FORMATS, OPTIMIZERS, PHASES
 
     dtype = _ALIASES.get(dtype, dtype) if dtype else dtype
     for option, value, valid in (
         ("--dtype", dtype, DTYPES),
         ("--memory-format", memory_format, MEMORY_FORMATS),
         ("--phase", phase, PHASES),
+        ("--optimizer", optimizer, OPTIMIZERS),
     ):
         if value is not None and value not in valid:
             raise UnknownNameError(option, value, valid)
-    return ModelOptions(batch_size, parse_size(input_size), dtype, memory_format, phase)
+    size = parse_size(input_size)
+    return ModelOptions(batch_size, size, dtype, memory_format, phase, optimizer, accumulation)
 
 
 def parse_size(text: str | None) -> tuple[int, ...] | None:

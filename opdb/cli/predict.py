@@ -33,6 +33,8 @@ def run(
     dtype: options.Dtype = None,
     memory_format: options.MemoryFormat = None,
     phase: options.PhaseName = None,
+    optimizer: options.Optimizer = None,
+    grad_accum_steps: options.Accumulation = None,
     device: options.DeviceName = None,
     board: Annotated[
         str | None,
@@ -61,7 +63,9 @@ def run(
     """
     check_share("--target", target)
     chosen = cast(Mode, options.parse_mode(mode))
-    said = options.model_options(batch_size, input_size, dtype, memory_format, phase)
+    said = options.model_options(
+        batch_size, input_size, dtype, memory_format, phase, optimizer, grad_accum_steps
+    )
     request = request_for(model, said)
     from opdb.predict import Predictor, choose_device
     from opdb.store import open_store
@@ -133,6 +137,7 @@ def _listed(interval: tuple[float, float] | None) -> list[float] | None:
 def _share_document(share: Share) -> Json:
     return {
         "kind": share.configuration.kind,
+        "pass": share.configuration.pass_name,
         "configuration": share.configuration.key,
         "count": share.count,
         "share_time": share.share_time,
@@ -230,7 +235,7 @@ def _print_missing(missing: Sequence[Share]) -> None:
 
 def _share_row(share: Share) -> tuple[str, int, str, str]:
     return (
-        share.configuration.kind,
+        share.configuration.title,
         share.count,
         show_share(share.share_time),
         show_share(share.share_energy),

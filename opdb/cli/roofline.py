@@ -381,7 +381,7 @@ def _print_model(model: ModelRoofline) -> None:
 def _cells(model: ModelRoofline, point: Point) -> tuple[object, ...]:
     time, energy = point.measured.time, point.measured.energy
     return (
-        point.configuration.kind,
+        point.configuration.title,
         point.count,
         point.unit or "–",
         _number(point.intensity),

@@ -143,7 +143,7 @@ def describe(what: Workload | ModelRequest) -> str:
     if what.memory_format != "contiguous":
         words.append(what.memory_format)
     if what.phase != "inference":
-        words.append(what.phase)
+        words += _of_training(_training(what))
     size = what.input_size if isinstance(what, ModelRequest) else _size(what)
     if size is not None and len(size) == 1:
         words.append(f"length {size[0]}")
@@ -178,6 +178,7 @@ def _as_far_as_said(workload: Workload, options: ModelOptions) -> list[Workload]
     """Return the workload if it contradicts none of the options that were given."""
     has = {field.name: getattr(workload, field.name, None) for field in fields(options)}
     has["input_size"] = _size(workload)
+    has |= _training(workload) or {}
     said = {name: getattr(options, name) for name in has if getattr(options, name) is not None}
     return [workload] if all(has[name] == value for name, value in said.items()) else []
 
@@ -194,8 +195,22 @@ def _agrees(workload: Workload, request: ModelRequest) -> bool:
         and workload.dtype == request.dtype
         and workload.memory_format == request.memory_format
         and workload.phase == request.phase
+        and _training(workload) == request.training
         and (request.input_size is None or _size(workload) == tuple(request.input_size))
     )
+
+
+def _training(what: Workload | ModelRequest) -> Json | None:
+    """Return how a training step is made, as data; None of an inference."""
+    return what.training if isinstance(what, ModelRequest) else what.inputs.get("training")
+
+
+def _of_training(training: Json) -> list[str]:
+    """Return in words how a training step is made."""
+    words = ["training", str(training["optimizer"])]
+    if training["accumulation"] > 1:
+        words.append(f"{training['accumulation']} batches a step")
+    return words
 
 
 def _size(workload: Workload) -> tuple[int, ...] | None:
@@ -211,7 +226,9 @@ def _as_options(request: ModelRequest) -> str:
     if request.memory_format != "contiguous":
         said.append(f"--memory-format {request.memory_format}")
     if request.phase != "inference":
-        said.append(f"--phase {request.phase}")
+        said.append(f"--phase {request.phase} --optimizer {request.optimizer}")
+    if request.accumulation > 1:
+        said.append(f"--grad-accum-steps {request.accumulation}")
     if request.input_size is not None:
         said.append("--input-size " + "x".join(map(str, request.input_size)))
     return " ".join(said)

@@ -42,7 +42,7 @@ class Visiting:
     def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
         """Advance the bar."""
         assert self._progress is not None
-        self._progress.doing(f"{configuration.kind}, {show(cost_s, 's', digits=2)} a visit")
+        self._progress.doing(f"{configuration.title}, {show(cost_s, 's', digits=2)} a visit")
         if visit.outcome != "ok":
-            self._progress.note(f"{configuration.kind}: {visit.outcome}: {visit.reason}")
+            self._progress.note(f"{configuration.title}: {visit.outcome}: {visit.reason}")
         self._progress.done()

@@ -108,7 +108,7 @@ def _unsupported_notes(made: Pass) -> list[str]:
 def _dark_notes(parts: Shares) -> list[str]:
     if not parts.dark:
         return []
-    kinds = ", ".join(dict.fromkeys(share.configuration.kind for share in parts.dark))
+    kinds = ", ".join(dict.fromkeys(share.configuration.title for share in parts.dark))
     return [
         f"of {len(parts.dark)} configurations ({kinds}) only the time is measured, not the energy"
     ]

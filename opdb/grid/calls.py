@@ -215,6 +215,9 @@ class _Notes:
     def is_weight(self, tensor: Tensor) -> bool:
         return id(tensor) in self.weights
 
+    def needs_gradient(self, tensor: Tensor) -> bool | None:
+        return None
+
 
 def _call(grid: Grid, operator: NamedOperator, values: Mapping[str, Json]) -> Call:
     """Return the call at a point of a grid.

@@ -16,7 +16,7 @@ once, and what puts those of a tensor's parts together are no part of a call; no
 
 from __future__ import annotations
 
-from opdb.kinds.registry import KINDS
+from opdb.kinds.registry import KINDS, PassRules, register_pass
 from opdb.kinds.view import View, numel, spec_bytes
 from opdb.records import Configuration, Json
 
@@ -73,6 +73,14 @@ _CONSTANT = frozenset(
 )
 """Nothing of the inputs' gradients is in the output."""
 
+_SPREAD = frozenset(
+    (
+        *("getitem", "narrow", "select", "split", "chunk", "tensor_split", "unbind", "diagonal"),
+        *("expand", "expand_as", "broadcast_to", "unfold_view", "as_strided"),
+    )
+)
+"""Views of another size than their input: its gradient is put together, or summed, anew."""
+
 _STATISTICS = ("running_mean", "running_var")
 
 
@@ -100,10 +108,13 @@ def backward_bytes(configuration: Configuration, *, input_gradient: bool = True)
     """Return the bytes that one call's backward pass moves: each read and written once."""
     kind = KINDS[configuration.kind]
     view = kind.view(configuration)
-    if not _is_differentiable(view, input_gradient) or not kind.launches(configuration):
+    if not _is_differentiable(view, input_gradient):
         return 0
     outgoing = kind.output_bytes(configuration)
     written = _needing(view, input_gradient)
+    if not kind.launches(configuration):
+        spreads = configuration.kind in _SPREAD
+        return outgoing + sum(spec_bytes(t) for t in written) if spreads else 0
     if configuration.kind in _PASSED_ON:
         written = _broadcast(view, input_gradient)
         return sum(outgoing + spec_bytes(t) for t in written)
@@ -142,7 +153,8 @@ def _broadcast(view: View, input_gradient: bool) -> list[dict[str, Json]]:
 
 
 def _needs(spec: Json, input_gradient: bool) -> bool:
-    return _is_floating(spec["dtype"]) and (input_gradient or spec.get("role") == "weight")
+    asked = spec.get("gradient", True) and (input_gradient or spec.get("role") == "weight")
+    return bool(asked) and _is_floating(spec["dtype"])
 
 
 def _is_floating(dtype: str) -> bool:
@@ -177,3 +189,12 @@ def _input_products(view: View) -> int:
         entries = int(view["kdim"] or width) + int(view["vdim"] or width)
         return 2 * width * (rows * width + of_keys * entries)
     return 0
+
+
+register_pass(
+    "backward",
+    PassRules(
+        flops=lambda configuration: backward_flops(configuration.forward),
+        bytes_moved=lambda configuration: backward_bytes(configuration.forward),
+    ),
+)

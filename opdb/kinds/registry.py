@@ -79,11 +79,15 @@ class Kind:
 
     def flops(self, configuration: Configuration) -> int:
         """Return the floating point operations of one call; a multiply-add counts 2."""
+        if configuration.pass_name in _passes:
+            return _passes[configuration.pass_name].flops(configuration)
         view = self.view(configuration)
         return self.flops_rule(view.with_outputs(self.shapes_rule(view)))
 
     def bytes_moved(self, configuration: Configuration) -> int:
         """Return the bytes of each input and weight read once and each output written once."""
+        if configuration.pass_name in _passes:
+            return _passes[configuration.pass_name].bytes_moved(configuration)
         view = self.view(configuration)
         if not self.launches_rule(view):
             return 0
@@ -93,8 +97,11 @@ class Kind:
     def weight_bytes(self, configuration: Configuration) -> int:
         """Return the bytes of weights that one call reads.
 
-        They are what it moves beyond its inputs and outputs: an embedding reads few of its rows.
+        They are what it moves beyond its inputs and outputs: an embedding reads few of its rows. A
+        backward pass finds nothing as the pass before it left it: it has none that could stay hot.
         """
+        if configuration.pass_name in _passes:
+            return 0
         view = self.view(configuration)
         if not self.launches_rule(view):
             return 0
@@ -121,6 +128,8 @@ class Kind:
 
     def launches(self, configuration: Configuration) -> bool:
         """Return whether the call gives the device work; a view does not."""
+        if configuration.pass_name in _passes:
+            return self.bytes_moved(configuration) > 0
         return self.launches_rule(self.view(configuration))
 
     def output_values(self, configuration: Configuration) -> Json | None:
@@ -128,6 +137,15 @@ class Kind:
         return self.values_rule(self.view(configuration))
 
 
+@dataclass(frozen=True)
+class PassRules:
+    """What a pass of its own costs, of any kind."""
+
+    flops: Callable[[Configuration], int]
+    bytes_moved: Callable[[Configuration], int]
+
+
+_passes: dict[str, PassRules] = {}
 _kinds: dict[str, Kind] = {}
 
 KINDS: Mapping[str, Kind] = MappingProxyType(_kinds)
@@ -144,6 +162,11 @@ def register(*kinds: Kind) -> None:
         if kind.name in _kinds:
             raise ValueError(f"kind {kind.name!r} is registered twice")
         _kinds[kind.name] = kind
+
+
+def register_pass(name: str, rules: PassRules) -> None:
+    """Say what a pass costs that follows from no kind's own rules."""
+    _passes[name] = rules
 
 
 def get_kind(name: str) -> Kind:

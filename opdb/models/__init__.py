@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 
     from opdb.models.source import Source
 
-__all__ = ["DTYPES", "MEMORY_FORMATS", "LoadedModel", "ModelRequest", "load", "names", "sources"]
+__all__ = [
+    "DTYPES",
+    "MEMORY_FORMATS",
+    "OPTIMIZERS",
+    "PHASES",
+    "LoadedModel",
+    "ModelRequest",
+    "load",
+    "names",
+    "sources",
+]
 
 _SOURCES = {
     "builtin": "opdb.models.builtin",
@@ -31,6 +41,8 @@ _SOURCES = {
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 PHASES = ("inference", "training")
+OPTIMIZERS = ("sgd", "adamw")
+"""What a training step may end with: SGD with a momentum of 0.9, or AdamW."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,18 @@ class ModelRequest:
     autocast: str | None = None
     inputs: Mapping[str, Json] | None = None
     num_classes: int | None = None
+    optimizer: str = OPTIMIZERS[0]
+    accumulation: int = 1
+
+    @property
+    def training(self) -> Json | None:
+        """How a training step is made, as data; None of an inference.
+
+        `accumulation` is of how many batches gradients add up before the optimizer steps.
+        """
+        if self.phase != "training":
+            return None
+        return {"optimizer": self.optimizer, "accumulation": self.accumulation}
 
     def checked(self) -> ModelRequest:
         """Return the request with its source found, all of it valid.
@@ -70,11 +94,14 @@ class ModelRequest:
             ("dtype", self.dtype, DTYPES),
             ("memory format", self.memory_format, MEMORY_FORMATS),
             ("phase", self.phase, PHASES),
+            ("optimizer", self.optimizer, OPTIMIZERS),
         ):
             if value not in valid:
                 raise UnknownNameError(what, value, valid)
         if self.batch_size < 1:
             raise InputError(f"batch size {self.batch_size} of {self.name!r}; give 1 or more")
+        if self.accumulation < 1:
+            raise InputError(f"gradients of {self.accumulation} batches; give 1 or more")
         if self.input_size is not None and (not self.input_size or min(self.input_size) < 1):
             size = list(self.input_size)
             raise InputError(f"input size {size} of {self.name!r}; give sizes of 1 or more")

@@ -120,13 +120,18 @@ def _laid_out(operator: Any, output: Any, args: Any) -> Any:
     """Return an output on meta with the strides that it has on a device."""
     if operator is torch.ops.aten.convolution.default:
         return _convolved(output, *args[:2])
+    if operator is torch.ops.aten.convolution_backward.default:
+        of_input, of_weight, of_bias = output
+        given = args[1:3]
+        kept = [t if t is None else _convolved(t, *given) for t in (of_input, of_weight)]
+        return (*kept, of_bias)
     if torch.Tag.pointwise in operator.tags and isinstance(output, torch.Tensor):
         return _pointwise(output, args)
     return output
 
 
 def _convolved(output: torch.Tensor, input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Lay out a convolution's output.
+    """Lay out a convolution's output, or the gradient of its input or its weight.
 
     The meta kernel knows no device and leaves the output contiguous (in older versions of torch
     it follows the input alone); cuDNN and oneDNN work in channels_last when either the input or
@@ -150,6 +155,36 @@ def _pointwise(output: torch.Tensor, args: Any) -> torch.Tensor:
     if not alike or any(output is tensor for tensor in given):
         return output
     return torch.empty_like(output, memory_format=torch.contiguous_format)
+
+
+class _Attention(torch.autograd.Function):
+    """Attention as a device's fused kernels train it: each gradient is laid out as its tensor.
+
+    On meta it is put together from products, whose gradients are laid out otherwise.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
+        """Return an output of the right shape."""
+        ctx.save_for_backward(query, key, value)
+        return query.new_empty((*query.shape[:-1], value.shape[-1]))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Return a gradient for each tensor."""
+        return tuple(torch.empty_like(t) for t in ctx.saved_tensors)
+
+
+def attention_on_meta(function: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """Return the output of attention that is trained on meta; None of any other call."""
+    if function is not F.scaled_dot_product_attention or not torch.is_grad_enabled():
+        return None
+    given = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
+    three = [given[name] for name in ("query", "key", "value")]
+    if not three[0].is_meta or not all(t.requires_grad for t in three):
+        return None
+    output: torch.Tensor = _Attention.apply(*three)
+    return output
 
 
 def laid_out_as_on_device(function: Any, args: Any, kwargs: dict[str, Any], output: Any) -> Any:

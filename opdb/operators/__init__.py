@@ -8,6 +8,7 @@ of the kind's signature.
 
 from __future__ import annotations
 
+from opdb.operators.backward import BuiltBackward
 from opdb.operators.build import build
 from opdb.operators.call import BuiltCall
 from opdb.operators.describe import (
@@ -18,19 +19,24 @@ from opdb.operators.describe import (
 )
 from opdb.operators.encoding import NoNotes, TensorNotes, dtype_name, dtype_of
 from opdb.operators.functions import function_name
+from opdb.operators.update import BuiltUpdate, describe_update, make_optimizer
 from opdb.operators.values import materialize
 
 __all__ = [
+    "BuiltBackward",
     "BuiltCall",
+    "BuiltUpdate",
     "NoNotes",
     "TensorNotes",
     "build",
     "describe_function",
     "describe_module",
+    "describe_update",
     "dtype_name",
     "dtype_of",
     "function_name",
     "is_metadata",
     "is_operator_module",
+    "make_optimizer",
     "materialize",
 ]

@@ -13,6 +13,7 @@ from opdb.errors import UnknownNameError, UnsupportedError
 from opdb.kinds import KINDS, get_kind
 from opdb.kinds.registry import parse_signature
 from opdb.kinds.view import View
+from opdb.operators.backward import build_backward
 from opdb.operators.call import BuiltCall, compact, named_tensors
 from opdb.operators.describe import tensors_in
 from opdb.operators.encoding import decode
@@ -20,6 +21,7 @@ from opdb.operators.functions import forms_by_kind
 from opdb.operators.module_form import ModuleForm
 from opdb.operators.modules import forms_of_kind
 from opdb.operators.special import SPECIAL
+from opdb.operators.update import build_update
 from opdb.operators.values import adjusted_spec, materialize, tame
 from opdb.records import Configuration, Form, Json
 
@@ -68,8 +70,9 @@ class _Arguments:
                 tensor = materialize(adjusted, self.device, self.generator)
                 tensor = tame(self.view, name, tensor)
                 weight = spec.get("role") == "weight"
-                if weight and self.gradient and tensor.is_floating_point():
-                    tensor.requires_grad_(not name.startswith("running_"))
+                floating = tensor.is_floating_point() or tensor.is_complex()
+                if self.gradient and floating and not name.startswith("running_"):
+                    tensor.requires_grad_(spec.get("gradient", True))
                 (self.weights if weight else self.inputs).append(tensor)
             self._made.append(tensor)
             return tensor
@@ -105,6 +108,22 @@ def build(
         get_kind(configuration.kind)
     except UnknownNameError as error:
         raise UnsupportedError(str(error)) from error
+    if configuration.pass_name == "update":
+        return build_update(configuration, device, seed)
+    forward = build_forward(configuration.forward, form, device, seed)
+    if configuration.pass_name == "backward":
+        return build_backward(configuration, forward, device)
+    return forward
+
+
+def build_forward(
+    configuration: Configuration, form: Form | None, device: str, seed: int
+) -> BuiltCall:
+    """Build a call of the forward pass.
+
+    Raises:
+        UnsupportedError: its kind has no such form, or this torch lacks it.
+    """
     if configuration.pass_name != "forward":
         raise UnsupportedError(f"a {configuration.pass_name} pass of {configuration.kind}")
     try:
@@ -263,7 +282,8 @@ def _construct(
 
 def _put(module: nn.Module, name: str, tensor: Tensor | None, made: _Arguments) -> None:
     if name in module._parameters and tensor is not None:
-        kept = nn.Parameter(tensor, requires_grad=tensor.is_floating_point())
+        needs = tensor.requires_grad if made.gradient else tensor.is_floating_point()
+        kept = nn.Parameter(tensor.detach(), requires_grad=needs)
         made.weights[:] = [kept if w is tensor else w for w in made.weights]
         module._parameters[name] = kept
     elif tensor is not None:

@@ -39,7 +39,32 @@ class BuiltCall:
     def __call__(self) -> Any:
         """Run the call once and return what it returns."""
         with self.modes():
-            return self._function(*self._args, **self._kwargs)
+            return self._run()
+
+    def outputs(self) -> list[Tensor]:
+        """Run the call once and return the tensors that gradients flow back from, in order.
+
+        A call that returns none, such as an assignment, has changed its argument.
+        """
+        with self.modes():
+            args, kwargs, changed = self._arguments()
+            output = self._function(*args, **kwargs)
+        found = list(tensors_of(output)) or changed
+        return [t for t in found if t.grad_fn is not None]
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any], list[Tensor]]:
+        """Return the arguments, and among them those to be changed.
+
+        Autograd lets nobody change a leaf: a tensor that needs a gradient and is to be changed is
+        given as the output of a node, on the same memory.
+        """
+        changed = [self.inputs[i] for i in self.mutated]
+        if not any(t.requires_grad for t in changed):
+            return self._args, self._kwargs, changed
+        view = torch.ops.aten._unsafe_view.default
+        pairs = {id(t): view(t, t.shape) for t in changed if t.requires_grad}
+        replaced = [pairs.get(id(t), t) for t in changed]
+        return _replace(self._args, pairs), _replace(self._kwargs, pairs), replaced
 
     @contextlib.contextmanager
     def modes(self) -> Iterator[None]:
@@ -55,7 +80,13 @@ class BuiltCall:
     @property
     def bare(self) -> functools.partial[Any]:
         """The call alone, to be run inside `modes`: entering them costs as much as a small call."""
+        if any(self.inputs[i].requires_grad for i in self.mutated):
+            return functools.partial(self._run)
         return functools.partial(self._function, *self._args, **self._kwargs)
+
+    def _run(self) -> Any:
+        args, kwargs, _ = self._arguments()
+        return self._function(*args, **kwargs)
 
     def with_fresh_weights(self) -> BuiltCall:
         """Return the same call on the same inputs with its own copy of the weights."""
@@ -91,10 +122,14 @@ class BuiltCall:
         """
         pairs = {id(old): new for old, new in zip(self.inputs, inputs, strict=True)}
         args, kwargs = _replace(self._args, pairs), _replace(self._kwargs, pairs)
-        found = {id(tensor) for tensor in _tensors_of((args, kwargs))}
+        found = {id(tensor) for tensor in tensors_of((args, kwargs))}
         if not all(id(new) in found for new in inputs):
             raise UnsupportedError(f"{self.configuration.kind}: its inputs cannot be exchanged")
         return replace(self, inputs=list(inputs), _args=args, _kwargs=kwargs)
+
+    def with_fresh_tensors(self) -> BuiltCall:
+        """Return the same call with its own copy of the inputs and the weights."""
+        return self.with_fresh_weights().with_inputs([_copy(t) for t in self.inputs])
 
     def with_function(self, function: Callable[..., Any]) -> BuiltCall:
         """Return the same call of another function, which takes the same arguments."""
@@ -148,9 +183,10 @@ def _replace(value: Any, pairs: dict[int, Tensor]) -> Any:
     return value
 
 
-def _tensors_of(value: Any) -> Iterator[Tensor]:
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors of nested tuples, lists and dicts, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (tuple, list, dict)):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors_of(item)
+            yield from tensors_of(item)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ def describe_module(
     kwargs: Mapping[str, Any],
     notes: TensorNotes,
 ) -> Configuration:
-    """Describe a module's call; gradient mode and autocast are the caller's to add.
+    """Describe a module's call; autocast is the caller's to add.
 
     Raises:
         UnsupportedError: the module is no registered operator, or the call has no description.
@@ -51,7 +52,25 @@ def describe_module(
             raise UnsupportedError(f"no registered operator for {type(module).__name__}")
         kind, arguments = form.bind(module, args, kwargs)
         own = {id(t) for t in module.parameters()} | {id(t) for t in module.buffers()}
-        return _configuration(kind, arguments, Encoder(notes, frozenset(own)))
+        encoder = Encoder(notes, frozenset(own))
+        configuration = _configuration(kind, arguments, encoder)
+        return _with_implied(module, configuration, notes) if form.opaque else configuration
+
+
+def _with_implied(
+    module: nn.Module, configuration: Configuration, notes: TensorNotes
+) -> Configuration:
+    """Return the configuration with the gradients of weights that it does not spell.
+
+    Raises:
+        UnsupportedError: some of the weights need a gradient, or none does and an input does.
+    """
+    needs = {notes.needs_gradient(p) for p in module.parameters()}
+    if needs == {True}:
+        return replace(configuration, gradient=True)
+    if True in needs or (False in needs and configuration.gradient):
+        raise UnsupportedError(f"{type(module).__name__} with frozen weights has no description")
+    return configuration
 
 
 def describe_function(
@@ -60,7 +79,7 @@ def describe_function(
     kwargs: Mapping[str, Any],
     notes: TensorNotes,
 ) -> Configuration:
-    """Describe a torch function's call; gradient mode and autocast are the caller's to add.
+    """Describe a torch function's call; autocast is the caller's to add.
 
     Raises:
         UnsupportedError: the function is not in the table, or the call has no description.
@@ -89,7 +108,16 @@ def _configuration(name: str, arguments: Mapping[str, Any], encoder: Encoder) ->
             parameters[argument] = encoded
     if kind.canonical is not None:
         kind.canonical(parameters, inputs)
-    return Configuration(name, parameters, inputs)
+    for argument, encoded in inputs.items():
+        # nothing differentiates by running statistics: to mark them would only lengthen the text
+        if not encoder.needing or argument.startswith("running_"):
+            _unmark(encoded)
+    return Configuration(name, parameters, inputs, gradient=encoder.needing)
+
+
+def _unmark(encoded: Json) -> None:
+    for spec in walk(encoded):
+        spec.pop("gradient", None)
 
 
 def _is_default(encoded: Json, parameter: inspect.Parameter | None) -> bool:

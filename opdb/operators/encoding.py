@@ -34,6 +34,10 @@ class TensorNotes(Protocol):
         """Return whether the tensor is a parameter or a buffer."""
         ...
 
+    def needs_gradient(self, tensor: Tensor) -> bool | None:
+        """Return whether a gradient is asked of the tensor; None where none are taken."""
+        ...
+
 
 class NoNotes:
     """Know nothing but that parameters are weights."""
@@ -45,6 +49,10 @@ class NoNotes:
     def is_weight(self, tensor: Tensor) -> bool:
         """Return whether the tensor is an nn.Parameter."""
         return isinstance(tensor, torch.nn.Parameter)
+
+    def needs_gradient(self, tensor: Tensor) -> bool | None:
+        """Return None: no gradients are taken."""
+        return None
 
 
 def is_wrapped(tensor: Tensor) -> bool:
@@ -81,7 +89,10 @@ def layout_of(tensor: Tensor) -> Json | None:
 
 
 class Encoder:
-    """Encode one call's arguments; tensors are numbered in the order in which they are met."""
+    """Encode one call's arguments; tensors are numbered in the order in which they are met.
+
+    `needing` says whether one of them needs a gradient; one that does not is marked.
+    """
 
     def __init__(self, notes: TensorNotes, weights: frozenset[int] = frozenset()) -> None:
         self.notes = notes
@@ -89,6 +100,7 @@ class Encoder:
         self._seen: dict[object, int] = {}
         self._kept: list[Tensor] = []
         self.count = 0
+        self.needing = False
 
     def encode(self, value: object) -> Json:
         """Return the JSON of an argument.
@@ -132,7 +144,16 @@ class Encoder:
             values = self.notes.values(tensor)
             if values is not None and values != "normal":
                 spec["values"] = values
+        self._mark(spec, tensor)
         return spec
+
+    def _mark(self, spec: dict[str, Json], tensor: Tensor) -> None:
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            return
+        needs = self.notes.needs_gradient(tensor)
+        self.needing = self.needing or bool(needs)
+        if needs is False:
+            spec["gradient"] = False
 
 
 def encode_constant(value: object) -> Json:

@@ -192,6 +192,20 @@ TABLE: dict[str, str] = {
     "torch.embedding(weight, input, padding_idx=None, scale_grad_by_freq=False, sparse=False)",
     "embedding_bag": "F.embedding_bag",
     "one_hot": "F.one_hot",
+    # losses; arguments that torch deprecates have no description
+    "cross_entropy": "F.cross_entropy(input, target, weight=None, size_average=None, "
+    "ignore_index=-100, reduce=None, reduction='mean', label_smoothing=0.0)",
+    "nll_loss": "F.nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, "
+    "reduce=None, reduction='mean')",
+    **{
+        name: f"F.{name}(input, target, size_average=None, reduce=None, reduction='mean', "
+        "weight=None)"
+        for name in ("mse_loss", "l1_loss")
+    },
+    "smooth_l1_loss": "F.smooth_l1_loss(input, target, size_average=None, reduce=None, "
+    "reduction='mean', beta=1.0)",
+    "binary_cross_entropy_with_logits": "F.binary_cross_entropy_with_logits(input, target, "
+    "weight=None, size_average=None, reduce=None, reduction='mean', pos_weight=None)",
     # vision
     "interpolate": "F.interpolate "
     "F.upsample(input, size=None, scale_factor=None, mode='nearest', align_corners=None)",

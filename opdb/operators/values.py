@@ -110,6 +110,9 @@ def _bound(view: View, name: str) -> int | None:
     kind = view.configuration.kind
     if kind in ("embedding", "embedding_bag") and name == "input":
         return int(view.shape("weight")[0])
+    if kind in ("cross_entropy", "nll_loss") and name == "target":
+        shape = view.shape()
+        return int(shape[1] if len(shape) > 1 else shape[0])
     if kind == "embedding_bag" and name == "offsets":
         return 1
     if kind == "one_hot":

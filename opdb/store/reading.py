@@ -290,21 +290,25 @@ def host_visits(
 def usual_host_times(connection: Connection, board: str) -> dict[tuple[str, Form], float]:
     """Return a board's median host time (seconds) of each kind and form, as its last campaigns saw.
 
+    A kind of another pass than the forward one is named with it, as `Configuration.title` does.
     Campaigns are gone back through until there are `ENOUGH_HOST_VISITS`.
     """
     visit, campaign, configuration = schema.host_visit, schema.campaign, schema.configuration
     query = select(campaign.c.id).where(campaign.c.board == board)
     query = query.order_by(campaign.c.started_at.desc(), campaign.c.id)
     campaigns = list(connection.scalars(query))
-    seen = select(configuration.c.kind, visit.c.form, visit.c.times).join(
+    seen = select(configuration.c.json, visit.c.form, visit.c.times).join(
         configuration, visit.c.configuration_id == configuration.c.id
     )
     found: dict[tuple[str, Form], list[float]] = {}
+    titles: dict[str, str] = {}
     read = 0
     for first in range(0, len(campaigns), CAMPAIGNS_AT_ONCE):
         some = campaigns[first : first + CAMPAIGNS_AT_ONCE]
-        for kind, form, times in connection.execute(seen.where(visit.c.campaign.in_(some))):
-            found.setdefault((kind, form), []).append(median(decode_times(times)))
+        for text, form, times in connection.execute(seen.where(visit.c.campaign.in_(some))):
+            if text not in titles:
+                titles[text] = Configuration.from_json(text).title
+            found.setdefault((titles[text], form), []).append(median(decode_times(times)))
             read += 1
         if read >= ENOUGH_HOST_VISITS:
             break

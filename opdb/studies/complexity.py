@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from opdb.harvest import harvest
-from opdb.kinds import KINDS, backward_bytes, backward_flops, has_weights
+from opdb.kinds import KINDS
 from opdb.models import ModelRequest, load
 from opdb.models.construction import ModelFailureError
 from opdb.records import Configuration, Workload
@@ -78,37 +78,36 @@ def complexity(request: ModelRequest) -> Complexity:
 
 
 def counted(workload: Workload) -> dict[Configuration, Count]:
-    """Count every configuration of a workload; its backward pass too where it is in training.
+    """Count every configuration of a workload, its backward pass with it where it has one.
 
-    Gradients flow to every weight, and so to what comes after the first call that has any: what
-    reaches that call is a model's input, which needs none.
+    Of a training step neither the sums of gradients nor the optimizer's step are counted: they
+    are no part of a call.
     """
     counts: dict[Configuration, Count] = {}
-    flowing = False
-    known: dict[tuple[Configuration, bool], Count] = {}
+    known: dict[Configuration, Count] = {}
+    after = False
     for call in workload.calls:
-        configuration = call.configuration
-        if (configuration, flowing) not in known:
-            known[configuration, flowing] = _of_call(
-                configuration, flowing, training=workload.phase == "training"
-            )
-        one = known[configuration, flowing]
-        counts[configuration] = counts.get(configuration, Count()) + one
-        flowing = flowing or has_weights(configuration)
+        configuration, of = call.configuration, call.configuration.forward
+        after = after or configuration.pass_name == "backward"
+        if after and of == configuration and not configuration.gradient:
+            continue
+        if configuration not in known:
+            known[configuration] = _of_call(configuration)
+        counts[of] = counts.get(of, Count()) + known[configuration]
     return counts
 
 
-def _of_call(configuration: Configuration, input_gradient: bool, *, training: bool) -> Count:
+def _of_call(configuration: Configuration) -> Count:
     kind = KINDS[configuration.kind]
-    after = training and configuration.gradient
+    flops, moved = kind.flops(configuration), kind.bytes_moved(configuration)
+    if configuration.pass_name == "backward":
+        return Count(backward_flops=flops, backward_bytes=moved)
     return Count(
         calls=1,
         weight_bytes=kind.weight_bytes(configuration),
         activation_bytes=kind.activation_bytes(configuration),
-        forward_flops=kind.flops(configuration),
-        forward_bytes=kind.bytes_moved(configuration),
-        backward_flops=backward_flops(configuration, input_gradient=input_gradient) if after else 0,
-        backward_bytes=backward_bytes(configuration, input_gradient=input_gradient) if after else 0,
+        forward_flops=flops,
+        forward_bytes=moved,
     )
 
 

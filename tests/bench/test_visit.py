@@ -93,7 +93,7 @@ def test_restoring_is_measured_once_a_campaign(session: Session) -> None:
         (IMPOSSIBLE, "error", "RuntimeError: .*channels"),
         (HUGE, "out_of_memory", "allocate 70368744177664 bytes"),
         (UNKNOWN, "unsupported", "unknown kind 'convolute'"),
-        (OTHER_PASS, "unsupported", "a backward pass of relu"),
+        (OTHER_PASS, "unsupported", "nothing of this relu needs a gradient"),
     ],
     ids=["impossible shape", "too large", "unknown kind", "backward"],
 )

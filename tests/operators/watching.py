@@ -26,6 +26,9 @@ class Weights:
     def is_weight(self, tensor: Tensor) -> bool:
         return id(tensor) in self.weights or isinstance(tensor, nn.Parameter)
 
+    def needs_gradient(self, tensor: Tensor) -> bool | None:
+        return None
+
 
 class Watcher(TorchFunctionMode):
     """Keep the configuration of each outermost torch function called."""

@@ -1,4 +1,4 @@
-"""Watch one forward pass and write down every operator call it makes.
+"""What one pass of a model was seen to call.
 
 Two views of the same pass are joined. Global forward hooks show the modules: a call to one that
 the registry rebuilds is one operator, and whatever runs inside belongs to it. A torch function
@@ -9,19 +9,16 @@ dispatch mode guards both: what computes outside every recorded call is listed a
 from __future__ import annotations
 
 import inspect
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 from torch._ops import HigherOrderOperator
 from torch.nn.modules import module as modules
-from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -30,13 +27,17 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from opdb.errors import InputError, OpdbError, UnsupportedError
+from opdb.errors import InputError, UnsupportedError
+from opdb.harvest.autograd import Backward
 from opdb.kinds import KINDS
-from opdb.models import LoadedModel, ModelRequest, load
-from opdb.models.autocast import autocast_refused
-from opdb.models.construction import ANY_FAILURE, ModelFailureError, bytes_of, one_line
+from opdb.models import LoadedModel
 from opdb.models.inputs import tensors, with_values
-from opdb.models.meta import MetaKernels, fused_attention_on_meta, laid_out_as_on_device
+from opdb.models.meta import (
+    MetaKernels,
+    attention_on_meta,
+    fused_attention_on_meta,
+    laid_out_as_on_device,
+)
 from opdb.operators import (
     describe_function,
     describe_module,
@@ -46,7 +47,7 @@ from opdb.operators import (
 )
 from opdb.operators.encoding import is_wrapped
 from opdb.operators.functions import custom_name
-from opdb.records import Call, Configuration, Form, Json, Workload
+from opdb.records import Call, Configuration, Form, Json
 
 OUTSIDE = " (outside every recorded call)"
 
@@ -59,121 +60,11 @@ _ALLOCATIONS = frozenset(
 )
 
 
-def harvest(request: ModelRequest) -> Workload:
-    """Return the workload of a model: its operator calls in order, found without its weights.
-
-    The pass runs on the meta device; a model that asks for values (`.item()`, shapes that depend
-    on data) runs on the CPU instead, with inputs of the declared value classes.
-
-    Raises:
-        InputError: the model cannot be built or run; the message names the last call.
-        UnsupportedError: autocast is asked for, or the model enters it: it chooses dtypes per
-            device and cannot be seen on another.
-    """
-    if request.autocast is not None:
-        raise UnsupportedError(
-            f"{request.name!r} under autocast ({request.autocast}) cannot be harvested: autocast "
-            "casts on the device itself; give the dtype instead"
-        )
-    loaded = None
-    try:
-        loaded = load(request, device="meta")
-        return _recorded(request, loaded)
-    except ModelFailureError as on_meta:
-        # Anything may fail for want of values: only the CPU tells whether that was the reason.
-        _check_fits(loaded, on_meta)
-        try:
-            return _recorded(request, load(request, device="cpu"))
-        except MemoryError as error:
-            raise on_meta from error
-
-
-def _check_fits(loaded: LoadedModel | None, failure: ModelFailureError) -> None:
-    """Raise the failure on meta where the weights leave no memory here for a pass with values."""
-    weights_bytes = failure.weights_bytes
-    if loaded is not None:
-        weights_bytes = bytes_of({*loaded.module.parameters(), *loaded.module.buffers()})
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if weights_bytes > memory_bytes / 2:
-        raise ModelFailureError(
-            f"{failure}; its weights ({weights_bytes / 1e9:.0f} GB) are too large for a pass on "
-            f"the CPU here ({memory_bytes / 1e9:.0f} GB of memory)"
-        ) from failure
-
-
-def _recorded(request: ModelRequest, loaded: LoadedModel) -> Workload:
-    recorder = record(loaded, gradient=request.phase == "training")
-    return Workload(
-        name=loaded.name,
-        source=loaded.source,
-        source_version=loaded.source_version,
-        inputs=loaded.inputs,
-        batch_size=loaded.batch_size,
-        dtype=request.dtype,
-        memory_format=request.memory_format,
-        phase=request.phase,
-        gradient=request.phase == "training",
-        calls=tuple(recorder.calls),
-        containers=recorder.containers,
-        foreign_leaves=dict(recorder.foreign_leaves),
-        unsupported=dict(recorder.unsupported),
-    )
-
-
-def record(
-    loaded: LoadedModel,
-    *,
-    gradient: bool = False,
-    recorder_type: type[Recorder] | None = None,
-    observer: Callable[[Recorder], TorchDispatchMode] | None = None,
-) -> Recorder:
-    """Run the loaded model once under a recorder and return the recorder.
-
-    `recorder_type` may keep more than a Recorder does. `observer` makes a dispatch mode that runs
-    inside the recorder's own, for a second opinion.
-
-    Raises:
-        InputError: the pass fails; the message names the last call.
-        UnsupportedError: the model enters autocast by itself.
-    """
-    recorder = (recorder_type or Recorder)(loaded.module)
-    recorder.declare(loaded)
-    training = {module: module.training for module in loaded.module.modules()}
-    try:
-        with torch.set_grad_enabled(gradient):
-            if _is_lazy(loaded.module):  # the first call replaces classes and makes parameters
-                loaded.module(*loaded.args, **loaded.kwargs)
-                recorder.know_weights()
-            with ExitStack() as stack:
-                stack.enter_context(autocast_refused(loaded.name))
-                stack.enter_context(recorder.watching())
-                if observer is not None:
-                    stack.enter_context(observer(recorder))
-                loaded.module(*loaded.args, **loaded.kwargs)
-    except OpdbError:
-        raise
-    except ANY_FAILURE as error:  # a model's forward is anyone's code and may raise anything
-        device = next((str(t.device) for t in tensors(loaded.args)), "its own device")
-        raise ModelFailureError(
-            f"{loaded.name!r} fails on {device}: {one_line(error)}; "
-            f"the last call was {recorder.last()}"
-        ) from error
-    finally:
-        for module, mode in training.items():
-            module.training = mode
-    return recorder
-
-
-def _is_lazy(module: nn.Module) -> bool:
-    return any(
-        isinstance(m, LazyModuleMixin) and m.has_uninitialized_params() for m in module.modules()
-    )
-
-
 class Recorder:
     """What one pass was seen to call, and what is known of the tensors in it.
 
-    `active` is the index of the operator call that runs now, None between operators.
+    `active` is the index of the operator call that runs now, None between operators. `backward`
+    watches the backward pass of a training step, and is None where there is none.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -183,6 +74,7 @@ class Recorder:
         self.unsupported: Counter[str] = Counter()
         self.active: int | None = None
         self.covered = False
+        self.backward: Backward | None = None
         self._last: tuple[object, str] = (model, "")
         self._inside = ""
         self._outer: list[str] = []
@@ -209,6 +101,10 @@ class Recorder:
         memory = _storage(tensor)
         return memory is not None and memory in self._weights
 
+    def needs_gradient(self, tensor: torch.Tensor) -> bool | None:
+        """Return whether a gradient is asked of the tensor; None where none are taken."""
+        return tensor.requires_grad if torch.is_grad_enabled() else None
+
     def know_weights(self) -> None:
         """Note which memory holds the model's parameters and buffers."""
         held = (*self._model.parameters(), *self._model.buffers())
@@ -220,9 +116,10 @@ class Recorder:
         pairs = with_values(inputs["args"], list(loaded.args))
         pairs += with_values(inputs["kwargs"], loaded.kwargs)
         for tensor, values in pairs:
-            self._set_values(tensor, values)
+            self.set_values(tensor, values)
 
-    def _set_values(self, tensor: torch.Tensor, values: Json | None) -> None:
+    def set_values(self, tensor: torch.Tensor, values: Json | None) -> None:
+        """Note the value class of a tensor, None for normal."""
         if values is not None:
             self._values[tensor] = values
         elif tensor in self._values:
@@ -276,7 +173,7 @@ class Recorder:
                 described = self._describe(module, args, kwargs)
             if described is None:
                 self.unsupported[type(module).__name__] += 1
-            self._note(described, "module", output)
+            self._note(described, "module", args, output)
 
     def end(self) -> None:
         """Watch functions again, where the pass was broken off inside an operator."""
@@ -301,7 +198,9 @@ class Recorder:
             configuration = None
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            output = function(*args, **kwargs)
+            output = attention_on_meta(function, args, kwargs)
+            if output is None:
+                output = function(*args, **kwargs)
             return laid_out_as_on_device(function, args, kwargs, output)
 
         return self._run(configuration, "function", run, args, kwargs)
@@ -313,10 +212,19 @@ class Recorder:
             return f"{path!r} ({type(called).__name__})" if path else type(called).__name__
         return _name(called) + (f" in {path!r}" if path else "")
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Record nothing of what the harvest itself computes, until the block ends."""
+        before, self.covered = self.covered, True
+        try:
+            yield
+        finally:
+            self.covered = before
+
     def call_aten(self, operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """List what computes outside every recorded call, and run it."""
         self._last = operator, self._inside
-        self.unsupported[_aten_name(operator) + OUTSIDE] += 1
+        self.unsupported[aten_name(operator) + OUTSIDE] += 1
         return self._run(None, "function", operator, args, kwargs)
 
     def _run(
@@ -334,17 +242,20 @@ class Recorder:
             output = run(*args, **kwargs)
         finally:
             self.covered, self.active = False, None
-        self._note(configuration, form, output)
+        self._note(configuration, form, args, output)
         return output
 
-    def _note(self, configuration: Configuration | None, form: Form, output: Any) -> None:
+    def _note(
+        self, configuration: Configuration | None, form: Form, args: Any, output: Any
+    ) -> None:
         """Keep a call that has returned, and note what values its outputs have."""
-        if configuration is not None and torch.is_grad_enabled():
-            configuration = replace(configuration, gradient=True)
         values = None if configuration is None else self.keep(configuration, form, output)
+        if self.backward is not None:
+            call = None if configuration is None else len(self.calls) - 1
+            self.backward.own(call, tensors(output) or tensors(args)[:1])
         for tensor in tensors(output):
             rectified = values == "rectified" and not tensor.is_floating_point()
-            self._set_values(tensor, None if rectified else values)
+            self.set_values(tensor, None if rectified else values)
 
     def keep(self, configuration: Configuration, form: Form, output: Any) -> Json | None:
         """Write a call down that has returned; returns the value class of its output."""
@@ -366,7 +277,7 @@ def _name(function: Any) -> str:
     return custom_name(function) or resolve_name(function) or function_name(function)
 
 
-def _aten_name(operator: Any) -> str:
+def aten_name(operator: Any) -> str:
     """Return a dispatcher operator's name; one that takes functions has no schema."""
     return str(
         operator.name() if isinstance(operator, HigherOrderOperator) else operator._schema.name
@@ -460,12 +371,21 @@ class _Guard(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        higher = isinstance(func, HigherOrderOperator)
-        if higher and self._recorder.covered:
-            return func(*args, **kwargs)
-        if not higher and (self._recorder.covered or not computes(func)):
+        recorder = self._recorder
+        if isinstance(func, HigherOrderOperator):
+            if recorder.covered:
+                return func(*args, **kwargs)
+            return recorder.call_aten(func, args, kwargs)
+        if recorder.covered:
             return self._kernels(func, args, kwargs)
-        return self._recorder.call_aten(func, args, kwargs)
+        if recorder.backward is not None and recorder.backward.runs:
+            if computes(func):
+                recorder.backward.call_aten(func, args)
+            with recorder.aside():  # what makes the kernels' outputs calls torch functions itself
+                return self._kernels(func, args, kwargs)
+        if not computes(func):
+            return self._kernels(func, args, kwargs)
+        return recorder.call_aten(func, args, kwargs)
 
 
 def computes(operator: Any) -> bool:

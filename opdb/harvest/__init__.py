@@ -1,0 +1,139 @@
+"""Watch a model at work and write down every operator call it makes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import torch
+from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from opdb.errors import OpdbError, UnsupportedError
+from opdb.harvest.recorder import OUTSIDE, Recorder, computes
+from opdb.harvest.training import train
+from opdb.models import LoadedModel, ModelRequest, load
+from opdb.models.autocast import autocast_refused
+from opdb.models.construction import ANY_FAILURE, ModelFailureError, bytes_of, one_line
+from opdb.models.inputs import tensors
+from opdb.records import Json, Workload
+
+__all__ = ["OUTSIDE", "Recorder", "computes", "harvest", "record"]
+
+
+def harvest(request: ModelRequest) -> Workload:
+    """Return the workload of a model: its operator calls in order, found without its weights.
+
+    The pass runs on the meta device; a model that asks for values (`.item()`, shapes that depend
+    on data) runs on the CPU instead, with inputs of the declared value classes.
+
+    Raises:
+        InputError: the model cannot be built or run; the message names the last call.
+        UnsupportedError: autocast is asked for, or the model enters it: it chooses dtypes per
+            device and cannot be seen on another.
+    """
+    if request.autocast is not None:
+        raise UnsupportedError(
+            f"{request.name!r} under autocast ({request.autocast}) cannot be harvested: autocast "
+            "casts on the device itself; give the dtype instead"
+        )
+    loaded = None
+    try:
+        loaded = load(request, device="meta")
+        return _recorded(request, loaded)
+    except ModelFailureError as on_meta:
+        # Anything may fail for want of values: only the CPU tells whether that was the reason.
+        _check_fits(loaded, on_meta)
+        try:
+            return _recorded(request, load(request, device="cpu"))
+        except MemoryError as error:
+            raise on_meta from error
+
+
+def _check_fits(loaded: LoadedModel | None, failure: ModelFailureError) -> None:
+    """Raise the failure on meta where the weights leave no memory here for a pass with values."""
+    weights_bytes = failure.weights_bytes
+    if loaded is not None:
+        weights_bytes = bytes_of({*loaded.module.parameters(), *loaded.module.buffers()})
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if weights_bytes > memory_bytes / 2:
+        raise ModelFailureError(
+            f"{failure}; its weights ({weights_bytes / 1e9:.0f} GB) are too large for a pass on "
+            f"the CPU here ({memory_bytes / 1e9:.0f} GB of memory)"
+        ) from failure
+
+
+def _recorded(request: ModelRequest, loaded: LoadedModel) -> Workload:
+    training = request.training
+    recorder = record(loaded, training=training)
+    return Workload(
+        name=loaded.name,
+        source=loaded.source,
+        source_version=loaded.source_version,
+        inputs=loaded.inputs if training is None else {**loaded.inputs, "training": training},
+        batch_size=loaded.batch_size,
+        dtype=request.dtype,
+        memory_format=request.memory_format,
+        phase=request.phase,
+        gradient=request.phase == "training",
+        calls=tuple(recorder.calls),
+        containers=recorder.containers,
+        foreign_leaves=dict(recorder.foreign_leaves),
+        unsupported=dict(recorder.unsupported),
+    )
+
+
+def record(
+    loaded: LoadedModel,
+    *,
+    training: Json | None = None,
+    recorder_type: type[Recorder] | None = None,
+    observer: Callable[[Recorder], TorchDispatchMode] | None = None,
+) -> Recorder:
+    """Run the loaded model once under a recorder and return the recorder.
+
+    `training` (see `ModelRequest.training`) asks for a whole training step. `recorder_type` may
+    keep more than a Recorder does. `observer` makes a dispatch mode that runs
+    inside the recorder's own, for a second opinion.
+
+    Raises:
+        InputError: the pass fails; the message names the last call.
+        UnsupportedError: the model enters autocast by itself.
+    """
+    recorder = (recorder_type or Recorder)(loaded.module)
+    recorder.declare(loaded)
+    modes = {module: module.training for module in loaded.module.modules()}
+    try:
+        with torch.set_grad_enabled(training is not None):
+            if _is_lazy(loaded.module):  # the first call replaces classes and makes parameters
+                loaded.module(*loaded.args, **loaded.kwargs)
+                recorder.know_weights()
+            with ExitStack() as stack:
+                stack.enter_context(autocast_refused(loaded.name))
+                stack.enter_context(recorder.watching())
+                if observer is not None:
+                    stack.enter_context(observer(recorder))
+                if training is None:
+                    loaded.module(*loaded.args, **loaded.kwargs)
+                else:
+                    train(recorder, loaded, training)
+    except OpdbError:
+        raise
+    except ANY_FAILURE as error:  # a model's forward is anyone's code and may raise anything
+        device = next((str(t.device) for t in tensors(loaded.args)), "its own device")
+        raise ModelFailureError(
+            f"{loaded.name!r} fails on {device}: {one_line(error)}; "
+            f"the last call was {recorder.last()}"
+        ) from error
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    return recorder
+
+
+def _is_lazy(module: nn.Module) -> bool:
+    return any(
+        isinstance(m, LazyModuleMixin) and m.has_uninitialized_params() for m in module.modules()
+    )

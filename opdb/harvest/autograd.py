@@ -1,0 +1,214 @@
+"""Which calls the nodes of autograd's graph belong to, and what a backward pass runs of them.
+
+A call owns the nodes between its outputs and what earlier calls own. The backward pass is then run
+for real, on meta: the first node of a call that runs stands for the call's backward pass. What the
+engine computes between nodes is an operator of its own: sums of gradients where a tensor fanned
+out to several calls, and where a parameter has a gradient already. Where a call uses a tensor more
+than once, the sum belongs to its own backward pass.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from opdb.errors import UnsupportedError
+from opdb.operators import describe_function
+from opdb.operators.encoding import Encoder, NoNotes, layout_of
+from opdb.records import GRADIENTS, Call, Configuration, Json
+
+if TYPE_CHECKING:
+    from opdb.harvest.recorder import Recorder
+
+IN_BACKWARD = " (in a backward pass, outside every recorded call)"
+
+_FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
+    "aten::add": (torch.add, 2),
+    "aten::add_": (Tensor.add_, 2),
+    "aten::clone": (torch.clone, 1),
+}
+"""What the engine computes itself, as functions, each with how many arguments describe it."""
+
+
+@dataclass
+class _Output:
+    """One output of a call: its place in the graph, its own spec, and its gradient's, once seen."""
+
+    node: Any
+    number: int
+    usual_layout: Json
+    gradient: Json = None
+
+
+@dataclass(eq=False)
+class _Part:
+    """A call's part of the graph; `place` is where its backward pass stands among the calls."""
+
+    call: int
+    outputs: list[_Output] = field(default_factory=list)
+    place: int | None = None
+
+
+class Backward:
+    """Watches backward passes: knows whose every node is, and writes down what runs.
+
+    `runs` says that one is under way.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.runs = False
+        self._recorder = recorder
+        self._calls, self._unsupported = recorder.calls, recorder.unsupported
+        self._parts: dict[Any, _Part | None] = {}
+        self._running: list[_Part | None] = []
+        self._hooks: list[Any] = []
+        self._given: dict[tuple[Any, int], set[object]] = {}
+        self._sums: deque[bool] = deque()
+
+    def own(self, call: int | None, outputs: Sequence[Tensor]) -> None:
+        """Give a call (None: one without description) all nodes up to those that others own."""
+        part = None if call is None else _Part(call)
+        found: set[Any] = set()
+        waiting = [t.grad_fn for t in outputs]
+        while waiting:
+            node = waiting.pop()
+            if node is None or node in self._parts or _accumulates(node):
+                continue
+            self._parts[node] = part
+            found.add(node)
+            self._hooks.append(node.register_prehook(self._begins(node)))
+            self._hooks.append(node.register_hook(self._ends(node)))
+            waiting += [each for each, _ in node.next_functions]
+        if part is not None:
+            with torch._C.DisableTorchFunction():
+                part.outputs = [
+                    _Output(t.grad_fn, t.output_nr, layout_of(torch.empty_like(t.detach())))
+                    for t in outputs
+                    if t.grad_fn in found
+                ]
+
+    def run(self, loss: Tensor) -> None:
+        """Run the backward pass of a loss and write down its calls."""
+        self.runs = True
+        try:
+            # torch.autograd.backward would be a torch function, with all of this inside it
+            with self._recorder.aside():
+                gradient = torch.ones_like(loss)
+            self._calls.append(Call(_described(torch.ones_like, (loss,)), "function"))
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.run_backward((loss,), (gradient,), False, False, (), True, accumulate_grad=True)
+        finally:
+            self.runs = False
+        for part in dict.fromkeys(p for p in self._parts.values() if p and p.place is not None):
+            assert part.place is not None
+            self._calls[part.place] = Call(self._configuration(part), "function")
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of the graph."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self._parts.clear()
+        self._given.clear()
+        self._sums.clear()
+
+    def call_aten(self, operator: Any, args: Any) -> None:
+        """Write down an operator that computes, before it does; one in a call's node is the call's.
+
+        Torch functions are recorded as ever: those of a function's own backward pass, and those of
+        a forward pass that a checkpoint runs again.
+        """
+        name = operator._schema.name
+        if self._running:
+            if self._running[-1] is None:
+                self._unsupported[name + IN_BACKWARD] += 1
+            return
+        if name == "aten::add" and self._sums and not self._sums.popleft():
+            return
+        if name == "aten::add" and _is_changed(args[0]):
+            name = "aten::add_"
+        try:
+            function, count = _FUNCTIONS[name]
+            configuration = _described(function, args[:count])
+        except (KeyError, UnsupportedError):
+            self._unsupported[operator._schema.name + IN_BACKWARD] += 1
+        else:
+            self._calls.append(Call(configuration, "function"))
+
+    def _begins(self, node: Any) -> Callable[[Any], None]:
+        def before(gradients: Any) -> None:
+            part = self._parts.get(node)
+            self._running.append(part)
+            for number in range(len(gradients)):
+                self._given.pop((node, number), None)
+            if part is None:
+                return
+            if part.place is None:
+                part.place = len(self._calls)
+                self._calls.append(Call(self._calls[part.call].configuration, "function"))
+            for output in part.outputs:
+                if output.node is node and gradients[output.number] is not None:
+                    output.gradient = _spec(gradients[output.number])
+
+        return before
+
+    def _ends(self, node: Any) -> Callable[[Any, Any], None]:
+        def after(gradients: Any, _: Any) -> None:
+            giver: object = self._running.pop() or object()
+            self._sums.clear()
+            for gradient, (target, number) in zip(gradients, node.next_functions, strict=False):
+                if gradient is None or target is None:
+                    continue
+                # the engine adds, in this order, to what it holds for a node already
+                givers = self._given.setdefault((target, number), set())
+                if givers:
+                    self._sums.append(giver not in givers)
+                givers.add(giver)
+
+        return after
+
+    def _configuration(self, part: _Part) -> Configuration:
+        configuration = self._calls[part.call].configuration
+        inputs = dict(configuration.inputs)
+        specs = [output.gradient for output in part.outputs]
+        usual = [s is not None and s.get("layout") == o.usual_layout for s, o in _pairs(part)]
+        if not all(usual):
+            inputs[GRADIENTS] = specs
+        return replace(configuration, inputs=inputs, pass_name="backward")
+
+
+def _described(function: Callable[..., Any], args: Sequence[Tensor]) -> Configuration:
+    return describe_function(function, tuple(args), {}, NoNotes())
+
+
+def _pairs(part: _Part) -> list[tuple[Json, _Output]]:
+    return [(output.gradient, output) for output in part.outputs]
+
+
+def _spec(tensor: Tensor) -> Json:
+    with torch._C.DisableTorchFunction():
+        return Encoder(NoNotes()).encode(tensor)
+
+
+def _accumulates(node: Any) -> bool:
+    return bool(node.name().endswith("AccumulateGrad"))
+
+
+def _is_changed(tensor: Tensor) -> bool:
+    """Return whether the engine adds to a gradient in place: where it alone holds the memory.
+
+    Under a dispatch mode it never does, and outside it does, so that has to be told from how many
+    hold the gradient here.
+    """
+    count = getattr(torch._C, "_storage_Use_Count", None)
+    if count is None:
+        return True
+    with torch._C.DisableTorchFunction():
+        fresh, held = torch.UntypedStorage(1), tensor.untyped_storage()
+    return bool(count(held._cdata) <= count(fresh._cdata) + 1)  # and the tensor's own

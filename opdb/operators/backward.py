@@ -1,0 +1,110 @@
+"""The backward pass of one call: its forward pass run once, its gradients taken again and again.
+
+Nothing but the kernels of the backward pass runs when it is called: what the forward pass saved is
+kept, and gradients are returned, not added up. On a GPU autograd runs a node on the stream of its
+forward pass, so that one runs on the stream on which CUDA graphs are captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opdb.errors import UnsupportedError
+from opdb.operators.call import BuiltCall
+from opdb.operators.values import materialize
+from opdb.records import Configuration
+
+
+def capture_stream(device: str) -> torch.cuda.Stream | None:
+    """Return the stream on which `torch.cuda.graph` captures; None where there are no streams."""
+    if torch.device(device).type != "cuda":
+        return None
+    graph: Any = torch.cuda.graph
+    if graph.default_capture_stream is None:
+        graph.default_capture_stream = torch.cuda.Stream()
+    stream: torch.cuda.Stream = graph.default_capture_stream
+    return stream
+
+
+@dataclass
+class BuiltBackward(BuiltCall):
+    """The backward pass of a call that can run.
+
+    `inputs` are the gradients of its outputs, which the pass before has just written. All else,
+    the call's weights and inputs and what it returned, was last used in the forward pass: it
+    counts as weights. It is to be called on `stream`, where there is one.
+    """
+
+    forward: BuiltCall | None = None
+    stream: torch.cuda.Stream | None = None
+
+    def with_fresh_weights(self) -> BuiltBackward:
+        """Return the same pass over a forward pass of its own, with the same gradients."""
+        assert self.forward is not None
+        forward = self.forward.with_fresh_tensors()
+        return build_backward(self.configuration, forward, self._device, self.inputs)
+
+
+def build_backward(
+    configuration: Configuration,
+    forward: BuiltCall,
+    device: str,
+    gradients: Sequence[Tensor] | None = None,
+) -> BuiltBackward:
+    """Build the backward pass of a call, by default with new gradients of its outputs.
+
+    Raises:
+        UnsupportedError: nothing of the call needs a gradient, or it has other outputs than said.
+    """
+    stream = capture_stream(device)
+    with torch.cuda.stream(stream) if stream else nullcontext():
+        if stream is not None:
+            stream.wait_stream(torch.cuda.default_stream())
+        outputs = forward.outputs()
+        given = _gradients(configuration, outputs, device)
+    flowing = [o for o, g in zip(outputs, given, strict=True) if g is not None]
+    held = [*forward.inputs, *forward.weights]
+    wanted = [t for t in held if t.requires_grad and t.is_leaf]
+    if not flowing or not wanted:
+        raise UnsupportedError(f"nothing of this {configuration.kind} needs a gradient")
+    inputs = [g for g in given if g is not None] if gradients is None else list(gradients)
+    memory = {t.untyped_storage().data_ptr() for t in held}
+    made = [t for t in outputs if t.untyped_storage().data_ptr() not in memory]
+    return BuiltBackward(
+        configuration,
+        "function",
+        inputs,
+        [*held, *made],
+        (),
+        None,
+        torch.autograd.grad,
+        (flowing, wanted, inputs),
+        {"retain_graph": True, "allow_unused": True},
+        device,
+        forward,
+        stream,
+    )
+
+
+def _gradients(
+    configuration: Configuration, outputs: list[Tensor], device: str
+) -> list[Tensor | None]:
+    """Make the gradient of each output: as its configuration says, else laid out as the output.
+
+    Raises:
+        UnsupportedError: the configuration tells of other outputs.
+    """
+    specs = configuration.gradients
+    if specs is None:
+        return [torch.randn_like(t.detach()) for t in outputs]
+    if len(specs) != len(outputs):
+        raise UnsupportedError(
+            f"gradients of {len(specs)} outputs; {configuration.kind} has {len(outputs)}"
+        )
+    return [None if spec is None else materialize(spec, device) for spec in specs]

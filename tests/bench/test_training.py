@@ -1,0 +1,144 @@
+"""Training on the processor: operators of all three passes, and whole steps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from opdb.bench.host import host_visits
+from opdb.bench.measure import measure_models
+from opdb.bench.model import RunOptions
+from opdb.bench.session import Session
+from opdb.bench.training import TrainingStep
+from opdb.bench.visit import VisitRequest, visit
+from opdb.derive.runs import run_cost
+from opdb.harvest import harvest
+from opdb.models import ModelRequest, load
+from opdb.operators import BuiltBackward, BuiltUpdate, build
+from opdb.records import Configuration, Mode, Workload
+from opdb.store import Store
+
+pytestmark = pytest.mark.usefixtures("short")
+
+
+@pytest.fixture(scope="module")
+def trained() -> Workload:
+    """A small convolutional network's training step."""
+    return harvest(ModelRequest("tests.bench.test_training:network", phase="training"))
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.relu = nn.ReLU(inplace=True)
+        self.drop = nn.Dropout(0.5)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.relu(self.norm(self.first(x)))
+        x = x + self.drop(x)
+        logits: torch.Tensor = self.head(x.mean(dim=(2, 3)))
+        return logits
+
+
+def network() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Small(), (torch.randn(4, 3, 16, 16),)
+
+
+def named(workload: Workload, title: str) -> Configuration:
+    return next(c for c in workload.occurrences() if c.title == title)
+
+
+def test_every_operator_of_a_step_is_measured(session: Session, trained: Workload) -> None:
+    assert trained.unsupported == {}
+    for configuration in trained.occurrences():
+        [made] = visit(session, VisitRequest(configuration))
+        assert (made.outcome, made.reason) == ("ok", None), configuration.json
+        assert made.stretch is not None and min(made.stretch.replay_times_s) > 0
+
+
+def test_a_backward_pass_takes_its_gradients_and_nothing_else(trained: Workload) -> None:
+    call = build(named(trained, "conv2d backward"))
+    assert isinstance(call, BuiltBackward)
+    first, second = call(), call()
+    shapes = [t.shape for t in first if t is not None]
+    assert shapes == [(8, 3, 3, 3), (8,)]  # the image needs no gradient
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True) if a is not None)
+    assert all(t.grad is None for t in call.weights if t.is_leaf)
+
+
+def test_a_backward_pass_gives_what_autograd_gives(trained: Workload) -> None:
+    call = build(named(trained, "linear backward"))
+    assert isinstance(call, BuiltBackward) and call.forward is not None
+    of_input, of_weight, of_bias = call()
+    [rows], (given,) = call.forward.inputs, call.inputs
+    weight = next(w for w in call.forward.weights if w.dim() == 2)
+    assert of_input is not None and of_weight is not None and of_bias is not None
+    torch.testing.assert_close(of_input, given @ weight)
+    torch.testing.assert_close(of_weight, given.T @ rows)
+    torch.testing.assert_close(of_bias, given.sum(0))
+
+
+def test_copies_of_a_backward_pass_share_gradients_alone(trained: Workload) -> None:
+    call = build(named(trained, "batch_norm backward"))
+    other = call.with_fresh_weights()
+    assert [t.data_ptr() for t in call.inputs] == [t.data_ptr() for t in other.inputs]
+    mine, others = ({t.data_ptr() for t in each.weights} for each in (call, other))
+    assert not mine & others
+
+
+def test_a_step_changes_its_parameters_alone(trained: Workload) -> None:
+    call = build(named(trained, "sgd update"))
+    assert isinstance(call, BuiltUpdate)
+    before = [t.clone() for t in call.weights]
+    call()
+    count = len(call.configuration.inputs["params"])
+    assert all(not torch.equal(a, b) for a, b in zip(before[:count], call.weights, strict=False))
+    gradients = slice(count, 2 * count)
+    pairs = zip(before[gradients], call.weights[gradients], strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert all(torch.isfinite(t).all() for t in call.weights)
+
+
+def test_host_times_are_taken_of_all_passes(session: Session, trained: Workload) -> None:
+    seen = list(host_visits(session, [list(trained.calls)], seed=1))
+    titles = {c.key: c.title for c in trained.occurrences()}
+    assert {titles[v.configuration] for v in seen} == set(titles.values())
+    backward = [v for v in seen if titles[v.configuration].endswith("backward")]
+    assert backward and all("autograd" in v.flags[0] for v in backward)
+
+
+def test_a_training_step_is_measured(store: Store) -> None:
+    request = ModelRequest("tests.bench.test_training:network", phase="training").checked()
+    jobs: list[tuple[ModelRequest, Mode]] = [(request, "eager")]
+    [(workload, run)] = measure_models(store, jobs, RunOptions(repeats=1), device="cpu")
+    assert (run.outcome, run.reason) == ("ok", None)
+    cost = run_cost([run])
+    assert cost is not None and cost.time_s.mean > 0
+    assert workload.phase == "training"
+    assert workload.inputs["training"] == {"optimizer": "sgd", "accumulation": 1}
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_gradients_of_several_batches_add_up(batches: int) -> None:
+    request = ModelRequest(
+        "tests.bench.test_training:network", phase="training", accumulation=batches
+    ).checked()
+    loaded = load(request, device="cpu")
+    step = TrainingStep(loaded, request)
+    for module in loaded.module.modules():  # one batch again and again has one gradient
+        if isinstance(module, (nn.Dropout, nn.BatchNorm2d)):
+            module.eval()
+    whole = step.backward(step.forward())
+    first = [p.grad.clone() for p in loaded.module.parameters() if p.grad is not None]
+    for _ in range(batches - 1):
+        step.backward(step.forward())
+    found = [p.grad for p in loaded.module.parameters()]
+    for once, all_ in zip(first, found, strict=True):
+        torch.testing.assert_close(once * batches, all_)
+    assert not whole.requires_grad
+    step.update()
+    assert all(p.grad is None for p in loaded.module.parameters())

@@ -1,0 +1,65 @@
+"""A training step from harvest to prediction, on the processor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Opdb
+
+STEP = ("mlp", "--phase", "training", "--batch-size", 4)
+
+pytestmark = pytest.mark.usefixtures("short")
+
+
+def test_a_step_is_harvested_benched_measured_and_predicted(opdb: Opdb) -> None:
+    ran = opdb("harvest", *STEP, "--json")
+    assert ran.status == 0, ran.err
+    [found] = json.loads(ran.out)
+    assert found["training"] == {"optimizer": "sgd", "accumulation": 1}
+    assert found["by_kind"]["linear backward"] == {"calls": 3, "configurations": 3}
+    assert found["by_kind"]["sgd update"]["calls"] == 1
+    assert opdb("bench", "--device", "cpu", "--precision", 10, "--duplicates", 0).status == 0
+    assert opdb("measure", *STEP, "--device", "cpu", "--repeats", 1).status == 0
+    predicted = opdb("predict", *STEP, "--json")
+    assert predicted.status == 0, predicted.err
+    answer = json.loads(predicted.out)
+    assert answer["coverage"]["calls"] == 1 and answer["missing"] == []
+    assert answer["measured"]["time_s"] > 0 and answer["time_s"] > 0
+    assert answer["phase"] == "training"
+
+
+def test_another_optimizer_is_another_workload(opdb: Opdb) -> None:
+    assert opdb("harvest", *STEP).status == 0
+    ran = opdb("predict", *STEP, "--optimizer", "adamw")
+    assert ran.status == 2
+    assert "harvested for batch 4 float32 training adamw" in ran.err
+    assert "--phase training --optimizer adamw" in ran.err
+    assert opdb("harvest", *STEP, "--optimizer", "adam").err.endswith("did you mean 'adamw'?\n")
+
+
+def test_a_summary_file_may_say_how_a_step_is_made(opdb: Opdb) -> None:
+    text = "model: mlp\nphase: training\noptimizer: adamw\naccumulation: 2\nbatch_sizes: [3]\n"
+    Path("net.yml").write_text(text)
+    [found] = json.loads(opdb("harvest", "net.yml", "--json").out)
+    assert found["training"] == {"optimizer": "adamw", "accumulation": 2}
+    assert found["by_kind"]["linear backward"]["calls"] == 6
+    Path("net.yml").write_text(text.replace("adamw", "adamax"))
+    ran = opdb("harvest", "net.yml")
+    assert ran.status == 2 and "optimizer: found 'adamax'" in ran.err
+
+
+def test_what_a_backward_pass_lacks_is_told_with_its_pass(opdb: Opdb) -> None:
+    assert opdb("harvest", *STEP).status == 0
+    assert opdb("bench", "relu", "--device", "cpu", "--precision", 10).status == 0
+    ran = opdb("predict", *STEP, "--no-estimates")
+    assert ran.status == 0, ran.err
+    missing = ran.out[ran.out.index("missing") :]
+    assert "linear backward" in missing and "sgd update" in missing
+
+
+def test_training_is_not_measured_as_compiled(opdb: Opdb) -> None:
+    ran = opdb("measure", *STEP, "--device", "cpu", "--mode", "compile")
+    assert ran.status == 2 and "training is not measured in mode 'compile'" in ran.err

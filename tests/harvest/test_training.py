@@ -1,0 +1,283 @@
+"""Training steps: what the harvest finds on meta is what autograd runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import profile
+from torch.utils.checkpoint import checkpoint
+
+from opdb.errors import InputError
+from opdb.harvest import harvest
+from opdb.models import ModelRequest, load
+from opdb.models.loss import Loss
+from opdb.records import Call, Configuration, Workload
+
+F = nn.functional
+
+
+def trained(name: str, **more: object) -> Workload:
+    request = ModelRequest(name, phase="training", batch_size=2)
+    return harvest(ModelRequest(**{**vars(request), **more}))
+
+
+def titles(workload: Workload) -> Counter[str]:
+    return Counter(call.configuration.title for call in workload.calls)
+
+
+def sums(workload: Workload) -> list[Configuration]:
+    """Return the sums of gradients: additions that take no gradient themselves."""
+    found = (call.configuration for call in after_loss(workload))
+    return [c for c in found if c.title == "add"]
+
+
+def after_loss(workload: Workload) -> list[Call]:
+    first = next(i for i, c in enumerate(workload.calls) if c.configuration.title == "ones_like")
+    return list(workload.calls[first:])
+
+
+def run_by_autograd(name: str) -> Counter[str]:
+    """Return how often a real backward pass on this processor runs what, by the profiler's names.
+
+    No mode watches it: modes change what autograd does.
+    """
+    loaded = load(ModelRequest(name, phase="training", batch_size=2), device="cpu")
+    outputs = loaded.module(*loaded.args, **loaded.kwargs)
+    loss = Loss.of(outputs)(outputs)
+    with profile() as seen:
+        loss.backward()
+    return Counter(event.name for event in seen.events())
+
+
+NODES = {
+    "ConvolutionBackward0": "conv2d",
+    "NativeBatchNormBackward0": "batch_norm",
+    "CatBackward0": "cat",
+    "NativeLayerNormBackward0": "layer_norm",
+    "MaxPool2DWithIndicesBackward0": "max_pool2d",
+    "GeluBackward0": "gelu",
+    "EmbeddingBackward0": "embedding",
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet50", "vgg16", "mobilenet_v2", "densenet121", "googlenet", "distilbert"]
+)
+def test_the_backward_pass_is_what_autograd_runs(name: str) -> None:
+    workload, real = trained(name), run_by_autograd(name)
+    assert workload.unsupported == {}
+    found = titles(workload)
+    for node, kind in NODES.items():
+        evaluated = real[f"autograd::engine::evaluate_function: {node}"]
+        assert found[f"{kind} backward"] == evaluated, kind
+    added = Counter(bool(c.parameters.get("inplace")) for c in sums(workload))
+    assert (added[False], added[True]) == (real["aten::add"], real["aten::add_"])
+
+
+def test_densenet_adds_gradients_more_often_than_it_does_anything_else() -> None:
+    workload = trained("densenet121")
+    assert len(sums(workload)) == 535
+    does_work = titles(workload)
+    assert does_work["sgd update"] == 1 and does_work["conv2d backward"] == 120
+
+
+def test_a_step_is_in_order_and_ends_with_the_update() -> None:
+    workload = trained("resnet18")
+    passes = [call.configuration.pass_name for call in workload.calls]
+    assert passes.index("backward") > passes.index("forward")
+    assert passes[-1] == "update"
+    backward = [c.configuration.title for c in workload.calls if " back" in c.configuration.title]
+    assert backward[0] == "cross_entropy backward"
+    assert backward[-4:] == [
+        f"{k} backward" for k in ("max_pool2d", "relu", "batch_norm", "conv2d")
+    ]
+
+
+def test_what_needs_no_gradient_is_part_of_the_configuration() -> None:
+    workload = trained("resnet18")
+    first = workload.calls[0].configuration
+    assert first.kind == "conv2d" and first.gradient
+    assert first.inputs["input"]["gradient"] is False
+    assert "gradient" not in first.inputs["weight"]
+    last = next(
+        c.configuration
+        for c in reversed(workload.calls)
+        if c.configuration.title == "conv2d backward"
+    )
+    assert last.forward == first
+    norm = next(c.configuration for c in workload.calls if c.configuration.kind == "batch_norm")
+    assert norm.parameters["training"] and "gradient" not in norm.inputs["running_mean"]
+
+
+def test_the_update_holds_every_parameter_whatever_their_order() -> None:
+    update = trained("mobilenet_v2").calls[-1].configuration
+    model = load(ModelRequest("mobilenet_v2"), device="meta").module
+    shapes = sorted(list(p.shape) for p in model.parameters())
+    assert sorted(spec["shape"] for spec in update.inputs["params"]) == shapes
+    assert update.parameters == {"momentum": 0.9}
+    other = trained("mobilenet_v2", optimizer="adamw").calls[-1].configuration
+    assert (other.title, other.inputs) == ("adamw update", update.inputs)
+
+
+def test_optimizer_and_accumulation_tell_workloads_apart() -> None:
+    once, thrice = trained("mlp"), trained("mlp", accumulation=3)
+    assert len({w.key for w in (once, thrice, trained("mlp", optimizer="adamw"))}) == 3
+    for title, count in titles(once).items():
+        if title.endswith("backward") and title != "div backward":
+            assert titles(thrice)[title] == 3 * count
+    assert titles(thrice)["sgd update"] == 1
+    parameters = len(list(load(ModelRequest("mlp"), device="meta").module.parameters()))
+    assert len(sums(thrice)) == 2 * parameters  # each parameter has a gradient from the second on
+    assert all(c.parameters == {"inplace": True} for c in sums(thrice))
+
+
+def test_an_inference_is_what_it_was() -> None:
+    workload = harvest(ModelRequest("resnet18"))
+    assert {call.configuration.pass_name for call in workload.calls} == {"forward"}
+    assert not any(call.configuration.gradient for call in workload.calls)
+    assert "training" not in workload.inputs
+
+
+# models with something of their own
+
+
+class Twice(nn.Module):
+    """Uses one tensor twice in one call and in two calls, and one weight in two calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.table(x)
+        x = x * x
+        logits: torch.Tensor = self.table(x) + torch.sin(x)
+        return logits
+
+
+def twice() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Twice(), (torch.randn(2, 8),)
+
+
+def test_sums_inside_a_call_belong_to_it_and_sums_between_calls_do_not() -> None:
+    workload = trained("tests.harvest.test_training:twice")
+    assert workload.unsupported == {}
+    # of x between table and sin, and of the weight between the two products
+    assert [c.inputs["input"]["shape"] for c in sums(workload)] == [[2, 8], [8, 8]]
+
+
+class Frozen(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(8, 8).requires_grad_(False)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            x = F.relu(x)
+        logits: torch.Tensor = self.head(self.body(x))
+        return logits
+
+
+def frozen() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Frozen(), (torch.randn(2, 8),)
+
+
+def test_what_is_frozen_has_no_backward_pass_and_is_an_inferences_operator() -> None:
+    workload = trained("tests.harvest.test_training:frozen")
+    assert titles(workload)["linear backward"] == 1
+    relu, body, head = (call.configuration for call in workload.calls[:3])
+    assert not relu.gradient and not body.gradient
+    inference = harvest(ModelRequest("tests.harvest.test_training:frozen", batch_size=2))
+    assert body == inference.calls[1].configuration
+    assert head.gradient and head.inputs["input"]["gradient"] is False
+    shapes = [spec["shape"] for spec in workload.calls[-1].configuration.inputs["params"]]
+    assert sorted(shapes) == [[4], [4, 8]]
+
+
+class OwnLoss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": F.mse_loss(self.head(x), x[:, :4]), "logits": self.head(x)}
+
+
+def own_loss() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return OwnLoss(), (torch.randn(2, 8),)
+
+
+def test_a_models_own_loss_is_taken() -> None:
+    found = titles(trained("tests.harvest.test_training:own_loss"))
+    assert found["mse_loss backward"] == 1 and found["linear backward"] == 1
+    assert not found["cross_entropy"]
+
+
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        (x,) = ctx.saved_tensors
+        return gradient * torch.sigmoid(x)
+
+
+class Custom(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = Swish.apply(self.head(x))
+        again = lambda x: F.gelu(torch.sin(x))  # noqa: E731
+        logits: torch.Tensor = checkpoint(again, x, use_reentrant=False)
+        return logits
+
+
+def custom() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Custom(), (torch.randn(2, 8),)
+
+
+def test_functions_of_ones_own_and_what_is_computed_again_are_operators_where_they_run() -> None:
+    workload = trained("tests.harvest.test_training:custom")
+    assert workload.unsupported == {}
+    after = [call.configuration.title for call in after_loss(workload)]
+    # the sine is computed again for the gelu, of which nothing more is needed
+    assert after[:5] == [
+        "ones_like",
+        "cross_entropy backward",
+        "gelu backward",
+        "sin",
+        "sin backward",
+    ]
+    assert after[5:] == ["sigmoid", "mul", "linear backward", "sgd update"]
+
+
+class NothingToTrain(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+def nothing() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return NothingToTrain(), (torch.randn(2, 8),)
+
+
+def test_a_model_without_parameters_cannot_be_trained() -> None:
+    with pytest.raises(InputError, match=r"nothing' cannot be trained"):
+        trained("tests.harvest.test_training:nothing")
+
+
+def test_a_harvest_leaves_no_gradients_behind() -> None:
+    from opdb.harvest import record
+
+    loaded = load(ModelRequest("mlp", phase="training"), device="meta")
+    record(loaded, training={"optimizer": "sgd", "accumulation": 1})
+    assert all(p.grad is None for p in loaded.module.parameters())
+    assert all(m.training for m in loaded.module.modules())

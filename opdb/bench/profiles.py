@@ -99,10 +99,18 @@ def _profile(
     )
     job.write(folder / "job.json")
     program = [sys.executable, "-m", "opdb.bench.profiled", str(folder / "job.json")]
-    text = lens.tool.profile(program, metrics_in(lens.definition), report)
-    if not result.exists():
+    try:
+        text = lens.tool.profile(program, metrics_in(lens.definition), report)
+    except CannotMeasureError:
+        reasons = _reasons(result)
+        if not reasons or None in reasons.values():
+            raise
+        # no call could be made: there was nothing to profile
+        looked.missing |= {key: str(reason) for key, reason in reasons.items()}
+        return
+    reasons = _reasons(result)
+    if len(reasons) < len(configurations):
         raise CannotMeasureError("the program under ncu ended before its last call")
-    reasons = json.loads(result.read_text())
     read = read_report(text, lens.tool.name)
     made = [c for c in configurations if reasons[c.key] is None]
     profiles = profiles_of(
@@ -119,3 +127,11 @@ def _profile(
     looked.missing |= {key: reason for key, reason in reasons.items() if reason is not None}
     seen = {profile.configuration for profile in profiles}
     looked.missing |= {c.key: "it launched no kernel" for c in made if c.key not in seen}
+
+
+def _reasons(result: Path) -> dict[str, str | None]:
+    """Return what came of a program's calls; nothing where it did not end."""
+    if not result.exists():
+        return {}
+    reasons: dict[str, str | None] = json.loads(result.read_text())
+    return reasons

@@ -266,22 +266,21 @@ def show(found: Seen) -> None:
     heaviest = found.compared[:HEAVIEST]
     print(f"a call as counted, and as hardware counters saw it ({found.device})")
     print_table(
-        ("operator", "calls", "FLOP counted", "seen", "ratio", "bytes counted", "memory saw",
+        ("", "operator", "calls", "FLOP counted", "seen", "ratio", "bytes counted", "memory saw",
          "ratio", "L2 saw", "L1 saw", "kernels"),
-        [_cells(each) for each in heaviest],
+        [(number, *_cells(each)) for number, each in enumerate(heaviest, start=1)],
     )  # fmt: skip
     if len(found.compared) > HEAVIEST:
         print(f"… and {len(found.compared) - HEAVIEST} more configurations (all with --json)")
     if (difference := median_difference(heaviest)) is not None:
         print(f"bytes: median difference {show_share(difference)} of those counted")
-    for each in heaviest:
-        if each.is_far:
-            less = each.bytes_ratio is not None and each.bytes_ratio < 1
-            why = "less: caches held some" if less else "more: some moved more than once"
-            print(
-                f"more than {show_share(FAR)} apart: {each.configuration.kind} "
-                f"{each.configuration.key[:12]}, {why}; kernels {', '.join(each.kernels)}"
-            )
+    far = [(number, each) for number, each in enumerate(heaviest, start=1) if each.is_far]
+    if far:
+        print(f"memory saw bytes that differ by more than {show_share(FAR)} of:")
+    for number, each in far:
+        less = each.bytes_ratio is not None and each.bytes_ratio < 1
+        why = "less: a cache held some" if less else "more: some moved more than once"
+        print(f"  {number} {each.configuration.kind}, {why}; kernels {', '.join(each.kernels)}")
     if found.missing:
         print(f"no counter saw anything of {len(found.missing)} more configurations")
     print(f"metrics: {', '.join(found.metrics)}")

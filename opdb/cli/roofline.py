@@ -152,7 +152,7 @@ def _title(model: ModelRoofline) -> str:
 
 def _command() -> str:
     """Return the command line as it was typed, without where the files and the database are."""
-    kept, left_out = [], {"--db", "--png", "--svg", "--html", "--csv"}
+    kept, left_out = [], {"--db", "--png", "--svg", "--html", "--csv", "--ncu-csv", "--ncu-report"}
     arguments = iter(sys.argv[1:])
     for argument in arguments:
         if argument in left_out:

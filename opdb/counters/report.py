@@ -19,12 +19,9 @@ from opdb.records import Board, KernelCounts
 _CALL = re.compile(r"opdb call ([0-9a-f]{64})")
 _BOARD = re.compile(r"opdb board ([\w.-]+) ([a-z0-9][a-z0-9.-]*) (\d{4}-\d\d-\d\dT[\d:.]+\+00:00)")
 
-_NOT_METRICS = frozenset(
-    (
-        *("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream"),
-        *("Block Size", "Grid Size", "Device", "CC", "Section Name"),
-    )
-)
+_METRIC = re.compile(r"\w+__\w+\.[\w.]+")
+"""What is counted; attributes of the device or the launch, some of them words, have no suffix."""
+
 _MISSING = frozenset(("", "n/a", "nan", "-nan", "(!) nan", "(!) n/a"))
 
 _SCALES = {
@@ -86,9 +83,7 @@ def read_report(text: str, source: str) -> Report:
 def _read(header: list[str], units: list[str], rows: list[list[str]], source: str) -> Report:
     ranges = [n for n, name in enumerate(header) if "Range:" in name]
     columns = {
-        name: n
-        for n, name in enumerate(header)
-        if name not in _NOT_METRICS and n not in ranges and "__" in name
+        name: n for n, name in enumerate(header) if n not in ranges and _METRIC.fullmatch(name)
     }
     report = Report(metrics=tuple(columns))
     scales = {name: _SCALES.get(units[n], 1.0) for name, n in columns.items() if n < len(units)}

@@ -112,7 +112,12 @@ def compare(workloads: Sequence[Workload], profiles: Mapping[str, Profile]) -> l
                     tuple(names_of(profile.kernels)),
                 )
             )
-    return sorted(found, key=lambda each: -each.count * (each.counters.time_s or 0.0))
+    return sorted(found, key=_weight, reverse=True)
+
+
+def _weight(each: Compared) -> tuple[float, int]:
+    """Return what an operator takes all models under the profiler, else what it moves."""
+    return each.count * (each.counters.time_s or 0.0), each.count * each.bytes_moved
 
 
 def median_difference(compared: Iterable[Compared]) -> float | None:

@@ -68,6 +68,8 @@ else:
         sys.exit(1)
     job = json.loads(Path(rest[-1]).read_text())
     made = json.loads(Path(job["result"]).read_text())
+    if None not in made.values():
+        sys.exit("==WARNING== No kernels were profiled.")
     metrics = said["--metrics"].split(",")
     with open(said["--export"].replace("%%", "%"), "w", newline="") as stream:
         rows = csv.writer(stream, quoting=csv.QUOTE_ALL, lineterminator="\\n")

@@ -20,17 +20,20 @@ def ranges(*names: str) -> str:
 
 
 IN_CALL = ranges(board_range(Board("GPU-1", "nvidia-h200"), MOMENT), call_range(KEY))
-HEADER = f'"ID","Process ID","Kernel Name","{NVTX}","CC","dram__bytes.sum","gpu__time_duration.sum"'
+HEADER = (
+    f'"ID","Process ID","Kernel Name","{NVTX}","device__attribute_display_name",'
+    '"dram__bytes.sum","gpu__time_duration.sum"'
+)
 UNITS = '"","","","","","byte","nsecond"'
 RAW = "\n".join(
     [
         "==PROF== Connected to process 7 (python)",
         HEADER,
         UNITS,
-        f'"0","7","first<int>(float *, int)","{IN_CALL}","9.0","1,234,567","2,500"',
-        f'"1","7","second","{IN_CALL}","9.0","n/a","12.5"',
-        f'"2","7","first<int>(float *, int)","{IN_CALL}","9.0","0","1"',
-        f'"3","7","set up","{ranges("something else")}","9.0","5","5"',
+        f'"0","7","first<int>(float *, int)","{IN_CALL}","A name","1,234,567","2,500"',
+        f'"1","7","second","{IN_CALL}","A name","n/a","12.5"',
+        f'"2","7","first<int>(float *, int)","{IN_CALL}","A name","0","1"',
+        f'"3","7","set up","{ranges("something else")}","A name","5","5"',
         "==PROF== Disconnected from process 7",
     ]
 )

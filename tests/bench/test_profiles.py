@@ -1,0 +1,104 @@
+"""Calls under a stand-in for Nsight Compute: in parts, and what cannot be called."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opdb.bench import profiled
+from opdb.bench.platform import Platform, detect
+from opdb.bench.profiles import Lens, profile_calls
+from opdb.counters.metrics import definition
+from opdb.counters.ncu import Ncu
+from opdb.errors import CannotMeasureError
+from opdb.records import Board, Configuration
+from opdb.store import Store, open_store
+from tests.counters import stand_in
+
+HUGE = 2**50
+
+
+def relu(size: int, **parameters: Any) -> Configuration:
+    return Configuration("relu", parameters, {"input": {"shape": [size], "dtype": "float32"}})
+
+
+@pytest.fixture
+def platform() -> Platform:
+    cpu = detect("cpu")
+    device = replace(cpu.device, slug="made-up-gpu", name="made up", type="cuda")
+    return replace(cpu, device=device, board=Board("GPU-0", device.slug))
+
+
+def lens(tmp_path: Path, keep: Path | None = None) -> Lens:
+    tool = Ncu(str(stand_in.install(tmp_path / "programs")), stand_in.VERSION)
+    return Lens(tool, definition(stand_in.KNOWN), keep)
+
+
+def keys(store: Store) -> set[str]:
+    return {profile.configuration for profile in store.profiles("made-up-gpu")}
+
+
+def test_what_cannot_be_called_is_told_and_stops_no_other(
+    platform: Platform, tmp_path: Path
+) -> None:
+    small, huge = relu(8), relu(HUGE)
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        looked = profile_calls(store, platform, lens(tmp_path), [huge, small])
+        assert keys(store) == {small.key} and looked.profiles == 1
+    assert list(looked.missing) == [huge.key]
+    assert looked.missing[huge.key].startswith("out_of_memory: ")
+
+
+def test_where_nothing_can_be_called_there_is_nothing_to_profile(
+    platform: Platform, tmp_path: Path
+) -> None:
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        looked = profile_calls(store, platform, lens(tmp_path), [relu(HUGE)])
+        assert keys(store) == set()
+    assert looked.profiles == 0 and len(looked.missing) == 1
+
+
+def test_parts_are_stored_one_by_one_and_their_reports_numbered(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opdb.bench.profiles.AT_ONCE", 1)
+    told: list[int] = []
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+
+        def done(count: int) -> None:
+            told.append(len(keys(store)))
+            if len(told) == 2:
+                raise KeyboardInterrupt
+
+        looking = lens(tmp_path, tmp_path / "kept")
+        with pytest.raises(KeyboardInterrupt):
+            profile_calls(store, platform, looking, [relu(8), relu(9), relu(10)], done=done)
+        assert told == [1, 2] and keys(store) == {relu(8).key, relu(9).key}
+    assert sorted(p.name for p in tmp_path.glob("kept*")) == ["kept-2.ncu-rep", "kept.ncu-rep"]
+
+
+def test_a_program_that_ends_early_is_told(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking = lens(tmp_path)
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with (
+        open_store(str(tmp_path / "opdb.sqlite")) as store,
+        pytest.raises(CannotMeasureError, match="returned an error code"),
+    ):
+        profile_calls(store, platform, looking, [relu(8)])
+
+
+def test_a_job_is_run_call_by_call(tmp_path: Path) -> None:
+    call, unknown = relu(8, inplace=True), Configuration("no such kind")
+    job = profiled.Job("cpu", "GPU-0", "made-up-gpu", "", [call.json, unknown.json], "")
+    path = tmp_path / "job.json"
+    job.write(path)
+    assert profiled.Job.read(path) == job and json.loads(path.read_text())["board"] == "GPU-0"
+    reasons = profiled.run(job)
+    assert reasons[call.key] is None
+    assert str(reasons[unknown.key]).startswith("unsupported: unknown kind 'no such kind'")

@@ -1,4 +1,7 @@
-"""What each field of a set's files must be: one check a column, one parser a type."""
+"""What each field of a set's files must be: one check a column, one parser a type.
+
+Raw samples have checks of their own, see `opdb.store.raw_columns`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from typing import Any, get_args
 from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, Table
 
 from opdb.records import Access, Form, Mode, Outcome, Phase, Role, Weights
-from opdb.store.raw_columns import RAW_COLUMNS
 from opdb.store.rows import (
     read_calibration,
     read_definition,
@@ -147,7 +149,6 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "calibration": _calibration,
     "flags": _words,
     "cost_s": _not_negative,
-    **{name: raw.check for name, raw in RAW_COLUMNS.items()},
     "position": _not_negative,
 }
 """What a column's value must be, by `table.column` or by the column's name."""

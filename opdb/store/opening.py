@@ -53,6 +53,10 @@ def import_published(store: Store) -> None:
     for name, path in sets.items():
         found = database.fingerprint(path)
         if seen.get(name) != found:
-            from opdb.store.exchange import import_set  # reads CSV, which most commands need not
+            # They read CSV, which most commands need not.
+            from opdb.store.exchange import import_set
+            from opdb.store.set_reading import read_set
 
-            import_set(store, path, source=(name, found))
+            # What lies beside the code is trusted as it is: raw samples are not looked at yet.
+            contents = read_set(path, samples=False)
+            import_set(store, path, contents=contents, source=(name, found))

@@ -44,15 +44,16 @@ class RawColumn:
     decode: Callable[[str], Any]
     written: re.Pattern[bytes]
 
-    def check(self, text: str) -> None:
-        """Check that a text can be read.
+    def checked(self, text: str | None) -> str | None:
+        """Return a text that can be read; None stays None.
 
         Raises:
-            ValueError: it cannot.
+            ValueError: it cannot be read.
         """
         # Matching is several times as fast as reading the numbers.
-        if not self.written.fullmatch(unpacked(text)):
+        if text is not None and not self.written.fullmatch(unpacked(text)):
             self.decode(text)
+        return text
 
     def upgraded(self, text: str) -> str:
         """Return a text in this version's encoding."""

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from opdb.errors import InputError
 from opdb.records import Configuration
 from opdb.store import rows, schema
+from opdb.store.raw_columns import RAW_COLUMNS
 from opdb.store.sets import (
     FILES,
     Columns,
@@ -33,8 +34,11 @@ Contents: TypeAlias = dict[str, Columns]
 """What a set's files hold, by name."""
 
 
-def read_set(folder: Path) -> Contents:
+def read_set(folder: Path, *, samples: bool = True) -> Contents:
     """Read a published set at length, as older versions wrote it, and check all of it.
+
+    Without `samples`, raw samples are left unread. Packed, each has a checksum of its own, which is
+    held against it when it is read.
 
     Raises:
         InputError: the folder is not a set, or a row is not what it says it is.
@@ -50,6 +54,9 @@ def read_set(folder: Path) -> Contents:
         for column in REFERRED:
             if column in found.values:
                 found = found.converted(column, lengthened(column, keys[column]))
+        if samples:
+            for column in RAW_COLUMNS.keys() & found.values.keys():
+                found = found.converted(column, RAW_COLUMNS[column].checked)
         if "kernels" in found.values and file.table is not schema.cost:
             found = found.converted("kernels", kernels)
         keys.update(

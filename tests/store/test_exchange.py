@@ -12,6 +12,7 @@ from opdb.errors import DatabaseError, InputError
 from opdb.store import Store, database, open_store
 from opdb.store.exchange import export_set, import_set
 from opdb.store.packing import pack, unpack
+from opdb.store.set_reading import read_set
 from tests.store import samples
 from tests.store.conftest import fill
 
@@ -275,6 +276,28 @@ def test_the_default_database_takes_in_published_sets_when_they_change(
     visits.write_text("broken")
     with pytest.raises(InputError, match=r"visits.csv, line 1"):
         open_store()
+
+
+def test_a_damaged_sample_of_a_set_beside_the_code_is_told_when_it_is_read(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`opdb import` reads every sample; the first command of a checkout leaves them for later."""
+    monkeypatch.delenv("OPDB_DB", raising=False)
+    checkout = tmp_path / "checkout"
+    (checkout / "db").mkdir(parents=True)
+    folder.rename(checkout / "db" / "nvidia-h200")
+    monkeypatch.setattr(database, "package_parent", lambda: checkout)
+
+    def damage(rows: list[dict[str, str]]) -> None:
+        rows[0]["stretch"] = rows[0]["stretch"][:-8]
+
+    edit(checkout / "db" / "nvidia-h200" / "visits.csv", damage)
+    with open_store() as store:
+        assert len(store.costs("GPU-1")) == 1
+        with pytest.raises(DatabaseError, match="a row is damaged"):
+            store.visits("GPU-1")
+    with pytest.raises(InputError, match=r"visits.csv, line 2, column stretch: .*damaged"):
+        read_set(checkout / "db" / "nvidia-h200")
 
 
 def test_sixty_thousand_visits_come_in_quickly(store: Store, tmp_path: Path) -> None:

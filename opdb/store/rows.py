@@ -59,11 +59,6 @@ def _if_any(function: Callable[[Given], Made], value: Given | None) -> Made | No
     return None if value is None else function(value)
 
 
-def optional_json(value: Json) -> str | None:
-    """Return a value's canonical JSON; None stays None (NULL)."""
-    return None if value is None else canonical_json(value)
-
-
 def read_json(text: str | None) -> Json:
     """Read a JSON column; NULL stays None."""
     return None if text is None else json.loads(text)

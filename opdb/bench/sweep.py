@@ -28,8 +28,8 @@ from opdb.errors import InputError, UnsupportedError
 from opdb.models import LoadedModel, load
 from opdb.models.inputs import make
 from opdb.records import Json, ModelRun, Outcome, Stretch, Workload
-from opdb.store import Store
-from opdb.sweep.cells import ELSEWHERE, Cell
+from opdb.store import Claims, Store
+from opdb.sweep.cells import DONE, ELSEWHERE, Cell, state_of
 from opdb.sweep.rows import LayerFacts
 
 FIRST_SETTLE_S = 0.25
@@ -47,11 +47,15 @@ FUNCTIONAL = "called as a function, outside every convolution layer"
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """How a cell is measured: passes before, passes at least, and whether layers are timed."""
+    """How a cell is measured: passes before, passes at least, and whether layers are timed.
+
+    With `retry` cells are measured that failed before.
+    """
 
     warm_up: int = 10
     measure: int = 20
     layers: bool = True
+    retry: bool = False
 
 
 def sweep(
@@ -60,26 +64,44 @@ def sweep(
     options: SweepOptions,
     *,
     device: str | None = None,
-    take: Callable[[Cell], bool] = lambda cell: True,
+    workers: int = 1,
 ) -> Iterator[tuple[Cell, ModelRun]]:
     """Measure cells in one campaign; yield each with its run as soon as it is saved.
 
-    Cells of one model and size are best side by side, and are then measured in the same minute.
-    `take` says whether a cell is this worker's; it is asked when its turn comes. A cell that
-    cannot be measured is a run with that outcome, and the next one is measured.
+    Cells of one model and size are best side by side, and are then measured in the same minute. A
+    cell is claimed when its turn comes, so that workers may share a list; what another one has, or
+    has done meanwhile, is left out. A cell that cannot be measured is a run with that outcome, and
+    the next one is measured.
 
     Raises:
         CannotMeasureError: there is no such device, or it stopped answering.
     """
     if not cells:
         return
-    with campaign(device, store) as session:
+    with campaign(device, store, workers) as session:
+        board = session.platform.board
         models = _Models(session, store)
-        for cell in cells:
-            if take(cell):
-                run = measure_cell(session, cell, models, options)
-                store.save_model_run(run)
-                yield cell, run
+        with Claims(store, claims_scope(board.device), board.uuid) as claims:
+            for cell in cells:
+                if not claims.take(cell.task):
+                    continue
+                if not _is_done(store, cell, board.device, options):
+                    run = measure_cell(session, cell, models, options)
+                    store.save_model_run(run)
+                    yield cell, run
+                claims.give_back([cell.task])
+
+
+def claims_scope(device: str) -> str:
+    """Return the name of the list of which cells are claimed on a device (slug)."""
+    return f"sweep {device}"
+
+
+def _is_done(store: Store, cell: Cell, device: str, options: SweepOptions) -> bool:
+    """Return whether a cell was measured since it was planned."""
+    runs = store.model_runs(cell.workload, device=device, mode=cell.mode, setting=cell.setting)
+    final = [run for run in runs if state_of(run.outcome, run.facts) in DONE]
+    return bool(final if options.retry else runs)
 
 
 class _Models:

@@ -81,7 +81,8 @@ def run(
         bool, typer.Option("--plan", help="Say what is left and its seconds; measure nothing.")
     ] = False,
     status: Annotated[
-        bool, typer.Option("--status", help="Say what is done, failed and left; measure nothing.")
+        bool,
+        typer.Option("--status", help="Say what is done, running, failed, left; measure nothing."),
     ] = False,
     retry: Annotated[
         bool, typer.Option("--retry", help="Try again what failed (errors, out of memory).")
@@ -158,6 +159,7 @@ class _Sweeping:
         self._quiet = quiet
         self._cells, self._errors = harvested_cells(store, asked, quiet=quiet)
         self._left: list[Cell] = []
+        self._retry = False
 
     @property
     def _slug(self) -> str:
@@ -168,7 +170,7 @@ class _Sweeping:
         from opdb.bench.sweep import planned_seconds
 
         standing = Standing(self._store.algorithm_runs(self._slug))
-        self._left = standing.pending(self._cells, retry=retry)
+        self._left, self._retry = standing.pending(self._cells, retry=retry), retry
         seconds, rests_on = planned_seconds(self._store, self._left, self._slug)
         if as_json:
             print_json(
@@ -191,7 +193,7 @@ class _Sweeping:
         """Measure what is left."""
         from opdb.bench.sweep import SweepOptions, sweep
 
-        options_of_all = SweepOptions(warm_up, measure)
+        options_of_all = SweepOptions(warm_up, measure, retry=self._retry)
         with progress(len(self._left), "sweep", quiet=self._quiet) as shown:
             for cell, made in sweep(self._store, self._left, options_of_all, device=device):
                 shown.doing(f"{cell.request.name} {cell.algorithm.name} {cell.size}")
@@ -277,8 +279,14 @@ def _list(models: bool, algorithms: bool, *, as_json: bool) -> None:
 
 def _status(store: Store, asked: Asked, device: str, *, as_json: bool) -> None:
     """Say of every model and algorithm how many sizes are in which state."""
+    from opdb.bench.sweep import claims_scope
+    from opdb.store.claims import bury, held
+
+    bury(store)
+    scope = claims_scope(device)
+    claimed = {each.task for each in held(store) if each.scope == scope and each.left_s > 0}
     cells = cells_of(asked, known_workloads(store))
-    counts = Standing(store.algorithm_runs(device)).counts(cells)
+    counts = Standing(store.algorithm_runs(device), claimed).counts(cells)
     if as_json:
         print_json(
             [

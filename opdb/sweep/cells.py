@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -14,9 +14,10 @@ from opdb.records import ALGORITHM_SETTING, Json, Mode
 if TYPE_CHECKING:
     from opdb.store import RunState
 
-State: TypeAlias = Literal["full", "partial", "unsupported", "failed", "left"]
-STATES: tuple[State, ...] = ("full", "partial", "unsupported", "failed", "left")
-"""`partial`: a convolution of the model ran otherwise. `failed`: an error, or out of memory."""
+State: TypeAlias = Literal["full", "partial", "unsupported", "failed", "running", "left"]
+STATES: tuple[State, ...] = ("full", "partial", "unsupported", "failed", "running", "left")
+"""`partial`: a convolution of the model ran otherwise. `failed`: an error, or out of memory.
+`running`: a worker has claimed it."""
 
 DONE: tuple[State, ...] = ("full", "partial", "unsupported")
 
@@ -59,8 +60,12 @@ def state_of(outcome: str, facts: Mapping[str, Json]) -> State:
 class Standing:
     """Where the cells of a sweep stand, by what is stored of a device's runs."""
 
-    def __init__(self, states: Iterable[RunState]) -> None:
-        """Take the runs, oldest first: the last good one of a cell counts, else its last."""
+    def __init__(self, states: Iterable[RunState], claimed: Collection[str] = ()) -> None:
+        """Take the runs, oldest first: the last good one of a cell counts, else its last.
+
+        `claimed` are the tasks of the cells that workers are at.
+        """
+        self._claimed = claimed
         self._states: dict[tuple[str, str, str], RunState] = {}
         for each in states:
             key = each.workload, str(each.setting.get(ALGORITHM_SETTING)), each.mode
@@ -74,6 +79,8 @@ class Standing:
 
     def state(self, cell: Cell) -> State:
         """Return the state of a cell."""
+        if cell.task in self._claimed:
+            return "running"
         run = self.run(cell)
         return "left" if run is None else state_of(run.outcome, run.facts)
 

@@ -14,8 +14,9 @@ import torch
 from opdb.algorithms.names import ALGORITHMS
 from opdb.bench import sweep as bench_sweep
 from opdb.bench import verify
+from opdb.bench.platform import detect
 from opdb.cli import sweeping
-from opdb.store import open_store
+from opdb.store import Claims, open_store
 from tests.algorithms.stand_in import REFUSAL, stand_in
 from tests.cli.conftest import Opdb
 
@@ -161,6 +162,27 @@ def test_status_counts_every_combination(opdb: Opdb) -> None:
     assert found.keys() == ALGORITHMS.keys()
     assert (found["default"]["full"], found["default"]["left"]) == (1, 1)
     assert found["fft"]["left"] == 2
+
+
+def test_two_sweeps_share_the_cells_of_one_database(
+    opdb: Opdb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another worker is at is running, is left to it, and is free when it is given back."""
+    swept(opdb, SMALL, "--sizes", "16,24", "--plan")
+    arguments = (SMALL, "--sizes", "16,24")
+    with open_store(None) as store:
+        [cell] = [workload for workload in store.workloads() if workload.inputs["args"][0][
+            "shape"][-1] == 16]  # fmt: skip
+        slug = detect("cpu").device.slug
+        with Claims(store, bench_sweep.claims_scope(slug), "another board") as others:
+            # Another process's name: this one's claims are its own to take.
+            monkeypatch.setattr(others, "_worker", "elsewhere:1:0.00")
+            assert others.take(f"sweep eager default {cell.key}")
+            [row] = swept(opdb, *arguments)["rows"]
+            assert row["input_size"] == 24
+            [status] = swept(opdb, *arguments, "--status")
+            assert (status["full"], status["running"], status["left"]) == (1, 1, 0)
+    assert len(swept(opdb, *arguments)["rows"]) == 2
 
 
 def test_a_plan_measures_nothing(opdb: Opdb) -> None:

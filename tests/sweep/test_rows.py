@@ -154,6 +154,11 @@ def test_a_good_run_stands_before_a_failed_one() -> None:
     assert Standing(others).state(FFT) == "left"
 
 
+def test_what_a_worker_is_at_is_running() -> None:
+    assert Standing([], {FFT.task}).state(FFT) == "running"
+    assert Standing([], {FFT.task}).pending([FFT]) == []
+
+
 def test_what_failed_is_pending_when_asked() -> None:
     failed = Standing([state("out_of_memory")])
     assert failed.state(FFT) == "failed"

@@ -165,7 +165,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "yaml": ("summary", "significance", "grid.document"),
     "numpy": ("build", "estimates.process", "estimates.estimator", "estimates.training"),
     "scipy": ("build.ranking", "estimates.training"),
-    "matplotlib": ("studies.figure", "sweep.figure"),
+    "matplotlib": ("studies.figure", "studies.gains_figure", "sweep.figure"),
     "sklearn": ("estimates.training",),
     "typer": ("cli",),
     "rich": ("cli",),

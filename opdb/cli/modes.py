@@ -12,6 +12,7 @@ import typer
 from opdb.cli import options
 from opdb.cli.console import note, print_json, print_table, progress, raise_all
 from opdb.cli.files import check_writable, csv_text, write_file
+from opdb.cli.gains import Explained, explain
 from opdb.cli.selection import (
     batch_sizes_among,
     describe,
@@ -20,7 +21,7 @@ from opdb.cli.selection import (
     requests_in,
     summary_files,
 )
-from opdb.errors import OpdbError
+from opdb.errors import InputError, OpdbError
 from opdb.records import Json, Mode
 from opdb.units import show, show_share
 
@@ -52,8 +53,8 @@ FIELDS = (
 
 def run(
     models: Annotated[
-        list[str], typer.Argument(metavar="MODEL…", help="Model names or summary files.")
-    ],
+        list[str] | None, typer.Argument(metavar="MODEL…", help="Model names or summary files.")
+    ] = None,
     batch_sizes: options.BatchSizes = None,
     modes: Annotated[
         list[str] | None,
@@ -72,10 +73,31 @@ def run(
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write every row as CSV.")
     ] = None,
+    explained: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Measure nothing: which traits of all models measured go with what modes save, "
+            "and for each MODEL in a sentence.",
+        ),
+    ] = False,
+    png: Annotated[
+        Path | None, typer.Option("--png", metavar="FILE", help="With --explain: draw it as PNG.")
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="With --explain: draw it as SVG.")
+    ] = None,
     input_size: options.InputSize = None,
     dtype: options.Dtype = None,
     memory_format: options.MemoryFormat = None,
-    device: options.MeasuredDevice = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="DEVICE",
+            help="cuda, cuda:N or cpu; with --explain a device as opdb status names it.",
+        ),
+    ] = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -89,7 +111,13 @@ def run(
     not compiled. A mode that fails does not stop the others.
     """
     chosen = options.parse_modes(modes)
-    names, sizes = batch_sizes_among(models, batch_sizes)
+    names, sizes = batch_sizes_among(models or [], batch_sizes, needed=not explained)
+    if explained:
+        asked_of = Explained(names, sizes, chosen, device, csv_file, png, svg)
+        explain(asked_of, db, as_json=as_json, quiet=quiet)
+        return
+    if png is not None or svg is not None:
+        raise InputError("--png and --svg draw what --explain tells; add --explain")
     said = options.model_options(None, input_size, dtype, memory_format, None)
     wanted = [replace(said, batch_size=size) for size in sizes] or [said]
     requests = [request for name in names for one in wanted for request in _requests(name, one)]
@@ -132,19 +160,13 @@ def _harvested(
     store: Store, requests: Sequence[ModelRequest], errors: list[OpdbError], *, quiet: bool
 ) -> list[tuple[ModelRequest, Workload]]:
     """Return each request with its workload, harvested and saved; why there is none in `errors`."""
-    from opdb.harvest import harvest
+    from opdb.bench.measure import harvested
 
     found = []
     with progress(len(requests), "harvest", quiet=quiet) as shown:
         for request in requests:
             shown.doing(f"{request.name} {describe(request)}")
-            try:
-                workload = harvest(request)
-            except OpdbError as error:
-                errors.append(error)
-            else:
-                store.save_workload(workload)
-                found.append((request, workload))
+            found += [(request, each) for each in harvested(store, [request], errors).values()]
             shown.done()
     return found
 

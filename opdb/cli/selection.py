@@ -82,13 +82,15 @@ def request_for(name: str, options: ModelOptions) -> ModelRequest:
 
 
 def batch_sizes_among(
-    models: Sequence[str], given: Sequence[str] | None
+    models: Sequence[str], given: Sequence[str] | None, *, needed: bool = True
 ) -> tuple[list[str], list[int]]:
     """Return models and batch sizes: numbers among the models follow a first batch size.
 
     Raises:
-        InputError: a batch size is no whole number of 1 or more, or no model is left.
+        InputError: a batch size is no whole number of 1 or more, or a needed model is missing.
     """
+    if needed and not models:
+        raise InputError("no model is named")
     if given is None:
         return list(models), []
     names = [name for name in models if not _NUMBERS.fullmatch(name)]
@@ -98,7 +100,7 @@ def batch_sizes_among(
         if not re.fullmatch(r"0*[1-9][0-9]{0,9}", text):
             raise InputError(f"--batch-sizes {text!r}: give whole numbers of 1 or more")
         sizes.append(int(text))
-    if not names:
+    if needed and not names:
         raise InputError("no model is named, only batch sizes")
     return names, list(dict.fromkeys(sizes))
 

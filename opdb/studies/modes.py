@@ -108,7 +108,7 @@ def mode_rows(
 def _rows_of(
     workload: Workload, board: str, torch: str | None, runs: Sequence[ModelRun], answer: Answer
 ) -> list[ModeRow]:
-    chosen = _by_mode(runs)
+    chosen = by_mode(runs)
     costs = {mode: run_cost([run]) for mode, run in chosen.items()}
     summed = _summed(answer)
     against = None if summed is None else (summed.time_s, summed.energy_j)
@@ -129,7 +129,7 @@ def _rows_of(
     ]
 
 
-def _by_mode(runs: Sequence[ModelRun]) -> Mapping[Mode, ModelRun]:
+def by_mode(runs: Sequence[ModelRun]) -> Mapping[Mode, ModelRun]:
     """Return the run that counts in each mode: the last good one, else the last."""
     ordered = sorted(runs, key=lambda run: run.outcome == "ok")
     return dict(sorted({run.mode: run for run in ordered}.items(), key=lambda item: place(item[0])))

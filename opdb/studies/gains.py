@@ -1,0 +1,292 @@
+"""What goes with a large or a small gain from a mode: traits of models, and rank correlations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from opdb.derive.runs import RunCost, run_cost
+from opdb.kinds import KINDS
+from opdb.records import Campaign, Device, Mode, ModelRun, Workload
+from opdb.store import Store
+from opdb.studies.modes import Saving, by_mode, saving
+from opdb.units import MILLI
+
+What: TypeAlias = Literal["time", "energy"]
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+LEFT_TO_LIBRARIES: Mapping[str, frozenset[str]] = {
+    "convolution": _names(
+        "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d deform_conv2d"
+    ),
+    "product": _names("addbmm addmm addmv baddbmm bilinear bmm dot einsum linear matmul mm mv"),
+    "attention": _names(
+        "multi_head_attention multi_head_attention_forward scaled_dot_product_attention "
+        "transformer_decoder_layer transformer_encoder_layer"
+    ),
+    "recurrent": _names("gru gru_cell lstm lstm_cell rnn rnn_cell"),
+    "other": _names(
+        "argsort cdist embedding_bag fft fft2 fftn ifft ifft2 ifftn irfft irfft2 median mode nms "
+        "nonzero rfft rfft2 roi_align searchsorted sort topk unique"
+    ),
+}
+"""Kinds whose kernels inductor usually takes from a library; what is in none of these it makes."""
+
+FEWEST = 5
+"""Workloads below which no correlation is told."""
+
+UNLIKELY = 1.96
+"""A rank correlation times √(n - 1) beyond this is unlikely (5 %) where nothing goes with it."""
+
+
+@dataclass(frozen=True)
+class Trait:
+    """What may go with a mode's saving; people are shown `scale` times the value that is kept."""
+
+    name: str
+    words: str
+    short: str
+    scale: float = 1.0
+    unit: str = ""
+
+    def show(self, value: float | None) -> str:
+        """Return a value as people read it."""
+        if value is None:
+            return "–"
+        shown = f"{self.scale * value:.3g}"
+        return f"{shown} {self.unit}" if self.unit else shown
+
+
+TRAITS: tuple[Trait, ...] = (
+    Trait("batch_size", "batch size", "batch"),
+    Trait("launches_per_s", "launches a millisecond in eager", "launches/ms", MILLI),
+    Trait("calls_per_s", "operator calls a millisecond in eager", "calls/ms", MILLI),
+    Trait("intensity", "arithmetic intensity", "FLOP/byte", unit="FLOP/byte"),
+    Trait("fusible_share", "bytes moved by fusible operators", "fusible", 100, "%"),
+    Trait("convolution_share", "bytes moved by convolutions", "convolutions", 100, "%"),
+    Trait("product_share", "bytes moved by matrix products", "products", 100, "%"),
+    Trait("attention_share", "bytes moved by attention", "attention", 100, "%"),
+    Trait("graph_breaks", "graph breaks", "breaks"),
+)
+
+
+@dataclass(frozen=True)
+class Gains:
+    """A workload on one board: its traits (None where not known) and what each mode saves of eager.
+
+    `refused` are modes that gave no figures, with the reason.
+    """
+
+    workload: Workload
+    board: str
+    torch: str | None
+    traits: Mapping[str, float | None]
+    eager: RunCost
+    saves: Mapping[Mode, Saving]
+    refused: Mapping[Mode, str]
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """How the ranks of a trait and of a mode's saving go together, over how many workloads.
+
+    `rho` is Spearman's, None where a trait or the saving is the same everywhere.
+    """
+
+    mode: Mode
+    what: What
+    trait: str
+    rho: float | None
+    workloads: int
+    models: int
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is stronger than chance alone would often make it, were workloads unlike."""
+        if self.rho is None or self.workloads < FEWEST:
+            return False
+        return abs(self.rho) * math.sqrt(self.workloads - 1) > UNLIKELY
+
+
+def gains(store: Store, device: Device) -> list[Gains]:
+    """Return every workload of inference that a board ran in eager and in another mode.
+
+    Of a workload's boards, and of their versions of torch, the one counts that ran it in most
+    modes, of several the last.
+    """
+    campaigns = {c.id: c for c in store.campaigns(device.slug)}
+    groups: dict[str, dict[tuple[str, str | None], list[ModelRun]]] = {}
+    for run in store.model_runs(device=device.slug):
+        group = groups.setdefault(run.workload, {})
+        group.setdefault(_place(campaigns[run.campaign]), []).append(run)
+    found = []
+    for workload in store.workloads():
+        if workload.phase != "inference":
+            continue
+        known = [
+            gained
+            for (board, torch), runs in groups.get(workload.key, {}).items()
+            if (gained := _gains(workload, board, torch, runs)) is not None
+        ]
+        if known:
+            found.append(max(reversed(known), key=lambda each: len(each.saves)))
+    return found
+
+
+def _place(campaign: Campaign) -> tuple[str, str | None]:
+    return campaign.board.uuid, campaign.environment.get("torch")
+
+
+def _gains(
+    workload: Workload, board: str, torch: str | None, runs: Sequence[ModelRun]
+) -> Gains | None:
+    """Return what the modes gave of one board's runs; None without eager or without another."""
+    chosen = by_mode(runs)
+    costs = {mode: run_cost([run]) for mode, run in chosen.items()}
+    eager = costs.get("eager")
+    if eager is None or len(chosen) < 2:
+        return None
+    others = {mode: cost for mode, cost in costs.items() if mode != "eager"}
+    return Gains(
+        workload,
+        board,
+        torch,
+        traits_of(workload, chosen, eager),
+        eager,
+        {mode: saving(cost, eager) for mode, cost in others.items() if cost is not None},
+        {mode: str(chosen[mode].reason) for mode, cost in others.items() if cost is None},
+    )
+
+
+def traits_of(
+    workload: Workload, runs: Mapping[Mode, ModelRun], eager: RunCost
+) -> dict[str, float | None]:
+    """Return a workload's traits: counted from its calls, or as its eager run showed them."""
+    counts = workload.occurrences()
+    moved = {c: n * KINDS[c.kind].bytes_moved(c) for c, n in counts.items() if c.kind in KINDS}
+    flops = sum(n * KINDS[c.kind].flops(c) for c, n in counts.items() if c.kind in KINDS)
+    total = sum(moved.values())
+    kernels = runs["eager"].kernels
+    breaks = [
+        counted
+        for mode, run in runs.items()
+        if mode != "trace" and (counted := run.facts.get("graph_breaks")) is not None
+    ]  # a trace never breaks
+
+    def share(of: Callable[[str], bool]) -> float | None:
+        return sum(size for c, size in moved.items() if of(c.kind)) / total if total else None
+
+    groups = {
+        name: share(kinds.__contains__)
+        for name, kinds in LEFT_TO_LIBRARIES.items()
+        if name not in ("recurrent", "other")
+    }
+    return {
+        "batch_size": workload.batch_size,
+        "launches_per_s": None if kernels is None else sum(kernels.values()) / eager.time_s.mean,
+        "calls_per_s": len(workload.calls) / eager.time_s.mean,
+        "intensity": flops / total if total else None,
+        "fusible_share": share(is_fusible),
+        **{f"{name}_share": value for name, value in groups.items()},
+        "graph_breaks": max(breaks) if breaks else None,
+    }
+
+
+def is_fusible(kind: str) -> bool:
+    """Return whether inductor makes this kind's kernels itself, and may fuse them."""
+    return not any(kind in kinds for kinds in LEFT_TO_LIBRARIES.values())
+
+
+def correlations(found: Sequence[Gains], what: What) -> list[Correlation]:
+    """Return the rank correlation of every trait with every mode's saving of time or energy."""
+    modes = dict.fromkeys(mode for each in found for mode in each.saves)
+    return [_correlation(found, mode, what, trait.name) for mode in modes for trait in TRAITS]
+
+
+def _correlation(found: Iterable[Gains], mode: Mode, what: What, trait: str) -> Correlation:
+    pairs = [
+        (value, saved, each.workload.name)
+        for each in found
+        if mode in each.saves
+        and (value := each.traits[trait]) is not None
+        and (saved := getattr(each.saves[mode], what)) is not None
+    ]
+    rho = rank_correlation([value for value, _, _ in pairs], [saved for _, saved, _ in pairs])
+    return Correlation(mode, what, trait, rho, len(pairs), len({name for *_, name in pairs}))
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return Spearman's rank correlation, ties at their mean rank; None where it has no meaning."""
+    if len(first) < 2:
+        return None
+    a, b = _ranks(first), _ranks(second)
+    middle = (len(first) + 1) / 2
+    over = sum((x - middle) * (y - middle) for x, y in zip(a, b, strict=True))
+    spread = math.sqrt(sum((x - middle) ** 2 for x in a) * sum((y - middle) ** 2 for y in b))
+    return over / spread if spread else None
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    ordered = sorted(values)
+    first = {value: place for place, value in reversed(list(enumerate(ordered, 1)))}
+    return [first[value] + (ordered.count(value) - 1) / 2 for value in values]
+
+
+def below(values: Iterable[float | None], value: float) -> float:
+    """Return the share of the known values that lie below one, ties counted half."""
+    known = [v for v in values if v is not None]
+    return sum((v < value) + (v == value) / 2 for v in known) / len(known)
+
+
+def strongest(known: Sequence[Correlation], mode: Mode, gained: Gains) -> Correlation | None:
+    """Return the trait of a workload that goes most clearly with a mode's saving; None if none."""
+    told = [c for c in known if c.mode == mode and c.is_told and gained.traits[c.trait] is not None]
+    return max(told, key=lambda c: abs(c.rho or 0), default=None)
+
+
+def sentence(
+    found: Sequence[Gains], gained: Gains, mode: Mode, known: Sequence[Correlation]
+) -> str:
+    """Say in plain sentences what a mode saves of a workload, and what of it goes with that.
+
+    `known` are the correlations with savings of time.
+    """
+    if mode in gained.refused:
+        return f"{mode} gave no figures: {gained.refused[mode]}."
+    saves = gained.saves[mode]
+    told = f"{mode} {_saves(saves)}"
+    best = strongest(known, mode, gained)
+    if best is None or best.rho is None or saves.time is None:
+        counted = max((c.workloads for c in known if c.mode == mode), default=0)
+        return f"{told}. Over {counted} workloads nothing goes clearly with what it saves."
+    trait = next(t for t in TRAITS if t.name == best.trait)
+    value = gained.traits[trait.name]
+    assert value is not None
+    others = [each for each in found if mode in each.saves]
+    higher = below((each.traits[trait.name] for each in others), value)
+    larger = below((each.saves[mode].time for each in others), saves.time)
+    return (
+        f"{told}, in time more than it saves of {_share(larger)} of {best.workloads} workloads. "
+        f"What goes with that most clearly: {trait.words}, {trait.show(value)} here, more than "
+        f"{_share(higher)} of them have; the more, the {'larger' if best.rho > 0 else 'smaller'} "
+        f"the saving (rank correlation {best.rho:+.2f}, {best.models} models)."
+    )
+
+
+def _saves(saves: Saving) -> str:
+    both = (("time", saves.time), ("energy", saves.energy))
+    known = [(what, value) for what, value in both if value is not None]
+    saved = [f"{100 * value:.1f} % of the {what}" for what, value in known if value >= 0]
+    more = [f"{-100 * value:.1f} % more {what}" for what, value in known if value < 0]
+    told = (("saves", saved), ("takes", more))
+    return " and ".join(f"{verb} {' and '.join(parts)}" for verb, parts in told if parts)
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"

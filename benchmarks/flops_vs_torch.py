@@ -5,7 +5,7 @@
 For each model, on the meta device: the FLOPs of convolutions, matrix products and attention as
 opdb counts them, and all that FlopCounterMode counts, for inference and for a training step's
 forward and backward pass. They must be equal. Printed is what differs, and what opdb counts beyond
-them: norms, pools, activations, additions. It takes some 90 s on two cores. `--models` names other
+them: norms, pools, activations, additions. It takes some three minutes. `--models` names other
 models, `--phase` one phase; `--json` prints one JSON document; exit status 1 where any differ.
 
 Of a grouped convolution's backward pass FlopCounterMode counts the weight's gradient as if there

@@ -25,7 +25,7 @@ from opdb.kinds import (  # noqa: F401  (each module registers its kinds)
     shape,
     vision,
 )
-from opdb.kinds.backward import backward_bytes, backward_flops, has_weights
+from opdb.kinds.backward import backward_bytes, backward_flops
 from opdb.kinds.registry import KINDS, Kind, get_kind, register
 from opdb.kinds.view import View, is_spec, item_bytes, numel
 
@@ -36,7 +36,6 @@ __all__ = [
     "backward_bytes",
     "backward_flops",
     "get_kind",
-    "has_weights",
     "is_spec",
     "item_bytes",
     "numel",

@@ -10,8 +10,9 @@ Bytes: the output's gradient read, what the call was given read, each gradient w
 What is linear in its input needs no input, only the indices or conditions that it was given. An
 addition's gradient is its inputs' as it stands, parts of one that was concatenated are views.
 
-Every weight is taken to need a gradient. What adds up gradients, where a tensor was used more than
-once, and what puts those of a tensor's parts together are no part of a call; nor is the optimizer.
+What needs no gradient says so (`gradient`: false). What adds up gradients, where a tensor was used
+more than once, and what puts those of a tensor's parts together are no part of a call; nor is the
+optimizer.
 """
 
 from __future__ import annotations
@@ -84,39 +85,36 @@ _SPREAD = frozenset(
 _STATISTICS = ("running_mean", "running_var")
 
 
-def backward_flops(configuration: Configuration, *, input_gradient: bool = True) -> int:
-    """Return the floating point operations of one call's backward pass; a multiply-add counts 2.
-
-    `input_gradient` says whether the inputs that are no weights need one.
-    """
+def backward_flops(configuration: Configuration) -> int:
+    """Return the floating point operations of one call's backward pass; a multiply-add counts 2."""
     kind = KINDS[configuration.kind]
     view = kind.view(configuration)
-    if not _is_differentiable(view, input_gradient):
+    if not _is_differentiable(view):
         return 0
     forward = kind.flops(configuration)
     if configuration.kind in _PASSED_ON:
-        return numel(kind.output_shapes(configuration)[0]) * len(_broadcast(view, input_gradient))
+        return numel(kind.output_shapes(configuration)[0]) * len(_broadcast(view))
     if configuration.kind in _PRODUCTS:
         factors = [t for name in _PRODUCTS[configuration.kind] for t in view.specs(name)]
-        return forward * sum(_needs(t, input_gradient) for t in factors)
+        return forward * sum(_needs(t) for t in factors)
     if configuration.kind in _TWICE:
-        return 2 * forward - (0 if input_gradient else _input_products(view))
+        return 2 * forward - _spared(view)
     return forward
 
 
-def backward_bytes(configuration: Configuration, *, input_gradient: bool = True) -> int:
+def backward_bytes(configuration: Configuration) -> int:
     """Return the bytes that one call's backward pass moves: each read and written once."""
     kind = KINDS[configuration.kind]
     view = kind.view(configuration)
-    if not _is_differentiable(view, input_gradient):
+    if not _is_differentiable(view):
         return 0
     outgoing = kind.output_bytes(configuration)
-    written = _needing(view, input_gradient)
+    written = _needing(view)
     if not kind.launches(configuration):
         spreads = configuration.kind in _SPREAD
         return outgoing + sum(spec_bytes(t) for t in written) if spreads else 0
     if configuration.kind in _PASSED_ON:
-        written = _broadcast(view, input_gradient)
+        written = _broadcast(view)
         return sum(outgoing + spec_bytes(t) for t in written)
     gradients = sum(spec_bytes(t) for t in written) + _implied_weight_bytes(view)
     if configuration.kind in _LINEAR:
@@ -125,36 +123,29 @@ def backward_bytes(configuration: Configuration, *, input_gradient: bool = True)
     return kind.bytes_moved(configuration) + gradients
 
 
-def has_weights(configuration: Configuration) -> bool:
-    """Return whether a call has weights that a gradient flows to."""
-    view = KINDS[configuration.kind].view(configuration)
-    return bool(_needing(view, False)) or _implied_weight_bytes(view) > 0
-
-
-def _is_differentiable(view: View, input_gradient: bool) -> bool:
+def _is_differentiable(view: View) -> bool:
     kind = KINDS[view.configuration.kind]
     dtype = kind.dtype_rule(view.with_outputs(kind.shapes_rule(view)))
     if view.configuration.kind in _CONSTANT or not _is_floating(dtype):
         return False
-    return bool(_needing(view, input_gradient)) or _implied_weight_bytes(view) > 0
+    return bool(_needing(view)) or _implied_weight_bytes(view) > 0
 
 
-def _needing(view: View, input_gradient: bool) -> list[dict[str, Json]]:
+def _needing(view: View) -> list[dict[str, Json]]:
     statistics = {id(t) for name in _STATISTICS for t in view.specs(name)}  # equal to a weight's
-    return [t for t in view.unique if _needs(t, input_gradient) and id(t) not in statistics]
+    return [t for t in view.unique if _needs(t) and id(t) not in statistics]
 
 
-def _broadcast(view: View, input_gradient: bool) -> list[dict[str, Json]]:
+def _broadcast(view: View) -> list[dict[str, Json]]:
     """Return the inputs of an addition whose gradients are sums over the output's."""
     if view.configuration.kind != "add":
         return []
     shape = KINDS["add"].shapes_rule(view)[0]
-    return [t for t in _needing(view, input_gradient) if list(t["shape"]) != shape]
+    return [t for t in _needing(view) if list(t["shape"]) != shape]
 
 
-def _needs(spec: Json, input_gradient: bool) -> bool:
-    asked = spec.get("gradient", True) and (input_gradient or spec.get("role") == "weight")
-    return bool(asked) and _is_floating(spec["dtype"])
+def _needs(spec: Json) -> bool:
+    return bool(spec.get("gradient", True)) and _is_floating(spec["dtype"])
 
 
 def _is_floating(dtype: str) -> bool:
@@ -170,25 +161,27 @@ def _implied_weight_bytes(view: View) -> int:
     return KINDS[configuration.kind].weight_bytes(configuration) - named
 
 
-def _input_products(view: View) -> int:
-    """Return the FLOPs of the products that would give a layer's own input a gradient."""
-    name = view.configuration.kind
-    rows = numel(view.occurrences[0]["shape"][:-1])
-    if name in _GATES:
-        directions = 2 if view["bidirectional"] else 1
-        gates = _GATES[name] * int(view["hidden_size"])
-        return 2 * rows * directions * gates * int(view["input_size"])
-    if name in ("transformer_encoder_layer", "transformer_decoder_layer"):
+def _spared(view: View) -> int:
+    """Return the FLOPs of the products that a layer is spared for inputs that need no gradient."""
+    kind = view.configuration.kind
+    if kind in _GATES:
+        rate = (2 if view["bidirectional"] else 1) * _GATES[kind] * int(view["hidden_size"])
+        return 2 * rate * _rows_spared(view, "input") * int(view["input_size"])
+    if kind in ("transformer_encoder_layer", "transformer_decoder_layer"):
         # a norm that comes first has weights: what follows it needs its gradient all the same
-        own = 0 if view["norm_first"] else 3 * rows
-        remembered = 2 * numel(view.shape("memory")[:-1]) if "decoder" in name else 0
-        return 2 * (own + remembered) * int(view["d_model"]) ** 2
-    if name == "multi_head_attention":
+        own = 0 if view["norm_first"] else 3 * _rows_spared(view, "src", "tgt")
+        return 2 * (own + 2 * _rows_spared(view, "memory")) * int(view["d_model"]) ** 2
+    if kind == "multi_head_attention":
         width = int(view["embed_dim"])
-        of_keys = numel(view.shape("key")[:-1])
-        entries = int(view["kdim"] or width) + int(view["vdim"] or width)
-        return 2 * width * (rows * width + of_keys * entries)
+        entries = (("query", width), ("key", view["kdim"]), ("value", view["vdim"]))
+        return sum(2 * width * _rows_spared(view, n) * int(size or width) for n, size in entries)
     return 0
+
+
+def _rows_spared(view: View, *names: str) -> int:
+    """Return the rows of the inputs of these names that need no gradient."""
+    found = [t for name in names for t in view.specs(name) if not _needs(t)]
+    return sum(numel(t["shape"][:-1]) for t in found)
 
 
 register_pass(

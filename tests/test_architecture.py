@@ -57,7 +57,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "sweep",
         "units",
     ),
-    "cluster": ("bench", "errors", "models", "records", "store"),
+    "cluster": ("bench", "errors", "models", "records", "store", "sweep"),
     "estimates": ("errors", "kinds", "records"),
     "compose": ("derive", "footprint", "kinds", "records"),
     "predict": (

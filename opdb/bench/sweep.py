@@ -78,6 +78,7 @@ def sweep(
     """
     if not cells:
         return
+    flags = (f"{workers} workers measured on this host at once",) if workers > 1 else ()
     with campaign(device, store, workers) as session:
         board = session.platform.board
         models = _Models(session, store)
@@ -87,6 +88,7 @@ def sweep(
                     continue
                 if not _is_done(store, cell, board.device, options):
                     run = measure_cell(session, cell, models, options)
+                    run = replace(run, flags=(*run.flags, *flags))
                     store.save_model_run(run)
                     yield cell, run
                 claims.give_back([cell.task])

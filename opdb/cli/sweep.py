@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from opdb.algorithms.names import ALGORITHMS, DEFAULT
+from opdb.algorithms.names import DEFAULT
 from opdb.cli import options
-from opdb.cli.console import note, print_json, print_table, progress
+from opdb.cli.console import note, print_json, progress
+from opdb.cli.crews import check_failures, chosen_places
 from opdb.cli.sweeping import (
     Asked,
     Results,
-    cells_of,
     draw_all,
     harvested_cells,
     image_request,
-    known_workloads,
     write_results,
 )
-from opdb.errors import CheckError, InputError
-from opdb.records import Json, Mode
-from opdb.sweep.cells import STATES, Cell, Standing
+from opdb.cli.swept import document_of, judged, named, print_lists, print_rows, print_status
+from opdb.errors import CannotMeasureError, CheckError, InputError
+from opdb.records import Mode
+from opdb.sweep.cells import Cell, Standing
 from opdb.sweep.rows import Row
 from opdb.sweep.stages import parse_sizes, sizes_of
-from opdb.units import MILLI, show, show_duration, show_share
+from opdb.units import show_duration
 
 if TYPE_CHECKING:
+    from opdb.algorithms.names import Algorithm
     from opdb.bench.platform import Platform
     from opdb.bench.verify import Verification
+    from opdb.cluster.crew import Crew
+    from opdb.cluster.devices import Place
     from opdb.store import Store
 
 MODES = ("graph", "eager")
-MODELS = ("vgg16", "densenet121", "resnet50", "resnet152", "googlenet", "alexnet")
-"""The models that are published; any other that takes images can be swept as well."""
+"""In which modes a sweep's passes are issued."""
 
 
 def run(
@@ -96,6 +98,7 @@ def run(
     dtype: options.Dtype = None,
     memory_format: options.MemoryFormat = None,
     device: options.MeasuredDevice = None,
+    devices: options.Devices = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -109,46 +112,91 @@ def run(
     partial. Files for pandas are written under results/STAGE/.
     """
     if list_models or list_algorithms:
-        _list(list_models, list_algorithms, as_json=as_json)
+        print_lists(list_models, list_algorithms, as_json=as_json)
         return
     if not models:
         raise InputError("give models, as in: opdb sweep resnet50 --algorithm all --stage quick")
     found_sizes = sizes_of(stage, num_sizes, None if sizes is None else parse_sizes(sizes))
     forced = options.parse_algorithms(algorithms or [DEFAULT])
     said = options.model_options(batch_size, None, dtype, memory_format, None)
-    from opdb.bench.forced import check_algorithms
-    from opdb.bench.measure import check_modes
-    from opdb.bench.platform import detect
+    if mode is not None and options.parse_mode(mode) not in MODES:
+        raise InputError(f"--mode {mode}: sweeps run in {' or '.join(MODES)}")
+    places = chosen_places(device, devices)
     from opdb.store import open_store
 
-    platform = detect(device)
-    default_mode = "graph" if platform.device.type == "cuda" else "eager"
-    chosen = cast(Mode, options.parse_mode(mode or default_mode))
-    if chosen not in MODES:
-        raise InputError(f"--mode {chosen}: sweeps run in {' or '.join(MODES)}")
     measuring = not (plan or status)
-    if measuring:  # what cannot be measured here is told before anything is harvested
-        check_modes([chosen], device)
-        check_algorithms(forced, platform)
-    named = dict.fromkeys(models)
-    requests = tuple(image_request(name, said) for name in named)
-    asked = Asked(requests, tuple(found_sizes), tuple(forced), chosen, stage)
-    with open_store(db) as store:
+    # What cannot be measured here is told before a database is opened.
+    here = None if places and measuring else _platform(device, places, forced, measuring)
+    requests = tuple(image_request(name, said) for name in dict.fromkeys(models))
+    with open_store(db) as store, _crew(places if measuring else [], store) as crew:
+        platform = _checked(crew.platforms[0], forced) if crew else cast("Platform", here)
+        asked = Asked(requests, tuple(found_sizes), tuple(forced), _mode_on(platform, mode), stage)
         if status:
-            _status(store, asked, platform.device.slug, as_json=as_json)
+            print_status(store, asked, platform.device.slug, as_json=as_json)
             return
         sweeping = _Sweeping(store, asked, platform, quiet=quiet)
         sweeping.plan(retry=retry, as_json=as_json and plan)
         if plan:
             return
-        sweeping.measure(device, warm_up, measure)
+        failures = sweeping.measure(crew or device, warm_up, measure)
         rows = sweeping.write(output_dir)
-        verified = sweeping.verify() if verify or stage == "sanity" else []
+    verified = []
+    if verify or stage == "sanity":
+        with open_store(db) as store:  # the workers have ended and left their devices
+            verified = sweeping.verify(store, places[0].name if places else device)
     if as_json:
-        print_json(_document(rows, verified))
+        print_json(document_of(rows, verified))
     else:
-        _print(rows, verified)
+        print_rows(rows, verified)
     sweeping.finish(verified)
+    check_failures(failures, places)
+
+
+def _platform(
+    device: str | None, places: Sequence[Place], forced: Sequence[Algorithm], measuring: bool
+) -> Platform:
+    """Return the platform that is measured, or was.
+
+    Raises:
+        CannotMeasureError: it is not here, or an algorithm cannot be forced on it.
+    """
+    from opdb.bench.platform import detect
+
+    platform = detect(places[0].device if places else device)
+    return _checked(platform, forced) if measuring else platform
+
+
+def _checked(platform: Platform, forced: Sequence[Algorithm]) -> Platform:
+    from opdb.bench.forced import check_algorithms
+
+    check_algorithms(forced, platform)
+    return platform
+
+
+def _mode_on(platform: Platform, mode: str | None) -> Mode:
+    """Return the mode that was asked for, else the platform's own.
+
+    Raises:
+        CannotMeasureError: the platform has no such mode.
+    """
+    on_gpu = platform.device.type == "cuda"
+    if mode == "graph" and not on_gpu:
+        raise CannotMeasureError(
+            f"mode 'graph' needs a CUDA device; {platform.device.name} is none: use --mode eager"
+        )
+    return cast("Mode", mode or ("graph" if on_gpu else "eager"))
+
+
+@contextmanager
+def _crew(places: Sequence[Place], store: Store) -> Iterator[Crew | None]:
+    """Yield workers, one a place; None where there is none."""
+    if not places:
+        yield None
+        return
+    from opdb.cluster.crew import Crew
+
+    with Crew(places, store.url) as crew:
+        yield crew
 
 
 class _Sweeping:
@@ -189,17 +237,26 @@ class _Sweeping:
             quiet=self._quiet,
         )
 
-    def measure(self, device: str | None, warm_up: int, measure: int) -> None:
-        """Measure what is left."""
+    def measure(self, where: Crew | str | None, warm_up: int, measure: int) -> list[str]:
+        """Measure what is left, on one device or by workers; return why some of these failed."""
         from opdb.bench.sweep import SweepOptions, sweep
 
-        options_of_all = SweepOptions(warm_up, measure, retry=self._retry)
+        asked = SweepOptions(warm_up, measure, retry=self._retry)
         with progress(len(self._left), "sweep", quiet=self._quiet) as shown:
-            for cell, made in sweep(self._store, self._left, options_of_all, device=device):
-                shown.doing(f"{cell.request.name} {cell.algorithm.name} {cell.size}")
-                if made.outcome not in ("ok", "unsupported"):
-                    shown.note(f"{_named(cell)}: {made.outcome}: {made.reason}")
+
+            def tell(cell: Cell, outcome: str, reason: str | None, on: str = "") -> None:
+                shown.doing(f"{named(cell)}{on}")
+                if outcome not in ("ok", "unsupported"):
+                    shown.note(f"{named(cell)}{on}: {outcome}: {reason}")
                 shown.done()
+
+            if where is None or isinstance(where, str):
+                for cell, made in sweep(self._store, self._left, asked, device=where):
+                    tell(cell, made.outcome, made.reason)
+                return []
+            for device, swept in where.sweep(self._left, asked) if self._left else ():
+                tell(swept.cell, swept.outcome, swept.reason, f" on {device}")
+        return where.failures
 
     def write(self, output: Path) -> list[Row]:
         """Write files and figures of all that was ever run of the sweep; return its rows."""
@@ -219,17 +276,18 @@ class _Sweeping:
             found += rows
         return found
 
-    def verify(self) -> list[Verification]:
+    def verify(self, store: Store, device: str | None) -> list[Verification]:
         """Verify every algorithm at the first size of each model."""
+        from opdb.bench.platform import detect
         from opdb.bench.verify import unmetered, verify
 
-        session = unmetered(self._platform)
+        session = unmetered(detect(device))
         found: list[Verification] = []
         for name in dict.fromkeys(cell.request.name for cell in self._cells):
             of_model = [cell for cell in self._cells if cell.request.name == name]
             first = [cell for cell in of_model if cell.size == of_model[0].size]
             note(f"verifying {name} at {first[0].size} pixels", quiet=self._quiet)
-            [workload] = self._store.workloads_by_key([first[0].workload])
+            [workload] = store.workloads_by_key([first[0].workload])
             found += verify(session, first, workload)
         return found
 
@@ -242,176 +300,6 @@ class _Sweeping:
         """
         if self._errors:
             raise InputError("\n".join(str(error) for error in self._errors))
-        wrong = [f"{_named(each.cell)}: {_judged(each)}" for each in verified if not each.holds]
+        wrong = [f"{named(each.cell)}: {judged(each)}" for each in verified if not each.holds]
         if wrong:
             raise CheckError("what ran is not verified:\n" + "\n".join(f"  {w}" for w in wrong))
-
-
-def _named(cell: Cell) -> str:
-    return f"{cell.request.name} {cell.algorithm.name} at {cell.size}"
-
-
-def _list(models: bool, algorithms: bool, *, as_json: bool) -> None:
-    from opdb.models import names
-
-    document: dict[str, Json] = {}
-    if models:
-        others = [name for name in names("torchvision") if name not in MODELS]
-        document["models"] = [*MODELS, *others]
-    if algorithms:
-        document["algorithms"] = [
-            {"algorithm": each.name, "cudnn_number": each.number, "what": each.words}
-            for each in ALGORITHMS.values()
-        ]
-    if as_json:
-        print_json(document)
-        return
-    for name in document.get("models", []):
-        print(name)
-    if models:
-        note("and any other model that opdb harvests and that takes a batch of images")
-    if algorithms:
-        rows = [
-            (a.name, "" if a.number is None else a.number, a.words) for a in ALGORITHMS.values()
-        ]
-        print_table(("algorithm", "cuDNN's number", "what runs"), rows)
-
-
-def _status(store: Store, asked: Asked, device: str, *, as_json: bool) -> None:
-    """Say of every model and algorithm how many sizes are in which state."""
-    from opdb.bench.sweep import claims_scope
-    from opdb.store.claims import bury, held
-
-    bury(store)
-    scope = claims_scope(device)
-    claimed = {each.task for each in held(store) if each.scope == scope and each.left_s > 0}
-    cells = cells_of(asked, known_workloads(store))
-    counts = Standing(store.algorithm_runs(device), claimed).counts(cells)
-    if as_json:
-        print_json(
-            [
-                {"device": device, "model": model, "algorithm": algorithm, "stage": asked.stage}
-                | {state: states[state] for state in STATES}
-                for (model, algorithm), states in counts.items()
-            ]
-        )
-        return
-    print(f"{device}, {asked.mode}, sizes {asked.sizes[0]} to {asked.sizes[-1]}")
-    print_table(
-        ("model", "algorithm", "sizes", *STATES),
-        [
-            (model, algorithm, states.total(), *(states[state] for state in STATES))
-            for (model, algorithm), states in counts.items()
-        ],
-    )
-
-
-def _composed(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Hold what operators say of runs against these: errors (shares) of time and of energy."""
-    found: dict[str, dict[str, float]] = {}
-    for quantity, predicted, measured in (
-        ("time", "predicted_ms", "mean_ms"),
-        ("energy", "predicted_energy_j", "energy_per_inference_j"),
-    ):
-        told = [row.overall() for row in rows]
-        errors = [
-            abs(each[predicted] / each[measured] - 1)
-            for each in told
-            if each[predicted] is not None and each[measured] is not None
-        ]
-        if errors:
-            found[quantity] = {
-                "runs": len(errors),
-                "median": statistics.median(errors),
-                "largest": max(errors),
-            }
-    return found
-
-
-def _document(rows: Sequence[Row], verified: Sequence[Verification]) -> Json:
-    return {
-        "rows": [row.overall() for row in rows],
-        "composed": _composed(rows),
-        "verified": [
-            {
-                "model": each.cell.request.name,
-                "algorithm": each.cell.algorithm.name,
-                "input_size": each.cell.size,
-                "convolutions": each.convolutions,
-                "forced": each.forced,
-                "refused": each.refused,
-                "layer_error": each.layer_error,
-                "worst_layer": each.worst_layer,
-                "output_error": each.output_error,
-                "tolerance": each.tolerance,
-                "time_s": each.time_s,
-                "default_time_s": each.default_s,
-                "kernels": each.kernels,
-                "same_kernels_as": each.same_kernels_as,
-                "failure": each.failure,
-                "holds": each.holds,
-            }
-            for each in verified
-        ],
-    }
-
-
-def _print(rows: Sequence[Row], verified: Sequence[Verification]) -> None:
-    table = []
-    for row in rows:
-        told = row.overall()
-        time, energy = told["mean_ms"], told["energy_per_inference_j"]
-        share = told["share_elsewhere"]
-        words = told["state"] + (f", {show_share(share)} elsewhere" if share else "")
-        table.append(
-            (
-                told["model"],
-                told["algorithm"],
-                told["input_size"],
-                show(None if time is None else time * MILLI, "s"),
-                show(energy, "J"),
-                words,
-                told["same_kernels_as"] or "",
-                told["reason"] or "",
-            )
-        )
-    if table:
-        print_table(
-            ("model", "algorithm", "size", "time", "energy", "state", "same kernels as", "why"),
-            table,
-        )
-    for quantity, errors in _composed(rows).items():
-        print(
-            f"{quantity} composed of operators against {errors['runs']:.0f} runs: median error "
-            f"{show_share(errors['median'])}, largest {show_share(errors['largest'])}"
-        )
-    if verified:
-        print()
-        print_table(
-            ("model", "algorithm", "size", "forced", "largest error", "time", "verified"),
-            [
-                (
-                    each.cell.request.name,
-                    each.cell.algorithm.name,
-                    each.cell.size,
-                    f"{each.forced} of {each.convolutions}",
-                    "–" if each.layer_error is None else f"{each.layer_error:.1e}",
-                    show(each.time_s, "s"),
-                    _judged(each),
-                )
-                for each in verified
-            ],
-        )
-
-
-def _judged(each: Verification) -> str:
-    if each.failure is not None:
-        return each.failure
-    if not each.cell.algorithm.is_forced:
-        return "torch's own"
-    said = "yes" if each.holds else f"no: {each.worst_layer} errs more than {each.tolerance:g}"
-    if each.time_s and each.default_s and each.cell.algorithm.is_forced:
-        said += f", {each.time_s / each.default_s:.2f} of torch's time"
-    if each.same_kernels_as:
-        said += f", the kernels of {each.same_kernels_as}"
-    return said

@@ -19,6 +19,7 @@ from opdb.bench.model import RunOptions
 from opdb.bench.platform import Platform
 from opdb.bench.rounds import Progress
 from opdb.bench.run import BenchRequest, BenchResult
+from opdb.bench.sweep import SweepOptions
 from opdb.cluster.devices import Place
 from opdb.cluster.messages import (
     Began,
@@ -32,12 +33,15 @@ from opdb.cluster.messages import (
     NoMore,
     Ready,
     Said,
+    Sweep,
+    Swept,
     Turn,
     Visited,
 )
 from opdb.cluster.worker import Pipe, serve
 from opdb.errors import CannotMeasureError
 from opdb.records import ModelRun
+from opdb.sweep.cells import Cell
 
 START = "spawn"
 """How a worker's process is started: afresh, so that it shares no state of CUDA with this one."""
@@ -180,9 +184,32 @@ class Crew:
         if left:
             raise CannotMeasureError("; ".join(self.failures))
 
+    def sweep(self, cells: Sequence[Cell], options: SweepOptions) -> Iterator[tuple[str, Swept]]:
+        """Measure the cells of a sweep on all devices; yield each, its device first, once saved.
+
+        What a worker left that failed is measured by the others; `failures` tell of it.
+
+        Raises:
+            CannotMeasureError: every worker failed.
+        """
+        done: deque[tuple[str, Swept]] = deque()
+
+        def keep(worker: Worker, message: Swept) -> None:
+            done.append((worker.name, message))
+
+        while workers := self.alive:
+            self._send(workers, Sweep(tuple(cells), options, len(workers)))
+            for _ in self._events(workers, {Swept: keep}):
+                while done:
+                    yield done.popleft()
+            if len(self.alive) == len(workers):
+                return
+            options = replace(options, retry=False)  # what was tried again is not for ever
+        raise CannotMeasureError("; ".join(self.failures))
+
     # Driving
 
-    def _send(self, workers: Sequence[Worker], task: Bench | Measure) -> None:
+    def _send(self, workers: Sequence[Worker], task: Bench | Measure | Sweep) -> None:
         for worker in workers:
             worker.turn = None
             _tell(worker, task)

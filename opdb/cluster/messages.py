@@ -11,8 +11,10 @@ from typing import Literal
 from opdb.bench.model import RunOptions
 from opdb.bench.platform import Platform
 from opdb.bench.run import BenchRequest, BenchResult
+from opdb.bench.sweep import SweepOptions
 from opdb.models import ModelRequest
-from opdb.records import Configuration, Mode, ModelRun, Visit
+from opdb.records import Configuration, Mode, ModelRun, Outcome, Visit
+from opdb.sweep.cells import Cell
 
 # To a worker
 
@@ -30,6 +32,15 @@ class Measure:
     """Measure models, asking for one after another."""
 
     options: RunOptions
+    workers: int
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Measure the cells of a sweep that nobody else has."""
+
+    cells: tuple[Cell, ...]
+    options: SweepOptions
     workers: int
 
 
@@ -97,6 +108,15 @@ class Next:
     """The worker asks for a model; the last one, if any, is measured and saved."""
 
     run: ModelRun | None
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A cell is measured and saved; `reason` says why it has no numbers, where it has none."""
+
+    cell: Cell
+    outcome: Outcome
+    reason: str | None
 
 
 @dataclass(frozen=True)

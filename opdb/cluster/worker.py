@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from opdb.bench.measure import measure_each
 from opdb.bench.platform import detect
 from opdb.bench.run import BenchResult, bench
+from opdb.bench.sweep import sweep
 from opdb.cluster.devices import Place
 from opdb.cluster.messages import (
     Began,
@@ -25,6 +26,8 @@ from opdb.cluster.messages import (
     Next,
     Ready,
     Said,
+    Sweep,
+    Swept,
     Turn,
     Visited,
 )
@@ -65,12 +68,14 @@ def _serve(place: Place, url: str, pipe: Pipe) -> None:
         pipe.send(Failed(str(error), error.exit_status))
         return
     while True:
-        task: Bench | Measure = pipe.recv()
+        task: Bench | Measure | Sweep = pipe.recv()
         try:
             with open_store(url, create=False) as store:
                 done = _bench(place, store, task, pipe) if isinstance(task, Bench) else None
                 if isinstance(task, Measure):
                     _measure(place, store, task, pipe)
+                if isinstance(task, Sweep):
+                    _sweep(place, store, task, pipe)
             pipe.send(Finished(done))
         except OpdbError as error:
             pipe.send(Failed(str(error), error.exit_status))
@@ -96,6 +101,12 @@ def _measure(place: Place, store: Store, task: Measure, pipe: Pipe) -> None:
     options = task.options
     for run in measure_each(store, asked, options, device=place.device, workers=task.workers):
         last = run
+
+
+def _sweep(place: Place, store: Store, task: Sweep, pipe: Pipe) -> None:
+    found = sweep(store, task.cells, task.options, device=place.device, workers=task.workers)
+    for cell, run in found:
+        pipe.send(Swept(cell, run.outcome, run.reason))
 
 
 class _Told:

@@ -19,9 +19,11 @@ from opdb.cli import sweeping
 from opdb.store import Claims, open_store
 from tests.algorithms.stand_in import REFUSAL, stand_in
 from tests.cli.conftest import Opdb
+from tests.cluster.conftest import short_workers
 
 SMALL = "tests.sweep.models:small"
 STEM = "tests.sweep.models_small"
+__all__ = ["short_workers"]
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what is said without a GPU")
 
 
@@ -185,6 +187,16 @@ def test_two_sweeps_share_the_cells_of_one_database(
     assert len(swept(opdb, *arguments)["rows"]) == 2
 
 
+def test_workers_measure_what_one_command_asks_for(opdb: Opdb, short_workers: None) -> None:
+    arguments = ("alexnet", "--stage", "quick", "--sizes", "64,72,80", "--devices", "cpu,cpu")
+    found = opdb("sweep", *arguments, "--json", "--quiet")
+    assert found.status == 0, found.err
+    rows = json.loads(found.out)["rows"]
+    assert [row["state"] for row in rows] == ["full"] * 3
+    again = opdb("sweep", *arguments, "--plan", "--json")
+    assert json.loads(again.out)["left"] == 0
+
+
 def test_a_plan_measures_nothing(opdb: Opdb) -> None:
     found = swept(opdb, SMALL, "--plan")
     assert (found["cells"], found["left"]) == (10, 10) and found["planned_s"] == 25.0
@@ -252,6 +264,7 @@ def test_algorithms_are_refused_without_a_gpu(opdb: Opdb) -> None:
         ((SMALL, "--algorithm", "winogard"), "did you mean 'winograd'"),
         ((SMALL, "--stage", "quik"), "did you mean 'quick'"),
         ((SMALL, "--mode", "compile"), "graph or eager"),
+        ((SMALL, "--devices", "0"), "give one of them"),
         ((SMALL, "--sizes", "big"), "is no size"),
         ((SMALL, "--sizes", "16", "--num-sizes", "3"), "give one of them"),
         (("tests.sweep.models:words",), "takes no batch of images"),

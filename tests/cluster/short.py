@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from opdb.bench import calibrate, model, rounds, visit
+from opdb.bench import calibrate, model, rounds, sweep, visit
 from opdb.cluster import crew, worker
 from opdb.cluster.devices import Place
 from opdb.store import Store
@@ -27,6 +27,7 @@ def serve(place: Place, url: str, pipe: worker.Pipe, token: Path | None = None) 
     torch.set_num_threads(1)
     visit.SETTLE_S, visit.WINDOW_S = 0.005, 0.03
     model.SETTLE_S, model.WINDOW_S, model.MAX_REDONE = 0.005, 0.03, 0
+    sweep.FIRST_SETTLE_S, sweep.SETTLE_S, sweep.WINDOW_S = 0.005, 0.005, 0.03
     calibrate.BASE_WINDOW_S, calibrate.CONTAINER_ROUNDS = 0.02, 5
     rounds.MAX_FAILURES_IN_A_ROW = 3
     if token is not None:

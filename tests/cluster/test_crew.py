@@ -8,13 +8,16 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from opdb.algorithms.names import algorithm_named
 from opdb.bench.model import RunOptions
 from opdb.bench.run import BenchRequest
+from opdb.bench.sweep import SweepOptions
 from opdb.cluster import crew
 from opdb.cluster.crew import Crew
 from opdb.cluster.devices import Place, places
@@ -25,6 +28,7 @@ from opdb.models import ModelRequest
 from opdb.records import Configuration, Visit
 from opdb.store import Store, open_store
 from opdb.store.claims import held
+from opdb.sweep.cells import Cell
 from tests.cluster import short
 
 ROOT = Path(__file__).parents[2]
@@ -265,3 +269,36 @@ def test_a_crew_whose_driver_is_killed_ends(url: str, tmp_path: Path) -> None:
             assert time.monotonic() < until_s
             time.sleep(0.1)
         assert held(store) == []
+
+
+def test_a_sweeps_cells_are_shared(url: str, short_workers: None) -> None:
+    default = algorithm_named("default")
+    with open_store(url) as store:
+        cells = []
+        for size in (32, 40, 48, 56):
+            request = replace(SMALL, input_size=(3, size, size)).checked()
+            workload = harvest(request)
+            store.save_workload(workload)
+            cells.append(Cell(request, workload.key, size, default, "eager"))
+        with Crew(TWO, url) as two:
+            found = list(two.sweep(cells, SweepOptions(warm_up=1, measure=3)))
+            assert not two.failures
+            assert list(two.sweep(cells, SweepOptions())) == []
+        assert sorted(swept.cell.size for _, swept in found) == [32, 40, 48, 56]
+        assert {swept.outcome for _, swept in found} == {"ok"}
+        [device] = store.devices()
+        assert len(store.algorithm_runs(device.slug)) == 4
+        runs = [store.model_runs(cell.workload, setting=cell.setting) for cell in cells]
+        assert all("2 workers measured on this host at once" in run.flags for [run] in runs)
+        assert not held(store)
+
+
+def test_a_sweep_goes_on_when_a_worker_has_no_device(url: str, short_workers: None) -> None:
+    with open_store(url) as store, Crew([TWO[0], LOST], url) as crew:
+        request = SMALL.checked()
+        workload = harvest(request)
+        store.save_workload(workload)
+        cell = Cell(request, workload.key, 32, algorithm_named("default"), "eager")
+        [(device, swept)] = crew.sweep([cell], SweepOptions(warm_up=1, measure=3))
+        assert (device, swept.outcome) == ("cpu", "ok")
+        assert len(crew.failures) == 1

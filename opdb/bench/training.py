@@ -44,6 +44,16 @@ class TrainingStep:
             loss = self._loss(outputs)
         return loss / self._batches if self._batches > 1 else loss
 
+    @property
+    def classes(self) -> int:
+        """How many classes the model tells apart, once it has run; 0 where it has its own loss."""
+        return 0 if self._loss is None else self._loss.classes
+
+    def feed(self, images: Tensor, classes: Tensor) -> None:
+        """Train the next batches on these images and classes."""
+        self._args = (images,)
+        self._loss = Loss(classes, self.classes)
+
     def backward(self, loss: Tensor) -> Tensor:
         """Run the backward pass of a loss and return the loss without its graph."""
         loss.backward()

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from opdb.cli import options
+from opdb.cli import driving, options
 from opdb.cli.console import print_json, print_table, progress
 from opdb.cli.crews import check_failures, chosen_places
 from opdb.cli.selection import describe, identity, request_for, requests_in, summary_files
 from opdb.cli.trust import in_words
-from opdb.errors import OpdbError
+from opdb.errors import InputError, OpdbError
 from opdb.records import Json, Mode
 from opdb.units import show
 
@@ -43,7 +43,14 @@ def run(
         bool, typer.Option("--layers", help="Time each leaf module in place as well.")
     ] = False,
     repeats: Annotated[
-        int, typer.Option("--repeats", metavar="N", min=1, help="Stretches of 1 s to measure.")
+        int,
+        typer.Option(
+            "--repeats",
+            "--repeat",
+            metavar="N",
+            min=1,
+            help="Stretches to measure: of 1 s, in training of --iters.",
+        ),
     ] = 3,
     batch_size: options.BatchSize = None,
     input_size: options.InputSize = None,
@@ -52,6 +59,23 @@ def run(
     phase: options.PhaseName = None,
     optimizer: options.Optimizer = None,
     grad_accum_steps: options.Accumulation = None,
+    backend: driving.Backend = None,
+    precision: driving.PrecisionName = None,
+    channels_last: driving.ChannelsLast = False,
+    deterministic: driving.Deterministic = False,
+    cudnn_benchmark: driving.CudnnBenchmark = False,
+    synthetic: driving.Synthetic = False,
+    images: driving.ImageFolder = None,
+    no_augment: driving.NoAugment = False,
+    workers: driving.Workers = None,
+    pin_memory: driving.PinMemory = False,
+    prefetch_factor: driving.PrefetchFactor = None,
+    warmup_iters: driving.WarmupIters = None,
+    iters: driving.Iters = None,
+    nvtx: driving.Nvtx = False,
+    label: driving.Label = None,
+    note: driving.Note = None,
+    csv: driving.CsvFile = None,
     device: options.MeasuredDevice = None,
     devices: options.Devices = None,
     db: options.Db = None,
@@ -62,8 +86,28 @@ def run(
     """Run whole models on this device and store time, power and energy of a pass.
 
     Random weights; batch-norm statistics calibrated by one pass. A summary file runs all of its
-    batch sizes and variants.
+    batch sizes and variants. Training (--phase training) runs a fixed number of iterations, on the
+    model's example inputs or on a folder of images, and tells data loading and compute apart.
     """
+    of_training = driving.Said(
+        backend=backend,
+        precision=precision,
+        deterministic=deterministic,
+        cudnn_benchmark=cudnn_benchmark,
+        images=images,
+        synthetic=synthetic,
+        no_augment=no_augment,
+        workers=workers,
+        pin_memory=pin_memory,
+        prefetch_factor=prefetch_factor,
+        warmup_iters=warmup_iters,
+        iters=iters,
+        nvtx=nvtx,
+        label=label,
+        note=note,
+        csv=csv,
+    )
+    memory_format = driving.memory_format(memory_format, channels_last)
     said = options.model_options(
         batch_size, input_size, dtype, memory_format, phase, optimizer, grad_accum_steps
     )
@@ -74,6 +118,15 @@ def run(
         requests += [r for file in files for r in requests_in(file, said)]
         if not files:
             requests.append(request_for(model, said))
+    requests = [request.checked() for request in requests]
+    driving.check_training(of_training, requests)
+    if _is_driven(requests, chosen, devices, layers):
+        how = driving.driver_options(of_training, repeats)
+        where = driving.chosen_device(of_training, device)
+        driving.drive(requests, driving.Driving(of_training, how, where, db, as_json, quiet))
+        return
+    if given := of_training.given():
+        raise InputError(f"{given[0]} is for training runs in mode eager, on one device")
     jobs = [(request.checked(), mode) for request in requests for mode in chosen]
     from opdb.bench.measure import check_modes
     from opdb.bench.model import RunOptions
@@ -100,6 +153,14 @@ def run(
         print(*differing, sep="\n", end="\n" if differing else "")
     _finish(done, errors)
     check_failures(failures, places)
+
+
+def _is_driven(
+    requests: list[ModelRequest], modes: list[Mode], devices: str | None, layers: bool
+) -> bool:
+    """Whether requests are run as trainings are: all of them, eagerly, on one device."""
+    training = all(request.training is not None for request in requests)
+    return training and modes == ["eager"] and not devices and not layers
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,333 @@
+"""Training runs: so many iterations of a model, data loading and compute timed apart."""
+
+from __future__ import annotations
+
+import os
+import platform as python_platform
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from opdb.bench.images import ImageOptions, Images
+from opdb.bench.kernels import launched_kernels
+from opdb.bench.session import Session, new_id, now, release
+from opdb.bench.stretch import Timing, observe
+from opdb.bench.training import TrainingStep
+from opdb.bench.visit import REFUSALS, refusal, session_flags
+from opdb.errors import CannotMeasureError, InputError
+from opdb.models import LoadedModel, ModelRequest, load
+from opdb.records import Json, ModelRun, Outcome, Stretch
+
+AMP_DTYPE = "bfloat16"
+"""What autocast casts to: it needs no scaling of the loss."""
+
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
+
+
+@dataclass(frozen=True)
+class DriverOptions:
+    """How to run a training: what the backend is told, on which data, for how long.
+
+    Without `images` it trains on the model's example inputs, which stay on the device. `repeats`
+    times so many iterations (`iters`) are timed, after `warmup_iters` that are not.
+    """
+
+    amp: bool = False
+    deterministic: bool = False
+    cudnn_benchmark: bool = False
+    images: ImageOptions | None = None
+    warmup_iters: int = 10
+    iters: int = 50
+    repeats: int = 3
+    nvtx: bool = False
+    label: str | None = None
+    note: str | None = None
+
+    @property
+    def setting(self) -> dict[str, Json]:
+        """What of it sets a run apart from usual ones."""
+        told: dict[str, Json] = {}
+        if self.amp:
+            told["autocast"] = AMP_DTYPE
+        if self.deterministic:
+            told["deterministic"] = True
+        if self.cudnn_benchmark:
+            told["cudnn_benchmark"] = True
+        if self.images is not None:
+            told["data"] = {
+                "augment": self.images.augment,
+                "workers": self.images.workers,
+                "pin_memory": self.images.pin_memory,
+                "prefetch_factor": self.images.prefetch_factor,
+            }
+        return told
+
+
+def why_no_amp(device: str) -> str | None:
+    """Say why a device ("cuda:0", "cpu") cannot train in mixed precision; None where it can."""
+    if not device.startswith("cuda"):
+        return f"mixed precision is for NVIDIA GPUs, not for {device!r}"
+    if not torch.cuda.is_bf16_supported(including_emulation=False):
+        return f"{torch.cuda.get_device_name(device)} does not compute in {AMP_DTYPE}"
+    return None
+
+
+def why_no_mps() -> str:
+    """Say why nothing is trained on Apple's GPUs."""
+    if not torch.backends.mps.is_available():
+        return f"this machine has no backend 'mps' (torch {torch.__version__} sees none)"
+    return "opdb has neither a clock nor a meter for the backend 'mps' yet; use --backend cpu"
+
+
+def check_nvtx(session: Session) -> None:
+    """Check that ranges can be marked for NVIDIA's profilers.
+
+    Raises:
+        CannotMeasureError: the device is no NVIDIA GPU.
+    """
+    if not session.on_gpu:
+        raise CannotMeasureError(f"NVTX ranges need a GPU; {session.platform.device.name} is none")
+
+
+def train(
+    session: Session, request: ModelRequest, workload: str, options: DriverOptions
+) -> ModelRun:
+    """Run a training of a workload (key); what cannot be measured is a run with that outcome.
+
+    Raises:
+        InputError: the images cannot be read, or do not fit the model.
+        CannotMeasureError: the device stopped answering.
+    """
+    if options.nvtx:
+        check_nvtx(session)
+    began_s, started_at = time.monotonic(), now()
+    seen = _Seen()
+    outcome: Outcome = "ok"
+    reason = None
+    try:
+        with _backend(options):
+            _train(session, request, options, seen)
+    except REFUSALS as error:
+        outcome, reason = refusal(error)
+    release(session)
+    if outcome != "ok":
+        session.check_alive()
+    return ModelRun(
+        id=new_id(),
+        campaign=session.campaign.id,
+        workload=workload,
+        mode="eager",
+        outcome=outcome,
+        reason=reason,
+        started_at=started_at,
+        cost_s=time.monotonic() - began_s,
+        repeats=tuple(seen.repeats) if outcome == "ok" else (),
+        peak_memory_bytes=seen.peak_memory_bytes,
+        kernels=seen.kernels,
+        flags=tuple(dict.fromkeys(seen.flags)),
+        setting=options.setting,
+        facts=_facts(session, request, options, seen if outcome == "ok" else None),
+    )
+
+
+class _Seen:
+    """Gathers what a run saw: raw stretches, and for each iteration where its time went."""
+
+    def __init__(self) -> None:
+        self.repeats: list[Stretch] = []
+        self.flags: list[str] = []
+        self.data_times_s: list[float] = []
+        self.compute_times_s: list[float] = []
+        self.kernels: dict[str, int] | None = None
+        self.peak_memory_bytes: int | None = None
+        self.batch_size = 0
+
+
+def _train(session: Session, request: ModelRequest, options: DriverOptions, seen: _Seen) -> None:
+    device = session.platform.torch_device
+    if options.amp:
+        request = replace(request, autocast=AMP_DTYPE)
+    loaded = load(request, device=device)
+    seen.batch_size = loaded.batch_size
+    iteration = _Iteration(session, loaded, request, options)
+    for _ in range(max(options.warmup_iters, 1)):  # the first makes the optimizer's state
+        loss = iteration()
+    if not bool(torch.isfinite(loss)):
+        seen.flags.append("the loss is not finite")
+    if session.on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+        if options.images is None:
+            seen.kernels = launched_kernels(iteration.step)
+    timing = Timing(0.0, 0.0, lag_s=session.lag_s, least=options.iters)
+    for _ in range(options.repeats):
+        iteration.forget_times()
+        found = observe(iteration.run, 1, session.clock, session.meter, timing)
+        seen.repeats.append(found.stretch)
+        seen.flags += session_flags(session, found)
+        data_s, compute_s = iteration.times_s(options.iters)
+        seen.data_times_s.append(data_s)
+        seen.compute_times_s.append(compute_s)
+    if session.on_gpu:
+        seen.peak_memory_bytes = torch.cuda.max_memory_allocated()
+
+
+class _Iteration:
+    """One training step with its data, its parts marked on the device's clock."""
+
+    def __init__(
+        self, session: Session, loaded: LoadedModel, request: ModelRequest, options: DriverOptions
+    ) -> None:
+        self.step = TrainingStep(loaded, request)
+        self._clock, self._nvtx = session.clock, options.nvtx
+        self._batches = request.accumulation
+        self._device = session.platform.torch_device
+        self._format = _memory_format(request.memory_format)
+        self._dtype = getattr(torch, request.dtype)
+        self._images: Iterator[Any] | None = None
+        if options.images is not None:
+            size = _image_size(loaded)
+            images = Images(options.images, size, loaded.batch_size)
+            self.step.forward()
+            if self.step.classes < images.classes:
+                known = self.step.classes or "no"
+                raise InputError(
+                    f"{images.classes} classes of images; {loaded.name!r} tells {known} apart"
+                )
+            self._images = iter(images)
+        self.forget_times()
+
+    def forget_times(self) -> None:
+        """Begin to note anew where the time goes."""
+        self._data_s: list[float] = []
+        self._marks: list[list[tuple[Any, Any]]] = []
+
+    def times_s(self, iters: int) -> tuple[float, float]:
+        """Return how much of an iteration went into waiting for data, and into compute.
+
+        Of the iterations that a stretch has timed: its window begins when the first is done.
+        """
+        self._clock.wait(self._marks[-1][-1][1])
+        timed = [pair for marks in self._marks[1 : 1 + iters] for pair in marks]
+        compute_s = sum(self._clock.elapsed_s(first, last) for first, last in timed)
+        return sum(self._data_s[1 : 1 + iters]) / iters, compute_s / iters
+
+    def run(self) -> None:
+        """Run one iteration."""
+        self()
+
+    def __call__(self) -> torch.Tensor:
+        """Run one iteration and return its loss."""
+        loss = torch.zeros(())
+        self._data_s.append(0.0)
+        self._marks.append([])
+        for number in range(self._batches):
+            with self._range("data"):
+                self._load()
+            first = self._clock.mark()
+            with self._range("forward"):
+                made = self.step.forward()
+            with self._range("backward"):
+                loss = self.step.backward(made)
+            if number == self._batches - 1:
+                with self._range("optimizer"):
+                    self.step.update()
+            self._marks[-1].append((first, self._clock.mark()))
+        return loss
+
+    def _load(self) -> None:
+        if self._images is None:
+            return
+        began_s = time.perf_counter()
+        images, classes = next(self._images)
+        images = images.to(self._device, self._dtype, non_blocking=True)
+        self.step.feed(
+            images.contiguous(memory_format=self._format),
+            classes.to(self._device, non_blocking=True),
+        )
+        self._data_s[-1] += time.perf_counter() - began_s
+
+    def _range(self, name: str) -> AbstractContextManager[Any]:
+        return torch.cuda.nvtx.range(name) if self._nvtx else nullcontext()
+
+
+def _memory_format(name: str) -> torch.memory_format:
+    return torch.channels_last if name == "channels_last" else torch.contiguous_format
+
+
+def _image_size(loaded: LoadedModel) -> tuple[int, int]:
+    """Return the height and width of the images that a model takes.
+
+    Raises:
+        InputError: it takes something else.
+    """
+    shapes = [a.shape for a in loaded.args if isinstance(a, torch.Tensor)]
+    if len(loaded.args) != 1 or loaded.kwargs or len(shapes) != 1 or len(shapes[0]) != 4:
+        raise InputError(f"{loaded.name!r} does not take a batch of images alone: use --synthetic")
+    if shapes[0][1] != 3:
+        raise InputError(f"{loaded.name!r} takes {shapes[0][1]} channels, images have 3")
+    height, width = shapes[0][2:]
+    return int(height), int(width)
+
+
+@contextmanager
+def _backend(options: DriverOptions) -> Iterator[None]:
+    """Tell the backend what the options ask for, and put it back afterwards."""
+    cudnn = torch.backends.cudnn
+    before = (
+        cudnn.benchmark,
+        cudnn.deterministic,
+        torch.are_deterministic_algorithms_enabled(),
+        os.environ.get(_CUBLAS),
+    )
+    try:
+        cudnn.benchmark = options.cudnn_benchmark or before[0]
+        if options.deterministic:
+            os.environ.setdefault(_CUBLAS, ":4096:8")
+            cudnn.deterministic = True
+            torch.use_deterministic_algorithms(True)
+        yield
+    finally:
+        cudnn.benchmark, cudnn.deterministic = before[:2]
+        torch.use_deterministic_algorithms(before[2])
+        if before[3] is None:
+            os.environ.pop(_CUBLAS, None)
+
+
+def _facts(
+    session: Session, request: ModelRequest, options: DriverOptions, seen: _Seen | None
+) -> Mapping[str, Json]:
+    """Return what is kept of a run beside its stretches; its measured part where it succeeded."""
+    facts: dict[str, Json] = {
+        "label": options.label,
+        "note": options.note,
+        "precision": "amp" if options.amp else request.dtype,
+        "data": "synthetic" if options.images is None else "images",
+        "warmup_iters": options.warmup_iters,
+        "iters": options.iters,
+        "os": python_platform.platform(),
+        "host": session.platform.host.id,
+        "peak_resident_bytes": _peak_resident_bytes(),
+    }
+    if seen is not None:
+        measured_s = statistics.fmean(sum(r.replay_times_s) for r in seen.repeats)
+        images = seen.batch_size * request.accumulation * options.iters
+        facts |= {
+            "measured_s": measured_s,
+            "images_per_s": images / measured_s,
+            "data_time_s": statistics.fmean(seen.data_times_s),
+            "compute_time_s": statistics.fmean(seen.compute_times_s),
+        }
+    return facts
+
+
+def _peak_resident_bytes() -> int:
+    """Return the most memory that this process has held on the host so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS tells bytes, Linux kB

@@ -1,0 +1,167 @@
+"""Training runs on the processor: what is told apart, what is put back, what cannot be run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from opdb import models
+from opdb.bench import driver
+from opdb.bench.driver import DriverOptions, train, why_no_amp, why_no_mps
+from opdb.bench.images import ImageOptions, Images
+from opdb.bench.session import Session
+from opdb.errors import CannotMeasureError, InputError
+from opdb.models import ModelRequest
+from opdb.records import ModelRun
+
+NETWORK = "tests.bench.test_training:network"
+SHORT = DriverOptions(warmup_iters=1, iters=4, repeats=2)
+
+
+def request(**more: object) -> ModelRequest:
+    asked = ModelRequest(NETWORK, phase="training")
+    return replace(asked, **more).checked()  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three classes of four images."""
+    for number in range(12):
+        path = tmp_path / "images" / f"class{number % 3}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (24, 20), (20 * number, 0, 99)).save(path)
+    return tmp_path / "images"
+
+
+def run(session: Session, options: DriverOptions, **more: object) -> ModelRun:
+    return train(session, request(**more), "workload", options)
+
+
+def test_iterations_are_counted_and_timed(session: Session) -> None:
+    made = run(session, replace(SHORT, label="mine", note="first"))
+    assert (made.outcome, made.reason, made.mode, made.setting) == ("ok", None, "eager", {})
+    assert [len(r.replay_times_s) for r in made.repeats] == [4, 4]
+    facts = made.facts
+    assert (facts["label"], facts["note"], facts["data"]) == ("mine", "first", "synthetic")
+    mean_s = sum(sum(r.replay_times_s) for r in made.repeats) / 2
+    assert facts["measured_s"] == pytest.approx(mean_s)
+    assert facts["images_per_s"] == pytest.approx(4 * 4 / mean_s)  # the model's own batch is 4
+    assert facts["data_time_s"] < facts["compute_time_s"] <= mean_s / 4
+    assert facts["peak_resident_bytes"] > 2**20
+    assert facts["os"] and facts["host"] == session.platform.host.id
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_images_are_read_from_a_folder(session: Session, folder: Path, workers: int) -> None:
+    images = ImageOptions(folder, workers=workers, augment=workers == 0)
+    made = run(session, replace(SHORT, images=images), accumulation=2)
+    assert (made.outcome, made.reason) == ("ok", None)
+    assert made.setting["data"]["workers"] == workers
+    assert made.facts["data_time_s"] > 0 and made.facts["data"] == "images"
+    assert made.facts["images_per_s"] == pytest.approx(2 * 4 * 4 / made.facts["measured_s"])
+
+
+def test_batches_are_shuffled_normal_and_of_the_models_size(folder: Path) -> None:
+    images = Images(ImageOptions(folder, workers=0), (16, 12), 4)
+    assert images.classes == 3
+    batches = iter(images)
+    seen = [next(batches) for _ in range(6)]
+    assert all(batch.shape == (4, 3, 16, 12) and batch.dtype == torch.float32 for batch, _ in seen)
+    assert len({tuple(classes.tolist()) for _, classes in seen}) > 1
+    assert (
+        sorted(torch.cat([classes for _, classes in seen[:3]]).tolist())
+        == [0] * 4 + [1] * 4 + [2] * 4
+    )
+
+
+def test_a_slow_loader_is_seen(
+    session: Session, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(Images):
+        def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+            for batch in super().__iter__():
+                time.sleep(0.03)
+                yield batch
+
+    monkeypatch.setattr(driver, "Images", Slow)
+    made = run(session, replace(SHORT, images=ImageOptions(folder, workers=0)))
+    facts = made.facts
+    assert facts["data_time_s"] >= 0.03 > facts["compute_time_s"]
+    whole = facts["measured_s"] / 4
+    assert facts["data_time_s"] + facts["compute_time_s"] == pytest.approx(whole, rel=0.3)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_corrupt_image_is_named(session: Session, folder: Path, workers: int) -> None:
+    broken = folder / "class1" / "1.png"
+    broken.write_bytes(broken.read_bytes()[:40])
+    options = replace(SHORT, images=ImageOptions(folder, workers=workers))
+    with pytest.raises(InputError) as caught:
+        run(session, options)
+    assert str(caught.value).startswith(f"{broken}: cannot be read as an image")
+    assert "\n" not in str(caught.value)
+
+
+def test_folders_that_hold_no_batch(session: Session, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path, said in ((tmp_path / "none", "no such folder"), (tmp_path / "empty", "no images")):
+        with pytest.raises(InputError, match=said):
+            run(session, replace(SHORT, images=ImageOptions(path)))
+    for path in list(folder.rglob("*.png"))[:9]:
+        path.unlink()
+    for each in list(folder.iterdir()):
+        if not any(each.iterdir()):
+            each.rmdir()
+    with pytest.raises(InputError, match="3 images; a batch needs 4"):
+        run(session, replace(SHORT, images=ImageOptions(folder)))
+
+
+def test_images_that_do_not_fit_the_model(session: Session, folder: Path) -> None:
+    with pytest.raises(InputError, match="'mlp' does not take a batch of images alone"):
+        run(session, replace(SHORT, images=ImageOptions(folder)), name="mlp")
+    for number in range(11):
+        (folder / f"more{number}").mkdir()
+        Image.new("RGB", (8, 8)).save(folder / f"more{number}" / "0.png")
+    with pytest.raises(InputError, match=r"14 classes of images; .* tells 10 apart"):
+        run(session, replace(SHORT, images=ImageOptions(folder)))
+
+
+def test_the_backend_is_told_and_put_back(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[bool, bool, bool]] = []
+    real = models.load
+
+    def spied(*args: object, **kwargs: object) -> object:
+        cudnn = torch.backends.cudnn
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        seen.append((cudnn.benchmark, cudnn.deterministic, deterministic))
+        return real(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(driver, "load", spied)
+    made = run(session, replace(SHORT, deterministic=True, cudnn_benchmark=True))
+    assert made.setting == {"deterministic": True, "cudnn_benchmark": True}
+    assert seen == [(True, True, True)]
+    cudnn = torch.backends.cudnn
+    assert not (cudnn.benchmark or cudnn.deterministic)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_batch_too_large_is_a_run_that_says_so(session: Session) -> None:
+    made = run(session, SHORT, name="mlp", batch_size=2**40)
+    assert made.outcome == "out_of_memory" and made.repeats == ()
+    assert made.reason is not None and "allocate" in made.reason
+    assert "measured_s" not in made.facts
+
+
+def test_what_a_processor_lacks_is_said(session: Session) -> None:
+    assert "not for 'cpu'" in (why_no_amp("cpu") or "")
+    assert "mps" in why_no_mps()
+    with pytest.raises(CannotMeasureError, match="NVTX ranges need a GPU"):
+        run(session, replace(SHORT, nvtx=True))

@@ -143,6 +143,8 @@ def _run(
 
     chosen = definition(tool.known_metrics(), own)
     wanted = lacking(store, workloads, platform.board, chosen)
+    if not wanted and asked.report is not None:
+        note("all of it was counted before: there is no report to keep", quiet=quiet)
     with progress(len(wanted), "count", quiet=quiet) as shown:
         shown.doing(f"with {tool.name}")
         lens = Lens(tool, chosen, asked.report)
@@ -237,6 +239,7 @@ def document(found: Seen | None) -> Json:
 def _row(each: Compared) -> Json:
     return {
         "kind": each.configuration.kind,
+        "pass": each.configuration.pass_name,
         "configuration": each.configuration.key,
         "count": each.count,
         "counted_flops": each.flops,
@@ -280,7 +283,7 @@ def show(found: Seen) -> None:
     for number, each in far:
         less = each.bytes_ratio is not None and each.bytes_ratio < 1
         why = "less: a cache held some" if less else "more: some moved more than once"
-        print(f"  {number} {each.configuration.kind}, {why}; kernels {', '.join(each.kernels)}")
+        print(f"  {number} {each.configuration.title}, {why}; kernels {', '.join(each.kernels)}")
     if found.missing:
         print(f"no counter saw anything of {len(found.missing)} more configurations")
     print(f"metrics: {', '.join(found.metrics)}")
@@ -289,7 +292,7 @@ def show(found: Seen) -> None:
 def _cells(each: Compared) -> tuple[object, ...]:
     counters = each.counters
     return (
-        each.configuration.kind,
+        each.configuration.title,
         each.count,
         show_value(each.flops, "", digits=3).strip(),
         show_value(counters.all_flops, "", digits=3).strip(),

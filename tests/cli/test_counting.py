@@ -98,6 +98,16 @@ def test_what_was_counted_is_not_counted_again(opdb: Opdb, harvested: Path) -> N
     assert told(shown.out) == first
 
 
+def test_a_training_step_is_counted_call_by_call(opdb: Opdb, harvested: Path) -> None:
+    assert opdb("harvest", "mlp", "--phase", "training").status == 0
+    found = told(opdb(*NCU, "--phase", "training", "--json").out)["counters"]
+    assert found["missing"] == []
+    assert {row["pass"] for row in found["operators"]} == {"forward", "backward", "update"}
+    again = opdb(*NCU, "--phase", "training", "--ncu-report", "kept")
+    assert "linear backward" in again.out
+    assert "all of it was counted before: there is no report to keep" in again.err
+
+
 def test_other_metrics_are_counted_again(opdb: Opdb, harvested: Path) -> None:
     assert opdb(*NCU).status == 0
     own = {

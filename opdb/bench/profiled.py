@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from opdb.bench.replay import write_anew
-from opdb.bench.visit import REFUSALS, refusal
+from opdb.bench.visit import REFUSALS, issuing, refusal
 from opdb.counters.report import board_range, call_range
 from opdb.errors import UnsupportedError
 from opdb.operators import build
@@ -71,13 +71,15 @@ def run(job: Job) -> dict[str, str | None]:
 def _call(configuration: Configuration, job: Job) -> None:
     call = build(configuration, device=job.torch_device)
     pristine = [call.inputs[i].clone() for i in call.mutated]
-    for _ in range(WARM_UP_CALLS):
-        call()
-    for index, values in zip(call.mutated, pristine, strict=True):
-        write_anew(call.inputs[index], values)
-    outer = board_range(Board(job.board, job.device), job.begun_at)
-    with _profiled(outer, call_range(configuration.key)):
-        call()
+    board = board_range(Board(job.board, job.device), job.begun_at)
+    # ranges are a thread's own: autograd must launch from this one, not from threads of its own
+    with issuing(call), torch.autograd.set_multithreading_enabled(False):
+        for _ in range(WARM_UP_CALLS):
+            call()
+        for index, values in zip(call.mutated, pristine, strict=True):
+            write_anew(call.inputs[index], values)
+        with _profiled(board, call_range(configuration.key)):
+            call()
 
 
 @contextmanager

@@ -76,6 +76,20 @@ def test_a_product_counts_as_many_operations_as_it_has(
     assert seen.flops[unit] == pytest.approx(2 * 1024**3, rel=tolerance)
 
 
+def test_every_call_of_a_training_step_is_seen(
+    tool: ncu.Ncu, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Autograd would launch from threads of its own, where no range of the main one reaches."""
+    asked = ("mlp", "--phase", "training", "--db", str(tmp_path / "opdb.sqlite"))
+    assert main(["harvest", *asked]) == 0
+    capsys.readouterr()
+    assert main(["roofline", *asked, "--ncu", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["counters"]
+    assert found["missing"] == []
+    backward = [row for row in found["operators"] if row["pass"] == "backward"]
+    assert backward and all(row["bytes"]["memory"] for row in backward)
+
+
 def test_bytes_of_the_twenty_heaviest_of_resnet50_are_within_the_bar(
     tool: ncu.Ncu, platform: Platform, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,7 +109,7 @@ class BenchRequest:
     is how much the L2 keeps from one pass to the next; None: as the device's size suggests.
     `configurations` (keys), where given, are all that is benched, and are visited in that order.
     `algorithms`, where given, are those that convolutions are to take, and nothing else is benched;
-    what is measured so is kept apart from what torch chooses.
+    what is measured so is kept apart from what torch chooses, and has no duplicates.
     """
 
     kinds: Collection[str] | None = None
@@ -139,7 +139,7 @@ class BenchRequest:
             seed=self.seed,
             retry=self.retry,
             this_board=self.this_board,
-            duplicates=self.duplicates,
+            duplicates=0.0 if self.algorithms else self.duplicates,
             access=self.access,
             resident_bytes=self.resident_bytes,
             configurations=self.configurations,

@@ -297,7 +297,8 @@ def figures(rows: Sequence[Row], device: str) -> Iterator[tuple[str, bytes]]:
     batch = f"batch {first.request.batch_size} {first.request.dtype}"
     title = f"{first.request.name}, {batch}, {first.mode}, on {device}"
     yield f"{stem}.png", draw_curves(rows, title)
-    last: dict[str, Row] = {row.cell.algorithm.name: row for row in rows if row.run.layers}
+    timed = sorted((row for row in rows if row.run.layers), key=lambda row: row.cell.size)
+    last = {row.cell.algorithm.name: row for row in timed}
     for row in last.values():
         words = f"{title}\n{row.cell.algorithm.name} at {row.cell.size} pixels: slowest layers"
         yield f"{stem}_{row.cell.algorithm.slug}_layers.png", draw_slowest(row, words)

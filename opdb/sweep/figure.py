@@ -28,7 +28,7 @@ def _figure(rows: int, height_in: float) -> tuple[Any, Sequence[Any]]:
             "a figure needs matplotlib, which is not installed; pip install 'opdb[plots]'"
         ) from error
     figure = Figure(figsize=(9.0, height_in), layout="constrained")
-    panels = figure.subplots(rows, 1, squeeze=False)
+    panels = figure.subplots(rows, 1, squeeze=False, sharex=True)
     return figure, [row[0] for row in panels]
 
 
@@ -56,12 +56,22 @@ def draw_curves(rows: Sequence[Row], title: str) -> bytes:
         axes.set_ylabel(label)
         axes.grid(alpha=0.3)
         if any(drawn):
-            axes.set_yscale("log")
+            _in_plain_numbers(axes)
             axes.legend(fontsize=8, ncols=2)
         else:
+            axes.set_yticks([])
             axes.text(0.5, 0.5, "nothing was read", transform=axes.transAxes, ha="center")
     below.set_xlabel("input size, pixels a side; hollow: a convolution ran by another algorithm")
     return _png(figure)
+
+
+def _in_plain_numbers(axes: Any) -> None:
+    """Make the upright axis logarithmic, and write 20 where matplotlib would write 2 × 10¹."""
+    from matplotlib.ticker import LogFormatter
+
+    axes.set_yscale("log")
+    for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        which(LogFormatter(minor_thresholds=(1.5, 0.5)))
 
 
 def _by(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -60,6 +60,11 @@ def test_what_is_forced_is_stored_under_its_name(store: Store, calls: list[Force
     assert again.campaign is None, "a refusal is an answer: nothing is pending"
 
 
+def test_forced_ones_have_no_duplicates() -> None:
+    assert BenchRequest(duplicates=1.0).planned.duplicates == 1.0
+    assert BenchRequest(duplicates=1.0, algorithms=(FFT,)).planned.duplicates == 0.0
+
+
 def test_usual_measurements_know_nothing_of_forced_ones(
     store: Store, calls: list[ForcedCall]
 ) -> None:

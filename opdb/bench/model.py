@@ -21,6 +21,7 @@ from opdb.bench.visit import REFUSALS, refusal, session_flags
 from opdb.derive.runs import agreeing, repeat_spread
 from opdb.errors import InputError, NotCompiledError
 from opdb.models import LoadedModel, ModelRequest, load
+from opdb.models.inputs import tensors
 from opdb.records import Json, Mode, ModelRun, Outcome, Stretch
 
 SETTLE_S = 0.5
@@ -104,8 +105,8 @@ def _measure(
     outputs = step()
     if not is_finite(outputs):
         seen.flags.append("the model's outputs are not finite")
-    if mode in UNCHANGED:
-        outputs = None
+    kept = None if mode in UNCHANGED else [t.cpu() for t in tensors(outputs)]
+    del outputs  # outputs are compared on the host: of the device's memory a mode may need all
     if session.on_gpu:
         torch.cuda.reset_peak_memory_stats()
         if mode in UNCHANGED:
@@ -113,9 +114,12 @@ def _measure(
     if options.layers:
         seen.layers = time_layers(loaded.module, step, session.clock)
     with issuing(mode, Passing(loaded, step, session.clock), seen.facts) as issue:
-        if outputs is not None:
-            seen.facts["output_difference"] = output_difference(outputs, issue())
-            outputs = None
+        if kept is not None:
+            found = [t.cpu() for t in tensors(issue())]
+            if is_finite(kept) and not is_finite(found):
+                seen.flags.append(f"outputs are finite in eager, and not in {mode}")
+            seen.facts["output_difference"] = output_difference(kept, found)
+            del kept, found
         if session.on_gpu and mode not in (*UNCHANGED, *REPLAYING):
             seen.kernels = launched_kernels(issue)
         _observe(session, issue, options, seen)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 from torch.utils import _pytree as pytree
 
@@ -122,24 +123,23 @@ def flags_of(facts: Mapping[str, Json]) -> list[str]:
     if facts.get("cuda_graphs_left_out"):
         flags.append(f"inductor left out {facts['cuda_graphs_left_out']} CUDA graphs")
     difference = facts.get("output_difference")
-    if difference is not None and not difference <= DIFFERENT:
+    if difference is not None and difference > DIFFERENT:
         flags.append(f"outputs differ from eager's by {100 * difference:.1f} % of the largest")
     return flags
 
 
-def output_difference(outputs: Any, others: Any) -> float | None:
+def output_difference(outputs: Sequence[Tensor], others: Sequence[Tensor]) -> float | None:
     """Return the largest difference of two passes' outputs as a share of the largest output.
 
     None where they cannot be compared: other shapes, or nothing finite that is not zero.
     """
-    pairs = list(zip(tensors(outputs), tensors(others), strict=False))
-    if not pairs or any(a.shape != b.shape for a, b in pairs):
+    if [t.shape for t in outputs] != [t.shape for t in others]:
         return None
-    largest = max((float(a.double().abs().max()) for a, _ in pairs if a.numel()), default=0.0)
-    if not 0 < largest < float("inf"):
-        return None
-    apart = (float((a.double() - b.double()).abs().max()) for a, b in pairs if a.numel())
-    return max(apart) / largest
+    pairs = [(a.double(), b.double()) for a, b in zip(outputs, others, strict=True) if a.numel()]
+    largest = max((float(a.abs().max()) for a, _ in pairs), default=0.0)
+    apart = max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
+    found = apart / largest if largest else math.nan
+    return found if math.isfinite(found) else None
 
 
 def _first_passes(prepare: Callable[[], Step], clock: Clock, facts: Facts) -> Step:
@@ -200,11 +200,11 @@ class _Traceable(nn.Module):
         super().__init__()
         self.module = loaded.module
         values, self._structure = pytree.tree_flatten((loaded.args, loaded.kwargs))
-        self._values = [None if isinstance(v, torch.Tensor) else v for v in values]
-        self.inputs = tuple(v for v in values if isinstance(v, torch.Tensor))
-        self._places = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor)]
+        self._values = [None if isinstance(v, Tensor) else v for v in values]
+        self.inputs = tuple(v for v in values if isinstance(v, Tensor))
+        self._places = [i for i, v in enumerate(values) if isinstance(v, Tensor)]
 
-    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         values = list(self._values)
         for place, tensor in zip(self._places, inputs, strict=True):
             values[place] = tensor
@@ -302,5 +302,5 @@ def _start_inductor(device: str) -> None:
         torch.compile(lambda x: x.sin() + 1)(torch.ones(8, device=device))
 
 
-def _held(loaded: LoadedModel) -> list[torch.Tensor]:
+def _held(loaded: LoadedModel) -> list[Tensor]:
     return [*tensors(loaded.args), *loaded.module.parameters()]

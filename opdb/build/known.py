@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from opdb.derive.costs import ESTIMATOR
-from opdb.records import Configuration, Cost, Json
+from opdb.records import Configuration, Cost, Json, Mode
 from opdb.settings import relevant_setting
 from opdb.store import Store
 
@@ -92,9 +92,12 @@ def failed_on(
     }
 
 
-def run_seconds(store: Store, device: str) -> float:
-    """Return the median seconds that a model run took on a device; nominal where none did."""
-    found = store.run_seconds(device)
+def run_seconds(store: Store, device: str, mode: Mode) -> float:
+    """Return the median seconds of a model run on a device in a mode; nominal where none was made.
+
+    Compiling takes minutes at times: what runs in other modes took says nothing.
+    """
+    found = store.run_seconds(device, mode)
     return statistics.median(found) if found else NOMINAL_RUN_SECONDS
 
 

@@ -222,7 +222,7 @@ class _Build:
             lacking = [job for job in self._jobs if job.workload.key not in good]
         if not lacking:
             return True
-        usual_s = run_seconds(self._store, self._platform.device.slug)
+        usual_s = run_seconds(self._store, self._platform.device.slug, self._request.mode)
         if self._time.is_short_of(self._begin_s + usual_s):
             return self._too_late(lacking)
         with campaign(self._request.device, self._store) as session:

@@ -42,7 +42,7 @@ _HEADER = (
 FIELDS = (
     *("model", "source", "batch_size", "dtype", "memory_format", "input_size", "phase"),
     *("board", "torch", "mode", "outcome", "reason", "compiled", "time_s", "energy_j"),
-    *("energy_reason", "power_w", "clock_hz", "peak_memory_bytes", "compile_time_s"),
+    *("energy_reason", "power_w", "clock_hz", "peak_memory_bytes", "launches", "compile_time_s"),
     *("compile_cold", "graphs", "graph_breaks", "graph_break_reasons", "output_difference"),
     *("saving_time", "saving_energy", "operators_time_s", "operators_energy_j"),
     *("operators_coverage_time", "saving_time_of_operators", "saving_energy_of_operators"),
@@ -314,6 +314,7 @@ def row_document(row: ModeRow) -> dict[str, Json]:
         "power_w": cost.power_w if cost else None,
         "clock_hz": cost.clock_hz if cost else None,
         "peak_memory_bytes": row.run.peak_memory_bytes,
+        "launches": None if row.run.kernels is None else sum(row.run.kernels.values()),
         "compile_time_s": facts.get("compile_time_s"),
         "compile_cold": facts.get("compile_cold"),
         "graphs": facts.get("graphs"),

@@ -397,13 +397,13 @@ def algorithm_runs(connection: Connection, device: str) -> list[RunState]:
     ]
 
 
-def run_seconds(connection: Connection, device: str) -> list[float]:
-    """Return what each usual, good model run on a device took, oldest first."""
+def run_seconds(connection: Connection, device: str, mode: Mode) -> list[float]:
+    """Return what each usual, good model run on a device in a mode took, oldest first."""
     run, campaign = schema.model_run, schema.campaign
     query = (
         select(run.c.cost_s)
         .join_from(run, campaign, run.c.campaign == campaign.c.id)
-        .where(campaign.c.device == device, *usual_and_good())
+        .where(campaign.c.device == device, run.c.mode == mode, *usual_and_good())
         .order_by(run.c.started_at, run.c.id)
     )
     return list(connection.scalars(query))

@@ -482,10 +482,10 @@ class Store:
         with self.reading() as connection:
             return reading.algorithm_runs(connection, device)
 
-    def run_seconds(self, device: str) -> list[float]:
-        """Return what each good model run on a device took, in seconds, oldest first."""
+    def run_seconds(self, device: str, mode: Mode) -> list[float]:
+        """Return what each good model run on a device in a mode took, in seconds, oldest first."""
         with self.reading() as connection:
-            return reading.run_seconds(connection, device)
+            return reading.run_seconds(connection, device, mode)
 
     def save_profiles(self, profiles: Iterable[Profile]) -> None:
         """Save what hardware counters saw; boards and configurations must be stored.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from pathlib import Path
@@ -198,6 +199,26 @@ def test_what_goes_wrong_inside_a_compiler_is_an_outcome(
     assert measure(session, request, "key", "eager", ONE).outcome == "ok"
 
 
+def greedy() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """Asks for more memory than there is, where dynamo looks on alone."""
+
+    class Greedy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.new_ones(2**44) if torch.compiler.is_compiling() else x.relu()
+
+    return Greedy(), (torch.ones(2, 8),)
+
+
+def test_a_mode_that_needs_too_much_memory_does_not_take_it_from_the_next(
+    session: Session,
+) -> None:
+    outcomes = []
+    for mode in ("eager", "dynamo", "trace", "eager"):
+        run = measure(session, ModelRequest(f"{HERE}:greedy"), "key", mode, ONE)
+        outcomes.append(run.outcome)
+    assert outcomes == ["ok", "out_of_memory", "ok", "ok"]
+
+
 def test_no_compiler_is_an_outcome_that_names_it(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,20 +241,37 @@ def test_modes_of_a_processor() -> None:
 
 
 def test_outputs_are_compared_by_their_largest() -> None:
-    a = {"x": torch.tensor([1.0, -4.0]), "n": torch.tensor([1, 2])}
-    assert output_difference(a, (a["x"], a["n"])) == 0
-    assert output_difference(a, [a["x"] + 0.4, a["n"]]) == pytest.approx(0.1)
-    assert output_difference(a, [torch.ones(3), a["n"]]) is None
+    a, n = torch.tensor([1.0, -4.0]), torch.tensor([1, 2])
+    assert output_difference([a, n], [a, n]) == 0
+    assert output_difference([a, n], [a + 0.4, n]) == pytest.approx(0.1)
+    assert output_difference([a, n], [torch.ones(3), n]) is None
+    assert output_difference([a, n], [a]) is None
     assert output_difference([torch.zeros(2)], [torch.zeros(2)]) is None
-    assert output_difference([torch.tensor([float("inf")])], [torch.ones(1)]) is None
     assert output_difference([], []) is None
+    for odd in (float("inf"), float("nan")):
+        assert output_difference([torch.tensor([odd])], [torch.ones(1)]) is None
+        assert output_difference([torch.ones(1)], [torch.tensor([odd])]) is None
     assert flags_of({"output_difference": 0.01}) == []
     assert flags_of({"output_difference": None}) == []
     assert flags_of({"output_difference": 0.1}) == [
         "outputs differ from eager's by 10.0 % of the largest"
     ]
-    assert flags_of({"output_difference": float("nan")}) != []
     assert flags_of({"cuda_graphs_left_out": 2}) == ["inductor left out 2 CUDA graphs"]
+
+
+def overflowing() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    class Overflowing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * float("inf") if torch.compiler.is_compiling() else x.relu()
+
+    return Overflowing(), (torch.ones(2, 8),)
+
+
+def test_outputs_that_a_mode_makes_infinite_are_told_and_stored(session: Session) -> None:
+    run = measure(session, ModelRequest(f"{HERE}:overflowing"), "key", "dynamo", ONE)
+    assert "outputs are finite in eager, and not in dynamo" in run.flags
+    assert run.facts["output_difference"] is None
+    json.dumps(dict(run.facts), allow_nan=False)
 
 
 def test_what_cannot_be_compiled_raises() -> None:

@@ -160,3 +160,9 @@ def test_measure_takes_the_same_modes(opdb: Opdb) -> None:
         "measure", f"{HERE}:recurrent", "--device", "cpu", "--mode", "dynamo", "--repeats", 1
     )
     assert ran.status == 2 and "unsupported: not compiled: dynamo captures no graph" in ran.err
+
+
+def test_build_refuses_a_mode_that_cannot_be_predicted(opdb: Opdb) -> None:
+    ran = opdb("build", "mlp", "--mode", "compile", "--device", "cpu")
+    assert (ran.status, ran.out) == (2, "")
+    assert "mode 'compile' cannot be predicted; use eager or graph" in ran.err

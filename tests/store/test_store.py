@@ -121,8 +121,10 @@ def test_a_good_run_goes_before_a_failed_one_and_the_last_counts(filled: Store) 
     }
     assert filled.run_outcomes("GPU-1", "graph") == {good.key: ("ok", None)}
     assert filled.run_outcomes("GPU-2", "eager") == {}
-    assert filled.run_seconds("nvidia-h200") == [4.5, 6.0]
-    assert filled.run_seconds("nowhere") == []
+    assert filled.run_seconds("nvidia-h200", "eager") == [4.5]
+    assert filled.run_seconds("nvidia-h200", "graph") == [6.0]
+    assert filled.run_seconds("nvidia-h200", "compile") == []
+    assert filled.run_seconds("nowhere", "eager") == []
 
 
 def test_a_run_in_a_setting_of_its_own_is_not_taken_for_a_usual_one(filled: Store) -> None:
@@ -137,7 +139,8 @@ def test_a_run_in_a_setting_of_its_own_is_not_taken_for_a_usual_one(filled: Stor
     assert filled.model_runs(setting=None) == [usual, forced]
     assert filled.measured("nvidia-h200", "graph") == []
     assert filled.run_outcomes("GPU-1", "graph") == {}
-    assert filled.run_seconds("nvidia-h200") == [4.5]
+    assert filled.run_seconds("nvidia-h200", "eager") == [4.5]
+    assert filled.run_seconds("nvidia-h200", "graph") == []
     assert filled.standing("nvidia-h200").runs[workload.key] == 1
 
 

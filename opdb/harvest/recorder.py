@@ -38,6 +38,7 @@ from opdb.models.meta import (
     fused_attention_on_meta,
     laid_out_as_on_device,
 )
+from opdb.models.recurrent import recurrent_on_meta
 from opdb.operators import (
     describe_function,
     describe_module,
@@ -130,7 +131,13 @@ class Recorder:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Record what this thread runs, until the block ends."""
-        with _watched_modules(self), fused_attention_on_meta(), _Guard(self), _Functions(self):
+        with (
+            _watched_modules(self),
+            fused_attention_on_meta(),
+            recurrent_on_meta(),
+            _Guard(self),
+            _Functions(self),
+        ):
             yield
 
     def enter_module(self, module: nn.Module, args: Any) -> None:

@@ -117,7 +117,32 @@ def _outer_shape(view: View) -> list[Shape]:
     return [[*view.shape(), *view.shape("vec2")]]
 
 
+def _grouped_shape(view: View) -> list[Shape]:
+    """Give each group's product in its place: groups are slices of rows, columns or both."""
+    first, second = view.shape(), view.shape("mat2")
+    rows, columns = first[-2], second[-1]
+    if len(first) == len(second):
+        groups = view.shape("offs")[0] if len(first) == 2 else first[0]
+        return [[groups, rows, columns]]
+    return [[rows, columns]]
+
+
+def _grouped_flops(view: View) -> int:
+    """Count a multiply-add (2) for each output element of its group and each of its features."""
+    first, second = view.shape(), view.shape("mat2")
+    groups = first[0] if len(first) == len(second) == 3 else 1
+    return 2 * groups * first[-2] * first[-1] * second[-1]
+
+
 register(
+    # groups of one size each: how a model's router fills them is not kept
+    Kind(
+        "grouped_mm",
+        "input, mat2, offs=None, bias=None, out_dtype=None",
+        flops_rule=_grouped_flops,
+        shapes_rule=_grouped_shape,
+        settings=SETTINGS,
+    ),
     Kind(
         "linear",
         "input, weight, bias=None",

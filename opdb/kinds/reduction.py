@@ -194,6 +194,12 @@ register(
         shapes_rule=lambda view: [view.shape("x1")[:-1] + ([1] if view["keepdim"] else [])],
     ),
     Kind(
+        "histc",
+        "input, bins=100, min=0, max=0",
+        shapes_rule=lambda view: [[int(view["bins"])]],
+        dtype_rule=input_dtype,
+    ),
+    Kind(
         "bincount",
         "input, weights=None, minlength=0",
         shapes_rule=lambda view: [[int(view["minlength"])]],

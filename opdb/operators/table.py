@@ -95,6 +95,8 @@ TABLE: dict[str, str] = {
     **{f"conv{n}d": f"F.conv{n}d torch.conv{n}d" for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": f"F.conv_transpose{n}d torch.conv_transpose{n}d" for n in (1, 2, 3)},
     "linear": "F.linear",
+    "grouped_mm": "torch._grouped_mm",
+    "histc": "torch.histc Tensor.histc",
     "einsum": "torch.einsum",
     "matmul": "torch.matmul Tensor.matmul Tensor.__matmul__ Tensor.__rmatmul__~ linalg.matmul",
     "outer": "torch.outer Tensor.outer torch.ger Tensor.ger",

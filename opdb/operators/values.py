@@ -134,9 +134,12 @@ def _bound(view: View, name: str) -> int | None:
 def tame(view: View, name: str, tensor: Tensor) -> Tensor:
     """Change the values of arguments that must obey a rule; returns the tensor.
 
-    Variances and arguments of logarithms are positive; boxes have their corners in order.
+    Variances and arguments of logarithms are positive; boxes have their corners in order; groups
+    end one after the other, the last where what they divide ends.
     """
     kind = view.configuration.kind
+    if (kind, name) == ("grouped_mm", "offs"):
+        return _ends(tensor, view)
     floating = tensor.is_floating_point() and tensor.numel() > 0
     if not floating:
         return tensor
@@ -146,6 +149,15 @@ def tame(view: View, name: str, tensor: Tensor) -> Tensor:
         return tensor.sigmoid_()
     if kind in ("nms", "roi_align") and name == "boxes" and tensor.dim() == 2:
         return _boxes(tensor, 64.0)
+    return tensor
+
+
+def _ends(tensor: Tensor, view: View) -> Tensor:
+    first, second = view.shape(), view.shape("mat2")
+    divided = first[-2] if len(second) == 3 else first[-1] if len(first) == 2 else second[-1]
+    groups = max(tensor.numel(), 1)
+    for i in range(tensor.numel()):
+        tensor[i] = (i + 1) * divided // groups
     return tensor
 
 

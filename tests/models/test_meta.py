@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import _VF, nn
 from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from opdb.models.meta import MetaKernels, fused_attention_on_meta, laid_out_as_on_device
+from opdb.models.recurrent import recurrent_on_meta
 
 aten = torch.ops.aten
 F = nn.functional
@@ -55,6 +60,53 @@ def test_the_backend_name_is_restored() -> None:
     with fused_attention_on_meta():
         nn.Linear(2, 2, device="meta")(on_meta(1, 2))
     assert backend_registration._privateuse1_backend_name == before
+
+
+RECURRENT: dict[str, Callable[[], nn.Module]] = {
+    "lstm": lambda: nn.LSTM(4, 6, 2, bidirectional=True, batch_first=True),
+    "projected": lambda: nn.LSTM(4, 6, 3, proj_size=5, bias=False),
+    "gru": lambda: nn.GRU(4, 6, bidirectional=True),
+    "relu": lambda: nn.RNN(4, 6, 2, nonlinearity="relu", batch_first=True),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize("shape", [(3, 2, 4), (3, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_recurrent_layers_give_on_meta_what_they_give(
+    name: str, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    def facts(device: str) -> list[tuple[torch.Size, tuple[int, ...], torch.dtype]]:
+        module = RECURRENT[name]().to(device, dtype)
+        with torch.no_grad():
+            output, states = module(torch.zeros(shape, dtype=dtype, device=device))
+        made = [output, *(states if isinstance(states, tuple) else [states])]
+        assert all(each.device.type == device for each in made)
+        return [(each.shape, each.stride(), each.dtype) for each in made]
+
+    with recurrent_on_meta():
+        assert facts("meta") == facts("cpu")
+
+
+def test_recurrent_layers_take_one_step_on_meta_but_where_gradients_are_recorded() -> None:
+    class Counting(TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            self.calls += 1
+            return func(*args, **(kwargs or {}))
+
+    layer, long = nn.LSTM(4, 6, device="meta"), on_meta(500, 1, 4)
+    functions = vars(_VF).copy()
+    with recurrent_on_meta(), Counting() as counted:  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            layer(long)
+        assert counted.calls < 10
+        assert layer(long)[0].requires_grad
+    assert counted.calls > 500
+    assert vars(_VF) == functions
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,10 @@ class Tensors:
         self.z = torch.view_as_complex(noise(4, 3, 2))
 
 
+def ends(*values: int) -> Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
 def on_x(space: Any, name: str) -> Callable[[Tensors], Any]:
     return lambda t: getattr(space, name)(t.x)
 
@@ -158,6 +162,17 @@ CALLS: dict[str, Callable[[Tensors], Any]] = {
     # products
     "linear": lambda t: F.linear(t.m, t.n.t().contiguous(), None),
     "bmm": lambda t: torch.bmm(t.b, t.c),
+    "grouped_mm rows": lambda t: torch._grouped_mm(
+        noise(12, 8), noise(3, 8, 16), offs=ends(4, 8, 12)
+    ),
+    "grouped_mm features": lambda t: torch._grouped_mm(
+        noise(4, 16), noise(16, 8), offs=ends(8, 16)
+    ),
+    "grouped_mm columns": lambda t: torch._grouped_mm(
+        noise(3, 4, 8), noise(8, 12), offs=ends(4, 8, 12)
+    ),
+    "grouped_mm batches": lambda t: torch._grouped_mm(noise(3, 4, 8), noise(3, 8, 16)),
+    "histc": lambda t: torch.histc(t.x, bins=7, min=-1, max=1),
     "batched matmul": lambda t: torch.matmul(t.b, t.n),
     "matmul vector": lambda t: t.m @ t.v,
     "mm": lambda t: t.m.mm(t.n),

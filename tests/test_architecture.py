@@ -159,6 +159,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "pynvml": ("meters.nvml",),
     "nvitop": ("meters.nvml",),
     "psutil": ("store.claims",),
+    "submitit": ("cluster.slurm", "cluster.job"),
     "sqlalchemy": ("store",),
     "alembic": ("store.migrate", "store.migrations"),
     "pydantic": ("summary", "significance"),

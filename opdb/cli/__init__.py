@@ -9,7 +9,9 @@ leaves the exit status to `main`.
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
@@ -36,6 +38,7 @@ COMMANDS = {
     "validate": "opdb.cli.validate",
     "roofline": "opdb.cli.roofline",
     "complexity": "opdb.cli.complexity",
+    "submit": "opdb.cli.submit",
     "status": "opdb.cli.status",
     "export": "opdb.cli.export",
     "import": "opdb.cli.import_",
@@ -124,6 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measured here; 130 interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _stop)  # as Ctrl-C: what is derived and claimed is tidied up
     try:
         app(args=given, prog_name="opdb")
     except SystemExit as stop:
@@ -133,6 +138,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _failed(error, OpdbError.exit_status, given)
     return 0
+
+
+def _stop(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what follows tidies up
+    raise KeyboardInterrupt
 
 
 def _failed(error: Exception, status: int, arguments: Sequence[str]) -> int:

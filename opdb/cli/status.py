@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from opdb.cli import options
 from opdb.cli.console import print_json, print_table
@@ -51,6 +55,10 @@ class DeviceStatus:
 
 def run(
     device: options.DeviceName = None,
+    jobs: Annotated[
+        Path | None,
+        typer.Option("--jobs", metavar="FOLDER", help="The jobs that opdb submit left there."),
+    ] = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -59,7 +67,11 @@ def run(
     """Show what is measured, pending and failed.
 
     A configuration is pending on a device until a visit measured it or found that it cannot be.
+    With --jobs, what became of each job of a cluster.
     """
+    if jobs is not None:
+        _show_jobs(jobs, as_json=as_json)
+        return
     from opdb.store import open_store
 
     with open_store(db, create=False) as store:
@@ -82,6 +94,33 @@ def run(
     if not devices:
         print("no device was measured yet")
     _print_workloads(heads, devices)
+
+
+def _show_jobs(folder: Path, *, as_json: bool) -> None:
+    from opdb.cluster.slurm import jobs_in
+
+    jobs = jobs_in(folder)
+    if as_json:
+        print_json(jobs)
+        return
+    rows = [
+        (
+            job["name"],
+            job["job"] or "–",
+            job["state"] if job["exit_status"] in (None, 0) else f"exit {job['exit_status']}",
+            job["slurm"] or "–",
+            job["runs"],
+            job.get("host", "–"),
+            job.get("since", "–"),
+        )
+        for job in jobs
+    ]
+    print_table(("name", "job", "state", "in Slurm", "runs", "host", "since"), rows)
+    counts = Counter(job["state"] for job in jobs)
+    print(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))
+    for job in jobs:
+        if job["state"] in ("failed", "lost"):
+            print(f"{job['name']}: {job['state']}; see {job['log']}")
 
 
 def _devices(store: Store, slug: str | None) -> list[DeviceStatus]:

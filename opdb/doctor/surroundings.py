@@ -16,6 +16,7 @@ PURPOSES = {
     "estimates": "opdb learn",
     "plots": "pictures",
     "postgres": "a PostgreSQL database",
+    "slurm": "opdb submit",
     "transformers": "models of transformers",
 }
 """What each extra is for."""

@@ -1,0 +1,224 @@
+"""`opdb submit`: any command as jobs of a cluster."""
+
+from __future__ import annotations
+
+import shlex
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opdb.cli import options
+from opdb.cli.console import print_json, print_table
+from opdb.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from opdb.cluster.job import Job
+
+CLUSTERS = ("slurm",)
+
+
+def run(
+    cluster: Annotated[str, typer.Argument(metavar="slurm", help="The cluster: slurm.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND...", help="An opdb command, after --.")
+    ],
+    partition: Annotated[
+        str | None,
+        typer.Option("--partition", metavar="NAME", help="The partition of nodes to run on."),
+    ] = None,
+    constraint: Annotated[
+        str | None,
+        typer.Option(
+            "--constraint", metavar="TEXT", help="Features that a node must have, as in gpul40s."
+        ),
+    ] = None,
+    gres: Annotated[
+        str | None,
+        typer.Option("--gres", metavar="TEXT", help="Generic resources of a job, as in gpu:1."),
+    ] = None,
+    mem: Annotated[
+        str | None, typer.Option("--mem", metavar="SIZE", help="Memory of a job, as in 16G.")
+    ] = None,
+    cpus: Annotated[
+        int | None, typer.Option("--cpus", metavar="N", min=1, help="CPUs of a job.")
+    ] = None,
+    time: Annotated[
+        str, typer.Option("--time", metavar="TIME", help="Time of a job: minutes or H:M:S.")
+    ] = "4:00:00",
+    account: Annotated[
+        str | None, typer.Option("--account", metavar="NAME", help="The account that is charged.")
+    ] = None,
+    qos: Annotated[
+        str | None, typer.Option("--qos", metavar="NAME", help="The quality of service to ask for.")
+    ] = None,
+    setup: Annotated[
+        list[str] | None,
+        typer.Option("--setup", metavar="LINE", help="Shell line run first; may be repeated."),
+    ] = None,
+    requeues: Annotated[
+        int,
+        typer.Option("--requeues", metavar="N", min=0, help="Times a job may run out of time."),
+    ] = 20,
+    at_once: Annotated[
+        int, typer.Option("--at-once", metavar="N", min=1, help="Jobs of an array at a time.")
+    ] = 256,
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="FOLDER", help="For states, logs and shards.")
+    ] = Path("slurm"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say which jobs it comes to; submit none.")
+    ] = False,
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Run an opdb command as jobs of a cluster: opdb submit slurm --gres gpu:1 -- sweep vgg16.
+
+    A command that names several models or algorithms becomes an array, one job each. A job that is
+    preempted or runs out of time is requeued and goes on where it was. With a PostgreSQL URL all
+    jobs write that database; else each writes a shard of its own in the folder, which begins as a
+    copy of this database and comes back with opdb import. opdb status --jobs FOLDER follows them.
+    """
+    if cluster not in CLUSTERS:
+        raise UnknownNameError("cluster", cluster, CLUSTERS)
+    from opdb.cluster.slurm import Resources, check_slurm, minutes, submit
+
+    resources = Resources(
+        minutes(time), partition, constraint, gres, mem, cpus, account, qos, tuple(setup or ()),
+        requeues, at_once,
+    )  # fmt: skip
+    each = parts_of(command)
+    if not dry_run:
+        check_slurm()  # before anything is written
+    jobs = _jobs(each, folder.absolute(), db, make=not dry_run)
+    ids = [None] * len(jobs) if dry_run else submit(jobs, resources, f"opdb-{command[0]}")
+    if as_json:
+        print_json(
+            [
+                {"name": job.name, "job": number, "command": list(job.command)}
+                for job, number in zip(jobs, ids, strict=True)
+            ]
+        )
+        return
+    rows = [
+        (job.name, number or "not submitted", f"opdb {shlex.join(job.command)}")
+        for job, number in zip(jobs, ids, strict=True)
+    ]
+    print_table(("name", "job", "command"), rows)
+    if not dry_run:
+        print(f"opdb status --jobs {folder} follows them; logs: {folder}/NAME.log")
+        if jobs[0].base is not None or jobs[0].database.startswith("sqlite"):
+            print(f"when they are done: opdb import {folder}/*.sqlite")
+
+
+def _jobs(each: list[tuple[str, ...]], folder: Path, db: str | None, *, make: bool) -> list[Job]:
+    """Return a job for each command, with its database; `make` says to make what they need.
+
+    Raises:
+        InputError: two of them would have one name, or the folder cannot be made.
+    """
+    from opdb.cluster.job import Files, Job, name_of
+    from opdb.cluster.slurm import snapshot
+    from opdb.store.database import as_url, default_url, file_of
+
+    url = as_url(db) if db else default_url()
+    file, base = file_of(url), None
+    names = [name_of(command) for command in each]
+    if len(set(names)) < len(names):
+        raise InputError("two jobs would have one name; submit them one by one")
+    if make:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--folder {folder}: {error.strerror}") from error
+        base = None if file is None else snapshot(file, folder)
+    return [
+        Job(
+            name,
+            command,
+            str(folder),
+            url if file is None else as_url(str(Files(folder, name).shard)),
+            None if base is None else str(base),
+        )
+        for name, command in zip(names, each, strict=True)
+    ]
+
+
+def parts_of(command: list[str]) -> list[tuple[str, ...]]:
+    """Return the commands that one comes to: one for each model and each algorithm it names.
+
+    Raises:
+        InputError: it is no opdb command, or names a database of its own.
+    """
+    from opdb.cli import COMMANDS
+
+    name, *rest = command
+    if name not in COMMANDS or name == "submit":
+        raise UnknownNameError("command", name, set(COMMANDS) - {"submit"})
+    parsed = _Parsed(name, rest)
+    if parsed.has("--db"):
+        raise InputError("give --db to opdb submit, before --, not to the command")
+    models: list[str | None] = [*parsed.models] or [None]
+    algorithms: list[str | None] = [*parsed.algorithms] or [None]
+    return [
+        (
+            name,
+            *([] if model is None else [model]),
+            *([] if algorithm is None else ["--algorithm", algorithm]),
+            *parsed.others,
+        )
+        for model in models
+        for algorithm in algorithms
+    ]
+
+
+class _Parsed:
+    """A command's arguments told apart: models, algorithms, and all others as they stand."""
+
+    def __init__(self, name: str, arguments: list[str]) -> None:
+        from opdb.cli import COMMANDS
+
+        one = typer.Typer(add_completion=False, rich_markup_mode=None)
+        one.command(name)(import_module(COMMANDS[name]).run)
+        command: Any = typer.main.get_command(one)
+        # It is read as it will be on the node: what is wrong with it is told now.
+        command.make_context(f"opdb {name}", list(arguments))
+        self._options = {o: p for p in command.params for o in (*p.opts, *p.secondary_opts)}
+        self._of_models = any(
+            parameter.name == "models" and parameter.nargs == -1 for parameter in command.params
+        )
+        self.models: list[str] = []
+        self.algorithms: list[str] = []
+        self.others: list[str] = []
+        self._said: set[str] = set()
+        self._read(arguments)
+
+    def has(self, option: str) -> bool:
+        """Return whether an option was given."""
+        return option in self._said
+
+    def _read(self, arguments: list[str]) -> None:
+        waiting = list(arguments)
+        while waiting:
+            given = waiting.pop(0)
+            option, equals, value = given.partition("=")
+            parameter = self._options.get(option) if given.startswith("-") else None
+            if parameter is None:
+                (self.models if self._of_models else self.others).append(given)
+                continue
+            self._said |= set(parameter.opts)
+            takes_value = not (parameter.is_flag or parameter.count)
+            if takes_value and not equals:
+                value = waiting.pop(0)
+            if parameter.name == "algorithms":
+                self.algorithms += self._named(value)
+            else:
+                self.others += [option, value] if takes_value else [given]
+
+    def _named(self, algorithm: str) -> list[str]:
+        from opdb.cli.options import parse_algorithms
+
+        return [each.name for each in parse_algorithms([algorithm])]

@@ -189,7 +189,7 @@ BAD = [
     (["export", "/proc/opdb"], "cannot write the set into /proc/opdb"),
     (["import", "nowhere"], "nowhere does not exist"),
     (["import", "folder", "--db", "new.sqlite"], "device.csv is missing"),
-    (["import", "text.sqlite"], "is not a folder"),
+    (["import", "text.sqlite"], "it is not an SQLite file"),
 ]
 
 

@@ -31,7 +31,11 @@ def notes(made: Pass, mode: Mode, grounds: Grounds, clock_share: float) -> tuple
 
 def notes_of_parts(parts: Shares, missing: tuple[Share, ...], grounds: Grounds) -> tuple[str, ...]:
     """Say which parts rest on less than time and energy that were measured."""
-    return (*_dark_notes(parts), *_estimate_notes(parts, missing, grounds))
+    return (
+        *_missing_notes(missing),
+        *_dark_notes(parts),
+        *_estimate_notes(parts, missing, grounds),
+    )
 
 
 def notes_of_known(known: Known) -> tuple[str, ...]:
@@ -103,6 +107,17 @@ def _unsupported_notes(made: Pass) -> list[str]:
         return []
     names = ", ".join(f"{name} ×{count}" for name, count in unsupported.items())
     return [f"calls that no operator describes: {names}"]
+
+
+def _missing_notes(missing: tuple[Share, ...]) -> list[str]:
+    """Say how much the sums lack; not where they lack everything and are no sums."""
+    share = math.fsum(s.share_time for s in missing)
+    if not 0.0005 < share < 0.9999:
+        return []
+    return [
+        "time, energy and their intervals leave out what is missing, "
+        f"some {100 * share:.2g} % of the time: the whole pass takes more"
+    ]
 
 
 def _dark_notes(parts: Shares) -> list[str]:

@@ -97,7 +97,8 @@ def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h2
         assert found["coverage"][quantity] + missing == pytest.approx(1)
     assert 0 < found["coverage"]["calls"] < 1
     for share in found["missing"]:
-        assert share.keys() == {"kind", "configuration", "count", "share_time", "share_energy"}
+        about = {"kind", "pass", "configuration", "count", "share_time", "share_energy"}
+        assert share.keys() == about
     estimated = json.loads(opdb(*RESNET152, "--target", 0.9, "--json").out)
     assert estimated["target_met"] is False, "estimates cover nothing"
     assert estimated["time_s"] > found["time_s"] and not estimated["missing"]

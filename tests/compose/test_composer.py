@@ -425,6 +425,17 @@ def test_an_estimate_is_not_told_as_measured_in_another_state() -> None:
     assert found.estimated and not any("weights alone" in note for note in found.notes)
 
 
+def test_a_sum_of_a_part_says_what_it_lacks() -> None:
+    part = compose(workload(CONV, RELU), "graph", grounds(cost(CONV, 4e-6, 4e-4)))
+    [note] = [note for note in part.notes if "leave out what is missing" in note]
+    assert f"{100 * part.missing[0].share_time:.2g} % of the time" in note
+    for found in (
+        compose(workload(CONV), "graph", grounds(cost(CONV, 4e-6, 4e-4))),
+        compose(workload(RELU), "graph", grounds(cost(CONV, 4e-6, 4e-4))),
+    ):
+        assert not any("leave out" in note for note in found.notes)
+
+
 def test_a_measured_cost_comes_before_an_estimate() -> None:
     helped = grounds(cost(RELU, 2e-6, 2e-4), estimates=Estimated(estimate(RELU, 9e-6, 9e-4)))
     found = compose(workload(RELU), "graph", helped)

@@ -12,7 +12,8 @@ from torch.fx import GraphModule
 
 NO_REASON = "this version of torch does not say why"
 _EXPLANATION = "Explanation:"
-_BRANCH = "generic_jump"
+_BRANCHES = ("generic_jump", "Data-dependent branching")
+"""How dynamo's versions begin the reason of a branch that it cannot take."""
 
 Backend = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 
@@ -112,7 +113,7 @@ def in_short(reason: str) -> str:
     lines = [line.strip() for line in reason.strip().splitlines() if line.strip()]
     if not lines:
         return NO_REASON
-    if lines[0].startswith(_BRANCH):
+    if lines[0].startswith(_BRANCHES):
         return f"a branch hangs on a tensor's value ({lines[0]})"
     explained = [line for line in lines[1:] if line.startswith(_EXPLANATION)]
     return ": ".join([lines[0], *(line.removeprefix(_EXPLANATION).strip() for line in explained)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import tempfile
@@ -86,10 +85,10 @@ def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
         with ExitStack() as stack:
             with _failing_as(mode):
                 _tell_graphs(passing.loaded, facts)
-                stack.enter_context(_fresh_compiler())
+                cold = stack.enter_context(_fresh_compiler())
                 counted = stack.enter_context(_inductor(passing.loaded, mode))
                 issue = _first_passes(lambda: _compiled(mode, passing.loaded), passing.clock, facts)
-                facts |= {"compiled": True, "compile_cold": True}
+                facts |= {"compiled": True, "compile_cold": cold}
                 if mode in REPLAYING and any(t.is_cuda for t in _held(passing.loaded)):
                     facts["cuda_graphs_left_out"] = counted["cudagraph_skips"]
             yield issue
@@ -235,8 +234,8 @@ def _traced(loaded: LoadedModel) -> Step:
 
 
 @contextmanager
-def _fresh_compiler() -> Iterator[None]:
-    """Give compilers a fresh state and an empty cache on disk.
+def _fresh_compiler() -> Iterator[bool]:
+    """Give compilers a fresh state and an empty cache on disk; yield whether all was forgotten.
 
     The folder stays as long as what was compiled may load from it.
     """
@@ -244,9 +243,8 @@ def _fresh_compiler() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="opdb-", ignore_cleanup_errors=True) as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
-        _forget()
         try:
-            yield
+            yield _forget()
         finally:
             for name, value in told.items():
                 if value is None:
@@ -256,13 +254,19 @@ def _fresh_compiler() -> Iterator[None]:
             _forget()
 
 
-def _forget() -> None:
-    """Forget all that dynamo and inductor keep in memory."""
-    torch.compiler.reset()
-    with contextlib.suppress(ImportError):  # not documented; without it compiling may find some
-        from torch._inductor.utils import clear_caches
+def _forget() -> bool:
+    """Forget all that dynamo and inductor keep in memory; return whether inductor could be told.
 
-        clear_caches()
+    What tells it is not documented, and has another name in older versions of torch.
+    """
+    from torch._inductor import utils
+
+    torch.compiler.reset()
+    names = ("clear_caches", "clear_inductor_caches")
+    clear = next((found for name in names if (found := getattr(utils, name, None))), None)
+    if clear is not None:
+        clear()
+    return clear is not None
 
 
 @contextmanager

@@ -21,7 +21,15 @@ from opdb.cli.sweeping import (
     image_request,
     write_results,
 )
-from opdb.cli.swept import document_of, judged, named, print_lists, print_rows, print_status
+from opdb.cli.swept import (
+    document_of,
+    judged,
+    named,
+    print_lists,
+    print_rows,
+    print_status,
+    swept_device,
+)
 from opdb.errors import CannotMeasureError, CheckError, InputError
 from opdb.records import Mode
 from opdb.sweep.cells import Cell, Standing
@@ -114,26 +122,31 @@ def run(
     if list_models or list_algorithms:
         print_lists(list_models, list_algorithms, as_json=as_json)
         return
-    if not models:
+    if not models and not status:
         raise InputError("give models, as in: opdb sweep resnet50 --algorithm all --stage quick")
     found_sizes = sizes_of(stage, num_sizes, None if sizes is None else parse_sizes(sizes))
-    forced = options.parse_algorithms(algorithms or [DEFAULT])
+    forced = options.parse_algorithms(algorithms or ([] if status else [DEFAULT]))
     said = options.model_options(batch_size, None, dtype, memory_format, None)
     if mode is not None and options.parse_mode(mode) not in MODES:
         raise InputError(f"--mode {mode}: sweeps run in {' or '.join(MODES)}")
     places = chosen_places(device, devices)
     from opdb.store import open_store
 
-    measuring = not (plan or status)
+    if status:
+        requests = tuple(image_request(name, said) for name in dict.fromkeys(models or []))
+        slug = _platform(device, places, forced, measuring=False).device.slug
+        with open_store(db) as store:
+            slug = slug if device or places else swept_device(store, slug)
+            asked = Asked(requests, tuple(found_sizes), tuple(forced), cast("Mode", mode), stage)
+            print_status(store, asked, slug, as_json=as_json)
+        return
+    measuring = not plan
     # What cannot be measured here is told before a database is opened.
     here = None if places and measuring else _platform(device, places, forced, measuring)
-    requests = tuple(image_request(name, said) for name in dict.fromkeys(models))
+    requests = tuple(image_request(name, said) for name in dict.fromkeys(models or []))
     with open_store(db) as store, _crew(places if measuring else [], store) as crew:
         platform = _checked(crew.platforms[0], forced) if crew else cast("Platform", here)
         asked = Asked(requests, tuple(found_sizes), tuple(forced), _mode_on(platform, mode), stage)
-        if status:
-            print_status(store, asked, platform.device.slug, as_json=as_json)
-            return
         sweeping = _Sweeping(store, asked, platform, quiet=quiet)
         sweeping.plan(retry=retry, as_json=as_json and plan)
         if plan:

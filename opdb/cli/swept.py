@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opdb.algorithms.names import ALGORITHMS
 from opdb.cli.console import note, print_json, print_table
 from opdb.cli.sweeping import Asked, cells_of, known_workloads
-from opdb.records import Json
+from opdb.models import ModelRequest
+from opdb.records import ALGORITHM_SETTING, Json
 from opdb.sweep.cells import STATES, Cell, Standing
 from opdb.sweep.rows import Row
 from opdb.units import MILLI, show, show_share
 
 if TYPE_CHECKING:
     from opdb.bench.verify import Verification
-    from opdb.store import Store
+    from opdb.store import RunState, Store
 
 MODELS = ("vgg16", "densenet121", "resnet50", "resnet152", "googlenet", "alexnet")
 """The models that are published; any other that takes images can be swept as well."""
@@ -54,26 +56,39 @@ def print_lists(models: bool, algorithms: bool, *, as_json: bool) -> None:
         print_table(("algorithm", "cuDNN's number", "what runs"), rows)
 
 
+def swept_device(store: Store, here: str) -> str:
+    """Return the device (slug) whose sweeps are told: this machine's, else one that has any."""
+    swept = [device.slug for device in store.devices() if store.algorithm_runs(device.slug)]
+    return here if here in swept or not swept else swept[0]
+
+
 def print_status(store: Store, asked: Asked, device: str, *, as_json: bool) -> None:
-    """Say of every model and algorithm how many sizes are in which state."""
+    """Say of every model and algorithm how many sizes are in which state.
+
+    Where no model is named, of all that was ever swept on the device (slug), at its own sizes.
+    """
     from opdb.bench.sweep import claims_scope
     from opdb.store.claims import bury, held
 
     bury(store)
     scope = claims_scope(device)
     claimed = {each.task for each in held(store) if each.scope == scope and each.left_s > 0}
-    cells = cells_of(asked, known_workloads(store))
-    counts = Standing(store.algorithm_runs(device), claimed).counts(cells)
+    runs = store.algorithm_runs(device)
+    cells = (
+        _asked_cells(store, asked, device) if asked.requests else _swept_cells(store, asked, runs)
+    )
+    counts = Standing(runs, claimed).counts(cells)
     if as_json:
         print_json(
             [
-                {"device": device, "model": model, "algorithm": algorithm, "stage": asked.stage}
+                {"device": device, "model": model, "algorithm": algorithm}
                 | {state: states[state] for state in STATES}
                 for (model, algorithm), states in counts.items()
             ]
         )
         return
-    print(f"{device}, {asked.mode}, sizes {asked.sizes[0]} to {asked.sizes[-1]}")
+    sizes = [cell.size for cell in cells]
+    print(f"{device}, sizes {min(sizes)} to {max(sizes)}" if sizes else f"{device}: no sweep yet")
     print_table(
         ("model", "algorithm", "sizes", *STATES),
         [
@@ -81,6 +96,30 @@ def print_status(store: Store, asked: Asked, device: str, *, as_json: bool) -> N
             for (model, algorithm), states in counts.items()
         ],
     )
+
+
+def _asked_cells(store: Store, asked: Asked, device: str) -> list[Cell]:
+    """Return the cells of the models that are named, in the mode in which the device is swept."""
+    on_gpu = any(each.slug == device and each.type == "cuda" for each in store.devices())
+    mode = asked.mode or ("graph" if on_gpu else "eager")
+    algorithms = asked.algorithms or tuple(ALGORITHMS.values())
+    asked = replace(asked, mode=mode, algorithms=algorithms)
+    return cells_of(asked, known_workloads(store))
+
+
+def _swept_cells(store: Store, asked: Asked, runs: Sequence[RunState]) -> list[Cell]:
+    """Return the cells of every workload that was swept, under all algorithms that were, too."""
+    workloads = {head.workload.key: head.workload for head in store.heads()}
+    used = {run.setting[ALGORITHM_SETTING] for run in runs}
+    algorithms = asked.algorithms or [a for name, a in ALGORITHMS.items() if name in used]
+    cells = []
+    for key, mode in dict.fromkeys((run.workload, run.mode) for run in runs):
+        if asked.mode in (None, mode):
+            workload = workloads[key]
+            size = workload.inputs["args"][0]["shape"][-1]
+            request = ModelRequest(workload.name, batch_size=workload.batch_size)
+            cells += [Cell(request, key, size, algorithm, mode) for algorithm in algorithms]
+    return cells
 
 
 def _composed(rows: Sequence[Row]) -> dict[str, dict[str, float]]:

@@ -182,7 +182,7 @@ def test_two_sweeps_share_the_cells_of_one_database(
             assert others.take(f"sweep eager default {cell.key}")
             [row] = swept(opdb, *arguments)["rows"]
             assert row["input_size"] == 24
-            [status] = swept(opdb, *arguments, "--status")
+            [status] = swept(opdb, *arguments, "--status", "--algorithm", "default")
             assert (status["full"], status["running"], status["left"]) == (1, 1, 0)
     assert len(swept(opdb, *arguments)["rows"]) == 2
 
@@ -195,6 +195,20 @@ def test_workers_measure_what_one_command_asks_for(opdb: Opdb, short_workers: No
     assert [row["state"] for row in rows] == ["full"] * 3
     again = opdb("sweep", *arguments, "--plan", "--json")
     assert json.loads(again.out)["left"] == 0
+
+
+def test_status_alone_tells_of_all_that_was_swept(opdb: Opdb, forced: None) -> None:
+    assert "no sweep yet" in opdb("sweep", "--status").out
+    swept(opdb, SMALL, "--sizes", "16,24", "--algorithm", "fft")
+    swept(opdb, "tests.sweep.models:strided", "--sizes", "16", "--algorithm", "default")
+    found = {(e["model"], e["algorithm"]): e for e in json.loads(
+        opdb("sweep", "--status", "--json").out)}  # fmt: skip
+    strided = "tests.sweep.models:strided"
+    assert found[SMALL, "fft"]["partial"] == found[SMALL, "default"]["left"] == 2
+    assert found[strided, "default"]["full"] == found[strided, "fft"]["left"] == 1
+    assert len(found) == 4
+    one = opdb("sweep", "--status", "--algorithm", "gemm", "--json")
+    assert {each["algorithm"] for each in json.loads(one.out)} == {"gemm"}
 
 
 def test_a_plan_measures_nothing(opdb: Opdb) -> None:
@@ -245,7 +259,8 @@ def test_an_interrupted_sweep_keeps_what_was_finished(
     monkeypatch.setattr(bench_sweep, "_measure", stopped)
     found = opdb("sweep", SMALL, "--sizes", "16,24", "--device", "cpu")
     assert found.status == 130 and "what was finished is stored" in found.err
-    [status] = swept(opdb, SMALL, "--sizes", "16,24", "--status")
+    arguments = (SMALL, "--sizes", "16,24", "--algorithm", "default", "--status")
+    [status] = swept(opdb, *arguments)
     assert (status["full"], status["left"]) == (1, 1)
 
 

@@ -21,8 +21,9 @@ from opdb.derive.costs import stretch_power_w
 from opdb.errors import CannotMeasureError
 from opdb.meters import Meter
 from opdb.meters.replay import ReplayMeter
-from opdb.predict import Predictor
+from opdb.predict.boards import Boards
 from opdb.records import BoardCalibration, MeterTest, Stretch, Trace
+from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store
 from tests.store import samples
 
@@ -124,7 +125,7 @@ def test_base_power_comes_from_the_counter_where_samples_are_not_trusted(
 def test_a_board_that_was_calibrated_alone_predicts_nothing(store: Store) -> None:
     store.save_board(samples.DEVICE, BOARD)
     store.save_campaign(samples.campaign(board="GPU-2"))
-    assert Predictor(store, samples.DEVICE)._boards == ["GPU-2"]
+    assert Boards(store, samples.DEVICE, DEFAULT_SETTINGS).uuids == ["GPU-2"]
 
 
 class Watched:

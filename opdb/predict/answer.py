@@ -1,0 +1,66 @@
+"""What is said of a workload: the prediction, and the measured truth beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opdb.compose import Prediction
+from opdb.derive.boards import Factors
+from opdb.derive.runs import RunCost
+from opdb.records import Json
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A prediction, and the measured truth of the same board beside it where there is one."""
+
+    prediction: Prediction
+    measured: RunCost | None
+    setting: Mapping[str, Json]
+
+    @property
+    def attribution_time(self) -> float | None:
+        """Predicted over measured time."""
+        if self.measured is None or self.prediction.time_s is None:
+            return None
+        return self.prediction.time_s / self.measured.time_s.mean
+
+    @property
+    def attribution_energy(self) -> float | None:
+        """Predicted over measured energy."""
+        if self.measured is None or self.measured.energy_j is None:
+            return None
+        if self.prediction.energy_j is None:
+            return None
+        return self.prediction.energy_j / self.measured.energy_j.mean
+
+    @property
+    def order(self) -> tuple[str, str, str, int]:
+        """Its place among others: by model, mode, dtype and batch size."""
+        workload = self.prediction.workload
+        return workload.name, self.prediction.mode, workload.dtype, workload.batch_size
+
+    def meets(self, target: float) -> bool:
+        """Whether coverage reaches the target and attribution lies within 1 ± (1 - target).
+
+        Both for time and for energy; an attribution that is not known does not count, a device
+        without power readings is held to its time alone.
+        """
+        prediction = self.prediction
+        if prediction.workload.unsupported or prediction.coverage_time < target:
+            return False
+        if prediction.energy_j is not None and prediction.coverage_energy < target:
+            return False
+        known = [a for a in (self.attribution_time, self.attribution_energy) if a is not None]
+        return all(abs(a - 1) <= 1 - target + 1e-12 for a in known)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A measured run predicted from another board's costs: as they are, and brought by factors."""
+
+    origin: str
+    factors: Factors
+    raw: Answer
+    brought: Answer

@@ -1,0 +1,240 @@
+"""What the boards of one device know: each its own, and what it may take from the others."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from opdb.compose import Grounds
+from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors, transferred
+from opdb.derive.costs import ESTIMATOR
+from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
+from opdb.footprint import resident_bytes
+from opdb.records import Calibration, Configuration, Cost, Device, Form, Json, ModelRun, Workload
+from opdb.settings import relevant_setting
+from opdb.store import Store
+
+if TYPE_CHECKING:
+    from opdb.estimates.estimator import Estimates, Estimator
+
+
+class Boards:
+    """The boards of a device that measured something, read from a store once and as needed."""
+
+    def __init__(self, store: Store, device: Device, settings: Mapping[str, Json]) -> None:
+        self._store = store
+        self._device = device
+        self._settings = settings
+        self._campaigns = {c.id: c for c in store.campaigns(device.slug)}
+        measured = {c.board.uuid for c in self._campaigns.values()}  # calibrated alone is no help
+        self.uuids = [b.uuid for b in store.boards(device.slug) if b.uuid in measured]
+        self._costs: dict[str, dict[str, Cost | None]] = {board: {} for board in self.uuids}
+        self._usual_host: dict[str, Mapping[tuple[str, Form], float]] = {}
+        self._anchors: dict[str, BoardAnchors] = {}
+        self._estimators: dict[str, Estimator | None] = {}
+
+    def find(self, prefix: str) -> str:
+        """Return the board whose UUID begins so, with or without its "GPU-".
+
+        Raises:
+            UnknownNameError: none does.
+            InputError: several do.
+        """
+        found = [b for b in self.uuids if b.startswith(prefix) or _bare(b).startswith(prefix)]
+        if not found or not prefix:
+            raise UnknownNameError("board", prefix, self.uuids)
+        if len(found) > 1:
+            raise InputError(f"board {prefix!r} is the beginning of several: {', '.join(found)}")
+        return found[0]
+
+    def most_measured(self) -> str:
+        """Return the board that has costs of the most configurations.
+
+        Raises:
+            NothingMeasuredError: nothing was measured on the device.
+        """
+        self.check_any()
+        counts = self._store.cost_counts()
+        return max(self.uuids, key=lambda board: counts.get(board, 0))
+
+    def check_any(self) -> None:
+        """Check that there is one.
+
+        Raises:
+            NothingMeasuredError: nothing was measured on the device.
+        """
+        if not self.uuids:
+            raise NothingMeasuredError(
+                f"nothing was measured on {self._device.slug!r}; run opdb bench there"
+            )
+
+    def last(self, board: str) -> list[str]:
+        """Return the device's boards, this one last: what it has itself replaces the others'."""
+        return [*(b for b in self.uuids if b != board), board]
+
+    def of_run(self, run: ModelRun) -> str:
+        """Return the board that a run was made on."""
+        return self._campaigns[run.campaign].board.uuid
+
+    # What operators cost
+
+    def own(self, configurations: Iterable[Configuration], board: str) -> dict[str, Cost]:
+        """Return what a board measured of these, in these settings; each row is read once."""
+        kinds = {c.key: c.kind for c in configurations}
+        seen = self._costs[board]
+        unread = [key for key in kinds if key not in seen]
+        if unread:
+            seen |= dict.fromkeys(unread)
+            for key, costs in self._store.costs(board, unread).items():
+                setting = relevant_setting(kinds[key], self._settings)
+                # Costs of this version's estimator stand before those of any other.
+                for cost in sorted(costs, key=lambda cost: cost.estimator == ESTIMATOR):
+                    if cost.setting == setting and cost.time_s is not None:
+                        seen[key] = cost
+        return {key: known for key in kinds if (known := seen[key]) is not None}
+
+    def lent(
+        self, configurations: Iterable[Configuration], board: str
+    ) -> Iterator[tuple[str, Mapping[str, Cost]]]:
+        """Yield what a board lacks and others have: each board and its costs, the last board first.
+
+        What several have is the last one's.
+        """
+        given = list(configurations)
+        own = self.own(given, board)
+        lacking = [c for c in given if c.key not in own]
+        for other in reversed(self.last(board)[:-1]):
+            if lacking and (found := self.own(lacking, other)):
+                lacking = [c for c in lacking if c.key not in found]
+                yield other, found
+
+    def costs(self, board: str, configurations: Collection[Configuration]) -> dict[str, Cost]:
+        """Return the costs of configurations on a board, by key, as far as any board has them.
+
+        What only other boards of the device have is brought over by factors.
+        """
+        base_w = self.calibration(board).base_power_w
+        costs = self.own(configurations, board)
+        for other, brought in self.lent(configurations, board):
+            by = self.factors(board, other)
+            costs |= {key: transferred(c, board, by, base_w) for key, c in brought.items()}
+        return costs
+
+    def factors(self, board: str, origin: str) -> Factors:
+        """Return what brings costs of the board `origin` to this one."""
+        return factors(self._anchors_of(board), self._anchors_of(origin))
+
+    def _anchors_of(self, board: str) -> BoardAnchors:
+        if board not in self._anchors:
+            campaigns = [c for c in self._campaigns.values() if c.board.uuid == board]
+            visits = self._store.visits(board, role="anchor")
+            self._anchors[board] = board_anchors(campaigns, visits)
+        return self._anchors[board]
+
+    def estimates(self, missing: Sequence[Configuration], board: str) -> Estimates | None:
+        """Estimate what nobody measured; None where nothing was learned on the device.
+
+        What was learned on another board is brought to this one as its costs are.
+        """
+        if board not in self._estimators:
+            self._estimators[board] = self._estimator(board)
+        estimator = self._estimators[board]
+        if estimator is None:
+            return None
+        found = estimator.estimate(missing)
+        if estimator.board == board:
+            return found
+        by, base_w = self.factors(board, estimator.board), self.calibration(board).base_power_w
+        costs = {key: transferred(c, board, by, base_w) for key, c in found.costs.items()}
+        return replace(found, board=board, costs=costs)
+
+    def _estimator(self, board: str) -> Estimator | None:
+        """Return what was learned from the board's costs, else from another board's, last first."""
+        documents = self._store.learned(self._device.slug)
+        chosen = documents.get(board) or next(reversed(documents.values()), None)
+        if chosen is None:
+            return None
+        from opdb.estimates.document import from_document  # it takes numpy, which takes its time
+
+        return from_document(chosen)
+
+    # What a pass of a model starts from
+
+    def calibration(self, board: str) -> Calibration:
+        """Return the calibration of the board's latest campaign that has base power."""
+        campaigns = [c for c in self._campaigns.values() if c.board.uuid == board]
+        powered = [c for c in campaigns if c.calibration.base_power_w is not None]
+        return (powered or campaigns)[-1].calibration
+
+    def grounds(
+        self, workload: Workload, board: str, calibration: Calibration, costs: Mapping[str, Cost]
+    ) -> Grounds:
+        """Gather what a prediction starts from, with these costs and this calibration."""
+        calibration, notes = self._with_transition(calibration)
+        return Grounds(
+            self._device,
+            board,
+            calibration,
+            costs,
+            self._usual_host_s(workload, board, costs),
+            resident_bytes=resident_bytes(self._device),
+            kept_limit_w=self._kept_limit_w(board),
+            notes=notes,
+        )
+
+    def _with_transition(self, calibration: Calibration) -> tuple[Calibration, tuple[str, ...]]:
+        """Return a calibration with what transitions take, and the note that says whose it is.
+
+        The kind of device decides it, hardly the board: another one's is better than none.
+        """
+        if calibration.transition_s is not None or self._device.type == "cpu":
+            return calibration, ()
+        known = [t for c in self._campaigns.values() if (t := c.calibration.transition_s)]
+        if not known:
+            note = "what transitions between operators take was never calibrated on this device"
+            return calibration, (note,)
+        lent = replace(calibration, transition_s=statistics.median(known))
+        return lent, ("what transitions between operators take is that of other boards",)
+
+    def _kept_limit_w(self, board: str) -> float | None:
+        """Return the power that the board keeps to at its limit, as last calibrated."""
+        found = [
+            kept
+            for each in self._store.board_calibrations(board)
+            if each.power_limit_w == self._device.power_limit_w
+            and (kept := each.facts.get("limit_power_w")) is not None
+        ]
+        return found[-1] if found else None
+
+    def _usual_host_s(
+        self, workload: Workload, board: str, costs: Mapping[str, Cost]
+    ) -> Mapping[tuple[str, Form], float]:
+        """Return the usual host times of kinds, where a call of the workload has none of its own.
+
+        The host's part hangs on the kind and form of a call, hardly on its shape. What the board
+        itself has comes first, then what the last of the others has.
+        """
+        lacking = {
+            (call.configuration.title, call.form)
+            for call in workload.calls
+            for cost in [costs.get(call.configuration.key)]
+            if cost is None or call.form not in cost.host_time_s
+        }
+        found: dict[tuple[str, Form], float] = {}
+        if self._device.type != "cpu":
+            for each in reversed(self.last(board)):
+                if lacking <= found.keys():
+                    break
+                found = {**self._usual_host_of(each), **found}
+        return found
+
+    def _usual_host_of(self, board: str) -> Mapping[tuple[str, Form], float]:
+        if board not in self._usual_host:
+            self._usual_host[board] = self._store.usual_host_times(board)
+        return self._usual_host[board]
+
+
+def _bare(board: str) -> str:
+    return board.removeprefix("GPU-")

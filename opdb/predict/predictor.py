@@ -1,0 +1,297 @@
+"""Workloads predicted, and predictions held against measured runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from opdb.compose import (
+    Estimated,
+    Grounds,
+    Known,
+    Pass,
+    Prediction,
+    compose,
+    composed,
+    found_by,
+    judged,
+)
+from opdb.derive.boards import in_words, transferred
+from opdb.derive.launches import Launches
+from opdb.errors import InputError
+from opdb.predict.answer import Answer, Transfer
+from opdb.predict.boards import Boards
+from opdb.predict.truths import Truths
+from opdb.records import Configuration, Cost, Device, Json, Mode, ModelRun, Workload
+from opdb.settings import DEFAULT_SETTINGS
+from opdb.store import Measured, Store
+
+MODES: tuple[Mode, ...] = ("eager", "graph")
+"""The modes that the composer predicts."""
+
+NOTHING_LEARNED = "nothing was learned of this device; opdb learn lets predict estimate the missing"
+
+MOST_VALIDATIONS = 6
+"""Runs of other models that an interval rests on: those most like the workload predicted."""
+
+MOST_COMPOSED = 12
+"""Measured workloads, the most alike in dtype and batch size, among which those are looked for."""
+
+
+@dataclass(frozen=True)
+class _Basis:
+    """What a workload's predictions on a board start from: read once, whatever is asked of it."""
+
+    made: Pass
+    grounds: Grounds
+    notes: tuple[str, ...]
+
+
+class Predictor:
+    """Predicts workloads on one device from a store, with estimates of what is missing or not."""
+
+    def __init__(
+        self,
+        store: Store,
+        device: Device,
+        settings: Mapping[str, Json] = DEFAULT_SETTINGS,
+        *,
+        estimates: bool = False,
+    ) -> None:
+        self.device = device
+        self._settings = settings
+        self._estimating = estimates
+        self._boards = Boards(store, device, settings)
+        self._truths = Truths(store, device, self._boards)
+        self._passes: dict[str, Pass] = {}
+        self._best: dict[Pass, str] = {}
+        self._bases: dict[tuple[str, str], _Basis] = {}
+        self._predictions: dict[tuple[str, Mode], Prediction] = {}
+
+    # What is known of the device
+
+    def board(self, prefix: str) -> str:
+        """Return the board whose UUID begins so, with or without its "GPU-".
+
+        Raises:
+            UnknownNameError: none does.
+            InputError: several do.
+        """
+        return self._boards.find(prefix)
+
+    def most_measured(self) -> str:
+        """Return the board that has costs of the most configurations.
+
+        Raises:
+            NothingMeasuredError: nothing was measured on the device.
+        """
+        return self._boards.most_measured()
+
+    def costs_on(self, board: str, configurations: Collection[Configuration]) -> dict[str, Cost]:
+        """Return the costs of configurations on a board, by key, as far as any board has them.
+
+        What only other boards of the device have is brought over by factors.
+        """
+        return self._boards.costs(board, configurations)
+
+    def measured_workloads(self, mode: Mode) -> list[tuple[Workload, str]]:
+        """Return the workloads that were measured in a mode, and the board of each's latest run."""
+        on = self._truths.measured(mode)
+        return [(workload, on[workload.key].board) for workload in self._truths.workloads(mode)]
+
+    def runs(self, names: Collection[str]) -> list[tuple[Workload, ModelRun]]:
+        """Return the latest good run of each workload, mode and board; of these models, or all."""
+        found: dict[tuple[str, str, str], tuple[Workload, ModelRun]] = {}
+        for mode, workload in self._measured(names):
+            for run in self._truths.runs(workload.key, mode):
+                found[workload.key, mode, self._boards.of_run(run)] = (workload, run)
+        return list(found.values())
+
+    def launches(self, workload: Workload, run: ModelRun) -> Launches | None:
+        """Hold a run's kernels against its operators', as its board saw them, else another."""
+        return self._truths.launches(workload, run)
+
+    # Predictions
+
+    def answer(self, workload: Workload, mode: Mode, board: str | None = None) -> Answer:
+        """Predict a workload for a board (UUID); the one that measured it where none is said.
+
+        Without a board and a measured run it is the board that covers the workload best.
+
+        Raises:
+            InputError: nothing was ever measured on the device, or the mode cannot be predicted.
+        """
+        check_mode(mode)
+        if board is None:
+            run = self._truths.measured(mode).get(workload.key)
+            board = self._best_board(workload) if run is None else run.board
+        basis = self._basis(workload, board)
+        alone = composed(basis.made, mode, basis.grounds)
+        prediction = judged(alone, self._known(alone))
+        return self._held(replace(prediction, notes=(*prediction.notes, *basis.notes)))
+
+    def answers(self, names: Collection[str]) -> list[Answer]:
+        """Return an answer for every measured run of these models (of all when none is named)."""
+        found = [self.answer(workload, mode) for mode, workload in self._measured(names)]
+        return sorted(found, key=lambda answer: answer.order)
+
+    def without(
+        self, workload: Workload, mode: Mode, left_out: Collection[str], instead: Estimated
+    ) -> Answer:
+        """Predict a measured workload as if configurations (keys) had never been measured.
+
+        `instead` holds the estimates of them that take their place.
+        """
+        board = self._truths.measured(mode)[workload.key].board
+        costs = self._boards.costs(board, workload.occurrences())
+        kept = {key: cost for key, cost in costs.items() if key not in left_out}
+        grounds = self._boards.grounds(workload, board, self._boards.calibration(board), kept)
+        return self._held(compose(workload, mode, replace(grounds, estimates=instead)))
+
+    def transfers(self, names: Collection[str]) -> list[Transfer]:
+        """Predict every measured run from each other board's costs alone, where these cover it."""
+        found = []
+        for mode, workload in self._measured(names):
+            boards = {self._boards.of_run(run) for run in self._truths.runs(workload.key, mode)}
+            found += [
+                transfer
+                for board in sorted(boards)
+                for origin in self._boards.uuids
+                if origin != board
+                and (transfer := self._transfer(workload, mode, board, origin)) is not None
+            ]
+        return sorted(found, key=lambda transfer: transfer.raw.order)
+
+    def _transfer(self, workload: Workload, mode: Mode, board: str, origin: str) -> Transfer | None:
+        """Predict for a board from another's costs; None where these do not cover the workload."""
+        costs = self._boards.own(workload.occurrences(), origin)
+        if len(costs) < len(workload.occurrences()):
+            return None
+        by = self._boards.factors(board, origin)
+        own = self._boards.calibration(board)
+        base_w = self._boards.calibration(origin).base_power_w
+        here_w = base_w * by.base_power if base_w and by.base_power else base_w
+        raw = {key: replace(cost, board=board) for key, cost in costs.items()}
+        brought = {key: transferred(cost, board, by, here_w) for key, cost in costs.items()}
+
+        def held(watts: float | None, taken: Mapping[str, Cost]) -> Answer:
+            calibration = replace(own, base_power_w=watts)
+            grounds = self._boards.grounds(workload, board, calibration, taken)
+            return self._held(compose(workload, mode, grounds))
+
+        return Transfer(origin, by, held(base_w, raw), held(here_w, brought))
+
+    def _measured(self, names: Collection[str]) -> list[tuple[Mode, Workload]]:
+        """Return the measured workloads of these models, or of all, each in each of its modes."""
+        return [
+            (mode, workload)
+            for mode in MODES
+            for workload in self._truths.workloads(mode)
+            if not names or workload.name in names
+        ]
+
+    def _held(self, prediction: Prediction) -> Answer:
+        """Hold a prediction against the runs of its board."""
+        measured = self._truths.cost(prediction.workload.key, prediction.mode, prediction.board)
+        return Answer(prediction, measured, self._settings)
+
+    # What they start from
+
+    def _best_board(self, workload: Workload) -> str:
+        self._boards.check_any()
+        made = self._pass(workload)
+        if made not in self._best:
+            called = workload.occurrences()
+            self._best[made] = max(
+                self._boards.uuids, key=lambda board: len(self._boards.own(called, board))
+            )
+        return self._best[made]
+
+    def _pass(self, workload: Workload) -> Pass:
+        found = self._passes.get(workload.key)
+        if found is None or found.workload is not workload:
+            found = self._passes[workload.key] = Pass(workload)
+        return found
+
+    def _basis(self, workload: Workload, board: str) -> _Basis:
+        """Return what a workload's predictions on a board start from."""
+        made, place = self._pass(workload), (workload.key, board)
+        found = self._bases.get(place)
+        if found is None or found.made is not made:
+            notes = tuple(self._transfer_notes(workload, board))
+            found = _Basis(made, found_by(made, self._grounds(workload, board)), notes)
+            self._bases[place] = found
+        return found
+
+    def _grounds(self, workload: Workload, board: str) -> Grounds:
+        """Gather the board's costs, others' brought to it, and estimates of the rest if wanted."""
+        costs = self._boards.costs(board, workload.occurrences())
+        grounds = self._boards.grounds(workload, board, self._boards.calibration(board), costs)
+        missing = [c for c in workload.occurrences() if c.key not in costs]
+        if not missing or not self._estimating:
+            return grounds
+        estimates = self._boards.estimates(missing, board)
+        if estimates is None:
+            return replace(grounds, notes=(*grounds.notes, NOTHING_LEARNED))
+        return replace(grounds, estimates=estimates)
+
+    def _transfer_notes(self, workload: Workload, board: str) -> list[str]:
+        """Say what of a workload only other boards have, and by which factors it was brought."""
+        return [
+            f"{len(brought)} configurations were measured on board {other} alone; their "
+            f"costs are brought to this board ({in_words(self._boards.factors(board, other))})"
+            for other, brought in self._boards.lent(workload.occurrences(), board)
+        ]
+
+    # What other models say of the interval
+
+    def _known(self, prediction: Prediction) -> Known:
+        """Hold the predictions of all other models against their runs, of the same mode and bound.
+
+        A pass that waits for the host errs in another way than one that waits for the device, and
+        one of short kernels in another way than one of long ones: of many, those are taken whose
+        calls take most nearly as long.
+        """
+        mode, workload = prediction.mode, prediction.workload
+        others = [m for m in self._truths.measured(mode).values() if m.name != workload.name]
+        others.sort(key=lambda other: _unlikeness(other, workload))
+        chosen = self._truths.workloads_of([other.key for other in others[:MOST_COMPOSED]])
+        alike = [
+            found
+            for found in (self._plain(other, mode) for other in chosen)
+            if not (found.missing or found.estimated) and found.host_bound == prediction.host_bound
+        ]
+        alike.sort(key=lambda found: _apart(found.call_time_s, prediction.call_time_s))
+        answers = [self._held(found) for found in alike[:MOST_VALIDATIONS]]
+        return Known(
+            tuple(a for answer in answers if (a := answer.attribution_time) is not None),
+            tuple(a for answer in answers if (a := answer.attribution_energy) is not None),
+        )
+
+    def _plain(self, workload: Workload, mode: Mode) -> Prediction:
+        """Predict a measured workload for its board, nothing known of other models."""
+        if (workload.key, mode) not in self._predictions:
+            basis = self._basis(workload, self._truths.measured(mode)[workload.key].board)
+            self._predictions[workload.key, mode] = composed(basis.made, mode, basis.grounds)
+        return self._predictions[workload.key, mode]
+
+
+def check_mode(mode: Mode) -> None:
+    """Check that a mode can be predicted.
+
+    Raises:
+        InputError: it can be measured alone.
+    """
+    if mode not in MODES:
+        raise InputError(f"mode {mode!r} cannot be predicted; use {' or '.join(MODES)}")
+
+
+def _unlikeness(other: Measured, workload: Workload) -> tuple[bool, float]:
+    apart = abs(math.log(other.batch_size / workload.batch_size))
+    return other.dtype != workload.dtype, apart
+
+
+def _apart(first_s: float | None, second_s: float | None) -> float:
+    """Return how far two times are apart, as the logarithm of their ratio."""
+    return abs(math.log(first_s / second_s)) if first_s and second_s else math.inf

@@ -1,0 +1,70 @@
+"""The measured runs of one device: the truths that predictions are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from opdb.derive.launches import Launches, compare_launches
+from opdb.derive.runs import RunCost, run_cost
+from opdb.predict.boards import Boards
+from opdb.records import Device, Mode, ModelRun, Workload
+from opdb.store import Measured, Store
+
+
+class Truths:
+    """Usual, good runs of a device's boards, read from a store once and as needed."""
+
+    def __init__(self, store: Store, device: Device, boards: Boards) -> None:
+        self._store = store
+        self._device = device
+        self._boards = boards
+        self._measured: dict[Mode, Mapping[str, Measured]] = {}
+        self._workloads: dict[str, Workload] = {}
+        self._runs: dict[tuple[str, Mode], list[ModelRun]] = {}
+        self._costs: dict[tuple[str, Mode, str], RunCost | None] = {}
+        self._kernels: dict[str, Mapping[str, Mapping[str, int]]] = {}
+
+    def measured(self, mode: Mode) -> Mapping[str, Measured]:
+        """Return the workloads (by key) with a good run in a mode, without their calls."""
+        if mode not in self._measured:
+            found = self._store.measured(self._device.slug, mode)
+            self._measured[mode] = {each.key: each for each in found}
+        return self._measured[mode]
+
+    def workloads(self, mode: Mode) -> list[Workload]:
+        """Return the workloads that were measured in a mode."""
+        return self.workloads_of(list(self.measured(mode)))
+
+    def workloads_of(self, keys: Sequence[str]) -> list[Workload]:
+        """Return the workloads of these keys, in this order; each is read once."""
+        unread = [key for key in keys if key not in self._workloads]
+        if unread:
+            self._workloads |= {w.key: w for w in self._store.workloads_by_key(unread)}
+        return [self._workloads[key] for key in keys]
+
+    def runs(self, workload: str, mode: Mode) -> list[ModelRun]:
+        """Return a workload's (key) runs in a mode that succeeded; raw, so read when needed."""
+        if (workload, mode) not in self._runs:
+            runs = self._store.model_runs(workload, device=self._device.slug, mode=mode)
+            self._runs[workload, mode] = [r for r in runs if r.outcome == "ok"]
+        return self._runs[workload, mode]
+
+    def cost(self, workload: str, mode: Mode, board: str) -> RunCost | None:
+        """Return what a workload (key) took on a board in a mode; None where it was not run."""
+        place = workload, mode, board
+        if place not in self._costs:
+            runs = [r for r in self.runs(workload, mode) if self._boards.of_run(r) == board]
+            self._costs[place] = run_cost(runs)
+        return self._costs[place]
+
+    def launches(self, workload: Workload, run: ModelRun) -> Launches | None:
+        """Hold a run's kernels against its operators', as its board saw them, else another."""
+        of_operators: dict[str, Mapping[str, int]] = {}
+        for board in self._boards.last(self._boards.of_run(run)):
+            of_operators |= self._kernels_of(board)
+        return compare_launches(workload, run, of_operators)
+
+    def _kernels_of(self, board: str) -> Mapping[str, Mapping[str, int]]:
+        if board not in self._kernels:
+            self._kernels[board] = self._store.kernels(board)
+        return self._kernels[board]

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Strict
 from pydantic_core import ErrorDetails
 
 from opdb.errors import InputError
-from opdb.models import DTYPES, MEMORY_FORMATS, OPTIMIZERS, PHASES, ModelRequest, sources
+from opdb.models import AUTOCASTS, DTYPES, MEMORY_FORMATS, OPTIMIZERS, PHASES, ModelRequest, sources
 from opdb.records import Json, Phase
 
 SIGNIFICANT = "significant.yml"
@@ -50,6 +50,7 @@ _ALLOWED = {
     "dtype": "one of " + ", ".join(DTYPES),
     "memory_format": "one of " + ", ".join(MEMORY_FORMATS),
     "phase": "one of " + ", ".join(PHASES),
+    "autocast": "the dtype to cast to: one of " + ", ".join(AUTOCASTS) + ", or null",
     "optimizer": "of a training step: one of " + ", ".join(OPTIMIZERS),
     "accumulation": "a whole number of batches whose gradients add up, 1 or more",
     "batch_sizes": "a list of whole numbers of 1 or more, such as [1, 32, 128]",
@@ -60,6 +61,7 @@ _WORDS = {
     "dtype": DTYPES,
     "memory_format": MEMORY_FORMATS,
     "phase": PHASES,
+    "autocast": AUTOCASTS,
     "optimizer": OPTIMIZERS,
     "source": tuple(sources()),
 }
@@ -73,6 +75,7 @@ class Variant(BaseModel):
     dtype: StrictStr | None = None
     memory_format: StrictStr | None = None
     phase: StrictStr | None = None
+    autocast: StrictStr | None = None
     optimizer: StrictStr | None = None
     accumulation: Size | None = None
     batch_sizes: Sizes | None = None
@@ -119,6 +122,7 @@ class Summary(Variant):
                 memory_format=said("memory_format") or "contiguous",
                 phase=cast(Phase, said("phase") or "inference"),
                 inputs=inputs,
+                autocast=said("autocast"),
                 optimizer=said("optimizer") or OPTIMIZERS[0],
                 accumulation=said("accumulation") or 1,
             )

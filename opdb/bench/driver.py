@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,7 +39,6 @@ class DriverOptions:
     times so many iterations (`iters`) are timed, after `warmup_iters` that are not.
     """
 
-    amp: bool = False
     deterministic: bool = False
     cudnn_benchmark: bool = False
     images: ImageOptions | None = None
@@ -54,8 +53,6 @@ class DriverOptions:
     def setting(self) -> dict[str, Json]:
         """What of it sets a run apart from usual ones."""
         told: dict[str, Json] = {}
-        if self.amp:
-            told["autocast"] = AMP_DTYPE
         if self.deterministic:
             told["deterministic"] = True
         if self.cudnn_benchmark:
@@ -152,8 +149,6 @@ class _Seen:
 
 def _train(session: Session, request: ModelRequest, options: DriverOptions, seen: _Seen) -> None:
     device = session.platform.torch_device
-    if options.amp:
-        request = replace(request, autocast=AMP_DTYPE)
     loaded = load(request, device=device)
     seen.batch_size = loaded.batch_size
     iteration = _Iteration(session, loaded, request, options)
@@ -307,7 +302,7 @@ def _facts(
     facts: dict[str, Json] = {
         "label": options.label,
         "note": options.note,
-        "precision": "amp" if options.amp else request.dtype,
+        "precision": request.dtype if request.autocast is None else "amp",
         "data": "synthetic" if options.images is None else "images",
         "warmup_iters": options.warmup_iters,
         "iters": options.iters,

@@ -152,6 +152,8 @@ def _step(loaded: LoadedModel, request: ModelRequest, mode: Mode) -> Callable[[]
         if mode not in UNCHANGED:
             raise InputError(f"training is not measured in mode {mode!r}; use eager or graph")
         return TrainingStep(loaded, request)
+    if request.autocast is not None:
+        raise InputError("a model under autocast is measured in training alone")
     calibrate_batch_norms(loaded)
 
     def infer() -> Any:

@@ -226,7 +226,6 @@ def driver_options(said: Said, repeats: int) -> DriverOptions:
         raise InputError(f"{first} is for images: give a folder with --images")
     usual = DriverOptions()
     return DriverOptions(
-        amp=said.precision == "amp",
         deterministic=said.deterministic,
         cudnn_benchmark=said.cudnn_benchmark,
         images=images,
@@ -257,7 +256,7 @@ def drive(requests: Sequence[ModelRequest], asked: Driving) -> None:
     Raises:
         OpdbError: one of them failed; the others were run all the same.
     """
-    from opdb.bench.driver import train, why_no_amp
+    from opdb.bench.driver import train
     from opdb.bench.measure import harvested
     from opdb.bench.run import campaign
     from opdb.derive.runs import run_cost
@@ -266,6 +265,8 @@ def drive(requests: Sequence[ModelRequest], asked: Driving) -> None:
     rows = None if asked.said.csv is None else Rows(asked.said.csv)
     done: list[Driven] = []
     errors: list[OpdbError] = []
+    if asked.said.precision == "amp":
+        requests = _in_mixed_precision(requests, asked.device)
     with (
         open_store(asked.db) as store,
         progress(len(requests), "train", quiet=asked.quiet) as shown,
@@ -274,15 +275,10 @@ def drive(requests: Sequence[ModelRequest], asked: Driving) -> None:
         found = [(r, workloads[repr(r)]) for r in requests if repr(r) in workloads]
         if found:
             with campaign(asked.device, store) as session:
-                options = asked.options
-                why = why_no_amp(session.platform.torch_device) if options.amp else None
-                if why is not None:
-                    note(f"{why}: trained in fp32")
-                    options = replace(options, amp=False)
                 for request, workload in found:
                     shown.doing(f"{workload.name} {describe(workload)}")
                     try:
-                        run = train(session, request, workload.key, options)
+                        run = train(session, request, workload.key, asked.options)
                     except InputError as error:
                         errors.append(error)
                         continue
@@ -297,6 +293,20 @@ def drive(requests: Sequence[ModelRequest], asked: Driving) -> None:
     elif done:
         _print(done)
     _finish(done, errors)
+
+
+def _in_mixed_precision(
+    requests: Sequence[ModelRequest], device: str | None
+) -> Sequence[ModelRequest]:
+    """Return the requests under autocast; where the device has none, say so and leave them."""
+    from opdb.bench.driver import AMP_DTYPE, why_no_amp
+    from opdb.bench.platform import detect
+
+    why = why_no_amp(detect(device).torch_device)
+    if why is not None:
+        note(f"{why}: trained in fp32")
+        return requests
+    return [replace(request, autocast=AMP_DTYPE).checked() for request in requests]
 
 
 def row_of(one: Driven) -> dict[str, Json]:

@@ -42,6 +42,7 @@ def run(
     phase: options.PhaseName = None,
     optimizer: options.Optimizer = None,
     grad_accum_steps: options.Accumulation = None,
+    autocast: options.Autocast = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -55,7 +56,14 @@ def run(
     A model that fails does not stop the others; the exit status is then 2.
     """
     said = options.model_options(
-        batch_size, input_size, dtype, memory_format, phase, optimizer, grad_accum_steps
+        batch_size,
+        input_size,
+        dtype,
+        memory_format,
+        phase,
+        optimizer,
+        grad_accum_steps,
+        autocast,
     )
     errors: list[OpdbError] = []
     jobs = _jobs(models, said, errors)

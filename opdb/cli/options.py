@@ -57,6 +57,14 @@ MemoryFormat: TypeAlias = Annotated[
 PhaseName: TypeAlias = Annotated[
     str | None, typer.Option("--phase", metavar="PHASE", help="inference or training.")
 ]
+Autocast: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--autocast",
+        metavar="DTYPE",
+        help="As under autocast on a GPU: bfloat16 or float16.  [none]",
+    ),
+]
 Optimizer: TypeAlias = Annotated[
     str | None,
     typer.Option("--optimizer", metavar="NAME", help="Of a training step: sgd or adamw.  [sgd]"),
@@ -131,6 +139,7 @@ class ModelOptions:
     phase: str | None = None
     optimizer: str | None = None
     accumulation: int | None = None
+    autocast: str | None = None
 
 
 def one_of_devices(device: str | None, devices: str | None) -> None:
@@ -153,6 +162,7 @@ def model_options(
     phase: str | None,
     optimizer: str | None = None,
     accumulation: int | None = None,
+    autocast: str | None = None,
 ) -> ModelOptions:
     """Check the options that concern a model.
 
@@ -160,19 +170,23 @@ def model_options(
         InputError: one of them has no such value; the message names the nearest.
     """
     from opdb.errors import UnknownNameError
-    from opdb.models import DTYPES, MEMORY_FORMATS, OPTIMIZERS, PHASES
+    from opdb.models import AUTOCASTS, DTYPES, MEMORY_FORMATS, OPTIMIZERS, PHASES
 
     dtype = _ALIASES.get(dtype, dtype) if dtype else dtype
+    autocast = _ALIASES.get(autocast, autocast) if autocast else autocast
     for option, value, valid in (
         ("--dtype", dtype, DTYPES),
         ("--memory-format", memory_format, MEMORY_FORMATS),
         ("--phase", phase, PHASES),
         ("--optimizer", optimizer, OPTIMIZERS),
+        ("--autocast", autocast, AUTOCASTS),
     ):
         if value is not None and value not in valid:
             raise UnknownNameError(option, value, valid)
     size = parse_size(input_size)
-    return ModelOptions(batch_size, size, dtype, memory_format, phase, optimizer, accumulation)
+    return ModelOptions(
+        batch_size, size, dtype, memory_format, phase, optimizer, accumulation, autocast
+    )
 
 
 def parse_size(text: str | None) -> tuple[int, ...] | None:

@@ -35,6 +35,7 @@ def run(
     phase: options.PhaseName = None,
     optimizer: options.Optimizer = None,
     grad_accum_steps: options.Accumulation = None,
+    autocast: options.Autocast = None,
     device: options.DeviceName = None,
     board: Annotated[
         str | None,
@@ -64,7 +65,14 @@ def run(
     check_share("--target", target)
     chosen = cast(Mode, options.parse_mode(mode))
     said = options.model_options(
-        batch_size, input_size, dtype, memory_format, phase, optimizer, grad_accum_steps
+        batch_size,
+        input_size,
+        dtype,
+        memory_format,
+        phase,
+        optimizer,
+        grad_accum_steps,
+        autocast,
     )
     request = request_for(model, said)
     from opdb.predict import Predictor, choose_device

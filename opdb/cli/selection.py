@@ -144,6 +144,8 @@ def describe(what: Workload | ModelRequest) -> str:
     words = [f"batch {what.batch_size}", what.dtype]
     if what.memory_format != "contiguous":
         words.append(what.memory_format)
+    if what.autocast is not None:
+        words.append(f"autocast {what.autocast}")
     if what.phase != "inference":
         words += _of_training(_training(what))
     size = what.input_size if isinstance(what, ModelRequest) else _size(what)
@@ -198,6 +200,7 @@ def _agrees(workload: Workload, request: ModelRequest) -> bool:
         and workload.memory_format == request.memory_format
         and workload.phase == request.phase
         and _training(workload) == request.training
+        and workload.autocast == request.autocast
         and (request.input_size is None or _size(workload) == tuple(request.input_size))
     )
 
@@ -231,6 +234,8 @@ def _as_options(request: ModelRequest) -> str:
         said.append(f"--phase {request.phase} --optimizer {request.optimizer}")
     if request.accumulation > 1:
         said.append(f"--grad-accum-steps {request.accumulation}")
+    if request.autocast is not None:
+        said.append(f"--autocast {request.autocast}")
     if request.input_size is not None:
         said.append("--input-size " + "x".join(map(str, request.input_size)))
     return " ".join(said)

@@ -31,14 +31,9 @@ def harvest(request: ModelRequest) -> Workload:
 
     Raises:
         InputError: the model cannot be built or run; the message names the last call.
-        UnsupportedError: autocast is asked for, or the model enters it: it chooses dtypes per
-            device and cannot be seen on another.
+        UnsupportedError: the model enters autocast by itself, or autocast is asked for of a model
+            that asks for values: what it casts on a GPU is known on meta alone.
     """
-    if request.autocast is not None:
-        raise UnsupportedError(
-            f"{request.name!r} under autocast ({request.autocast}) cannot be harvested: autocast "
-            "casts on the device itself; give the dtype instead"
-        )
     loaded = None
     try:
         loaded = load(request, device="meta")
@@ -46,6 +41,11 @@ def harvest(request: ModelRequest) -> Workload:
     except ModelFailureError as on_meta:
         # Anything may fail for want of values: only the CPU tells whether that was the reason.
         _check_fits(loaded, on_meta)
+        if request.autocast is not None:
+            raise UnsupportedError(
+                f"{request.name!r} under autocast ({request.autocast}) cannot be harvested, for it "
+                f"does not run on meta: {on_meta}"
+            ) from on_meta
         try:
             return _recorded(request, load(request, device="cpu"))
         except MemoryError as error:
@@ -67,7 +67,7 @@ def _check_fits(loaded: LoadedModel | None, failure: ModelFailureError) -> None:
 
 def _recorded(request: ModelRequest, loaded: LoadedModel) -> Workload:
     training = request.training
-    recorder = record(loaded, training=training)
+    recorder = record(loaded, training=training, autocast=request.autocast)
     return Workload(
         name=loaded.name,
         source=loaded.source,
@@ -78,6 +78,7 @@ def _recorded(request: ModelRequest, loaded: LoadedModel) -> Workload:
         memory_format=request.memory_format,
         phase=request.phase,
         gradient=request.phase == "training",
+        autocast=request.autocast,
         calls=tuple(recorder.calls),
         containers=recorder.containers,
         foreign_leaves=dict(recorder.foreign_leaves),
@@ -89,20 +90,23 @@ def record(
     loaded: LoadedModel,
     *,
     training: Json | None = None,
+    autocast: str | None = None,
     recorder_type: type[Recorder] | None = None,
     observer: Callable[[Recorder], TorchDispatchMode] | None = None,
 ) -> Recorder:
     """Run the loaded model once under a recorder and return the recorder.
 
-    `training` (see `ModelRequest.training`) asks for a whole training step. `recorder_type` may
-    keep more than a Recorder does. `observer` makes a dispatch mode that runs
-    inside the recorder's own, for a second opinion.
+    `training` (see `ModelRequest.training`) asks for a whole training step, `autocast` for a
+    pass on meta as it casts to that dtype on a GPU. `recorder_type` may keep more than a Recorder
+    does. `observer` makes a dispatch mode that runs inside the recorder's own, for a second
+    opinion.
 
     Raises:
         InputError: the pass fails; the message names the last call.
         UnsupportedError: the model enters autocast by itself.
     """
     recorder = (recorder_type or Recorder)(loaded.module)
+    recorder.autocast = autocast
     recorder.declare(loaded)
     modes = {module: module.training for module in loaded.module.modules()}
     try:

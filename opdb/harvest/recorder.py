@@ -12,7 +12,8 @@ import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from opdb.errors import InputError, UnsupportedError
 from opdb.harvest.autograd import Backward
 from opdb.kinds import KINDS
 from opdb.models import LoadedModel
+from opdb.models.casting import CastingKernels, Convolutions
 from opdb.models.inputs import tensors, with_values
 from opdb.models.meta import (
     MetaKernels,
@@ -46,7 +48,7 @@ from opdb.operators import (
     is_metadata,
     is_operator_module,
 )
-from opdb.operators.encoding import is_wrapped
+from opdb.operators.encoding import dtype_of, is_wrapped
 from opdb.operators.functions import custom_name
 from opdb.records import Call, Configuration, Form, Json
 
@@ -65,7 +67,8 @@ class Recorder:
     """What one pass was seen to call, and what is known of the tensors in it.
 
     `active` is the index of the operator call that runs now, None between operators. `backward`
-    watches the backward pass of a training step, and is None where there is none.
+    watches the backward pass of a training step, and is None where there is none. `autocast` is the
+    dtype that autocast casts to (None: there is none); only a pass on meta shows what it casts.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -76,6 +79,8 @@ class Recorder:
         self.active: int | None = None
         self.covered = False
         self.backward: Backward | None = None
+        self.autocast: str | None = None
+        self.has_cast = False
         self._last: tuple[object, str] = (model, "")
         self._inside = ""
         self._outer: list[str] = []
@@ -152,8 +157,9 @@ class Recorder:
             # A call that lacks arguments has them by keyword, which no global pre-hook is shown.
             if self._described is not None or not _binds(module, args):
                 self.covered, self.active = True, len(self.calls)
+                self.has_cast = False
                 # With the modes off inside, the module takes the paths it takes unwatched.
-                self._unwatched = torch._C.DisableTorchFunction()
+                self._unwatched = self._casting() or torch._C.DisableTorchFunction()
                 self._unwatched.__enter__()
                 return
         self.containers += 1
@@ -205,12 +211,33 @@ class Recorder:
             configuration = None
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            output = attention_on_meta(function, args, kwargs)
+            output = attention_on_meta(function, args, kwargs, self._attended_in())
             if output is None:
                 output = function(*args, **kwargs)
             return laid_out_as_on_device(function, args, kwargs, output)
 
         return self._run(configuration, "function", run, args, kwargs)
+
+    def kernels(self) -> MetaKernels:
+        """Return what runs the pass's dispatcher operators."""
+        if self.autocast is None:
+            return MetaKernels()
+        return CastingKernels(dtype_of(self.autocast), self._note_cast, self._is_backward)
+
+    def _casting(self) -> Convolutions | None:
+        if self.autocast is None:
+            return None
+        return Convolutions(dtype_of(self.autocast), self._note_cast)
+
+    def _note_cast(self) -> None:
+        self.has_cast = True
+
+    def _is_backward(self) -> bool:
+        return self.backward is not None and self.backward.runs
+
+    def _attended_in(self) -> torch.dtype | None:
+        """Return the dtype in which autocast lets attention run; it is then cast."""
+        return None if self.autocast is None else dtype_of(self.autocast)
 
     def last(self) -> str:
         """Return in words which call ran last: a module with its path, or a function and where."""
@@ -243,10 +270,11 @@ class Recorder:
         kwargs: dict[str, Any],
     ) -> Any:
         """Run a call with everything inside it belonging to it."""
-        self.covered = True
+        self.covered, self.has_cast = True, False
         self.active = None if configuration is None else len(self.calls)
         try:
-            output = run(*args, **kwargs)
+            with self._casting() or nullcontext():
+                output = run(*args, **kwargs)
         finally:
             self.covered, self.active = False, None
         self._note(configuration, form, args, output)
@@ -256,6 +284,8 @@ class Recorder:
         self, configuration: Configuration | None, form: Form, args: Any, output: Any
     ) -> None:
         """Keep a call that has returned, and note what values its outputs have."""
+        if configuration is not None and self.has_cast:
+            configuration = replace(configuration, autocast=self.autocast)
         values = None if configuration is None else self.keep(configuration, form, output)
         if self.backward is not None:
             call = None if configuration is None else len(self.calls) - 1
@@ -372,7 +402,7 @@ class _Guard(TorchDispatchMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._recorder = recorder
-        self._kernels = MetaKernels()
+        self._kernels = recorder.kernels()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None

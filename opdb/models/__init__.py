@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opdb.models.source import Source
 
 __all__ = [
+    "AUTOCASTS",
     "DTYPES",
     "MEMORY_FORMATS",
     "OPTIMIZERS",
@@ -41,6 +42,7 @@ _SOURCES = {
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 PHASES = ("inference", "training")
+AUTOCASTS = ("bfloat16", "float16")
 OPTIMIZERS = ("sgd", "adamw")
 """What a training step may end with: SGD with a momentum of 0.9, or AdamW."""
 
@@ -95,9 +97,12 @@ class ModelRequest:
             ("memory format", self.memory_format, MEMORY_FORMATS),
             ("phase", self.phase, PHASES),
             ("optimizer", self.optimizer, OPTIMIZERS),
+            ("autocast", self.autocast or AUTOCASTS[0], AUTOCASTS),
         ):
             if value not in valid:
                 raise UnknownNameError(what, value, valid)
+        if self.autocast is not None and self.dtype != "float32":
+            raise InputError(f"{self.name!r} in {self.dtype}: autocast is of a model in float32")
         if self.batch_size < 1:
             raise InputError(f"batch size {self.batch_size} of {self.name!r}; give 1 or more")
         if self.accumulation < 1:

@@ -172,17 +172,25 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         """Return a gradient for each tensor."""
-        return tuple(torch.empty_like(t) for t in ctx.saved_tensors)
+        with torch._C.DisableTorchFunction():  # whoever watches functions is to see nothing of it
+            return tuple(torch.empty_like(t) for t in ctx.saved_tensors)
 
 
-def attention_on_meta(function: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor | None:
-    """Return the output of attention that is trained on meta; None of any other call."""
+def attention_on_meta(
+    function: Any, args: Any, kwargs: dict[str, Any], dtype: torch.dtype | None = None
+) -> torch.Tensor | None:
+    """Return the output of attention that is trained on meta; None of any other call.
+
+    `dtype` is what autocast lets it run in.
+    """
     if function is not F.scaled_dot_product_attention or not torch.is_grad_enabled():
         return None
     given = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
     three = [given[name] for name in ("query", "key", "value")]
     if not three[0].is_meta or not all(t.requires_grad for t in three):
         return None
+    if dtype is not None:
+        three = [t.to(dtype) for t in three]
     output: torch.Tensor = _Attention.apply(*three)
     return output
 

@@ -40,11 +40,28 @@ def test_another_optimizer_is_another_workload(opdb: Opdb) -> None:
     assert opdb("harvest", *STEP, "--optimizer", "adam").err.endswith("did you mean 'adamw'?\n")
 
 
+def test_autocast_is_part_of_a_workload(opdb: Opdb) -> None:
+    ran = opdb("harvest", *STEP, "--autocast", "bf16", "--json")
+    assert ran.status == 0, ran.err
+    assert opdb("bench", "--device", "cpu", "--precision", 10, "--duplicates", 0).status == 0
+    answer = json.loads(opdb("predict", *STEP, "--autocast", "bfloat16", "--json").out)
+    assert answer["coverage"]["calls"] == 1
+    ran = opdb("predict", *STEP, "--autocast", "float16")
+    assert ran.status == 2
+    assert "only for: batch 4 float32 autocast bfloat16 training sgd" in ran.err
+    assert "--optimizer sgd --autocast float16" in ran.err
+    ran = opdb("harvest", *STEP, "--autocast", "bfloat61")
+    assert ran.status == 2 and "unknown --autocast 'bfloat61'; did you mean 'bfloat16'" in ran.err
+
+
 def test_a_summary_file_may_say_how_a_step_is_made(opdb: Opdb) -> None:
-    text = "model: mlp\nphase: training\noptimizer: adamw\naccumulation: 2\nbatch_sizes: [3]\n"
+    text = (
+        "model: mlp\nphase: training\noptimizer: adamw\naccumulation: 2\nbatch_sizes: [3]\n"
+        "variants:\n  - {autocast: bfloat16}\n"
+    )
     Path("net.yml").write_text(text)
-    [found] = json.loads(opdb("harvest", "net.yml", "--json").out)
-    assert found["training"] == {"optimizer": "adamw", "accumulation": 2}
+    found, cast = json.loads(opdb("harvest", "net.yml", "--json").out)
+    assert found["training"] == cast["training"] == {"optimizer": "adamw", "accumulation": 2}
     assert found["by_kind"]["linear backward"]["calls"] == 6
     Path("net.yml").write_text(text.replace("adamw", "adamax"))
     ran = opdb("harvest", "net.yml")

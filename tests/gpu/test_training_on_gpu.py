@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from opdb.bench.driver import DriverOptions, train, why_no_amp
 from opdb.bench.kernels import launched_kernels
@@ -19,6 +22,15 @@ from opdb.models import ModelRequest, load
 from opdb.operators import build
 from opdb.store import open_store
 
+MODULES = {
+    "conv2d": nn.Conv2d,
+    "batch_norm": nn.BatchNorm2d,
+    "linear": nn.Linear,
+    "layer_norm": nn.LayerNorm,
+    "relu": nn.ReLU,
+    "relu6": nn.ReLU6,
+    "max_pool2d": nn.MaxPool2d,
+}
 MODELS = ("resnet18", "mobilenet_v2", "vgg11", "distilbert")
 
 
@@ -50,9 +62,10 @@ def test_an_optimizer_step_is_captured_and_runs_multi_tensor_kernels(optimizer: 
     assert sum(kernels.values()) < len(update.inputs["params"])
 
 
+@pytest.mark.parametrize("autocast", [None, "bfloat16"])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_step_launches_what_its_operators_launch(name: str) -> None:
-    asked = request(name)
+def test_a_step_launches_what_its_operators_launch(name: str, autocast: str | None) -> None:
+    asked = replace(request(name), autocast=autocast)
     loaded = load(asked, device="cuda")
     step = TrainingStep(loaded, asked)
     step()
@@ -68,21 +81,40 @@ def test_a_step_launches_what_its_operators_launch(name: str) -> None:
     assert missing.total() + added.total() <= 0.1 * sum(of_model.values()), (missing, added)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_modules_give_the_dtypes_on_the_gpu_that_the_harvest_tells(name: str) -> None:
+    asked = replace(request(name), autocast="bfloat16")
+    told = [c.configuration for c in harvest(asked).calls if c.configuration.kind in MODULES]
+    loaded = load(asked, device="cuda")
+    given: list[str] = []
+
+    def note(module: nn.Module, args: Any, output: Any) -> None:
+        if type(module) in MODULES.values():
+            given.append(str(args[0].dtype).removeprefix("torch."))
+
+    for module in loaded.module.modules():
+        module.register_forward_hook(note)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loaded.module(*loaded.args, **loaded.kwargs)
+    told = [c for c in told if c.pass_name == "forward"]
+    assert [c.inputs["input"]["dtype"] for c in told] == given
+
+
 @pytest.mark.parametrize("amp", [False, True])
 def test_a_training_run_on_the_gpu(tmp_path: Path, amp: bool) -> None:
-    options = DriverOptions(amp=amp, warmup_iters=3, iters=20, repeats=1, nvtx=True)
+    options = DriverOptions(warmup_iters=3, iters=20, repeats=1, nvtx=True)
     with (
         open_store(str(tmp_path / "opdb.sqlite")) as store,
         campaign("cuda", store) as session,
     ):
         assert why_no_amp(session.platform.torch_device) is None
-        asked = request("resnet18")
+        asked = replace(request("resnet18"), autocast="bfloat16" if amp else None)
         workload = harvest(asked)
         store.save_workload(workload)
         run = train(session, asked, workload.key, options)
         store.save_model_run(run)
     assert (run.outcome, run.reason) == ("ok", None)
-    assert run.setting == ({"autocast": "bfloat16"} if amp else {})
+    assert (run.setting, run.facts["precision"]) == ({}, "amp" if amp else "float32")
     assert run.peak_memory_bytes is not None and run.kernels
     whole_s = run.facts["measured_s"] / 20
     assert 0 < run.facts["compute_time_s"] <= 1.05 * whole_s

@@ -267,9 +267,14 @@ def test_another_thread_is_not_recorded() -> None:
     assert shapes == [(1, 2)]
 
 
-def test_autocast_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="autocast"):
-        harvest(ModelRequest("mlp", autocast="bfloat16"))
+def test_autocast_of_what_asks_for_values_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"under autocast .* does not run on meta"):
+        harvest(ModelRequest(sample_models.path("asks_for_values"), autocast="bfloat16"))
+
+
+def test_autocast_of_a_model_in_halves_is_refused() -> None:
+    with pytest.raises(InputError, match="autocast is of a model in float32"):
+        harvest(ModelRequest("mlp", dtype="bfloat16", autocast="bfloat16"))
 
 
 def test_a_model_that_enters_autocast_is_refused() -> None:

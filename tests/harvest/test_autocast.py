@@ -1,0 +1,100 @@
+"""Autocast on meta: dtypes, which calls it touches, and their passes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from opdb.harvest import harvest
+from opdb.models import ModelRequest, load
+from opdb.operators import build
+from opdb.records import Configuration, Workload
+
+MODULES = {
+    "conv2d": nn.Conv2d,
+    "batch_norm": nn.BatchNorm2d,
+    "relu": nn.ReLU,
+    "relu6": nn.ReLU6,
+    "linear": nn.Linear,
+    "max_pool2d": nn.MaxPool2d,
+}
+
+
+def harvested(name: str, *, autocast: str | None = "bfloat16", phase: Any = "training") -> Workload:
+    return harvest(ModelRequest(name, phase=phase, batch_size=2, autocast=autocast))
+
+
+def titles(workload: Workload) -> Counter[str]:
+    return Counter(call.configuration.title for call in workload.calls)
+
+
+def of_kind(workload: Workload, title: str) -> list[Configuration]:
+    return [c.configuration for c in workload.calls if c.configuration.title == title]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "vgg11"])
+def test_modules_get_the_dtypes_that_autocast_gives_them(name: str) -> None:
+    # of these modules a processor's autocast casts what a GPU's does
+    loaded = load(ModelRequest(name, phase="training", batch_size=2), device="cpu")
+    given: list[str] = []
+
+    def note(module: nn.Module, args: Any, output: Any) -> None:
+        given.append(str(args[0].dtype).removeprefix("torch."))
+
+    for module in loaded.module.modules():
+        if isinstance(module, tuple(MODULES.values())):
+            module.register_forward_hook(note)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loaded.module(*loaded.args, **loaded.kwargs)
+    found = [c.configuration for c in harvested(name).calls if c.form == "module"]
+    told = [c.inputs["input"]["dtype"] for c in found if c.kind in MODULES]
+    assert told == given
+    assert {"float32", "bfloat16"} <= set(told)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "distilbert", "lstm", "vit_b_16"])
+def test_the_same_calls_are_made_and_every_one_can_run(name: str) -> None:
+    cast, plain = harvested(name), harvested(name, autocast=None)
+    assert cast.unsupported == {} and cast.autocast == "bfloat16"
+    assert titles(cast) == titles(plain)
+    assert cast.key != plain.key
+
+
+def test_only_what_is_cast_says_so() -> None:
+    workload = harvested("resnet18")
+    assert {c.autocast for c in of_kind(workload, "conv2d")} == {"bfloat16"}
+    assert {c.autocast for c in of_kind(workload, "conv2d backward")} == {"bfloat16"}
+    assert {c.autocast for c in of_kind(workload, "cross_entropy")} == {"bfloat16"}
+    for kind in ("relu", "batch_norm", "max_pool2d", "add", "sgd update"):
+        assert {c.autocast for c in of_kind(workload, kind)} == {None}, kind
+    [relu, *_] = of_kind(workload, "relu")
+    halves = harvest(ModelRequest("resnet18", phase="training", batch_size=2, dtype="bfloat16"))
+    assert relu in of_kind(halves, "relu")  # one configuration, whoever calls it
+    [update] = of_kind(workload, "sgd update")
+    assert {spec["dtype"] for spec in update.inputs["params"]} == {"float32"}
+
+
+def test_norms_and_softmaxes_are_computed_in_float32() -> None:
+    workload = harvested("distilbert", phase="inference")
+    assert {c.inputs["input"]["dtype"] for c in of_kind(workload, "gelu")} == {"bfloat16"}
+    sums = of_kind(workload, "add")[1:]  # the first adds the embeddings
+    assert {c.inputs["input"]["dtype"] for c in sums} == {"bfloat16"}
+    assert {c.inputs["other"]["dtype"] for c in sums} == {"float32"}
+    assert {c.inputs["input"]["dtype"] for c in of_kind(workload, "layer_norm")} == {"float32"}
+
+
+@pytest.mark.parametrize("title", ["conv2d", "conv2d backward", "cross_entropy backward"])
+def test_a_call_under_autocast_runs_in_its_dtype(title: str) -> None:
+    for configuration in set(of_kind(harvested("resnet18"), title)):
+        output = build(configuration)()
+        tensors = (
+            [output] if isinstance(output, torch.Tensor) else [t for t in output if t is not None]
+        )
+        wanted = torch.bfloat16 if title == "conv2d" else None
+        assert all(t.dtype == (wanted or t.dtype) and t.isfinite().all() for t in tensors)
+        if title == "conv2d backward":
+            assert tensors[-1].dtype == torch.float32  # the weight is kept in float32

@@ -23,11 +23,16 @@ def show(value: float | None, unit: str, *, digits: int = 4) -> str:
     magnitude = abs(value)
     for scale, prefix in _LARGE_PREFIXES:
         if magnitude >= scale:
-            return f"{value / scale:.{digits}g} {prefix}{unit}"
+            return f"{rounded(value / scale, digits)} {prefix}{unit}"
     for scale, prefix in _PREFIXES:
         if magnitude >= scale:
-            return f"{value / scale:.{digits}g} {prefix}{unit}"
-    return f"{value:.{digits}g} {unit}"
+            return f"{rounded(value / scale, digits)} {prefix}{unit}"
+    return f"{rounded(value, digits)} {unit}"
+
+
+def rounded(value: float, digits: int) -> str:
+    """Return a number of so many digits that count, spelled out: 250, not 2.5e+02."""
+    return f"{float(f'{value:.{digits}g}'):g}"
 
 
 def show_share(value: float | None) -> str:

@@ -17,7 +17,7 @@ from opdb.cli.selection import describe, find_workload, identity, request_for
 from opdb.errors import NothingMeasuredError
 from opdb.records import Json, Mode
 from opdb.studies.peaks import MEMORY
-from opdb.units import show, show_share
+from opdb.units import rounded, show, show_share
 
 if TYPE_CHECKING:
     from opdb.cli.counting import Seen
@@ -413,4 +413,4 @@ def _print_without_flops(model: ModelRoofline, working: list[Point]) -> None:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
+    return "–" if value is None else rounded(value, 3)

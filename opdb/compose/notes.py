@@ -116,7 +116,7 @@ def _missing_notes(missing: tuple[Share, ...]) -> list[str]:
         return []
     return [
         "time, energy and their intervals leave out what is missing, "
-        f"some {100 * share:.2g} % of the time: the whole pass takes more"
+        f"some {100 * share:.1f} % of the time: the whole pass takes more"
     ]
 
 

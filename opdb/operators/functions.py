@@ -114,6 +114,8 @@ def bind(
             given[known[0] if known else name] = value
     if variadic in given:
         value = given.pop(variadic)
+        before = list(signature.parameters)[len(args) : list(signature.parameters).index(variadic)]
+        args = (*args, *(given.pop(name) for name in before if name in given))
         args = (*args, *(value if isinstance(value, list | tuple) else (value,)))
     try:
         bound = signature.bind(*args, **given)

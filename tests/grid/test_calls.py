@@ -101,6 +101,10 @@ FUNCTIONS = {
     "operator: torch.sum\ninputs: {input: [2, 3]}\narguments: {dim: -1}": lambda: torch.sum(
         torch.ones(2, 3), -1
     ),
+    "operator: torch.einsum\narguments: {equation: 'ij,jk->ik'}\n"
+    "inputs: {operands: [[3, 4], [4, 5]]}": lambda: torch.einsum(
+        "ij,jk->ik", torch.ones(3, 4), torch.ones(4, 5)
+    ),
     "operator: matmul\ninputs: {input: [2, 3], other: [3, 4]}": lambda: (
         torch.ones(2, 3) @ torch.ones(3, 4)
     ),

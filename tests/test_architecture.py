@@ -73,6 +73,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "build": (
         "bench",
+        "cluster",
         "derive",
         "errors",
         "harvest",

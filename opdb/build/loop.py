@@ -6,17 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opdb.bench.measure import check_modes
-from opdb.bench.model import RunOptions, measure
-from opdb.bench.platform import Platform, detect
 from opdb.bench.rounds import Progress
-from opdb.bench.run import BenchRequest, bench, campaign
+from opdb.bench.run import BenchRequest
 from opdb.bench.settings import current_settings
+from opdb.build.hands import Hands, Job
 from opdb.build.known import run_seconds
 from opdb.build.ranking import Step
 from opdb.build.survey import Survey, survey
 from opdb.errors import CannotMeasureError, InputError
-from opdb.models import ModelRequest
 from opdb.predict import Answer, Predictor
 from opdb.records import Mode, Workload
 from opdb.significance import Significance
@@ -29,6 +26,7 @@ SLICE_GROWTH = 1.5
 """How much longer each slice is than the last: a slice costs a calibration and anchors."""
 
 FRUITLESS = "visited, and no usable time came of it"
+ELSEWHERE = "another worker is at it"
 
 CAMPAIGN_S = 11.0
 """Seconds until a campaign on a GPU has calibrated and makes its first visit, seen on an H200; a
@@ -39,23 +37,14 @@ RAISED_BY = 0.02
 
 
 @dataclass(frozen=True)
-class Job:
-    """A workload to bring to the target, and the request that loads its model."""
-
-    request: ModelRequest
-    workload: Workload
-
-
-@dataclass(frozen=True)
 class BuildRequest:
-    """What to build: a target for every workload, on a device, within so many GPU-seconds.
+    """What to build: a target for every workload, within so many GPU-seconds.
 
-    GPU-seconds are counted by the clock from the first measurement on, calibration included; None
-    is without bound. `retry` tries again what failed before, operators and models.
+    GPU-seconds are counted by the clock from the first measurement on, calibration included, for
+    each board; None is without bound. `retry` tries again what failed before, operators and models.
     """
 
     target: float
-    device: str | None = None
     mode: Mode = "eager"
     gpu_seconds: float | None = None
     retry: bool = False
@@ -92,7 +81,7 @@ class Built:
     """
 
     device: str
-    board: str
+    boards: tuple[str, ...]
     standings: list[Standing] = field(default_factory=list)
     benched: int = 0
     visits: int = 0
@@ -104,10 +93,10 @@ class Built:
 
 
 class _Time:
-    """What is left of the GPU-seconds given."""
+    """What is left of the GPU-seconds given, on so many boards at once."""
 
-    def __init__(self, given_s: float | None) -> None:
-        self._began_s, self._given_s = time.monotonic(), given_s
+    def __init__(self, given_s: float | None, boards: int) -> None:
+        self._began_s, self._given_s, self._boards = time.monotonic(), given_s, boards
 
     @property
     def elapsed_s(self) -> float:
@@ -116,7 +105,7 @@ class _Time:
     @property
     def left_s(self) -> float | None:
         """Seconds left; None without bound."""
-        return None if self._given_s is None else self._given_s - self.elapsed_s
+        return None if self._given_s is None else self._given_s / self._boards - self.elapsed_s
 
     def is_short_of(self, seconds: float) -> bool:
         """Whether less than so much is left."""
@@ -129,32 +118,43 @@ class _Time:
         return f"the {self._given_s:g} GPU-seconds given are up"
 
 
-def build(store: Store, jobs: Sequence[Job], request: BuildRequest, progress: Progress) -> Built:
+def build(
+    store: Store, jobs: Sequence[Job], request: BuildRequest, hands: Hands, progress: Progress
+) -> Built:
     """Bench and measure until every workload meets the target, or nothing more can be done.
 
     The workloads must be stored. What is measured already is not measured again.
 
     Raises:
-        CannotMeasureError: there is no such device, or it stopped answering.
+        CannotMeasureError: no device answers any more.
     """
-    return _Build(store, jobs, request, progress).run()
+    return _Build(store, jobs, request, hands, progress).run()
 
 
 class _Build:
     """One build under way."""
 
     def __init__(
-        self, store: Store, jobs: Sequence[Job], request: BuildRequest, progress: Progress
+        self,
+        store: Store,
+        jobs: Sequence[Job],
+        request: BuildRequest,
+        hands: Hands,
+        progress: Progress,
     ) -> None:
         self._store, self._jobs, self._request, self._progress = store, jobs, request, progress
-        check_modes([request.mode], request.device)
-        self._platform: Platform = detect(request.device)
+        self._hands = hands
+        self._platform = hands.platforms[0]
+        self._boards = tuple(dict.fromkeys(each.board.uuid for each in hands.platforms))
+        # The board whose own costs go first: where there are several, none does.
+        self._only = self._boards[0] if len(self._boards) == 1 else None
         self._goals = dict.fromkeys((job.workload.key for job in jobs), request.target)
-        self._slice_s = FIRST_SLICE_S
+        self._slice_s = FIRST_SLICE_S * len(hands.platforms)
         self._begin_s = CAMPAIGN_S if self._platform.device.type == "cuda" else 0.0
         self._tried: set[str] = set()
-        self._time = _Time(request.gpu_seconds)
-        self._built = Built(self._platform.device.slug, self._platform.board.uuid)
+        self._elsewhere: set[str] = set()
+        self._time = _Time(request.gpu_seconds, len(hands.platforms))
+        self._built = Built(self._platform.device.slug, self._boards)
 
     def run(self) -> Built:
         """Go round until there is nothing to add or the time is up."""
@@ -169,13 +169,13 @@ class _Build:
     def _survey(self) -> Survey:
         """Look at what is known; with retry, what failed before is pending until tried again."""
         platform, workloads = self._platform, [job.workload for job in self._jobs]
-        settings, board = current_settings(), platform.board.uuid
-        known = survey(self._store, platform.device, workloads, settings, board)
+        known = survey(self._store, platform.device, workloads, current_settings(), self._only)
         failed = dict(known.failed)
         if self._request.retry:
             failed = {key: why for key, why in failed.items() if key in self._tried}
         fruitless = {key for key in self._tried if key in known.configurations} - known.costs.keys()
-        return known.with_failures(dict.fromkeys(fruitless, FRUITLESS) | failed)
+        left = dict.fromkeys(self._elsewhere - known.costs.keys(), ELSEWHERE)
+        return known.with_failures(left | dict.fromkeys(fruitless, FRUITLESS) | failed)
 
     def _bench(self) -> bool:
         """Bench slice by slice until all goals are reached; False when the time was up first."""
@@ -202,19 +202,21 @@ class _Build:
         self._progress.say(f"bench: the next {len(steps)} of {of} configurations to the target")
         keys = [step.key for step in steps]
         request = BenchRequest(
-            device=self._request.device,
             max_s=self._time.left_s,
             retry=self._request.retry,
             configurations=keys,
         )
-        result = bench(self._store, request, self._progress)
-        if result.stopped is None:
-            self._tried |= set(keys)
-        self._built.benched += result.configurations
-        self._built.visits += sum(result.outcomes.values())
+        results = self._hands.bench(request, self._progress)
+        # What one of ours was at is done by now; what none of them could take is another's.
+        elsewhere = frozenset.intersection(*(result.elsewhere for result in results))
+        self._elsewhere |= elsewhere
+        if all(result.stopped is None for result in results):
+            self._tried |= set(keys) - elsewhere
+        self._built.benched += sum(result.configurations for result in results)
+        self._built.visits += sum(result.outcomes.total() for result in results)
 
     def _measure_models(self) -> bool:
-        """Run the models that have no run on this board; False when the time was up first."""
+        """Run the models that have no run on our boards; False when the time was up first."""
         outcomes = self._runs()
         lacking = [job for job in self._jobs if job.workload.key not in outcomes]
         if self._request.retry and not self._built.runs:
@@ -225,16 +227,21 @@ class _Build:
         usual_s = run_seconds(self._store, self._platform.device.slug, self._request.mode)
         if self._time.is_short_of(self._begin_s + usual_s):
             return self._too_late(lacking)
-        with campaign(self._request.device, self._store) as session:
-            for number, job in enumerate(lacking):
-                if self._time.is_short_of(usual_s):
-                    return self._too_late(lacking[number:])
-                self._progress.say(f"measure {number + 1}/{len(lacking)}: {_named(job.workload)}")
-                mode, options = self._request.mode, RunOptions()
-                run = measure(session, job.request, job.workload.key, mode, options)
-                self._store.save_model_run(run)
-                self._built.runs += 1
-        return True
+        begun: list[Job] = []
+
+        def begins(job: Job, device: str) -> bool:
+            if self._time.is_short_of(usual_s):
+                return False
+            begun.append(job)
+            where = f" on {device}" if device else ""
+            told = f"measure {len(begun)}/{len(lacking)}: {_named(job.workload)}{where}"
+            self._progress.say(told)
+            return True
+
+        for _ in self._hands.measure(lacking, self._request.mode, begins):
+            self._built.runs += 1
+        late = [job for job in lacking if job not in begun]
+        return self._too_late(late) if late else True
 
     def _too_late(self, jobs: Sequence[Job]) -> bool:
         self._built.stopped = f"{self._time.up}; {len(jobs)} models were not run"
@@ -269,13 +276,24 @@ class _Build:
         ]
 
     def _runs(self) -> Mapping[str, tuple[str, str | None]]:
-        """Return the outcome of each workload's (key) run on this board, with the reason."""
-        return self._store.run_outcomes(self._platform.board.uuid, self._request.mode)
+        """Return the outcome of each workload's (key) run on our boards, with the reason."""
+        found: dict[str, tuple[str, str | None]] = {}
+        for outcomes in self._runs_by_board().values():
+            for key, run in outcomes.items():
+                if run[0] == "ok" or key not in found:
+                    found[key] = run
+        return found
+
+    def _runs_by_board(self) -> dict[str, Mapping[str, tuple[str, str | None]]]:
+        mode = self._request.mode
+        return {board: self._store.run_outcomes(board, mode) for board in self._boards}
 
     def _answer(self, predictor: Predictor, workload: Workload) -> Answer | None:
-        """Predict a workload for this board, for another where this one measured nothing."""
-        own = self._store.campaigns(board=self._platform.board.uuid)
-        board = self._platform.board.uuid if own else None
+        """Predict a workload for the board that ran it, for another where ours measured nothing."""
+        runs = self._runs_by_board()
+        ran = [each for each in self._boards if runs[each].get(workload.key, ("", None))[0] == "ok"]
+        own = [each for each in self._boards if self._store.campaigns(board=each)]
+        board = next(iter([*ran, *own]), None)
         try:
             return predictor.answer(workload, self._request.mode, board)
         except InputError:

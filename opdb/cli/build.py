@@ -21,13 +21,16 @@ from opdb.cli.building import (
     print_plan,
 )
 from opdb.cli.console import note, print_json, progress
+from opdb.cli.crews import check_failures, chosen_places
 from opdb.cli.selection import describe, request_for, requests_in, summary_files
 from opdb.cli.visiting import Visiting
 from opdb.errors import CheckError, InputError, OpdbError
 from opdb.records import Device, Mode, Workload
 
 if TYPE_CHECKING:
+    from opdb.build.hands import Hands
     from opdb.build.survey import Survey
+    from opdb.cluster.devices import Place
     from opdb.models import ModelRequest
     from opdb.significance import Significance
     from opdb.store import Store
@@ -71,6 +74,7 @@ def run(
             help="cuda, cuda:N or cpu; with --plan also a device as opdb status names it.",
         ),
     ] = None,
+    devices: options.Devices = None,
     mode: options.ModeName = "eager",
     batch_size: Annotated[
         list[int] | None,
@@ -104,12 +108,17 @@ def run(
     errors: list[OpdbError] = []
     lists = [_list_for(path) for path in paths]
     significance = _significance(lists)
-    asked = _Asked(target or significance.target, gpu_seconds, plan, device, chosen, retry)
+    if plan and devices is not None:
+        raise InputError(f"--plan and --devices {devices}: a plan measures nothing; use --device")
+    # What cannot be measured here is told before a harvest.
+    places = () if plan else tuple(chosen_places(device, devices))
+    target = target or significance.target
+    asked = _Asked(target, gpu_seconds, plan, device, places, chosen, retry)
     wanted = _wanted(paths, _said(batch_size, dtype, memory_format), errors)
-    if not plan:
+    if not plan and not places:
         from opdb.bench.measure import check_modes
 
-        check_modes([chosen], device)  # what cannot be measured here is told before a harvest
+        check_modes([chosen], device)
     if not wanted:
         raise InputError(in_one(errors))
     with _opened(db, plan=plan) as store:
@@ -128,6 +137,7 @@ class _Asked:
     gpu_seconds: float | None
     plan: bool
     device: str | None
+    places: tuple[Place, ...]
     mode: Mode
     retry: bool
 
@@ -405,9 +415,9 @@ def _build(
     errors: list[OpdbError],
     output: _Output,
 ) -> None:
-    from opdb.bench.platform import detect
     from opdb.bench.settings import current_settings
-    from opdb.build.loop import BuildRequest, Job, build
+    from opdb.build.hands import Job
+    from opdb.build.loop import BuildRequest, build
     from opdb.build.survey import survey
     from opdb.summary import mark_processed
 
@@ -417,19 +427,33 @@ def _build(
         if job.file is not None:
             mark_processed(job.file)
     pairs = [Job(request, workload) for job in jobs for request, workload in job.found]
-    device = detect(asked.device).device
-    known = survey(store, device, [pair.workload for pair in pairs], current_settings())
-    _say_of_others(store, device, known, output)
-    _propose(known, asked, significance, output)
-    request = BuildRequest(
-        asked.target, asked.device, asked.mode, asked.gpu_seconds, asked.retry, significance
-    )
-    with Visiting(quiet=output.quiet) as shown:
-        built = build(store, pairs, request, shown)
+    request = BuildRequest(asked.target, asked.mode, asked.gpu_seconds, asked.retry, significance)
+    with _hands(store, asked) as hands, Visiting(quiet=output.quiet) as shown:
+        device = hands.platforms[0].device
+        known = survey(store, device, [pair.workload for pair in pairs], current_settings())
+        _say_of_others(store, device, known, output)
+        _propose(known, asked, significance, output)
+        built = build(store, pairs, request, hands, shown)
+        failures = list(hands.failures)
     assert built.survey is not None
     _propose(built.survey, asked, significance, output)
     if output.as_json:
         print_json(built_document(built, asked.target, errors))
     else:
         print_built(built, asked.target)
+    check_failures(failures, asked.places)
     check(built, asked.target, errors)
+
+
+@contextmanager
+def _hands(store: Store, asked: _Asked) -> Iterator[Hands]:
+    """Yield who measures: this process, or workers at several places."""
+    from opdb.build.hands import Alone, Several
+
+    if not asked.places:
+        yield Alone(store, asked.device, asked.mode)
+        return
+    from opdb.cluster.crew import Crew
+
+    with Crew(asked.places, store.url) as crew:
+        yield Several(crew, asked.mode)

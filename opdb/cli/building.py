@@ -189,7 +189,8 @@ def built_document(built: Built, target: float, errors: Sequence[OpdbError]) -> 
     assert known is not None
     return {
         "device": built.device,
-        "board": built.board,
+        "board": built.boards[0] if len(built.boards) == 1 else None,
+        "boards": list(built.boards),
         "target": target,
         **_counts(known),
         "benched": built.benched,

@@ -132,6 +132,7 @@ class Crew:
             CannotMeasureError: every worker failed.
         """
         results: list[BenchResult] = []
+        self._try_again(progress)
         while workers := self.alive:
             told = _Merged(progress, len(workers))
             for worker in workers:
@@ -206,6 +207,13 @@ class Crew:
                 return
             options = replace(options, retry=False)  # what was tried again is not for ever
         raise CannotMeasureError("; ".join(self.failures))
+
+    def _try_again(self, progress: Progress) -> None:
+        """Count on workers again that failed at a task and are still there."""
+        for worker in self._workers:
+            if worker.failed is not None and worker.process.is_alive():
+                progress.say(f"{worker.failed}; it is tried again")
+                worker.failed = None
 
     # Driving
 

@@ -11,7 +11,8 @@ import pytest
 from opdb.bench import rounds
 from opdb.bench.platform import detect
 from opdb.build import loop
-from opdb.build.loop import BuildRequest, Built, Job, build
+from opdb.build.hands import Alone, Job
+from opdb.build.loop import BuildRequest, Built, build
 from opdb.build.ranking import Step
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
@@ -20,7 +21,7 @@ from opdb.store import Store, open_store
 from tests.bench.calls import HUGE, IMPOSSIBLE, RELU, workload
 
 MLP = ModelRequest("mlp", input_size=(16,))
-REQUEST = BuildRequest(0.01, device="cpu")
+REQUEST = BuildRequest(0.01)
 
 pytestmark = pytest.mark.usefixtures("short")
 
@@ -50,7 +51,7 @@ def built(store: Store, request: BuildRequest, *jobs: Job) -> tuple[Built, Heard
     heard = Heard()
     for job in jobs:
         store.save_workload(job.workload)
-    return build(store, jobs, request, heard), heard
+    return build(store, jobs, request, Alone(store, "cpu", request.mode), heard), heard
 
 
 def test_many_failures_in_a_row_stop_nothing(store: Store) -> None:

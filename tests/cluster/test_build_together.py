@@ -1,0 +1,80 @@
+"""A build by two workers: operators and models shared, the target held for each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from opdb.bench.platform import detect
+from opdb.build.hands import Job, Several
+from opdb.build.loop import ELSEWHERE, BuildRequest, build
+from opdb.cluster.crew import Crew
+from opdb.cluster.devices import Place
+from opdb.errors import CannotMeasureError, InputError
+from opdb.harvest import harvest
+from opdb.models import ModelRequest
+from opdb.store import Claims, open_store
+from tests.cluster.test_crew import Heard
+
+TWO = [Place("cpu", None), Place("cpu", None)]
+REQUESTS = [ModelRequest("mlp", input_size=(size,)) for size in (8, 16, 24)]
+
+pytestmark = pytest.mark.usefixtures("short_workers")
+
+
+def test_two_workers_build_and_nothing_is_done_twice(tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        jobs = [Job(request, harvest(request)) for request in REQUESTS]
+        for job in jobs:
+            store.save_workload(job.workload)
+        heard = Heard()
+        with Crew(TWO, store.url) as crew:
+            hands = Several(crew, "eager")
+            built = build(store, jobs, BuildRequest(1.0), hands, heard)
+            again = build(store, jobs, BuildRequest(1.0), hands, Heard())
+        [board] = store.boards()
+        assert built.boards == (board.uuid,) and built.runs == 3 and again.runs == 0
+        assert again.benched == 0 and built.benched == len(store.usage())
+        visits = Counter((v.configuration, v.role) for v in store.visits(board.uuid))
+        assert set(visits.values()) == {2} and {key for key, _ in visits} == store.usage().keys()
+        assert Counter(run.workload for run in store.model_runs()) == Counter(
+            job.workload.key for job in jobs
+        )
+        for standing in built.standings:
+            assert standing.run == "ok" and standing.answer is not None
+            assert standing.answer.prediction.coverage_time == 1
+        assert sum(text.startswith("measure ") and " on cpu" in text for text in heard.said) == 3
+
+
+def test_what_another_command_is_at_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        job = Job(REQUESTS[0], harvest(REQUESTS[0]))
+        store.save_workload(job.workload)
+        key = next(iter(store.usage()))
+        with monkeypatch.context() as patch:
+            patch.setattr("opdb.store.claims.this_worker", lambda: "0123456789abcdef:7:1.00")
+            claims = Claims(store, detect("cpu").device.slug, "another board")
+        assert claims.take(f"model {key}")
+        with Crew(TWO[:1], store.url) as crew:
+            built = build(store, [job], BuildRequest(1.0), Several(crew, "eager"), Heard())
+        assert built.survey is not None and built.survey.failed == {key: ELSEWHERE}
+        [board] = store.boards()
+        assert key not in {visit.configuration for visit in store.visits(board.uuid)}
+
+
+def test_boards_of_several_kinds_share_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mixed:
+        def __init__(self, slugs: list[str]) -> None:
+            from dataclasses import replace
+
+            here = detect("cpu")
+            self.platforms = [replace(here, device=replace(here.device, slug=s)) for s in slugs]
+
+    with pytest.raises(InputError, match=r"several kinds \(a100, h200\)"):
+        Several(Mixed(["h200", "a100"]), "eager")  # type: ignore[arg-type]
+    with pytest.raises(CannotMeasureError, match="graph"):
+        Several(Mixed(["cpu", "cpu"]), "graph")  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from opdb.store.schema import REVISIONS, metadata
 
 FILE_NAME = "opdb.sqlite"
 _MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
 _BUSY_TIMEOUT_S = 30.0
 
 _EXPLANATIONS = (
@@ -195,7 +196,7 @@ def _check_file(file: Path, *, create: bool) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             return
         with file.open("rb") as stream:
-            head = stream.read(100)
+            head = stream.read(_HEADER_BYTES)
         size = file.stat().st_size
     except OSError as error:
         raise DatabaseError(f"database {file}: {error.strerror}; check the path") from error
@@ -209,9 +210,9 @@ def _check_file(file: Path, *, create: bool) -> None:
     journal = file.with_name(file.name + "-wal")
     # A journal that was not yet written back may hold the pages that the file still lacks.
     journaled = journal.exists() and journal.stat().st_size > 0
-    if len(head) < 100 or (size < expected and not journaled):
+    if len(head) < _HEADER_BYTES or (size < expected and not journaled):
         raise DatabaseError(
-            f"database {file}: it is truncated ({size} of {expected} bytes); "
+            f"database {file}: it is truncated ({size} of {max(expected, _HEADER_BYTES)} bytes); "
             "restore it, or delete it and import its published sets again"
         )
 

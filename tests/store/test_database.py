@@ -106,7 +106,7 @@ def damaged(path: Path) -> None:
         (foreign, "it is not an opdb database (it holds the tables songs)"),
         (newer, f"its schema 9999 is newer than this version of opdb reads ({REVISIONS[-1]})"),
         (truncated, "it is truncated"),
-        (header_alone, "it is truncated"),
+        (header_alone, "it is truncated (16 of 100 bytes)"),
         (damaged, "it is damaged"),
     ],
 )

@@ -211,7 +211,8 @@ class Crew:
     def _try_again(self, progress: Progress) -> None:
         """Count on workers again that failed at a task and are still there."""
         for worker in self._workers:
-            if worker.failed is not None and worker.process.is_alive():
+            had_its_device = worker.platform is not None
+            if worker.failed is not None and had_its_device and worker.process.is_alive():
                 progress.say(f"{worker.failed}; it is tried again")
                 worker.failed = None
 

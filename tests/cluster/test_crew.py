@@ -242,7 +242,9 @@ def test_ctrl_c_stops_all_workers_and_loses_no_finished_visit(url: str, tmp_path
             [board] = store.boards()
             visits = store.visits(board.uuid)
             assert visits and len(visits) < 2 * len(store.usage())
-            assert store.costs(board.uuid).keys() == {visit.configuration for visit in visits}
+            # A duplicate, blind as it is, makes no cost.
+            counted = {visit.configuration for visit in visits if visit.role == "measurement"}
+            assert store.costs(board.uuid).keys() == counted
             assert held(store) == []
     finally:
         running.kill()

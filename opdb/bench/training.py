@@ -30,10 +30,17 @@ class TrainingStep:
         self._loss: Loss | None = None
 
     def __call__(self) -> Tensor:
-        """Run one step; the loss returned is that of its last batch."""
-        for _ in range(self._batches):
-            loss = self.backward(self.forward())
-        self.update()
+        """Run one step; the loss returned is that of its last batch.
+
+        A step that fails leaves no gradients: those of one that was being captured hold nothing.
+        """
+        try:
+            for _ in range(self._batches):
+                loss = self.backward(self.forward())
+            self.update()
+        except RuntimeError:
+            self._optimizer.zero_grad()
+            raise
         return loss
 
     def forward(self) -> Tensor:

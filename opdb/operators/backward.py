@@ -98,13 +98,24 @@ def _gradients(
     """Make the gradient of each output: as its configuration says, else laid out as the output.
 
     Raises:
-        UnsupportedError: the configuration tells of other outputs.
+        UnsupportedError: the configuration tells of other outputs, or of no tensors.
     """
-    specs = configuration.gradients
-    if specs is None:
-        return [torch.randn_like(t.detach()) for t in outputs]
-    if len(specs) != len(outputs):
+    try:
+        specs = configuration.gradients
+        if specs is None:
+            return [torch.randn_like(t.detach()) for t in outputs]
+        made = [None if spec is None else materialize(spec, device) for spec in specs]
+    except (TypeError, ValueError, KeyError) as error:
+        raise UnsupportedError(f"{configuration.kind}: not gradients: {error}") from error
+    if [t.shape for t in made if t is not None] != _shapes_of(outputs, made):
         raise UnsupportedError(
-            f"gradients of {len(specs)} outputs; {configuration.kind} has {len(outputs)}"
+            f"the gradients are not those of this {configuration.kind}'s outputs"
         )
-    return [None if spec is None else materialize(spec, device) for spec in specs]
+    return made
+
+
+def _shapes_of(outputs: list[Tensor], made: list[Tensor | None]) -> list[torch.Size] | None:
+    """Return the shapes of the outputs that have a gradient; None where there are others."""
+    if len(outputs) != len(made):
+        return None
+    return [o.shape for o, g in zip(outputs, made, strict=True) if g is not None]

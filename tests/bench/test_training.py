@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -13,10 +15,11 @@ from opdb.bench.session import Session
 from opdb.bench.training import TrainingStep
 from opdb.bench.visit import VisitRequest, visit
 from opdb.derive.runs import run_cost
+from opdb.errors import UnsupportedError
 from opdb.harvest import harvest
 from opdb.models import ModelRequest, load
 from opdb.operators import BuiltBackward, BuiltUpdate, build
-from opdb.records import Configuration, Mode, Workload
+from opdb.records import Configuration, Json, Mode, Workload
 from opdb.store import Store
 
 pytestmark = pytest.mark.usefixtures("short")
@@ -142,3 +145,27 @@ def test_gradients_of_several_batches_add_up(batches: int) -> None:
     assert not whole.requires_grad
     step.update()
     assert all(p.grad is None for p in loaded.module.parameters())
+
+
+def test_a_step_that_fails_leaves_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = ModelRequest("tests.bench.test_training:network", phase="training").checked()
+    loaded = load(request, device="cpu")
+    step = TrainingStep(loaded, request)
+
+    def refuse() -> None:
+        raise RuntimeError("not while a graph is captured")
+
+    monkeypatch.setattr(step._optimizer, "step", refuse)
+    with pytest.raises(RuntimeError, match="captured"):
+        step()
+    assert all(p.grad is None for p in loaded.module.parameters())
+
+
+@pytest.mark.parametrize(
+    "gradients", [7, [{"shape": [1]}], [None, None], [{"shape": [3], "dtype": "float32"}]], ids=repr
+)
+def test_gradients_that_are_none_are_refused(trained: Workload, gradients: Json) -> None:
+    backward = named(trained, "linear backward")
+    wrong = replace(backward, inputs={**backward.inputs, "gradients": gradients})
+    with pytest.raises(UnsupportedError, match="gradient"):
+        build(wrong)

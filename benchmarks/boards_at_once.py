@@ -65,12 +65,12 @@ def moved(
     return Moved(len(ratios), statistics.median(ratios), cuts[0], cuts[-1])
 
 
-def opdb(*arguments: str) -> Any:
-    """Run a command and return what it prints as JSON."""
+def opdb(*arguments: str, required: bool = True) -> Any:
+    """Run a command and return what it prints as JSON; None where it failed and may."""
     command = [sys.executable, "-m", "opdb", *arguments, "--json"]
     print(" ".join(command[2:]), file=sys.stderr, flush=True)
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(done.stdout)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=required, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else None
 
 
 def costs_in(database: Path) -> dict[str, dict[str, list[Cost]]]:
@@ -92,6 +92,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="for the databases")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
+    if any(asked.folder.iterdir()):
+        parser.error(f"--folder {asked.folder}: not empty; what is measured already has no rate")
     alone, together, shared = (
         asked.folder / f"{n}.sqlite" for n in ("alone", "together", "shared")
     )
@@ -113,8 +115,10 @@ def main() -> None:
                 moved(one[board], others[board], quantity),
             )
     for database in (alone, together):
-        found = opdb("validate", "--duplicates", "--db", str(database))["duplicates"]
-        print(f"blind duplicates, {database.stem}: {json.dumps(found)}")
+        # With few configurations none was measured twice over.
+        found = opdb("validate", "--duplicates", "--db", str(database), required=False)
+        said = json.dumps(found["duplicates"]) if found else "none"
+        print(f"blind duplicates, {database.stem}: {said}")
     for name, (count, seconds) in (
         *((f"one board ({each['board']})", rate([each])) for each in single),
         (f"{len(devices)} boards", rate(all_of_it)),

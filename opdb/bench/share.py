@@ -14,7 +14,7 @@ from typing import TypeAlias
 from opdb.bench.plan import Job, Plan
 from opdb.records import Configuration
 from opdb.store import Claims
-from opdb.store.claims import Claim
+from opdb.store.lease import Claim
 
 Lacking: TypeAlias = Callable[[Configuration], Iterable[Job]]
 """Says which visits of a configuration are lacking now, each as often as it is wanted."""

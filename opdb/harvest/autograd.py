@@ -9,10 +9,11 @@ than once, the sum belongs to its own backward pass.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,9 +22,6 @@ from opdb.errors import UnsupportedError
 from opdb.operators import describe_function
 from opdb.operators.encoding import Encoder, NoNotes, layout_of
 from opdb.records import GRADIENTS, Call, Configuration, Json
-
-if TYPE_CHECKING:
-    from opdb.harvest.recorder import Recorder
 
 IN_BACKWARD = " (in a backward pass, outside every recorded call)"
 
@@ -57,13 +55,18 @@ class _Part:
 class Backward:
     """Watches backward passes: knows whose every node is, and writes down what runs.
 
-    `runs` says that one is under way.
+    `runs` says that one is under way. What is found is added to `calls` and counted in
+    `unsupported`; within `aside` the harvest records nothing of what it computes itself.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        calls: list[Call],
+        unsupported: Counter[str],
+        aside: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         self.runs = False
-        self._recorder = recorder
-        self._calls, self._unsupported = recorder.calls, recorder.unsupported
+        self._calls, self._unsupported, self._aside = calls, unsupported, aside
         self._parts: dict[Any, _Part | None] = {}
         self._running: list[_Part | None] = []
         self._hooks: list[Any] = []
@@ -97,7 +100,7 @@ class Backward:
         self.runs = True
         try:
             # torch.autograd.backward would be a torch function, with all of this inside it
-            with self._recorder.aside():
+            with self._aside():
                 gradient = torch.ones_like(loss)
             self._calls.append(Call(_described(torch.ones_like, (loss,)), "function"))
             engine: Any = torch.autograd.Variable._execution_engine

@@ -23,7 +23,7 @@ def train(recorder: Recorder, loaded: LoadedModel, training: Json) -> None:
     """
     optimizer, accumulation = training["optimizer"], training["accumulation"]
     parameters = list(loaded.module.parameters())
-    backward = recorder.backward = Backward(recorder)
+    backward = recorder.backward = Backward(recorder.calls, recorder.unsupported, recorder.aside)
     loss_of = None
     try:
         for _ in range(accumulation):

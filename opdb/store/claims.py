@@ -17,7 +17,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -33,25 +33,12 @@ from sqlalchemy import (
     update,
 )
 
-from opdb.errors import ClaimLostError
 from opdb.store import schema
+from opdb.store.lease import LEASE_S, Claim
+from opdb.store.store import Store
 from opdb.store.writing import in_parts, insert_into
 
-if TYPE_CHECKING:
-    from opdb.store.store import Store
-
-LEASE_S = 900.0
-"""After so long without a sign of its holder a claim is anybody's; longer than one visit takes."""
-
 RENEW_EVERY_S = 60.0
-
-
-class Claim(NamedTuple):
-    """One claim: which list, what of it, and the worker who has it."""
-
-    scope: str
-    task: str
-    worker: str
 
 
 @dataclass(frozen=True)
@@ -104,26 +91,6 @@ def _now_s(connection: Connection) -> ColumnElement[Any]:
     if connection.dialect.name == "postgresql":
         return cast(extract("epoch", func.clock_timestamp()), Float)
     return literal(time.time())
-
-
-def is_held(connection: Connection, claim: Claim) -> bool:
-    """Return whether a worker still has its claim; until the transaction ends nobody takes it."""
-    table = schema.claim
-    query = select(table.c.worker).where(table.c.scope == claim.scope, table.c.task == claim.task)
-    return connection.execute(query.with_for_update()).scalar() == claim.worker
-
-
-def check_held(connection: Connection, claim: Claim) -> None:
-    """Raise where a worker's claim was taken over.
-
-    Raises:
-        ClaimLostError: it was.
-    """
-    if not is_held(connection, claim):
-        raise ClaimLostError(
-            f"another worker took {claim.task.rpartition(' ')[2][:12]} over, as this one gave no "
-            f"sign for {LEASE_S:.0f} s; what it measured of it just now is not stored"
-        )
 
 
 def held(store: Store) -> list[Held]:

@@ -33,7 +33,7 @@ from opdb.records import (
     canonical_json,
 )
 from opdb.store import database, pending, reading, rows, schema, standing
-from opdb.store.claims import Claim, check_held
+from opdb.store.lease import Claim, check_held
 from opdb.store.pending import Among, Lack, Sort, Touched
 from opdb.store.reading import Failure, Measured, RunState, Spent
 from opdb.store.rows import NewRow

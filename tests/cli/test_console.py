@@ -53,6 +53,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")  # on a dumb terminal there is no bar
     with console.progress(2, "bench", quiet=False) as shown:
         shown.doing("conv2d [3, 3]")
         shown.done()

@@ -36,7 +36,7 @@ FIRST_SETTLE_S = 0.25
 SETTLE_S = 0.05
 WINDOW_S = 0.2
 STRETCHES = 3
-"""Short stretches, whose spread gives the interval: together about a second a cell."""
+"""Short stretches, whose spread gives the interval: settling and windows are 1 s a cell."""
 
 LAYER_PASSES = 10
 SIZE_FREE = ("torchvision",)

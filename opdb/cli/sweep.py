@@ -114,7 +114,7 @@ def run(
 ) -> None:
     """Run whole models at many input sizes, their convolutions forced to take named algorithms.
 
-    About a second a size: time with its distribution, power, energy, every layer's time in place.
+    At each size: time with its distribution, power, energy, every layer's time in place.
     Each run is stored as soon as it is done; a stage reuses what an earlier one measured. What an
     algorithm cannot run is stored as unsupported; a model in which it cannot run some layer is
     partial. Files for pandas are written under results/STAGE/.

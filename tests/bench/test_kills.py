@@ -141,9 +141,9 @@ def test_kills_at_random_moments_lose_nothing_and_repeat_nothing(tmp_path: Path)
     replays = replayed_s(database), replayed_s(whole)
     timed = [min(seen[key] for seen in replays) for key in ones]
     shares = [difference / whole_s for difference, whole_s in zip(apart, timed, strict=True)]
-    assert statistics.median(shares) < 1 and max(shares) < 9, "a busy machine, and no more"
+    assert statistics.median(shares) < 0.5 and max(shares) < 9
     agreeing = sum(agree(one, others[key]) for key, one in ones.items())
-    assert agreeing >= 0.5 * len(ones)
+    assert agreeing >= 0.7 * len(ones)
 
 
 def visits(database: Path) -> Counter[tuple[str, str]]:

@@ -27,10 +27,10 @@ from opdb.models import load
 from opdb.records import Workload
 from opdb.sweep.cells import Cell
 
-LAYER_TOLERANCES = {"float64": 1e-6, "float32": 5e-3, "float16": 2e-2, "bfloat16": 6e-2}
+LAYER_TOLERANCES = {"float64": 1e-6, "float32": 1e-2, "float16": 2e-2, "bfloat16": 6e-2}
 """The largest error of a layer's output, as a share of its largest value, against torch's own.
 
-In float32, Winograd's transform of 5x5 errs by 1e-3 and TF32 by 3e-4."""
+In float32, Winograd's transform of 5x5 errs by 5.4e-3 (H200, 64 channels of 27x27) and TF32 by 3e-4."""
 
 OUTPUT_TOLERANCE = 5.0
 """The model's outputs may err so many times as much: errors add up over layers."""

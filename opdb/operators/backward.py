@@ -3,13 +3,17 @@
 Nothing but the kernels of the backward pass runs when it is called: what the forward pass saved is
 kept, and gradients are returned, not added up. On a GPU autograd runs a node on the stream of its
 forward pass, so that one runs on the stream on which CUDA graphs are captured.
+
+Attention with dropout keeps the seed of its random numbers on the host, or on the device where it
+was captured in a CUDA graph, and its backward pass reads the seed from where its own case says: it
+would read a wrong address otherwise. Such a call has two forward passes, one of them captured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -43,6 +47,8 @@ class BuiltBackward(BuiltCall):
 
     forward: BuiltCall | None = None
     stream: torch.cuda.Stream | None = None
+    graph: torch.cuda.CUDAGraph | None = field(default=None, repr=False)
+    """The captured forward pass, where there is one: what it saved lives as long as it does."""
 
     def with_fresh_weights(self) -> BuiltBackward:
         """Return the same pass over a forward pass of its own, with the same gradients."""
@@ -68,7 +74,7 @@ def build_backward(
             stream.wait_stream(torch.cuda.default_stream())
         outputs = forward.outputs()
         given = _gradients(configuration, outputs, device)
-    flowing = [o for o, g in zip(outputs, given, strict=True) if g is not None]
+    flowing = _flowing(outputs, given)
     held = [*forward.inputs, *forward.weights]
     wanted = [t for t in held if t.requires_grad and t.is_leaf]
     if not flowing or not wanted:
@@ -76,6 +82,11 @@ def build_backward(
     inputs = [g for g in given if g is not None] if gradients is None else list(gradients)
     memory = {t.untyped_storage().data_ptr() for t in held}
     made = [t for t in outputs if t.untyped_storage().data_ptr() not in memory]
+    take: Callable[..., Any] = torch.autograd.grad
+    graph = None
+    if stream is not None and draws_in_attention(outputs):
+        graph, captured = _captured(forward)
+        take = _in_either(take, _flowing(captured, given))
     return BuiltBackward(
         configuration,
         "function",
@@ -83,13 +94,52 @@ def build_backward(
         [*held, *made],
         (),
         None,
-        torch.autograd.grad,
+        take,
         (flowing, wanted, inputs),
         {"retain_graph": True, "allow_unused": True},
         device,
         forward,
         stream,
+        graph,
     )
+
+
+def draws_in_attention(outputs: Iterable[Tensor]) -> bool:
+    """Whether an attention among the nodes behind these outputs drops at random."""
+    nodes = [t.grad_fn for t in outputs if t.grad_fn is not None]
+    seen = set(nodes)
+    while nodes:
+        node: Any = nodes.pop()
+        if getattr(node, "_saved_dropout_p", 0.0) > 0:
+            return True
+        behind = {n for n, _ in node.next_functions if n is not None} - seen
+        seen |= behind
+        nodes += behind
+    return False
+
+
+def _captured(forward: BuiltCall) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
+    """Run a forward pass as a CUDA graph; return it with the outputs, which live in its memory."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = forward.outputs()
+    graph.replay()
+    return graph, outputs
+
+
+def _in_either(take: Callable[..., Any], captured: list[Tensor]) -> Callable[..., Any]:
+    """Return `take` of the captured outputs where a graph is being captured, else as called."""
+
+    def gradients(flowing: list[Tensor], *args: Any, **kwargs: Any) -> Any:
+        capturing = torch.cuda.is_current_stream_capturing()
+        return take(captured if capturing else flowing, *args, **kwargs)
+
+    return gradients
+
+
+def _flowing(outputs: list[Tensor], given: list[Tensor | None]) -> list[Tensor]:
+    """Return the outputs that a gradient flows back from."""
+    return [o for o, g in zip(outputs, given, strict=True) if g is not None]
 
 
 def _gradients(

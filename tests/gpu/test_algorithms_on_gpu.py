@@ -23,8 +23,8 @@ LARGE = (
     Case("ResNet's 1x1", input=(2, 64, 56, 56), channels_out=256, kernel=(1, 1), padding=(0, 0)),
     Case("AlexNet's second", input=(2, 64, 27, 27), channels_out=192, kernel=(5, 5)),
 )
-TOLERANCES = {torch.float32: 5e-3, torch.float16: 1e-2, torch.bfloat16: 3e-2}
-"""Winograd's transform of 5x5 errs by 1e-3 in float32, with FMA alone (seen on an H200)."""
+TOLERANCES = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 3e-2}
+"""Winograd's transform of 5x5 errs by 5.4e-3 in float32, with FMA alone (seen on an H200)."""
 
 REFUSING = ("NOT_SUPPORTED", "BAD_PARAM", "opdb's direct convolution takes", "names no algorithm")
 

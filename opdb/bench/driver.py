@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from opdb.bench.images import ImageOptions, Images
+from opdb.bench.images import Images
 from opdb.bench.kernels import launched_kernels
+from opdb.bench.options import DriverOptions
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Timing, observe
 from opdb.bench.training import TrainingStep
@@ -29,42 +29,6 @@ AMP_DTYPE = "bfloat16"
 """What autocast casts to: it needs no scaling of the loss."""
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
-
-
-@dataclass(frozen=True)
-class DriverOptions:
-    """How to run a training: what the backend is told, on which data, for how long.
-
-    Without `images` it trains on the model's example inputs, which stay on the device. `repeats`
-    times so many iterations (`iters`) are timed, after `warmup_iters` that are not.
-    """
-
-    deterministic: bool = False
-    cudnn_benchmark: bool = False
-    images: ImageOptions | None = None
-    warmup_iters: int = 10
-    iters: int = 50
-    repeats: int = 3
-    nvtx: bool = False
-    label: str | None = None
-    note: str | None = None
-
-    @property
-    def setting(self) -> dict[str, Json]:
-        """What of it sets a run apart from usual ones."""
-        told: dict[str, Json] = {}
-        if self.deterministic:
-            told["deterministic"] = True
-        if self.cudnn_benchmark:
-            told["cudnn_benchmark"] = True
-        if self.images is not None:
-            told["data"] = {
-                "augment": self.images.augment,
-                "workers": self.images.workers,
-                "pin_memory": self.images.pin_memory,
-                "prefetch_factor": self.images.prefetch_factor,
-            }
-        return told
 
 
 def why_no_amp(device: str) -> str | None:
@@ -94,9 +58,16 @@ def check_nvtx(session: Session) -> None:
 
 
 def train(
-    session: Session, request: ModelRequest, workload: str, options: DriverOptions
+    session: Session,
+    request: ModelRequest,
+    workload: str,
+    options: DriverOptions,
+    *,
+    keep_errors: bool = False,
 ) -> ModelRun:
     """Run a training of a workload (key); what cannot be measured is a run with that outcome.
+
+    With `keep_errors` images that cannot be used are the outcome of a run, too.
 
     Raises:
         InputError: the images cannot be read, or do not fit the model.
@@ -111,6 +82,10 @@ def train(
     try:
         with _backend(options):
             _train(session, request, options, seen)
+    except InputError as error:
+        if not keep_errors:
+            raise
+        outcome, reason = "error", str(error)
     except REFUSALS as error:
         outcome, reason = refusal(error)
     release(session)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from opdb.bench.options import ImageOptions
 from opdb.errors import InputError
 
 MEAN = (0.485, 0.456, 0.406)
@@ -21,21 +20,6 @@ RESIZED = 256 / 224
 """How much larger than its crop an image is made without augmentation."""
 
 UNREADABLE = "cannot be read as an image"
-
-
-@dataclass(frozen=True)
-class ImageOptions:
-    """A folder with one folder of images a class, and how it is read.
-
-    `augment` crops and mirrors at random. `workers` processes read ahead, `prefetch_factor` batches
-    each (None: as PyTorch does).
-    """
-
-    folder: Path
-    augment: bool = True
-    workers: int = 4
-    pin_memory: bool = False
-    prefetch_factor: int | None = None
 
 
 class Images:

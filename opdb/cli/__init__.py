@@ -28,6 +28,7 @@ COMMANDS = {
     "build": "opdb.cli.build",
     "bench": "opdb.cli.bench",
     "measure": "opdb.cli.measure",
+    "matrix": "opdb.cli.matrix",
     "modes": "opdb.cli.modes",
     "graph": "opdb.cli.graph",
     "sweep": "opdb.cli.sweep",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from opdb.bench.options import BACKENDS, PRECISIONS
 from opdb.cli.console import note, print_json, print_table, progress
 from opdb.cli.selection import describe, identity
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError
@@ -18,13 +19,11 @@ from opdb.records import Json
 from opdb.units import show
 
 if TYPE_CHECKING:
-    from opdb.bench.driver import DriverOptions
+    from opdb.bench.options import DriverOptions
     from opdb.derive.runs import RunCost
     from opdb.models import ModelRequest
     from opdb.records import Campaign, ModelRun, Workload
 
-BACKENDS = ("auto", "cuda", "mps", "cpu")
-PRECISIONS = ("fp32", "amp")
 
 _TRAINING = "Of training:"
 
@@ -196,8 +195,7 @@ def driver_options(said: Said, repeats: int) -> DriverOptions:
     Raises:
         InputError: one has no such value, or two contradict each other.
     """
-    from opdb.bench.driver import DriverOptions
-    from opdb.bench.images import ImageOptions
+    from opdb.bench.options import DriverOptions, ImageOptions
 
     if said.precision is not None and said.precision not in PRECISIONS:
         raise UnknownNameError("--precision", said.precision, PRECISIONS)

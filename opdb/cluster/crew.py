@@ -38,7 +38,7 @@ from opdb.cluster.messages import (
     Turn,
     Visited,
 )
-from opdb.cluster.worker import Pipe, serve
+from opdb.cluster.worker import Pipe, serve, uninterrupted
 from opdb.errors import CannotMeasureError
 from opdb.records import ModelRun
 from opdb.sweep.cells import Cell
@@ -299,7 +299,8 @@ def _started(place: Place, url: str) -> Worker:
     context: Any = multiprocessing.get_context(START)
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(place, url, there), name=f"opdb {place.name}")
-    process.start()
+    with uninterrupted():
+        process.start()
     there.close()  # so that the pipe ends when the worker does
     return Worker(place, process, here)
 

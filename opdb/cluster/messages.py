@@ -132,3 +132,4 @@ class Failed:
 
     message: str
     exit_status: int
+    claim_lost: bool = False

@@ -38,6 +38,16 @@ from opdb.store import Store, open_store
 Pipe: TypeAlias = "Connection[Any, Any]"
 
 
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Keep Ctrl-C from a process that is started meanwhile, its imports too; here it only waits."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def serve(place: Place, url: str, pipe: Pipe) -> None:
     """Do one task after another until the pipe is closed; what runs in a worker's process.
 

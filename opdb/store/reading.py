@@ -65,7 +65,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class RunState:
-    """How a model run under a named algorithm ended, without its samples."""
+    """How a model run ended, without its samples."""
 
     id: str
     workload: str
@@ -373,13 +373,25 @@ def run_outcomes(
 
 def algorithm_runs(connection: Connection, device: str) -> list[RunState]:
     """Return how a device's model runs under named algorithms ended, oldest first."""
+    return _run_states(connection, device, ~unforced(schema.model_run))
+
+
+def labelled_runs(connection: Connection, device: str) -> list[RunState]:
+    """Return how a device's model runs that have a label ended, oldest first."""
+    found = _run_states(connection, device, schema.model_run.c.facts.like('%"label":"%'))
+    return [state for state in found if isinstance(state.facts.get("label"), str)]
+
+
+def _run_states(
+    connection: Connection, device: str, condition: ColumnElement[bool]
+) -> list[RunState]:
     run, campaign, workload = schema.model_run, schema.campaign, schema.workload
     query = (
         select(run.c.id, workload.c.key, run.c.mode, run.c.setting)
         .add_columns(run.c.outcome, run.c.reason, run.c.cost_s, run.c.facts)
         .join_from(run, campaign, run.c.campaign == campaign.c.id)
         .join(workload, run.c.workload_id == workload.c.id)
-        .where(campaign.c.device == device, ~unforced(run))
+        .where(campaign.c.device == device, condition)
         .order_by(run.c.started_at, run.c.id)
     )
     return [

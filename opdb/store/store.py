@@ -322,13 +322,15 @@ class Store:
         row = rows.host_visit_row(visit)
         self._insert(schema.host_visit, row, "configuration", schema.configuration)
 
-    def save_model_run(self, run: ModelRun) -> None:
-        """Save a model run; its campaign and workload must be stored.
+    def save_model_run(self, run: ModelRun, claim: Claim | None = None) -> None:
+        """Save a model run; its campaign and workload must be stored, and its claim be held.
 
         Raises:
             DatabaseError: they are not, or the run's id is taken.
+            ClaimLostError: another worker took the claim over.
         """
-        self._insert(schema.model_run, rows.model_run_row(run), "workload", schema.workload)
+        row = rows.model_run_row(run)
+        self._insert(schema.model_run, row, "workload", schema.workload, claim)
 
     def visit_outcomes(
         self, device: str, *, board: str | None = None, role: Role = "measurement"
@@ -482,6 +484,11 @@ class Store:
         with self.reading() as connection:
             return reading.algorithm_runs(connection, device)
 
+    def labelled_runs(self, device: str) -> list[RunState]:
+        """Return how a device's model runs that have a label ended, oldest first."""
+        with self.reading() as connection:
+            return reading.labelled_runs(connection, device)
+
     def run_seconds(self, device: str, mode: Mode) -> list[float]:
         """Return what each good model run on a device in a mode took, in seconds, oldest first."""
         with self.reading() as connection:
@@ -536,8 +543,17 @@ class Store:
         with self.reading() as connection:
             return reading.cost_counts(connection)
 
-    def _insert(self, table: Table, row: NewRow, reference: str, target: Table) -> None:
+    def _insert(
+        self,
+        table: Table,
+        row: NewRow,
+        reference: str,
+        target: Table,
+        claim: Claim | None = None,
+    ) -> None:
         with self.writing() as connection:
+            if claim is not None:
+                check_held(connection, claim)
             known = numbers(connection, target, [row[reference]])
             connection.execute(insert(table), self._numbered(row, reference, known))
 

@@ -13,8 +13,9 @@ from PIL import Image
 
 from opdb import models
 from opdb.bench import driver
-from opdb.bench.driver import DriverOptions, train, why_no_amp, why_no_mps
-from opdb.bench.images import ImageOptions, Images
+from opdb.bench.driver import train, why_no_amp, why_no_mps
+from opdb.bench.images import Images
+from opdb.bench.options import DriverOptions, ImageOptions
 from opdb.bench.session import Session
 from opdb.errors import CannotMeasureError, InputError
 from opdb.models import ModelRequest

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from opdb.bench.driver import DriverOptions, train, why_no_amp
+from opdb.bench.driver import train, why_no_amp
 from opdb.bench.kernels import launched_kernels
+from opdb.bench.options import DriverOptions
 from opdb.bench.replay import Rotation, prepare
 from opdb.bench.run import campaign
 from opdb.bench.training import TrainingStep

@@ -1,0 +1,271 @@
+"""`opdb matrix`: real trainings of small models, stopped, killed, resumed, tabulated, replayed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+from PIL import Image
+
+from opdb.records import ModelRun
+from opdb.store import open_store
+from opdb.store.claims import held
+from tests.cli.conftest import Opdb
+from tests.matrix import short
+
+SHORT = "backend: cpu\niters: 2\nwarmup_iters: 1\nstretches: 2\n"
+TAIL = "cpu+warmup_iters=1+iters=2+stretches=2"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    short.start_quickly(monkeypatch)
+
+
+def matrix(text: str) -> str:
+    Path("runs.yml").write_text(SHORT + text)
+    return "runs.yml"
+
+
+def stored(tmp_path: Path) -> list[ModelRun]:
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        return store.model_runs(setting=None)
+
+
+def rows(path: str) -> list[dict[str, str]]:
+    with Path(path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_combination_is_run_once_and_tabulated(opdb: Opdb, tmp_path: Path) -> None:
+    file = matrix("models: mlp\nbatch_sizes: [2, 4]\nprecision: [fp32, amp]\nrepeats: 2\nnote: n\n")
+    written = ("--csv", "m.csv", "--markdown", "m.md", "--plot", "m.png")
+    ran = opdb("matrix", file, *written)
+    assert ran.status == 0, ran.err
+    labels = [f"mlp-b{size}-fp32-{TAIL}{number}" for number in ("", "#2") for size in (2, 4)]
+    runs = stored(tmp_path)
+    assert [run.facts["label"] for run in runs] == labels
+    assert {run.facts["note"] for run in runs} == {"n"}
+    table = rows("m.csv")
+    assert [row["label"] for row in table if row["state"] == "done"] == labels
+    assert {row["state"] for row in table if row["precision"] == "amp"} == {"not here"}
+    for row in table:
+        if row["state"] == "done":
+            measured = float(row["batch_size"]) / float(row["time_s"])
+            assert float(row["images_per_s"]) == pytest.approx(measured)
+            assert int(row["peak_resident_bytes"]) > 2**20 and row["os"] and row["host"]
+            assert row["energy_per_image_j"] or row["energy_reason"]
+    text = Path("m.md").read_text()
+    assert f"| mlp-b2-fp32-{TAIL} | 2 of 2 |" in text
+    assert "not here: mixed precision is for NVIDIA GPUs" in text and "not here" in ran.out
+    assert Path("m.png").read_bytes().startswith(b"\x89PNG")
+
+    again = opdb("matrix", file, "--csv", "m2.csv")
+    assert again.status == 0
+    assert [run.id for run in stored(tmp_path)] == [run.id for run in runs]
+    assert rows("m2.csv") == table
+
+
+def test_the_command_of_a_label_repeats_its_run(opdb: Opdb, tmp_path: Path) -> None:
+    text = (
+        "models: mlp\nbatch_sizes: [2, 3]\noptimizer: adamw\ngrad_accum_steps: 2\n"
+        "deterministic: true\ncudnn_benchmark: true\nnote: it's a note\n"
+    )
+    file = matrix(text)
+    assert opdb("matrix", file).status == 0
+    label = stored(tmp_path)[1].facts["label"]
+    shown = opdb("matrix", file, "--only", label, "--again", "--plan")
+    [command] = shown.out.splitlines()
+    program, *arguments = shlex.split(command)
+    assert program == "opdb"
+    assert opdb(*arguments).status == 0
+    _, first, repeated = stored(tmp_path)
+    assert (first.workload, first.setting) == (repeated.workload, repeated.setting)
+    same = ("label", "note", "precision", "data", "warmup_iters", "iters")
+    assert [first.facts[name] for name in same] == [repeated.facts[name] for name in same]
+    assert len(first.repeats) == len(repeated.repeats) == 2
+
+    assert opdb("matrix", file, "--only", label, "--again").status == 0
+    counts = Counter(run.facts["label"] for run in stored(tmp_path))
+    assert counts[label] == 3 and counts.total() == 4
+
+
+def test_what_failed_stays_failed_until_it_is_tried_again(opdb: Opdb, tmp_path: Path) -> None:
+    for number in range(4):
+        path = Path(f"images/class{number % 2}/{number}.png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 20)).save(path)
+    good = path.read_bytes()
+    path.write_bytes(good[:40])
+    file = matrix(
+        "models: tests.bench.test_training:network\n"
+        "variants: [{images: images, workers: [0, 1], batch_sizes: 4}]\n"
+    )
+    failed = opdb("matrix", file)
+    assert failed.status == 2 and "2 of 3 runs failed" in failed.err
+    assert failed.err.count(f"{path}: cannot be read as an image") >= 2
+    outcomes = [run.outcome for run in stored(tmp_path)]
+    assert outcomes == ["ok", "error", "error"]
+
+    path.write_bytes(good)
+    assert opdb("matrix", file).status == 2
+    assert [run.outcome for run in stored(tmp_path)] == outcomes
+    assert opdb("matrix", file, "--retry", "--quiet").status == 0
+    assert [run.outcome for run in stored(tmp_path)] == [*outcomes, "ok", "ok"]
+    states = json.loads(opdb("matrix", file, "--status", "--json").out)["states"]
+    assert states == {"done": 3}
+
+
+def test_a_batch_too_large_is_a_result(opdb: Opdb, tmp_path: Path) -> None:
+    file = matrix(f"models: mlp\nbatch_sizes: [2, {2**40}]\n")
+    ran = opdb("matrix", file)
+    assert ran.status == 0, ran.err
+    assert "out of memory: " in ran.out
+    assert opdb("matrix", file).status == 0
+    assert [run.outcome for run in stored(tmp_path)] == ["ok", "out_of_memory"]
+    opdb("matrix", file, "--retry")
+    assert [run.outcome for run in stored(tmp_path)] == ["ok", "out_of_memory", "out_of_memory"]
+
+
+def test_a_run_that_leaves_nothing_does_not_stop_the_others(opdb: Opdb, tmp_path: Path) -> None:
+    names = "[tests.matrix.models:fatal, tests.harvest.test_training:nothing, mlp]"
+    ran = opdb("matrix", matrix(f"models: {names}\n"))
+    assert ran.status == 2
+    assert "2 of 3 runs failed" in ran.err and "Traceback" not in ran.err
+    assert "its process was ended by SIGKILL" in ran.err and "cannot be trained" in ran.err
+    assert [run.facts["label"] for run in stored(tmp_path)] == [f"mlp-b1-fp32-{TAIL}"]
+
+
+def test_a_machine_that_can_run_nothing_of_it_says_so(opdb: Opdb, tmp_path: Path) -> None:
+    ran = opdb("matrix", matrix("models: mlp\nvariants: [{backend: mps}]\nprecision: amp\n"))
+    assert ran.status == 3 and "nothing of the matrix can be run here: " in ran.err
+    assert stored(tmp_path) == []
+
+
+def test_tables_of_a_device_that_is_elsewhere(opdb: Opdb, tmp_path: Path) -> None:
+    file = matrix("models: mlp\nvariants: [{backend: cuda}]\n")
+    assert opdb("matrix", file).status == 0
+    [run] = stored(tmp_path)
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        [device] = store.devices()
+    told = opdb("matrix", file, "--status", "--device", device.slug, "--json")
+    found = json.loads(told.out)["rows"]
+    assert [row["run"] for row in found] == [run.id, None]
+    assert [row["state"] for row in found] == ["done", "not here"]
+    unknown = opdb("matrix", file, "--status", "--device", device.slug + "x")
+    assert unknown.status == 2 and f"did you mean '{device.slug}'" in unknown.err
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "said"),
+    [
+        ("models: resnet81", (), "unknown model 'resnet81'; did you mean"),
+        ("models: mlp\nimages: nowhere", (), "images: found 'nowhere'; there is no such folder"),
+        ("models: mlp\nbatchsizes: 3", (), "unknown key batchsizes; did you mean 'batch_sizes'?"),
+        ("models: mlp", ("--only", "mlp-b2"), "unknown label 'mlp-b2'; valid: mlp-b1-fp32"),
+        ("models: mlp", ("--plan", "--status"), "give --plan or --status, not both"),
+        ("models: mlp", ("--again",), "--again is for single runs"),
+        ("models: mlp", ("--device", "cpu"), "--device is for --status"),
+        ("models: mlp", ("--csv", "no/such/folder.csv"), "there is no folder"),
+        ("models: mlp", ("--plot", "m.svg"), "figures are PNG files"),
+    ],
+)
+def test_what_cannot_be(
+    opdb: Opdb, tmp_path: Path, text: str, arguments: tuple[str, ...], said: str
+) -> None:
+    ran = opdb("matrix", matrix(text), *arguments)
+    assert ran.status == 2, ran.err
+    assert said in ran.err and "Traceback" not in ran.err
+    assert not (tmp_path / "opdb.sqlite").exists() or stored(tmp_path) == []
+
+
+def test_a_file_that_is_not_there(opdb: Opdb) -> None:
+    ran = opdb("matrix", "no.yml")
+    assert (ran.status, ran.err) == (2, "opdb: no.yml: no such file\n")
+
+
+# Real processes, stopped in the middle
+
+LONG = "models: mlp\nbatch_sizes: [2, 4, 8]\n"
+
+
+def started(tmp_path: Path) -> subprocess.Popen[str]:
+    """Start the matrix as a user does, in a group of processes of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPDB_DB": str(tmp_path / "opdb.sqlite")}
+    command = [sys.executable, "-m", "opdb", "matrix", matrix(LONG)]
+    return subprocess.Popen(
+        command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def in_the_second_run(process: subprocess.Popen[str], tmp_path: Path) -> list[psutil.Process]:
+    """Wait until one run is stored and the next has its process; return the processes."""
+    deadline_s = time.monotonic() + 120
+    while time.monotonic() < deadline_s:
+        assert process.poll() is None, process.communicate()[1]
+        if (tmp_path / "opdb.sqlite").exists() and stored(tmp_path):
+            children: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+            with open_store(str(tmp_path / "opdb.sqlite")) as store:
+                tasks = [claim.task for claim in held(store)]
+            if children and any("-b4-" in task for task in tasks):
+                return children
+        time.sleep(0.05)
+    pytest.fail("the second run did not begin within two minutes")
+
+
+def works(process: psutil.Process) -> bool:
+    """Return whether a process still does something; where nobody reaps, one that ended is kept."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_for(processes: list[psutil.Process]) -> None:
+    deadline_s = time.monotonic() + 40
+    while any(map(works, processes)):
+        assert time.monotonic() < deadline_s, "a training goes on that nobody waits for"
+        time.sleep(0.05)
+
+
+def resumes(opdb: Opdb, tmp_path: Path) -> None:
+    """Check that what was finished is kept, and the rest is made once."""
+    kept = [run.id for run in stored(tmp_path)]
+    assert 1 <= len(kept) < 3
+    assert opdb("matrix", "runs.yml").status == 0
+    runs = stored(tmp_path)
+    assert [run.id for run in runs][: len(kept)] == kept
+    assert [run.facts["label"] for run in runs] == [f"mlp-b{n}-fp32-{TAIL}" for n in (2, 4, 8)]
+
+
+def test_kill_9_costs_the_run_in_flight_alone(opdb: Opdb, tmp_path: Path) -> None:
+    process = started(tmp_path)
+    children = in_the_second_run(process, tmp_path)
+    process.kill()
+    process.wait()
+    wait_for(children)
+    resumes(opdb, tmp_path)
+
+
+def test_ctrl_c_ends_it_with_a_word(opdb: Opdb, tmp_path: Path) -> None:
+    process = started(tmp_path)
+    children = in_the_second_run(process, tmp_path)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "opdb: interrupted; what was finished is stored" in said and "Traceback" not in said
+    wait_for(children)
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        assert held(store) == []
+    resumes(opdb, tmp_path)

@@ -1,0 +1,26 @@
+"""A training's process as tests start it: torch imported beforehand, its calibration short."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from opdb.bench import calibrate
+from opdb.cluster import alone
+
+
+def start_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start trainings' processes so: these have no CUDA to keep apart."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.matrix.short"])
+    monkeypatch.setattr(alone, "START", "forkserver")
+    monkeypatch.setattr(alone, "begin", begin)
+
+
+def begin(work: Callable[..., None], given: tuple[Any, ...], pipe: Any) -> None:
+    torch.set_num_threads(1)
+    calibrate.BASE_WINDOW_S, calibrate.CONTAINER_ROUNDS = 0.02, 5
+    alone.begin(work, given, pipe)

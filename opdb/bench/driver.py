@@ -8,7 +8,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -17,13 +17,14 @@ import torch
 from opdb.bench.images import Images
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.options import DriverOptions
-from opdb.bench.session import Session, new_id, now, release
+from opdb.bench.seen import Aim, Seen, run_of
+from opdb.bench.session import Session
 from opdb.bench.stretch import Timing, observe
 from opdb.bench.training import TrainingStep
-from opdb.bench.visit import REFUSALS, refusal, session_flags
+from opdb.bench.visit import session_flags
 from opdb.errors import CannotMeasureError, InputError
 from opdb.models import LoadedModel, ModelRequest, load
-from opdb.records import Json, ModelRun, Outcome, Stretch
+from opdb.records import Json, ModelRun
 
 AMP_DTYPE = "bfloat16"
 """What autocast casts to: it needs no scaling of the loss."""
@@ -75,57 +76,21 @@ def train(
     """
     if options.nvtx:
         check_nvtx(session)
-    began_s, started_at = time.monotonic(), now()
-    seen = _Seen()
-    outcome: Outcome = "ok"
-    reason = None
-    try:
-        with _backend(options):
-            _train(session, request, options, seen)
-    except InputError as error:
-        if not keep_errors:
-            raise
-        outcome, reason = "error", str(error)
-    except REFUSALS as error:
-        outcome, reason = refusal(error)
-    release(session)
-    if outcome != "ok":
-        session.check_alive()
-    return ModelRun(
-        id=new_id(),
-        campaign=session.campaign.id,
-        workload=workload,
-        mode="eager",
-        outcome=outcome,
-        reason=reason,
-        started_at=started_at,
-        cost_s=time.monotonic() - began_s,
-        repeats=tuple(seen.repeats) if outcome == "ok" else (),
-        peak_memory_bytes=seen.peak_memory_bytes,
-        kernels=seen.kernels,
-        flags=tuple(dict.fromkeys(seen.flags)),
-        setting=options.setting,
-        facts=_facts(session, request, options, seen if outcome == "ok" else None),
-    )
+    aim = Aim(workload, "eager", {InputError: "error"} if keep_errors else {}, options.setting)
+
+    def work(seen: Seen) -> None:
+        try:
+            with _backend(options):
+                _train(session, request, options, seen)
+        finally:
+            seen.facts |= _facts(session, request, options)
+
+    return run_of(session, aim, work)
 
 
-class _Seen:
-    """Gathers what a run saw: raw stretches, and for each iteration where its time went."""
-
-    def __init__(self) -> None:
-        self.repeats: list[Stretch] = []
-        self.flags: list[str] = []
-        self.data_times_s: list[float] = []
-        self.compute_times_s: list[float] = []
-        self.kernels: dict[str, int] | None = None
-        self.peak_memory_bytes: int | None = None
-        self.batch_size = 0
-
-
-def _train(session: Session, request: ModelRequest, options: DriverOptions, seen: _Seen) -> None:
+def _train(session: Session, request: ModelRequest, options: DriverOptions, seen: Seen) -> None:
     device = session.platform.torch_device
     loaded = load(request, device=device)
-    seen.batch_size = loaded.batch_size
     iteration = _Iteration(session, loaded, request, options)
     for _ in range(max(options.warmup_iters, 1)):  # the first makes the optimizer's state
         loss = iteration()
@@ -135,17 +100,24 @@ def _train(session: Session, request: ModelRequest, options: DriverOptions, seen
         torch.cuda.reset_peak_memory_stats()
         if options.images is None:
             seen.kernels = launched_kernels(iteration.step)
+    times_s = []
     timing = Timing(0.0, 0.0, lag_s=session.lag_s, least=options.iters)
     for _ in range(options.repeats):
         iteration.forget_times()
         found = observe(iteration.run, 1, session.clock, session.meter, timing)
         seen.repeats.append(found.stretch)
         seen.flags += session_flags(session, found)
-        data_s, compute_s = iteration.times_s(options.iters)
-        seen.data_times_s.append(data_s)
-        seen.compute_times_s.append(compute_s)
+        times_s.append(iteration.times_s(options.iters))
     if session.on_gpu:
         seen.peak_memory_bytes = torch.cuda.max_memory_allocated()
+    measured_s = statistics.fmean(sum(r.replay_times_s) for r in seen.repeats)
+    images = loaded.batch_size * request.accumulation * options.iters
+    seen.facts |= {
+        "measured_s": measured_s,
+        "images_per_s": images / measured_s,
+        "data_time_s": statistics.fmean(data_s for data_s, _ in times_s),
+        "compute_time_s": statistics.fmean(compute_s for _, compute_s in times_s),
+    }
 
 
 class _Iteration:
@@ -270,11 +242,9 @@ def _backend(options: DriverOptions) -> Iterator[None]:
             os.environ.pop(_CUBLAS, None)
 
 
-def _facts(
-    session: Session, request: ModelRequest, options: DriverOptions, seen: _Seen | None
-) -> Mapping[str, Json]:
-    """Return what is kept of a run beside its stretches; its measured part where it succeeded."""
-    facts: dict[str, Json] = {
+def _facts(session: Session, request: ModelRequest, options: DriverOptions) -> dict[str, Json]:
+    """Return what is kept of a run beside its stretches, whatever came of it."""
+    return {
         "label": options.label,
         "note": options.note,
         "precision": request.dtype if request.autocast is None else "amp",
@@ -285,16 +255,6 @@ def _facts(
         "host": session.platform.host.id,
         "peak_resident_bytes": _peak_resident_bytes(),
     }
-    if seen is not None:
-        measured_s = statistics.fmean(sum(r.replay_times_s) for r in seen.repeats)
-        images = seen.batch_size * request.accumulation * options.iters
-        facts |= {
-            "measured_s": measured_s,
-            "images_per_s": images / measured_s,
-            "data_time_s": statistics.fmean(seen.data_times_s),
-            "compute_time_s": statistics.fmean(seen.compute_times_s),
-        }
-    return facts
 
 
 def _peak_resident_bytes() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,15 +13,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.layers import time_layers
 from opdb.bench.modes import REPLAYING, Passing, flags_of, issuing, output_difference
-from opdb.bench.session import Session, new_id, now, release
+from opdb.bench.seen import Aim, Seen, run_of
+from opdb.bench.session import Session
 from opdb.bench.stretch import Timing, observe
 from opdb.bench.training import TrainingStep
-from opdb.bench.visit import REFUSALS, refusal, session_flags
+from opdb.bench.visit import session_flags
 from opdb.derive.runs import agreeing, repeat_spread
 from opdb.errors import InputError, NotCompiledError
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.inputs import tensors
-from opdb.records import Json, Mode, ModelRun, Outcome, Stretch
+from opdb.records import Mode, ModelRun
 
 SETTLE_S = 0.5
 WINDOW_S = 1.0
@@ -52,53 +52,12 @@ def measure(
     Raises:
         CannotMeasureError: the device stopped answering.
     """
-    began_s, started_at = time.monotonic(), now()
-    seen = _Seen()
-    outcome: Outcome = "ok"
-    reason = None
-    try:
-        _measure(session, request, mode, options, seen)
-    except InputError as error:
-        outcome, reason = "error", str(error)
-    except NotCompiledError as error:
-        outcome, reason = "unsupported", str(error)
-    except REFUSALS as error:
-        outcome, reason = refusal(error)
-    release(session)
-    if outcome != "ok":
-        session.check_alive()
-    return ModelRun(
-        id=new_id(),
-        campaign=session.campaign.id,
-        workload=workload,
-        mode=mode,
-        outcome=outcome,
-        reason=reason,
-        started_at=started_at,
-        cost_s=time.monotonic() - began_s,
-        repeats=tuple(seen.repeats) if outcome == "ok" else (),
-        peak_memory_bytes=seen.peak_memory_bytes,
-        kernels=seen.kernels,
-        layers=seen.layers,
-        flags=tuple(dict.fromkeys(seen.flags)),
-        facts=seen.facts,
-    )
-
-
-class _Seen:
-    """Gathers what a run saw, so that a failure half way leaves nothing undefined."""
-
-    def __init__(self) -> None:
-        self.repeats: list[Stretch] = []
-        self.flags: list[str] = []
-        self.facts: dict[str, Json] = {}
-        self.kernels: dict[str, int] | None = None
-        self.layers: dict[str, float] | None = None
-        self.peak_memory_bytes: int | None = None
+    aim = Aim(workload, mode, {InputError: "error", NotCompiledError: "unsupported"})
+    return run_of(session, aim, lambda seen: _measure(session, request, mode, options, seen))
 
 
 def _measure(
-    session: Session, request: ModelRequest, mode: Mode, options: RunOptions, seen: _Seen
+    session: Session, request: ModelRequest, mode: Mode, options: RunOptions, seen: Seen
 ) -> None:
     loaded = load(request, device=session.platform.torch_device)
     step = _step(loaded, request, mode)
@@ -128,7 +87,7 @@ def _measure(
         seen.peak_memory_bytes = torch.cuda.max_memory_allocated()
 
 
-def _observe(session: Session, issue: Callable[[], Any], options: RunOptions, seen: _Seen) -> None:
+def _observe(session: Session, issue: Callable[[], Any], options: RunOptions, seen: Seen) -> None:
     """Observe stretches of passes until as many agree as must."""
     timing = Timing(SETTLE_S, WINDOW_S, lag_s=session.lag_s)
     for count in range(1, options.repeats + MAX_REDONE + 1):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,13 +20,14 @@ from opdb.bench.layers import time_layers
 from opdb.bench.model import calibrate_batch_norms, is_finite
 from opdb.bench.replay import capture, hold_device, warm_up
 from opdb.bench.run import campaign
-from opdb.bench.session import Session, new_id, now, release
+from opdb.bench.seen import Aim, Seen, run_of
+from opdb.bench.session import Session, release
 from opdb.bench.stretch import MIN_REPLAYS, Timing, observe
-from opdb.bench.visit import REFUSALS, refusal, session_flags
-from opdb.errors import InputError, UnsupportedError
+from opdb.bench.visit import REFUSALS, session_flags
+from opdb.errors import InputError, OpdbError, UnsupportedError
 from opdb.models import LoadedModel, load
 from opdb.models.inputs import make
-from opdb.records import Json, ModelRun, Outcome, Stretch, Workload
+from opdb.records import Json, ModelRun, Outcome, Workload
 from opdb.store import Claims, Store
 from opdb.sweep.cells import DONE, ELSEWHERE, Cell, state_of
 from opdb.sweep.rows import LayerFacts
@@ -151,61 +151,30 @@ def _same_model(one: Cell, other: Cell) -> bool:
     return sizeless[0] == sizeless[1] and one.request.source in SIZE_FREE
 
 
-@dataclass
-class _Seen:
-    """What a cell's run saw; a failure half way leaves nothing undefined."""
-
-    repeats: list[Stretch] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list)
-    kernels: dict[str, int] | None = None
-    layers: dict[str, float] | None = None
-    peak_memory_bytes: int | None = None
-    facts: dict[str, Json] = field(default_factory=dict)
-
-
 def measure_cell(session: Session, cell: Cell, models: _Models, options: SweepOptions) -> ModelRun:
     """Measure one cell; what cannot be measured is a run with that outcome.
 
     Raises:
         CannotMeasureError: the device stopped answering.
     """
-    began_s, started_at = time.monotonic(), now()
-    seen = _Seen(facts={"input_size": cell.size})
-    outcome: Outcome = "ok"
-    reason = None
-    try:
-        _measure(session, cell, models, options, seen)
-    except UnsupportedError as error:
-        outcome, reason = "unsupported", str(error)
-    except InputError as error:
-        outcome, reason = "error", str(error)
-    except REFUSALS as error:
-        outcome, reason = refusal(error)
-    if outcome not in ("ok", "unsupported"):
-        models.forget()
-        session.check_alive()
-    release(session)
-    return ModelRun(
-        id=new_id(),
-        campaign=session.campaign.id,
-        workload=cell.workload,
-        mode=cell.mode,
-        outcome=outcome,
-        reason=reason,
-        started_at=started_at,
-        cost_s=time.monotonic() - began_s,
-        repeats=tuple(seen.repeats) if outcome == "ok" else (),
-        peak_memory_bytes=seen.peak_memory_bytes,
-        kernels=seen.kernels,
-        layers=seen.layers,
-        flags=tuple(dict.fromkeys(seen.flags)),
-        setting=cell.setting,
-        facts=seen.facts,
-    )
+    outcomes: dict[type[OpdbError], Outcome] = {
+        UnsupportedError: "unsupported",
+        InputError: "error",
+    }
+
+    def work(seen: Seen) -> None:
+        seen.facts["input_size"] = cell.size
+        try:
+            _measure(session, cell, models, options, seen)
+        except (InputError, *REFUSALS):
+            models.forget()  # it may be what takes the memory
+            raise
+
+    return run_of(session, Aim(cell.workload, cell.mode, outcomes, cell.setting), work)
 
 
 def _measure(
-    session: Session, cell: Cell, models: _Models, options: SweepOptions, seen: _Seen
+    session: Session, cell: Cell, models: _Models, options: SweepOptions, seen: Seen
 ) -> None:
     loaded = models.at(cell)
     assert models.workload is not None
@@ -271,7 +240,7 @@ def _check_forced(algorithm: Algorithm, swap: Swap) -> None:
     )
 
 
-def _time_layers(session: Session, module: nn.Module, step: Callable[[], Any], seen: _Seen) -> None:
+def _time_layers(session: Session, module: nn.Module, step: Callable[[], Any], seen: Seen) -> None:
     """Time every leaf in place, and say what share of it convolutions took that ran otherwise."""
     hold = hold_device if session.on_gpu else None
     layers = time_layers(module, step, session.clock, passes=LAYER_PASSES, hold=hold)
@@ -282,9 +251,7 @@ def _time_layers(session: Session, module: nn.Module, step: Callable[[], Any], s
         seen.facts["share_elsewhere"] = share
 
 
-def _observe(
-    session: Session, issue: Callable[[], Any], options: SweepOptions, seen: _Seen
-) -> None:
+def _observe(session: Session, issue: Callable[[], Any], options: SweepOptions, seen: Seen) -> None:
     """Observe short stretches, together of as many passes as wanted or more."""
     for _ in range(options.warm_up):
         issue()

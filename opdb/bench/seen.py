@@ -1,0 +1,86 @@
+"""What a run of a whole model saw, and the one way in which that becomes its record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from opdb.bench.session import Session, new_id, now, release
+from opdb.bench.visit import REFUSALS, refusal
+from opdb.errors import OpdbError
+from opdb.records import Json, Mode, ModelRun, Outcome, Stretch
+
+
+@dataclass
+class Seen:
+    """Gathers what a run saw, so that a failure half way leaves nothing undefined."""
+
+    repeats: list[Stretch] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+    facts: dict[str, Json] = field(default_factory=dict)
+    kernels: dict[str, int] | None = None
+    layers: dict[str, float] | None = None
+    peak_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a run is of: a workload (key) in a mode, under a setting beyond the campaign's.
+
+    `outcomes` are the errors of opdb's own that are findings, each with the outcome it means; what
+    torch raises is one always.
+    """
+
+    workload: str
+    mode: Mode
+    outcomes: Mapping[type[OpdbError], Outcome]
+    setting: Mapping[str, Json] = field(default_factory=dict)
+
+    def outcome(self, error: Exception) -> tuple[Outcome, str] | None:
+        """Return what an error means, and its reason; None where it is no finding."""
+        if isinstance(error, REFUSALS):
+            return refusal(error)
+        found = (outcome for kind, outcome in self.outcomes.items() if isinstance(error, kind))
+        outcome = next(found, None)
+        return None if outcome is None else (outcome, str(error))
+
+
+def run_of(session: Session, aim: Aim, measure: Callable[[Seen], None]) -> ModelRun:
+    """Measure what is aimed at; what cannot be measured is a run with that outcome.
+
+    Raises:
+        OpdbError: `measure` raised one that is no finding.
+        CannotMeasureError: the device stopped answering.
+    """
+    began_s, started_at = time.monotonic(), now()
+    seen = Seen()
+    outcome: Outcome = "ok"
+    reason = None
+    try:
+        measure(seen)
+    except (OpdbError, *REFUSALS) as error:
+        found = aim.outcome(error)
+        if found is None:
+            raise
+        outcome, reason = found
+    release(session)
+    if outcome != "ok":
+        session.check_alive()
+    return ModelRun(
+        id=new_id(),
+        campaign=session.campaign.id,
+        workload=aim.workload,
+        mode=aim.mode,
+        outcome=outcome,
+        reason=reason,
+        started_at=started_at,
+        cost_s=time.monotonic() - began_s,
+        repeats=tuple(seen.repeats) if outcome == "ok" else (),
+        peak_memory_bytes=seen.peak_memory_bytes,
+        kernels=seen.kernels,
+        layers=seen.layers,
+        flags=tuple(dict.fromkeys(seen.flags)),
+        setting=aim.setting,
+        facts=seen.facts,
+    )

@@ -24,7 +24,7 @@ from opdb.bench.seen import Aim, Seen, run_of
 from opdb.bench.session import Session, release
 from opdb.bench.stretch import MIN_REPLAYS, Timing, observe
 from opdb.bench.visit import REFUSALS, session_flags
-from opdb.errors import InputError, OpdbError, UnsupportedError
+from opdb.errors import ClaimLostError, InputError, OpdbError, UnsupportedError
 from opdb.models import LoadedModel, load
 from opdb.models.inputs import make
 from opdb.records import Json, ModelRun, Outcome, Workload
@@ -69,9 +69,9 @@ def sweep(
     """Measure cells in one campaign; yield each with its run as soon as it is saved.
 
     Cells of one model and size are best side by side, and are then measured in the same minute. A
-    cell is claimed when its turn comes, so that workers may share a list; what another one has, or
-    has done meanwhile, is left out. A cell that cannot be measured is a run with that outcome, and
-    the next one is measured.
+    cell is claimed when its turn comes, so that workers may share a list; what another one has, has
+    done meanwhile, or took over from this one is left out. A cell that cannot be measured is a run
+    with that outcome, and the next one is measured.
 
     Raises:
         CannotMeasureError: there is no such device, or it stopped answering.
@@ -89,7 +89,10 @@ def sweep(
                 if not _is_done(store, cell, board.device, options):
                     run = measure_cell(session, cell, models, options)
                     run = replace(run, flags=(*run.flags, *flags))
-                    store.save_model_run(run)
+                    try:
+                        store.save_model_run(run, claims.claim(cell.task))
+                    except ClaimLostError:
+                        continue  # who took it over stores it
                     yield cell, run
                 claims.give_back([cell.task])
 

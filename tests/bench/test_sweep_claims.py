@@ -1,0 +1,63 @@
+"""A cell of a sweep is stored by the worker that has its claim, and by no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import update
+
+from opdb.algorithms.names import algorithm_named
+from opdb.bench import sweep as bench_sweep
+from opdb.bench.session import Session, new_id
+from opdb.bench.sweep import SweepOptions, claims_scope, sweep
+from opdb.harvest import harvest
+from opdb.models import ModelRequest
+from opdb.records import ModelRun
+from opdb.store import Claims, Store, schema
+from opdb.store.claims import held
+from opdb.sweep.cells import Cell
+
+OTHER = "another-machine:1:0.00"
+
+
+def cell_of(store: Store, size: int) -> Cell:
+    request = ModelRequest("tests.sweep.models:small", input_size=(3, size, size)).checked()
+    workload = harvest(request)
+    store.save_workload(workload)
+    return Cell(request, workload.key, size, algorithm_named("default"), "eager")
+
+
+def take_over(store: Store, session: Session, cell: Cell) -> None:
+    """Take a cell from a worker that gave no sign for the length of its lease."""
+    with store.writing() as connection:
+        connection.execute(update(schema.claim).values(until_s=0.0))
+    board = session.platform.board
+    claims = Claims(store, claims_scope(board.device), board.uuid)
+    claims._worker = OTHER
+    assert claims.take(cell.task)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_cell_that_another_worker_took_over_is_stored_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = cell_of(store, 16), cell_of(store, 24)
+    measure = bench_sweep.measure_cell
+
+    def slow(session: Session, cell: Cell, *more: object) -> ModelRun:
+        """Measure the first cell for so long that another worker takes it over and stores it."""
+        run = measure(session, cell, *more)  # type: ignore[arg-type]
+        if cell == first:
+            take_over(store, session, cell)
+            store.save_model_run(replace(run, id=new_id(), facts={**run.facts, "by": OTHER}))
+        return run
+
+    monkeypatch.setattr(bench_sweep, "measure_cell", slow)
+    options = SweepOptions(warm_up=1, measure=3, layers=False)
+    found = list(sweep(store, [first, second], options, device="cpu"))
+    assert [cell for cell, _ in found] == [second]
+    [of_first] = store.model_runs(first.workload, setting=first.setting)
+    assert of_first.facts["by"] == OTHER
+    assert len(store.model_runs(second.workload, setting=second.setting)) == 1
+    assert [(claim.worker, claim.task) for claim in held(store)] == [(OTHER, first.task)]

@@ -179,6 +179,8 @@ def _device_document(status: DeviceStatus) -> Json:
             for each in standing.forced
         ],
         "model_runs": standing.runs.total(),
+        "profiles": standing.profiles,
+        "profiled": standing.profiled,
     }
 
 
@@ -210,6 +212,11 @@ def _print_device(status: DeviceStatus) -> None:
         print(f"  rejected, kept and not counted: {said}")
     if duplicates := status.visits("duplicate"):
         print(f"  {duplicates} blind duplicate visits: opdb validate --duplicates")
+    if standing.profiles:
+        print(
+            f"  {standing.profiles} profiles by hardware counters, of {standing.profiled} "
+            "configurations: opdb roofline MODEL --counters"
+        )
     if standing.pending:
         said = ", ".join(f"{kind} {count}" for kind, count in standing.pending.items())
         print(f"  pending: {sum(standing.pending.values())} configurations ({said})")

@@ -43,6 +43,8 @@ class Standing:
     runs: Counter[str]
     failures: list[Failure]
     forced: list[Forced]
+    profiles: int
+    profiled: int
 
 
 def heads(connection: Connection) -> list[Head]:
@@ -65,6 +67,7 @@ def standing(connection: Connection, device: str) -> Standing:
     unmeasured = _unmeasured(connection, device)
     measured, visits = _measured(connection, device)
     others, failing = _others(connection, device)
+    profiles, profiled = _profiles(connection, device)
     called = select(func.count(schema.call.c.configuration_id.distinct()))
     return Standing(
         campaigns=connection.execute(campaigns).scalar_one(),
@@ -76,7 +79,17 @@ def standing(connection: Connection, device: str) -> Standing:
         runs=_runs(connection, device),
         failures=reading.failures(connection, device, failing),
         forced=forced(connection, device),
+        profiles=profiles,
+        profiled=profiled,
     )
+
+
+def _profiles(connection: Connection, device: str) -> tuple[int, int]:
+    """Count what hardware counters saw on a device, and the configurations that it is of."""
+    table = schema.profile
+    query = select(func.count(), func.count(table.c.configuration_id.distinct()))
+    profiles, profiled = connection.execute(query.where(table.c.device == device)).one()
+    return profiles, profiled
 
 
 def _measured(connection: Connection, device: str) -> tuple[int, int]:

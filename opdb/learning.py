@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from opdb.compose import Estimated
 from opdb.errors import InputError
-from opdb.predict import MODES, Answer, Predictor
+from opdb.predict import PLAIN_MODES, Answer, Predictor
 from opdb.records import Board, Cost, Mode, Workload
 from opdb.store import Store
 
@@ -128,7 +128,7 @@ def leave_out(
     """
     named = NAMES[leaving]
     runs: dict[tuple[str, str], list[tuple[Workload, Mode]]] = defaultdict(list)
-    for mode in MODES:
+    for mode in PLAIN_MODES:
         for workload, board in predictor.measured_workloads(mode):
             runs[named(workload), board].append((workload, mode))
     if len({group for group, _ in runs}) < 2:

@@ -35,6 +35,9 @@ Mode: TypeAlias = Literal[
 """How work is issued: as it stands, as one CUDA graph, by torch.compile (after the colon the mode
 that it is told), as dynamo's graphs without a compiler, as a graph that torch.jit traced."""
 
+COMPILED_MODES: tuple[Mode, ...] = ("compile", "compile:reduce-overhead")
+"""Modes that run the kernels which inductor makes by default."""
+
 Phase: TypeAlias = Literal["inference", "training"]
 Role: TypeAlias = Literal["measurement", "limited", "anchor", "duplicate"]
 """`limited`: the power limit pulled the clock down, so the visit tells of that clock alone.
@@ -185,10 +188,11 @@ class Workload:
     """A model at work: what identifies it, and the sequence of operator calls it makes.
 
     `inputs` describes the example inputs as data ({"args": [...], "kwargs": {...}}, tensors as
-    specs), so that the workload can be rebuilt without guessing. `containers` counts module calls
-    that are not operators (they cost host time alone); `foreign_leaves` counts leaf modules that
-    the registry does not rebuild (their functions are the operators); `unsupported` counts calls
-    that no registered operator describes.
+    specs), so that the workload can be rebuilt without guessing. `compiled_for` is the device
+    (slug) that torch.compile made the calls for, fused groups among them; None: as the model
+    stands. `containers` counts module calls that are not operators (they cost host time alone);
+    `foreign_leaves` counts leaf modules that the registry does not rebuild (their functions are
+    the operators); `unsupported` counts calls that no registered operator describes.
     """
 
     name: str
@@ -205,23 +209,30 @@ class Workload:
     containers: int = 0
     foreign_leaves: Mapping[str, int] = field(default_factory=dict)
     unsupported: Mapping[str, int] = field(default_factory=dict)
+    compiled_for: str | None = None
 
     @cached_property
     def key(self) -> str:
         """The SHA-256 (hex) of what identifies the workload; not of what it was found to call."""
-        return content_key(
-            {
-                "format": WORKLOAD_FORMAT,
-                "name": self.name,
-                "source": self.source,
-                "inputs": dict(self.inputs),
-                "dtype": self.dtype,
-                "memory_format": self.memory_format,
-                "phase": self.phase,
-                "gradient": self.gradient,
-                "autocast": self.autocast,
-            }
-        )
+        document: dict[str, Json] = {
+            "format": WORKLOAD_FORMAT,
+            "name": self.name,
+            "source": self.source,
+            "inputs": dict(self.inputs),
+            "dtype": self.dtype,
+            "memory_format": self.memory_format,
+            "phase": self.phase,
+            "gradient": self.gradient,
+            "autocast": self.autocast,
+        }
+        if self.compiled_for is not None:
+            document["compiled_for"] = self.compiled_for
+        return content_key(document)
+
+    @cached_property
+    def model_key(self) -> str:
+        """The key of the same work as the model stands: model runs are stored under it."""
+        return replace(self, compiled_for=None).key if self.compiled_for is not None else self.key
 
     def occurrences(self) -> dict[Configuration, int]:
         """Return each distinct configuration with its number of calls, in first-call order."""

@@ -13,7 +13,7 @@ import pytest
 
 from opdb.compose import Prediction
 from opdb.errors import InputError, UnknownNameError
-from opdb.predict import MODES, Answer, Predictor, choose_device
+from opdb.predict import PLAIN_MODES, Answer, Predictor, choose_device
 from opdb.records import Mode, Workload
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store, open_store
@@ -49,7 +49,7 @@ def without_kinds_but(path: Path, kind: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", PLAIN_MODES)
 @pytest.mark.parametrize("batch_size", [1, 32, 128])
 def test_resnet152_from_resnet50s_operators(store: Store, batch_size: int, mode: Mode) -> None:
     """Every operator of ResNet-152 is among ResNet-50's: nothing is missing."""
@@ -123,7 +123,7 @@ def test_costs_of_another_setting_do_not_count(store: Store) -> None:
 def test_answers_hold_every_run_against_its_prediction(store: Store) -> None:
     found = predictor(store).answers([])
     runs = store.model_runs(device=published.DEVICE)
-    assert len(found) == len({(r.workload, r.mode) for r in runs if r.mode in MODES})
+    assert len(found) == len({(r.workload, r.mode) for r in runs if r.mode in PLAIN_MODES})
     assert all(a.measured and a.attribution_time and a.attribution_energy for a in found)
     some = predictor(store).answers(["resnet50"])
     assert {a.prediction.workload.name for a in some} == {"resnet50"}
@@ -188,7 +188,12 @@ def test_an_empty_database_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_mode_that_cannot_be_predicted_is_refused(store: Store) -> None:
-    with pytest.raises(InputError, match="mode 'compile' cannot be predicted; use eager or graph"):
+    with pytest.raises(InputError, match="mode 'trace' cannot be predicted here; use eager, graph"):
+        predictor(store).answer(model(store, "resnet50", 1), "trace")
+
+
+def test_a_model_that_nobody_compiled_says_how(store: Store) -> None:
+    with pytest.raises(InputError, match="opdb harvest resnet50 --mode compile"):
         predictor(store).answer(model(store, "resnet50", 1), "compile")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.predict import MODES, Answer, Predictor, choose_device
+from opdb.predict import PLAIN_MODES, Answer, Predictor, choose_device
 from opdb.records import Json
 from opdb.store import open_store
 from tests import published
@@ -27,7 +27,7 @@ def documents() -> Iterator[tuple[str, Json]]:
     with open_store(str(published.database())) as store:
         predictor = Predictor(store, choose_device(store, published.DEVICE))
         for workload in store.workloads():
-            for mode in MODES:
+            for mode in PLAIN_MODES:
                 name = f"{workload.name} {workload.key[:12]} {mode}"
                 yield name, document(predictor.answer(workload, mode))
 

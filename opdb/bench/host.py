@@ -18,8 +18,9 @@ from torch import nn
 
 from opdb.bench.session import Session, new_id, now, release
 from opdb.errors import UnsupportedError
+from opdb.kinds.fused import NAME as FUSED
 from opdb.operators import BuiltBackward, BuiltCall, build
-from opdb.records import Call, HostVisit
+from opdb.records import Call, Configuration, HostVisit
 from opdb.units import show
 
 ROUNDS = 40
@@ -30,6 +31,19 @@ run empty too often, for the first call after waiting is slower."""
 
 GROUP_BYTES = 32 * 2**30
 AUTOGRAD_ENTRY = "less the {} in which autograd begins and ends"
+GRAPH_ENTRY = "less the {} in which a compiled graph begins and ends"
+
+NO_KERNELS = Configuration(
+    FUSED,
+    {
+        "nodes": [
+            {"op": "aten.reshape.default", "args": [{"input": 0}, [4, 16]], "shape": [4, 16]}
+        ],
+        "outputs": [{"node": 0, "dtype": "float32"}],
+    },
+    {"inputs": [{"shape": [8, 8], "dtype": "float32"}]},
+)
+"""A fused group that only looks at its input in another way."""
 
 
 def host_visits(
@@ -120,20 +134,48 @@ def _measure(
         return
     started_at = now()
     times = _times_in_random_order([built for _, built in group], seed, session.on_gpu)
-    entry_s = 0.0
-    if any(isinstance(built, BuiltBackward) for _, built in group):
-        entry_s = _autograd_entry_s(session)
+    entries_s = _entries_s(session, [built for _, built in group])
     for (call, built), seen in zip(group, times, strict=True):
-        backward = isinstance(built, BuiltBackward)
+        words = _entered(built)
+        entry_s = entries_s.get(words, 0.0)
         yield HostVisit(
             id=new_id(),
             campaign=session.campaign.id,
             configuration=call.configuration.key,
             form=call.form,
             started_at=started_at,
-            times_s=tuple(max(s - entry_s, 0.0) for s in seen) if backward else tuple(seen),
-            flags=(AUTOGRAD_ENTRY.format(show(entry_s, "s")),) if backward else (),
+            times_s=tuple(max(s - entry_s, 0.0) for s in seen),
+            flags=(words.format(show(entry_s, "s")),) if words else (),
         )
+
+
+def _entered(built: BuiltCall) -> str:
+    """Say what a call enters that a model enters once for many calls; "" for nothing."""
+    if isinstance(built, BuiltBackward):
+        return AUTOGRAD_ENTRY
+    return GRAPH_ENTRY if built.configuration.kind == FUSED else ""
+
+
+def _entries_s(session: Session, built: Sequence[BuiltCall]) -> dict[str, float]:
+    """Return how long entering takes the host, of what these calls enter, in seconds."""
+    entered = {_entered(each) for each in built}
+    found = {}
+    if AUTOGRAD_ENTRY in entered:
+        found[AUTOGRAD_ENTRY] = _autograd_entry_s(session)
+    if GRAPH_ENTRY in entered:
+        found[GRAPH_ENTRY] = _graph_entry_s(session)
+    return found
+
+
+def _graph_entry_s(session: Session) -> float:
+    """Return how long a compiled graph takes the host that launches nothing, in seconds."""
+    call = build(NO_KERNELS, device=session.platform.torch_device).bare
+    times = []
+    for _ in range(WARM_UP_ROUNDS + ROUNDS):
+        start_ns = time.perf_counter_ns()
+        call()
+        times.append((time.perf_counter_ns() - start_ns) * 1e-9)
+    return statistics.median(times[WARM_UP_ROUNDS:])
 
 
 def _autograd_entry_s(session: Session) -> float:

@@ -353,7 +353,7 @@ def _without_host_times(
     have = {(v.configuration, v.form) for v in store.host_visits(platform.board.uuid)}
     chosen = None if request.configurations is None else set(request.configurations)
     found = []
-    for workload in store.workloads():
+    for workload in (*store.workloads(), *store.workloads(compiled_for=platform.device.slug)):
         distinct = {
             (c.configuration.key, c.form): c
             for c in workload.calls

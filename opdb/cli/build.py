@@ -101,9 +101,9 @@ def run(
     The list of what is significant, significant.yml, is kept beside the summary files.
     """
     chosen = cast(Mode, options.parse_mode(mode))
-    from opdb.predict import check_mode
+    from opdb.predict import PLAIN_MODES, check_mode
 
-    check_mode(chosen)
+    check_mode(chosen, PLAIN_MODES)
     _check(target, gpu_seconds)
     errors: list[OpdbError] = []
     lists = [_list_for(path) for path in paths]

@@ -12,10 +12,14 @@ import typer
 from opdb.cli import options
 from opdb.cli.console import Progress, print_json, print_table, progress, raise_all
 from opdb.cli.selection import describe, identity, request_for, requests_in, summary_files
-from opdb.errors import OpdbError
+from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError
 from opdb.records import Json, Workload
 
+HARVESTED = ("eager", "compile")
+"""The modes whose calls can be listed: those of a model as it stands, and as it is compiled."""
+
 if TYPE_CHECKING:
+    from opdb.bench.platform import Platform
     from opdb.models import ModelRequest
     from opdb.store import Store
 
@@ -43,6 +47,15 @@ def run(
     optimizer: options.Optimizer = None,
     grad_accum_steps: options.Accumulation = None,
     autocast: options.Autocast = None,
+    mode: Annotated[
+        str,
+        typer.Option(
+            "--mode",
+            metavar="MODE",
+            help="compile: what torch.compile makes of the models, too, on this machine's device.",
+        ),
+    ] = "eager",
+    device: options.MeasuredDevice = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -50,7 +63,8 @@ def run(
 ) -> None:
     """List the operator calls of models.
 
-    They are stored in the database. Neither weights nor a GPU are needed.
+    They are stored in the database. Neither weights nor a GPU are needed, unless it is asked what
+    torch.compile makes of them: then each is compiled, as far as its fused groups, on the device.
 
     A summary file gives all of its batch sizes and variants, and is then marked as processed.
     A model that fails does not stop the others; the exit status is then 2.
@@ -66,6 +80,7 @@ def run(
         autocast,
     )
     errors: list[OpdbError] = []
+    platform = _compiling(mode, device)
     jobs = _jobs(models, said, errors)
     if any(job.requests for job in jobs):
         from opdb.store import open_store
@@ -73,7 +88,7 @@ def run(
         total = sum(len(job.requests) for job in jobs)
         with open_store(db) as store, progress(total, "harvest", quiet=quiet) as shown:
             for job in jobs:
-                _harvest(job, store, shown, errors)
+                _harvest(job, store, shown, errors, platform)
     found = [workload for job in jobs for workload in job.done]
     if as_json:
         print_json([_document(workload) for workload in found])
@@ -102,20 +117,54 @@ def _jobs(arguments: list[str], said: options.ModelOptions, errors: list[OpdbErr
     return jobs
 
 
-def _harvest(job: Job, store: Store, shown: Progress, errors: list[OpdbError]) -> None:
-    """Harvest and store what a job asks for; mark its file when all of it is stored."""
-    from opdb.harvest import harvest
+def _compiling(mode: str, device: str | None) -> Platform | None:
+    """Return the platform whose device models are compiled for; None where they are not.
+
+    Raises:
+        InputError: what runs in the mode is not harvested, or a device is named that is not needed.
+        CannotMeasureError: there is no such device.
+    """
+    if mode not in HARVESTED:
+        raise UnknownNameError("--mode", mode, HARVESTED)
+    if mode == "eager":
+        if device is not None:
+            raise InputError(f"--device {device}: only --mode compile asks for one")
+        return None
+    from opdb.bench.platform import detect
+
+    return detect(device)
+
+
+def _harvest(
+    job: Job,
+    store: Store,
+    shown: Progress,
+    errors: list[OpdbError],
+    platform: Platform | None,
+) -> None:
+    """Harvest and store what a job asks for; mark its file when all of it is stored.
+
+    With a platform, what is compiled for its device is stored and told, beside the model as it is.
+    """
+    from opdb.harvest import harvest, harvest_compiled
     from opdb.summary import mark_processed
 
     for request in job.requests:
         shown.doing(f"{request.name} {describe(request)}")
         try:
             workload = harvest(request)
+            store.save_workload(workload)
+            if platform is not None:
+                workload = harvest_compiled(
+                    request, workload, platform.torch_device, platform.device.slug
+                )
+                store.save_workload(workload)
+        except CannotMeasureError:
+            raise
         except OpdbError as error:
             errors.append(error)
             job.failed = True
         else:
-            store.save_workload(workload)
             job.done.append(workload)
         shown.done()
     if job.file is not None and not job.failed:
@@ -134,13 +183,15 @@ def _document(workload: Workload) -> Json:
             kind: {"calls": calls[kind], "configurations": distinct[kind]} for kind in sorted(calls)
         },
         "unsupported": dict(workload.unsupported),
+        "compiled_for": workload.compiled_for,
     }
 
 
 def _print(found: list[Workload]) -> None:
     if len(found) == 1:
         kinds = _document(found[0])["by_kind"]
-        print(f"{found[0].name}, {describe(found[0])}")
+        compiled = f", compiled for {found[0].compiled_for}" if found[0].compiled_for else ""
+        print(f"{found[0].name}, {describe(found[0])}{compiled}")
         rows = [(kind, each["calls"], each["configurations"]) for kind, each in kinds.items()]
         total = ("all", len(found[0].calls), len(found[0].occurrences()))
         print_table(("kind", "calls", "configurations"), [*rows, total])

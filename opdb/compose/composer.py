@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from opdb.compose.calls import Pass, TimedPass, timed_pass
+from opdb.compose.calls import Pass, TimedPass, is_one_graph, timed_pass
 from opdb.compose.clock import Load, Scaling, clock_share, scalings
 from opdb.compose.grounds import Grounds, Known, in_state, with_estimates
 from opdb.compose.intervals import model_error, sum_half_width
@@ -93,8 +93,7 @@ def composed(made: Pass, mode: Mode, grounds: Grounds) -> Prediction:
     Raises:
         ValueError: the mode is not one the composer knows.
     """
-    if mode not in ("eager", "graph"):
-        raise ValueError(f"the composer knows the modes eager and graph, not {mode!r}")
+    one_graph = is_one_graph(mode)
     sum_ = _Sum(made, mode, grounds)
     share = sum_.clock_share(grounds.limit_w)
     time_s = sum_.time_s(share)
@@ -111,7 +110,7 @@ def composed(made: Pass, mode: Mode, grounds: Grounds) -> Prediction:
         board=grounds.board,
         time_s=time_s,
         time_interval_s=_interval(time_s, width_s),
-        host_bound=mode == "eager" and time_s > sum_.device_s(share) * (1 + HOST_BOUND_EXCESS),
+        host_bound=not one_graph and time_s > sum_.device_s(share) * (1 + HOST_BOUND_EXCESS),
         energy_j=energy_j,
         energy_interval_j=None if energy_j is None else _interval(energy_j, width_j),
         coverage_calls=sum(s.count for s in parts.measured) / whole if whole else 1.0,
@@ -212,7 +211,7 @@ class _Sum:
     def time_s(self, share: float) -> float:
         """Return the time of the pass at a share of the highest clock."""
         device_s = self.device_s(share)
-        if self.mode == "graph":
+        if is_one_graph(self.mode):
             return device_s
         if self.grounds.device.type == "cpu":
             containers_s = self.grounds.calibration.container_time_s or 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from opdb.compose.calls import HostTimes, Pass
+from opdb.compose.calls import HostTimes, Pass, is_one_graph
 from opdb.compose.grounds import Grounds, Known
 from opdb.compose.shares import Share, Shares
 from opdb.derive.costs import HOT_ALONE
@@ -23,10 +23,15 @@ def notes(made: Pass, mode: Mode, grounds: Grounds, clock_share: float) -> tuple
         *grounds.notes,
         *_weight_notes(made, grounds),
         *_clock_notes(grounds, clock_share),
-        *(_host_notes(made, grounds) if mode == "eager" and grounds.device.type != "cpu" else ()),
+        *(_host_notes(made, grounds) if _waits(mode, grounds) else ()),
         *_foreign_notes(made, grounds),
         *_unsupported_notes(made),
     )
+
+
+def _waits(mode: Mode, grounds: Grounds) -> bool:
+    """Whether a pass may wait for the host."""
+    return grounds.device.type != "cpu" and not is_one_graph(mode)
 
 
 def notes_of_parts(parts: Shares, missing: tuple[Share, ...], grounds: Grounds) -> tuple[str, ...]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opdb.records import ModelRun, Workload
+
+_GENERATED = re.compile(r"(triton_[a-z]+)_fused.*")
+"""A kernel that inductor generated: its sort, then the operators around it and a running number."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,9 @@ def compare_launches(
 ) -> Launches | None:
     """Hold a run's kernels against those of its operators' visits (by configuration key).
 
-    None where the run's kernels were not seen. An operator that restores nothing and launches
-    nothing counts as seen, with no kernel.
+    None where the run's kernels were not seen. Those that inductor generates count by their sort
+    (`triton_poi` …): the rest of their names says where in a graph they stand. An operator that
+    restores nothing and launches nothing counts as seen, with no kernel.
     """
     if run.kernels is None:
         return None
@@ -45,6 +50,14 @@ def compare_launches(
             unseen.append(configuration.key)
             continue
         for name, launches in of_operators[configuration.key].items():
-            together[name] += count * launches
-    model = Counter(run.kernels)
+            together[_sort_of(name)] += count * launches
+    model: Counter[str] = Counter()
+    for name, launches in run.kernels.items():
+        model[_sort_of(name)] += launches
     return Launches(dict(model - together), dict(together - model), model.total(), tuple(unseen))
+
+
+def _sort_of(name: str) -> str:
+    """Return a kernel's name; of one that inductor generated, its sort."""
+    generated = _GENERATED.fullmatch(name)
+    return generated[1] if generated else name

@@ -12,6 +12,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opdb.errors import OpdbError, UnsupportedError
+from opdb.harvest.compiled import harvest_compiled
 from opdb.harvest.recorder import OUTSIDE, Recorder, computes
 from opdb.harvest.training import train
 from opdb.models import LoadedModel, ModelRequest, load
@@ -20,7 +21,7 @@ from opdb.models.construction import ANY_FAILURE, ModelFailureError, bytes_of, o
 from opdb.models.inputs import tensors
 from opdb.records import Json, Workload
 
-__all__ = ["OUTSIDE", "Recorder", "computes", "harvest", "record"]
+__all__ = ["OUTSIDE", "Recorder", "computes", "harvest", "harvest_compiled", "record"]
 
 
 def harvest(request: ModelRequest) -> Workload:

@@ -13,6 +13,7 @@ from opdb.kinds import (  # noqa: F401  (each module registers its kinds)
     creation,
     elementwise,
     embedding,
+    fused,
     indexing,
     linear,
     loss,

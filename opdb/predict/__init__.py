@@ -5,6 +5,14 @@
 
 from opdb.predict.answer import Answer, Transfer
 from opdb.predict.device import choose_device
-from opdb.predict.predictor import MODES, Predictor, check_mode
+from opdb.predict.predictor import MODES, PLAIN_MODES, Predictor, check_mode
 
-__all__ = ["MODES", "Answer", "Predictor", "Transfer", "check_mode", "choose_device"]
+__all__ = [
+    "MODES",
+    "PLAIN_MODES",
+    "Answer",
+    "Predictor",
+    "Transfer",
+    "check_mode",
+    "choose_device",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opdb.compose import (
@@ -23,11 +23,23 @@ from opdb.errors import InputError
 from opdb.predict.answer import Answer, Transfer
 from opdb.predict.boards import Boards
 from opdb.predict.truths import Truths
-from opdb.records import Configuration, Cost, Device, Json, Mode, ModelRun, Workload
+from opdb.records import (
+    COMPILED_MODES,
+    Configuration,
+    Cost,
+    Device,
+    Json,
+    Mode,
+    ModelRun,
+    Workload,
+)
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Measured, Store
 
-MODES: tuple[Mode, ...] = ("eager", "graph")
+PLAIN_MODES: tuple[Mode, ...] = ("eager", "graph")
+"""The modes that run a model's operators as it calls them."""
+
+MODES: tuple[Mode, ...] = (*PLAIN_MODES, *COMPILED_MODES)
 """The modes that the composer predicts."""
 
 NOTHING_LEARNED = "nothing was learned of this device; opdb learn lets predict estimate the missing"
@@ -104,7 +116,7 @@ class Predictor:
         """Return the latest good run of each workload, mode and board; of these models, or all."""
         found: dict[tuple[str, str, str], tuple[Workload, ModelRun]] = {}
         for mode, workload in self._measured(names):
-            for run in self._truths.runs(workload.key, mode):
+            for run in self._truths.runs(workload, mode):
                 found[workload.key, mode, self._boards.of_run(run)] = (workload, run)
         return list(found.values())
 
@@ -117,12 +129,16 @@ class Predictor:
     def answer(self, workload: Workload, mode: Mode, board: str | None = None) -> Answer:
         """Predict a workload for a board (UUID); the one that measured it where none is said.
 
-        Without a board and a measured run it is the board that covers the workload best.
+        Without a board and a measured run it is the board that covers the workload best. In a mode
+        that compiles, the calls are those which the workload was compiled to.
 
         Raises:
-            InputError: nothing was ever measured on the device, or the mode cannot be predicted.
+            InputError: nothing was ever measured on the device, the mode cannot be predicted, or
+                nobody has seen what the workload is compiled to.
         """
         check_mode(mode)
+        if mode in COMPILED_MODES and workload.compiled_for is None:
+            workload = self._compiled(workload)
         if board is None:
             run = self._truths.measured(mode).get(workload.key)
             board = self._best_board(workload) if run is None else run.board
@@ -130,6 +146,15 @@ class Predictor:
         alone = composed(basis.made, mode, basis.grounds)
         prediction = judged(alone, self._known(alone))
         return self._held(replace(prediction, notes=(*prediction.notes, *basis.notes)))
+
+    def _compiled(self, workload: Workload) -> Workload:
+        found = self._truths.compiled(workload)
+        if found is None:
+            raise InputError(
+                f"what {workload.name} is compiled to on {self.device.slug!r} is not known: run "
+                f"opdb harvest {workload.name} --mode compile there, then opdb bench fused"
+            )
+        return found
 
     def answers(self, names: Collection[str]) -> list[Answer]:
         """Return an answer for every measured run of these models (of all when none is named)."""
@@ -153,7 +178,7 @@ class Predictor:
         """Predict every measured run from each other board's costs alone, where these cover it."""
         found = []
         for mode, workload in self._measured(names):
-            boards = {self._boards.of_run(run) for run in self._truths.runs(workload.key, mode)}
+            boards = {self._boards.of_run(run) for run in self._truths.runs(workload, mode)}
             found += [
                 transfer
                 for board in sorted(boards)
@@ -193,7 +218,7 @@ class Predictor:
 
     def _held(self, prediction: Prediction) -> Answer:
         """Hold a prediction against the runs of its board."""
-        measured = self._truths.cost(prediction.workload.key, prediction.mode, prediction.board)
+        measured = self._truths.cost(prediction.workload, prediction.mode, prediction.board)
         return Answer(prediction, measured, self._settings)
 
     # What they start from
@@ -277,14 +302,14 @@ class Predictor:
         return self._predictions[workload.key, mode]
 
 
-def check_mode(mode: Mode) -> None:
-    """Check that a mode can be predicted.
+def check_mode(mode: Mode, among: Sequence[Mode] = MODES) -> None:
+    """Check that a mode can be predicted, by what can do so in these modes.
 
     Raises:
-        InputError: it can be measured alone.
+        InputError: it cannot.
     """
-    if mode not in MODES:
-        raise InputError(f"mode {mode!r} cannot be predicted; use {' or '.join(MODES)}")
+    if mode not in among:
+        raise InputError(f"mode {mode!r} cannot be predicted here; use {', '.join(among)}")
 
 
 def _unlikeness(other: Measured, workload: Workload) -> tuple[bool, float]:

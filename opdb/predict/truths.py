@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from opdb.derive.launches import Launches, compare_launches
 from opdb.derive.runs import RunCost, run_cost
 from opdb.predict.boards import Boards
-from opdb.records import Device, Mode, ModelRun, Workload
+from opdb.records import COMPILED_MODES, Device, Mode, ModelRun, Workload
 from opdb.store import Measured, Store
 
 
@@ -25,11 +26,29 @@ class Truths:
         self._kernels: dict[str, Mapping[str, Mapping[str, int]]] = {}
 
     def measured(self, mode: Mode) -> Mapping[str, Measured]:
-        """Return the workloads (by key) with a good run in a mode, without their calls."""
+        """Return the workloads (by key) with a good run in a mode, without their calls.
+
+        In a mode that compiles they are those compiled for the device, where these are known.
+        """
         if mode not in self._measured:
             found = self._store.measured(self._device.slug, mode)
+            if mode in COMPILED_MODES:
+                found = self._compiled(found)
             self._measured[mode] = {each.key: each for each in found}
         return self._measured[mode]
+
+    def compiled(self, workload: Workload) -> Workload | None:
+        """Return a workload as it was compiled for the device; None where that is unknown."""
+        key = replace(workload, compiled_for=self._device.slug).key
+        return next(iter(self._store.workloads_by_key([key])), None)
+
+    def _compiled(self, found: Sequence[Measured]) -> list[Measured]:
+        """Return what was measured as it was compiled for the device, as far as that is known."""
+        plain = self._store.workloads_by_key([each.key for each in found])
+        keys = {w.key: replace(w, compiled_for=self._device.slug).key for w in plain}
+        known = {w.key: w for w in self._store.workloads_by_key(list(keys.values()))}
+        self._workloads |= known
+        return [replace(each, key=key) for each in found if (key := keys[each.key]) in known]
 
     def workloads(self, mode: Mode) -> list[Workload]:
         """Return the workloads that were measured in a mode."""
@@ -42,16 +61,17 @@ class Truths:
             self._workloads |= {w.key: w for w in self._store.workloads_by_key(unread)}
         return [self._workloads[key] for key in keys]
 
-    def runs(self, workload: str, mode: Mode) -> list[ModelRun]:
-        """Return a workload's (key) runs in a mode that succeeded; raw, so read when needed."""
-        if (workload, mode) not in self._runs:
-            runs = self._store.model_runs(workload, device=self._device.slug, mode=mode)
-            self._runs[workload, mode] = [r for r in runs if r.outcome == "ok"]
-        return self._runs[workload, mode]
+    def runs(self, workload: Workload, mode: Mode) -> list[ModelRun]:
+        """Return a workload's runs in a mode that succeeded; raw, so read when needed."""
+        place = workload.model_key, mode
+        if place not in self._runs:
+            runs = self._store.model_runs(workload.model_key, device=self._device.slug, mode=mode)
+            self._runs[place] = [r for r in runs if r.outcome == "ok"]
+        return self._runs[place]
 
-    def cost(self, workload: str, mode: Mode, board: str) -> RunCost | None:
-        """Return what a workload (key) took on a board in a mode; None where it was not run."""
-        place = workload, mode, board
+    def cost(self, workload: Workload, mode: Mode, board: str) -> RunCost | None:
+        """Return what a workload took on a board in a mode; None where it was not run."""
+        place = workload.model_key, mode, board
         if place not in self._costs:
             runs = [r for r in self.runs(workload, mode) if self._boards.of_run(r) == board]
             self._costs[place] = run_cost(runs)

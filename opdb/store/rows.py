@@ -90,6 +90,7 @@ def workload_row(workload: Workload) -> NewRow:
         "containers": workload.containers,
         "foreign_leaves": canonical_json(dict(workload.foreign_leaves)),
         "unsupported": canonical_json(dict(workload.unsupported)),
+        "compiled_for": workload.compiled_for,
     }
 
 
@@ -110,6 +111,7 @@ def read_workload(row: Row, calls: tuple[Call, ...] = ()) -> Workload:
         containers=row["containers"],
         foreign_leaves=read_json(row["foreign_leaves"]),
         unsupported=read_json(row["unsupported"]),
+        compiled_for=row["compiled_for"],
     )
 
 

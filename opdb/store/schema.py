@@ -22,7 +22,7 @@ from sqlalchemy import (
     types,
 )
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 """Every Alembic revision, oldest first; the last is what this version writes."""
 
 QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
@@ -80,6 +80,8 @@ workload = Table(
     Column("containers", Integer, nullable=False),
     Column("foreign_leaves", Text, nullable=False),
     Column("unsupported", Text, nullable=False),
+    # The device (slug) that its calls were compiled for; NULL as the model stands.
+    Column("compiled_for", Text),
     # What `opdb.footprint` says of its calls; NULL until a bench is first planned with it.
     Column("touched_bytes", BigInteger),
     Column("source_id", Integer, ForeignKey("source.id", ondelete="SET NULL")),

@@ -72,6 +72,7 @@ LATER_FILES = ("calibrations.csv", "learned.csv", "kernels.csv", "profiles.csv")
 LATER_COLUMNS = {
     "visit.access": "model",
     "visit.neighbours": "",
+    "workload.compiled_for": "",
     "cost.hot": "",
     "model_run.setting": "{}",
     "model_run.facts": "{}",

@@ -140,8 +140,13 @@ class Store:
         dtype: str | None = None,
         memory_format: str | None = None,
         phase: Phase | None = None,
+        compiled_for: str | None = None,
     ) -> list[Workload]:
-        """Return the workloads that match, with their calls, by name and then as identified."""
+        """Return the workloads that match, with their calls, by name and then as identified.
+
+        They are those of models as they stand; with `compiled_for` (a device's slug), those that
+        were compiled for it.
+        """
         conditions = matching(
             schema.workload,
             {
@@ -152,6 +157,8 @@ class Store:
                 "phase": phase,
             },
         )
+        # Equal to None is IS NULL in SQL.
+        conditions.append(schema.workload.c.compiled_for == compiled_for)
         with self.reading() as connection:
             return reading.workloads(connection, conditions)
 
@@ -165,7 +172,7 @@ class Store:
             ]
 
     def heads(self) -> list[Head]:
-        """Return every workload without its calls, by name and then as identified."""
+        """Return every workload as its model stands, without its calls, in order."""
         with self.reading() as connection:
             return standing.heads(connection)
 

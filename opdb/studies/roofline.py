@@ -11,7 +11,7 @@ from opdb.counters.metrics import counters_of
 from opdb.errors import NothingMeasuredError
 from opdb.footprint import resident_bytes
 from opdb.kinds import KINDS
-from opdb.predict import Answer, Predictor
+from opdb.predict import PLAIN_MODES, Answer, Predictor, check_mode
 from opdb.records import Calibration, Configuration, Cost, Mode, Profile, Workload
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store
@@ -63,6 +63,7 @@ def study(
         NothingMeasuredError: nothing of a workload was measured.
         InputError: the mode cannot be predicted, or the peaks file holds none.
     """
+    check_mode(mode, PLAIN_MODES)
     answers, board = [], said.board
     for workload in workloads:
         answers.append(predictor.answer(workload, mode, board))
@@ -77,7 +78,7 @@ def study(
     if said.peaks_file is not None:
         peaks = read_peaks(said.peaks_file, reader.base_power_w)
     else:
-        known = {w.key: w for on in ("eager", "graph") for w, _ in predictor.measured_workloads(on)}
+        known = {w.key: w for on in PLAIN_MODES for w, _ in predictor.measured_workloads(on)}
         known |= {w.key: w for w in workloads}
         peaks = with_energy(reader.peaks(), reader.points_of(known.values()))
     vendor = vendor_peaks(predictor.device.name)

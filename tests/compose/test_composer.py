@@ -260,8 +260,17 @@ def test_a_pass_that_waits_for_the_host_is_host_bound() -> None:
 
 
 def test_other_modes_are_refused() -> None:
-    with pytest.raises(ValueError, match="not 'compile'"):
-        compose(workload(CONV), "compile", grounds(*FULL))
+    with pytest.raises(ValueError, match="not 'trace'"):
+        compose(workload(CONV), "trace", grounds(*FULL))
+
+
+def test_compiled_calls_are_composed_like_others() -> None:
+    pairs: list[tuple[Mode, Mode]] = [("compile", "eager"), ("compile:reduce-overhead", "graph")]
+    for mode, like in pairs:
+        found = compose(workload(CONV, RELU), mode, grounds(*FULL))
+        other = compose(workload(CONV, RELU), like, grounds(*FULL))
+        assert (found.time_s, found.energy_j) == (other.time_s, other.energy_j)
+        assert found.host_bound == other.host_bound
 
 
 def test_what_is_not_measured_is_sized_by_the_rates_that_are_reached() -> None:

@@ -1,0 +1,282 @@
+"""From a graph that a compiler fused to the calls it is made of: fused groups, each by itself.
+
+A group is what one kernel computes, from the buffers that it reads to those that it writes. Kernels
+that hand each other memory which is no node's value (a convolution and the copies of its weights,
+the halves of a split reduction) are one group. A kernel that writes into a part of a concatenation
+writes a tensor of its own here.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx.node import Node
+
+from opdb.errors import UnsupportedError
+from opdb.inductor import EXTERN, NOTHING, Kernel, Lowered
+from opdb.kinds.fused import NAME, packet, words
+from opdb.operators import dtype_name
+from opdb.operators.fused import encode_node, layout_of, spec_of
+from opdb.records import Configuration, Json
+
+_KEEPS_VALUES = words(
+    "view reshape permute unsqueeze squeeze expand slice select transpose t clone alias getitem "
+    "_low_memory_max_pool_with_offsets _low_memory_max_pool2d_with_offsets "
+    "max_pool2d_with_indices convert_element_type _unsafe_view"
+)
+"""Operators whose output has the value class of their first argument."""
+
+_VIEWS = words("view reshape permute unsqueeze squeeze expand slice select transpose t alias")
+_SPLITS = words("split split_with_sizes unbind")
+"""Operators that may give their first argument anew, or parts of it, and compute nothing."""
+
+_INDEXING = words(
+    "embedding index _unsafe_index _unsafe_masked_index gather index_select index_put index_add "
+    "index_copy scatter scatter_add scatter_reduce"
+)
+"""Operators that reach into their first argument by indices."""
+
+
+class UnplacedError(Exception):
+    """A kernel whose work cannot be told as a graph of aten operators; the text says of what."""
+
+
+@dataclass
+class _Root:
+    """A node whose value a group gives, into a buffer; `copied`: as a copy of the value."""
+
+    node: Node
+    buffer: str
+    copied: bool = False
+
+
+def fused_calls(lowered: Lowered) -> tuple[list[Configuration], Counter[str]]:
+    """Return the fused groups of a graph in the order in which they run, and what is none."""
+    reader = _Reader(lowered)
+    found: list[Configuration] = []
+    unplaced: Counter[str] = Counter()
+    for kernels in _joined(lowered):
+        try:
+            found.append(reader.configuration(kernels))
+        except (UnplacedError, UnsupportedError) as error:
+            unplaced[str(error)] += 1
+    return found, unplaced
+
+
+def _joined(lowered: Lowered) -> list[list[Kernel]]:
+    """Return the kernels that do something, those together that share unnamed memory, in order."""
+    named = set(lowered.buffers.values())
+    writer = {name: i for i, kernel in enumerate(lowered.kernels) for name in kernel.writes}
+    group = list(range(len(lowered.kernels)))
+
+    def of(place: int) -> int:
+        while group[place] != place:
+            place = group[place]
+        return place
+
+    for place, kernel in enumerate(lowered.kernels):
+        if kernel.sort == NOTHING:
+            continue
+        for name in kernel.reads:
+            if name in writer and name not in named and name not in lowered.aliases:
+                group[of(writer[name])] = of(place)
+    found: dict[int, list[Kernel]] = {}
+    for place, kernel in enumerate(lowered.kernels):
+        if kernel.sort != NOTHING:
+            found.setdefault(of(place), []).append(kernel)
+    return [found[place] for place in sorted(found)]
+
+
+class _Reader:
+    """Reads groups off one graph."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self._lowered = lowered
+        self._values: dict[Node, Json | None] = {}
+        self._first: dict[str, Node] = {}
+        for node, name in lowered.buffers.items():
+            self._first.setdefault(name, node)
+        self._extern = {n for k in lowered.kernels if k.sort == EXTERN for n in k.writes}
+        self._parts = dict(self._concatenated())
+
+    def configuration(self, kernels: Sequence[Kernel]) -> Configuration:
+        """Return the configuration of what kernels compute together.
+
+        Raises:
+            UnplacedError, UnsupportedError: it is no graph of operators that a group may hold.
+        """
+        own = {name for kernel in kernels for name in kernel.writes}
+        reads = {name for kernel in kernels for name in kernel.reads} - own
+        walk = _Walk(self, own, reads)
+        outputs = [walk.output(root) for root in self._roots(kernels)]
+        if not outputs:
+            raise UnplacedError(f"{self._named(kernels)}: it gives no node's value")
+        parameters: dict[str, Json] = {"nodes": walk.nodes, "outputs": outputs}
+        if self._lowered.layout_optimized and any(packet(n) == "convolution" for n in walk.nodes):
+            parameters["layout_optimized"] = True
+        walk.bound()
+        return Configuration(NAME, parameters, {"inputs": walk.inputs})
+
+    def _named(self, kernels: Sequence[Kernel]) -> str:
+        return ", ".join(name for kernel in kernels for name in kernel.writes)
+
+    def _roots(self, kernels: Sequence[Kernel]) -> Iterator[_Root]:
+        """Yield what a group gives to others, each value first as itself, then as copies."""
+        own = {name for kernel in kernels for name in kernel.writes}
+        outside = {n for k in self._lowered.kernels if k not in kernels for n in k.reads}
+        given: set[Node] = set()
+        copies: list[_Root] = []
+        for name in (n for kernel in kernels for n in kernel.writes):
+            if name in self._first:
+                if name in outside or name in self._lowered.outputs or name in self._parts:
+                    given.add(self._first[name])
+                    yield _Root(self._first[name], name)
+            elif name in self._parts:
+                copies.append(_Root(self._parts[name], name, copied=True))
+            elif name in self._lowered.outputs:
+                copies.append(_Root(self._lowered.outputs[name], name, copied=True))
+            elif name in self._lowered.aliases:
+                raise UnplacedError("a tensor changed in place")
+        for root in copies:
+            inner = self._lowered.buffers.get(root.node)
+            first = root.node not in given and (inner is None or inner in own)
+            first = first and root.node.op == "call_function" and not _is_view(root.node)
+            given.add(root.node)
+            yield _Root(root.node, root.buffer, copied=not first)
+
+    def _concatenated(self) -> Iterator[tuple[str, Node]]:
+        """Yield the buffers that are parts of a concatenation, each with the node it is a copy of.
+
+        A buffer that holds a node's own value is a part as well.
+        """
+        parts: dict[str, list[str]] = {}
+        for kernel in self._lowered.kernels:
+            for name in kernel.writes if kernel.sort == NOTHING else ():
+                parts[name] = [n for n, to in self._lowered.aliases.items() if to == name]
+        for whole, names in parts.items():
+            node = self._first.get(whole)
+            if node is None or packet_of(node) != "cat":
+                continue
+            given = [a for a in node.args[0] if 0 not in a.meta["val"].shape]  # type: ignore[union-attr]
+            if len(given) == len(names):
+                yield from zip(names, given, strict=True)
+
+    # what the walk asks
+
+    def stops(self, node: Node, own: set[str], reads: set[str]) -> bool:
+        """Return whether a group finds a node's value in memory instead of computing it."""
+        if node.op != "call_function":
+            return True
+        name = self._lowered.buffers.get(node)
+        return name is not None and name not in own and (name in reads or name in self._extern)
+
+    def spec(self, node: Node) -> tuple[str, dict[str, Json]]:
+        """Return the buffer that holds a node's value, and its spec.
+
+        Raises:
+            UnplacedError: its layout is not known.
+        """
+        name = self._lowered.buffers.get(node, node.name)
+        layout = self._lowered.layouts.get(name)
+        if layout is None:
+            raise UnplacedError(f"{node.name}: a tensor whose size varies")
+        spec = spec_of(layout)
+        if node in self._lowered.weights:
+            spec["role"] = "weight"
+        elif (values := self._values_of(node)) is not None:
+            spec["values"] = values
+        return name, spec
+
+    def layout(self, buffer: str) -> Json | None:
+        """Return how a buffer lies; None for contiguous, or where it is a part of another."""
+        layout = self._lowered.layouts.get(buffer)
+        return None if layout is None else layout_of(layout[0], layout[1])
+
+    def _values_of(self, node: Node) -> Json | None:
+        if node not in self._values:
+            name = packet_of(node)
+            found: Json | None = None
+            if name == "relu":
+                found = "rectified"
+            elif name == "cat":
+                classes = [self._values_of(a) for a in node.args[0]]  # type: ignore[union-attr,arg-type]
+                found = "rectified" if all(c == "rectified" for c in classes) else None
+            elif name in _KEEPS_VALUES or node.target is operator.getitem:
+                found = self._values_of(node.args[0])  # type: ignore[arg-type]
+            value = node.meta.get("val")
+            whole = isinstance(value, torch.Tensor) and not value.is_floating_point()
+            self._values[node] = None if whole and found == "rectified" else found
+        return self._values[node]
+
+
+def _is_view(node: Node) -> bool:
+    """Return whether a node gives its first argument anew, or a part of it, without computing."""
+    if node.target is operator.getitem:
+        return packet_of(node.args[0]) in _SPLITS  # type: ignore[arg-type]
+    return packet_of(node) in _VIEWS
+
+
+def packet_of(node: Node) -> str:
+    """Return the name of the operator that a node calls, without its library and overload."""
+    return packet({"op": str(node.target)}) if node.op == "call_function" else ""
+
+
+@dataclass
+class _Walk:
+    """Walks back from what a group gives to what it finds in memory."""
+
+    reader: _Reader
+    own: set[str]
+    reads: set[str]
+    nodes: list[Json] = field(default_factory=list)
+    inputs: list[dict[str, Json]] = field(default_factory=list)
+    _known: dict[Any, Json] = field(default_factory=dict)
+
+    def reference(self, node: Node) -> Json:
+        """Return what stands for a node's value: an input of the group, or a node of it."""
+        if node not in self._known:
+            if self.reader.stops(node, self.own, self.reads):
+                self._known[node] = self._input(node)
+            else:
+                encoded = encode_node(node, self.reference)
+                self._known[node] = {"node": len(self.nodes)}
+                self.nodes.append(encoded)
+        return dict(self._known[node])
+
+    def _input(self, node: Node) -> Json:
+        name, spec = self.reader.spec(node)
+        if name not in self._known:
+            self._known[name] = {"input": len(self.inputs)}
+            self.inputs.append(spec)
+        return self._known[name]
+
+    def output(self, root: _Root) -> Json:
+        """Return what stands for a value that the group gives."""
+        found = self.reference(root.node)
+        if root.copied:
+            shape = list(root.node.meta["val"].shape)
+            self.nodes.append({"op": "aten.clone.default", "args": [found], "shape": shape})
+            found = {"node": len(self.nodes) - 1}
+        output = {**found, "dtype": dtype_name(root.node.meta["val"].dtype)}
+        layout = self.reader.layout(root.buffer)
+        return output if layout is None else {**output, "layout": layout}
+
+    def bound(self) -> None:
+        """Keep whole-numbered inputs below the size of what is read by indices."""
+        shapes = [s["shape"] for s in self.inputs]
+        bounds = []
+        for node in self.nodes:
+            if packet(node) in _INDEXING:
+                read = node["args"][0]
+                shape = (
+                    self.nodes[read["node"]]["shape"] if "node" in read else shapes[read["input"]]
+                )
+                bounds.append(shape[0] if packet(node) == "embedding" else min(shape, default=1))
+        for spec in self.inputs if bounds else ():
+            if spec["dtype"].startswith(("int", "uint")):
+                spec["values"] = {"range": [0, max(min(bounds), 1)]}

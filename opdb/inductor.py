@@ -1,0 +1,288 @@
+"""What inductor makes of a graph: which kernels, of which of its nodes, in which layouts.
+
+Almost nothing here is documented: every name of inductor that opdb uses stands in this file, and
+one message says so where a version of torch lacks one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+from torch.fx.node import Node
+
+from opdb.errors import CannotMeasureError, OpdbError
+
+Compiled = Callable[[list[Any]], Sequence[Any]]
+"""A compiled graph; it takes its inputs as a list, which it may empty."""
+
+Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+"""Sizes, strides in elements, and the type of what lies there."""
+
+GENERATED, EXTERN, NOTHING = "generated", "extern", "nothing"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One step of a compiled graph: a kernel that inductor generates, a library's, or nothing.
+
+    `reads` and `writes` name buffers. A step is nothing where it only names memory.
+    """
+
+    sort: str
+    reads: frozenset[str]
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph as inductor lowered and fused it.
+
+    `buffers` says which buffer holds a node's value, for those nodes whose value is a whole buffer;
+    `layouts` how each buffer lies in memory; `aliases` which buffer a buffer lies in. `weights` are
+    the inputs that stay from call to call, `outputs` the buffers that the graph returns and the
+    nodes that it returns them for. `layout_optimized` says that convolutions were brought to
+    channels last.
+    """
+
+    module: GraphModule
+    kernels: tuple[Kernel, ...]
+    buffers: Mapping[Node, str]
+    layouts: Mapping[str, Layout]
+    aliases: Mapping[str, str]
+    weights: frozenset[Node]
+    outputs: Mapping[str, Node]
+    layout_optimized: bool
+
+
+class _FusedError(Exception):
+    """Raised where inductor has fused, to keep it from generating code."""
+
+
+def lowered_graphs(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[Lowered], list[Any]]:
+    """Run one pass of a module under torch.compile, and see what inductor would make of it.
+
+    Graphs are lowered and fused for the device that the module is on, no code is made; they run as
+    they were captured. Returns what was lowered in the order of its compilation, and the outputs.
+
+    Raises:
+        CannotMeasureError: this version of torch does not show it.
+    """
+    found: list[Lowered] = []
+    with _names():
+        from torch._functorch import config as functorch
+        from torch._functorch.aot_autograd import (  # type: ignore[attr-defined]
+            make_boxed_func,
+        )
+        from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+
+    def inner(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
+        found.append(_lowered(compile_fx_inner, graph, inputs, options))
+        return make_boxed_func(graph.forward)
+
+    def backend(graph: GraphModule, inputs: list[Any]) -> Any:
+        return compile_fx(graph, inputs, inner_compile=inner)
+
+    torch.compiler.reset()
+    try:
+        with torch.no_grad(), functorch.patch(enable_autograd_cache=False):
+            output = torch.compile(module, backend=backend, dynamic=False)(*args, **kwargs)
+    except Exception as error:  # dynamo wraps whatever a backend raises
+        if isinstance(cause := getattr(error, "inner_exception", None), OpdbError):
+            raise cause from error
+        raise
+    finally:
+        torch.compiler.reset()
+    return found, output
+
+
+def compiled(
+    graph: GraphModule, inputs: Sequence[Tensor], *, layout_optimized: bool | None = None
+) -> Compiled:
+    """Compile a graph of aten operators, as it stands, for the device of its inputs.
+
+    Raises:
+        CannotMeasureError: this version of torch does not let it.
+    """
+    with _names():
+        from torch._inductor.compile_fx import compile_fx_inner
+
+    with torch.no_grad():
+        found: Compiled = compile_fx_inner(graph, list(inputs), **_options(layout_optimized))
+    return found
+
+
+def keep_layouts(returned: Node, outputs: int) -> None:
+    """Have inductor keep a graph's outputs out of channels last where their nodes do not say so.
+
+    `returned` is the graph's output node.
+    """
+    returned.meta["user_visible_output_idxs"] = list(range(outputs))
+
+
+def lowered(
+    graph: GraphModule, inputs: Sequence[Tensor], *, layout_optimized: bool | None = None
+) -> Lowered:
+    """Return what `compiled` would make of a graph; no code is made.
+
+    Raises:
+        CannotMeasureError: this version of torch does not show it.
+    """
+    with _names():
+        from torch._inductor.compile_fx import compile_fx_inner
+
+    with torch.no_grad():
+        return _lowered(compile_fx_inner, graph, inputs, _options(layout_optimized))
+
+
+def _options(layout_optimized: bool | None) -> dict[str, Any]:
+    with _names():
+        from torch._inductor.utils import BoxedBool
+
+    return {
+        "cudagraphs": BoxedBool(False),
+        "is_inference": True,
+        "layout_opt": layout_optimized,
+    }
+
+
+@contextmanager
+def _names() -> Iterator[None]:
+    """Say in one message that inductor has other names than those used here.
+
+    Raises:
+        CannotMeasureError: a name is missing.
+    """
+    try:
+        yield
+    except (ImportError, AttributeError) as error:
+        raise CannotMeasureError(
+            f"torch {torch.__version__} does not show what inductor makes of a model ({error}); "
+            "opdb knows 2.11 to 2.15"
+        ) from error
+
+
+def _lowered(
+    compile_inner: Callable[..., Any],
+    graph: GraphModule,
+    inputs: Sequence[Any],
+    options: Mapping[str, Any],
+) -> Lowered:
+    """Lower and fuse one graph."""
+    with _names():
+        from torch._inductor import config
+        from torch._inductor.graph import GraphLowering
+        from torch._inductor.virtualized import V
+
+        lowering: Any = GraphLowering
+        run_node = lowering.run_node
+    values: dict[Node, Any] = {}
+    seen: list[Lowered] = []
+
+    def noting(self: Any, node: Node) -> Any:
+        values[node] = value = run_node(self, node)
+        return value
+
+    def fused(nodes: Sequence[Any]) -> Sequence[Any]:
+        with _names():
+            seen.append(_read(V.graph, values, nodes, options.get("static_input_idxs") or ()))
+        raise _FusedError
+
+    lowering.run_node = noting
+    try:
+        with config.patch(_post_fusion_custom_pass=fused, fx_graph_cache=False):
+            compile_inner(graph, inputs, **options)
+    except Exception:
+        if not seen:
+            raise
+    finally:
+        lowering.run_node = run_node
+    return seen[-1]
+
+
+def _read(
+    graph: Any, values: Mapping[Node, Any], nodes: Sequence[Any], static: Sequence[int]
+) -> Lowered:
+    """Read off what inductor holds after fusing: its graph, its nodes' values, its kernels."""
+    held = {**graph.name_to_buffer, **graph.graph_inputs, **graph.constants}
+    placeholders = [n for n in values if n.op == "placeholder"]
+    kernels = tuple(_kernel(node) for node in nodes)
+    buffers = {n: name for n, value in values.items() if (name := _whole(value)) is not None}
+    returned = next(n for n in values if n.op == "output")
+    outputs = {
+        name: node
+        for node in returned.all_input_nodes
+        if (name := _underlying(values[node])) is not None
+    }
+    return Lowered(
+        module=graph.module,
+        kernels=kernels,
+        buffers=buffers,
+        layouts={name: layout for name in held if (layout := _layout(held[name])) is not None},
+        aliases={name: to for name in held if (to := _lies_in(held[name])) is not None},
+        weights=frozenset(placeholders[i] for i in static),
+        outputs=outputs,
+        layout_optimized=bool(graph.layout_opt),
+    )
+
+
+def _kernel(node: Any) -> Kernel:
+    with _names():
+        from torch._inductor.scheduler import ExternKernelSchedulerNode, NopKernelSchedulerNode
+
+    sort = GENERATED
+    if isinstance(node, ExternKernelSchedulerNode):
+        sort = EXTERN
+    elif isinstance(node, NopKernelSchedulerNode):
+        sort = NOTHING
+    reads = frozenset(dependency.name for dependency in node.read_writes.reads)
+    return Kernel(sort, reads, tuple(buffer.get_name() for buffer in node.get_outputs()))
+
+
+def _whole(value: Any) -> str | None:
+    """Return the buffer that a value fills; None of a view, and of what is in no buffer."""
+    from torch._inductor import ir
+
+    while isinstance(value, ir.TensorBox | ir.StorageBox):
+        value = value.data
+    return value.get_name() if isinstance(value, ir.Buffer) else None
+
+
+def _underlying(value: Any) -> str | None:
+    """Return the buffer that a value lies in, views included."""
+    from torch._inductor import ir
+
+    while isinstance(value, ir.TensorBox | ir.StorageBox | ir.BaseView):
+        value = value.data
+    return value.get_name() if isinstance(value, ir.Buffer) else None
+
+
+def _layout(held: Any) -> Layout | None:
+    """Return a buffer's layout; None where it has none, or a size that varies."""
+    if isinstance(held, Tensor):
+        return tuple(held.shape), held.stride(), held.dtype
+    try:
+        sizes, strides = held.get_size(), held.get_stride()
+        return tuple(map(int, sizes)), tuple(map(int, strides)), held.get_dtype()
+    except (AttributeError, NotImplementedError, TypeError, AssertionError):
+        return None
+
+
+def _lies_in(held: Any) -> str | None:
+    """Return the buffer that a buffer is a part of, or writes into."""
+    from torch._inductor import ir
+
+    layout = getattr(held, "layout", None)
+    if isinstance(layout, ir.NonOwningLayout):
+        return _underlying(layout.view)
+    if isinstance(layout, ir.MutationLayoutSHOULDREMOVE):
+        name: str = layout.get_buffer().get_name()
+        return name
+    return None

@@ -1,0 +1,150 @@
+"""What a compiler fuses: a small graph of aten operators as one operator.
+
+The graph is data. `inputs` are its tensors; `nodes` its operators in order, each with its name, its
+arguments, and the shape that it gives (a list of shapes where it gives several tensors):
+
+    {"op": "aten.add.Tensor", "args": [{"node": 0}, {"input": 1}], "shape": [1, 64, 56, 56]}
+
+where {"node": i} is what an earlier node gives. `outputs` says which nodes' tensors are kept, with
+their dtype, and their layout where it is not contiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from opdb.kinds.registry import Kind, register
+from opdb.kinds.view import Shape, View, inputs_and_outputs, item_bytes, numel, spec_bytes
+from opdb.records import Json
+
+NAME = "fused"
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())
+
+
+_PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_int_mm": (0, 1)}
+"""Matrix products, and which of their arguments are multiplied."""
+
+_REDUCTIONS = words(
+    "sum mean amax amin prod argmax argmin var var_mean std any all cumsum max min norm "
+    "native_layer_norm native_group_norm _softmax _log_softmax logsumexp sort topk"
+)
+_MOVES = words(
+    "view reshape _unsafe_view permute transpose t unsqueeze squeeze expand slice select split "
+    "split_with_sizes unbind alias clone cat stack constant_pad_nd getitem convert_element_type "
+    "_to_copy full arange iota zeros ones empty embedding index index_select gather scatter copy "
+    "scalar_tensor detach diagonal unfold as_strided repeat flip roll slice_scatter "
+    "select_scatter upsample_nearest2d device_put full_like zeros_like ones_like"
+)
+_GATHERS = "embedding"
+
+
+def packet(node: Json) -> str:
+    """Return the name of a node's operator without its library and overload."""
+    parts = str(node["op"]).split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def arguments(value: Json) -> Iterator[Json]:
+    """Yield the {"node": i} and {"input": i} among arguments, in order."""
+    if isinstance(value, dict):
+        if "node" in value or "input" in value:
+            yield value
+        else:
+            for item in value.values():
+                yield from arguments(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from arguments(item)
+
+
+class _Graph:
+    """Reads the shapes in the graph of a configuration."""
+
+    def __init__(self, view: View) -> None:
+        self.inputs = view.occurrences
+        self.nodes: list[Json] = view["nodes"] or []
+
+    def shape(self, argument: Json) -> Shape:
+        """Return the shape of an argument; a number's is []."""
+        if isinstance(argument, dict) and "input" in argument:
+            return list(self.inputs[argument["input"]]["shape"])
+        if isinstance(argument, dict) and "node" in argument:
+            shape = self.nodes[argument["node"]]["shape"]
+            return [] if shape and isinstance(shape[0], list) else list(shape)
+        return []
+
+    def flops(self, node: Json) -> int:
+        """Return the operations of a node; a multiply-add counts 2."""
+        name, given = packet(node), node["args"]
+        if name in _PRODUCTS:
+            first, second = (self.shape(given[i]) for i in _PRODUCTS[name])
+            return 2 * prod(first) * second[-1]
+        if name in ("convolution", "_convolution"):
+            weight = self.shape(given[1])
+            return 2 * _elements(node) * prod(weight[1:])
+        if name.startswith("_scaled_dot_product"):
+            query, key, value = (self.shape(given[i]) for i in range(3))
+            return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+        if name in _REDUCTIONS:
+            return max((prod(self.shape(a)) for a in arguments(given)), default=0)
+        return 0 if name in _MOVES else _elements(node)
+
+
+def _elements(node: Json) -> int:
+    """Return the elements of what a node gives, the first tensor of several."""
+    shape = node["shape"]
+    if shape and isinstance(shape[0], list):
+        shape = shape[0]
+    return numel(shape)
+
+
+def _flops(view: View) -> int:
+    graph = _Graph(view)
+    return sum(graph.flops(node) for node in graph.nodes)
+
+
+def _output_shapes(view: View) -> list[Shape]:
+    graph = _Graph(view)
+    return [graph.shape(output) for output in view["outputs"] or []]
+
+
+def _output_dtype(view: View) -> str:
+    """Return the dtype of the largest output, in which all are counted."""
+    shapes = _output_shapes(view)
+    dtypes = [output["dtype"] for output in view["outputs"] or []]
+    return max(zip(map(numel, shapes), dtypes, strict=True), default=(0, "float32"))[1]
+
+
+def _bytes(view: View) -> int:
+    """Count inputs and outputs once; of a table that is only gathered from, what is gathered."""
+    return inputs_and_outputs(view) - sum(_not_read(view))
+
+
+def _not_read(view: View) -> Iterator[int]:
+    graph = _Graph(view)
+    gathers = [node for node in graph.nodes if packet(node) == _GATHERS]
+    for node in gathers:
+        table = node["args"][0]
+        uses = sum(table == a for other in graph.nodes for a in arguments(other["args"]))
+        if isinstance(table, dict) and "input" in table and uses == 1:
+            spec = graph.inputs[table["input"]]
+            gathered = _elements(node) * item_bytes(spec["dtype"])
+            yield max(0, spec_bytes(spec) - gathered)
+
+
+register(
+    Kind(
+        NAME,
+        "inputs, *, nodes, outputs, layout_optimized=False",
+        flops_rule=_flops,
+        bytes_rule=_bytes,
+        shapes_rule=_output_shapes,
+        dtype_rule=_output_dtype,
+        settings=("tf32_convolution", "tf32_matmul", "cudnn_benchmark"),
+    )
+)

@@ -1,0 +1,292 @@
+"""Fused groups: from nodes of a compiler's graph to JSON, and back to a call, compiled."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses import FakeTensorMode
+from torch.fx import Graph, GraphModule
+from torch.fx.node import Node
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from opdb import inductor
+from opdb.errors import UnsupportedError
+from opdb.kinds.fused import NAME, packet
+from opdb.kinds.shape import channels_last_strides, contiguous_strides, strides_of
+from opdb.operators.aten import GETITEM, is_allowed
+from opdb.operators.aten import operator as operator_named
+from opdb.operators.call import BuiltCall
+from opdb.operators.encoding import decode, dtype_name, encode_constant
+from opdb.operators.values import materialize
+from opdb.records import Configuration, Json
+
+_FORCE = "prims.inductor_force_stride_order.default"
+_OF_DEVICE = {"device": True}
+"""What stands for the device that a group is on."""
+
+_POSITIVE = frozenset({"rsqrt", "sqrt", "log", "log2", "log10", "lgamma"})
+_ON_THE_WAY = frozenset({"add", "unsqueeze", "convert_element_type", "reshape", "view", "expand"})
+"""Through these a positive input stays positive."""
+
+
+def encode_argument(value: Any, reference: Callable[[Node], Json]) -> Json:
+    """Return the JSON of an argument of a node; `reference` gives that of another node.
+
+    Raises:
+        UnsupportedError: the argument is nothing that JSON can name.
+    """
+    if isinstance(value, Node):
+        return reference(value)
+    if isinstance(value, list | tuple):
+        return [encode_argument(item, reference) for item in value]
+    if isinstance(value, torch.device):
+        return dict(_OF_DEVICE)
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        raise UnsupportedError("a size that hangs on values")
+    return encode_constant(value)
+
+
+def encode_node(node: Node, reference: Callable[[Node], Json]) -> Json:
+    """Return the JSON of a node of a compiler's graph.
+
+    Raises:
+        UnsupportedError: no group may hold such a node.
+    """
+    name = GETITEM if node.target is operator.getitem else str(node.target)
+    if name != GETITEM and not is_allowed(name):
+        raise UnsupportedError(name)
+    encoded: dict[str, Json] = {
+        "op": name,
+        "args": [encode_argument(value, reference) for value in node.args],
+        "shape": _shape(node.meta["val"]),
+    }
+    kept = {
+        key: encode_argument(value, reference)
+        for key, value in node.kwargs.items()
+        if value is not None and key not in ("layout", "pin_memory")
+    }
+    return {**encoded, "kwargs": kept} if kept else encoded
+
+
+def _shape(value: Any) -> Json:
+    if isinstance(value, Tensor):
+        if any(not isinstance(size, int) for size in value.shape):
+            raise UnsupportedError("a size that hangs on values")
+        return list(value.shape)
+    if isinstance(value, list | tuple):
+        return [_shape(item) for item in value]
+    return []
+
+
+def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Json | None:
+    """Return a layout as a spec spells it; dimensions of one element lie as the others suggest."""
+    if _same_layout(shape, strides, contiguous_strides(list(shape))):
+        return None
+    if len(shape) in (4, 5) and _same_layout(shape, strides, channels_last_strides(list(shape))):
+        return "channels_last"
+    return list(strides)
+
+
+def _same_layout(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    if 0 in shape:
+        return True
+    pairs = zip(shape, one, other, strict=True)
+    return all(size == 1 or a == b for size, a, b in pairs)
+
+
+def spec_of(layout: inductor.Layout) -> dict[str, Json]:
+    """Return the spec of a buffer."""
+    shape, strides, dtype = layout
+    spec: dict[str, Json] = {"shape": list(shape), "dtype": dtype_name(dtype)}
+    found = layout_of(shape, strides)
+    return spec if found is None else {**spec, "layout": found}
+
+
+# From a configuration to a call
+
+
+def build_fused(configuration: Configuration, device: str, seed: int) -> BuiltCall:
+    """Build the call that a fused group's configuration describes, compiled for the device.
+
+    On meta it is not compiled.
+
+    Raises:
+        UnsupportedError: it holds what no group may hold, or what this torch lacks.
+    """
+    try:
+        specs = list(configuration.inputs["inputs"])
+        tensors = _tensors(configuration, specs, device, seed)
+        run = _compiled(configuration, tensors, device)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        raise UnsupportedError(f"cannot build {NAME}: {error}") from error
+    of_weights = [spec.get("role") == "weight" for spec in specs]
+    return BuiltCall(
+        configuration,
+        "function",
+        [t for t, is_weight in zip(tensors, of_weights, strict=True) if not is_weight],
+        [t for t, is_weight in zip(tensors, of_weights, strict=True) if is_weight],
+        (),
+        None,
+        run,
+        tuple(tensors),
+        {},
+        device,
+    )
+
+
+def _tensors(
+    configuration: Configuration, specs: Sequence[Json], device: str, seed: int
+) -> list[Tensor]:
+    on_meta = torch.device(device).type == "meta"
+    generator = None if on_meta else torch.Generator(device).manual_seed(seed)
+    positive = _positive_inputs(configuration.parameters["nodes"])
+    tensors = []
+    for place, spec in enumerate(specs):
+        tensor = materialize(spec, device, generator)
+        if place in positive and tensor.is_floating_point():
+            tensor.abs_().add_(0.5)
+        tensors.append(tensor)
+    return tensors
+
+
+def _positive_inputs(nodes: Sequence[Json]) -> set[int]:
+    """Return the inputs of which a root or a logarithm is taken, perhaps after an addition."""
+    found: set[int] = set()
+    for node in nodes:
+        argument = node["args"][0] if packet(node) in _POSITIVE else None
+        while isinstance(argument, dict) and "node" in argument:
+            before = nodes[argument["node"]]
+            argument = before["args"][0] if packet(before) in _ON_THE_WAY else None
+        if isinstance(argument, dict) and "input" in argument:
+            found.add(argument["input"])
+    return found
+
+
+_built: dict[tuple[str, str], Callable[..., Any]] = {}
+"""What was compiled in this process, by configuration and device: compiling takes seconds."""
+
+
+def _compiled(
+    configuration: Configuration, tensors: Sequence[Tensor], device: str
+) -> Callable[..., Any]:
+    place = configuration.key, device
+    if place not in _built:
+        graph = graph_of(configuration, tensors)
+        if torch.device(device).type == "meta":
+            return graph.forward
+        optimized = is_layout_optimized(configuration)
+        run = inductor.compiled(graph, tensors, layout_optimized=optimized)
+
+        def call(*tensors: Tensor) -> Any:
+            return run(list(tensors))
+
+        _built[place] = call
+    return _built[place]
+
+
+def is_layout_optimized(configuration: Configuration) -> bool:
+    """Return whether the compiler brought convolutions to channels last where a group is from."""
+    return bool(configuration.parameters.get("layout_optimized", False))
+
+
+def graph_of(configuration: Configuration, tensors: Sequence[Tensor]) -> GraphModule:
+    """Return the graph of a fused group that is called with these tensors.
+
+    Raises:
+        UnsupportedError: it holds what no group may hold, or gives other shapes than it says.
+    """
+    nodes: list[Json] = list(configuration.parameters["nodes"])
+    graph = Graph()
+    given = [graph.placeholder(f"input_{place}") for place in range(len(tensors))]
+    made: list[Node] = []
+
+    def argument(value: Json) -> Any:
+        if isinstance(value, list):
+            return [argument(item) for item in value]
+        if value == _OF_DEVICE:
+            return tensors[0].device if tensors else torch.device("cpu")
+        if isinstance(value, dict) and "node" in value:
+            return made[value["node"]]
+        if isinstance(value, dict) and "input" in value:
+            return given[value["input"]]
+        return decode(value, _no_tensor)
+
+    for node in nodes:
+        target = operator.getitem if node["op"] == GETITEM else operator_named(node["op"])
+        args = tuple(argument(value) for value in node["args"])
+        kwargs = {name: argument(value) for name, value in node.get("kwargs", {}).items()}
+        made.append(graph.call_function(target, args, kwargs))
+    outputs = [argument(output) for output in map(_reference, configuration.parameters["outputs"])]
+    graph.output(tuple(outputs))
+    module = GraphModule({}, graph)
+    _propagate(module, tensors)
+    for node, told in zip(made, nodes, strict=True):
+        if _shape(node.meta["val"]) != told["shape"]:
+            raise UnsupportedError(f"{told['op']} gives {_shape(node.meta['val'])}, not as told")
+        if packet(told) == "as_strided":
+            _check_reach(node)
+    outputs_told = configuration.parameters["outputs"]
+    _force_layouts(module, outputs_told, optimized=is_layout_optimized(configuration))
+    return module
+
+
+def _check_reach(node: Node) -> None:
+    """Check that a strided view stays within the tensor that it views; torch leaves that open.
+
+    Raises:
+        UnsupportedError: it looks beyond it.
+    """
+    viewed, sizes, strides, *offset = node.args
+    start = int(offset[0] or 0) if offset else 0  # type: ignore[arg-type]
+    steps = [start, *strides]  # type: ignore[misc]
+    reach = start + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))  # type: ignore[arg-type]
+    if min(steps) < 0 or reach >= viewed.meta["val"].numel() or node.kwargs:  # type: ignore[union-attr]
+        raise UnsupportedError("aten.as_strided.default looks beyond the tensor that it views")
+
+
+def _reference(output: Json) -> Json:
+    return {name: output[name] for name in ("node", "input") if name in output}
+
+
+def _no_tensor(spec: Json) -> Tensor:
+    raise UnsupportedError(f"a tensor among the arguments: {spec!r}")
+
+
+def _propagate(module: GraphModule, tensors: Sequence[Tensor]) -> None:
+    """Have each node know the shape and layout of what it gives.
+
+    Raises:
+        UnsupportedError: torch refuses a call.
+    """
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+            FakeTensorProp(module, mode=mode).propagate(*tensors)
+    except RuntimeError as error:
+        raise UnsupportedError(f"torch refuses {NAME}: {str(error).splitlines()[0]}") from error
+
+
+def _force_layouts(module: GraphModule, outputs: Sequence[Json], *, optimized: bool) -> None:
+    """Have outputs laid out as they are told to be, where they would not be by themselves."""
+    graph = module.graph
+    returned = next(iter(reversed(graph.nodes)))
+    forced = []
+    for node, told in zip(returned.args[0], outputs, strict=True):
+        value = node.meta["val"]
+        strides = strides_of({"shape": list(value.shape), "layout": told.get("layout")})
+        dense = math.prod(value.shape) == 1 + sum(
+            (n - 1) * s for n, s in zip(value.shape, strides, strict=True)
+        )
+        if not dense or _same_layout(value.shape, strides, value.stride()):
+            forced.append(node)
+            continue
+        with graph.inserting_before(returned):
+            forced.append(graph.call_function(operator_named(_FORCE), (node, strides)))
+    returned.args = (tuple(forced),)
+    if optimized:
+        inductor.keep_layouts(returned, len(forced))
+    module.recompile()

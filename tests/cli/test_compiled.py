@@ -1,0 +1,75 @@
+"""`--mode compile` from harvest to validate, on the processor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from opdb.store import open_store
+from tests.cli.conftest import Opdb
+
+pytestmark = pytest.mark.usefixtures("short")
+
+MLP = ("mlp", "--input-size", 16)
+HARVEST = ("harvest", *MLP, "--mode", "compile", "--device", "cpu")
+
+
+def test_a_compiled_model_is_predicted_from_its_groups(opdb: Opdb, tmp_path: Path) -> None:
+    ran = opdb(*HARVEST, "--json", "--quiet")
+    assert ran.status == 0, ran.err
+    [told] = json.loads(ran.out)
+    assert set(told["by_kind"]) == {"fused"} and told["unsupported"] == {}
+    assert told["compiled_for"]
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        [plain] = store.workloads("mlp")
+        [compiled] = store.workloads("mlp", compiled_for=told["compiled_for"])
+    assert plain.compiled_for is None and compiled.model_key == plain.key
+    assert opdb("bench", "fused", "--device", "cpu", "--quiet").status == 0
+    missing = opdb("predict", *MLP, "--mode", "compile", "--json")
+    answer = json.loads(missing.out)
+    assert answer["coverage"]["calls"] == 1 and answer["time_s"] > 0
+    assert answer["mode"] == "compile" and answer["measured"] is None
+    assert opdb("measure", *MLP, "--mode", "compile", "--device", "cpu", "--quiet").status == 0
+    answer = json.loads(opdb("predict", *MLP, "--mode", "compile", "--json").out)
+    assert answer["measured"]["attribution_time"] == pytest.approx(
+        answer["time_s"] / answer["measured"]["time_s"]
+    )
+    [row] = json.loads(opdb("validate", "--json").out)["rows"]
+    assert (row["model"], row["mode"]) == ("mlp", "compile")
+
+
+def test_it_comes_through_a_published_set(opdb: Opdb, tmp_path: Path) -> None:
+    assert opdb(*HARVEST, "--quiet").status == 0
+    assert opdb("bench", "fused", "--device", "cpu", "--quiet").status == 0
+    assert opdb("measure", *MLP, "--mode", "compile", "--device", "cpu", "--quiet").status == 0
+    before = opdb("predict", *MLP, "--mode", "compile", "--json")
+    assert opdb("export", tmp_path / "set", "--quiet").status == 0
+    again = ("--db", tmp_path / "again.sqlite")
+    assert opdb("import", tmp_path / "set", *again, "--quiet").status == 0
+    after = opdb("predict", *MLP, "--mode", "compile", "--json", *again)
+    assert json.loads(after.out) == json.loads(before.out)
+
+
+def test_what_was_not_harvested_for_the_device_says_how(opdb: Opdb) -> None:
+    assert opdb("harvest", *MLP, "--quiet").status == 0
+    assert opdb("bench", "--device", "cpu", "--quiet").status == 0
+    assert opdb("measure", *MLP, "--mode", "compile", "--device", "cpu", "--quiet").status == 0
+    ran = opdb("predict", *MLP, "--mode", "compile")
+    assert ran.status == 2
+    assert "opdb harvest mlp --mode compile" in ran.err and "opdb bench fused" in ran.err
+
+
+def test_what_cannot_be_asked_for(opdb: Opdb) -> None:
+    ran = opdb("harvest", "mlp", "--device", "cpu")
+    assert ran.status == 2 and "--mode compile" in ran.err
+    ran = opdb("harvest", "mlp", "--mode", "complie")
+    assert ran.status == 2 and "did you mean 'compile'" in ran.err
+    ran = opdb("harvest", "mlp", "--mode", "compile", "--device", "gpu")
+    assert ran.status == 2 and "'cpu'" in ran.err
+    ran = opdb("harvest", "mlp", "--mode", "compile", "--phase", "training", "--device", "cpu")
+    assert ran.status == 2 and "inference" in ran.err
+    assert opdb(*HARVEST, "--quiet").status == 0
+    ran = opdb("roofline", *MLP, "--mode", "compile")
+    assert ran.status == 2

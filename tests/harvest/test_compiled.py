@@ -1,0 +1,136 @@
+"""What inductor makes of real models on the processor, and whether its groups are what it made."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+
+from opdb.errors import CannotMeasureError, InputError, NotCompiledError
+from opdb.harvest import harvest, harvest_compiled
+from opdb.harvest.groups import fused_calls
+from opdb.inductor import NOTHING, Lowered, lowered, lowered_graphs
+from opdb.models import ModelRequest, load
+from opdb.operators import build
+from opdb.operators.fused import graph_of, is_layout_optimized
+from opdb.records import Configuration, Workload
+from tests.harvest import compiled_models
+
+MODELS = ("resnet18", "shufflenet_v2_x0_5", "transformer")
+
+
+def graphs_of(name: str) -> list[Lowered]:
+    name = compiled_models.path(name) if name in compiled_models.ALL else name
+    loaded = load(ModelRequest(name), device="cpu")
+    return lowered_graphs(loaded.module, loaded.args, loaded.kwargs)[0]
+
+
+def compiled(name: str, **more: object) -> Workload:
+    request = ModelRequest(name, **more)  # type: ignore[arg-type]
+    return harvest_compiled(request, harvest(request), "cpu", "some-cpu")
+
+
+def sorts(graph: Lowered) -> Counter[str]:
+    return Counter(k.sort for k in graph.kernels if k.sort != NOTHING)
+
+
+def alone(configuration: Configuration) -> Counter[str]:
+    """Count the kernels that a group is compiled to by itself, by sort."""
+    read = Configuration.from_json(configuration.json)
+    built = build(read, device="meta")
+    tensors = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in built.bare.args]
+    optimized = is_layout_optimized(read)
+    return sorts(lowered(graph_of(read, tensors), tensors, layout_optimized=optimized))
+
+
+@pytest.mark.parametrize("name", [*MODELS, *compiled_models.ALL])
+def test_groups_are_compiled_to_the_models_kernels(name: str) -> None:
+    together: Counter[str] = Counter()
+    wanted: Counter[str] = Counter()
+    for graph in graphs_of(name):
+        calls, unplaced = fused_calls(graph)
+        assert not unplaced and calls
+        wanted += sorts(graph)
+        for configuration, count in Counter(calls).items():
+            for sort, kernels in alone(configuration).items():
+                together[sort] += count * kernels
+    assert together == wanted
+
+
+@pytest.mark.parametrize("name", compiled_models.ALL)
+def test_groups_run_and_give_what_they_say(name: str) -> None:
+    for configuration in compiled(compiled_models.path(name)).occurrences():
+        call = build(configuration)
+        found = call()
+        shapes = [list(t.shape) for t in found]
+        nodes, outputs = (configuration.parameters[n] for n in ("nodes", "outputs"))
+        assert shapes == [nodes[o["node"]]["shape"] for o in outputs]
+        expected = graph_of(configuration, call.bare.args)(*call.bare.args)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3, equal_nan=True)
+        assert all(bool(torch.isfinite(t).all()) for t in found if t.is_floating_point())
+
+
+def test_a_model_as_compiled_is_another_workload_of_the_same_runs() -> None:
+    request = ModelRequest("resnet18")
+    plain = harvest(request)
+    found = harvest_compiled(request, plain, "cpu", "some-cpu")
+    assert found.key != plain.key and found.model_key == plain.key == plain.model_key
+    assert found.compiled_for == "some-cpu" and torch.__version__ in found.source_version
+    assert {c.kind for c in found.occurrences()} == {"fused"}
+    assert found.unsupported == {} and found.containers == 0
+    again = compiled("resnet18")
+    assert [c.configuration.key for c in again.calls] == [c.configuration.key for c in found.calls]
+
+
+def test_models_share_groups_and_batches_do_not() -> None:
+    small, large = (set(compiled(name).occurrences()) for name in ("resnet18", "resnet34"))
+    assert len(small & large) > len(small) / 2
+    assert not small & set(compiled("resnet18", batch_size=2).occurrences())
+
+
+def test_values_and_weights_are_told() -> None:
+    convolutions = [
+        c
+        for c in compiled("resnet18").occurrences()
+        if any(node["op"] == "aten.convolution.default" for node in c.parameters["nodes"])
+    ]
+    inputs = [c.inputs["inputs"] for c in convolutions]
+    assert all(specs[1]["role"] == "weight" for specs in inputs)
+    assert Counter(specs[0].get("values") for specs in inputs) == {None: 1, "rectified": 10}
+    [ids] = [
+        spec
+        for c in compiled(compiled_models.path("looked")).occurrences()
+        for spec in c.inputs["inputs"]
+        if spec["dtype"] == "int64"
+    ]
+    assert ids["values"] == {"range": [0, 12]}
+
+
+def test_what_is_changed_in_place_is_listed() -> None:
+    found = compiled(compiled_models.path("remembered"))
+    assert sum(found.unsupported.values()) >= 1
+    assert all(name.endswith("(compiled)") for name in found.unsupported)
+
+
+def test_each_graph_of_a_broken_model_is_there() -> None:
+    assert len(graphs_of("split")) == 2
+    found = compiled(compiled_models.path("split"))
+    assert any("sigmoid" in c.json for c in found.occurrences())
+
+
+def test_what_is_not_compiled_says_so() -> None:
+    with pytest.raises(NotCompiledError, match="captures no graph"):
+        compiled(compiled_models.path("uncompiled"))
+    with pytest.raises(InputError, match="inference without autocast alone"):
+        compiled("resnet18", phase="training")
+
+
+def test_another_torch_gives_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import graph
+
+    loaded = load(ModelRequest("mlp"), device="cpu")
+    monkeypatch.delattr(graph, "GraphLowering")
+    with pytest.raises(CannotMeasureError, match="opdb knows 2"):
+        lowered_graphs(loaded.module, loaded.args, loaded.kwargs)

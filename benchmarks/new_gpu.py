@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.coverage_growth import visit_seconds
-from opdb.compose.estimate import NOMINAL_RATES
+from opdb.compose.estimate import NOTHING_MEASURED
 from opdb.estimates.process import Kernel
 from opdb.estimates.training import TYPICAL_LENGTH, Example, scaled_points, train
 from opdb.learning import examples_of
@@ -67,7 +67,7 @@ def weights_of(workloads: Sequence[Workload]) -> dict[str, float]:
     """Return each configuration's mean share of the workloads' time, by operations and bytes."""
     weights: dict[str, float] = defaultdict(float)
     for workload in workloads:
-        times = {c: n * NOMINAL_RATES.time_s(c) for c, n in workload.occurrences().items()}
+        times = {c: n * NOTHING_MEASURED.time_s(c) for c, n in workload.occurrences().items()}
         whole = math.fsum(times.values())
         for configuration, time_s in times.items():
             weights[configuration.key] += time_s / whole / len(workloads) if whole else 0.0

@@ -34,6 +34,9 @@ MAX_CALLS = 1000
 REPLAY_TARGET_S = 4e-3
 """Wanted length of one replay: long against the launch of a graph, short against a window."""
 
+TOO_SHORT = 0.5
+"""A graph that could reach the wanted length and lasts less than this share is captured anew."""
+
 EAGER_CALLS = 32
 EAGER_ROUNDS = 7
 HOLD_UP = 1.5
@@ -57,6 +60,9 @@ class Clock(Protocol):
     def wait(self, mark: Any) -> None:
         """Return once the device has reached the mark."""
 
+    def reached(self, mark: Any) -> bool:
+        """Whether the device has reached the mark, and has nothing left to do up to it."""
+
     def elapsed_s(self, first: Any, second: Any) -> float:
         """Return the seconds between two marks that were reached."""
 
@@ -74,6 +80,10 @@ class CudaClock:
         """Wait for the event."""
         mark.synchronize()
 
+    def reached(self, mark: torch.cuda.Event) -> bool:
+        """Ask for the event."""
+        return bool(mark.query())
+
     def elapsed_s(self, first: torch.cuda.Event, second: torch.cuda.Event) -> float:
         """Return the event time in seconds."""
         return float(first.elapsed_time(second)) * 1e-3
@@ -88,6 +98,10 @@ class CpuClock:
 
     def wait(self, mark: float) -> None:
         """Do nothing: the work is done."""
+
+    def reached(self, mark: float) -> bool:
+        """Say no: a processor issues its own work, and never waits for it."""
+        return False
 
     def elapsed_s(self, first: float, second: float) -> float:
         """Return the difference."""
@@ -249,6 +263,16 @@ def warm_up(step: Callable[[], None], calls: int = WARM_UP_CALLS) -> None:
     torch.cuda.synchronize()
 
 
+def longer(calls: int, replay_s: float, copies: int) -> int | None:
+    """Return how many calls a replay should hold instead, one of `calls` lasting `replay_s`.
+
+    None where it is long enough. Calls issued one by one take what the host takes: much longer
+    than in a graph where they are short, or where the host was held up.
+    """
+    wanted = calls_wanted(replay_s / calls, copies)
+    return wanted if calls < TOO_SHORT * wanted else None
+
+
 def prepare(step: Callable[[], None], *, device_type: str, copies: int = 1) -> Replay:
     """Make a replay of `step`: a CUDA graph of many calls, or an eager loop where that fails."""
     clock = clock_for(device_type)
@@ -260,6 +284,10 @@ def prepare(step: Callable[[], None], *, device_type: str, copies: int = 1) -> R
     calls = calls_wanted(mean_time_s(step, clock, 5), copies)
     try:
         graph = capture(step, calls)
+        again = longer(calls, mean_time_s(graph.replay, clock, 3), copies)
+        if again is not None:
+            calls = again
+            graph = capture(step, calls)
     except RuntimeError as error:
         torch.cuda.synchronize()
         why = str(error).splitlines()[0]

@@ -38,10 +38,14 @@ class Timing:
 
 @dataclass(frozen=True)
 class Observation:
-    """A stretch and what the meter said beside it."""
+    """A stretch and what the meter said beside it.
+
+    `waited_share` of its replays were issued when the device had nothing left to do.
+    """
 
     stretch: Stretch
     reading: Reading
+    waited_share: float = 0.0
 
 
 def observe(
@@ -52,7 +56,7 @@ def observe(
     `issue` enqueues one replay of `calls` calls.
     """
     run = _with_gaps if timing.gap_s > 0 else _back_to_back
-    times, start_s, end_s = run(issue, clock, timing)
+    times, start_s, end_s, waited = run(issue, clock, timing)
     reading = meter.window(start_s, end_s, lag_s=timing.lag_s)
     busy = min(1.0, sum(times) / (end_s - start_s)) if timing.gap_s > 0 else 1.0
     stretch = Stretch(
@@ -66,18 +70,24 @@ def observe(
         temperature_c=reading.temperature_c,
         utilization=reading.utilization,
     )
-    return Observation(stretch, reading)
+    return Observation(stretch, reading, waited / len(times))
 
 
 def _back_to_back(
     issue: Callable[[], None], clock: Clock, timing: Timing
-) -> tuple[list[float], float, float]:
-    """Keep the queue full; the window runs from one completed replay to another."""
+) -> tuple[list[float], float, float, int]:
+    """Keep the queue full; the window runs from one completed replay to another.
+
+    Returns the replays' times, the window's start and end, and how often the queue was found empty.
+    """
     began_s = time.monotonic()
     queued: deque[Any] = deque()
     window: list[Any] = []
     start_s = 0.0
+    waited = 0
     while True:
+        if window and clock.reached(queued[-1]):
+            waited += 1
         issue()
         queued.append(clock.mark())
         if len(queued) <= QUEUE_DEPTH:
@@ -95,13 +105,13 @@ def _back_to_back(
     for mark in queued:
         clock.wait(mark)
     times = [clock.elapsed_s(a, b) for a, b in pairwise(window)]
-    return times, start_s, now_s
+    return times, start_s, now_s, waited
 
 
 def _with_gaps(
     issue: Callable[[], None], clock: Clock, timing: Timing
-) -> tuple[list[float], float, float]:
-    """Replay, wait, sleep, repeat; only the replays themselves are timed."""
+) -> tuple[list[float], float, float, int]:
+    """Replay, wait, sleep, repeat; only the replays themselves are timed, so none is waited for."""
     began_s = time.monotonic()
     times: list[float] = []
     start_s = 0.0
@@ -117,4 +127,4 @@ def _with_gaps(
         if not start_s and now_s - began_s >= timing.settle_s:
             start_s = now_s
         elif start_s and now_s - start_s >= timing.window_s and len(times) >= timing.least:
-            return times, start_s, now_s
+            return times, start_s, now_s, 0

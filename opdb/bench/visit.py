@@ -20,6 +20,7 @@ from opdb.bench.replay import Replay, Rotation, eager_times_s, prepare
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Observation, Timing, observe
 from opdb.derive.costs import AT_THE_LIMIT, stretch_power_w
+from opdb.derive.rejection import WAITED
 from opdb.errors import UnsupportedError
 from opdb.operators import BuiltBackward, BuiltCall
 from opdb.records import (
@@ -42,6 +43,10 @@ RECOVER_S = 0.4
 """Settling after a stretch at the power limit: so long the clock takes to rise again."""
 
 LOWERED = "clock below its highest"
+
+WAITING_SHARE = 0.02
+"""Graphs of which more found the device idle are too short for how slowly the host issues them."""
+
 NEAR_LIMIT = 0.93
 """Mean power above this share of the limit says that the operator itself is at the limit."""
 
@@ -287,7 +292,10 @@ def _observed(
     gap_s = _replay_time_s(session, replay) * (1 / duty - 1)
     timing = Timing(settle_s, WINDOW_S, gap_s, session.lag_s)
     seen = observe(replay.issue, replay.calls, session.clock, session.meter, timing)
-    return seen.stretch, session_flags(session, seen)
+    flags = session_flags(session, seen)
+    if replay.how == "graph" and seen.waited_share > WAITING_SHARE:
+        flags += (f"{WAITED} before {100 * seen.waited_share:.0f} % of the replays",)
+    return seen.stretch, flags
 
 
 def _replay_time_s(session: Session, replay: Replay) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opdb.compose.calls import Pass
-from opdb.compose.estimate import NOMINAL_RATES, Rates, reached_rates
+from opdb.compose.estimate import NOTHING_MEASURED, Sizes, sizes_by
 from opdb.compose.grounds import Grounds
 from opdb.records import Configuration, Cost
 
@@ -70,12 +70,12 @@ def rest(missing: Iterable[float]) -> float:
 
 def _every(made: Pass, costed: Mapping[str, Cost], grounds: Grounds) -> Sequence[Share]:
     """Return every configuration's share of device time and energy, the largest first."""
-    rates = _rates(made, costed, grounds)
+    sizes = _sizes(made, costed, grounds)
     base_w = grounds.calibration.base_power_w or 0.0
     times: list[float] = []
     energies: list[float] = []
     for key, count in made.counts.items():
-        time_s, dynamic_j = _size(made.configurations[key], costed.get(key), rates)
+        time_s, dynamic_j = _size(made.configurations[key], costed.get(key), sizes)
         times.append(count * time_s)
         energies.append(count * (dynamic_j + base_w * time_s))
     whole_s, whole_j = math.fsum(times), math.fsum(energies)
@@ -86,25 +86,24 @@ def _every(made: Pass, costed: Mapping[str, Cost], grounds: Grounds) -> Sequence
     return sorted(found, key=lambda s: s.share_time, reverse=True)
 
 
-def _rates(made: Pass, costed: Mapping[str, Cost], grounds: Grounds) -> Rates:
-    """Return the rates by which what lacks a time or an energy is sized; nominal if nothing is."""
+def _sizes(made: Pass, costed: Mapping[str, Cost], grounds: Grounds) -> Sizes:
+    """Return what sizes configurations that lack a time or an energy, where there are any."""
     if len(costed) == len(made.counts) and all(
         cost.dynamic_energy_j is not None for cost in costed.values()
     ):
-        return NOMINAL_RATES
-    return reached_rates(made.configurations.values(), grounds.costs)
+        return NOTHING_MEASURED
+    return sizes_by(made.configurations.values(), grounds.costs)
 
 
 def _part(value: float, whole: float) -> float:
     return value / whole if whole else 0.0
 
 
-def _size(configuration: Configuration, cost: Cost | None, rates: Rates) -> tuple[float, float]:
-    """Return time and dynamic energy of one call: measured, or estimated for weighting."""
+def _size(configuration: Configuration, cost: Cost | None, sizes: Sizes) -> tuple[float, float]:
+    """Return time and dynamic energy of one call: measured, or sized for weighting."""
     if cost is None or cost.time_s is None:
-        time_s = rates.time_s(configuration)
-        return time_s, time_s * rates.dynamic_w
+        return sizes.time_s(configuration), sizes.dynamic_j(configuration)
     time_s = cost.time_s.mean
     if cost.dynamic_energy_j is None:
-        return time_s, time_s * rates.dynamic_w
+        return time_s, sizes.dynamic_j(configuration, time_s)
     return time_s, cost.dynamic_energy_j.mean

@@ -11,15 +11,19 @@ from dataclasses import dataclass, replace
 from opdb.derive.costs import VisitCost, visit_cost
 from opdb.records import Campaign, Cost, OperatingPoint, Quantity, Visit
 
+MOST_LONGER = 1.1
+"""A call alone is shorter than among neighbours; one so much longer waited for the host."""
+
 
 @dataclass(frozen=True)
 class AnchorCost:
     """What one call of an anchor takes on a board: the median over its anchor visits.
 
-    The time is that of replays of the anchor alone, which visits of every version have.
+    The time is that of replays of the anchor alone, which visits of every version have; None where
+    the device waited for the host in all of them.
     """
 
-    time_s: float
+    time_s: float | None
     dynamic_energy_j: float | None
 
 
@@ -68,8 +72,9 @@ def board_anchors(campaigns: Sequence[Campaign], visits: Iterable[Visit]) -> Boa
 
 def _median_cost(costs: Sequence[VisitCost]) -> AnchorCost:
     dynamic = [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
+    times = [c.replay_time_s for c in costs if c.replay_time_s <= MOST_LONGER * c.time_s]
     return AnchorCost(
-        statistics.median(c.replay_time_s for c in costs),
+        statistics.median(times) if times else None,
         statistics.median(dynamic) if dynamic else None,
     )
 

@@ -14,6 +14,7 @@ REJECTED = "rejected: "
 
 FOREIGN_PROCESS = "another process is on the board"
 MOVING_CLOCK = "the clock moved"
+WAITED = "the device waited for the host"
 """How the flags begin that are given here and in the bench."""
 
 REASONS = {
@@ -24,6 +25,7 @@ REASONS = {
     FOREIGN_PROCESS: "another process was on the board",
     "clock below its highest": "the clock was low, and not for the power limit",
     MOVING_CLOCK: "the clock moved during the visit",
+    WAITED: "the host was too slow to keep the device busy",
     "time: median and 3σ-mean differ": "median and mean of its times are too far apart",
     "power: median and 3σ-mean differ": "median and mean of its power are too far apart",
 }

@@ -19,6 +19,7 @@ from opdb.bench.replay import (
     Rotation,
     calls_wanted,
     clock_for,
+    longer,
     output_bytes,
     prepare,
 )
@@ -176,6 +177,16 @@ def test_calls_wanted_is_a_multiple_of_the_copies(call_s: float, copies: int) ->
     assert calls % copies == 0
     assert copies <= calls < MAX_CALLS + copies
     assert calls * call_s >= REPLAY_TARGET_S or calls >= MAX_CALLS
+
+
+@pytest.mark.parametrize("copies", [1, 7])
+def test_a_replay_that_came_out_short_is_made_longer(copies: int) -> None:
+    """A host that is held up while it issues the calls makes each seem to take milliseconds."""
+    few = calls_wanted(2e-3, copies)
+    wanted = longer(few, few * 8e-6, copies)
+    assert wanted is not None and wanted * 8e-6 >= REPLAY_TARGET_S and wanted % copies == 0
+    assert longer(wanted, wanted * 8e-6, copies) is None
+    assert longer(MAX_CALLS * copies, MAX_CALLS * copies * 1e-9, copies) is None
 
 
 def test_an_eager_replay_runs_the_calls_it_names() -> None:

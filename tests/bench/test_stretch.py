@@ -50,6 +50,19 @@ def test_a_window_is_as_long_as_asked_and_full_of_replays() -> None:
     assert (stretch.busy_share, stretch.calls_per_replay) == (1.0, 10)
 
 
+class Idle(CpuClock):
+    """A device that is done with everything as soon as it is issued."""
+
+    def reached(self, mark: float) -> bool:
+        return True
+
+
+def test_replays_that_the_device_waited_for_are_counted() -> None:
+    idle = observe(busy, 10, Idle(), NoMeter("none"), Timing(0.01, 0.03))
+    assert idle.waited_share == 1.0
+    assert seen(Timing(0.01, 0.03)).waited_share == 0.0
+
+
 @pytest.mark.parametrize("gap_s", [0.0, 1e-4])
 def test_a_window_shorter_than_a_replay_still_holds_some(gap_s: float) -> None:
     stretch = seen(Timing(0.0, 1e-6, gap_s)).stretch

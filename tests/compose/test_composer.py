@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from opdb.compose import Grounds, Known, Prediction, compose
-from opdb.compose.estimate import NOMINAL_RATES, reached_rates
+from opdb.compose.estimate import NOTHING_MEASURED, sizes_by
 from opdb.derive.costs import HOT_ALONE
 from opdb.footprint import touched_bytes
 from opdb.predict import Predictor, choose_device
@@ -273,14 +273,27 @@ def test_compiled_calls_are_composed_like_others() -> None:
         assert found.host_bound == other.host_bound
 
 
-def test_what_is_not_measured_is_sized_by_the_rates_that_are_reached() -> None:
-    rates = reached_rates([CONV, RELU], {c.configuration: c for c in FULL})
-    assert rates.time_s(CONV) == pytest.approx(3e-3, rel=1.0)
-    twice = replace(RELU, inputs={"input": {"shape": [4, 8, 16, 16], "dtype": "float32"}})
-    assert rates.time_s(twice) == pytest.approx(2 * rates.time_s(RELU))
-    assert reached_rates([], {}) == NOMINAL_RATES
+def test_what_is_not_measured_is_sized_by_the_nearest_of_its_kind() -> None:
+    costs = {c.configuration: c for c in FULL}
+    sizes = sizes_by([CONV, RELU], costs)
+    measured = costs[RELU.key]
+    assert measured.time_s is not None and measured.dynamic_energy_j is not None
+    assert sizes.time_s(RELU) == measured.time_s.mean
+    assert sizes.dynamic_j(RELU) == pytest.approx(measured.dynamic_energy_j.mean)
+    shape = [2 * RELU.inputs["input"]["shape"][0], *RELU.inputs["input"]["shape"][1:]]
+    twice = replace(RELU, inputs={"input": {"shape": shape, "dtype": "float32"}})
+    assert sizes.time_s(twice) == pytest.approx(2 * measured.time_s.mean, rel=1e-3)
+    half = sizes_by([twice], {twice.key: measured}).time_s(RELU)
+    assert half == measured.time_s.mean, "never shorter than what was measured"
+    assert sizes_by([], {}) == NOTHING_MEASURED
     view = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
-    assert rates.time_s(view) == 0, "a view launches nothing"
+    assert sizes.time_s(view) == 0, "a view launches nothing"
+
+
+def test_a_kind_that_nobody_measured_is_sized_by_the_nearest_of_any() -> None:
+    """A batch norm among convolutions moves few bytes: it weighs no more than one of them."""
+    sizes = sizes_by([CONV], {c.configuration: c for c in FULL})
+    assert sizes.time_s(RELU) == sizes.time_s(CONV)
 
 
 # The published set

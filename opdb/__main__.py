@@ -1,5 +1,46 @@
-"""`python -m opdb`: the command line without an installed script."""
+"""Where the program begins: `opdb`, and `python -m opdb` without an installed script.
 
-from opdb.cli import main
+The command line takes a moment to import, in which Ctrl-C would show where it got to.
+"""
 
-raise SystemExit(main())
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_INTERRUPTED = 130
+_SAID = b"opdb: interrupted; nothing was begun\n"
+
+
+def main() -> int:
+    """Run the command line and return the exit status."""
+    try:
+        with _ending_at_once():
+            from opdb.cli import main as run
+        return run()
+    except KeyboardInterrupt:  # before the command line looks after itself, or after that
+        os.write(2, _SAID)
+        return _INTERRUPTED
+
+
+@contextmanager
+def _ending_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process with one line; where it is ignored, it stays so."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end(*_: object) -> None:
+    os.write(2, _SAID)
+    os._exit(_INTERRUPTED)  # an exception may get lost in what is being imported
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -81,6 +81,17 @@ class Commands(TyperGroup):
             raise UnknownNameError("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
+    def make_context(self, *given: Any, **named: Any) -> Any:
+        """Read the options before the command; Ctrl-C becomes an error like any other.
+
+        Raises:
+            StoppedError: it was pressed.
+        """
+        try:
+            return super().make_context(*given, **named)
+        except KeyboardInterrupt as error:
+            raise StoppedError("interrupted; nothing was begun") from error
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; Ctrl-C becomes an error like any other, a closed pipe a quiet end."""
         try:

@@ -12,7 +12,7 @@ from opdb.kinds import KINDS
 from opdb.records import Campaign, Device, Mode, ModelRun, Workload
 from opdb.store import Store
 from opdb.studies.modes import Saving, by_mode, saving
-from opdb.units import MILLI
+from opdb.units import MILLI, rounded, show_share
 
 What: TypeAlias = Literal["time", "energy"]
 
@@ -59,7 +59,9 @@ class Trait:
         """Return a value as people read it."""
         if value is None:
             return "–"
-        shown = f"{self.scale * value:.3g}"
+        if self.unit == "%":
+            return show_share(value)
+        shown = rounded(self.scale * value, 3)
         return f"{shown} {self.unit}" if self.unit else shown
 
 

@@ -36,6 +36,15 @@ def found() -> list[Gains]:
         return gains(store, choose_device(store, published.DEVICE))
 
 
+def test_traits_are_shown_as_every_table_shows_them() -> None:
+    shown = {trait.name: trait.show for trait in TRAITS}
+    assert shown["launches_per_s"](1_234_567.0) == "1230"
+    assert shown["intensity"](12.345) == "12.3 FLOP/byte"
+    assert shown["fusible_share"](0.98765) == "98.8 %"
+    assert shown["convolution_share"](1.0) == "100.0 %"
+    assert shown["graph_breaks"](None) == "–"
+
+
 def test_every_workload_that_ran_in_two_modes_once(found: list[Gains]) -> None:
     assert len(found) == len({each.workload.key for each in found}) == 32
     assert all(each.saves.keys() == {"graph"} and not each.refused for each in found)

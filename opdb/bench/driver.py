@@ -29,7 +29,7 @@ from opdb.records import Json, ModelRun
 AMP_DTYPE = "bfloat16"
 """What autocast casts to: it needs no scaling of the loss."""
 
-_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
+_CUBLAS, _REPEATING = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 
 
 def why_no_amp(device: str) -> str | None:
@@ -218,6 +218,12 @@ def _image_size(loaded: LoadedModel) -> tuple[int, int]:
     return int(height), int(width)
 
 
+def tell_cublas(options: DriverOptions) -> None:
+    """Tell cuBLAS whether results must repeat: it listens when a process first uses it alone."""
+    if options.deterministic:
+        os.environ.setdefault(_CUBLAS, _REPEATING)
+
+
 @contextmanager
 def _backend(options: DriverOptions) -> Iterator[None]:
     """Tell the backend what the options ask for, and put it back afterwards."""
@@ -230,8 +236,8 @@ def _backend(options: DriverOptions) -> Iterator[None]:
     )
     try:
         cudnn.benchmark = options.cudnn_benchmark or before[0]
+        tell_cublas(options)
         if options.deterministic:
-            os.environ.setdefault(_CUBLAS, ":4096:8")
             cudnn.deterministic = True
             torch.use_deterministic_algorithms(True)
         yield

@@ -201,6 +201,8 @@ class _Matrix:
     def train(self, wanted: Sequence[State]) -> list[str]:
         """Make what is to be made, device by device; return what could not be stored, and why."""
         left = self._standing().pending(self._cells, wanted)
+        for cell in left:
+            request_of(cell)  # what cannot be asked for is told before anything runs
         failures: list[str] = []
         with progress(len(left), "matrix", quiet=self._quiet) as shown:
             for device in dict.fromkeys(cell.place.device for cell in left):

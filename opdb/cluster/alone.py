@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from opdb.bench.driver import train, why_no_amp, why_no_mps
+from opdb.bench.driver import tell_cublas, train, why_no_amp, why_no_mps
 from opdb.bench.options import DriverOptions
 from opdb.bench.platform import cuda_devices, detect
 from opdb.bench.run import campaign
@@ -127,6 +127,7 @@ def train_alone(training: Training, url: str, meanwhile: Callable[[], None]) -> 
 
 
 def _train(training: Training, url: str, pipe: Pipe) -> None:
+    tell_cublas(training.options)  # before the calibration, which multiplies matrices
     try:
         with open_store(url, create=False) as store, campaign(training.device, store) as session:
             run = train(

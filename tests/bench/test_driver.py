@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ from PIL import Image
 
 from opdb import models
 from opdb.bench import driver
-from opdb.bench.driver import train, why_no_amp, why_no_mps
+from opdb.bench.driver import tell_cublas, train, why_no_amp, why_no_mps
 from opdb.bench.images import Images
 from opdb.bench.options import DriverOptions, ImageOptions
 from opdb.bench.session import Session
@@ -152,6 +153,14 @@ def test_the_backend_is_told_and_put_back(
     cudnn = torch.backends.cudnn
     assert not (cudnn.benchmark or cudnn.deterministic)
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_cublas_is_told_of_trainings_that_must_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    tell_cublas(SHORT)
+    assert os.environ == {}
+    tell_cublas(replace(SHORT, deterministic=True))
+    assert os.environ == {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 
 def test_a_batch_too_large_is_a_run_that_says_so(session: Session) -> None:

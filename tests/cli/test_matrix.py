@@ -190,6 +190,15 @@ def test_what_cannot_be(
     assert not (tmp_path / "opdb.sqlite").exists() or stored(tmp_path) == []
 
 
+def test_a_model_that_cannot_be_asked_for_is_told_before_anything_runs(
+    opdb: Opdb, tmp_path: Path
+) -> None:
+    Path("mlp").mkdir()  # as in opdb measure, the folder is meant
+    ran = opdb("matrix", matrix("models: [lstm, mlp]\n"))
+    assert (ran.status, ran.err) == (2, "opdb: folder mlp: no summary file (*.yml) in it\n")
+    assert stored(tmp_path) == []
+
+
 def test_a_file_that_is_not_there(opdb: Opdb) -> None:
     ran = opdb("matrix", "no.yml")
     assert (ran.status, ran.err) == (2, "opdb: no.yml: no such file\n")

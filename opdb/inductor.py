@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.fx.node import Node
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from opdb.errors import CannotMeasureError, OpdbError
 
@@ -23,6 +24,9 @@ Compiled = Callable[[list[Any]], Sequence[Any]]
 
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 """Sizes, strides in elements, and the type of what lies there."""
+
+_INSIDE, _ATEN = "opdb: a compiled graph", "aten::"
+"""The profiler's names of what runs inside a graph, and the beginning of an operator's."""
 
 GENERATED, EXTERN, NOTHING = "generated", "extern", "nothing"
 
@@ -64,13 +68,22 @@ class _FusedError(Exception):
     """Raised where inductor has fused, to keep it from generating code."""
 
 
+@dataclass(frozen=True)
+class Outside:
+    """An aten operator that ran between compiled graphs: "aten::lstm", and its inputs' shapes."""
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+
+
 def lowered_graphs(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[list[Lowered], list[Any]]:
-    """Run one pass of a module under torch.compile, and see what inductor would make of it.
+) -> tuple[list[Lowered], list[Outside]]:
+    """Run a module under torch.compile, and see what inductor would make of it.
 
     Graphs are lowered and fused for the device that the module is on, no code is made; they run as
-    they were captured. Returns what was lowered in the order of its compilation, and the outputs.
+    they were captured. Returns what was lowered in the order of its compilation, and what one pass
+    runs outside the graphs, where dynamo breaks off between them.
 
     Raises:
         CannotMeasureError: this version of torch does not show it.
@@ -85,7 +98,12 @@ def lowered_graphs(
 
     def inner(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
         found.append(_lowered(compile_fx_inner, graph, inputs, options))
-        return make_boxed_func(graph.forward)
+
+        def run(*given: Any) -> Any:
+            with record_function(_INSIDE):
+                return graph.forward(*given)
+
+        return make_boxed_func(run)
 
     def backend(graph: GraphModule, inputs: list[Any]) -> Any:
         return compile_fx(graph, inputs, inner_compile=inner)
@@ -93,14 +111,32 @@ def lowered_graphs(
     torch.compiler.reset()
     try:
         with torch.no_grad(), functorch.patch(enable_autograd_cache=False):
-            output = torch.compile(module, backend=backend, dynamic=False)(*args, **kwargs)
+            run = torch.compile(module, backend=backend, dynamic=False)
+            run(*args, **kwargs)
+            outside = _outside(lambda: run(*args, **kwargs)) if len(found) > 1 else []
     except Exception as error:  # dynamo wraps whatever a backend raises
         if isinstance(cause := getattr(error, "inner_exception", None), OpdbError):
             raise cause from error
         raise
     finally:
         torch.compiler.reset()
-    return found, output
+    return found, outside
+
+
+def _outside(step: Callable[[], Any]) -> list[Outside]:
+    """Return the aten operators that a pass calls outside of compiled graphs."""
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+        step()
+    found = []
+    for event in seen.events():
+        above, names = event.cpu_parent, []
+        while above is not None:
+            names.append(above.name)
+            above = above.cpu_parent
+        covered = _INSIDE in names or any(name.startswith(_ATEN) for name in names)
+        if event.name.startswith(_ATEN) and not covered:
+            found.append(Outside(event.name, tuple(tuple(s) for s in event.input_shapes)))
+    return found
 
 
 def compiled(
@@ -117,6 +153,37 @@ def compiled(
     with torch.no_grad():
         found: Compiled = compile_fx_inner(graph, list(inputs), **_options(layout_optimized))
     return found
+
+
+def entered(module: nn.Module, given: Tensor) -> Callable[[Tensor], Any]:
+    """Compile a module so that a call of it does all but run its graph: guards, inputs, outputs.
+
+    The module gives one tensor, as its input is; that is then always the same one.
+
+    Raises:
+        CannotMeasureError: this version of torch does not let it.
+    """
+    with _names():
+        from torch._functorch import config as functorch
+        from torch._inductor.compile_fx import compile_fx
+
+    output = torch.empty_like(given)  # no tensor can be made while a graph is compiled
+
+    def inner(_: GraphModule, __: Sequence[Any], **___: Any) -> Any:
+        def run(inputs: list[Any]) -> list[Tensor]:
+            inputs.clear()
+            return [output]
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    def backend(graph: GraphModule, inputs: list[Any]) -> Any:
+        return compile_fx(graph, inputs, inner_compile=inner)
+
+    compiled_module = torch.compile(module, backend=backend, dynamic=False)
+    with torch.no_grad(), functorch.patch(enable_autograd_cache=False):
+        compiled_module(given)
+    return compiled_module
 
 
 def keep_layouts(returned: Node, outputs: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from opdb.cli import options, trust
-from opdb.cli.console import print_json, print_table
+from opdb.cli.console import note, print_json, print_table
 from opdb.cli.predict import check_share
 from opdb.cli.selection import describe, identity
 from opdb.errors import CheckError, InputError, UnknownNameError
@@ -19,6 +19,9 @@ from opdb.units import show, show_share
 if TYPE_CHECKING:
     from opdb.learning import Leaving
     from opdb.predict import Answer
+
+
+_HOW = "what the models are compiled to is not known (opdb harvest … --mode compile)"
 
 
 def run(
@@ -61,6 +64,14 @@ def run(
             "it with estimates learned from the rest; beside simpler rules.",
         ),
     ] = None,
+    modes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mode",
+            metavar="MODE…",
+            help="Runs in these modes alone, as in compile,graph.  [default: all predicted ones]",
+        ),
+    ] = None,
     device: options.DeviceName = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
@@ -88,9 +99,14 @@ def run(
         raise InputError(
             "--duplicates, --transfer, --kernels, --estimates and --within: give one at a time"
         )
-    from opdb.predict import Predictor, choose_device
+    from opdb.predict import MODES, Predictor, check_mode, choose_device
     from opdb.store import open_store
 
+    chosen = options.parse_modes(modes)
+    if chosen and (asked or leaving is not None):
+        raise InputError("--mode is about the table of predictions; give it without other checks")
+    for mode in chosen:
+        check_mode(mode)
     with open_store(db, create=False) as store:
         known = store.workload_names()
         for name in models or []:
@@ -105,9 +121,14 @@ def run(
 
             left_out(store, predictor, models or [], leaving, as_json=as_json, quiet=quiet)
             return
-        answers = predictor.answers(models or [])
+        answers = predictor.answers(models or [], chosen or MODES)
+        unknown = predictor.uncompiled(chosen or MODES)
+    left = f"{unknown} runs in modes that compile are left out: {_HOW}" if unknown else None
     if not answers:
-        raise InputError("no measured run to validate against; run opdb measure on the device")
+        run_first = "no measured run to validate against; run opdb measure on the device"
+        raise InputError(run_first if left is None else f"{run_first}; {left}")
+    if left is not None:
+        note(left, quiet=quiet or as_json)
     whole = [answer for answer in answers if not answer.prediction.missing]
     partial = [answer for answer in answers if answer.prediction.missing]
     rows = [_row(answer) for answer in whole]

@@ -15,10 +15,23 @@ from collections.abc import Iterator
 from math import prod
 
 from opdb.kinds.registry import Kind, register
-from opdb.kinds.view import Shape, View, inputs_and_outputs, item_bytes, numel, spec_bytes
+from opdb.kinds.view import (
+    Shape,
+    View,
+    input_shape,
+    inputs_and_outputs,
+    item_bytes,
+    never,
+    no_bytes,
+    no_flops,
+    numel,
+    spec_bytes,
+)
 from opdb.records import Json
 
 NAME = "fused"
+ENTRY = "enter_graph"
+"""What a compiled graph takes the host before its first kernel: it hangs on its weights alone."""
 
 
 def words(text: str) -> frozenset[str]:
@@ -146,5 +159,13 @@ register(
         shapes_rule=_output_shapes,
         dtype_rule=_output_dtype,
         settings=("tf32_convolution", "tf32_matmul", "cudnn_benchmark"),
-    )
+    ),
+    Kind(
+        ENTRY,
+        "input, *, weights",
+        flops_rule=no_flops,
+        bytes_rule=no_bytes,
+        shapes_rule=input_shape,
+        launches_rule=never,
+    ),
 )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from opdb.errors import UnknownNameError, UnsupportedError
 from opdb.kinds import KINDS, get_kind
+from opdb.kinds.fused import ENTRY
 from opdb.kinds.fused import NAME as FUSED
 from opdb.kinds.registry import parse_signature
 from opdb.kinds.view import View
@@ -18,6 +19,7 @@ from opdb.operators.backward import build_backward
 from opdb.operators.call import BuiltCall, compact, named_tensors
 from opdb.operators.describe import tensors_in
 from opdb.operators.encoding import decode
+from opdb.operators.entry import build_entry
 from opdb.operators.functions import forms_by_kind
 from opdb.operators.fused import build_fused
 from opdb.operators.module_form import ModuleForm
@@ -114,6 +116,8 @@ def build(
         return build_update(configuration, device, seed)
     if configuration.kind == FUSED:
         return build_fused(configuration, device, seed)
+    if configuration.kind == ENTRY:
+        return build_entry(configuration, device)
     forward = build_forward(configuration.forward, form, device, seed)
     if configuration.pass_name == "backward":
         return build_backward(configuration, forward, device)

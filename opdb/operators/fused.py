@@ -176,7 +176,7 @@ def _compiled(
 ) -> Callable[..., Any]:
     place = configuration.key, device
     if place not in _built:
-        graph = graph_of(configuration, tensors)
+        graph = graph_of(configuration, tensors, device)
         if torch.device(device).type == "meta":
             return graph.forward
         optimized = is_layout_optimized(configuration)
@@ -194,8 +194,10 @@ def is_layout_optimized(configuration: Configuration) -> bool:
     return bool(configuration.parameters.get("layout_optimized", False))
 
 
-def graph_of(configuration: Configuration, tensors: Sequence[Tensor]) -> GraphModule:
-    """Return the graph of a fused group that is called with these tensors.
+def graph_of(
+    configuration: Configuration, tensors: Sequence[Tensor], device: str = "cpu"
+) -> GraphModule:
+    """Return the graph of a fused group that is called with these tensors, on their device.
 
     Raises:
         UnsupportedError: it holds what no group may hold, or gives other shapes than it says.
@@ -209,7 +211,7 @@ def graph_of(configuration: Configuration, tensors: Sequence[Tensor]) -> GraphMo
         if isinstance(value, list):
             return [argument(item) for item in value]
         if value == _OF_DEVICE:
-            return tensors[0].device if tensors else torch.device("cpu")
+            return torch.device(device)
         if isinstance(value, dict) and "node" in value:
             return made[value["node"]]
         if isinstance(value, dict) and "input" in value:

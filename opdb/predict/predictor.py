@@ -152,13 +152,18 @@ class Predictor:
         if found is None:
             raise InputError(
                 f"what {workload.name} is compiled to on {self.device.slug!r} is not known: run "
-                f"opdb harvest {workload.name} --mode compile there, then opdb bench fused"
+                f"opdb harvest {workload.name} --mode compile there, then opdb bench fused "
+                "enter_graph"
             )
         return found
 
-    def answers(self, names: Collection[str]) -> list[Answer]:
-        """Return an answer for every measured run of these models (of all when none is named)."""
-        found = [self.answer(workload, mode) for mode, workload in self._measured(names)]
+    def uncompiled(self, modes: Collection[Mode] = COMPILED_MODES) -> int:
+        """Count the runs in modes that compile of which the compiled calls are not known."""
+        return sum(self._truths.uncompiled(mode) for mode in modes if mode in COMPILED_MODES)
+
+    def answers(self, names: Collection[str], modes: Sequence[Mode] = MODES) -> list[Answer]:
+        """Return an answer for every measured run in these modes of these models (none: all)."""
+        found = [self.answer(workload, mode) for mode, workload in self._measured(names, modes)]
         return sorted(found, key=lambda answer: answer.order)
 
     def without(
@@ -207,11 +212,13 @@ class Predictor:
 
         return Transfer(origin, by, held(base_w, raw), held(here_w, brought))
 
-    def _measured(self, names: Collection[str]) -> list[tuple[Mode, Workload]]:
+    def _measured(
+        self, names: Collection[str], modes: Sequence[Mode] = MODES
+    ) -> list[tuple[Mode, Workload]]:
         """Return the measured workloads of these models, or of all, each in each of its modes."""
         return [
             (mode, workload)
-            for mode in MODES
+            for mode in modes
             for workload in self._truths.workloads(mode)
             if not names or workload.name in names
         ]

@@ -37,6 +37,10 @@ class Truths:
             self._measured[mode] = {each.key: each for each in found}
         return self._measured[mode]
 
+    def uncompiled(self, mode: Mode) -> int:
+        """Count the workloads with a good run in a mode of which the compiled calls are unknown."""
+        return len(self._store.measured(self._device.slug, mode)) - len(self.measured(mode))
+
     def compiled(self, workload: Workload) -> Workload | None:
         """Return a workload as it was compiled for the device; None where that is unknown."""
         key = replace(workload, compiled_for=self._device.slug).key

@@ -20,13 +20,13 @@ def test_a_compiled_model_is_predicted_from_its_groups(opdb: Opdb, tmp_path: Pat
     ran = opdb(*HARVEST, "--json", "--quiet")
     assert ran.status == 0, ran.err
     [told] = json.loads(ran.out)
-    assert set(told["by_kind"]) == {"fused"} and told["unsupported"] == {}
+    assert set(told["by_kind"]) == {"enter_graph", "fused"} and told["unsupported"] == {}
     assert told["compiled_for"]
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         [plain] = store.workloads("mlp")
         [compiled] = store.workloads("mlp", compiled_for=told["compiled_for"])
     assert plain.compiled_for is None and compiled.model_key == plain.key
-    assert opdb("bench", "fused", "--device", "cpu", "--quiet").status == 0
+    assert opdb("bench", "fused", "enter_graph", "--device", "cpu", "--quiet").status == 0
     missing = opdb("predict", *MLP, "--mode", "compile", "--json")
     answer = json.loads(missing.out)
     assert answer["coverage"]["calls"] == 1 and answer["time_s"] > 0
@@ -38,11 +38,15 @@ def test_a_compiled_model_is_predicted_from_its_groups(opdb: Opdb, tmp_path: Pat
     )
     [row] = json.loads(opdb("validate", "--json").out)["rows"]
     assert (row["model"], row["mode"]) == ("mlp", "compile")
+    assert json.loads(opdb("validate", "--mode", "compile", "--json").out)["rows"] == [row]
+    assert opdb("validate", "--mode", "graph").status == 2
+    assert opdb("validate", "--mode", "trace").status == 2
+    assert opdb("validate", "--mode", "compile", "--kernels").status == 2
 
 
 def test_it_comes_through_a_published_set(opdb: Opdb, tmp_path: Path) -> None:
     assert opdb(*HARVEST, "--quiet").status == 0
-    assert opdb("bench", "fused", "--device", "cpu", "--quiet").status == 0
+    assert opdb("bench", "fused", "enter_graph", "--device", "cpu", "--quiet").status == 0
     assert opdb("measure", *MLP, "--mode", "compile", "--device", "cpu", "--quiet").status == 0
     before = opdb("predict", *MLP, "--mode", "compile", "--json")
     assert opdb("export", tmp_path / "set", "--quiet").status == 0
@@ -58,7 +62,10 @@ def test_what_was_not_harvested_for_the_device_says_how(opdb: Opdb) -> None:
     assert opdb("measure", *MLP, "--mode", "compile", "--device", "cpu", "--quiet").status == 0
     ran = opdb("predict", *MLP, "--mode", "compile")
     assert ran.status == 2
-    assert "opdb harvest mlp --mode compile" in ran.err and "opdb bench fused" in ran.err
+    assert "opdb harvest mlp --mode compile" in ran.err
+    assert "opdb bench fused enter_graph" in ran.err
+    ran = opdb("validate")
+    assert ran.status == 2 and "1 runs in modes that compile are left out" in ran.err
 
 
 def test_what_cannot_be_asked_for(opdb: Opdb) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
 import torch
 
-from opdb.errors import CannotMeasureError, InputError, NotCompiledError
+from opdb.errors import CannotMeasureError, InputError, NotCompiledError, UnsupportedError
 from opdb.harvest import harvest, harvest_compiled
 from opdb.harvest.groups import fused_calls
 from opdb.inductor import NOTHING, Lowered, lowered, lowered_graphs
 from opdb.models import ModelRequest, load
-from opdb.operators import build
+from opdb.operators import BuiltCall, build
 from opdb.operators.fused import graph_of, is_layout_optimized
 from opdb.records import Configuration, Workload
 from tests.harvest import compiled_models
@@ -23,12 +24,18 @@ MODELS = ("resnet18", "shufflenet_v2_x0_5", "transformer")
 def graphs_of(name: str) -> list[Lowered]:
     name = compiled_models.path(name) if name in compiled_models.ALL else name
     loaded = load(ModelRequest(name), device="cpu")
-    return lowered_graphs(loaded.module, loaded.args, loaded.kwargs)[0]
+    graphs, outside = lowered_graphs(loaded.module, loaded.args, loaded.kwargs)
+    assert not outside
+    return graphs
 
 
 def compiled(name: str, **more: object) -> Workload:
     request = ModelRequest(name, **more)  # type: ignore[arg-type]
     return harvest_compiled(request, harvest(request), "cpu", "some-cpu")
+
+
+def groups(name: str, **more: object) -> list[Configuration]:
+    return [c for c in compiled(name, **more).occurrences() if c.kind == "fused"]
 
 
 def sorts(graph: Lowered) -> Counter[str]:
@@ -60,7 +67,7 @@ def test_groups_are_compiled_to_the_models_kernels(name: str) -> None:
 
 @pytest.mark.parametrize("name", compiled_models.ALL)
 def test_groups_run_and_give_what_they_say(name: str) -> None:
-    for configuration in compiled(compiled_models.path(name)).occurrences():
+    for configuration in groups(compiled_models.path(name)):
         call = build(configuration)
         found = call()
         shapes = [list(t.shape) for t in found]
@@ -78,22 +85,26 @@ def test_a_model_as_compiled_is_another_workload_of_the_same_runs() -> None:
     found = harvest_compiled(request, plain, "cpu", "some-cpu")
     assert found.key != plain.key and found.model_key == plain.key == plain.model_key
     assert found.compiled_for == "some-cpu" and torch.__version__ in found.source_version
-    assert {c.kind for c in found.occurrences()} == {"fused"}
+    assert Counter(call.configuration.kind for call in found.calls) == {
+        "enter_graph": 1,
+        "fused": 39,
+    }
+    assert found.calls[0].configuration.parameters == {"weights": 102}
     assert found.unsupported == {} and found.containers == 0
     again = compiled("resnet18")
     assert [c.configuration.key for c in again.calls] == [c.configuration.key for c in found.calls]
 
 
 def test_models_share_groups_and_batches_do_not() -> None:
-    small, large = (set(compiled(name).occurrences()) for name in ("resnet18", "resnet34"))
+    small, large = (set(groups(name)) for name in ("resnet18", "resnet34"))
     assert len(small & large) > len(small) / 2
-    assert not small & set(compiled("resnet18", batch_size=2).occurrences())
+    assert not small & set(groups("resnet18", batch_size=2))
 
 
 def test_values_and_weights_are_told() -> None:
     convolutions = [
         c
-        for c in compiled("resnet18").occurrences()
+        for c in groups("resnet18")
         if any(node["op"] == "aten.convolution.default" for node in c.parameters["nodes"])
     ]
     inputs = [c.inputs["inputs"] for c in convolutions]
@@ -101,7 +112,7 @@ def test_values_and_weights_are_told() -> None:
     assert Counter(specs[0].get("values") for specs in inputs) == {None: 1, "rectified": 10}
     [ids] = [
         spec
-        for c in compiled(compiled_models.path("looked")).occurrences()
+        for c in groups(compiled_models.path("looked"))
         for spec in c.inputs["inputs"]
         if spec["dtype"] == "int64"
     ]
@@ -118,6 +129,38 @@ def test_each_graph_of_a_broken_model_is_there() -> None:
     assert len(graphs_of("split")) == 2
     found = compiled(compiled_models.path("split"))
     assert any("sigmoid" in c.json for c in found.occurrences())
+
+
+def test_what_runs_between_graphs_stays_what_it_is() -> None:
+    request = ModelRequest("lstm")
+    plain = harvest(request)
+    found = harvest_compiled(request, plain, "cpu", "some-cpu")
+    kinds = Counter(call.configuration.kind for call in found.calls)
+    assert kinds == {"enter_graph": 2, "fused": 2, "lstm": 1}
+    [lstm] = [call for call in found.calls if call.configuration.kind == "lstm"]
+    assert lstm in plain.calls
+    assert found.unsupported == {"aten::zeros (between compiled graphs)": 2}
+    broken = compiled("tests.bench.test_modes:broken")
+    assert broken.unsupported == {"aten::is_nonzero (between compiled graphs)": 1}
+
+
+def test_entering_graphs_takes_the_longer_the_more_weights_they_have() -> None:
+    given = {"input": {"shape": [2, 2], "dtype": "float32"}}
+    few, many = (build(Configuration("enter_graph", {"weights": n}, given)) for n in (4, 2000))
+    assert few().shape == many().shape == (2, 2)
+
+    def fastest_s(call: BuiltCall) -> float:
+        times = []
+        for _ in range(20):
+            began_s = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - began_s)
+        return min(times)
+
+    assert fastest_s(many) > 3 * fastest_s(few)
+    for wrong in (-1, 10**9, "many", None):
+        with pytest.raises(UnsupportedError, match="cannot be entered"):
+            build(Configuration("enter_graph", {"weights": wrong}, given))
 
 
 def test_what_is_not_compiled_says_so() -> None:

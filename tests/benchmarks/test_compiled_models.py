@@ -1,0 +1,43 @@
+"""How the error of compiled predictions is measured: the script itself, on this machine's CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "benchmarks" / "compiled_models.sh"
+
+
+def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    told = {"PATH": path, "OPDB_DB": str(folder / "a.sqlite"), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [str(SCRIPT), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **told},
+        check=False,
+    )
+
+
+def test_predictions_are_held_against_runs_and_packed(tmp_path: Path) -> None:
+    packed = tmp_path / "a.tgz"
+    done = ran(tmp_path, str(packed), "cpu", "300", "3:float32", "mlp")
+    assert done.returncode == 0, done.stderr
+    subprocess.run(["tar", "-xzf", packed, "-C", tmp_path], check=True)
+    said = (tmp_path / "validate.txt").read_text()
+    [row] = [line for line in said.splitlines() if line.startswith("mlp")]
+    assert "batch 3 float32" in row and "compile" in row
+    assert "median error" in said and (tmp_path / "set" / "visits.csv").is_file()
+
+
+@pytest.mark.parametrize("arguments", [(), ("a.tgz", "cpu")])
+def test_how_it_is_called(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = ran(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("How right predictions of compiled models are")

@@ -1,0 +1,61 @@
+"""Compiled models on a real NVIDIA GPU: their groups launch what they launch, and add up to it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from opdb.store import open_store
+from tests.cli.conftest import Opdb, opdb
+
+__all__ = ["opdb"]
+
+MODEL = ("resnet18", "--batch-size", 32)
+CLOSE = 0.15
+"""A bound for a test, not what is claimed: docs/modes.md says how right predictions were."""
+
+
+@pytest.fixture
+def measured(opdb: Opdb, calibrated: Path, tmp_path: Path) -> Path:
+    """A database with ResNet-18 as compiled, its groups benched, and a run."""
+    path = tmp_path / "opdb.sqlite"
+    path.write_bytes(calibrated.read_bytes())
+    for arguments in (
+        ("harvest", *MODEL, "--mode", "compile"),
+        ("bench", "fused", "enter_graph", "--duplicates", 0, "--precision", 0.1),
+        ("measure", *MODEL, "--mode", "compile"),
+    ):
+        ran = opdb(*arguments, "--quiet")
+        assert ran.status == 0, ran.err
+    return path
+
+
+def test_a_compiled_model_is_the_sum_of_its_groups(measured: Path, opdb: Opdb) -> None:
+    answer = json.loads(opdb("predict", *MODEL, "--mode", "compile", "--json").out)
+    assert answer["coverage"]["calls"] == 1 and answer["missing"] == []
+    truth = answer["measured"]
+    assert abs(truth["attribution_time"] - 1) < CLOSE
+    assert abs(truth["attribution_energy"] - 1) < CLOSE
+    with open_store(str(measured)) as store:
+        [board] = store.boards(answer["device"])
+        kernels = store.kernels(board.uuid)
+        [workload] = store.workloads("resnet18", compiled_for=answer["device"])
+    sorts: Counter[bool] = Counter()
+    for configuration, count in workload.occurrences().items():
+        for name, launches in kernels[configuration.key].items():
+            sorts[name.startswith("triton_")] += count * launches
+    assert sorts[True] and sorts[False]
+    [row] = json.loads(opdb("validate", "--kernels", "--json").out)["kernels"]
+    assert sum(row["model"].values()) + sum(row["operators"].values()) <= 4
+
+
+def test_an_entry_launches_nothing_and_takes_the_host(measured: Path) -> None:
+    with open_store(str(measured)) as store:
+        [entry] = store.configurations(["enter_graph"])
+        [board] = {c.board.uuid for c in store.campaigns()}
+        costs = store.costs(board, [entry.key])[entry.key]
+    assert all(cost.host_time_s["function"].mean > 0 for cost in costs)
+    assert all(cost.time_s is not None and cost.time_s.mean == 0 for cost in costs)

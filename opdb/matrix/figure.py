@@ -22,7 +22,8 @@ Value = tuple[float, float | None, float | None]
 def draw(lines: Sequence[Line], title: str, command: str) -> bytes:
     """Draw throughput above and energy an image below, a colour a model, a mark a sort, as PNG.
 
-    Bars are 95 % intervals. An energy that was not read is not drawn, and the panel says why.
+    Of one model alone each sort has its colour. Bars are 95 % intervals. An energy that was not
+    read is not drawn, and the panel says why.
 
     Raises:
         InputError: matplotlib is not installed, or nothing was measured.
@@ -91,11 +92,12 @@ def _panel(
             continue
         found = True
         number = sorts.index(sort)
+        shade = models.index(model) if len(models) > 1 else number
         axes.errorbar(
             [line.cell.combination.batch_size for line, _ in points],
             [mean for _, (mean, _, _) in points],
             yerr=_bars([v for _, v in points]),
-            color=_COLOURS[models.index(model) % len(_COLOURS)],
+            color=_COLOURS[shade % len(_COLOURS)],
             marker=_MARKS[number % len(_MARKS)],
             linestyle=_DASHES[number % len(_DASHES)],
             linewidth=1.2,

@@ -191,7 +191,7 @@ class Line:
             f"{len(done)} of {len(self.runs)}",
             "–" if found is None else rounded(images / found.time_s.mean, 4),
             _with_interval(None if found is None else found.time_s, "s", 1),
-            "–" if found is None else show_share(found.waits),
+            "–" if found is None else _waiting(found.waits),
             _with_interval(energy, "J", images),
             show(max(memory, default=None), "B", digits=3),
             show(max(resident, default=None), "B", digits=3),
@@ -205,11 +205,8 @@ class Line:
             if made.state != "done"
         ]
         found = self.figures
-        if found is not None:
-            if found.waits >= SLOW_LOADER:
-                said.append(f"slow loader: {show_share(found.waits)} of a step waits for data")
-            if found.energy_reason is not None:
-                said.append(found.energy_reason)
+        if found is not None and found.energy_reason is not None:
+            said.append(found.energy_reason)
         flags = [flag for made in self.runs if made.run is not None for flag in made.run.flags]
         said += [flag for flag in flags if not flag.startswith("no power")]
         return list(dict.fromkeys(said))
@@ -220,6 +217,10 @@ HEADER: tuple[str, ...] = (
     *("peak memory", "on the host"),
 )
 """What stands above the cells of a line."""
+
+
+def _waiting(share: float) -> str:
+    return show_share(share) + (", slow loader" if share >= SLOW_LOADER else "")
 
 
 def _with_interval(value: Quantity | None, unit: str, per: int) -> str:

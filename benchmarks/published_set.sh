@@ -9,8 +9,8 @@
 # `grid`: operators of no model. `workloads`: operators as a model, `reused`, `streamed` and `chain`
 # find them, and the models as CUDA graphs, for `python benchmarks/workloads.py`; in a database of
 # its own, for these visits are no part of the set. Visits begin within the seconds named; the runs
-# of the models come after them. What is finished is packed (a.tgz) after every step, and a call
-# that was cut off is simply made again. Sets of several boards are joined with `opdb import`, then
+# of the models come after them. What is finished is packed (a.tgz) every two minutes and after every
+# step, and a call that was cut off is simply made again. Sets of several boards are joined with `opdb import`, then
 # `opdb export`.
 set -euo pipefail
 
@@ -29,10 +29,17 @@ pack() {
     local folder
     folder=$(mktemp -d)
     opdb export "$folder/set" >/dev/null
-    tar -czf "$packed.part" -C "$folder/set" .
-    mv "$packed.part" "$packed"
+    tar -czf "$packed.$BASHPID" -C "$folder/set" .
+    mv "$packed.$BASHPID" "$packed"
     rm -r "$folder"
 }
+
+keep_packing() { # until this script ends, however it ends
+    while sleep 120 && kill -0 $$ 2>/dev/null; do pack || true; done
+}
+keep_packing &
+packing=$!
+trap 'kill "$packing" 2>/dev/null || true' EXIT
 
 bench() { opdb bench --device "$device" --this-board --max-seconds "$(left)" "$@"; }
 

@@ -15,6 +15,9 @@ RESIDENT_SHARE = 0.5
 """Share of the L2 that keeps data from pass to pass: one of two halves, each of which keeps its own
 copy, keeps half. Reading kernels see more, models do not (docs/measuring.md)."""
 
+PARTLY_RESIDENT_SHARE = 0.75
+"""Up to this share of the L2 a part of the weights may be found there (docs/measuring.md)."""
+
 
 @cache
 def weight_bytes(configuration: Configuration) -> int:
@@ -51,6 +54,13 @@ def resident_bytes(device: Device) -> float | None:
 def keeps_weights_hot(workload: Workload, resident: float | None) -> bool:
     """Whether a pass finds its weights in the L2, of which `resident` bytes keep their data."""
     return resident is not None and is_kept(touched_bytes(workload), resident)
+
+
+def may_be_kept_in_part(touched: int, resident: float | None) -> bool:
+    """Whether the L2 may keep a part of what a pass touches, which is more than it keeps surely."""
+    if resident is None:
+        return False
+    return resident < touched <= resident * PARTLY_RESIDENT_SHARE / RESIDENT_SHARE
 
 
 def is_kept(touched: int, resident: float | None) -> bool:

@@ -72,7 +72,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "cluster": ("bench", "errors", "matrix", "models", "records", "store", "sweep"),
     "estimates": ("errors", "kinds", "records"),
-    "compose": ("derive", "footprint", "kinds", "records"),
+    "compose": ("derive", "footprint", "kinds", "records", "units"),
     "predict": (
         "compose",
         "derive",

@@ -8,8 +8,9 @@ from opdb.compose.calls import HostTimes, Pass, is_one_graph
 from opdb.compose.grounds import Grounds, Known
 from opdb.compose.shares import Share, Shares
 from opdb.derive.costs import HOT_ALONE
-from opdb.footprint import is_kept
+from opdb.footprint import is_kept, may_be_kept_in_part
 from opdb.records import Mode
+from opdb.units import show
 
 PRIOR = (
     "no other model was measured on this device in this mode: the interval rests "
@@ -22,6 +23,7 @@ def notes(made: Pass, mode: Mode, grounds: Grounds, clock_share: float) -> tuple
     return (
         *grounds.notes,
         *_weight_notes(made, grounds),
+        *_cache_notes(made, grounds),
         *_clock_notes(grounds, clock_share),
         *(_host_notes(made, grounds) if _waits(mode, grounds) else ()),
         *_foreign_notes(made, grounds),
@@ -65,6 +67,16 @@ def _weight_notes(made: Pass, grounds: Grounds) -> list[str]:
     return [
         f"{len(other)} configurations were measured with {measured} weights alone; "
         f"this pass finds them {found}"
+    ]
+
+
+def _cache_notes(made: Pass, grounds: Grounds) -> list[str]:
+    """Say where a pass touches little more than the L2 keeps."""
+    if not made.weighted or not may_be_kept_in_part(made.touched_bytes, grounds.resident_bytes):
+        return []
+    return [
+        f"this pass touches {show(made.touched_bytes, 'B')}, little more than the L2 surely keeps: "
+        "it takes less where a part of its weights is found there"
     ]
 
 

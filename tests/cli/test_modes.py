@@ -165,4 +165,4 @@ def test_measure_takes_the_same_modes(opdb: Opdb) -> None:
 def test_build_refuses_a_mode_that_cannot_be_predicted(opdb: Opdb) -> None:
     ran = opdb("build", "mlp", "--mode", "compile", "--device", "cpu")
     assert (ran.status, ran.out) == (2, "")
-    assert "mode 'compile' cannot be predicted; use eager or graph" in ran.err
+    assert "mode 'compile' cannot be predicted here; use eager, graph" in ran.err

@@ -273,6 +273,17 @@ def test_compiled_calls_are_composed_like_others() -> None:
         assert found.host_bound == other.host_bound
 
 
+def test_a_pass_that_the_l2_may_keep_in_part_says_so() -> None:
+    def told(resident_bytes: float | None) -> bool:
+        known = replace(grounds(*FULL), resident_bytes=resident_bytes)
+        found = compose(workload(CONV, RELU), "graph", known)
+        return any("little more than the L2 surely keeps" in note for note in found.notes)
+
+    touched = touched_bytes(workload(CONV, RELU))
+    assert told(touched / 1.2) and told(touched / 1.5)
+    assert not told(touched) and not told(touched / 1.6) and not told(None)
+
+
 def test_what_is_not_measured_is_sized_by_the_nearest_of_its_kind() -> None:
     costs = {c.configuration: c for c in FULL}
     sizes = sizes_by([CONV, RELU], costs)

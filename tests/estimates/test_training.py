@@ -21,17 +21,18 @@ KINDS = ("relu", "add", "linear", "batch_norm", "flatten")
 
 @pytest.fixture(scope="module")
 def examples() -> list[Example]:
-    """What one board knows of some kinds; the models are those that use each."""
+    """What one board knows of some kinds; the models are those that ran there and use each."""
     with open_store(str(database())) as store:
         return _examples(store)
 
 
 def _examples(store: Store) -> list[Example]:
+    boards = (board.uuid for board in store.boards("nvidia-h200"))
+    board = max(boards, key=lambda uuid: len(store.model_runs(board=uuid)))
     users: dict[str, set[str]] = {}
-    for workload in store.workloads_by_key([w.key for w in store.workloads()]):
+    for workload in store.workloads_by_key({r.workload for r in store.model_runs(board=board)}):
         for configuration in workload.occurrences():
             users.setdefault(configuration.key, set()).add(workload.name)
-    board = max(store.boards("nvidia-h200"), key=lambda b: len(store.costs(b.uuid))).uuid
     costs = store.costs(board)
     return [
         Example(c, costs[c.key][0], frozenset(users.get(c.key, ())))

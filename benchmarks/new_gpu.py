@@ -2,7 +2,7 @@
 
 Run it anywhere, in a checkout with scikit-learn; it reads the published set and measures nothing:
 
-    python benchmarks/new_gpu.py
+    python -m benchmarks.new_gpu
 
 The published device is taken for a new one. Its configurations are measured once more on paper,
 the most informative first, each for the GPU-seconds that its visits took, until a budget is spent;

@@ -38,7 +38,7 @@ WINDOW_S = 0.2
 STRETCHES = 3
 """Short stretches, whose spread gives the interval: settling and windows are 1 s a cell."""
 
-LAYER_PASSES = 10
+LAYER_PASSES = 5
 SIZE_FREE = ("torchvision",)
 """Sources whose models do not hang on the size of the input: one is loaded for all sizes."""
 

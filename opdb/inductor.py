@@ -6,7 +6,7 @@ one message says so where a version of torch lacks one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 from torch.fx.node import Node
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from opdb.errors import CannotMeasureError, OpdbError
+from opdb.errors import CannotMeasureError, NotCompiledError, OpdbError
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 """A compiled graph; it takes its inputs as a list, which it may empty."""
@@ -25,8 +25,11 @@ Compiled = Callable[[list[Any]], Sequence[Any]]
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 """Sizes, strides in elements, and the type of what lies there."""
 
-_INSIDE, _ATEN = "opdb: a compiled graph", "aten::"
-"""The profiler's names of what runs inside a graph, and the beginning of an operator's."""
+_INSIDE, _ATEN = "opdb: compiled graph ", "aten::"
+"""How the profiler's names of compiled graphs begin, which end with a number, and of operators."""
+
+PASSES = 4
+"""So many passes after the first may still compile something."""
 
 GENERATED, EXTERN, NOTHING = "generated", "extern", "nothing"
 
@@ -48,7 +51,8 @@ class Lowered:
     """A graph as inductor lowered and fused it.
 
     `buffers` says which buffer holds a node's value, for those nodes whose value is a whole buffer;
-    `layouts` how each buffer lies in memory; `aliases` which buffer a buffer lies in. `weights` are
+    `layouts` how each buffer lies in memory; `constants` the tensors that the graph itself holds;
+    `aliases` which buffer a buffer lies in. `weights` are
     the inputs that stay from call to call, `outputs` the buffers that the graph returns and the
     nodes that it returns them for. `layout_optimized` says that convolutions were brought to
     channels last.
@@ -58,6 +62,7 @@ class Lowered:
     kernels: tuple[Kernel, ...]
     buffers: Mapping[Node, str]
     layouts: Mapping[str, Layout]
+    constants: Mapping[Node, Tensor]
     aliases: Mapping[str, str]
     weights: frozenset[Node]
     outputs: Mapping[str, Node]
@@ -76,19 +81,24 @@ class Outside:
     shapes: tuple[tuple[int, ...], ...]
 
 
-def lowered_graphs(
+Step = Lowered | Outside
+"""What a pass under torch.compile comes to next: a compiled graph, or an operator outside all."""
+
+
+def steps_of_pass(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[list[Lowered], list[Outside]]:
+) -> Sequence[Step]:
     """Run a module under torch.compile, and see what inductor would make of it.
 
     Graphs are lowered and fused for the device that the module is on, no code is made; they run as
-    they were captured. Returns what was lowered in the order of its compilation, and what one pass
-    runs outside the graphs, where dynamo breaks off between them.
+    they were captured. Returns what one pass runs when all is compiled, in order: a graph as often
+    as it is entered, and what runs outside, where dynamo breaks off or skips a module's code.
 
     Raises:
         CannotMeasureError: this version of torch does not show it.
+        NotCompiledError: each pass is compiled anew.
     """
-    found: list[Lowered] = []
+    made: list[Lowered] = []
     with _names():
         from torch._functorch import config as functorch
         from torch._functorch.aot_autograd import (  # type: ignore[attr-defined]
@@ -97,10 +107,11 @@ def lowered_graphs(
         from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
     def inner(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
-        found.append(_lowered(compile_fx_inner, graph, inputs, options))
+        entered = f"{_INSIDE}{len(made)}"
+        made.append(_lowered(compile_fx_inner, graph, inputs, options))
 
         def run(*given: Any) -> Any:
-            with record_function(_INSIDE):
+            with record_function(entered):
                 return graph.forward(*given)
 
         return make_boxed_func(run)
@@ -113,30 +124,45 @@ def lowered_graphs(
         with torch.no_grad(), functorch.patch(enable_autograd_cache=False):
             run = torch.compile(module, backend=backend, dynamic=False)
             run(*args, **kwargs)
-            outside = _outside(lambda: run(*args, **kwargs)) if len(found) > 1 else []
+            return _settled(lambda: run(*args, **kwargs), made)
     except Exception as error:  # dynamo wraps whatever a backend raises
         if isinstance(cause := getattr(error, "inner_exception", None), OpdbError):
             raise cause from error
         raise
     finally:
         torch.compiler.reset()
-    return found, outside
 
 
-def _outside(step: Callable[[], Any]) -> list[Outside]:
-    """Return the aten operators that a pass calls outside of compiled graphs."""
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
-        step()
-    found = []
-    for event in seen.events():
-        above, names = event.cpu_parent, []
-        while above is not None:
-            names.append(above.name)
+def _settled(step: Callable[[], Any], made: Sequence[Lowered]) -> Sequence[Step]:
+    """Return what a pass runs that compiles nothing more; `made` grows where one does.
+
+    Raises:
+        NotCompiledError: passes go on to compile.
+    """
+    for _ in range(PASSES):
+        before = len(made)
+        with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+            step()
+        if len(made) == before:
+            return list(_steps(seen.events(), made))
+    raise NotCompiledError(f"torch.compile compiles it anew in each of {PASSES} passes")
+
+
+def _steps(events: Iterable[Any], made: Sequence[Lowered]) -> Iterator[Step]:
+    """Yield the compiled graphs and the aten operators that no other event holds, in order."""
+    for event in sorted(events, key=lambda each: each.time_range.start):
+        if not event.name.startswith((_INSIDE, _ATEN)):
+            continue
+        above, held = event.cpu_parent, False
+        while above is not None and not held:
+            held = above.name.startswith((_INSIDE, _ATEN))
             above = above.cpu_parent
-        covered = _INSIDE in names or any(name.startswith(_ATEN) for name in names)
-        if event.name.startswith(_ATEN) and not covered:
-            found.append(Outside(event.name, tuple(tuple(s) for s in event.input_shapes)))
-    return found
+        if held:
+            continue
+        if event.name.startswith(_INSIDE):
+            yield made[int(event.name.removeprefix(_INSIDE))]
+        else:
+            yield Outside(event.name, tuple(tuple(shape) for shape in event.input_shapes))
 
 
 def compiled(
@@ -242,7 +268,12 @@ def _lowered(
     inputs: Sequence[Any],
     options: Mapping[str, Any],
 ) -> Lowered:
-    """Lower and fuse one graph."""
+    """Lower and fuse one graph; of one that calls nothing, inductor makes nothing."""
+    static = options.get("static_input_idxs") or ()
+    if all(node.op in ("placeholder", "get_attr", "output") for node in graph.graph.nodes):
+        given = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        weights = frozenset(given[i] for i in static)
+        return Lowered(graph, (), {}, {}, {}, {}, weights, {}, layout_optimized=False)
     with _names():
         from torch._inductor import config
         from torch._inductor.graph import GraphLowering
@@ -259,7 +290,7 @@ def _lowered(
 
     def fused(nodes: Sequence[Any]) -> Sequence[Any]:
         with _names():
-            seen.append(_read(V.graph, values, nodes, options.get("static_input_idxs") or ()))
+            seen.append(_read(V.graph, values, nodes, static))
         raise _FusedError
 
     lowering.run_node = noting
@@ -293,6 +324,7 @@ def _read(
         kernels=kernels,
         buffers=buffers,
         layouts={name: layout for name in held if (layout := _layout(held[name])) is not None},
+        constants={n: value for n in values if (value := _constant(graph.module, n)) is not None},
         aliases={name: to for name in held if (to := _lies_in(held[name])) is not None},
         weights=frozenset(placeholders[i] for i in static),
         outputs=outputs,
@@ -300,8 +332,17 @@ def _read(
     )
 
 
+def _constant(module: GraphModule, node: Node) -> Tensor | None:
+    """Return the tensor that a node takes from its graph; None of every other node."""
+    if node.op != "get_attr":
+        return None
+    found = getattr(module, str(node.target), None)
+    return found if isinstance(found, Tensor) else None
+
+
 def _kernel(node: Any) -> Kernel:
     with _names():
+        from torch._inductor.dependencies import WeakDep
         from torch._inductor.scheduler import ExternKernelSchedulerNode, NopKernelSchedulerNode
 
     sort = GENERATED
@@ -309,7 +350,9 @@ def _kernel(node: Any) -> Kernel:
         sort = EXTERN
     elif isinstance(node, NopKernelSchedulerNode):
         sort = NOTHING
-    reads = frozenset(dependency.name for dependency in node.read_writes.reads)
+    # What must only come after another kernel depends on it weakly, and reads nothing of it.
+    depends = [each for each in node.read_writes.reads if not isinstance(each, WeakDep)]
+    reads = frozenset(each.name for each in depends)
     return Kernel(sort, reads, tuple(buffer.get_name() for buffer in node.get_outputs()))
 
 

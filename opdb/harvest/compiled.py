@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 
 from opdb.errors import InputError, NotCompiledError, OpdbError
 from opdb.harvest.groups import fused_calls
-from opdb.inductor import Lowered, Outside, lowered_graphs
+from opdb.inductor import Lowered, Outside, Step, steps_of_pass
 from opdb.kinds.fused import ENTRY, words
 from opdb.kinds.view import walk
 from opdb.models import LoadedModel, ModelRequest, load
@@ -24,6 +25,9 @@ _FREE = words(
     "expand empty empty_strided empty_like lift_fresh result_type contiguous to unbind split"
 )
 """Operators between graphs that most often give the device nothing to do."""
+
+_Place = tuple[str, tuple[tuple[int, ...], ...]]
+"""An operator's name and the shape of its first input."""
 
 
 def harvest_compiled(request: ModelRequest, workload: Workload, device: str, slug: str) -> Workload:
@@ -42,20 +46,22 @@ def harvest_compiled(request: ModelRequest, workload: Workload, device: str, slu
             f"{request.name!r}: what is compiled is known of inference without autocast alone"
         )
     loaded = load(request, device=device)
-    lowered, outside = _lowered(loaded)
-    if not lowered:
+    steps = _steps(loaded)
+    graphs = {id(step): fused_calls(step) for step in steps if isinstance(step, Lowered)}
+    if not graphs:
         raise NotCompiledError(f"{request.name!r} is not compiled: dynamo captures no graph of it")
+    own = _own_calls([step for step in steps if isinstance(step, Outside)], workload)
     calls: list[Call] = []
     unsupported: Counter[str] = Counter()
-    for graph in lowered:
-        found, unplaced = fused_calls(graph)
-        calls += [Call(each, "function") for each in (_entry(len(graph.weights)), *found)]
-        unsupported.update({f"{name}{NOT_FUSED}": count for name, count in unplaced.items()})
-    for each in outside:
-        if (call := _as_it_stands(each, workload)) is not None:
+    for step in steps:
+        if isinstance(step, Lowered):
+            found, unplaced = graphs[id(step)]
+            calls += [Call(each, "function") for each in (_entry(len(step.weights)), *found)]
+            unsupported.update({f"{name}{NOT_FUSED}": count for name, count in unplaced.items()})
+        elif (call := next(own)) is not None:
             calls.append(call)
-        elif each.name.removeprefix("aten::") not in _FREE:
-            unsupported[each.name + BETWEEN] += 1
+        elif step.name.removeprefix("aten::") not in _FREE:
+            unsupported[step.name + BETWEEN] += 1
     return replace(
         workload,
         source_version=f"{workload.source_version}, torch {torch.__version__}",
@@ -73,9 +79,11 @@ def _entry(weights: int) -> Configuration:
     return Configuration(ENTRY, {"weights": weights}, {"input": given})
 
 
-def _lowered(loaded: LoadedModel) -> tuple[list[Lowered], list[Outside]]:
+def _steps(loaded: LoadedModel) -> Sequence[Step]:
     try:
-        return lowered_graphs(loaded.module, loaded.args, loaded.kwargs)
+        return steps_of_pass(loaded.module, loaded.args, loaded.kwargs)
+    except NotCompiledError as error:
+        raise NotCompiledError(f"{loaded.name!r} is not compiled: {error}") from error
     except OpdbError:
         raise
     except ANY_FAILURE as error:  # a compiler's inside may raise anything
@@ -83,15 +91,28 @@ def _lowered(loaded: LoadedModel) -> tuple[list[Lowered], list[Outside]]:
         raise ModelFailureError(f"{loaded.name!r} is not compiled: {one_line(cause)}") from error
 
 
-def _as_it_stands(outside: Outside, workload: Workload) -> Call | None:
-    """Return the model's own call that ran between graphs: of that name, on an equal input."""
+def _own_calls(outside: Sequence[Outside], workload: Workload) -> Iterator[Call | None]:
+    """Yield for each operator between graphs the model's own call: of that name, on an equal input.
+
+    Where the model has different ones, as many as ran between graphs, they are taken in order; None
+    where which one it is cannot be told.
+    """
+    of_model: dict[_Place, list[Call]] = defaultdict(list)
     for call in workload.calls:
-        configuration = call.configuration
-        specs = [spec for value in configuration.inputs.values() for spec in walk(value)]
-        shape = tuple(specs[0]["shape"]) if specs else ()
-        if outside.name == f"aten::{configuration.kind}" and shape in outside.shapes[:1]:
-            return call
-    return None
+        specs = [spec for value in call.configuration.inputs.values() for spec in walk(value)]
+        shapes = (tuple(specs[0]["shape"]),) if specs else ()
+        of_model[f"aten::{call.configuration.kind}", shapes].append(call)
+    places = [(each.name, each.shapes[:1]) for each in outside]
+    counts, reached = Counter(places), Counter[_Place]()
+    for place in places:
+        found = of_model.get(place, [])
+        if len({call.configuration.key for call in found}) == 1:
+            yield found[0]
+        elif len(found) == counts[place]:
+            yield found[reached[place]]
+        else:
+            yield None
+        reached[place] += 1
 
 
 def _shared(calls: list[Call]) -> list[Call]:

@@ -123,7 +123,8 @@ class _Reader:
         return Configuration(NAME, parameters, {"inputs": walk.inputs})
 
     def _named(self, kernels: Sequence[Kernel]) -> str:
-        return ", ".join(name for kernel in kernels for name in kernel.writes)
+        names = [name for kernel in kernels for name in kernel.writes]
+        return ", ".join(str(self._first[n].target) if n in self._first else n for n in names)
 
     def _roots(self, kernels: Sequence[Kernel]) -> Iterator[_Root]:
         """Yield what a group gives to others, each value first as itself, then as copies."""
@@ -183,8 +184,11 @@ class _Reader:
         """
         name = self._lowered.buffers.get(node, node.name)
         layout = self._lowered.layouts.get(name)
+        held = self._lowered.constants.get(node)
+        if layout is None and held is not None:  # inductor may write it into its code
+            layout = tuple(held.shape), held.stride(), held.dtype
         if layout is None:
-            raise UnplacedError(f"{node.name}: a tensor whose size varies")
+            raise UnplacedError(f"{node.name}: a tensor whose layout is not known")
         spec = spec_of(layout)
         if node in self._lowered.weights:
             spec["role"] = "weight"

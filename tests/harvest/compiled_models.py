@@ -106,11 +106,111 @@ def remembered() -> Built:
     return Remembered(), (torch.randn(4, 8),)
 
 
+class Block(nn.Module):
+    """A part in which dynamo breaks off; equal parts share what is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.linear(x)
+        print(end="")
+        return y.relu()
+
+
+class Repeated(nn.Module):
+    """Equal parts, one after the other, in a loop that dynamo leaves as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(Block() for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
+def repeated() -> Built:
+    return Repeated(), (torch.randn(4, 8),)
+
+
+class Recurrent(nn.Module):
+    """Different recurrent layers on one input, which dynamo leaves out; one graph is compiled."""
+
+    def __init__(self, *, twice: bool) -> None:
+        super().__init__()
+        self.one = nn.GRU(8, 8, batch_first=True)
+        self.other = nn.GRU(8, 4, num_layers=2, batch_first=True) if twice else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.one(x)[0].sin()
+        return y if self.other is None else torch.cat([y, self.other(x)[0].cos()], -1)
+
+
+def recurrent() -> Built:
+    return Recurrent(twice=False), (torch.randn(2, 5, 8),)
+
+
+def recurrent_twice() -> Built:
+    return Recurrent(twice=True), (torch.randn(2, 5, 8),)
+
+
+class Counted(nn.Module):
+    """A model that is another one in each pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        return x * self.passes
+
+
+def counted() -> Built:
+    return Counted(), (torch.randn(4, 8),)
+
+
+def dropped() -> Built:
+    return nn.Dropout(0.5), (torch.randn(4, 8),)
+
+
+class Constant(nn.Module):
+    """Tensors that the model's code makes, of which inductor puts small ones into its code."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        order = torch.tensor([1, 0, 3, 2])
+        return (x[:, order] + torch.tensor([1.0, 2.0, 3.0, 4.0])) * torch.tensor(0.5)
+
+
+def constant() -> Built:
+    return Constant(), (torch.randn(4, 4),)
+
+
+class Stored(nn.Module):
+    """A convolution, and its input changed in place thereafter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.convolution(x)
+        x.mul_(2)
+        return y
+
+
+def stored() -> Built:
+    return Stored(), (torch.randn(2, 3, 8, 8),)
+
+
 def uncompiled() -> Built:
     return nn.LSTM(8, 8), (torch.randn(3, 2, 8),)
 
 
-ALL = ("normed", "joined", "looked", "attended", "split")
+ALL = ("normed", "joined", "looked", "attended", "split", "constant")
 
 
 def path(name: str) -> str:

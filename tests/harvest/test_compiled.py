@@ -11,7 +11,7 @@ import torch
 from opdb.errors import CannotMeasureError, InputError, NotCompiledError, UnsupportedError
 from opdb.harvest import harvest, harvest_compiled
 from opdb.harvest.groups import fused_calls
-from opdb.inductor import NOTHING, Lowered, lowered, lowered_graphs
+from opdb.inductor import NOTHING, Lowered, lowered, steps_of_pass
 from opdb.models import ModelRequest, load
 from opdb.operators import BuiltCall, build
 from opdb.operators.fused import graph_of, is_layout_optimized
@@ -24,8 +24,9 @@ MODELS = ("resnet18", "shufflenet_v2_x0_5", "transformer")
 def graphs_of(name: str) -> list[Lowered]:
     name = compiled_models.path(name) if name in compiled_models.ALL else name
     loaded = load(ModelRequest(name), device="cpu")
-    graphs, outside = lowered_graphs(loaded.module, loaded.args, loaded.kwargs)
-    assert not outside
+    steps = steps_of_pass(loaded.module, loaded.args, loaded.kwargs)
+    graphs = [step for step in steps if isinstance(step, Lowered)]
+    assert len(graphs) == len(steps)
     return graphs
 
 
@@ -125,10 +126,48 @@ def test_what_is_changed_in_place_is_listed() -> None:
     assert all(name.endswith("(compiled)") for name in found.unsupported)
 
 
+def test_what_only_comes_before_a_change_in_place_is_no_part_of_it() -> None:
+    found = compiled(compiled_models.path("stored"))
+    assert found.unsupported == {"a tensor changed in place (compiled)": 1}
+    [_, convolution] = found.calls
+    assert "aten.convolution" in convolution.configuration.json
+
+
+def test_indices_that_a_model_holds_keep_their_range() -> None:
+    [group] = groups(compiled_models.path("constant"))
+    [ids] = [spec for spec in group.inputs["inputs"] if spec["dtype"] == "int64"]
+    assert ids["values"] == {"range": [0, 4]}
+
+
 def test_each_graph_of_a_broken_model_is_there() -> None:
     assert len(graphs_of("split")) == 2
     found = compiled(compiled_models.path("split"))
     assert any("sigmoid" in c.json for c in found.occurrences())
+
+
+def test_a_graph_counts_as_often_as_it_is_entered() -> None:
+    found = compiled(compiled_models.path("repeated"))
+    kinds = [call.configuration.kind for call in found.calls]
+    assert kinds == ["enter_graph", "fused"] * 6 and not found.unsupported
+    relus = [call for call in found.calls if "aten.relu" in call.configuration.json]
+    assert len(relus) == 3 and len(set(relus)) == 1
+
+
+def test_what_runs_before_the_only_graph_is_there() -> None:
+    found = compiled(compiled_models.path("recurrent"))
+    assert [call.configuration.kind for call in found.calls] == ["gru", "enter_graph", "fused"]
+
+
+def test_which_of_several_operators_ran_between_graphs_is_told() -> None:
+    found = compiled(compiled_models.path("recurrent_twice"))
+    layers = [c.configuration for c in found.calls if c.configuration.kind == "gru"]
+    assert [layer.parameters["hidden_size"] for layer in layers] == [8, 4]
+
+
+def test_a_graph_that_computes_nothing_is_entered_alone() -> None:
+    found = compiled(compiled_models.path("dropped"))
+    assert [call.configuration.kind for call in found.calls] == ["enter_graph"]
+    assert not found.unsupported
 
 
 def test_what_runs_between_graphs_stays_what_it_is() -> None:
@@ -166,6 +205,8 @@ def test_entering_graphs_takes_the_longer_the_more_weights_they_have() -> None:
 def test_what_is_not_compiled_says_so() -> None:
     with pytest.raises(NotCompiledError, match="captures no graph"):
         compiled(compiled_models.path("uncompiled"))
+    with pytest.raises(NotCompiledError, match="anew in each of 4 passes"):
+        compiled(compiled_models.path("counted"))
     with pytest.raises(InputError, match="inference without autocast alone"):
         compiled("resnet18", phase="training")
 
@@ -176,4 +217,4 @@ def test_another_torch_gives_one_message(monkeypatch: pytest.MonkeyPatch) -> Non
     loaded = load(ModelRequest("mlp"), device="cpu")
     monkeypatch.delattr(graph, "GraphLowering")
     with pytest.raises(CannotMeasureError, match="opdb knows 2"):
-        lowered_graphs(loaded.module, loaded.args, loaded.kwargs)
+        steps_of_pass(loaded.module, loaded.args, loaded.kwargs)

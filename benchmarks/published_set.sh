@@ -5,13 +5,13 @@
 #   OPDB_DB=a.sqlite benchmarks/published_set.sh a.tgz cuda:0 300 grid measurements/grids/others.yml …
 #   OPDB_DB=b.sqlite benchmarks/published_set.sh b.tgz cuda:1 400 workloads measurements/resnet50.yml …
 #
-# `models`: their operators, then the models themselves, eager and as CUDA graphs, on the same board.
+# `models`: one after the other, its operators, then itself, eager and as a CUDA graph, on one board.
 # `grid`: operators of no model. `workloads`: operators as a model, `reused`, `streamed` and `chain`
 # find them, and the models as CUDA graphs, for `python benchmarks/workloads.py`; in a database of
-# its own, for these visits are no part of the set. Visits begin within the seconds named; the runs
-# of the models come after them. What is finished is packed (a.tgz) every two minutes and after every
-# step, and a call that was cut off is simply made again. Sets of several boards are joined with `opdb import`, then
-# `opdb export`.
+# its own, for these visits are no part of the set. Visits begin within the seconds named; a model
+# whose operators were begun is run all the same. What is finished is packed (a.tgz) every two
+# minutes and after every step, and a call that was cut off is simply made again. Sets of several
+# boards are joined with `opdb import`, then `opdb export`.
 set -euo pipefail
 
 [ $# -ge 5 ] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
@@ -37,7 +37,7 @@ pack() {
 keep_packing() { # until this script ends, however it ends
     while sleep 120 && kill -0 $$ 2>/dev/null; do pack || true; done
 }
-keep_packing &
+keep_packing >/dev/null 2>&1 & # or who reads this script waits for its last sleep
 packing=$!
 trap 'kill "$packing" 2>/dev/null || true' EXIT
 
@@ -50,10 +50,13 @@ measure() {
 
 case $what in
 models)
-    opdb harvest "$@"
-    bench
-    pack
-    measure --mode eager --mode graph "$@"
+    for file in "$@"; do
+        [ "$SECONDS" -lt "$seconds" ] || { echo "the time is up before $file" >&2; exit 1; }
+        opdb harvest "$file"
+        bench
+        pack
+        measure --mode eager --mode graph "$file"
+    done
     ;;
 grid)
     for file in "$@"; do

@@ -231,7 +231,7 @@ class _Question:
         request = self.request
         given = Among(request.kinds, request.configurations) if among is None else among
         lack = Lack(sort, visits, relevant_settings(self.settings, request.kinds))
-        return self.store.lacking(lack, given)
+        return self.store.lacking(lack, replace(given, device=self.board.device))
 
     def lacking_by_weights(
         self, visits: int, keys: Collection[str] | None, *, here: bool = False

@@ -36,7 +36,7 @@ _SPLITS = words("split split_with_sizes unbind")
 """Operators that may give their first argument anew, or parts of it, and compute nothing."""
 
 _INDEXING = words(
-    "embedding index _unsafe_index _unsafe_masked_index gather index_select index_put index_add "
+    "embedding index _unsafe_index gather index_select index_put index_add "
     "index_copy scatter scatter_add scatter_reduce"
 )
 """Operators that reach into their first argument by indices."""

@@ -1,7 +1,8 @@
 """The aten operators that a fused group may be made of: reviewed names, and nothing else.
 
-Each computes from its arguments alone: none reads files, runs code or changes its arguments, and
-torch refuses one that would look beyond their memory. A group from a stranger can name no other.
+Each computes from its arguments alone: none reads files, runs code or changes its arguments. That
+none looks beyond their memory is torch's to check, and `opdb.operators.bounds`' where torch does
+not. A group from a stranger can name no other.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_fused_attention_
 scatter scatter_add scatter_reduce select select_scatter selu
 sigmoid sign silu sin sinh slice slice_scatter _softmax _log_softmax softplus sort split
 split_with_sizes sqrt squeeze stack sub sum t tan tanh _to_copy topk transpose tril triu trunc
-unbind unfold _unsafe_index _unsafe_masked_index _unsafe_view unsqueeze upsample_bicubic2d
+unbind unfold _unsafe_index _unsafe_view unsqueeze upsample_bicubic2d
 upsample_bilinear2d upsample_nearest2d upsample_nearest3d var var_mean std view where zeros
 zeros_like as_strided _transformer_encoder_layer_fwd _native_multi_head_attention
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from opdb.kinds.fused import NAME, packet
 from opdb.kinds.shape import channels_last_strides, contiguous_strides, strides_of
 from opdb.operators.aten import GETITEM, is_allowed
 from opdb.operators.aten import operator as operator_named
+from opdb.operators.bounds import check_bounds
 from opdb.operators.call import BuiltCall
 from opdb.operators.encoding import decode, dtype_name, encode_constant
 from opdb.operators.values import materialize
@@ -30,8 +31,10 @@ _OF_DEVICE = {"device": True}
 """What stands for the device that a group is on."""
 
 _POSITIVE = frozenset({"rsqrt", "sqrt", "log", "log2", "log10", "lgamma"})
+_DIVIDING = frozenset({"div", "floor_divide", "remainder", "fmod"})
 _ON_THE_WAY = frozenset({"add", "unsqueeze", "convert_element_type", "reshape", "view", "expand"})
 """Through these a positive input stays positive."""
+_WHOLE = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8})
 
 
 def encode_argument(value: Any, reference: Callable[[Node], Json]) -> Json:
@@ -144,21 +147,24 @@ def _tensors(
 ) -> list[Tensor]:
     on_meta = torch.device(device).type == "meta"
     generator = None if on_meta else torch.Generator(device).manual_seed(seed)
-    positive = _positive_inputs(configuration.parameters["nodes"])
+    nodes: list[Json] = list(configuration.parameters["nodes"])
+    positive, divisors = _inputs_of(nodes, _POSITIVE, 0), _inputs_of(nodes, _DIVIDING, 1)
     tensors = []
     for place, spec in enumerate(specs):
         tensor = materialize(spec, device, generator)
         if place in positive and tensor.is_floating_point():
             tensor.abs_().add_(0.5)
+        elif place in divisors and tensor.dtype in _WHOLE:
+            tensor.clamp_(min=1)
         tensors.append(tensor)
     return tensors
 
 
-def _positive_inputs(nodes: Sequence[Json]) -> set[int]:
-    """Return the inputs of which a root or a logarithm is taken, perhaps after an addition."""
+def _inputs_of(nodes: Sequence[Json], names: Collection[str], place: int) -> set[int]:
+    """Return the inputs that operators of these names are given here, perhaps after an addition."""
     found: set[int] = set()
     for node in nodes:
-        argument = node["args"][0] if packet(node) in _POSITIVE else None
+        argument = node["args"][place] if packet(node) in names else None
         while isinstance(argument, dict) and "node" in argument:
             before = nodes[argument["node"]]
             argument = before["args"][0] if packet(before) in _ON_THE_WAY else None
@@ -216,6 +222,8 @@ def graph_of(
             return made[value["node"]]
         if isinstance(value, dict) and "input" in value:
             return given[value["input"]]
+        if isinstance(value, str) and not value.isidentifier():
+            raise UnsupportedError(f"no operator is told {value!r}")
         return decode(value, _no_tensor)
 
     for node in nodes:
@@ -230,25 +238,17 @@ def graph_of(
     for node, told in zip(made, nodes, strict=True):
         if _shape(node.meta["val"]) != told["shape"]:
             raise UnsupportedError(f"{told['op']} gives {_shape(node.meta['val'])}, not as told")
-        if packet(told) == "as_strided":
-            _check_reach(node)
+    check_bounds(made, [_range(spec) for spec in configuration.inputs["inputs"]])
     outputs_told = configuration.parameters["outputs"]
     _force_layouts(module, outputs_told, optimized=is_layout_optimized(configuration))
     return module
 
 
-def _check_reach(node: Node) -> None:
-    """Check that a strided view stays within the tensor that it views; torch leaves that open.
-
-    Raises:
-        UnsupportedError: it looks beyond it.
-    """
-    viewed, sizes, strides, *offset = node.args
-    start = int(offset[0] or 0) if offset else 0  # type: ignore[arg-type]
-    steps = [start, *strides]  # type: ignore[misc]
-    reach = start + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))  # type: ignore[arg-type]
-    if min(steps) < 0 or reach >= viewed.meta["val"].numel() or node.kwargs:  # type: ignore[union-attr]
-        raise UnsupportedError("aten.as_strided.default looks beyond the tensor that it views")
+def _range(spec: Json) -> tuple[int, int]:
+    """Return from where to below what an input's values are, where they are whole numbers."""
+    values = spec.get("values")
+    low, high = values["range"] if isinstance(values, dict) and "range" in values else (0, 2)
+    return int(low), max(int(high), int(low) + 1)
 
 
 def _reference(output: Json) -> Json:

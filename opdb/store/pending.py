@@ -57,7 +57,8 @@ class Among:
     """Which configurations: of these kinds, called by a workload, or those of these keys.
 
     With `called` what has one of the keys must be called too. `keys_below` leaves out the keys that
-    sort at or above it, `called_in` what no workload calls that touches so many bytes.
+    sort at or above it, `called_in` what no workload calls that touches so many bytes. `device` (a
+    slug) leaves out what models call only as they are compiled for other devices.
     """
 
     kinds: Collection[str] | None = None
@@ -65,6 +66,7 @@ class Among:
     called: bool = False
     keys_below: str | None = None
     called_in: Touched | None = None
+    device: str | None = None
 
 
 def which_rejected(rejected: bool | None) -> list[ColumnElement[bool]]:
@@ -124,6 +126,11 @@ def called_in(
     return found
 
 
+def compiled_elsewhere(device: str) -> Select[tuple[int]]:
+    """Select the row numbers of the workloads that were compiled for other devices than this."""
+    return select(schema.workload.c.id).where(schema.workload.c.compiled_for != device)
+
+
 def _workloads(touched: Touched) -> Select[tuple[int]]:
     column = schema.workload.c.touched_bytes
     bound, touched_bytes = touched
@@ -135,6 +142,8 @@ def _chosen(among: Among, keys: Collection[str] | None) -> Select[tuple[int]]:
     """Select the row numbers of some configurations; `keys` are the part of them to bind."""
     configuration, call = schema.configuration, schema.call
     called = select(call.c.configuration_id.label("id")).distinct()
+    if among.device is not None:
+        called = called.where(call.c.workload_id.not_in(compiled_elsewhere(among.device)))
     if among.called_in is not None:
         called = called.where(call.c.workload_id.in_(_workloads(among.called_in)))
     conditions: list[ColumnElement[bool]] = []

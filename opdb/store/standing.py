@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, case, func, or_, select
+from sqlalchemy import ColumnElement, Connection, case, func, or_, select
 
 from opdb.records import Outcome, Role, Workload
 from opdb.store import reading, rows, schema
 from opdb.store.forced import Forced, forced
+from opdb.store.pending import compiled_elsewhere
 from opdb.store.reading import Failure
 from opdb.store.writing import in_parts
 
@@ -69,6 +70,7 @@ def standing(connection: Connection, device: str) -> Standing:
     others, failing = _others(connection, device)
     profiles, profiled = _profiles(connection, device)
     called = select(func.count(schema.call.c.configuration_id.distinct()))
+    called = called.where(_called_here(device))
     return Standing(
         campaigns=connection.execute(campaigns).scalar_one(),
         visits=_visits(visits, others),
@@ -145,7 +147,9 @@ def _visits(
 def _unmeasured(connection: Connection, device: str) -> list[int]:
     """Return what workloads call (row numbers) and no visit measured."""
     tally = schema.tally
-    called = select(schema.call.c.configuration_id).distinct().subquery()
+    called = (
+        select(schema.call.c.configuration_id).where(_called_here(device)).distinct().subquery()
+    )
     measured = select(tally.c.configuration_id).where(
         *reading.measurements(device),
         tally.c.outcome == "ok",
@@ -153,6 +157,11 @@ def _unmeasured(connection: Connection, device: str) -> list[int]:
     )
     query = select(called.c.configuration_id).where(~measured.exists())
     return list(connection.scalars(query))
+
+
+def _called_here(device: str) -> ColumnElement[bool]:
+    """Return the condition on calls that they were not compiled for another device (slug)."""
+    return schema.call.c.workload_id.not_in(compiled_elsewhere(device))
 
 
 def _pending(connection: Connection, device: str, unmeasured: list[int]) -> dict[str, int]:

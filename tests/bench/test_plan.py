@@ -31,6 +31,7 @@ from tests.bench.calls import ADD_IN_PLACE, CONV, RELU, RELU_IN_PLACE, SQUARE, U
 pytestmark = pytest.mark.usefixtures("short")
 ALONE = PlanRequest(seed=1, duplicates=0.0)
 ALL = (CONV, RELU, RELU_IN_PLACE, ADD_IN_PLACE, SQUARE)
+CONV_ALONE = Configuration("conv2d", {**CONV.parameters, "padding": [0, 0]}, CONV.inputs)
 OTHER_TF32 = {**DEFAULT_SETTINGS, "tf32_convolution": False}
 
 
@@ -119,6 +120,19 @@ def test_another_device_has_everything_pending(harvested: Store, session: Sessio
     visited(harvested, session, RELU, "ok", "ok")
     found = plan(harvested, Board("CPU-other", "another-device"), DEFAULT_SETTINGS, ALONE)
     assert found.visits == 10
+
+
+def test_what_was_compiled_for_another_device_is_not_wanted(
+    harvested: Store, session: Session
+) -> None:
+    here, elsewhere = session.platform.device.slug, "another-device"
+    harvested.save_workload(replace(workload(RELU, CONV_ALONE), compiled_for=elsewhere))
+    assert set(pending(harvested, session)) == set(ALL)
+    assert pending(harvested, session, kinds=("conv2d",)) == {CONV: 2}
+    assert sum(harvested.standing(here).pending.values()) == len(ALL)
+    assert sum(harvested.standing(elsewhere).pending.values()) == len(ALL) + 1
+    harvested.save_workload(replace(workload(RELU, CONV_ALONE), compiled_for=here))
+    assert set(pending(harvested, session)) == {*ALL, CONV_ALONE}
 
 
 def test_a_setting_makes_pending_what_it_touches_alone(harvested: Store, session: Session) -> None:

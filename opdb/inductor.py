@@ -6,6 +6,7 @@ one message says so where a version of torch lacks one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 
 _INSIDE, _ATEN = "opdb: compiled graph ", "aten::"
 """How the profiler's names of compiled graphs begin, which end with a number, and of operators."""
+
+_QUIET = ("KINETO_LOG_LEVEL", "99")
+"""What keeps the profiler's library from writing to stderr; it reads it when it is first used."""
 
 PASSES = 4
 """So many passes after the first may still compile something."""
@@ -139,6 +143,7 @@ def _settled(step: Callable[[], Any], made: Sequence[Lowered]) -> Sequence[Step]
     Raises:
         NotCompiledError: passes go on to compile.
     """
+    os.environ.setdefault(*_QUIET)
     for _ in range(PASSES):
         before = len(made)
         with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:

@@ -158,6 +158,7 @@ def _device_document(status: DeviceStatus) -> Json:
         "rejected": status.rejected,
         "measured": standing.measured,
         "measured_of_no_workload": status.of_no_workload,
+        "compiled_workloads": standing.compiled,
         "pending": dict(standing.pending),
         "failed": [
             {
@@ -216,6 +217,10 @@ def _print_device(status: DeviceStatus) -> None:
         print(
             f"  {standing.profiles} profiles by hardware counters, of {standing.profiled} "
             "configurations: opdb roofline MODEL --counters"
+        )
+    if standing.compiled:
+        print(
+            f"  compiled for it: {standing.compiled} workloads: opdb predict MODEL --mode compile"
         )
     if standing.pending:
         said = ", ".join(f"{kind} {count}" for kind, count in standing.pending.items())

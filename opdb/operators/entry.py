@@ -18,7 +18,8 @@ from opdb.operators.call import BuiltCall
 from opdb.records import Configuration
 
 WEIGHTS_A_BLOCK = 4
-MOST_WEIGHTS = 100_000
+MOST_WEIGHTS = 10_000
+"""Compiling a stand-in takes some 10 ms a weight; a stranger might ask for any number."""
 
 
 class _Block(nn.Module):

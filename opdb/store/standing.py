@@ -32,7 +32,8 @@ class Standing:
     `visits` are counted by role and why they were rejected (empty: they were not), `pending`
     configurations by kind; `unmeasured_calls` and good `runs` by the workload's key. Workloads call
     `measured_called` of the `measured` configurations; the others belong to grids. Convolutions
-    that were forced to take an algorithm are told in `forced` alone.
+    that were forced to take an algorithm are told in `forced` alone. `compiled` workloads are known
+    as torch.compile makes them for the device.
     """
 
     campaigns: int
@@ -46,6 +47,7 @@ class Standing:
     forced: list[Forced]
     profiles: int
     profiled: int
+    compiled: int
 
 
 def heads(connection: Connection) -> list[Head]:
@@ -71,6 +73,7 @@ def standing(connection: Connection, device: str) -> Standing:
     profiles, profiled = _profiles(connection, device)
     called = select(func.count(schema.call.c.configuration_id.distinct()))
     called = called.where(_called_here(device))
+    compiled = select(func.count()).where(schema.workload.c.compiled_for == device)
     return Standing(
         campaigns=connection.execute(campaigns).scalar_one(),
         visits=_visits(visits, others),
@@ -83,6 +86,7 @@ def standing(connection: Connection, device: str) -> Standing:
         forced=forced(connection, device),
         profiles=profiles,
         profiled=profiled,
+        compiled=connection.execute(compiled).scalar_one(),
     )
 
 

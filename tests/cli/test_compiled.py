@@ -21,12 +21,15 @@ def test_a_compiled_model_is_predicted_from_its_groups(opdb: Opdb, tmp_path: Pat
     assert ran.status == 0, ran.err
     [told] = json.loads(ran.out)
     assert set(told["by_kind"]) == {"enter_graph", "fused"} and told["unsupported"] == {}
-    assert told["compiled_for"]
+    assert told["compiled_for"] and not ran.err
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         [plain] = store.workloads("mlp")
         [compiled] = store.workloads("mlp", compiled_for=told["compiled_for"])
     assert plain.compiled_for is None and compiled.model_key == plain.key
     assert opdb("bench", "fused", "enter_graph", "--device", "cpu", "--quiet").status == 0
+    assert "compiled for it: 1 workloads" in opdb("status").out
+    [status] = json.loads(opdb("status", "--json").out)["devices"]
+    assert status["compiled_workloads"] == 1 and "fused" not in status["pending"]
     missing = opdb("predict", *MLP, "--mode", "compile", "--json")
     answer = json.loads(missing.out)
     assert answer["coverage"]["calls"] == 1 and answer["time_s"] > 0

@@ -116,8 +116,8 @@ def record(
                 loaded.module(*loaded.args, **loaded.kwargs)
                 recorder.know_weights()
             with ExitStack() as stack:
+                stack.enter_context(recorder.watching())  # one thread at a time
                 stack.enter_context(autocast_refused(loaded.name))
-                stack.enter_context(recorder.watching())
                 if observer is not None:
                     stack.enter_context(observer(recorder))
                 if training is None:

@@ -17,7 +17,7 @@ def autocast_refused(model: str) -> Iterator[None]:
 
     Without a GPU torch switches autocast for CUDA off as soon as it is made, and says so in a
     warning alone: so it is refused where it is made. A context made earlier is refused where it is
-    entered.
+    entered. Blocks of several threads must not overlap: the class itself is changed.
 
     Raises:
         UnsupportedError: inside the block, where autocast is switched on.

@@ -240,6 +240,7 @@ def test_a_harvest_inside_a_harvest_is_refused() -> None:
 
 def test_threads_take_turns_and_do_not_see_each_other() -> None:
     found: list[Workload] = []
+    made, entered = torch.autocast.__init__, torch.autocast.__enter__
     threads = [
         threading.Thread(target=lambda: found.append(harvest(ModelRequest("squeezenet1_1"))))
         for _ in range(3)
@@ -249,6 +250,7 @@ def test_threads_take_turns_and_do_not_see_each_other() -> None:
     for thread in threads:
         thread.join()
     assert len(found) == 3 and found[0] == found[1] == found[2]
+    assert (torch.autocast.__init__, torch.autocast.__enter__) == (made, entered)
 
 
 def test_another_thread_is_not_recorded() -> None:

@@ -81,7 +81,7 @@ def run(
     """Hold predictions against the measured runs of models: a table and the error's distribution.
 
     Every prediction is for the board of its run. Its interval rests on the other models alone.
-    Runs that call operators which were never measured are listed apart, outside the distribution.
+    Runs with calls that were never measured, or that no operator describes, are listed apart.
     Four further checks look at what predictions rest on; each prints a table of its own.
     """
     check_share("--within", within)
@@ -129,8 +129,8 @@ def run(
         raise InputError(run_first if left is None else f"{run_first}; {left}")
     if left is not None:
         note(left, quiet=quiet or as_json)
-    whole = [answer for answer in answers if not answer.prediction.missing]
-    partial = [answer for answer in answers if answer.prediction.missing]
+    whole = [answer for answer in answers if _is_whole(answer)]
+    partial = [answer for answer in answers if not _is_whole(answer)]
     rows = [_row(answer) for answer in whole]
     summary = _summary(rows)
     if as_json:
@@ -143,10 +143,15 @@ def run(
         _check(within, summary)
 
 
+def _is_whole(answer: Answer) -> bool:
+    """Whether every call of a run is described, and measured."""
+    return not (answer.prediction.missing or answer.prediction.workload.unsupported)
+
+
 def _check(within: float, summary: dict[str, Json]) -> None:
     found = [errors["largest"] for errors in summary.values() if errors]
     if not found:
-        raise CheckError("no run has all its operators measured, so no error can be told")
+        raise CheckError("no run has all its calls measured, so no error can be told")
     if max(found) > within:
         raise CheckError(f"largest error {show_share(max(found))}, asked for {show_share(within)}")
 
@@ -250,7 +255,7 @@ def _print_incomplete(answers: Sequence[Answer]) -> None:
     """List the runs of which a part is missing in the prediction, and how much is covered."""
     if not answers:
         return
-    print(f"left out, for not all their operators are measured: {len(answers)} runs")
+    print(f"left out, for not all their calls are measured: {len(answers)} runs")
     rows = [(*_names(a), show_share(a.prediction.coverage_calls)) for a in answers]
     print_table(("model", "workload", "mode", "calls covered"), rows)
 

@@ -6,6 +6,7 @@ import json
 import re
 import sqlite3
 import statistics
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -166,3 +167,22 @@ def test_one_check_at_a_time(opdb: Opdb, h200: Path) -> None:
     for options in (("--duplicates", "--kernels"), ("--transfer", "--within", "0.1")):
         ran = opdb("validate", *options)
         assert ran.status == 2 and "give one at a time" in ran.err
+
+
+def test_runs_of_which_a_part_is_missing_stand_apart(opdb: Opdb, h200: Path) -> None:
+    with closing(sqlite3.connect(h200)) as connection, connection:
+        connection.execute(
+            "DELETE FROM cost WHERE configuration_id IN "
+            "(SELECT id FROM configuration WHERE kind = 'max_pool2d')"
+        )
+    found = json.loads(opdb("validate", "vgg16", "vit_b_16", "--json").out)
+    assert {row["model"] for row in found["rows"]} == {"vit_b_16"}
+    assert {row["model"] for row in found["incomplete"]} == {"vgg16"}
+    assert all(0 < row["coverage_calls"] < 1 for row in found["incomplete"])
+    assert found["summary"]["time"]["count"] == len(found["rows"])
+    told = opdb("validate", "vgg16", "vit_b_16").out.splitlines()
+    [head] = [line for line in told if line.startswith("left out, for not all")]
+    assert head.endswith(f": {len(found['incomplete'])} runs")
+    assert all(line.startswith("vgg16 ") for line in told[told.index(head) + 2 :])
+    ran = opdb("validate", "vgg16", "--within", "0.5")
+    assert ran.status == 1 and "no run has all its calls measured" in ran.err

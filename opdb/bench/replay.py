@@ -287,6 +287,7 @@ def prepare(step: Callable[[], None], *, device_type: str, copies: int = 1) -> R
         again = longer(calls, mean_time_s(graph.replay, clock, 3), copies)
         if again is not None:
             calls = again
+            del graph  # the next one may need its memory
             graph = capture(step, calls)
     except RuntimeError as error:
         torch.cuda.synchronize()

@@ -44,8 +44,10 @@ RECOVER_S = 0.4
 
 LOWERED = "clock below its highest"
 
-WAITING_SHARE = 0.02
-"""Graphs of which more found the device idle are too short for how slowly the host issues them."""
+WAITING_SHARE = 0.1
+"""Graphs of which more found the device idle are too short for how slowly the host issues them.
+
+A host that is held up for some milliseconds once or twice in a window changes nothing."""
 
 NEAR_LIMIT = 0.93
 """Mean power above this share of the limit says that the operator itself is at the limit."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any, TypeAlias
 
 from opdb.bench.measure import measure_each
@@ -41,11 +43,20 @@ Pipe: TypeAlias = "Connection[Any, Any]"
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Keep Ctrl-C from a process that is started meanwhile, its imports too; here it only waits."""
+    waiting: list[tuple[int, FrameType | None]] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    handler = signal.getsignal(signal.SIGINT)
+    here = callable(handler) and threading.current_thread() is threading.main_thread()
+    if here:  # the signal may reach another thread, for which it is not blocked
+        signal.signal(signal.SIGINT, lambda *given: waiting.append(given))
     try:
         yield
     finally:
+        if here:
+            signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if waiting and callable(handler):
+            handler(*waiting[0])
 
 
 def serve(place: Place, url: str, pipe: Pipe) -> None:

@@ -204,6 +204,9 @@ def test_a_board_is_named_by_the_beginning_of_its_uuid(store: Store) -> None:
         assert used.board(board) == used.board(board[:8]) == used.board(board[4:9]) == board
         answer = used.answer(model(store, "resnet50", 32), "graph", board)
         assert answer.prediction.board == board
+        ran = store.model_runs(answer.prediction.workload.key, board=board, mode="graph")
+        assert (answer.measured is not None) == bool(ran)
+    assert len(boards) > 2
     with pytest.raises(InputError, match="'GPU-' is the beginning of several: GPU-"):
         used.board("GPU-")
     with pytest.raises(UnknownNameError, match="unknown board 'none'"):

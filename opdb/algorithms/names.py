@@ -10,6 +10,7 @@ from opdb.records import ALGORITHM_SETTING
 
 DEFAULT = "default"
 GUESS = "guess"
+WINOGRAD = ("winograd", "winograd nonfused")
 DIRECT = "direct"
 ALL = "all"
 
@@ -45,8 +46,8 @@ _ALL = (
     Algorithm("implicit precomp gemm", 1, "cuDNN: the same, its indices computed beforehand"),
     Algorithm("fft", 4, "cuDNN: Fourier transform of whole images"),
     Algorithm("fft tiling", 5, "cuDNN: Fourier transform of tiles"),
-    Algorithm("winograd", 6, "cuDNN: Winograd's transform, in one kernel"),
-    Algorithm("winograd nonfused", 7, "cuDNN: Winograd's transform, in several kernels"),
+    Algorithm(WINOGRAD[0], 6, "cuDNN: Winograd's transform, in one kernel"),
+    Algorithm(WINOGRAD[1], 7, "cuDNN: Winograd's transform, in several kernels"),
     Algorithm(GUESS, None, "whichever of these cuDNN's heuristic names first"),
     Algorithm(DEFAULT, None, "what torch runs; nothing is replaced"),
 )

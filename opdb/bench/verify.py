@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from opdb.algorithms.names import GUESS, WINOGRAD
 from opdb.algorithms.swap import Swap, swapped
 from opdb.bench.forced import KIND
 from opdb.bench.model import calibrate_batch_norms
@@ -27,10 +28,14 @@ from opdb.models import load
 from opdb.records import Workload
 from opdb.sweep.cells import Cell
 
-LAYER_TOLERANCES = {"float64": 1e-6, "float32": 1e-2, "float16": 2e-2, "bfloat16": 6e-2}
+LAYER_TOLERANCES = {"float64": 1e-6, "float32": 5e-3, "float16": 2e-2, "bfloat16": 6e-2}
 """The largest error of a layer's output, as a share of its largest value, against torch's own.
 
-In float32, Winograd's transform of 5x5 errs by 5.4e-3 (seen on an H200) and TF32 by 3e-4."""
+In float32, TF32 errs by 3e-4."""
+
+WINOGRAD_FACTOR = 2.0
+"""Winograd's transforms may err so many times as much: that of 5x5 errs by 5.4e-3 in float32 (seen
+on an H200), with FMA alone. What cuDNN guesses may be one."""
 
 OUTPUT_TOLERANCE = 5.0
 """The model's outputs may err so many times as much: errors add up over layers."""
@@ -64,7 +69,9 @@ class Verification:
     @property
     def tolerance(self) -> float:
         """The largest error of a layer that is allowed."""
-        return LAYER_TOLERANCES[self.cell.request.dtype]
+        allowed = LAYER_TOLERANCES[self.cell.request.dtype]
+        name = self.cell.algorithm.name
+        return WINOGRAD_FACTOR * allowed if name in (*WINOGRAD, GUESS) else allowed
 
     @property
     def holds(self) -> bool:

@@ -130,7 +130,7 @@ def test_verification_is_told_by_layer(opdb: Opdb, forced: None) -> None:
     fft, own = found["verified"]
     assert fft["holds"] and own["holds"]
     assert (fft["forced"], fft["convolutions"]) == (2, 3) and fft["refused"] == {"3": REFUSAL}
-    assert fft["layer_error"] == 0.0 and fft["tolerance"] == 1e-2 and fft["output_error"] == 0.0
+    assert fft["layer_error"] == 0.0 and fft["tolerance"] == 5e-3 and fft["output_error"] == 0.0
     assert fft["time_s"] > 0 and fft["default_time_s"] > 0 and fft["kernels"] is None
 
 
@@ -143,7 +143,7 @@ def test_a_wrong_output_is_exit_1(
     monkeypatch.setattr(swap, "run", lambda *arguments: 1.02 * right(*arguments))
     found = opdb("sweep", SMALL, "--algorithm", "fft", "--sizes", "16", "--device", "cpu")
     assert found.status == 1
-    assert "what ran is not verified" in found.err and "errs more than 0.01" in found.err
+    assert "what ran is not verified" in found.err and "errs more than 0.005" in found.err
 
 
 def test_the_prediction_stands_beside_the_run(opdb: Opdb, forced: None) -> None:

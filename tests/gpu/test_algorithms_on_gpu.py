@@ -8,10 +8,11 @@ import torchvision
 from torch import Tensor
 
 from opdb.algorithms.convolution import run
-from opdb.algorithms.names import ALGORITHMS, Algorithm
+from opdb.algorithms.names import ALGORITHMS, GUESS, WINOGRAD, Algorithm
 from opdb.algorithms.plans import forget_plans, planner_of
 from opdb.algorithms.swap import swapped
 from opdb.bench.kernels import launched_kernels
+from opdb.bench.verify import WINOGRAD_FACTOR
 from opdb.errors import CannotMeasureError, RefusedError
 from tests.algorithms.cases import CASES, Case, error
 
@@ -23,8 +24,8 @@ LARGE = (
     Case("ResNet's 1x1", input=(2, 64, 56, 56), channels_out=256, kernel=(1, 1), padding=(0, 0)),
     Case("AlexNet's second", input=(2, 64, 27, 27), channels_out=192, kernel=(5, 5)),
 )
-TOLERANCES = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 3e-2}
-"""Winograd's transform of 5x5 errs by 5.4e-3 in float32, with FMA alone (seen on an H200)."""
+TOLERANCES = {torch.float32: 5e-3, torch.float16: 1e-2, torch.bfloat16: 3e-2}
+"""Winograd's transforms may err twice as much, as `opdb sweep --verify` has it."""
 
 REFUSING = ("NOT_SUPPORTED", "BAD_PARAM", "opdb's direct convolution takes", "names no algorithm")
 
@@ -49,7 +50,8 @@ def test_what_runs_computes_what_torch_computes(
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
     found = result(case, algorithm)
     if found is not None:
-        assert found[1] < TOLERANCES[case.dtype]
+        factor = WINOGRAD_FACTOR if algorithm.name in (*WINOGRAD, GUESS) else 1.0
+        assert found[1] < factor * TOLERANCES[case.dtype]
 
 
 @pytest.mark.parametrize("name", ["implicit gemm", "implicit precomp gemm", "gemm", "direct"])

@@ -12,7 +12,7 @@ would read a wrong address otherwise. Such a call has two forward passes, one of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,13 @@ class BuiltBackward(BuiltCall):
     stream: torch.cuda.Stream | None = None
     graph: torch.cuda.CUDAGraph | None = field(default=None, repr=False)
     """The captured forward pass, where there is one: what it saved lives as long as it does."""
+
+    def modes(self) -> AbstractContextManager[None]:
+        """Enter nothing: a training step leaves autocast before its backward pass.
+
+        On a GPU autocast would sum the gradients of biases in float32.
+        """
+        return nullcontext()
 
     def with_fresh_weights(self) -> BuiltBackward:
         """Return the same pass over a forward pass of its own, with the same gradients."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,11 +66,14 @@ class BuiltCall:
         replaced = [pairs.get(id(t), t) for t in changed]
         return _replace(self._args, pairs), _replace(self._kwargs, pairs), replaced
 
-    @contextlib.contextmanager
-    def modes(self) -> Iterator[None]:
+    def modes(self) -> AbstractContextManager[None]:
         """Enter the gradient mode and autocast that the configuration asks for."""
+        return self._modes()
+
+    @contextmanager
+    def _modes(self) -> Iterator[None]:
         c = self.configuration
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             stack.enter_context(torch.set_grad_enabled(c.gradient))
             if c.autocast is not None:
                 kind = torch.device(self._device).type

@@ -25,6 +25,9 @@ OPTIMIZERS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str
 LEARNING_RATE = 1e-6
 """So small that parameters stay what they were over all the steps of a measurement."""
 
+CAPTURE_CHECKS = ("_cuda_graph_capture_health_check", "_accelerator_graph_capture_health_check")
+"""What optimizers ask before a step, as torch before and since 2.11 names it."""
+
 STEPS_UNTIL_STEADY = 2
 """The first step makes the state, the second is like all that follow."""
 
@@ -91,7 +94,8 @@ def _built(configuration: Configuration, device: str, seed: int) -> BuiltUpdate:
     options: dict[str, Any] = dict(configuration.parameters)
     optimizer: Any = made(parameters, lr=LEARNING_RATE, **options)
     # What it computes on the host (powers of the rates) is a constant of a captured graph.
-    optimizer._cuda_graph_capture_health_check = lambda: None
+    for check in CAPTURE_CHECKS:
+        setattr(optimizer, check, lambda: None)
     for _ in range(STEPS_UNTIL_STEADY):
         optimizer.step()
     state = [t for s in optimizer.state.values() for t in s.values() if isinstance(t, Tensor)]

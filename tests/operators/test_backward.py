@@ -1,4 +1,4 @@
-"""Which backward passes read the seed of an attention's dropout."""
+"""Backward passes: which read the seed of an attention's dropout; what surrounds them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from opdb.harvest import harvest
+from opdb.models import ModelRequest
+from opdb.operators import build
 from opdb.operators.backward import draws_in_attention
+from opdb.operators.update import CAPTURE_CHECKS
 
 ATTENTIONS = ("_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention")
 
@@ -23,3 +27,19 @@ def test_an_attention_that_drops_is_found_behind_other_nodes(name: str, dropout:
 def test_dropout_elsewhere_keeps_its_mask() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.LSTM(4, 4, 2, dropout=0.5))
     assert not draws_in_attention([module(torch.zeros(2, 3, 4))[0]])
+
+
+def test_a_backward_pass_runs_outside_autocast() -> None:
+    asked = ModelRequest("mlp", phase="training", batch_size=2, autocast="bfloat16").checked()
+    cast = [c for c in harvest(asked).occurrences() if c.kind == "linear" and c.autocast]
+    seen = {}
+    for configuration in cast:
+        call = build(configuration, device="cpu")
+        with call.modes():
+            seen[configuration.pass_name] = torch.is_autocast_enabled("cpu")
+    assert seen == {"forward": True, "backward": False}
+
+
+def test_an_optimizer_asks_by_a_name_that_is_known() -> None:
+    asked = {name for name in dir(torch.optim.AdamW) if name.endswith("graph_capture_health_check")}
+    assert asked and asked <= set(CAPTURE_CHECKS)

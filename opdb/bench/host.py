@@ -2,6 +2,9 @@
 
 In a tight loop of one operator the host's caches are warm for it and its time comes out too low;
 among other operators it is what a model sees.
+
+Other work on a host holds it up for a second here and there, all calls alike, by half and more. So
+rounds are made in blocks, until two agree in which it was not held up.
 """
 
 from __future__ import annotations
@@ -23,8 +26,16 @@ from opdb.operators import BuiltBackward, BuiltCall, build
 from opdb.records import Call, Configuration, HostVisit
 from opdb.units import show
 
-ROUNDS = 40
+ROUNDS = 20
+"""Of a block, each with all calls in an order of its own."""
+
 WARM_UP_ROUNDS = 3
+
+BLOCKS = 2
+MAX_BLOCKS = 6
+STEADY = 0.1
+"""So many blocks are kept, the fastest; more are made until they differ by this share at most."""
+
 CALLS_BETWEEN_SYNCHRONISING = 64
 """The launch queue must not fill, or the host would wait for the device inside a call; nor may it
 run empty too often, for the first call after waiting is slower."""
@@ -32,6 +43,8 @@ run empty too often, for the first call after waiting is slower."""
 GROUP_BYTES = 32 * 2**30
 AUTOGRAD_ENTRY = "less the {} in which autograd begins and ends"
 GRAPH_ENTRY = "less the {} in which a compiled graph begins and ends"
+
+UNSTEADY = "the host was not steady: its two fastest blocks of rounds lie {:.0%} apart"
 
 NO_KERNELS = Configuration(
     FUSED,
@@ -98,15 +111,36 @@ def _timeable(built: BuiltCall) -> Callable[[], Any]:
     return lambda: parent.child(*args, **kwargs)
 
 
+def calm_times(block: Callable[[], list[list[float]]]) -> tuple[list[list[float]], float]:
+    """Make blocks until the two fastest agree; return each call's host times (seconds) in them.
+
+    The second is how far the two lie apart, as a share: above `STEADY` the host was never steady.
+    """
+    made = [block() for _ in range(BLOCKS)]
+    while True:
+        fastest = sorted(made, key=lambda each: _slowness(each, made))[:BLOCKS]
+        apart = _slowness(fastest[-1], fastest) - 1
+        if apart <= STEADY or len(made) == MAX_BLOCKS:
+            joined = [[s for times in each for s in times] for each in zip(*fastest, strict=True)]
+            return joined, apart
+        made.append(block())
+
+
+def _slowness(block: list[list[float]], blocks: list[list[list[float]]]) -> float:
+    """Return how many times as long as in the fastest block its calls take, at their median."""
+    least = [min(map(statistics.median, each)) for each in zip(*blocks, strict=True)]
+    own = map(statistics.median, block)
+    return statistics.median(s / s0 if s0 else 1.0 for s, s0 in zip(own, least, strict=True))
+
+
 def _times_in_random_order(
-    built: Sequence[BuiltCall], seed: int, on_gpu: bool
+    built: Sequence[BuiltCall], shuffle: Callable[[list[int]], None], on_gpu: bool
 ) -> list[list[float]]:
     """Call everything once a round, each round in its own order; return each call's host times."""
     calls = [_timeable(each) for each in built]
     gradients = [each.configuration.gradient for each in built]
     times: list[list[float]] = [[] for _ in calls]
     order = list(range(len(calls)))
-    shuffle = random.Random(seed).shuffle
     gc.disable()
     try:
         with torch.no_grad():
@@ -133,8 +167,11 @@ def _measure(
     if not group:
         return
     started_at = now()
-    times = _times_in_random_order([built for _, built in group], seed, session.on_gpu)
-    entries_s = _entries_s(session, [built for _, built in group])
+    calls = [built for _, built in group]
+    shuffle = random.Random(seed).shuffle
+    times, apart = calm_times(lambda: _times_in_random_order(calls, shuffle, session.on_gpu))
+    unsteady = (UNSTEADY.format(apart),) if apart > STEADY else ()
+    entries_s = _entries_s(session, calls)
     for (call, built), seen in zip(group, times, strict=True):
         words = _entered(built)
         entry_s = entries_s.get(words, 0.0)
@@ -145,7 +182,7 @@ def _measure(
             form=call.form,
             started_at=started_at,
             times_s=tuple(max(s - entry_s, 0.0) for s in seen),
-            flags=(words.format(show(entry_s, "s")),) if words else (),
+            flags=(*unsteady, *((words.format(show(entry_s, "s")),) if words else ())),
         )
 
 
@@ -169,13 +206,7 @@ def _entries_s(session: Session, built: Sequence[BuiltCall]) -> dict[str, float]
 
 def _graph_entry_s(session: Session) -> float:
     """Return how long a compiled graph takes the host that launches nothing, in seconds."""
-    call = build(NO_KERNELS, device=session.platform.torch_device).bare
-    times = []
-    for _ in range(WARM_UP_ROUNDS + ROUNDS):
-        start_ns = time.perf_counter_ns()
-        call()
-        times.append((time.perf_counter_ns() - start_ns) * 1e-9)
-    return statistics.median(times[WARM_UP_ROUNDS:])
+    return _alone_s(build(NO_KERNELS, device=session.platform.torch_device).bare)
 
 
 def _autograd_entry_s(session: Session) -> float:
@@ -185,9 +216,19 @@ def _autograd_entry_s(session: Session) -> float:
     """
     tensor = torch.ones(1, device=session.platform.torch_device, requires_grad=True)
     output, gradient = tensor.view(1), torch.ones(1, device=session.platform.torch_device)
-    times = []
-    for _ in range(WARM_UP_ROUNDS + ROUNDS):
-        start_ns = time.perf_counter_ns()
-        torch.autograd.grad(output, tensor, gradient, retain_graph=True)
-        times.append((time.perf_counter_ns() - start_ns) * 1e-9)
-    return statistics.median(times[WARM_UP_ROUNDS:])
+    return _alone_s(lambda: torch.autograd.grad(output, tensor, gradient, retain_graph=True))
+
+
+def _alone_s(call: Callable[[], Any]) -> float:
+    """Return how long a call takes the host that is made again and again, in seconds."""
+
+    def block() -> list[list[float]]:
+        times = []
+        for _ in range(WARM_UP_ROUNDS + ROUNDS):
+            start_ns = time.perf_counter_ns()
+            call()
+            times.append((time.perf_counter_ns() - start_ns) * 1e-9)
+        return [times[WARM_UP_ROUNDS:]]
+
+    [times], _ = calm_times(block)
+    return statistics.median(times)

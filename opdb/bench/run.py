@@ -207,13 +207,14 @@ class _Bench:
                 with turns.in_turn():
                     self._take_host_times(session, unheard)
                 self._visit_all(todo, rounds)
+                self._take_host_times(session, unheard)  # for it may have been held up before
             finally:
                 derive_costs(self.store, board.uuid)
                 _sum_up(result, rounds.tally, self.budget)
                 result.anchors = rounds.anchors.made
 
     def _take_host_times(self, session: Session, unheard: list[list[Call]]) -> None:
-        if not unheard:
+        if not unheard or self.budget.spent():
             return
         self.progress.say(f"host times of {len(unheard)} workloads")
         for host_visit in host_visits(session, unheard, seed=self.request.seed):

@@ -225,7 +225,7 @@ def test_host_times_are_joined_by_configuration_and_form() -> None:
     found = host_quantities(
         [
             heard("a", "module", 1e-5, 1.2e-5),
-            heard("b", "module", 1.4e-5),
+            heard("b", "module", 1.25e-5),
             heard("c", "function", 1e-6),
         ]
     )
@@ -233,6 +233,16 @@ def test_host_times_are_joined_by_configuration_and_form() -> None:
     assert found["k"]["module"].count == 3
     assert found["k"]["function"].mean == pytest.approx(1e-6)
     assert found["k"]["function"].low is None
+
+
+def test_host_times_of_a_host_that_was_held_up_are_left_out() -> None:
+    def heard(identity: str, *times_s: float) -> HostVisit:
+        return HostVisit(identity, "a-campaign", "k", "module", "now", times_s)
+
+    calm, alike = heard("a", 1.0e-5, 1.1e-5, 1.2e-5), heard("b", 1.2e-5, 1.2e-5)
+    found = host_quantities([heard("slow", 1.5e-5, 2e-5), calm, heard("slower", 4e-5), alike])
+    assert found["k"]["module"] == host_quantities([calm, alike])["k"]["module"]
+    assert found["k"]["module"].count == 5
 
 
 # Suspicion, on a trace recorded from a real board

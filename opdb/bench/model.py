@@ -17,7 +17,7 @@ from opdb.bench.seen import Aim, Seen, run_of
 from opdb.bench.session import Session
 from opdb.bench.stretch import Timing, observe
 from opdb.bench.training import TrainingStep
-from opdb.bench.visit import session_flags
+from opdb.bench.visit import session_flags, waiting_flags
 from opdb.derive.runs import agreeing, repeat_spread
 from opdb.errors import InputError, NotCompiledError
 from opdb.models import LoadedModel, ModelRequest, load
@@ -81,19 +81,23 @@ def _measure(
             del kept, found
         if session.on_gpu and mode not in (*UNCHANGED, *REPLAYING):
             seen.kernels = launched_kernels(issue)
-        _observe(session, issue, options, seen)
+        _observe(session, issue, options, seen, replays=mode in REPLAYING)
     seen.flags += flags_of(seen.facts)
     if session.on_gpu:
         seen.peak_memory_bytes = torch.cuda.max_memory_allocated()
 
 
-def _observe(session: Session, issue: Callable[[], Any], options: RunOptions, seen: Seen) -> None:
-    """Observe stretches of passes until as many agree as must."""
+def _observe(
+    session: Session, issue: Callable[[], Any], options: RunOptions, seen: Seen, *, replays: bool
+) -> None:
+    """Observe stretches of passes, or of CUDA graphs, until as many agree as must."""
     timing = Timing(SETTLE_S, WINDOW_S, lag_s=session.lag_s)
     for count in range(1, options.repeats + MAX_REDONE + 1):
         found = observe(issue, 1, session.clock, session.meter, timing)
         seen.repeats.append(found.stretch)
         seen.flags += session_flags(session, found)
+        if replays:  # an eager pass may wait for the host; a CUDA graph that does was issued late
+            seen.flags += waiting_flags(found)
         if count >= options.repeats and repeat_spread(agreeing(seen.repeats)) <= AGREEMENT:
             break
     spread = repeat_spread(agreeing(seen.repeats))

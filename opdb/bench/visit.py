@@ -297,9 +297,7 @@ def _observed(
     timing = Timing(settle_s, WINDOW_S, gap_s, session.lag_s)
     seen = observe(replay.issue, replay.calls, session.clock, session.meter, timing)
     flags = session_flags(session, seen)
-    if replay.how == "graph" and seen.waited_share > WAITING_SHARE:
-        flags += (f"{WAITED} before {100 * seen.waited_share:.0f} % of the replays",)
-    return seen.stretch, flags
+    return seen.stretch, flags + (waiting_flags(seen) if replay.how == "graph" else ())
 
 
 def _replay_time_s(session: Session, replay: Replay) -> float:
@@ -322,6 +320,13 @@ def session_flags(session: Session, seen: Observation) -> tuple[str, ...]:
         flags.append(f"no power: {reading.reason}")
     flags += _clock_flags(session.platform.device, seen.stretch)
     return tuple(flags)
+
+
+def waiting_flags(seen: Observation) -> tuple[str, ...]:
+    """Say that the host was too slow for a stretch of CUDA graphs, where it was."""
+    if seen.waited_share <= WAITING_SHARE:
+        return ()
+    return (f"{WAITED} before {100 * seen.waited_share:.0f} % of the replays",)
 
 
 def _clock_flags(device: Device, stretch: Stretch) -> list[str]:

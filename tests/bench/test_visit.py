@@ -13,7 +13,14 @@ import torch
 
 from opdb.bench.session import UNCALIBRATED, Session
 from opdb.bench.stretch import Observation
-from opdb.bench.visit import VisitRequest, is_at_full_clock, refusal, session_flags, visit
+from opdb.bench.visit import (
+    VisitRequest,
+    is_at_full_clock,
+    refusal,
+    session_flags,
+    visit,
+    waiting_flags,
+)
 from opdb.derive.costs import call_times_s, visit_cost
 from opdb.meters import Reading
 from opdb.meters.replay import ReplayMeter
@@ -160,3 +167,13 @@ def test_why_the_clock_was_held_back_is_told_in_the_drivers_words(session: Sessi
     reading = Reading(throttle_reasons=("software power cap",), reason="none")
     flags = session_flags(session, Observation(Stretch(1, (0.01,), 0.01, 1.0), reading))
     assert flags == ("clock held back: software power cap", "no power: none")
+
+
+def test_graphs_that_are_issued_late_are_flagged() -> None:
+    def seen(share: float) -> Observation:
+        return Observation(Stretch(1, (1e-3,), 1.0, 1.0), Reading(), share)
+
+    assert waiting_flags(seen(0.1)) == ()
+    assert waiting_flags(seen(0.25)) == (
+        "the device waited for the host before 25 % of the replays",
+    )

@@ -4,14 +4,16 @@
 #   OPDB_DB=a.sqlite benchmarks/published_set.sh a.tgz cuda:0 900 models measurements/densenet121.yml …
 #   OPDB_DB=a.sqlite benchmarks/published_set.sh a.tgz cuda:0 300 grid measurements/grids/others.yml …
 #   OPDB_DB=b.sqlite benchmarks/published_set.sh b.tgz cuda:1 400 workloads measurements/resnet50.yml …
+#   OPDB_DB=t.sqlite benchmarks/published_set.sh t.tgz cuda:1 900 training measurements/training/resnet50.yml …
 #
 # `models`: one after the other, its operators, then itself, eager and as a CUDA graph, on one board.
-# `grid`: operators of no model. `workloads`: operators as a model, `reused`, `streamed` and `chain`
-# find them, and the models as CUDA graphs, for `python benchmarks/workloads.py`; in a database of
-# its own, for these visits are no part of the set. Visits begin within the seconds named; a model
-# whose operators were begun is run all the same. What is finished is packed (a.tgz) every two
-# minutes and after every step, and a call that was cut off is simply made again. Sets of several
-# boards are joined with `opdb import`, then `opdb export`.
+# `training`: the same of training steps, eager alone, energies to ± 5 %. `grid`: operators of no
+# model. `workloads`: operators as a model, `reused`, `streamed` and `chain` find them, and the models
+# as CUDA graphs, for `python benchmarks/workloads.py`; in a database of its own, for these visits are
+# no part of the set. Visits begin within the seconds named; a model whose operators were begun is run
+# all the same. What is finished is packed (a.tgz) every two minutes and after every step, and a call
+# that was cut off is simply made again. Sets of several boards are joined with `opdb import`, then
+# `opdb export`. Where several boards of a host are measured at once, their hosts' times suffer.
 set -euo pipefail
 
 [ $# -ge 5 ] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
@@ -58,6 +60,15 @@ models)
         measure --mode eager --mode graph "$file"
     done
     ;;
+training)
+    for file in "$@"; do
+        [ "$SECONDS" -lt "$seconds" ] || { echo "the time is up before $file" >&2; exit 1; }
+        opdb harvest "$file"
+        bench --precision 0.05
+        pack
+        measure --iters 20 "$file"
+    done
+    ;;
 grid)
     for file in "$@"; do
         bench --grid "$file"
@@ -72,7 +83,7 @@ workloads)
     measure --mode graph "$@"
     ;;
 *)
-    echo "$what: neither models, grid nor workloads" >&2
+    echo "$what: neither models, training, grid nor workloads" >&2
     exit 2
     ;;
 esac

@@ -53,6 +53,18 @@ def test_a_grid_is_measured_and_packed(tmp_path: Path) -> None:
         assert len(store.costs(board.uuid)) >= 2
 
 
+def test_a_training_step_is_measured_and_packed(tmp_path: Path) -> None:
+    model = "model: mlp\nsource: builtin\nphase: training\nbatch_sizes: [4]\n"
+    (tmp_path / "mlp.yml").write_text(model)
+    done = ran(tmp_path, "6", "training", str(tmp_path / "mlp.yml"))
+    assert done.returncode == 0, done.stderr
+    with unpacked(tmp_path) as store:
+        [workload] = store.workloads()
+        assert workload.phase == "training"
+        [run] = store.model_runs(workload.key)
+        assert (run.mode, run.outcome, run.facts["iters"]) == ("eager", "ok", 20)
+
+
 def test_what_was_finished_before_a_failure_is_packed(tmp_path: Path) -> None:
     """The operators of a model are there although it cannot be run as a CUDA graph here."""
     (tmp_path / "mlp.yml").write_text("model: mlp\nsource: builtin\nbatch_sizes: [4]\n")

@@ -100,7 +100,7 @@ def _examples(
     from opdb.estimates.training import Example
 
     users: dict[str, list[Workload]] = defaultdict(list)
-    for workload in store.workloads_by_key([w.key for w in store.workloads()]):
+    for workload in (*store.workloads(), *store.captured_workloads()):
         for configuration in workload.occurrences():
             users[configuration.key].append(workload)
     configurations = store.configurations()

@@ -38,6 +38,9 @@ that it is told), as dynamo's graphs without a compiler, as a graph that torch.j
 COMPILED_MODES: tuple[Mode, ...] = ("compile", "compile:reduce-overhead")
 """Modes that run the kernels which inductor makes by default."""
 
+CAPTURED_MODE: Mode = "graph"
+"""The mode that runs what a model calls while a CUDA graph captures it."""
+
 Phase: TypeAlias = Literal["inference", "training"]
 Role: TypeAlias = Literal["measurement", "limited", "anchor", "duplicate"]
 """`limited`: the power limit pulled the clock down, so the visit tells of that clock alone.
@@ -190,9 +193,11 @@ class Workload:
     `inputs` describes the example inputs as data ({"args": [...], "kwargs": {...}}, tensors as
     specs), so that the workload can be rebuilt without guessing. `compiled_for` is the device
     (slug) that torch.compile made the calls for, fused groups among them; None: as the model
-    stands. `containers` counts module calls that are not operators (they cost host time alone);
-    `foreign_leaves` counts leaf modules that the registry does not rebuild (their functions are
-    the operators); `unsupported` counts calls that no registered operator describes.
+    stands. `captured` says that they are what the model calls while a CUDA graph captures it, where
+    it asks and then calls something else. `containers` counts module calls that are not operators
+    (they cost host time alone); `foreign_leaves` counts leaf modules that the registry does not
+    rebuild (their functions are the operators); `unsupported` counts calls that no registered
+    operator describes.
     """
 
     name: str
@@ -210,6 +215,7 @@ class Workload:
     foreign_leaves: Mapping[str, int] = field(default_factory=dict)
     unsupported: Mapping[str, int] = field(default_factory=dict)
     compiled_for: str | None = None
+    captured: bool = False
 
     @cached_property
     def key(self) -> str:
@@ -227,12 +233,16 @@ class Workload:
         }
         if self.compiled_for is not None:
             document["compiled_for"] = self.compiled_for
+        if self.captured:
+            document["captured"] = True
         return content_key(document)
 
     @cached_property
     def model_key(self) -> str:
         """The key of the same work as the model stands: model runs are stored under it."""
-        return replace(self, compiled_for=None).key if self.compiled_for is not None else self.key
+        if self.compiled_for is None and not self.captured:
+            return self.key
+        return replace(self, compiled_for=None, captured=False).key
 
     def occurrences(self) -> dict[Configuration, int]:
         """Return each distinct configuration with its number of calls, in first-call order."""

@@ -12,6 +12,7 @@ from opdb.algorithms.cudnn import Cudnn, Descriptors
 from opdb.algorithms.names import algorithm_named, numbered
 from opdb.algorithms.problem import Convolution
 from opdb.algorithms.workspace import Workspace
+from opdb.capturing import is_capturing
 from opdb.errors import CannotMeasureError, RefusedError
 
 
@@ -131,7 +132,7 @@ class Planner:
         self._plans[problem, algorithm] = error
 
     def _made(self, problem: Convolution, algorithm: str) -> Plan | RefusedError:
-        if torch.cuda.is_current_stream_capturing():
+        if is_capturing():
             raise CannotMeasureError(
                 "a convolution is captured in a CUDA graph before it ever ran by "
                 f"{algorithm!r}: run it once first, so that its workspace is ready"
@@ -147,8 +148,7 @@ class Planner:
         if stream.cuda_stream != self._stream:
             self._stream = stream.cuda_stream
             self.library.call("cudnnSetStream", self.handle, self._stream)
-        capturing = torch.cuda.is_current_stream_capturing()
-        return self.workspace.pointer(stream, capturing=capturing)
+        return self.workspace.pointer(stream, capturing=is_capturing())
 
     def clear(self) -> None:
         """Give descriptors and workspace back; no graph that used them may be replayed after."""

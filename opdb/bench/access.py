@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from opdb.bench.replay import L2_EXCESS, MAX_CALLS, MEMORY_SHARE, Rotation, write_anew
+from opdb.capturing import is_capturing
 from opdb.errors import UnsupportedError
 from opdb.operators import BuiltCall
 from opdb.records import Access
@@ -218,7 +219,7 @@ class Chain(Rotation):
 
         A graph must not read what was made outside it, so a chain begins anew where one does.
         """
-        capturing = self.inputs[0].is_cuda and torch.cuda.is_current_stream_capturing()
+        capturing = self.inputs[0].is_cuda and is_capturing()
         if capturing != self._capturing:
             self.rewind()
             self._capturing = capturing

@@ -9,19 +9,23 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
+
+from opdb.capturing import told
 
 _UNNAMED_NODES = ("EMPTY", "EVENT_RECORD", "WAIT_EVENT", "EXT_SEMAS_SIGNAL", "EXT_SEMAS_WAIT")
 """Graph nodes that give the device nothing to do."""
 
 
-def launched_kernels(step: Callable[[], Any]) -> dict[str, int] | None:
+def launched_kernels(step: Callable[[], Any], *, hidden: bool = True) -> dict[str, int] | None:
     """Capture one run of `step` and count its device work by name: kernels, copies and fills.
 
-    None where it cannot be told: the step cannot be captured (it synchronises), or this torch or
-    its CUDA bindings cannot show a graph's nodes.
+    The capture is hidden from `step`, which may do something else where it knows of it, unless a
+    CUDA graph is what it is measured as. None where it cannot be told: the step cannot be captured
+    (it synchronises), or this torch or its CUDA bindings cannot show a graph's nodes.
     """
     try:
         graph = torch.cuda.CUDAGraph(keep_graph=True)  # torch 2.8 and later
@@ -31,7 +35,8 @@ def launched_kernels(step: Callable[[], Any]) -> dict[str, int] | None:
     try:
         with warnings.catch_warnings(), torch.cuda.graph(graph):
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # that is an answer too
-            step()
+            with told(False) if hidden else nullcontext():
+                step()
     except RuntimeError:
         torch.cuda.synchronize()
         return None

@@ -11,7 +11,7 @@ from opdb.bench.modes import CUDA_ONLY
 from opdb.bench.platform import Platform, detect
 from opdb.bench.run import campaign
 from opdb.errors import CannotMeasureError, OpdbError
-from opdb.harvest import harvest
+from opdb.harvest import harvest_in_both
 from opdb.models import ModelRequest
 from opdb.records import Mode, ModelRun, Workload
 from opdb.store import Store
@@ -78,13 +78,14 @@ def harvested(
     workloads: dict[str, Workload] = {}
     for request in {repr(request): request for request in requests}.values():
         try:
-            workloads[repr(request)] = harvest(request)
+            found = harvest_in_both(request)
         except OpdbError as error:
             if errors is None:
                 raise
             errors.append(error)
         else:
-            store.save_workload(workloads[repr(request)])
+            store.save_workload(found.workload, found.captured)
+            workloads[repr(request)] = found.workload
     return workloads
 
 

@@ -69,7 +69,7 @@ def _measure(
     if session.on_gpu:
         torch.cuda.reset_peak_memory_stats()
         if mode in UNCHANGED:
-            seen.kernels = launched_kernels(step)
+            seen.kernels = launched_kernels(step, hidden=mode != "graph")
     if options.layers:
         seen.layers = time_layers(loaded.module, step, session.clock)
     with issuing(mode, Passing(loaded, step, session.clock), seen.facts) as issue:

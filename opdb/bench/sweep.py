@@ -196,7 +196,7 @@ def _measure(
         if options.layers:
             _time_layers(session, loaded.module, step, seen)
         if session.on_gpu:
-            seen.kernels = launched_kernels(step)
+            seen.kernels = launched_kernels(step, hidden=cell.mode != "graph")
         issue: Callable[[], Any] = step
         if cell.mode == "graph":
             warm_up(step)

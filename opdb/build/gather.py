@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from opdb.errors import InputError, OpdbError
 from opdb.models import ModelRequest
-from opdb.records import Workload
+from opdb.records import CAPTURED_MODE, Mode, Workload
 
 WORTH_A_PROCESS = 8
 """Requests from which a process of its own pays: it imports torch first, some seconds."""
@@ -26,11 +26,23 @@ Tell = Callable[[ModelRequest], None]
 
 @dataclass(frozen=True)
 class Harvested:
-    """A request and what came of it: a workload, or why there is none."""
+    """A request and what came of it: a workload, or why there is none.
+
+    `captured` is what the model calls while a CUDA graph captures it, where that is something else,
+    `failure` why that is not known of a model that asks whether it is captured.
+    """
 
     request: ModelRequest
     workload: Workload | None
     error: OpdbError | None = None
+    captured: Workload | None = None
+    failure: str | None = None
+
+    def called_in(self, mode: Mode) -> Workload:
+        """Return what the model that was harvested calls in a mode."""
+        assert self.workload is not None
+        captured = self.captured if mode == CAPTURED_MODE else None
+        return captured or self.workload
 
 
 def gather(
@@ -66,10 +78,11 @@ def _here(request: ModelRequest, tell: Tell) -> Harvested:
 
 
 def _harvested(request: ModelRequest) -> Harvested:
-    from opdb.harvest import harvest
+    from opdb.harvest import harvest_in_both
 
     try:
-        return Harvested(request, harvest(request))
+        found = harvest_in_both(request)
+        return Harvested(request, found.workload, None, found.captured, found.failure)
     except OpdbError as error:
         # As text: errors with arguments of their own do not survive the way between processes.
         return Harvested(request, None, InputError(str(error)))

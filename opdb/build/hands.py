@@ -21,10 +21,15 @@ from opdb.store import Store
 
 @dataclass(frozen=True)
 class Job:
-    """A workload to bring to the target, and the request that loads its model."""
+    """A workload to bring to the target, as its model calls it, and the request that loads that."""
 
     request: ModelRequest
     workload: Workload
+
+    @property
+    def ran(self) -> str:
+        """The key under which the model's runs are stored."""
+        return self.workload.model_key
 
 
 Begins: TypeAlias = Callable[[Job, str], bool]
@@ -77,7 +82,7 @@ class Alone:
             for job in jobs:
                 if not begins(job, ""):
                     return
-                yield job.request, job.workload.key, mode
+                yield job.request, job.ran, mode
 
         yield from measure_each(self._store, each(), RunOptions(), device=self._device)
 
@@ -114,7 +119,7 @@ class Several:
 
     def measure(self, jobs: Sequence[Job], mode: Mode, begins: Begins) -> Iterator[ModelRun]:
         """Run each model on whichever board is free."""
-        handed = [messages.Job(job.request, job.workload.key, mode) for job in jobs]
+        handed = [messages.Job(job.request, job.ran, mode) for job in jobs]
         back = {id(given): job for given, job in zip(handed, jobs, strict=True)}
 
         def tell(given: messages.Job, device: str) -> bool:

@@ -218,10 +218,10 @@ class _Build:
     def _measure_models(self) -> bool:
         """Run the models that have no run on our boards; False when the time was up first."""
         outcomes = self._runs()
-        lacking = [job for job in self._jobs if job.workload.key not in outcomes]
+        lacking = [job for job in self._jobs if job.ran not in outcomes]
         if self._request.retry and not self._built.runs:
             good = {key for key, (outcome, _) in outcomes.items() if outcome == "ok"}
-            lacking = [job for job in self._jobs if job.workload.key not in good]
+            lacking = [job for job in self._jobs if job.ran not in good]
         if not lacking:
             return True
         usual_s = run_seconds(self._store, self._platform.device.slug, self._request.mode)
@@ -272,7 +272,7 @@ class _Build:
         return [
             _standing(job, known, self._answer(predictor, job.workload), self._request, run)
             for job in self._jobs
-            for run in [outcomes.get(job.workload.key, nothing)]
+            for run in [outcomes.get(job.ran, nothing)]
         ]
 
     def _runs(self) -> Mapping[str, tuple[str, str | None]]:
@@ -291,7 +291,11 @@ class _Build:
     def _answer(self, predictor: Predictor, workload: Workload) -> Answer | None:
         """Predict a workload for the board that ran it, for another where ours measured nothing."""
         runs = self._runs_by_board()
-        ran = [each for each in self._boards if runs[each].get(workload.key, ("", None))[0] == "ok"]
+        ran = [
+            each
+            for each in self._boards
+            if runs[each].get(workload.model_key, ("", None))[0] == "ok"
+        ]
         own = [each for each in self._boards if self._store.campaigns(board=each)]
         board = next(iter([*ran, *own]), None)
         try:

@@ -22,12 +22,13 @@ from opdb.cli.building import (
 )
 from opdb.cli.console import note, print_json, progress
 from opdb.cli.crews import check_failures, chosen_places
-from opdb.cli.selection import describe, request_for, requests_in, summary_files
+from opdb.cli.selection import captured_unknown, describe, request_for, requests_in, summary_files
 from opdb.cli.visiting import Visiting
 from opdb.errors import CheckError, InputError, OpdbError
-from opdb.records import Device, Mode, Workload
+from opdb.records import Device, Mode
 
 if TYPE_CHECKING:
+    from opdb.build.gather import Harvested
     from opdb.build.hands import Hands
     from opdb.build.survey import Survey
     from opdb.cluster.devices import Place
@@ -163,7 +164,7 @@ class _Harvest:
 
     file: Path | None
     requests: list[ModelRequest]
-    found: list[tuple[ModelRequest, Workload]] = field(default_factory=list)
+    found: list[Harvested] = field(default_factory=list)
 
 
 def _check(target: float | None, gpu_seconds: float | None) -> None:
@@ -285,7 +286,9 @@ def _harvest(wanted: Sequence[_Harvest], errors: list[OpdbError], *, quiet: bool
             one = found[repr(request)]
             if one.workload is not None and one.workload.key not in seen:
                 seen.add(one.workload.key)
-                each.found.append((request, one.workload))
+                each.found.append(one)
+                if one.failure is not None:
+                    note(captured_unknown(one.workload, one.failure), quiet=quiet)
     errors += [one.error for one in found.values() if one.error is not None]
     failed = {key for key, one in found.items() if one.error is not None}
     for each in wanted:
@@ -367,7 +370,7 @@ def _plan(
     from opdb.settings import DEFAULT_SETTINGS
 
     device = _planned_device(store, asked.device)
-    workloads = [workload for job in jobs for _, workload in job.found]
+    workloads = [one.called_in(asked.mode) for job in jobs for one in job.found]
     known = survey(store, device, workloads, DEFAULT_SETTINGS)
     _say_of_others(store, device, known, output)
     found = planned(known, asked.target, significance, asked.gpu_seconds)
@@ -422,11 +425,12 @@ def _build(
     from opdb.summary import mark_processed
 
     for job in jobs:
-        for _, workload in job.found:
-            store.save_workload(workload)
+        for one in job.found:
+            if one.workload is not None:
+                store.save_workload(one.workload, one.captured)
         if job.file is not None:
             mark_processed(job.file)
-    pairs = [Job(request, workload) for job in jobs for request, workload in job.found]
+    pairs = [Job(one.request, one.called_in(asked.mode)) for job in jobs for one in job.found]
     request = BuildRequest(asked.target, asked.mode, asked.gpu_seconds, asked.retry, significance)
     with _hands(store, asked) as hands, Visiting(quiet=output.quiet) as shown:
         device = hands.platforms[0].device

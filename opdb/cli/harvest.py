@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opdb.cli import options
-from opdb.cli.console import Progress, print_json, print_table, progress, raise_all
-from opdb.cli.selection import describe, identity, request_for, requests_in, summary_files
+from opdb.cli.console import Progress, note, print_json, print_table, progress, raise_all
+from opdb.cli.selection import (
+    captured_unknown,
+    describe,
+    identity,
+    request_for,
+    requests_in,
+    summary_files,
+)
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError
 from opdb.records import Json, Workload
 
@@ -20,6 +27,7 @@ HARVESTED = ("eager", "compile")
 
 if TYPE_CHECKING:
     from opdb.bench.platform import Platform
+    from opdb.harvest import Harvest
     from opdb.models import ModelRequest
     from opdb.store import Store
 
@@ -31,7 +39,7 @@ class Job:
     file: Path | None
     requests: list[ModelRequest]
     failed: bool = False
-    done: list[Workload] = field(default_factory=list)
+    done: list[Harvest] = field(default_factory=list)
 
 
 def run(
@@ -89,9 +97,12 @@ def run(
         with open_store(db) as store, progress(total, "harvest", quiet=quiet) as shown:
             for job in jobs:
                 _harvest(job, store, shown, errors, platform)
-    found = [workload for job in jobs for workload in job.done]
+    found = [each for job in jobs for each in job.done]
+    for each in found:
+        if each.failure is not None:
+            note(captured_unknown(each.workload, each.failure), quiet=quiet or as_json)
     if as_json:
-        print_json([_document(workload) for workload in found])
+        print_json([_document(each) for each in found])
     elif found:
         _print(found)
     raise_all(errors, "stored")
@@ -146,50 +157,62 @@ def _harvest(
 
     With a platform, what is compiled for its device is stored and told, beside the model as it is.
     """
-    from opdb.harvest import harvest, harvest_compiled
+    from opdb.harvest import Harvest, harvest_compiled, harvest_in_both
     from opdb.summary import mark_processed
 
     for request in job.requests:
         shown.doing(f"{request.name} {describe(request)}")
         try:
-            workload = harvest(request)
-            store.save_workload(workload)
+            found = harvest_in_both(request)
+            store.save_workload(found.workload, found.captured)
             if platform is not None:
-                workload = harvest_compiled(
-                    request, workload, platform.torch_device, platform.device.slug
+                compiled = harvest_compiled(
+                    request, found.workload, platform.torch_device, platform.device.slug
                 )
-                store.save_workload(workload)
+                store.save_workload(compiled)
+                found = Harvest(compiled, failure=found.failure)
         except CannotMeasureError:
             raise
         except OpdbError as error:
             errors.append(error)
             job.failed = True
         else:
-            job.done.append(workload)
+            job.done.append(found)
         shown.done()
     if job.file is not None and not job.failed:
         mark_processed(job.file)
 
 
-def _document(workload: Workload) -> Json:
-    calls = Counter(call.configuration.title for call in workload.calls)
-    distinct = Counter(configuration.title for configuration in workload.occurrences())
+def _document(found: Harvest) -> Json:
+    workload, captured = found.workload, found.captured
     return {
         **identity(workload),
         "training": workload.inputs.get("training"),
+        **_called(workload),
+        "compiled_for": workload.compiled_for,
+        "captured": None if captured is None else _called(captured),
+        "captured_failure": found.failure,
+    }
+
+
+def _called(workload: Workload) -> dict[str, Json]:
+    """Return what a workload calls, counted."""
+    calls = Counter(call.configuration.title for call in workload.calls)
+    distinct = Counter(configuration.title for configuration in workload.occurrences())
+    return {
         "calls": len(workload.calls),
         "configurations": len(workload.occurrences()),
         "by_kind": {
             kind: {"calls": calls[kind], "configurations": distinct[kind]} for kind in sorted(calls)
         },
         "unsupported": dict(workload.unsupported),
-        "compiled_for": workload.compiled_for,
     }
 
 
-def _print(found: list[Workload]) -> None:
+def _print(harvests: list[Harvest]) -> None:
+    found = [each.workload for each in harvests]
     if len(found) == 1:
-        kinds = _document(found[0])["by_kind"]
+        kinds = _called(found[0])["by_kind"]
         compiled = f", compiled for {found[0].compiled_for}" if found[0].compiled_for else ""
         print(f"{found[0].name}, {describe(found[0])}{compiled}")
         rows = [(kind, each["calls"], each["configurations"]) for kind, each in kinds.items()]
@@ -208,6 +231,18 @@ def _print(found: list[Workload]) -> None:
             for workload in found
         ]
         print_table(header, rows_of_all)
-    for workload in found:
-        for name, count in workload.unsupported.items():
-            print(f"{workload.name}: no operator describes {name} ({count} calls)")
+    for each in harvests:
+        name, captured = each.workload.name, each.captured
+        _print_unsupported(name, each.workload)
+        if captured is not None:
+            print(
+                f"{name} {describe(captured)}: {len(captured.calls)} calls of "
+                f"{len(captured.occurrences())} configurations while it is captured in a CUDA "
+                "graph, for it asks (mode graph)"
+            )
+            _print_unsupported(f"{name} while captured", captured)
+
+
+def _print_unsupported(name: str, workload: Workload) -> None:
+    for called, count in workload.unsupported.items():
+        print(f"{name}: no operator describes {called} ({count} calls)")

@@ -14,7 +14,7 @@ from opdb.cli.crews import check_failures, chosen_places
 from opdb.cli.selection import describe, identity, request_for, requests_in, summary_files
 from opdb.cli.trust import in_words
 from opdb.errors import InputError, OpdbError
-from opdb.records import Json, Mode
+from opdb.records import CAPTURED_MODE, Json, Mode
 from opdb.units import show
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _differing(store: Store, done: list[tuple[Workload, ModelRun, RunCost | None
     kernels are its own.
     """
     from opdb.derive.launches import compare_launches
-    from opdb.predict import MODES
+    from opdb.predict import PLAIN_MODES
 
     boards = {campaign.id: campaign.board.uuid for campaign in store.campaigns()}
     kernels = {
@@ -214,9 +214,11 @@ def _differing(store: Store, done: list[tuple[Workload, ModelRun, RunCost | None
     }
     lines = []
     for workload, model_run, _ in done:
-        if model_run.mode not in MODES:
+        if model_run.mode not in PLAIN_MODES:
             continue
-        found = compare_launches(workload, model_run, kernels[boards[model_run.campaign]])
+        captured = store.captured(workload) if model_run.mode == CAPTURED_MODE else None
+        of_board = kernels[boards[model_run.campaign]]
+        found = compare_launches(captured or workload, model_run, of_board)
         if found is not None and not found.agree and not found.unseen:
             lines.append(
                 f"{workload.name} {describe(workload)} {model_run.mode}: {in_words(found)}"

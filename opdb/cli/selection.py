@@ -154,6 +154,15 @@ def describe(what: Workload | ModelRequest) -> str:
     return " ".join(words)
 
 
+def captured_unknown(workload: Workload, failure: str) -> str:
+    """Return in words that a model asks whether it is captured, and why it is not known further."""
+    return (
+        f"{workload.name} {describe(workload)} asks whether it is being captured in a CUDA graph, "
+        f"and what it calls then is not known, so that mode graph is predicted from what it calls "
+        f"in eager: {failure}"
+    )
+
+
 def identity(workload: Workload) -> dict[str, Json]:
     """Return what tells workloads apart, under the names that every command's JSON uses."""
     return {

@@ -109,7 +109,7 @@ def harvested_cells(
     store: Store, asked: Asked, *, quiet: bool
 ) -> tuple[list[Cell], list[OpdbError]]:
     """Harvest what is not known yet; return the cells, and why some sizes have none."""
-    from opdb.harvest import harvest
+    from opdb.harvest import harvest_in_both
 
     known = known_workloads(store)
     lacking = {repr(c.request): c.request for c in cells_of(asked, known) if not c.workload}
@@ -118,13 +118,14 @@ def harvested_cells(
         for request in lacking.values():
             shown.doing(f"{request.name} {request.input_size}")
             try:
-                workload = harvest(request)
+                found = harvest_in_both(request)
             except OpdbError as error:
                 size = "x".join(map(str, request.input_size or ()))
                 errors.append(InputError(f"{request.name} cannot be run at {size}: {error}"))
             else:
-                store.save_workload(workload)
-                known[_identity(request, workload.source, request.input_size or ())] = workload.key
+                store.save_workload(found.workload, found.captured)
+                source, key = found.workload.source, found.workload.key
+                known[_identity(request, source, request.input_size or ())] = key
             shown.done()
     return [cell for cell in cells_of(asked, known) if cell.workload], errors
 
@@ -217,7 +218,7 @@ class Results:
             self._predictors[name] = Predictor(self._store, device, under)
         workload = self._workload(cell)
         prediction = self._predictors[name].answer(workload, run.mode, row.board).prediction
-        if prediction.missing or prediction.estimated or workload.unsupported:
+        if prediction.missing or prediction.estimated or prediction.workload.unsupported:
             return Predicted()
         return Predicted(prediction.time_s, prediction.energy_j)
 

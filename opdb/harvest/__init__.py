@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from opdb.capturing import told
 from opdb.errors import OpdbError, UnsupportedError
 from opdb.harvest.compiled import harvest_compiled
 from opdb.harvest.recorder import OUTSIDE, Recorder, computes
@@ -21,7 +23,28 @@ from opdb.models.construction import ANY_FAILURE, ModelFailureError, bytes_of, o
 from opdb.models.inputs import tensors
 from opdb.records import Json, Workload
 
-__all__ = ["OUTSIDE", "Recorder", "computes", "harvest", "harvest_compiled", "record"]
+__all__ = [
+    "OUTSIDE",
+    "Harvest",
+    "Recorder",
+    "computes",
+    "harvest",
+    "harvest_compiled",
+    "harvest_in_both",
+    "record",
+]
+
+
+@dataclass(frozen=True)
+class Harvest:
+    """What a model calls, and what while a CUDA graph captures it, where that is something else.
+
+    `failure` says why the latter is not known of a model that asks whether it is captured.
+    """
+
+    workload: Workload
+    captured: Workload | None = None
+    failure: str | None = None
 
 
 def harvest(request: ModelRequest) -> Workload:
@@ -35,10 +58,46 @@ def harvest(request: ModelRequest) -> Workload:
         UnsupportedError: the model enters autocast by itself, or autocast is asked for of a model
             that asks for values: what it casts on a GPU is known on meta alone.
     """
+    return _first_pass(request).workload
+
+
+def harvest_in_both(request: ModelRequest) -> Harvest:
+    """Return the workload of a model, and what it calls while a CUDA graph captures it.
+
+    A model of inference that asks whether it is captured is run a second time, and told that it is.
+
+    Raises:
+        InputError, UnsupportedError: as `harvest` does, of the first pass.
+    """
+    first = _first_pass(request)
+    workload = first.workload
+    if not first.asked or request.training is not None:
+        return Harvest(workload)
+    try:
+        # Loaded anew: the first pass may have left something in the model.
+        loaded = load(request, device=first.device)
+        captured = _recorded(request, loaded, first.device, capturing=True).workload
+    except (OpdbError, MemoryError) as error:
+        return Harvest(workload, failure=str(error) or type(error).__name__)
+    if (captured.calls, captured.unsupported) == (workload.calls, workload.unsupported):
+        return Harvest(workload)
+    return Harvest(workload, captured)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What one pass on a device showed, and whether the model asked if it is being captured."""
+
+    workload: Workload
+    device: str
+    asked: bool
+
+
+def _first_pass(request: ModelRequest) -> _Pass:
     loaded = None
     try:
         loaded = load(request, device="meta")
-        return _recorded(request, loaded)
+        return _recorded(request, loaded, "meta")
     except ModelFailureError as on_meta:
         # Anything may fail for want of values: only the CPU tells whether that was the reason.
         _check_fits(loaded, on_meta)
@@ -48,7 +107,7 @@ def harvest(request: ModelRequest) -> Workload:
                 f"does not run on meta: {on_meta}"
             ) from on_meta
         try:
-            return _recorded(request, load(request, device="cpu"))
+            return _recorded(request, load(request, device="cpu"), "cpu")
         except MemoryError as error:
             raise on_meta from error
 
@@ -66,10 +125,12 @@ def _check_fits(loaded: LoadedModel | None, failure: ModelFailureError) -> None:
         ) from failure
 
 
-def _recorded(request: ModelRequest, loaded: LoadedModel) -> Workload:
+def _recorded(
+    request: ModelRequest, loaded: LoadedModel, device: str, *, capturing: bool = False
+) -> _Pass:
     training = request.training
-    recorder = record(loaded, training=training, autocast=request.autocast)
-    return Workload(
+    recorder = record(loaded, training=training, autocast=request.autocast, capturing=capturing)
+    workload = Workload(
         name=loaded.name,
         source=loaded.source,
         source_version=loaded.source_version,
@@ -84,7 +145,9 @@ def _recorded(request: ModelRequest, loaded: LoadedModel) -> Workload:
         containers=recorder.containers,
         foreign_leaves=dict(recorder.foreign_leaves),
         unsupported=dict(recorder.unsupported),
+        captured=capturing,
     )
+    return _Pass(workload, device, recorder.asked)
 
 
 def record(
@@ -92,15 +155,17 @@ def record(
     *,
     training: Json | None = None,
     autocast: str | None = None,
+    capturing: bool = False,
     recorder_type: type[Recorder] | None = None,
     observer: Callable[[Recorder], TorchDispatchMode] | None = None,
 ) -> Recorder:
     """Run the loaded model once under a recorder and return the recorder.
 
     `training` (see `ModelRequest.training`) asks for a whole training step, `autocast` for a
-    pass on meta as it casts to that dtype on a GPU. `recorder_type` may keep more than a Recorder
-    does. `observer` makes a dispatch mode that runs inside the recorder's own, for a second
-    opinion.
+    pass on meta as it casts to that dtype on a GPU. A model that asks whether a CUDA graph is being
+    captured is told `capturing`, and the recorder keeps that it asked. `recorder_type` may keep
+    more than a Recorder does. `observer` makes a dispatch mode that runs inside the recorder's own,
+    for a second opinion.
 
     Raises:
         InputError: the pass fails; the message names the last call.
@@ -118,12 +183,14 @@ def record(
             with ExitStack() as stack:
                 stack.enter_context(recorder.watching())  # one thread at a time
                 stack.enter_context(autocast_refused(loaded.name))
+                seen = stack.enter_context(told(capturing))
                 if observer is not None:
                     stack.enter_context(observer(recorder))
                 if training is None:
                     loaded.module(*loaded.args, **loaded.kwargs)
                 else:
                     train(recorder, loaded, training)
+            recorder.asked = seen.asked
     except OpdbError:
         raise
     except ANY_FAILURE as error:  # a model's forward is anyone's code and may raise anything

@@ -69,6 +69,7 @@ class Recorder:
     `active` is the index of the operator call that runs now, None between operators. `backward`
     watches the backward pass of a training step, and is None where there is none. `autocast` is the
     dtype that autocast casts to (None: there is none); only a pass on meta shows what it casts.
+    `asked` says whether the model asked if a CUDA graph is being captured.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -78,6 +79,7 @@ class Recorder:
         self.unsupported: Counter[str] = Counter()
         self.active: int | None = None
         self.covered = False
+        self.asked = False
         self.backward: Backward | None = None
         self.autocast: str | None = None
         self.has_cast = False

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opdb.capturing import is_capturing
 from opdb.errors import UnsupportedError
 from opdb.operators.call import BuiltCall
 from opdb.operators.values import materialize
@@ -138,8 +139,7 @@ def _in_either(take: Callable[..., Any], captured: list[Tensor]) -> Callable[...
     """Return `take` of the captured outputs where a graph is being captured, else as called."""
 
     def gradients(flowing: list[Tensor], *args: Any, **kwargs: Any) -> Any:
-        capturing = torch.cuda.is_current_stream_capturing()
-        return take(captured if capturing else flowing, *args, **kwargs)
+        return take(captured if is_capturing() else flowing, *args, **kwargs)
 
     return gradients
 

@@ -24,6 +24,7 @@ from opdb.predict.answer import Answer, Transfer
 from opdb.predict.boards import Boards
 from opdb.predict.truths import Truths
 from opdb.records import (
+    CAPTURED_MODE,
     COMPILED_MODES,
     Configuration,
     Cost,
@@ -43,6 +44,11 @@ MODES: tuple[Mode, ...] = (*PLAIN_MODES, *COMPILED_MODES)
 """The modes that the composer predicts."""
 
 NOTHING_LEARNED = "nothing was learned of this device; opdb learn lets predict estimate the missing"
+
+CAPTURED_NOTE = (
+    "{} asks whether it is being captured in a CUDA graph, and then calls other operators than in "
+    "eager: these are what is summed"
+)
 
 MOST_VALIDATIONS = 6
 """Runs of other models that an interval rests on: those most like the workload predicted."""
@@ -130,7 +136,8 @@ class Predictor:
         """Predict a workload for a board (UUID); the one that measured it where none is said.
 
         Without a board and a measured run it is the board that covers the workload best. In a mode
-        that compiles, the calls are those which the workload was compiled to.
+        that compiles, the calls are those which the workload was compiled to; in that of a CUDA
+        graph those which it makes while it is captured, where these are known to be others.
 
         Raises:
             InputError: nothing was ever measured on the device, the mode cannot be predicted, or
@@ -139,6 +146,8 @@ class Predictor:
         check_mode(mode)
         if mode in COMPILED_MODES and workload.compiled_for is None:
             workload = self._compiled(workload)
+        if mode == CAPTURED_MODE and not workload.captured:
+            workload = self._truths.captured(workload) or workload
         if board is None:
             run = self._truths.measured(mode).get(workload.key)
             board = self._best_board(workload) if run is None else run.board
@@ -252,6 +261,8 @@ class Predictor:
         found = self._bases.get(place)
         if found is None or found.made is not made:
             notes = tuple(self._transfer_notes(workload, board))
+            if workload.captured:
+                notes = (CAPTURED_NOTE.format(workload.name), *notes)
             found = _Basis(made, found_by(made, self._grounds(workload, board)), notes)
             self._bases[place] = found
         return found

@@ -8,7 +8,7 @@ from dataclasses import replace
 from opdb.derive.launches import Launches, compare_launches
 from opdb.derive.runs import RunCost, run_cost
 from opdb.predict.boards import Boards
-from opdb.records import COMPILED_MODES, Device, Mode, ModelRun, Workload
+from opdb.records import CAPTURED_MODE, COMPILED_MODES, Device, Mode, ModelRun, Workload
 from opdb.store import Measured, Store
 
 
@@ -21,6 +21,7 @@ class Truths:
         self._boards = boards
         self._measured: dict[Mode, Mapping[str, Measured]] = {}
         self._workloads: dict[str, Workload] = {}
+        self._captured: dict[str, Workload | None] = {}
         self._runs: dict[tuple[str, Mode], list[ModelRun]] = {}
         self._costs: dict[tuple[str, Mode, str], RunCost | None] = {}
         self._kernels: dict[str, Mapping[str, Mapping[str, int]]] = {}
@@ -28,12 +29,16 @@ class Truths:
     def measured(self, mode: Mode) -> Mapping[str, Measured]:
         """Return the workloads (by key) with a good run in a mode, without their calls.
 
-        In a mode that compiles they are those compiled for the device, where these are known.
+        In a mode that compiles they are those compiled for the device, where these are known; in
+        that of a CUDA graph what they call while captured, where that is known apart.
         """
         if mode not in self._measured:
             found = self._store.measured(self._device.slug, mode)
             if mode in COMPILED_MODES:
                 found = self._compiled(found)
+            elif mode == CAPTURED_MODE and found:
+                keys = self._store.captured_keys()
+                found = [replace(each, key=keys.get(each.key, each.key)) for each in found]
             self._measured[mode] = {each.key: each for each in found}
         return self._measured[mode]
 
@@ -45,6 +50,12 @@ class Truths:
         """Return a workload as it was compiled for the device; None where that is unknown."""
         key = replace(workload, compiled_for=self._device.slug).key
         return next(iter(self._store.workloads_by_key([key])), None)
+
+    def captured(self, workload: Workload) -> Workload | None:
+        """Return what a workload calls while it is captured; None where that is not known apart."""
+        if workload.key not in self._captured:
+            self._captured[workload.key] = self._store.captured(workload)
+        return self._captured[workload.key]
 
     def _compiled(self, found: Sequence[Measured]) -> list[Measured]:
         """Return what was measured as it was compiled for the device, as far as that is known."""

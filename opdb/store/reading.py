@@ -39,6 +39,12 @@ CAMPAIGNS_AT_ONCE = 2
 
 Conditions = Sequence[ColumnElement[bool]]
 
+PLAIN: Conditions = (
+    schema.workload.c.compiled_for.is_(None),
+    schema.workload.c.captured.is_(False),
+)
+"""The conditions on workloads that they are those of models as they stand."""
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -99,6 +105,12 @@ def workload_rows(connection: Connection, conditions: Conditions) -> Sequence[Ro
     table = schema.workload
     query = select(table).where(*conditions).order_by(*_workload_order())
     return connection.execute(query).mappings().all()
+
+
+def captured_keys(connection: Connection) -> dict[str, str]:
+    """Return the keys of what models call otherwise while captured, by that of the workload."""
+    found = workload_rows(connection, [schema.workload.c.captured.is_(True)])
+    return {rows.read_workload(row).model_key: row["key"] for row in found}
 
 
 def _workload_order() -> list[ColumnElement[Any]]:

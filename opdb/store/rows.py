@@ -91,6 +91,7 @@ def workload_row(workload: Workload) -> NewRow:
         "foreign_leaves": canonical_json(dict(workload.foreign_leaves)),
         "unsupported": canonical_json(dict(workload.unsupported)),
         "compiled_for": workload.compiled_for,
+        "captured": workload.captured,
     }
 
 
@@ -112,6 +113,7 @@ def read_workload(row: Row, calls: tuple[Call, ...] = ()) -> Workload:
         foreign_leaves=read_json(row["foreign_leaves"]),
         unsupported=read_json(row["unsupported"]),
         compiled_for=row["compiled_for"],
+        captured=bool(row["captured"]),
     )
 
 

@@ -19,10 +19,11 @@ from sqlalchemy import (
     MetaData,
     PrimaryKeyConstraint,
     Table,
+    false,
     types,
 )
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 """Every Alembic revision, oldest first; the last is what this version writes."""
 
 QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
@@ -82,6 +83,8 @@ workload = Table(
     Column("unsupported", Text, nullable=False),
     # The device (slug) that its calls were compiled for; NULL as the model stands.
     Column("compiled_for", Text),
+    # Whether these are the calls that the model makes while a CUDA graph captures it.
+    Column("captured", Boolean, nullable=False, server_default=false()),
     # What `opdb.footprint` says of its calls; NULL until a bench is first planned with it.
     Column("touched_bytes", BigInteger),
     Column("source_id", Integer, ForeignKey("source.id", ondelete="SET NULL")),

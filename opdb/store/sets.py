@@ -73,6 +73,7 @@ LATER_COLUMNS = {
     "visit.access": "model",
     "visit.neighbours": "",
     "workload.compiled_for": "",
+    "workload.captured": "0",
     "cost.hot": "",
     "model_run.setting": "{}",
     "model_run.facts": "{}",

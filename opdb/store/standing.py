@@ -59,7 +59,7 @@ def heads(connection: Connection) -> list[Head]:
     found = {number: (calls, distinct) for number, calls, distinct in connection.execute(counts)}
     return [
         Head(rows.read_workload(row), *found.get(row["id"], (0, 0)))
-        for row in reading.workload_rows(connection, [schema.workload.c.compiled_for.is_(None)])
+        for row in reading.workload_rows(connection, reading.PLAIN)
     ]
 
 

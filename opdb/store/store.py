@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 
@@ -122,15 +123,20 @@ class Store:
         with self.writing() as connection:
             save_configurations(connection, configurations)
 
-    def save_workload(self, workload: Workload) -> None:
-        """Save a workload, its calls and their configurations, in place of an earlier harvest."""
-        # A harvest made here is no longer a published set's to replace.
-        row = {**rows.workload_row(workload), "source_id": None, "touched_bytes": None}
+    def save_workload(self, workload: Workload, captured: Workload | None = None) -> None:
+        """Save a workload, its calls and their configurations, in place of an earlier harvest.
+
+        `captured` is what it calls while it is captured, where that is something else; that of an
+        earlier harvest is forgotten.
+        """
+        table = schema.workload
         with self.writing() as connection:
-            known = save_configurations(connection, workload.occurrences())
-            upsert(connection, schema.workload, [row], ["key"])
-            number = numbers(connection, schema.workload, [workload.key])[workload.key]
-            replace_calls(connection, number, workload.calls, known)
+            _save_workload(connection, workload)
+            if captured is not None:
+                _save_workload(connection, captured)
+            else:
+                key = replace(workload, captured=True).key
+                connection.execute(delete(table).where(table.c.key == key))
 
     def workloads(
         self,
@@ -155,6 +161,7 @@ class Store:
                 "dtype": dtype,
                 "memory_format": memory_format,
                 "phase": phase,
+                "captured": False,
             },
         )
         # Equal to None is IS NULL in SQL.
@@ -170,6 +177,20 @@ class Store:
                 for some in in_parts(keys)
                 for workload in reading.workloads(connection, [schema.workload.c.key.in_(some)])
             ]
+
+    def captured_workloads(self) -> list[Workload]:
+        """Return what models call otherwise while they are captured, in the same order."""
+        with self.reading() as connection:
+            return reading.workloads(connection, [schema.workload.c.captured.is_(True)])
+
+    def captured(self, workload: Workload) -> Workload | None:
+        """Return what a workload calls while it is captured; None where that is not known apart."""
+        return next(iter(self.workloads_by_key([replace(workload, captured=True).key])), None)
+
+    def captured_keys(self) -> dict[str, str]:
+        """Return the keys of what models call otherwise while captured, by that of the workload."""
+        with self.reading() as connection:
+            return reading.captured_keys(connection)
 
     def heads(self) -> list[Head]:
         """Return every workload as its model stands, without its calls, in order."""
@@ -571,6 +592,15 @@ class Store:
             raise DatabaseError(f"database {self.location}: {reference} {key} is not stored")
         rest = {name: value for name, value in row.items() if name != reference}
         return {**rest, f"{reference}_id": known[key]}
+
+
+def _save_workload(connection: Connection, workload: Workload) -> None:
+    # A harvest made here is no longer a published set's to replace.
+    row = {**rows.workload_row(workload), "source_id": None, "touched_bytes": None}
+    known = save_configurations(connection, workload.occurrences())
+    upsert(connection, schema.workload, [row], ["key"])
+    number = numbers(connection, schema.workload, [workload.key])[workload.key]
+    replace_calls(connection, number, workload.calls, known)
 
 
 def _save_board(connection: Connection, device: Device, board: Board) -> None:

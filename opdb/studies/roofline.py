@@ -79,13 +79,10 @@ def study(
         peaks = read_peaks(said.peaks_file, reader.base_power_w)
     else:
         known = {w.key: w for on in PLAIN_MODES for w, _ in predictor.measured_workloads(on)}
-        known |= {w.key: w for w in workloads}
+        known |= {answer.prediction.workload.key: answer.prediction.workload for answer in answers}
         peaks = with_energy(reader.peaks(), reader.points_of(known.values()))
     vendor = vendor_peaks(predictor.device.name)
-    models = tuple(
-        reader.model(workload, answer, peaks, vendor)
-        for workload, answer in zip(workloads, answers, strict=True)
-    )
+    models = tuple(reader.model(answer, peaks, vendor) for answer in answers)
     notes = _notes(models, peaks)
     if said.profiles is not None:
         notes = (_metered_note(models), *notes)
@@ -127,10 +124,9 @@ class _Reader:
             p for key, cost in costs.items() if (p := self._point(configurations[key], 1, cost))
         ]
 
-    def model(
-        self, workload: Workload, answer: Answer, peaks: Peaks, vendor: Peaks
-    ) -> ModelRoofline:
+    def model(self, answer: Answer, peaks: Peaks, vendor: Peaks) -> ModelRoofline:
         """Return a workload as points, its weights in the state that a pass finds them in."""
+        workload = answer.prediction.workload
         counts = workload.occurrences()
         costs = self._costs_in(workload, counts)
         points, unmeasured = [], {}

@@ -117,14 +117,14 @@ INTERRUPTED = """
 import os, signal, sys
 import opdb.harvest
 from opdb.cli import main
-real, count = opdb.harvest.harvest, 0
+real, count = opdb.harvest.harvest_in_both, 0
 def harvest(request):
     global count
     count += 1
     if count == 2:
         os.kill(os.getpid(), signal.SIGINT)
     return real(request)
-opdb.harvest.harvest = harvest
+opdb.harvest.harvest_in_both = harvest
 sys.exit(main(["harvest", "net.yml", "--db", sys.argv[1]]))
 """
 

@@ -141,6 +141,12 @@ def test_measure_says_where_kernels_differ_and_nothing_where_they_are_not_known(
         ]
         unbenched = replace(workload, calls=(*workload.calls, Call(samples.CONV, "module")))
         assert _differing(store, [(unbenched, other, None)]) == []
+        # What it calls while it is captured is what a graph is held against, and nothing else.
+        store.save_workload(workload, replace(workload, calls=workload.calls[1:], captured=True))
+        eager = store.model_runs(workload.key, mode="eager")[-1]
+        [line] = _differing(store, [(workload, run, None), (workload, eager, None)])
+        assert line.startswith("resnet18 batch 1 float32 graph: ")
+        assert _differing(store, [(workload, replace(run, mode="compile"), None)]) == []
 
 
 def test_duplicates_are_held_against_measurements(opdb: Opdb, h200: Path) -> None:

@@ -51,6 +51,7 @@ def test_a_set_of_the_first_version_is_read(folder: Path, tmp_path: Path) -> Non
         "visits.csv": ("access", "neighbours"),
         "costs.csv": ("hot",),
         "model_runs.csv": ("setting", "facts"),
+        "workloads.csv": ("compiled_for", "captured"),
     }
     for name, later in later_columns.items():
         with (folder / name).open(newline="") as stream:
@@ -64,6 +65,7 @@ def test_a_set_of_the_first_version_is_read(folder: Path, tmp_path: Path) -> Non
         import_set(other, folder)
         assert replace(samples.anchor_visit(), neighbours=None) in other.visits("GPU-1")
         assert other.costs("GPU-1")[samples.CONV.key] == [replace(samples.cost(), hot=None)]
+        assert other.workloads() == [samples.workload()] and not other.captured_keys()
 
 
 def test_what_was_learned_later_stays(filled: Store, folder: Path) -> None:

@@ -1,0 +1,134 @@
+"""What a model calls while a CUDA graph captures it, found without a GPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+
+from opdb import harvest as harvesting
+from opdb.harvest import Harvest, harvest, harvest_in_both
+from opdb.models import LoadedModel, ModelRequest
+from opdb.operators import build
+from opdb.records import Workload
+from tests.harvest import captured_models
+
+ATTENTION = "scaled_dot_product_attention"
+
+
+def own(name: str) -> Harvest:
+    return harvest_in_both(ModelRequest(captured_models.path(name)))
+
+
+def added(found: Harvest) -> tuple[Counter[str], Counter[str]]:
+    """Return the kinds that are called more often while captured, and those less often."""
+    assert found.captured is not None
+    counts = [
+        Counter(c.configuration.kind for c in w.calls) for w in (found.workload, found.captured)
+    ]
+    return counts[1] - counts[0], counts[0] - counts[1]
+
+
+def masks(workload: Workload) -> list[bool]:
+    """Return of each attention whether it is given a mask."""
+    return ["attn_mask" in c.inputs for c in workload.occurrences() if c.kind == ATTENTION]
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return what each pass told, as passes are made."""
+    made: list[bool] = []
+    record = harvesting.record
+
+    def watched(loaded: LoadedModel, **options: object) -> object:
+        made.append(bool(options["capturing"]))
+        return record(loaded, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(harvesting, "record", watched)
+    return made
+
+
+@pytest.mark.parametrize("name", ["causal", "causal_by_name"])
+def test_a_model_that_asks_is_run_again_and_told_that_it_is_captured(
+    name: str, passes: list[bool]
+) -> None:
+    found = own(name)
+    assert passes == [False, True]
+    assert added(found)[0] == {"arange": 1, "ge": 1, "getitem": 2}
+    assert found.captured is not None and found.failure is None
+    assert masks(found.workload) == [False] and masks(found.captured) == [True]
+    assert found.captured.captured and not found.workload.captured
+    assert found.captured.unsupported == {}
+    for configuration in found.captured.occurrences():
+        build(configuration, device="cpu")()
+
+
+def test_its_key_is_its_own_and_its_runs_are_the_models() -> None:
+    found = own("causal")
+    assert found.captured is not None
+    assert found.captured.key != found.workload.key == found.captured.model_key
+    assert replace(found.captured, captured=False).key == found.workload.key
+    assert harvest(ModelRequest(captured_models.path("causal"))) == found.workload
+
+
+@pytest.mark.parametrize("name", ["never_asks", "asks_for_nothing", "remembers"])
+def test_one_that_calls_the_same_has_no_second_workload(name: str, passes: list[bool]) -> None:
+    found = own(name)
+    assert found.captured is None and found.failure is None
+    assert passes == ([False] if name == "never_asks" else [False, True])
+
+
+def test_a_model_that_is_never_asked_about_is_run_once(passes: list[bool]) -> None:
+    assert harvest_in_both(ModelRequest("resnet18")).captured is None
+    harvest(ModelRequest(captured_models.path("causal")))
+    assert passes == [False, False]
+
+
+def test_training_is_harvested_as_it_is_run() -> None:
+    request = ModelRequest(
+        captured_models.path("causal"), phase="training", optimizer="sgd"
+    ).checked()
+    assert harvest_in_both(request).captured is None
+
+
+def test_one_that_fails_while_captured_is_harvested_and_says_why() -> None:
+    found = own("fails_captured")
+    assert found.captured is None and found.workload.calls
+    assert found.failure is not None and "not in a graph" in found.failure
+
+
+def test_values_that_eager_alone_reads_take_both_passes_to_the_cpu(passes: list[bool]) -> None:
+    found = own("reads_values_in_eager")
+    assert passes == [False, False, True]  # on meta in vain, then on the CPU
+    assert {"gt", "all"} <= added(found)[1].keys() and not added(found)[0]
+
+
+def test_nothing_stays_of_what_was_told() -> None:
+    before = vars(torch.cuda.graphs)["_cuda_isCurrentStreamCapturing"]
+    own("fails_captured")
+    own("causal")
+    assert vars(torch.cuda.graphs)["_cuda_isCurrentStreamCapturing"] is before
+
+
+def test_gpt2_masks_its_padding_itself_while_captured() -> None:
+    found = own("padded_gpt2")
+    assert added(found)[0].keys() >= {"arange", "le"}
+    assert found.captured is not None and found.captured.unsupported == {}
+    assert not any(masks(found.workload)) and all(masks(found.captured))
+    assert "item" in added(found)[1]  # eager looks whether there is any padding
+
+
+def test_gpt2_alone_masks_what_its_version_of_transformers_masks() -> None:
+    """Up to 5.17 it makes its mask while captured whatever its inputs; since 5.18 for padding."""
+    transformers = pytest.importorskip("transformers")
+    version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
+    found = harvest_in_both(ModelRequest("gpt2"))
+    if version >= (5, 18):
+        assert found == Harvest(found.workload)
+        return
+    more, fewer = added(found)
+    assert more.keys() >= {"arange", "le", "add"} and not fewer
+    assert found.captured is not None
+    assert masks(found.workload) == [False] and masks(found.captured) == [True]

@@ -10,6 +10,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from opdb.garbage import keep_all, uncollected
+
 _INTERRUPTED = 130
 _SAID = b"opdb: interrupted; nothing was begun\n"
 
@@ -17,9 +19,11 @@ _SAID = b"opdb: interrupted; nothing was begun\n"
 def main() -> int:
     """Run the command line and return the exit status."""
     try:
-        with _ending_at_once():
+        with _ending_at_once(), uncollected():
             from opdb.cli import main as run
-        return run()
+        status = run()
+        keep_all()  # the process ends: to look for garbage once more would take a quarter as long
+        return status
     except KeyboardInterrupt:  # before the command line looks after itself, or after that
         os.write(2, _SAID)
         return _INTERRUPTED

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from opdb.kinds import KINDS
+from opdb.kinds import KINDS, get_kind
 from opdb.records import Configuration, Device, Workload
 
 RESIDENT_SHARE = 0.5
@@ -19,17 +19,30 @@ PARTLY_RESIDENT_SHARE = 0.75
 """Up to this share of the L2 a part of the weights may be found there (docs/measuring.md)."""
 
 
-@cache
 def weight_bytes(configuration: Configuration) -> int:
     """Return the bytes of weights that one call reads; 0 for a kind that this version lacks."""
-    kind = KINDS.get(configuration.kind)
-    return 0 if kind is None else kind.weight_bytes(configuration)
+    return _traffic(configuration)[1] if configuration.kind in KINDS else 0
+
+
+def bytes_moved(configuration: Configuration) -> int:
+    """Return the bytes that one call moves at least.
+
+    Raises:
+        UnknownNameError: this version lacks its kind.
+    """
+    return _traffic(configuration)[0]
+
+
+def _activation_bytes(configuration: Configuration) -> int:
+    if configuration.kind not in KINDS:
+        return 0
+    moved, weights = _traffic(configuration)
+    return moved - weights
 
 
 @cache
-def _activation_bytes(configuration: Configuration) -> int:
-    kind = KINDS.get(configuration.kind)
-    return 0 if kind is None else kind.bytes_moved(configuration) - weight_bytes(configuration)
+def _traffic(configuration: Configuration) -> tuple[int, int]:
+    return get_kind(configuration.kind).traffic(configuration)
 
 
 def touched_bytes(workload: Workload) -> int:

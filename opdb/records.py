@@ -59,15 +59,18 @@ Where it is absent, torch chose. What was measured under it is never taken for t
 Outcome: TypeAlias = Literal["ok", "unsupported", "out_of_memory", "error"]
 
 
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+)
+
+
 def canonical_json(value: Json) -> str:
     """Return the one JSON text of a value: sorted keys, no blanks, no NaN.
 
     Raises:
         ValueError: a float is NaN or infinite (the describer must spell those as objects).
     """
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
+    return _CANONICAL.encode(value)
 
 
 def is_forced(setting: str) -> bool:
@@ -171,6 +174,17 @@ class Configuration:
             pass_name=document.get("pass", "forward"),
         )
 
+    @classmethod
+    def from_canonical(cls, text: str) -> Configuration:
+        """Read a configuration back from its own `json`, which is not written anew then.
+
+        Raises:
+            ValueError: the text is not a configuration of a format this version reads.
+        """
+        found = cls.from_json(text)
+        vars(found)["json"] = text  # where the cached property keeps it
+        return found
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Configuration) and self.json == other.json
 
@@ -246,6 +260,10 @@ class Workload:
 
     def occurrences(self) -> dict[Configuration, int]:
         """Return each distinct configuration with its number of calls, in first-call order."""
+        return dict(self._occurrences)
+
+    @cached_property
+    def _occurrences(self) -> dict[Configuration, int]:
         counts: dict[Configuration, int] = {}
         for call in self.calls:
             counts[call.configuration] = counts.get(call.configuration, 0) + 1

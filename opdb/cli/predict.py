@@ -11,6 +11,7 @@ from opdb.cli import options
 from opdb.cli.console import print_json, print_table
 from opdb.cli.selection import describe, find_workload, identity, request_for
 from opdb.errors import CheckError, InputError
+from opdb.garbage import uncollected
 from opdb.records import Json, Mode, Quantity
 from opdb.units import show, show_share
 
@@ -24,6 +25,7 @@ _SHOWN = 12
 _SHARES = ("kind", "calls", "share of time", "share of energy")
 
 
+@uncollected()
 def run(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's name or summary file.")],
     target: options.Target = None,

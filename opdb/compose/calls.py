@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from opdb.compose.grounds import Grounds
 from opdb.compose.timeline import Step
-from opdb.footprint import touched_bytes, weight_bytes
+from opdb.footprint import bytes_moved, touched_bytes, weight_bytes
 from opdb.kinds import get_kind
 from opdb.records import Call, Configuration, Cost, Form, Mode, Workload
 
@@ -75,8 +75,7 @@ class Pass:
     @cached_property
     def bytes_moved(self) -> dict[str, int]:
         """The bytes that one call of each configuration (key) moves at least."""
-        moved = self.configurations.items()
-        return {key: get_kind(c.kind).bytes_moved(c) for key, c in moved}
+        return {key: bytes_moved(c) for key, c in self.configurations.items()}
 
     @cached_property
     def weighted(self) -> list[Configuration]:

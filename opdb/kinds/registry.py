@@ -86,13 +86,7 @@ class Kind:
 
     def bytes_moved(self, configuration: Configuration) -> int:
         """Return the bytes of each input and weight read once and each output written once."""
-        if configuration.pass_name in _passes:
-            return _passes[configuration.pass_name].bytes_moved(configuration)
-        view = self.view(configuration)
-        if not self.launches_rule(view):
-            return 0
-        view = view.with_outputs(self.shapes_rule(view), self.dtype_rule(view))
-        return self.bytes_rule(view)
+        return self.traffic(configuration)[0]
 
     def weight_bytes(self, configuration: Configuration) -> int:
         """Return the bytes of weights that one call reads.
@@ -100,14 +94,19 @@ class Kind:
         They are what it moves beyond its inputs and outputs: an embedding reads few of its rows. A
         backward pass finds nothing as the pass before it left it: it has none that could stay hot.
         """
+        return self.traffic(configuration)[1]
+
+    def traffic(self, configuration: Configuration) -> tuple[int, int]:
+        """Return the bytes that one call moves, and those of weights among them."""
         if configuration.pass_name in _passes:
-            return 0
+            return _passes[configuration.pass_name].bytes_moved(configuration), 0
         view = self.view(configuration)
         if not self.launches_rule(view):
-            return 0
+            return 0, 0
         view = view.with_outputs(self.shapes_rule(view), self.dtype_rule(view))
+        moved = self.bytes_rule(view)
         weights = sum(v.spec_bytes(t) for t in view.unique if t.get("role") == "weight")
-        return max(0, self.bytes_rule(view) - (v.inputs_and_outputs(view) - weights))
+        return moved, max(0, moved - (v.inputs_and_outputs(view) - weights))
 
     def output_bytes(self, configuration: Configuration) -> int:
         """Return the bytes of the outputs of one call."""

@@ -15,11 +15,12 @@ _NARROW = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
 _WIDE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
 _OTHER = {"complex32": 4, "uint16": 2, "uint32": 4, "uint64": 8}
 _ORDER = [*_NARROW, *_WIDE]
+_BYTES = _NARROW | _WIDE | _OTHER
 
 
 def item_bytes(dtype: str) -> int:
     """Return the bytes of one element of a dtype; float8 formats are the unnamed ones."""
-    return (_NARROW | _WIDE | _OTHER).get(dtype, 1)
+    return _BYTES.get(dtype, 1)
 
 
 def numel(shape: Sequence[int]) -> int:

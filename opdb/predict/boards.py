@@ -14,7 +14,7 @@ from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
 from opdb.footprint import resident_bytes
 from opdb.records import Calibration, Configuration, Cost, Device, Form, Json, ModelRun, Workload
 from opdb.settings import relevant_setting
-from opdb.store import Store
+from opdb.store import HostSeen, Store
 
 if TYPE_CHECKING:
     from opdb.estimates.estimator import Estimates, Estimator
@@ -31,7 +31,9 @@ class Boards:
         measured = {c.board.uuid for c in self._campaigns.values()}  # calibrated alone is no help
         self.uuids = [b.uuid for b in store.boards(device.slug) if b.uuid in measured]
         self._costs: dict[str, dict[str, Cost | None]] = {board: {} for board in self.uuids}
-        self._usual_host: dict[str, Mapping[tuple[str, Form], float]] = {}
+        self._kept_limits_w: dict[str, float | None] = {}
+        self._host_seen: dict[str, HostSeen] = {}
+        self._usual_host: dict[tuple[str, str], Mapping[tuple[str, Form], float]] = {}
         self._anchors: dict[str, BoardAnchors] = {}
         self._estimators: dict[str, Estimator | None] = {}
 
@@ -200,13 +202,15 @@ class Boards:
 
     def _kept_limit_w(self, board: str) -> float | None:
         """Return the power that the board keeps to at its limit, as last calibrated."""
-        found = [
-            kept
-            for each in self._store.board_calibrations(board)
-            if each.power_limit_w == self._device.power_limit_w
-            and (kept := each.facts.get("limit_power_w")) is not None
-        ]
-        return found[-1] if found else None
+        if board not in self._kept_limits_w:
+            found = [
+                each.facts.get("limit_power_w")
+                for each in self._store.board_calibrations(board)
+                if each.power_limit_w == self._device.power_limit_w
+            ]
+            known = [kept for kept in found if kept is not None]
+            self._kept_limits_w[board] = known[-1] if known else None
+        return self._kept_limits_w[board]
 
     def _usual_host_s(
         self, workload: Workload, board: str, costs: Mapping[str, Cost]
@@ -217,7 +221,7 @@ class Boards:
         itself has comes first, then what the last of the others has.
         """
         lacking = {
-            (call.configuration.title, call.form)
+            (call.configuration.title, call.form): call.configuration.kind
             for call in workload.calls
             for cost in [costs.get(call.configuration.key)]
             if cost is None or call.form not in cost.host_time_s
@@ -225,15 +229,18 @@ class Boards:
         found: dict[tuple[str, Form], float] = {}
         if self._device.type != "cpu":
             for each in reversed(self.last(board)):
-                if lacking <= found.keys():
+                if lacking.keys() <= found.keys():
                     break
-                found = {**self._usual_host_of(each), **found}
+                for kind in set(lacking.values()):
+                    found = {**self._usual_host_of(each, kind), **found}
         return found
 
-    def _usual_host_of(self, board: str) -> Mapping[tuple[str, Form], float]:
-        if board not in self._usual_host:
-            self._usual_host[board] = self._store.usual_host_times(board)
-        return self._usual_host[board]
+    def _usual_host_of(self, board: str, kind: str) -> Mapping[tuple[str, Form], float]:
+        if (board, kind) not in self._usual_host:
+            if board not in self._host_seen:
+                self._host_seen[board] = self._store.host_seen(board)
+            self._usual_host[board, kind] = self._host_seen[board].usual_s(kind)
+        return self._usual_host[board, kind]
 
 
 def _bare(board: str) -> str:

@@ -299,7 +299,9 @@ class Predictor:
         mode, workload = prediction.mode, prediction.workload
         others = [m for m in self._truths.measured(mode).values() if m.name != workload.name]
         others.sort(key=lambda other: _unlikeness(other, workload))
-        chosen = self._truths.workloads_of([other.key for other in others[:MOST_COMPOSED]])
+        others = others[:MOST_COMPOSED]
+        chosen = self._truths.workloads_of([other.key for other in others])
+        self._read_costs(chosen, [other.board for other in others])
         alike = [
             found
             for found in (self._plain(other, mode) for other in chosen)
@@ -311,6 +313,15 @@ class Predictor:
             tuple(a for answer in answers if (a := answer.attribution_time) is not None),
             tuple(a for answer in answers if (a := answer.attribution_energy) is not None),
         )
+
+    def _read_costs(self, workloads: Sequence[Workload], boards: Sequence[str]) -> None:
+        """Read what workloads cost on their boards, all that one board has at once."""
+        called: dict[str, set[Configuration]] = {}
+        for workload, board in zip(workloads, boards, strict=True):
+            if (workload.key, board) not in self._bases:
+                called.setdefault(board, set()).update(workload.occurrences())
+        for board, configurations in called.items():
+            self._boards.own(configurations, board)
 
     def _plain(self, workload: Workload, mode: Mode) -> Prediction:
         """Predict a measured workload for its board, nothing known of other models."""

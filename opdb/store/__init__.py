@@ -7,7 +7,7 @@ from opdb.store.claims import Claims
 from opdb.store.database import default_url
 from opdb.store.opening import open_store
 from opdb.store.pending import Among, Lack, Sort, Touched
-from opdb.store.reading import Failure, Measured, RunState, Spent
+from opdb.store.reading import Failure, HostSeen, Measured, RunState, Spent
 from opdb.store.standing import Head, Standing
 from opdb.store.store import Store
 
@@ -16,6 +16,7 @@ __all__ = [
     "Claims",
     "Failure",
     "Head",
+    "HostSeen",
     "Lack",
     "Measured",
     "RunState",

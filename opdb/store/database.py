@@ -28,6 +28,14 @@ FILE_NAME = "opdb.sqlite"
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _BUSY_TIMEOUT_S = 30.0
+_ASIDE = {
+    "page_size": 16 * 1024,  # fewer to write, all else alike
+    "journal_mode": "OFF",
+    "synchronous": "OFF",
+    "cache_size": -256 * 1024,  # KiB; each page is written once
+    "foreign_keys": "OFF",  # an import has followed every reference itself
+}
+"""How SQLite writes a file that nobody else opens and that is of no use until it is whole."""
 
 _EXPLANATIONS = (
     ("disk is full", "the disk is full; free some space and run the command again"),
@@ -123,8 +131,11 @@ def explained(url: str) -> Iterator[None]:
         raise DatabaseError(f"database {shown(url)}: {explanation}") from error
 
 
-def connect(url: str, *, create: bool) -> Engine:
+def connect(url: str, *, create: bool, aside: bool = False) -> Engine:
     """Check a database and return an engine on it, its tables created or upgraded.
+
+    With `aside` it is an SQLite file that nobody else opens, of no use until it is whole: until
+    `keep_journal` it is written without one.
 
     Raises:
         DatabaseError: it does not exist and is not to be created, or it cannot be used.
@@ -132,9 +143,11 @@ def connect(url: str, *, create: bool) -> Engine:
     parsed = parse_url(url)
     file = file_of(url)
     if file is not None:
-        _check_file(file, create=create)
+        check_file(file, create=create)
     try:
         engine = _engine(parsed, file)
+        if aside:
+            event.listen(engine, "connect", _write_aside)
     except (ImportError, NoSuchModuleError) as error:
         raise DatabaseError(
             f"database {shown(url)}: its driver is missing; "
@@ -142,7 +155,7 @@ def connect(url: str, *, create: bool) -> Engine:
         ) from error
     try:
         with explained(url):
-            _prepare(engine, url)
+            _prepare(engine, url, journal=not aside)
     except DatabaseError:
         engine.dispose()
         raise
@@ -171,6 +184,11 @@ def read_only(file: Path) -> bool:
     return file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK))
 
 
+def journal_of(file: Path) -> Path:
+    """Return where SQLite keeps what is not in the file yet."""
+    return file.with_name(file.name + "-wal")
+
+
 def _user_data_folder() -> Path:
     if sys.platform == "darwin":
         base = Path.home() / "Library" / "Application Support"
@@ -179,7 +197,7 @@ def _user_data_folder() -> Path:
     return base / "opdb"
 
 
-def _check_file(file: Path, *, create: bool) -> None:
+def check_file(file: Path, *, create: bool) -> None:
     """Look at a file without opening it as a database.
 
     Raises:
@@ -207,7 +225,7 @@ def _check_file(file: Path, *, create: bool) -> None:
     page_size = int.from_bytes(head[16:18], "big")
     page_size = 65536 if page_size == 1 else page_size
     expected = page_size * int.from_bytes(head[28:32], "big")
-    journal = file.with_name(file.name + "-wal")
+    journal = journal_of(file)
     # A journal that was not yet written back may hold the pages that the file still lacks.
     journaled = journal.exists() and journal.stat().st_size > 0
     if len(head) < _HEADER_BYTES or (size < expected and not journaled):
@@ -226,7 +244,7 @@ def _engine(parsed: URL, file: Path | None) -> Engine:
         # WAL wants to write beside the file even to read; a file that cannot be written to
         # does not change under us, which is what `immutable` promises SQLite.
         # Where its owner is at work (a journal is there), it is read beside the owner instead.
-        journaled = file.with_name(file.name + "-wal").exists()
+        journaled = journal_of(file).exists()
         uri = file.resolve().as_uri() + "?mode=ro" + ("" if journaled else "&immutable=1")
         engine = create_engine(
             "sqlite://", creator=lambda: sqlite3.connect(uri, uri=True, **arguments)
@@ -247,27 +265,37 @@ def _configure(connection: Any, _record: Any) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
+def _write_aside(connection: Any, _record: Any) -> None:
+    for name, value in _ASIDE.items():
+        connection.execute(f"PRAGMA {name} = {value}")
+
+
 def _begin(connection: Connection) -> None:
     # A writer takes its lock at once: one that starts by reading could find itself outdated.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _prepare(engine: Engine, url: str) -> None:
+def keep_journal(engine: Engine) -> None:
+    """Let an SQLite database keep a journal from now on: readers and a writer then work at once."""
+    with engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        driver.execute("PRAGMA journal_mode = WAL")
+
+
+def _prepare(engine: Engine, url: str, *, journal: bool) -> None:
     with engine.connect() as connection:
         revision = _revision(connection, url)
         if revision == REVISIONS[-1]:
             return
-    if engine.dialect.name == "sqlite":
-        with engine.connect() as connection:
-            driver = connection.connection.driver_connection
-            assert driver is not None
-            driver.execute("PRAGMA journal_mode = WAL")
+    if engine.dialect.name == "sqlite" and journal:
+        keep_journal(engine)
     with engine.connect().execution_options(writes="alone") as connection, connection.begin():
         # Another process may have created it between the look and the lock.
         revision = _revision(connection, url)
         if revision is None:
-            metadata.create_all(connection)
+            metadata.create_all(connection, checkfirst=False)
             connection.execute(
                 text("CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY NOT NULL)")
             )

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, Select, Subquery, delete, func, insert, or_, select, union
 
 from opdb.errors import InputError, UnknownNameError
+from opdb.garbage import uncollected
 from opdb.store import database, schema
 from opdb.store.raw_columns import RAW_COLUMNS
 from opdb.store.rows import NewRow
@@ -22,7 +23,7 @@ from opdb.store.set_reading import Contents, read_set
 from opdb.store.sets import FILES, REFERENCES, Columns, SetFile, read_file, write_file
 from opdb.store.shorthand import CALLS, KERNELS, REFERRED, in_short
 from opdb.store.store import Store
-from opdb.store.tallies import recount
+from opdb.store.tallies import count_first, recount
 from opdb.store.writing import insert_columns, numbers, upsert, upsert_columns
 
 Known: TypeAlias = dict[str, Mapping[str, int]]
@@ -67,6 +68,7 @@ def export_set(store: Store, folder: Path, *, device: str) -> dict[str, int]:
     return {Path(name).stem: len(found) for name, found in whole.items()}
 
 
+@uncollected()
 def import_set(
     store: Store,
     folder: Path,
@@ -95,9 +97,12 @@ def import_set(
             if file.table.name in REFERENCES.values():
                 keys = contents[file.name].values["key"]
                 known[file.table.name] = numbers(connection, file.table, keys)
-        brought = set(contents["visits.csv"].values["configuration"])
-        recount(connection, visited | {known["configuration"][key] for key in brought})
         after = _counts(connection)
+        visits = _numbered(contents["visits.csv"], known)
+        if before["visits"] == 0 and after["visits"] == len(visits):
+            count_first(connection, visits.values)
+        else:
+            recount(connection, visited | set(visits.values["configuration_id"]))
     found = {Path(file.name).stem: len(contents[file.name]) for file in FILES}
     added = {stem: max(0, after[stem] - before[stem]) for stem in found}
     return Imported(found, added)
@@ -307,18 +312,23 @@ def _numbered(found: Columns, known: Known) -> Columns:
 def _check_references(connection: Connection, found: Columns, file: SetFile) -> None:
     """Check that the devices, boards and hosts that rows name are there.
 
+    What else rows refer to was followed when the set was read.
+
     Raises:
         InputError: one is not.
     """
-    for column in file.table.columns:
-        for reference in column.foreign_keys:
-            if column.name not in found.values or column.name in REFERRED:
-                continue
-            known = set(connection.scalars(select(reference.column)))
-            for row, name in enumerate(found.values[column.name]):
-                if name not in known:
-                    why = f"no such {reference.column.table.name}"
-                    raise found.error(row, column.name, name, why)
+    for constraint in file.table.foreign_key_constraints:
+        names = [reference.parent.name for reference in constraint.elements]
+        if not found.values.keys() >= set(names) or (len(names) == 1 and names[0] in REFERRED):
+            continue
+        targets = [reference.column for reference in constraint.elements]
+        known = set(map(tuple, connection.execute(select(*targets))))
+        for row, named in enumerate(zip(*(found.values[name] for name in names), strict=True)):
+            if named not in known:
+                why = f"no such {targets[0].table.name}"
+                others = list(zip(names, named, strict=True))[1:]
+                why += "".join(f" of {name} {value!r}" for name, value in others)
+                raise found.error(row, names[0], named[0], why)
 
 
 def _counts(connection: Connection) -> dict[str, int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 from sqlalchemy import select
 
@@ -15,7 +17,8 @@ def open_store(url: str | None = None, *, create: bool = True) -> Store:
     """Open a database: the one named, else `OPDB_DB`'s, else the default one.
 
     A new database is created. The default one, and no other, takes in every published set of the
-    checkout's `db/*/` that it has not seen as it now is.
+    checkout's `db/*/` that it has not seen as it now is; where there is none yet, it is built of
+    them aside and put in place when it is whole.
 
     Raises:
         DatabaseError: it cannot be used; or it was named, there is none, and `create` is false.
@@ -23,6 +26,8 @@ def open_store(url: str | None = None, *, create: bool = True) -> Store:
     """
     named = url or os.environ.get("OPDB_DB")
     location = database.as_url(named) if named else database.default_url()
+    if not named:
+        build_published(location)
     with ExitStack() as undo:
         store = undo.enter_context(
             Store(location, database.connect(location, create=create or not named))
@@ -33,6 +38,67 @@ def open_store(url: str | None = None, *, create: bool = True) -> Store:
     return store
 
 
+def build_published(location: str) -> None:
+    """Build the default database (a URL) of the published sets, where there is none yet.
+
+    Written aside it needs no journal, and a process that is killed leaves no half of one. Of
+    several that want it at once, one builds it and the others wait.
+
+    Raises:
+        DatabaseError: it cannot be written.
+        InputError: a set cannot be imported.
+    """
+    file = database.file_of(location)
+    if file is None or file.exists() or not published_sets():
+        return
+    if database.journal_of(file).exists():
+        return  # of one that was deleted: SQLite drops it where it creates the file itself
+    database.check_file(file, create=True)
+    # Where folders cannot be locked or files not linked, the sets are imported as into any other.
+    with suppress(ImportError, OSError), _locked(file.parent):
+        if not file.exists():
+            _build(file)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of such a block for the same folder; a kill lets them in."""
+    from fcntl import LOCK_EX, flock  # Windows has none
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        flock(descriptor, LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _build(file: Path) -> None:
+    aside = file.with_name(f"{file.stem}-new{file.suffix}")
+    aside.unlink(missing_ok=True)  # of a process that was killed
+    location = database.as_url(str(aside))
+    try:
+        engine = database.connect(location, create=True, aside=True)
+        with Store(location, engine) as store:
+            import_published(store)
+            database.keep_journal(engine)
+        with aside.open("rb") as stream:
+            os.fsync(stream.fileno())
+        # One that somebody made meanwhile stays; import_published looks after it.
+        with suppress(FileExistsError):
+            file.hardlink_to(aside)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def published_sets() -> dict[str, Path]:
+    """Return the folders of the checkout's published sets, by name."""
+    folder = database.published_folder()
+    if folder is None:
+        return {}
+    return {path.parent.name: path.parent for path in sorted(folder.glob("*/workloads.csv"))}
+
+
 def import_published(store: Store) -> None:
     """Import every set of `db/*/` whose files are not those that were imported last.
 
@@ -41,11 +107,8 @@ def import_published(store: Store) -> None:
     Raises:
         InputError: a set cannot be imported.
     """
-    folder = database.published_folder()
-    if folder is None or (store.path is not None and database.read_only(store.path)):
-        return
-    sets = {path.parent.name: path.parent for path in sorted(folder.glob("*/workloads.csv"))}
-    if not sets:
+    sets = published_sets()
+    if not sets or (store.path is not None and database.read_only(store.path)):
         return
     with store.reading() as connection:
         query = select(schema.source.c.name, schema.source.c.fingerprint)

@@ -97,7 +97,7 @@ def lacking(connection: Connection, lack: Lack, among: Among) -> list[Configurat
         )
         query = select(configuration.c.kind, configuration.c.key, configuration.c.json)
         found += map(tuple, connection.execute(query.where(configuration.c.id.in_(short))))
-    return [Configuration.from_json(text) for _, _, text in sorted(found)]
+    return [Configuration.from_canonical(text) for _, _, text in sorted(found)]
 
 
 def configurations(connection: Connection, among: Among) -> list[Configuration]:
@@ -108,7 +108,7 @@ def configurations(connection: Connection, among: Among) -> list[Configuration]:
         query = select(table.c.kind, table.c.key, table.c.json)
         query = query.where(table.c.id.in_(_chosen(among, some)))
         found += map(tuple, connection.execute(query))
-    return [Configuration.from_json(text) for _, _, text in sorted(found)]
+    return [Configuration.from_canonical(text) for _, _, text in sorted(found)]
 
 
 def called_in(

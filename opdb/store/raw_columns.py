@@ -31,18 +31,23 @@ _STRETCH = (
 _NEIGHBOURS = rb'{"a":NUMBERS,"n":[1-9]\d*+,"q":[1-9]\d*+,"t":NUMBERS}'
 
 
-def _pattern(text: bytes) -> re.Pattern[bytes]:
-    lists = ((b"NUMBERS", _NUMBERS), (b"PAIRS", _PAIRS), (b"RUNS", _RUNS))
-    return re.compile(functools.reduce(lambda text, each: text.replace(*each), lists, text))
-
-
 @dataclass(frozen=True)
 class RawColumn:
-    """How a column of raw samples is written and read, and what is written before it is packed."""
+    """How a column of raw samples is written and read, and what is written before it is packed.
+
+    `spelled` is the regular expression of that, with names in place of those of lists.
+    """
 
     encode: Callable[[Any], str]
     decode: Callable[[str], Any]
-    written: re.Pattern[bytes]
+    spelled: bytes
+
+    @functools.cached_property
+    def written(self) -> re.Pattern[bytes]:
+        """What is written before it is packed; compiled where it is asked for."""
+        lists = ((b"NUMBERS", _NUMBERS), (b"PAIRS", _PAIRS), (b"RUNS", _RUNS))
+        spelled = functools.reduce(lambda text, each: text.replace(*each), lists, self.spelled)
+        return re.compile(spelled)
 
     def checked(self, text: str | None) -> str | None:
         """Return a text that can be read; None stays None.
@@ -60,7 +65,7 @@ class RawColumn:
         return self.encode(self.decode(text)) if is_plain(text) else text
 
 
-_ONE_STRETCH = RawColumn(encode_stretch, decode_stretch, _pattern(_STRETCH))
+_ONE_STRETCH = RawColumn(encode_stretch, decode_stretch, _STRETCH)
 
 RAW_COLUMNS = {
     "stretch": _ONE_STRETCH,
@@ -68,9 +73,9 @@ RAW_COLUMNS = {
     "repeats": RawColumn(
         encode_stretches,
         decode_stretches,
-        _pattern(rb"\[" + _STRETCH + rb"(?:," + _STRETCH + rb")*+\]"),
+        rb"\[" + _STRETCH + rb"(?:," + _STRETCH + rb")*+\]",
     ),
-    "neighbours": RawColumn(encode_neighbours, decode_neighbours, _pattern(_NEIGHBOURS)),
-    "times": RawColumn(encode_times, decode_times, _pattern(_NUMBERS)),
+    "neighbours": RawColumn(encode_neighbours, decode_neighbours, _NEIGHBOURS),
+    "times": RawColumn(encode_times, decode_times, _NUMBERS),
 }
 """Columns of raw samples by name, whatever table they are in."""

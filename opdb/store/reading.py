@@ -93,6 +93,24 @@ class Spent:
     seconds: float
 
 
+@dataclass(frozen=True)
+class HostSeen:
+    """Host visits by kind, raw: the configuration's JSON, the form, and the times as stored."""
+
+    by_kind: Mapping[str, Sequence[tuple[str, Form, str]]]
+
+    def usual_s(self, kind: str) -> dict[tuple[str, Form], float]:
+        """Return the median host time (seconds) of a kind in each pass and form.
+
+        A kind of another pass than the forward one is named with it, as `Configuration.title` does.
+        """
+        found: dict[tuple[str, Form], list[float]] = {}
+        for text, form, times in self.by_kind.get(kind, ()):
+            title = Configuration.from_json(text).title
+            found.setdefault((title, form), []).append(median(decode_times(times)))
+        return {key: median(values) for key, values in found.items()}
+
+
 def workloads(connection: Connection, conditions: Conditions) -> list[Workload]:
     """Return the workloads that meet the conditions, with their calls."""
     found = workload_rows(connection, conditions)
@@ -128,7 +146,9 @@ def _calls(connection: Connection, conditions: Conditions) -> dict[int, list[Cal
             select(call.c.configuration_id).where(call.c.workload_id.in_(chosen))
         )
     )
-    known = {number: Configuration.from_json(text) for number, text in connection.execute(query)}
+    known = {
+        number: Configuration.from_canonical(text) for number, text in connection.execute(query)
+    }
     # One object a configuration and form: a thousand calls share a few dozen.
     shared: dict[tuple[int, str], Call] = {}
     calls: dict[int, list[Call]] = {}
@@ -137,7 +157,7 @@ def _calls(connection: Connection, conditions: Conditions) -> dict[int, list[Cal
         .where(call.c.workload_id.in_(chosen))
         .order_by(call.c.workload_id, call.c.position)
     )
-    for workload_id, number, form in connection.execute(query_calls):
+    for workload_id, number, form in connection.execute(query_calls).all():
         if (number, form) not in shared:
             shared[number, form] = Call(configuration=known[number], form=form)
         calls.setdefault(workload_id, []).append(shared[number, form])
@@ -299,32 +319,28 @@ def host_visits(
     return sorted(found, key=lambda visit: (visit.started_at, visit.id))
 
 
-def usual_host_times(connection: Connection, board: str) -> dict[tuple[str, Form], float]:
-    """Return a board's median host time (seconds) of each kind and form, as its last campaigns saw.
+def host_seen(connection: Connection, board: str) -> HostSeen:
+    """Return what a board's last campaigns saw of the host's time.
 
-    A kind of another pass than the forward one is named with it, as `Configuration.title` does.
     Campaigns are gone back through until there are `ENOUGH_HOST_VISITS`.
     """
     visit, campaign, configuration = schema.host_visit, schema.campaign, schema.configuration
     query = select(campaign.c.id).where(campaign.c.board == board)
     query = query.order_by(campaign.c.started_at.desc(), campaign.c.id)
     campaigns = list(connection.scalars(query))
-    seen = select(configuration.c.json, visit.c.form, visit.c.times).join(
+    seen = select(configuration.c.kind, configuration.c.json, visit.c.form, visit.c.times).join(
         configuration, visit.c.configuration_id == configuration.c.id
     )
-    found: dict[tuple[str, Form], list[float]] = {}
-    titles: dict[str, str] = {}
+    found: dict[str, list[tuple[str, Form, str]]] = {}
     read = 0
     for first in range(0, len(campaigns), CAMPAIGNS_AT_ONCE):
         some = campaigns[first : first + CAMPAIGNS_AT_ONCE]
-        for text, form, times in connection.execute(seen.where(visit.c.campaign.in_(some))):
-            if text not in titles:
-                titles[text] = Configuration.from_json(text).title
-            found.setdefault((titles[text], form), []).append(median(decode_times(times)))
+        for kind, *what in connection.execute(seen.where(visit.c.campaign.in_(some))).all():
+            found.setdefault(kind, []).append(tuple(what))
             read += 1
         if read >= ENOUGH_HOST_VISITS:
             break
-    return {key: median(values) for key, values in found.items()}
+    return HostSeen(found)
 
 
 def model_runs(connection: Connection, conditions: Conditions) -> list[ModelRun]:
@@ -474,7 +490,7 @@ def _of_configurations(
         return
     for some in in_parts(numbers(connection, schema.configuration, keys).values()):
         part = query.where(table.c.configuration_id.in_(some))
-        yield from connection.execute(part).mappings()
+        yield from connection.execute(part).mappings().all()
 
 
 def profiles(connection: Connection, device: str, keys: Collection[str] | None) -> list[Profile]:

@@ -61,7 +61,10 @@ def _if_any(function: Callable[[Given], Made], value: Given | None) -> Made | No
 
 def read_json(text: str | None) -> Json:
     """Read a JSON column; NULL stays None."""
-    return None if text is None else json.loads(text)
+    if text is None:
+        return None
+    # Most columns say nothing most of the time.
+    return {} if text == "{}" else [] if text == "[]" else json.loads(text)
 
 
 def configuration_row(configuration: Configuration) -> NewRow:
@@ -436,6 +439,9 @@ def cost_row(cost: Cost) -> NewRow:
     return row
 
 
+_POINT = {field.name for field in fields(OperatingPoint)}
+
+
 def read_operating_point(text: str) -> OperatingPoint:
     """Read an operating point back from its JSON.
 
@@ -443,11 +449,13 @@ def read_operating_point(text: str) -> OperatingPoint:
         ValueError: the text is none.
     """
     document = read_json(text)
-    if not isinstance(document, dict) or document.keys() != {
-        field.name for field in fields(OperatingPoint)
-    }:
+    if not isinstance(document, dict) or document.keys() != _POINT:
         raise ValueError(f"not an operating point: {text[:80]!r}")
     return OperatingPoint(**document)
+
+
+_COLUMNS_OF = {name: {part: f"{name}_{part}" for part in QUANTITY_PARTS} for name in QUANTITIES}
+"""The columns of a quantity's parts, by the quantity's name."""
 
 
 def read_cost(row: Row) -> Cost:
@@ -471,6 +479,7 @@ def read_cost(row: Row) -> Cost:
 
 
 def _read_quantity(row: Row, name: str) -> Quantity | None:
-    if row[f"{name}_median"] is None:
+    columns = _COLUMNS_OF[name]
+    if row[columns["median"]] is None:
         return None
-    return Quantity(**{part: row[f"{name}_{part}"] for part in QUANTITY_PARTS})
+    return Quantity(**{part: row[column] for part, column in columns.items()})

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from opdb.errors import InputError
+from opdb.garbage import uncollected
 from opdb.records import Configuration
 from opdb.store import rows, schema
 from opdb.store.raw_columns import RAW_COLUMNS
@@ -34,6 +35,7 @@ Contents: TypeAlias = dict[str, Columns]
 """What a set's files hold, by name."""
 
 
+@uncollected()
 def read_set(folder: Path, *, samples: bool = True) -> Contents:
     """Read a published set at length, as older versions wrote it, and check all of it.
 

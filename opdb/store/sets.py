@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
@@ -18,7 +19,7 @@ from sqlalchemy import Column, Table, Text
 
 from opdb.errors import InputError
 from opdb.store import schema
-from opdb.store.fields import parser
+from opdb.store.fields import AllAtOnce, column_parser, parser
 from opdb.store.rows import NewRow
 
 _FIELD_BYTES = 16 * 1024 * 1024  # a run of many repeats outgrows the csv module's 128 KiB
@@ -101,15 +102,21 @@ class Columns:
         place = f"{self.path}, line {self.lines[row]}, column {column}"
         return InputError(f"{place}: {shown!r}: {why}")
 
-    def converted(self, column: str, function: Callable[[Any], Any]) -> Columns:
+    def converted(
+        self, column: str, function: Callable[[Any], Any], all_at_once: AllAtOnce | None = None
+    ) -> Columns:
         """Return the same with what a function makes of one column.
 
-        Each distinct value is converted once: most columns say little that is new.
+        Each distinct value is converted once: most columns say little that is new. `all_at_once`
+        does the same to a whole column, more quickly; what it refuses, it need not say why.
 
         Raises:
             InputError: the function refuses a value.
         """
         found, known = self.values[column], {}
+        if all_at_once is not None:
+            with suppress(*_FAULTS):
+                return self.having(**{column: all_at_once(found)})
         try:
             for value in dict.fromkeys(found):
                 known[value] = function(value)
@@ -211,7 +218,8 @@ def parsed(file: SetFile, fields: Columns) -> Columns:
     """
     fields = _completed(file, fields)
     for name, column in file.columns.items():
-        fields = fields.converted(name, parser(file.table, column))
+        each, all_at_once = parser(file.table, column), column_parser(file.table, column)
+        fields = fields.converted(name, each, all_at_once)
     return fields
 
 

@@ -19,7 +19,6 @@ from opdb.records import (
     Configuration,
     Cost,
     Device,
-    Form,
     Host,
     HostVisit,
     Json,
@@ -36,7 +35,7 @@ from opdb.records import (
 from opdb.store import database, pending, reading, rows, schema, standing
 from opdb.store.lease import Claim, check_held
 from opdb.store.pending import Among, Lack, Sort, Touched
-from opdb.store.reading import Failure, Measured, RunState, Spent
+from opdb.store.reading import Failure, HostSeen, Measured, RunState, Spent
 from opdb.store.rows import NewRow
 from opdb.store.standing import Head, Standing
 from opdb.store.tallies import count_visit
@@ -93,7 +92,7 @@ class Store:
         with database.explained(self.url), self._engine.connect() as connection:
             try:
                 yield connection
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise DatabaseError(
                     f"database {self.location}: a row is damaged: {error}"
                 ) from error
@@ -210,14 +209,14 @@ class Store:
         if kinds is not None:
             query = query.where(table.c.kind.in_(list(kinds)))
         with self.reading() as connection:
-            return [Configuration.from_json(text) for text in connection.scalars(query)]
+            return [Configuration.from_canonical(text) for text in connection.scalars(query)]
 
     def configuration(self, key: str) -> Configuration | None:
         """Return the configuration of a key; None if it is not stored."""
         table = schema.configuration
         with self.reading() as connection:
             text = connection.scalar(select(table.c.json).where(table.c.key == key))
-            return None if text is None else Configuration.from_json(text)
+            return None if text is None else Configuration.from_canonical(text)
 
     def usage(self) -> dict[str, int]:
         """Return how many calls of all workloads each configuration answers, by key.
@@ -463,10 +462,10 @@ class Store:
         with self.reading() as connection:
             return reading.host_visits(connection, conditions, configurations)
 
-    def usual_host_times(self, board: str) -> dict[tuple[str, Form], float]:
-        """Return a board's median host time in seconds by kind and form."""
+    def host_seen(self, board: str) -> HostSeen:
+        """Return what a board's last campaigns saw of the host's time, by kind."""
         with self.reading() as connection:
-            return reading.usual_host_times(connection, board)
+            return reading.host_seen(connection, board)
 
     def model_runs(
         self,

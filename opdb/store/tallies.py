@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select
 
 from opdb.store import schema
 from opdb.store.rows import NewRow
-from opdb.store.writing import execute_many, in_parts, insert_into
+from opdb.store.writing import in_parts, insert_columns, insert_into
+
+_SORT = ("configuration_id", "setting", "role", "access", "weights", "outcome")
+"""Columns of a visit that, with its board and why it was rejected, tell its sort."""
 
 REJECTED = "rejected: "
 """How the flag of a rejected visit begins, after which the words of why follow."""
@@ -28,9 +31,8 @@ def count_visit(connection: Connection, row: NewRow) -> None:
     campaign, tally = schema.campaign, schema.tally
     query = select(campaign.c.device, campaign.c.board).where(campaign.c.id == row["campaign"])
     place = connection.execute(query).mappings().one()
-    same = ("configuration_id", "setting", "role", "access", "weights", "outcome")
     rejected = why_rejected(json.loads(row["flags"]))
-    new = {**place, **{name: row[name] for name in same}, "rejected": rejected, "visits": 1}
+    new = {**place, **{name: row[name] for name in _SORT}, "rejected": rejected, "visits": 1}
     statement: Any = insert_into(connection, tally)
     statement = statement.on_conflict_do_update(
         index_elements=[column.name for column in tally.primary_key],
@@ -43,24 +45,41 @@ def recount(connection: Connection, configurations: Iterable[int]) -> None:
     """Count the visits of these configurations (row numbers) anew, on every board."""
     tally, visit, campaign = schema.tally, schema.visit, schema.campaign
     columns = [
-        *(campaign.c.device, visit.c.configuration_id, campaign.c.board),
-        *(visit.c.setting, visit.c.role, visit.c.access, visit.c.weights, visit.c.outcome),
+        *(campaign.c.device, campaign.c.board),
+        *(visit.c[name] for name in (*_SORT, "flags")),
     ]
-    names = [*(column.name for column in columns), "rejected"]
-    rejected: dict[str, str] = {}  # flags, most of which are said by many visits
     for some in in_parts(configurations):
         connection.execute(delete(tally).where(tally.c.configuration_id.in_(some)))
         query = (
-            select(*columns, visit.c.flags, func.count())
+            select(*columns, func.count())
             .join(campaign, visit.c.campaign == campaign.c.id)
             .where(visit.c.configuration_id.in_(some))
-            .group_by(*columns, visit.c.flags)
+            .group_by(*columns)
         )
-        counts: Counter[tuple[Any, ...]] = Counter()
-        for *sort, flags, visits in connection.execute(query):
-            if flags not in rejected:
-                rejected[flags] = why_rejected(json.loads(flags))
-            counts[*sort, rejected[flags]] += visits
-        new = [{**dict(zip(names, sort, strict=True)), "visits": n} for sort, n in counts.items()]
-        if new:
-            execute_many(connection, insert(tally), new)
+        _insert(connection, ((tuple(sort), n) for *sort, n in connection.execute(query)))
+
+
+def count_first(connection: Connection, visits: Mapping[str, Sequence[Any]]) -> None:
+    """Count the visits of a database that had none before, given by column as they are stored.
+
+    What is at hand need not be read back.
+    """
+    campaign = schema.campaign
+    query = select(campaign.c.id, campaign.c.device, campaign.c.board)
+    places = {name: place for name, *place in connection.execute(query)}
+    columns = (visits[name] for name in ("campaign", *_SORT, "flags"))
+    counts = Counter(zip(*columns, strict=True))
+    _insert(connection, (((*places[name], *sort), n) for (name, *sort), n in counts.items()))
+
+
+def _insert(connection: Connection, counted: Iterable[tuple[tuple[Any, ...], int]]) -> None:
+    """Insert the counts of visits by device, board, what tells sorts apart, and flags."""
+    rejected: dict[str, str] = {}  # flags, most of which are said by many visits
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for (*sort, flags), visits in counted:
+        if flags not in rejected:
+            rejected[flags] = why_rejected(json.loads(flags))
+        counts[*sort, rejected[flags]] += visits
+    names = ("device", "board", *_SORT, "rejected")
+    columns = dict(zip(names, zip(*counts, strict=True), strict=False))
+    insert_columns(connection, insert(schema.tally), {**columns, "visits": list(counts.values())})

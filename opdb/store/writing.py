@@ -103,7 +103,7 @@ def numbers(connection: Connection, table: Table, keys: Iterable[str]) -> dict[s
     found: dict[str, int] = {}
     for some in in_parts(keys):
         query = select(table.c.key, table.c.id).where(table.c.key.in_(some))
-        found.update((row.key, row.id) for row in connection.execute(query))
+        found.update(map(tuple, connection.execute(query)))
     return found
 
 

@@ -325,6 +325,7 @@ def test_a_pair_of_board_and_device_that_is_none(folder: Path, tmp_path: Path) -
         stream.write("CPU-1,other\n")
     edit(folder / "campaigns.csv", lambda rows: rows[0].update(device="other"))
     with open_store(str(tmp_path / "other.sqlite")) as other:
-        with pytest.raises(DatabaseError, match="is not stored"):
+        said = r"campaigns.csv, line 2, column board: 'GPU-1': no such board of device 'other'"
+        with pytest.raises(InputError, match=said):
             import_set(other, folder)
         assert other.devices() == []

@@ -1,0 +1,72 @@
+"""Columns read at once hold what their fields read one by one do, and refuse the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Column
+
+from opdb.errors import InputError
+from opdb.store import schema
+from opdb.store.fields import column_parser, parser
+from opdb.store.sets import FILES, Columns
+
+FIELDS = ("", "0", "-0.0", "1.5", "-2", "6.209066666666666e-05", "1e400", "nan", "-inf", "x", " 1")
+
+
+def one_by_one(file: str, column: str, fields: list[str]) -> list[object] | None:
+    table = next(each.table for each in FILES if each.name == file)
+    try:
+        return list(map(parser(table, table.c[column]), fields))
+    except ValueError:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("file", "column"),
+    [
+        (each.name, column.name)
+        for each in FILES
+        for column in each.columns.values()
+        if column_parser(each.table, column) is not None
+    ],
+)
+def test_a_column_at_once_is_its_fields(file: str, column: str) -> None:
+    table = next(each.table for each in FILES if each.name == file)
+    at_once = column_parser(table, table.c[column])
+    assert at_once is not None
+    for fields in ([], *([field] for field in FIELDS), ["1.5", "", "3"], ["2", "1.5", "x"]):
+        try:
+            found = list(at_once(fields))
+        except ValueError:
+            found = None
+        expected = one_by_one(file, column, fields)
+        assert repr(found) == repr(expected), fields  # -0.0 is not 0.0
+
+
+def test_measured_columns_are_read_at_once() -> None:
+    for column in (schema.cost.c.time_s_mean, schema.visit.c.cost_s, schema.visit.c.stretch):
+        assert column_parser(column.table, column) is not None
+    for column in (schema.visit.c.role, schema.cost.c.host_time_s, schema.visit.c.copies):
+        assert column_parser(column.table, column) is None
+
+
+def test_the_field_that_a_column_fails_for_is_named() -> None:
+    column: Column[float] = schema.visit.c.cost_s
+    fields = Columns(Path("visits.csv"), [2, 3, 4], {"cost_s": ["1", "-1", "2"]})
+    each, at_once = parser(schema.visit, column), column_parser(schema.visit, column)
+    with pytest.raises(InputError, match=r"visits.csv, line 3, column cost_s: '-1': negative"):
+        fields.converted("cost_s", each, at_once)
+
+
+@pytest.mark.parametrize("length", [10, 20_000])
+def test_json_of_any_length_is_an_object_or_refused(length: int) -> None:
+    read = parser(schema.learned, schema.learned.c.document)
+    numbers = [0.25] * length
+    for good in (json.dumps({"a": numbers}), json.dumps({"a": [*numbers, float("nan")]})):
+        assert read(good) == good
+    for bad in (json.dumps(numbers), json.dumps({"a": numbers})[:-1], f'{{"a": {numbers},}}'):
+        with pytest.raises(ValueError, match=r"object|delimiter|property name|trailing comma"):
+            read(bad)

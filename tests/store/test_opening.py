@@ -1,0 +1,156 @@
+"""The default database, built of the published sets by the first command of a checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from opdb.errors import InputError
+from opdb.store import Store, database, open_store
+from opdb.store.exchange import export_set, import_set
+from tests import published
+from tests.store import samples
+from tests.store.conftest import fill
+
+ROOT = Path(__file__).parents[2]
+
+FIRST_COMMAND = """
+import sys, time
+from pathlib import Path
+from opdb.store import database, open_store
+database.package_parent = lambda: Path(sys.argv[1])
+if sys.argv[2:] == ["stuck"]:
+    def stuck(engine):
+        print("nearly done", flush=True)
+        time.sleep(60)
+    database.keep_journal = stuck
+with open_store() as store:
+    print(len(store.visits("GPU-1")))
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with a small published set and no database."""
+    monkeypatch.delenv("OPDB_DB", raising=False)
+    with open_store(str(tmp_path / "source.sqlite")) as store:
+        fill(store)
+        export_set(store, tmp_path / "checkout" / "db" / "nvidia-h200", device="nvidia-h200")
+    monkeypatch.setattr(database, "package_parent", lambda: tmp_path / "checkout")
+    return tmp_path / "checkout"
+
+
+def files(checkout: Path) -> list[str]:
+    return sorted(each.name for each in (checkout / "db").iterdir())
+
+
+def tables(store: Store) -> dict[str, list[tuple[object, ...]]]:
+    """Return all rows of a database but what names the sources that it has seen."""
+    with store.reading() as connection:
+        names = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {
+            name: sorted(map(tuple, connection.exec_driver_sql(f"SELECT * FROM {name}")), key=repr)
+            for name in names.scalars().all()
+            if name != "source"
+        }
+
+
+def pragma(store: Store, name: str) -> list[tuple[object, ...]]:
+    with store.reading() as connection:
+        return [tuple(row) for row in connection.exec_driver_sql(f"PRAGMA {name}")]
+
+
+def test_it_holds_what_an_import_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the whole published set: the same rows, every reference followed, nothing beside it."""
+    monkeypatch.delenv("OPDB_DB", raising=False)
+    monkeypatch.setattr(database, "package_parent", lambda: tmp_path)
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db" / "nvidia-h200").symlink_to(published.SET)
+    with open_store() as built, open_store(str(tmp_path / "named.sqlite")) as named:
+        import_set(named, published.SET)
+        assert tables(built) == tables(named)
+        assert pragma(built, "foreign_key_check") == []
+        assert pragma(built, "integrity_check") == [("ok",)]
+        assert pragma(built, "journal_mode") == [("wal",)]
+        assert pragma(built, "foreign_keys") == [(1,)]
+    assert files(tmp_path) == ["nvidia-h200", "opdb.sqlite"]
+
+
+def test_a_kill_leaves_no_half_database(checkout: Path) -> None:
+    command = [sys.executable, "-c", FIRST_COMMAND, str(checkout), "stuck"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as builder:
+        assert builder.stdout is not None
+        assert builder.stdout.readline() == "nearly done\n"
+        builder.kill()
+    assert files(checkout) == ["nvidia-h200", "opdb-new.sqlite"]
+    with open_store() as store:
+        assert len(store.visits("GPU-1")) == 3
+        assert store.path == checkout / "db" / "opdb.sqlite"
+    assert files(checkout) == ["nvidia-h200", "opdb.sqlite"]
+
+
+def test_several_first_commands_at_once(checkout: Path) -> None:
+    command = [sys.executable, "-c", FIRST_COMMAND, str(checkout)]
+    commands = [
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    assert [each.communicate(timeout=60)[0] for each in commands] == ["3\n"] * 4
+    assert files(checkout) == ["nvidia-h200", "opdb.sqlite"]
+
+
+def test_a_broken_set_leaves_nothing(checkout: Path) -> None:
+    (checkout / "db" / "nvidia-h200" / "visits.csv").write_text("broken")
+    with pytest.raises(InputError, match=r"visits.csv, line 1"):
+        open_store()
+    assert files(checkout) == ["nvidia-h200"]
+
+
+def test_without_links_the_set_is_imported_as_into_any_other(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(self: Path, target: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refused)
+    with open_store() as store:
+        assert len(store.visits("GPU-1")) == 3
+    assert files(checkout) == ["nvidia-h200", "opdb.sqlite"]
+
+
+def test_a_database_that_was_made_meanwhile_stays(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_journal = database.keep_journal
+    made: list[Path] = []
+
+    def meanwhile(engine: Engine) -> None:
+        keep_journal(engine)
+        if not made:
+            made.append(checkout / "db" / "opdb.sqlite")
+            with open_store(str(made[0])) as other:
+                other.save_configurations([samples.RELU])
+                other.save_campaign(samples.campaign("mine"))
+
+    monkeypatch.setattr(database, "keep_journal", meanwhile)
+    with open_store() as store:
+        assert made
+        assert {"mine", samples.campaign().id} == {each.id for each in store.campaigns()}
+    assert files(checkout) == ["nvidia-h200", "opdb.sqlite"]
+
+
+def test_the_journal_of_a_deleted_database_is_not_taken_for_the_new_one(checkout: Path) -> None:
+    file = checkout / "db" / "opdb.sqlite"
+    with open_store() as store:
+        store.save_campaign(samples.campaign("deleted"))
+        journal = database.journal_of(file)
+        assert journal.stat().st_size > 0
+        left = journal.read_bytes()
+    file.unlink()
+    journal.write_bytes(left)
+    with open_store() as store:
+        assert [each.id for each in store.campaigns()] == [samples.campaign().id]
+        assert pragma(store, "integrity_check") == [("ok",)]

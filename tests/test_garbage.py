@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from opdb.garbage import uncollected
+
+
+def test_nothing_is_collected_within_the_block_and_all_after_it() -> None:
+    assert gc.isenabled()
+    with uncollected():
+        assert not gc.isenabled()
+        with uncollected():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_an_error_lets_it_be_collected_again() -> None:
+    @uncollected()
+    def fails() -> None:
+        raise ValueError("as it must")
+
+    with pytest.raises(ValueError, match="as it must"):
+        fails()
+    assert gc.isenabled()
+
+
+def test_where_it_was_off_it_stays_off() -> None:
+    gc.disable()
+    try:
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

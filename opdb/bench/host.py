@@ -44,7 +44,7 @@ GROUP_BYTES = 32 * 2**30
 AUTOGRAD_ENTRY = "less the {} in which autograd begins and ends"
 GRAPH_ENTRY = "less the {} in which a compiled graph begins and ends"
 
-UNSTEADY = "the host was not steady: its two fastest blocks of rounds lie {:.0%} apart"
+UNSTEADY = "the host was not steady: its two fastest blocks of rounds lie {:.0f} % apart"
 
 NO_KERNELS = Configuration(
     FUSED,
@@ -170,7 +170,7 @@ def _measure(
     calls = [built for _, built in group]
     shuffle = random.Random(seed).shuffle
     times, apart = calm_times(lambda: _times_in_random_order(calls, shuffle, session.on_gpu))
-    unsteady = (UNSTEADY.format(apart),) if apart > STEADY else ()
+    unsteady = (UNSTEADY.format(100 * apart),) if apart > STEADY else ()
     entries_s = _entries_s(session, calls)
     for (call, built), seen in zip(group, times, strict=True):
         words = _entered(built)

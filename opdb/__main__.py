@@ -22,7 +22,7 @@ def main() -> int:
         with _ending_at_once(), uncollected():
             from opdb.cli import main as run
         status = run()
-        keep_all()  # the process ends: to look for garbage once more would take a quarter as long
+        keep_all()  # the process ends: to look for garbage once more helps nobody and takes long
         return status
     except KeyboardInterrupt:  # before the command line looks after itself, or after that
         os.write(2, _SAID)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,7 +23,10 @@ def main() -> int:
         with _ending_at_once(), uncollected():
             from opdb.cli import main as run
         status = run()
-        keep_all()  # the process ends: to look for garbage once more helps nobody and takes long
+        # The process ends: to look for garbage once more takes long and helps nobody, but for
+        # parts of torch, which complain of what is left.
+        if "torch" not in sys.modules:
+            keep_all()
         return status
     except KeyboardInterrupt:  # before the command line looks after itself, or after that
         os.write(2, _SAID)

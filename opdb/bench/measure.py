@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import TypeAlias, get_args
 
 from opdb.bench.model import RunOptions, measure
 from opdb.bench.modes import CUDA_ONLY
@@ -37,6 +37,10 @@ def modes_of(platform: Platform) -> tuple[Mode, ...]:
     return tuple(m for m in get_args(Mode) if platform.device.type == "cuda" or m not in CUDA_ONLY)
 
 
+Tell: TypeAlias = Callable[[Workload, str], None]
+"""Is told of a workload of which something is not known, and why."""
+
+
 def measure_models(
     store: Store,
     jobs: Sequence[tuple[ModelRequest, Mode]],
@@ -44,19 +48,20 @@ def measure_models(
     *,
     device: str | None = None,
     errors: list[OpdbError] | None = None,
+    tell: Tell | None = None,
 ) -> Iterator[tuple[Workload, ModelRun]]:
     """Measure each request in its mode; yield workload and run as they are saved.
 
     A model that was not harvested yet is harvested first. One that fails does not stop the others:
     its run carries the outcome. One that cannot be harvested has no run; with `errors`, why is
-    appended there and the others are measured.
+    appended there and the others are measured. `tell` is that of `harvested`.
 
     Raises:
         CannotMeasureError: there is no such device, or it stopped answering.
         InputError: a model cannot be harvested, and no `errors` are given.
     """
     check_modes({mode for _, mode in jobs}, device)
-    workloads = harvested(store, [request for request, _ in jobs], errors)
+    workloads = harvested(store, [request for request, _ in jobs], errors, tell)
     wanted = [
         (request, workloads[repr(request)], mode)
         for request, mode in jobs
@@ -66,11 +71,15 @@ def measure_models(
 
 
 def harvested(
-    store: Store, requests: Iterable[ModelRequest], errors: list[OpdbError] | None = None
+    store: Store,
+    requests: Iterable[ModelRequest],
+    errors: list[OpdbError] | None = None,
+    tell: Tell | None = None,
 ) -> dict[str, Workload]:
     """Harvest and save each request; return the workloads by the request's `repr`.
 
-    With `errors`, why one cannot be harvested is appended there, and it is left out.
+    With `errors`, why one cannot be harvested is appended there, and it is left out. `tell` hears
+    of an inference that asks whether it is captured and cannot be run as if it were.
 
     Raises:
         InputError: a model cannot be harvested, and no `errors` are given.
@@ -85,6 +94,8 @@ def harvested(
             errors.append(error)
         else:
             store.save_workload(found.workload, found.captured)
+            if found.failure is not None and tell is not None:
+                tell(found.workload, found.failure)
             workloads[repr(request)] = found.workload
     return workloads
 

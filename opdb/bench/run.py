@@ -102,7 +102,7 @@ def campaign(device: str | None, store: Store, workers: int = 1) -> Iterator[Ses
 def _freeze() -> None:
     """Let collecting between visits look at what they make alone.
 
-    After the first call alone it still took 41 of a visit's 500 ms on the host of an H200.
+    After the first call alone it still took 41 of a visit's 500 ms on an H200's host (cProfile).
     """
     gc.collect()
     gc.freeze()

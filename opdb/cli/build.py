@@ -22,7 +22,13 @@ from opdb.cli.building import (
 )
 from opdb.cli.console import note, print_json, progress
 from opdb.cli.crews import check_failures, chosen_places
-from opdb.cli.selection import captured_unknown, describe, request_for, requests_in, summary_files
+from opdb.cli.selection import (
+    describe,
+    note_captured_unknown,
+    request_for,
+    requests_in,
+    summary_files,
+)
 from opdb.cli.visiting import Visiting
 from opdb.errors import CheckError, InputError, OpdbError
 from opdb.records import Device, Mode
@@ -288,7 +294,7 @@ def _harvest(wanted: Sequence[_Harvest], errors: list[OpdbError], *, quiet: bool
                 seen.add(one.workload.key)
                 each.found.append(one)
                 if one.failure is not None:
-                    note(captured_unknown(one.workload, one.failure), quiet=quiet)
+                    note_captured_unknown(one.workload, one.failure, quiet=quiet)
     errors += [one.error for one in found.values() if one.error is not None]
     failed = {key for key, one in found.items() if one.error is not None}
     for each in wanted:

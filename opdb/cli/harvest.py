@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opdb.cli import options
-from opdb.cli.console import Progress, note, print_json, print_table, progress, raise_all
+from opdb.cli.console import Progress, print_json, print_table, progress, raise_all
 from opdb.cli.selection import (
-    captured_unknown,
     describe,
     identity,
+    note_captured_unknown,
     request_for,
     requests_in,
     summary_files,
@@ -100,7 +100,7 @@ def run(
     found = [each for job in jobs for each in job.done]
     for each in found:
         if each.failure is not None:
-            note(captured_unknown(each.workload, each.failure), quiet=quiet or as_json)
+            note_captured_unknown(each.workload, each.failure, quiet=quiet or as_json)
     if as_json:
         print_json([_document(each) for each in found])
     elif found:

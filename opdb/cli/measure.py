@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -11,7 +12,14 @@ import typer
 from opdb.cli import driving, options
 from opdb.cli.console import print_json, print_table, progress
 from opdb.cli.crews import check_failures, chosen_places
-from opdb.cli.selection import describe, identity, request_for, requests_in, summary_files
+from opdb.cli.selection import (
+    describe,
+    identity,
+    note_captured_unknown,
+    request_for,
+    requests_in,
+    summary_files,
+)
 from opdb.cli.trust import in_words
 from opdb.errors import InputError, OpdbError
 from opdb.records import CAPTURED_MODE, Json, Mode
@@ -140,7 +148,7 @@ def run(
     with open_store(db) as store, progress(len(jobs), "measure", quiet=quiet) as shown:
         done: list[tuple[Workload, ModelRun, RunCost | None]] = []
         failures: list[str] = []
-        asked = _Asked(jobs, RunOptions(repeats, layers), device, places)
+        asked = _Asked(jobs, RunOptions(repeats, layers), device, places, quiet)
         for workload, model_run in _measured(store, asked, errors, failures):
             shown.doing(f"{workload.name} {describe(workload)} {model_run.mode}")
             shown.done()
@@ -171,6 +179,7 @@ class _Asked:
     options: RunOptions
     device: str | None
     places: list[Place]
+    quiet: bool
 
 
 def _measured(
@@ -179,14 +188,17 @@ def _measured(
     """Measure here, or at several places; yield workload and run as they are saved."""
     from opdb.bench.measure import harvested, measure_models
 
+    tell = partial(note_captured_unknown, quiet=asked.quiet)
     if not asked.places:
         device, options = asked.device, asked.options
-        yield from measure_models(store, asked.jobs, options, device=device, errors=errors)
+        yield from measure_models(
+            store, asked.jobs, options, device=device, errors=errors, tell=tell
+        )
         return
     from opdb.cluster.crew import Crew
     from opdb.cluster.messages import Job
 
-    workloads = harvested(store, [request for request, _ in asked.jobs], errors)
+    workloads = harvested(store, [request for request, _ in asked.jobs], errors, tell)
     known = {workload.key: workload for workload in workloads.values()}
     jobs = [
         Job(request, workloads[repr(request)].key, mode)

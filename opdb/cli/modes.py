@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -17,6 +18,7 @@ from opdb.cli.selection import (
     batch_sizes_among,
     describe,
     identity,
+    note_captured_unknown,
     request_for,
     requests_in,
     summary_files,
@@ -163,10 +165,12 @@ def _harvested(
     from opdb.bench.measure import harvested
 
     found = []
+    tell = partial(note_captured_unknown, quiet=quiet)
     with progress(len(requests), "harvest", quiet=quiet) as shown:
         for request in requests:
             shown.doing(f"{request.name} {describe(request)}")
-            found += [(request, each) for each in harvested(store, [request], errors).values()]
+            workloads = harvested(store, [request], errors, tell)
+            found += [(request, each) for each in workloads.values()]
             shown.done()
     return found
 

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from opdb.cli.console import note
 from opdb.cli.options import ModelOptions
 from opdb.errors import InputError, UnknownNameError
 from opdb.models import ModelRequest
@@ -154,12 +155,13 @@ def describe(what: Workload | ModelRequest) -> str:
     return " ".join(words)
 
 
-def captured_unknown(workload: Workload, failure: str) -> str:
-    """Return in words that a model asks whether it is captured, and why it is not known further."""
-    return (
+def note_captured_unknown(workload: Workload, failure: str, *, quiet: bool) -> None:
+    """Say that a model asks whether it is captured, and why it is not known what it calls then."""
+    note(
         f"{workload.name} {describe(workload)} asks whether it is being captured in a CUDA graph, "
         f"and what it calls then is not known, so that mode graph is predicted from what it calls "
-        f"in eager: {failure}"
+        f"in eager: {failure}",
+        quiet=quiet,
     )
 
 

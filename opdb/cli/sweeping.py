@@ -12,7 +12,7 @@ from opdb.algorithms.names import Algorithm
 from opdb.cli.console import note, progress
 from opdb.cli.files import csv_text, write_file
 from opdb.cli.options import ModelOptions
-from opdb.cli.selection import request_for
+from opdb.cli.selection import note_captured_unknown, request_for
 from opdb.errors import InputError, OpdbError
 from opdb.models import ModelRequest
 from opdb.records import Json, Mode, Workload
@@ -124,6 +124,8 @@ def harvested_cells(
                 errors.append(InputError(f"{request.name} cannot be run at {size}: {error}"))
             else:
                 store.save_workload(found.workload, found.captured)
+                if found.failure is not None:
+                    note_captured_unknown(found.workload, found.failure, quiet=quiet)
                 source, key = found.workload.source, found.workload.key
                 known[_identity(request, source, request.input_size or ())] = key
             shown.done()

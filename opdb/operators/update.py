@@ -26,7 +26,7 @@ LEARNING_RATE = 1e-6
 """So small that parameters stay what they were over all the steps of a measurement."""
 
 CAPTURE_CHECKS = ("_cuda_graph_capture_health_check", "_accelerator_graph_capture_health_check")
-"""What optimizers ask before a step, as torch before and since 2.11 names it."""
+"""What optimizers ask before a step, by torch's older and newer names; 2.11 has the newer."""
 
 STEPS_UNTIL_STEADY = 2
 """The first step makes the state, the second is like all that follow."""

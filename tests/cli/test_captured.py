@@ -69,6 +69,16 @@ def test_harvest_says_why_it_is_not_known(opdb: Opdb, tmp_path: Path) -> None:
         assert len(store.workloads()) == 1 and store.captured_workloads() == []
 
 
+def test_measure_and_modes_do_not_pass_over_it(opdb: Opdb) -> None:
+    name = captured_models.path("fails_captured")
+    for command in (("measure", name, "--repeats", 1), ("modes", name, "--modes", "eager")):
+        ran = opdb(
+            *command, "--device", "cpu"
+        )  # which asks torch in earnest: a GPU's driver answers
+        [line] = [line for line in ran.err.splitlines() if "asks whether" in line]
+        assert name in line and "not in a graph" in line
+
+
 def test_build_plans_what_the_mode_calls(opdb: Opdb) -> None:
     plan = ("build", CAUSAL, "--plan", "--json", "--device", "cpu")
     assert opdb("harvest", "mlp", "--quiet").status == 0  # a database to plan with

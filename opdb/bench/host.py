@@ -4,12 +4,15 @@ In a tight loop of one operator the host's caches are warm for it and its time c
 among other operators it is what a model sees.
 
 Other work on a host holds it up for a second here and there, all calls alike, by half and more. So
-rounds are made in blocks, until two agree in which it was not held up.
+rounds are made in blocks, until two agree in which it was not held up. A block lasts long enough
+that two of them do not lie within one moment.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
+import math
 import random
 import statistics
 import time
@@ -27,12 +30,15 @@ from opdb.records import Call, Configuration, HostVisit
 from opdb.units import show
 
 ROUNDS = 20
-"""Of a block, each with all calls in an order of its own."""
+"""Kept of a block, each with all calls in an order of its own."""
+
+BLOCK_S = 0.2
+"""A block lasts so long at least: of workloads with few calls, rounds between the kept are made."""
 
 WARM_UP_ROUNDS = 3
 
 BLOCKS = 2
-MAX_BLOCKS = 6
+MAX_BLOCKS = 8
 STEADY = 0.1
 """So many blocks are kept, the fastest; more are made until they differ by this share at most."""
 
@@ -139,26 +145,34 @@ def _times_in_random_order(
     """Call everything once a round, each round in its own order; return each call's host times."""
     calls = [_timeable(each) for each in built]
     gradients = [each.configuration.gradient for each in built]
-    times: list[list[float]] = [[] for _ in calls]
     order = list(range(len(calls)))
+
+    def one_round() -> list[float]:
+        shuffle(order)
+        times = [0.0] * len(calls)
+        for place, index in enumerate(order):
+            if on_gpu and place % CALLS_BETWEEN_SYNCHRONISING == 0:
+                torch.cuda.synchronize()
+            call = calls[index]
+            torch.set_grad_enabled(gradients[index])
+            start_ns = time.perf_counter_ns()
+            call()
+            times[index] = (time.perf_counter_ns() - start_ns) * 1e-9
+        return times
+
     gc.disable()
     try:
         with torch.no_grad():
-            for round_number in range(WARM_UP_ROUNDS + ROUNDS):
-                shuffle(order)
-                for place, index in enumerate(order):
-                    if on_gpu and place % CALLS_BETWEEN_SYNCHRONISING == 0:
-                        torch.cuda.synchronize()
-                    call = calls[index]
-                    torch.set_grad_enabled(gradients[index])
-                    start_ns = time.perf_counter_ns()
-                    call()
-                    elapsed_ns = time.perf_counter_ns() - start_ns
-                    if round_number >= WARM_UP_ROUNDS:
-                        times[index].append(elapsed_ns * 1e-9)
+            for _ in range(WARM_UP_ROUNDS):
+                start_s = time.perf_counter()
+                one_round()
+            round_s = time.perf_counter() - start_s
+            every = max(1, math.ceil(BLOCK_S / (ROUNDS * round_s)))
+            made = (one_round() for _ in range(ROUNDS * every))
+            rounds = list(itertools.islice(made, every - 1, None, every))
     finally:
         gc.enable()
-    return times
+    return [list(times) for times in zip(*rounds, strict=True)]
 
 
 def _measure(

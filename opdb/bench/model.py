@@ -18,7 +18,7 @@ from opdb.bench.session import Session
 from opdb.bench.stretch import Timing, observe
 from opdb.bench.training import TrainingStep
 from opdb.bench.visit import session_flags, waiting_flags
-from opdb.derive.runs import agreeing, repeat_spread
+from opdb.derive.runs import AGREEMENT, agreeing, repeat_spread
 from opdb.errors import InputError, NotCompiledError
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.inputs import tensors
@@ -29,8 +29,6 @@ WINDOW_S = 1.0
 REPEATS = 3
 MAX_REDONE = 5
 """Repeats added where the first ones do not agree."""
-
-AGREEMENT = 0.01
 
 UNCHANGED: tuple[Mode, ...] = ("eager", "graph")
 """Modes that run the model's own kernels."""
@@ -102,7 +100,7 @@ def _observe(
             break
     spread = repeat_spread(agreeing(seen.repeats))
     if spread > AGREEMENT:
-        seen.flags.append(f"the closest repeats differ by {100 * spread:.1f} %")
+        seen.flags.append(f"the repeats that agree best differ by {100 * spread:.1f} %")
 
 
 def _step(loaded: LoadedModel, request: ModelRequest, mode: Mode) -> Callable[[], Any]:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from opdb.derive.costs import call_times_s, quantity_of, stretch_power_w
+from opdb.derive.costs import HELD_UP, call_times_s, quantity_of, stretch_power_w
 from opdb.derive.statistics import three_sigma_mean
 from opdb.records import ModelRun, Quantity, Stretch
 
@@ -24,14 +24,18 @@ class RunCost:
 AGREEING = 3
 """Repeats of a model run that must agree before it ends."""
 
+AGREEMENT = 0.01
+"""They agree where their mean times differ by this share at most."""
+
 
 def agreeing(repeats: Sequence[Stretch]) -> list[Stretch]:
-    """Return the repeats of a run whose times lie closest together, as many as must agree.
+    """Return the repeats of a run that agree best; where no three agree, the three fastest.
 
     The host of a virtual machine is at times held up by its neighbours for seconds; such a repeat
-    tells of them, not of the model. All repeats are kept raw.
+    tells of them, not of the model, and is slower. Repeats much slower than the fastest are left
+    out even where three of them agree. All repeats are kept raw.
     """
-    return [repeat for _, repeat in _closest(repeats)]
+    return [repeat for _, repeat in _agreeing(repeats)]
 
 
 def repeat_spread(repeats: Sequence[Stretch]) -> float:
@@ -40,13 +44,16 @@ def repeat_spread(repeats: Sequence[Stretch]) -> float:
     return max(times) / min(times) - 1
 
 
-def _closest(repeats: Sequence[Stretch]) -> list[tuple[float, Stretch]]:
+def _agreeing(repeats: Sequence[Stretch]) -> list[tuple[float, Stretch]]:
     """Return the agreeing repeats, each with the mean time of its replays (seconds)."""
     timed = sorted(
         ((three_sigma_mean(r.replay_times_s), r) for r in repeats), key=lambda pair: pair[0]
     )
-    spans = [timed[i : i + AGREEING] for i in range(max(1, len(timed) - AGREEING + 1))]
-    return min(spans, key=lambda span: span[-1][0] / span[0][0])
+    within = sum(mean_s <= timed[0][0] * (1 + HELD_UP) for mean_s, _ in timed)
+    calm = timed[: max(within, AGREEING)]
+    spans = [calm[i : i + AGREEING] for i in range(max(1, len(calm) - AGREEING + 1))]
+    closest = min(spans, key=lambda span: span[-1][0] / span[0][0])
+    return closest if closest[-1][0] <= closest[0][0] * (1 + AGREEMENT) else spans[0]
 
 
 def run_cost(runs: Iterable[ModelRun]) -> RunCost | None:
@@ -54,9 +61,9 @@ def run_cost(runs: Iterable[ModelRun]) -> RunCost | None:
     found = [run for run in runs if run.outcome == "ok"]
     if not found:
         return None
-    closest = [pair for run in found for pair in _closest(run.repeats)]
-    repeats = [repeat for _, repeat in closest]
-    times = [mean_s / repeat.calls_per_replay for mean_s, repeat in closest]
+    taken = [pair for run in found for pair in _agreeing(run.repeats)]
+    repeats = [repeat for _, repeat in taken]
+    times = [mean_s / repeat.calls_per_replay for mean_s, repeat in taken]
     powers = [p for p in map(stretch_power_w, repeats) if p is not None]
     complete = len(powers) == len(repeats)
     energies = [p * t for p, t in zip(powers, times, strict=True)] if complete else []

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from opdb.bench.host import BLOCKS, MAX_BLOCKS, STEADY, calm_times
+from opdb.bench.host import (
+    BLOCK_S,
+    BLOCKS,
+    MAX_BLOCKS,
+    ROUNDS,
+    STEADY,
+    _times_in_random_order,
+    calm_times,
+)
+from opdb.operators import build
+from opdb.records import Configuration
 
 CALLS_S = (1e-5, 3e-5, 2e-6)
 
@@ -39,3 +51,13 @@ def test_a_host_that_is_never_steady_is_told() -> None:
     assert apart == pytest.approx(0.3) and apart > STEADY
     assert max(times[0]) < 1.4 * CALLS_S[0], "the two fastest were kept"
     assert not list(made)
+
+
+def test_a_block_of_few_calls_lasts_long_enough_to_tell_of_more_than_a_moment() -> None:
+    tensor = {"shape": [4], "dtype": "float32"}
+    calls = [build(Configuration(kind, {}, {"input": tensor})) for kind in ("relu", "sigmoid")]
+    start_s = time.perf_counter()
+    times = _times_in_random_order(calls, random.Random(1).shuffle, on_gpu=False)
+    assert time.perf_counter() - start_s > 0.5 * BLOCK_S
+    assert [len(each) for each in times] == [ROUNDS] * 2
+    assert 0 < min(map(min, times)) and sum(map(sum, times)) < 0.5 * BLOCK_S

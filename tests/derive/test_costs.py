@@ -313,6 +313,15 @@ def test_a_run_counts_the_repeats_that_agree() -> None:
     assert cost.power_w == pytest.approx(200)
 
 
+def test_repeats_that_agree_on_a_host_that_was_held_up_do_not_count() -> None:
+    held_up = [repeat(t) for t in (0.0131, 0.01311, 0.01312)]
+    calm = [repeat(t) for t in (0.0100, 0.0103, 0.0106)]
+    assert agreeing([*held_up, *calm]) == calm, "the three fastest, though they differ by 6 %"
+    assert agreeing([*held_up, *calm[:1]]) == [calm[0], *held_up[:2]], "three are needed"
+    close = [repeat(t) for t in (0.0108, 0.01081, 0.01082)]
+    assert agreeing([*calm, *close]) == close, "held up by no more than hosts are"
+
+
 def test_a_run_without_power_has_no_energy_and_a_failed_one_no_cost() -> None:
     run = replace(samples.model_run(samples.workload()), repeats=(repeat(0.01, None),))
     cost = run_cost([run])

@@ -3,8 +3,15 @@
 A call owns the nodes between its outputs and what earlier calls own. The backward pass is then run
 for real, on meta: the first node of a call that runs stands for the call's backward pass. What the
 engine computes between nodes is an operator of its own: sums of gradients where a tensor fanned
-out to several calls, and where a parameter has a gradient already. Where a call uses a tensor more
-than once, the sum belongs to its own backward pass.
+out to several calls, and where a parameter has a gradient already; and a copy where a parameter's
+gradient is laid out otherwise than the parameter. Where a call uses a tensor more than once, the
+sum belongs to its own backward pass.
+
+A call that changes a view in place is differentiated as a change of what the view is of: autograd
+puts the view's gradient into one of the whole, copies that, hands the call a copy of the view's
+part, and writes the result back there. A call rebuilt from its configuration changes a tensor of
+its own, so this is operators of its own too. An assignment (`x[i] = y`) makes its view itself, and
+has these copies in its own backward pass.
 """
 
 from __future__ import annotations
@@ -13,6 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,26 +37,41 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "aten::add": (torch.add, 2),
     "aten::add_": (Tensor.add_, 2),
     "aten::clone": (torch.clone, 1),
+    "aten::copy_": (Tensor.copy_, 2),
+    "aten::new_zeros": (Tensor.new_zeros, 2),
 }
 """What the engine computes itself, as functions, each with how many arguments describe it."""
+
+_CHANGES_A_VIEW = "CopySlices"
+"""Autograd's name of the node of what a view is of, once the view was changed in place."""
+
+_ASSIGNMENT = "setitem"
 
 
 @dataclass
 class _Output:
-    """One output of a call: its place in the graph, its own spec, and its gradient's, once seen."""
+    """One output of a call: its place in the graph, its own spec, and its gradient's, once seen.
+
+    `handed` is the spec of the gradient that a call gets which changed this output, a view.
+    """
 
     node: Any
     number: int
     usual_layout: Json
+    handed: Json = None
     gradient: Json = None
 
 
 @dataclass(eq=False)
 class _Part:
-    """A call's part of the graph; `place` is where its backward pass stands among the calls."""
+    """A call's part of the graph; `place` is where its backward pass stands among the calls.
+
+    `views` are the nodes that work beside the call, where it changed a view.
+    """
 
     call: int
     outputs: list[_Output] = field(default_factory=list)
+    views: set[Any] = field(default_factory=set)
     place: int | None = None
 
 
@@ -72,6 +95,7 @@ class Backward:
         self._hooks: list[Any] = []
         self._given: dict[tuple[Any, int], set[object]] = {}
         self._sums: deque[bool] = deque()
+        self._copied: list[tuple[str, Any]] | None = None
 
     def own(self, call: int | None, outputs: Sequence[Tensor]) -> None:
         """Give a call (None: one without description) all nodes up to those that others own."""
@@ -88,12 +112,15 @@ class Backward:
             self._hooks.append(node.register_hook(self._ends(node)))
             waiting += [each for each, _ in node.next_functions]
         if part is not None:
+            assigns = self._calls[part.call].configuration.kind == _ASSIGNMENT
             with torch._C.DisableTorchFunction():
-                part.outputs = [
-                    _Output(t.grad_fn, t.output_nr, layout_of(torch.empty_like(t.detach())))
-                    for t in outputs
-                    if t.grad_fn in found
-                ]
+                for t in outputs:
+                    if t.grad_fn in found:
+                        views = _down_to_the_change(t.grad_fn, found)
+                        usual = layout_of(torch.empty_like(t.detach()))
+                        handed = _contiguous(t) if views else None
+                        part.outputs.append(_Output(t.grad_fn, t.output_nr, usual, handed))
+                        part.views |= {n for n in views if not (assigns and _changes_a_view(n))}
 
     def run(self, loss: Tensor) -> None:
         """Run the backward pass of a loss and write down its calls."""
@@ -131,6 +158,8 @@ class Backward:
         if self._running:
             if self._running[-1] is None:
                 self._unsupported[name + IN_BACKWARD] += 1
+            elif self._copied is not None:
+                self._copied.append((name, args))
             return
         if name == "aten::_to_copy":
             return  # a gradient that gets its tensor's dtype: of the call that gave it
@@ -138,13 +167,17 @@ class Backward:
             return
         if name == "aten::add" and _is_changed(args[0]):
             name = "aten::add_"
-        try:
-            function, count = _FUNCTIONS[name]
-            configuration = _described(function, args[:count])
-        except (KeyError, UnsupportedError):
-            self._unsupported[operator._schema.name + IN_BACKWARD] += 1
+        if name == "aten::copy_":  # a gradient that gets its parameter's layout
+            self._add(name, partial(_laid_out_as, args[1], args[0]))
         else:
-            self._calls.append(Call(configuration, "function"))
+            self._add(name, partial(_engines, name, args))
+
+    def _add(self, name: str, describe: Callable[[], Configuration]) -> None:
+        """Write down what the engine computes itself."""
+        try:
+            self._calls.append(Call(describe(), "function"))
+        except (KeyError, UnsupportedError):
+            self._unsupported[name + IN_BACKWARD] += 1
 
     def _begins(self, node: Any) -> Callable[[Any], None]:
         def before(gradients: Any) -> None:
@@ -160,6 +193,10 @@ class Backward:
             for output in part.outputs:
                 if output.node is node and gradients[output.number] is not None:
                     output.gradient = _spec(gradients[output.number])
+                if output.handed is not None and _changes_a_view(node):
+                    output.gradient = output.handed
+            if node in part.views:
+                self._copied = []
 
         return before
 
@@ -167,6 +204,7 @@ class Backward:
         def after(gradients: Any, _: Any) -> None:
             giver: object = self._running.pop() or object()
             self._sums.clear()
+            self._add_copies(_changes_a_view(node))
             for gradient, (target, number) in zip(gradients, node.next_functions, strict=False):
                 if gradient is None or target is None:
                     continue
@@ -177,6 +215,23 @@ class Backward:
                 givers.add(giver)
 
         return after
+
+    def _add_copies(self, changes: bool) -> None:
+        """Write down what a node beside the call has copied.
+
+        The one that `changes` what the view is of does it before and after the call's own work.
+        """
+        done, self._copied = self._copied or [], None
+        copies = [args for name, args in done if name == "aten::copy_"]
+        if not changes:
+            for name, args in done:
+                self._add(name, partial(_engines, name, args))
+        elif copies:
+            (to, source, *_), last = copies[0], copies[-1]
+            self._add("aten::copy_", partial(_copied, source, to))
+            clone = next(args for name, args in done if name == "aten::clone")
+            self._add("aten::clone", partial(_engines, "aten::clone", clone))
+            self._add("aten::copy_", partial(_engines, "aten::copy_", last))
 
     def _configuration(self, part: _Part) -> Configuration:
         configuration = self._calls[part.call].configuration
@@ -192,6 +247,31 @@ def _described(function: Callable[..., Any], args: Sequence[Tensor]) -> Configur
     return describe_function(function, tuple(args), {}, NoNotes())
 
 
+def _engines(name: str, args: Any) -> Configuration:
+    function, count = _FUNCTIONS[name]
+    return _described(function, args[:count])
+
+
+def _copied(source: Tensor, to: Tensor) -> Configuration:
+    """Describe a copy into a tensor made for it, whatever its layout."""
+    with torch._C.DisableTorchFunction():
+        same = layout_of(source) == layout_of(to)
+    return _described(torch.clone, (source,)) if same else _laid_out_as(source, to)
+
+
+def _laid_out_as(source: Tensor, to: Tensor) -> Configuration:
+    """Describe a copy into a tensor made for it, which is a change of layout."""
+    with torch._C.DisableTorchFunction():
+        layout = layout_of(to)
+    if layout is None:
+        return _described(Tensor.contiguous, (source,))
+    if layout == "channels_last":
+        last = {4: torch.channels_last, 5: torch.channels_last_3d}[to.dim()]
+        wanted = {"memory_format": last}
+        return describe_function(Tensor.contiguous, (source,), wanted, NoNotes())
+    return _described(Tensor.copy_, (to, source))
+
+
 def _pairs(part: _Part) -> list[tuple[Json, _Output]]:
     return [(output.gradient, output) for output in part.outputs]
 
@@ -201,8 +281,30 @@ def _spec(tensor: Tensor) -> Json:
         return Encoder(NoNotes()).encode(tensor)
 
 
+def _contiguous(tensor: Tensor) -> Json:
+    return _spec(torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"))
+
+
 def _accumulates(node: Any) -> bool:
     return bool(node.name().endswith("AccumulateGrad"))
+
+
+def _changes_a_view(node: Any) -> bool:
+    return bool(node.name().endswith(_CHANGES_A_VIEW))
+
+
+def _down_to_the_change(node: Any, found: set[Any]) -> set[Any]:
+    """Return the nodes of a changed view, the one that changes what it is of the last.
+
+    None where an output is no changed view, or something else than `found` comes first.
+    """
+    views = set()
+    while node in found:
+        views.add(node)
+        if _changes_a_view(node):
+            return views if len(views) > 1 else set()
+        node = next((each for each, _ in node.next_functions), None)
+    return set()
 
 
 def _is_changed(tensor: Tensor) -> bool:

@@ -125,6 +125,10 @@ def _laid_out(operator: Any, output: Any, args: Any) -> Any:
         given = args[1:3]
         kept = [t if t is None else _convolved(t, *given) for t in (of_input, of_weight)]
         return (*kept, of_bias)
+    if operator is torch.ops.aten.native_layer_norm_backward.default:
+        # contiguous on a device, whatever came (native/cuda/layer_norm_kernel.cu)
+        of_input, *of_weights = output
+        return (None if of_input is None else of_input.contiguous(), *of_weights)
     if torch.Tag.pointwise in operator.tags and isinstance(output, torch.Tensor):
         return _pointwise(output, args)
     return output
@@ -160,13 +164,16 @@ def _pointwise(output: torch.Tensor, args: Any) -> torch.Tensor:
 class _Attention(torch.autograd.Function):
     """Attention as a device's fused kernels train it: each gradient is laid out as its tensor.
 
-    On meta it is put together from products, whose gradients are laid out otherwise.
+    On meta it is put together from products, whose gradients are laid out otherwise. A bias that is
+    learned is a mask that needs a gradient.
     """
 
     @staticmethod
-    def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
+    def forward(
+        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *bias: torch.Tensor
+    ) -> Any:
         """Return an output of the right shape."""
-        ctx.save_for_backward(query, key, value)
+        ctx.save_for_backward(query, key, value, *bias)
         return query.new_empty((*query.shape[:-1], value.shape[-1]))
 
     @staticmethod
@@ -185,13 +192,16 @@ def attention_on_meta(
     """
     if function is not F.scaled_dot_product_attention or not torch.is_grad_enabled():
         return None
-    given = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
-    three = [given[name] for name in ("query", "key", "value")]
-    if not three[0].is_meta or not all(t.requires_grad for t in three):
+    given = dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | kwargs
+    trained = [given[name] for name in ("query", "key", "value")]
+    if not trained[0].is_meta or not all(t.requires_grad for t in trained):
         return None
+    mask = given.get("attn_mask")
+    if mask is not None and mask.requires_grad:
+        trained.append(mask)
     if dtype is not None:
-        three = [t.to(dtype) for t in three]
-    output: torch.Tensor = _Attention.apply(*three)
+        trained = [t.to(dtype) for t in trained]
+    output: torch.Tensor = _Attention.apply(*trained)
     return output
 
 

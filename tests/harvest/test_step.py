@@ -1,0 +1,164 @@
+"""A training step is the sum of its operators: rebuilt, they run together what the step runs.
+
+A dispatch mode, which shares no code with the harvest, sees both on this processor: the operators
+that compute, with the shape and dtype of what they return.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from opdb.bench.training import TrainingStep
+from opdb.harvest import harvest
+from opdb.models import ModelRequest, load
+from opdb.operators import build
+
+F = nn.functional
+HERE = "tests.harvest.test_step"
+
+IDLE = frozenset(
+    (
+        *("alias", "as_strided", "detach", "diagonal", "expand", "permute", "select", "slice"),
+        *("split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unfold"),
+        *("unsqueeze", "view", "_unsafe_view", "_reshape_alias", "lift_fresh", "_record_function"),
+        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
+        *("_record_function_enter_new", "_record_function_exit"),
+    )
+)
+"""Views, bare memory, and the profiler's marks."""
+
+SAME = {"copy": "clone"}
+"""A copy into a tensor made for it is a clone, or a change of layout."""
+
+
+class Seeing(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: Counter[tuple[Any, ...]] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        output = func(*args, **(kwargs or {}))
+        name = func._schema.name.partition("::")[2].rstrip("_")  # the engine adds in place, or not
+        if name not in IDLE:
+            outputs = output if isinstance(output, list | tuple) else [output]
+            first = next((t for t in outputs if isinstance(t, Tensor)), None)
+            made = None if first is None else (tuple(first.shape), first.dtype)
+            self.seen[SAME.get(name, name), made] += 1
+        return output
+
+
+class ChangedView(nn.Module):
+    """Changes parts of tensors in place: one that is used after it, and one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(8, 12)
+        self.drop = nn.Dropout(0.5, inplace=True)
+        self.head = nn.Linear(12, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        x[:, 3:9].mul_(x[:, :1].detach() + 2)
+        x = self.drop(torch.sin(x).view(-1, 12))
+        x[:, 2:5] += 1
+        x[:, 0] = 3
+        logits: Tensor = self.head(x)
+        return logits
+
+
+class OtherLayout(nn.Module):
+    """Its convolution is given channels_last, so that its weight's gradient comes so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3)
+        self.norm = nn.LayerNorm(8)
+        self.down = nn.Conv2d(8, 6, 2, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.stem(x).permute(0, 2, 3, 1))
+        logits: Tensor = self.down(x.permute(0, 3, 1, 2)).mean((2, 3))
+        return logits
+
+
+class LearnedBias(nn.Module):
+    """Attends with a bias that is learned, which two layers share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(1, 2, 6, 6))
+        self.layers = nn.ModuleList(nn.Linear(8, 24) for _ in range(2))
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = torch.sin(self.bias)
+        for layer in self.layers:
+            q, k, v = layer(x).view(2, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)
+            x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2)
+        logits: Tensor = self.head(x.mean(1))
+        return logits
+
+
+def changed_view() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return ChangedView(), (torch.randn(2, 8),)
+
+
+def other_layout() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return OtherLayout(), (torch.randn(2, 3, 12, 12),)
+
+
+def learned_bias() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return LearnedBias(), (torch.randn(2, 6, 8),)
+
+
+def asked(name: str) -> ModelRequest:
+    return ModelRequest(name, phase="training", batch_size=2)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"{HERE}:{own}" for own in ("changed_view", "other_layout")),
+        *("lstm", "mnasnet0_5", "shufflenet_v2_x0_5", "swin_v2_t"),
+    ],
+)
+def test_operators_run_together_what_a_step_runs(name: str) -> None:
+    workload = harvest(asked(name))
+    assert workload.unsupported == {}
+    step = TrainingStep(load(asked(name), device="cpu"), asked(name))
+    step()  # makes the optimizer's state
+    with Seeing() as real:
+        step()
+    together: Counter[tuple[Any, ...]] = Counter()
+    for configuration, count in workload.occurrences().items():
+        call = build(configuration, device="cpu")
+        call()
+        with call.modes(), Seeing() as one:
+            call()
+        for made, runs in one.seen.items():
+            together[made] += count * runs
+    assert real.seen - together == Counter()
+    assert together - real.seen == Counter()
+
+
+def test_a_learned_bias_of_attention_gets_its_gradient() -> None:
+    """The processor's attention is made of other operators than a GPU's, so it is not run here."""
+    workload = harvest(asked(f"{HERE}:learned_bias"))
+    titles = [call.configuration.title for call in workload.calls]
+    assert workload.unsupported == {} and titles.count("sin backward") == 1
+    sums = [
+        call.configuration.inputs["input"]["shape"]
+        for call in workload.calls[titles.index("ones_like") :]
+        if call.configuration.title == "add"
+    ]
+    assert sums == [[1, 2, 6, 6]]
+    [update] = [c.configuration for c in workload.calls if c.configuration.pass_name == "update"]
+    assert [1, 2, 6, 6] in [spec["shape"] for spec in update.inputs["params"]]

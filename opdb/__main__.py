@@ -19,6 +19,7 @@ _SAID = b"opdb: interrupted; nothing was begun\n"
 
 def main() -> int:
     """Run the command line and return the exit status."""
+    _open_standard_files()
     try:
         with _ending_at_once(), uncollected():
             from opdb.cli import main as run
@@ -31,6 +32,19 @@ def main() -> int:
     except KeyboardInterrupt:  # before the command line looks after itself, or after that
         os.write(2, _SAID)
         return _INTERRUPTED
+
+
+def _open_standard_files() -> None:
+    """Open those of the first three files that are closed on nothing (`opdb status >&-`).
+
+    Else the next file that is opened takes the number, and what is printed is written into it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 @contextmanager

@@ -26,8 +26,10 @@ def summary_files(argument: str) -> list[Path]:
     """Return the summary files that an argument names, a folder's all; none for a model's name.
 
     Raises:
-        InputError: a folder without a summary file.
+        InputError: a folder without a summary file, or an empty text.
     """
+    if not argument:
+        raise InputError("the name of a model is empty")
     path = Path(argument)
     if path.suffix in _ENDINGS and not path.is_dir():
         return [path]

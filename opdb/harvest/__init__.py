@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -169,7 +169,7 @@ def record(
 
     Raises:
         InputError: the pass fails; the message names the last call.
-        UnsupportedError: the model enters autocast by itself.
+        UnsupportedError: the model enters autocast by itself, or returns an iterator.
     """
     recorder = (recorder_type or Recorder)(loaded.module)
     recorder.autocast = autocast
@@ -187,7 +187,7 @@ def record(
                 if observer is not None:
                     stack.enter_context(observer(recorder))
                 if training is None:
-                    loaded.module(*loaded.args, **loaded.kwargs)
+                    _check_done(loaded.name, loaded.module(*loaded.args, **loaded.kwargs))
                 else:
                     train(recorder, loaded, training)
             recorder.asked = seen.asked
@@ -203,6 +203,14 @@ def record(
         for module, mode in modes.items():
             module.training = mode
     return recorder
+
+
+def _check_done(name: str, output: object) -> None:
+    if isinstance(output, Iterator):
+        raise UnsupportedError(
+            f"{name!r} returns a {type(output).__name__}: what it computes runs after its pass; "
+            "let it return a list"
+        )
 
 
 def _is_lazy(module: nn.Module) -> bool:

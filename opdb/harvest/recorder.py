@@ -53,6 +53,7 @@ from opdb.operators.functions import custom_name
 from opdb.records import Call, Configuration, Form, Json
 
 OUTSIDE = " (outside every recorded call)"
+ELSEWHERE = " (in another thread)"
 
 _ALLOCATIONS = frozenset(
     f"aten::{name}"
@@ -169,6 +170,12 @@ class Recorder:
             self.foreign_leaves[type(module).__name__] += 1
         self._outer.append(self._inside)
         self._inside = path
+
+    def miss_module(self, module: nn.Module) -> None:
+        """List a module of the model that another thread calls: what runs there is not seen."""
+        ends = is_operator_module(module) or next(module.children(), None) is None
+        if ends and id(module) in self._paths:
+            self.unsupported[type(module).__name__ + ELSEWHERE] += 1
 
     def leave_module(
         self, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any
@@ -359,6 +366,8 @@ def _watched_modules(recorder: Recorder) -> Iterator[None]:
         def before(module: nn.Module, args: Any) -> None:
             if threading.get_ident() == thread:
                 recorder.enter_module(module, args)
+            else:
+                recorder.miss_module(module)
 
         def after(module: nn.Module, args: Any, *rest: Any) -> None:
             # After a forward that raised, torch hands the hook no keyword arguments.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -91,12 +91,14 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
     """
     blueprint = _build(source, request, device)
     module = _prepared(blueprint, request, device)
-    given, example = request.inputs or blueprint.inputs, blueprint.example
+    given, example = request.inputs, blueprint.example
+    if given is None:
+        given = blueprint.inputs
     if given is None and example is None and request.input_size is not None:
         given = sized_input(request.input_size, request.dtype)
     with _seeded(device):
         if given is not None:
-            data = resolve(given, batch_size=request.batch_size, dtype=request.dtype)
+            data = _resolved(given, request)
             data = _in_format(data, request.memory_format)
             args = tuple(make(value, device) for value in data["args"])
             kwargs = {name: make(value, device) for name, value in data["kwargs"].items()}
@@ -119,6 +121,13 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
         inputs=data,
         batch_size=_batch_of(data, request) if given is None else request.batch_size,
     )
+
+
+def _resolved(given: Mapping[str, Json], request: ModelRequest) -> dict[str, Json]:
+    try:
+        return resolve(given, batch_size=request.batch_size, dtype=request.dtype)
+    except InputError as error:  # of several models, it is to be told which one has such inputs
+        raise InputError(f"{request.name!r}: {error}") from error
 
 
 def _build(source: Source, request: ModelRequest, device: str) -> Blueprint:

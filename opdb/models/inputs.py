@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -18,6 +19,7 @@ _DTYPES = {
     )
 }
 _SPEC_KEYS = {"shape", "dtype", "layout", "values"}
+_MOST_BYTES = 2**63 - 1
 
 
 def is_spec(value: Json) -> bool:
@@ -39,7 +41,9 @@ def resolve(inputs: Mapping[str, Json], *, batch_size: int, dtype: str) -> dict[
         raise InputError("inputs: args must be a list and kwargs an object")
     return {
         "args": [_resolve(value, batch_size, dtype) for value in args],
-        "kwargs": {name: _resolve(value, batch_size, dtype) for name, value in kwargs.items()},
+        "kwargs": {
+            _text(name): _resolve(value, batch_size, dtype) for name, value in kwargs.items()
+        },
     }
 
 
@@ -47,10 +51,27 @@ def _resolve(value: Json, batch_size: int, dtype: str) -> Json:
     if is_spec(value):
         return _resolve_spec(value, batch_size, dtype)
     if isinstance(value, Mapping):
-        return {name: _resolve(item, batch_size, dtype) for name, item in value.items()}
+        if set(value) == {"tuple"} and not isinstance(value["tuple"], list | tuple):
+            raise InputError(f"inputs: tuple {value['tuple']!r}; give a list of what is in it")
+        return {_text(name): _resolve(item, batch_size, dtype) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_resolve(item, batch_size, dtype) for item in value]
+    if not (value is None or isinstance(value, str) or _is_number(value)):
+        raise InputError(
+            f"inputs: {value!r} is a {type(value).__name__}; inputs are tensors, finite numbers, "
+            "texts, true, false, null, and lists, tuples and objects of them"
+        )
     return batch_size if value == "batch" else value
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _text(name: object) -> str:
+    if not isinstance(name, str):
+        raise InputError(f"inputs: name {name!r}; give text")
+    return name
 
 
 def _resolve_spec(spec: Mapping[str, Json], batch_size: int, dtype: str) -> dict[str, Json]:
@@ -65,16 +86,29 @@ def _resolve_spec(spec: Mapping[str, Json], batch_size: int, dtype: str) -> dict
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise InputError(f'inputs: size {size!r} in shape {sizes!r}; give a number or "batch"')
     resolved: dict[str, Json] = {"shape": shape, "dtype": spec.get("dtype", dtype)}
-    if resolved["dtype"] not in _DTYPES:
+    if not isinstance(resolved["dtype"], str) or resolved["dtype"] not in _DTYPES:
         raise UnknownNameError("dtype of a tensor in inputs", str(resolved["dtype"]), _DTYPES)
+    if math.prod(size or 1 for size in shape) * _DTYPES[resolved["dtype"]].itemsize > _MOST_BYTES:
+        raise InputError(f"inputs: shape {shape}: it has more bytes than can be addressed")
     values = None if spec.get("values") is None else _checked_values(spec["values"])
-    if isinstance(values, dict) and "zeros" in values and not _is_floating(resolved["dtype"]):
-        raise InputError(f"inputs: values {values!r}: a share of zeros is of floating point values")
     if values is not None:
+        _check_suits(values, resolved["dtype"])
         resolved["values"] = values
     if spec.get("layout") is not None:
-        resolved["layout"] = spec["layout"]
+        resolved["layout"] = _checked_layout(spec["layout"], len(shape))
     return resolved
+
+
+def _checked_layout(layout: Json, dimensions: int) -> Json:
+    if layout == "channels_last":
+        return layout
+    strides = layout if isinstance(layout, list | tuple) else []
+    whole = all(type(stride) is int and 0 <= stride < _MOST_BYTES for stride in strides)
+    if not whole or len(strides) != dimensions or not strides:
+        raise InputError(
+            f'inputs: layout {layout!r}; give "channels_last" or a list of strides, one a dimension'
+        )
+    return list(strides)
 
 
 def _checked_values(values: Json) -> Json:
@@ -82,18 +116,46 @@ def _checked_values(values: Json) -> Json:
         return values
     if isinstance(values, Mapping) and len(values) == 1:
         numbers = values.get("range")
-        if isinstance(numbers, list | tuple) and len(numbers) == 2 and numbers[0] < numbers[1]:
-            return {"range": list(numbers)}
+        if isinstance(numbers, list | tuple) and len(numbers) == 2:
+            low, high = numbers
+            if _is_finite(low) and _is_finite(high) and low < high:
+                return {"range": [low, high]}
         density = values.get("density")
-        if isinstance(density, int | float) and 0 <= density <= 1:
+        if _is_finite(density) and 0 <= density <= 1:
             return {"density": density}
         zeros = values.get("zeros")
-        if isinstance(zeros, int | float) and not isinstance(zeros, bool) and 0 <= zeros <= 1:
+        if _is_finite(zeros) and 0 <= zeros <= 1:
             return {"zeros": float(zeros)} if zeros else None
     raise InputError(
         f'inputs: values {values!r}; give "rectified", "mask", {{"range": [low, high]}} with '
         'low < high, {"density": share of true} or {"zeros": share of zeros}'
     )
+
+
+def _is_finite(value: object) -> TypeGuard[int | float]:
+    return _is_number(value) and not isinstance(value, bool)
+
+
+def _check_suits(values: Json, dtype: str) -> None:
+    """Raise an InputError where a tensor of the dtype cannot hold such values."""
+    if "density" not in values and _is_floating(dtype):
+        return
+    if isinstance(values, str) or "zeros" in values:
+        what = "a share of zeros is" if "zeros" in values else "they are"
+        raise InputError(f"inputs: values {values!r} of {dtype}: {what} of floating point values")
+    if ("density" in values) != (dtype == "bool"):
+        raise InputError(
+            f"inputs: values {values!r} of {dtype}: a density is of bool, a range of numbers"
+        )
+    if "range" in values:
+        low, high = values["range"]
+        held = torch.iinfo(_DTYPES[dtype])
+        whole = isinstance(low, int) and isinstance(high, int)
+        if not whole or low < held.min or high - 1 > held.max:
+            raise InputError(
+                f"inputs: values {values!r} of {dtype}: give whole numbers from {held.min} to "
+                f"{held.max}"
+            )
 
 
 def _is_floating(dtype: str) -> bool:
@@ -147,9 +209,6 @@ def in_layout(tensor: torch.Tensor, layout: Json) -> torch.Tensor:
     """Return the tensor in a layout: None, "channels_last", or a list of strides.
 
     "channels_last" concerns tensors of four and five dimensions; others stay as they are.
-
-    Raises:
-        InputError: the layout is none of these.
     """
     if layout is None:
         return tensor
@@ -159,12 +218,8 @@ def in_layout(tensor: torch.Tensor, layout: Json) -> torch.Tensor:
         if tensor.dim() == 5:
             return tensor.contiguous(memory_format=torch.channels_last_3d)
         return tensor
-    if isinstance(layout, list) and len(layout) == tensor.dim():
-        strided = torch.empty_strided(
-            tensor.shape, layout, dtype=tensor.dtype, device=tensor.device
-        )
-        return strided.copy_(tensor)
-    raise InputError(f'inputs: layout {layout!r}; give "channels_last" or a list of strides')
+    strided = torch.empty_strided(tensor.shape, layout, dtype=tensor.dtype, device=tensor.device)
+    return strided.copy_(tensor)
 
 
 def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -221,8 +276,10 @@ def describe(value: Any) -> Json:
     """
     if isinstance(value, torch.Tensor):
         return _describe_tensor(value)
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, str) or _is_number(value):
         return value
+    if isinstance(value, float):
+        raise InputError(f"an example input is {value}; give a finite number")
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         return {name: describe(item) for name, item in value.items()}
     if isinstance(value, tuple):

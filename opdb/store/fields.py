@@ -28,11 +28,14 @@ def parser(table: Table, column: Column[Any]) -> Callable[[str], Any]:
     """Return the function that reads one column's fields."""
     check, convert = _check_of(table, column), _converter(column)
     nullable = bool(column.nullable)
+    may_be_empty = f"{table.name}.{column.name}" in _MAY_BE_EMPTY
 
     def parse(field: str) -> Any:
         if not field:
             if nullable:
                 return None
+            if may_be_empty:
+                return field
             raise ValueError("a value is missing")
         value = convert(field)
         if check is not None:
@@ -62,6 +65,8 @@ def column_parser(table: Table, column: Column[Any]) -> AllAtOnce | None:
     Numbers and texts that nothing is checked of are mostly new in every row.
     """
     check, convert = _check_of(table, column), _converter(column)
+    if f"{table.name}.{column.name}" in _MAY_BE_EMPTY:
+        return None
     if check is _not_negative and convert is _finite and not column.nullable:
         return _numbers_not_negative
     if check is not None:
@@ -187,6 +192,9 @@ def _definition(text: str) -> None:
 def _kernel_counts(text: str) -> None:
     read_kernel_counts(text)
 
+
+_MAY_BE_EMPTY = frozenset(["workload.source_version"])
+"""Columns of text that are not null and may hold none: a model of one's own has no version."""
 
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "device.type": _one_of("cuda", "cpu"),

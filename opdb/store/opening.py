@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 
+from opdb.errors import DatabaseError
 from opdb.store import database, schema
 from opdb.store.store import Store
 
@@ -24,6 +25,8 @@ def open_store(url: str | None = None, *, create: bool = True) -> Store:
         DatabaseError: it cannot be used; or it was named, there is none, and `create` is false.
         InputError: a published set cannot be imported.
     """
+    if url is not None and not url.strip():
+        raise DatabaseError(f"database {url!r}: give a file or a URL")
     named = url or os.environ.get("OPDB_DB")
     location = database.as_url(named) if named else database.default_url()
     if not named:

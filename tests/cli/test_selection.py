@@ -114,3 +114,9 @@ def test_options_are_checked_and_short_names_understood() -> None:
     assert parse_mode("graph") == "graph"
     with pytest.raises(InputError, match="unknown --mode 'grpah'; did you mean 'graph'"):
         parse_mode("grpah")
+
+
+def test_an_empty_name_is_no_folder(opdb: Opdb) -> None:
+    Path("tiny.yml").write_text(SUMMARY)
+    ran = opdb("harvest", "")
+    assert (ran.status, ran.err) == (2, "opdb: the name of a model is empty\n")

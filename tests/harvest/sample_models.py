@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -323,6 +324,42 @@ def unhashable() -> Built:
         __hash__ = None  # type: ignore[assignment]
 
     return Unhashable(torch.relu), (torch.randn(2, 4),)
+
+
+class Lazily(nn.Module):
+    """Returns what it has yet to compute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 2)])
+
+    def forward(self, x: Tensor) -> Any:
+        return (part(x) for part in self.parts)
+
+
+def lazily() -> Built:
+    return Lazily(), (torch.randn(2, 4),)
+
+
+class Threaded(nn.Module):
+    """Runs its parts in threads of its own, and adds up what they give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU())])
+
+    def forward(self, x: Tensor) -> Tensor:
+        with ThreadPoolExecutor(2) as pool:
+            first, second = pool.map(lambda part: part(x), self.parts)
+        return torch.add(first, second)
+
+
+def threaded() -> Built:
+    return Threaded(), (torch.randn(2, 4),)
+
+
+def scaled_without_end() -> Built:
+    return nn.Linear(4, 4), (torch.randn(2, 4), float("inf"))
 
 
 def always_trains() -> Built:

@@ -279,6 +279,20 @@ def test_autocast_of_a_model_in_halves_is_refused() -> None:
         harvest(ModelRequest("mlp", dtype="bfloat16", autocast="bfloat16"))
 
 
+def test_a_model_that_returns_what_it_has_yet_to_compute_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="lazily' returns a generator"):
+        own("lazily")
+
+
+def test_what_runs_in_another_thread_is_listed() -> None:
+    workload = own("threaded")
+    assert by_kind(workload) == {"add": 1}
+    assert workload.unsupported == {
+        "Linear (in another thread)": 2,
+        "ReLU (in another thread)": 1,
+    }
+
+
 def test_a_model_that_enters_autocast_is_refused() -> None:
     made, entered = torch.autocast.__init__, torch.autocast.__enter__
     with pytest.raises(UnsupportedError, match="casts_by_itself' enters autocast by itself"):

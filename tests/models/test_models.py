@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import datetime
+import math
+import re
 import subprocess
 import sys
 import threading
@@ -12,6 +15,7 @@ from torch import nn
 from opdb.errors import InputError, UnknownNameError
 from opdb.models import ModelRequest, load, names, sources
 from opdb.models.construction import parameters_on_meta
+from opdb.records import Json
 from tests.harvest import sample_models
 
 
@@ -114,6 +118,50 @@ def test_inputs_of_which_a_share_is_zero() -> None:
     none = {"args": [{"shape": ["batch", 4], "values": {"zeros": 0}}], "kwargs": {}}
     spec = load(ModelRequest(path, inputs=none), device="meta").inputs["args"][0]
     assert spec == {"shape": [1, 4], "dtype": "float32"}
+
+
+IMAGE = {"shape": ["batch", 3, 8, 8]}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({**IMAGE, "values": {"range": ["a", 1]}}, "values {'range'"),
+        ({**IMAGE, "values": {"range": [0, math.inf]}}, "values {'range'"),
+        ({**IMAGE, "values": {"density": True}}, "values {'density'"),
+        ({**IMAGE, "values": {"density": 0.5}}, "float32: a density is of bool"),
+        ({**IMAGE, "dtype": "bool", "values": {"range": [0, 2]}}, "a range of numbers"),
+        ({**IMAGE, "dtype": "int64", "values": "mask"}, "of floating point values"),
+        ({**IMAGE, "dtype": "int8", "values": {"range": [0, 300]}}, "from -128 to 127"),
+        ({**IMAGE, "dtype": "int8", "values": {"range": [0, 2.5]}}, "whole numbers"),
+        ({**IMAGE, "dtype": ["float32"]}, "unknown dtype of a tensor"),
+        ({**IMAGE, "layout": [1, "a", 2, 3]}, "layout [1, 'a', 2, 3]"),
+        ({**IMAGE, "layout": [-1, 8, 8, 1]}, "layout [-1"),
+        ({**IMAGE, "layout": [8, 1]}, "layout [8, 1]"),
+        ({**IMAGE, "layout": "channels_first"}, "layout 'channels_first'"),
+        ({"shape": ["batch", 10**20]}, "more bytes than can be addressed"),
+        ({"shape": ["batch", 10**10, 10**10]}, "more bytes than can be addressed"),
+        ({"tuple": 5}, "tuple 5"),
+        ({1: IMAGE}, "name 1"),
+        (math.nan, "nan is a float"),
+        (datetime.date(2026, 1, 1), "is a date"),
+        ({"a", "b"}, "is a set"),
+    ],
+)
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_inputs_that_cannot_be_made_are_told(given: Json, said: str, device: str) -> None:
+    name = sample_models.path("bare")
+    with pytest.raises(InputError, match=f"^{re.escape(repr(name))}: .*{re.escape(said)}"):
+        load(ModelRequest(name, inputs={"args": [given]}), device=device)
+
+
+def test_no_inputs_are_none_and_not_the_ones_of_the_model() -> None:
+    assert load(ModelRequest("resnet18", inputs={}), device="meta").args == ()
+
+
+def test_an_example_that_no_data_says_is_refused() -> None:
+    with pytest.raises(InputError, match="an example input is inf; give a finite number"):
+        load(ModelRequest(sample_models.path("scaled_without_end")), device="meta")
 
 
 def test_a_callable_is_given_the_batch_size() -> None:

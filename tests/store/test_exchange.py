@@ -43,6 +43,17 @@ def test_export_import_export_is_the_same_bytes(folder: Path, tmp_path: Path) ->
         assert other.profiles("nvidia-h200") == [samples.profile()]
 
 
+def test_a_model_without_a_version_comes_back(store: Store, tmp_path: Path) -> None:
+    """Most models of one's own have none."""
+    fill(store)
+    own = replace(samples.workload(), name="mine:build", source="python", source_version="")
+    store.save_workload(own)
+    export_set(store, tmp_path / "set", device="nvidia-h200")
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        import_set(other, tmp_path / "set")
+        assert own in other.workloads()
+
+
 def test_a_set_of_the_first_version_is_read(folder: Path, tmp_path: Path) -> None:
     """It has no calibrations, estimates or profiles; visits and costs know of one state alone."""
     for name in ("calibrations.csv", "learned.csv", "profiles.csv"):

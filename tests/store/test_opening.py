@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from opdb.errors import InputError
+from opdb.errors import DatabaseError, InputError
 from opdb.store import Store, database, open_store
 from opdb.store.exchange import export_set, import_set
 from tests import published
@@ -154,3 +154,10 @@ def test_the_journal_of_a_deleted_database_is_not_taken_for_the_new_one(checkout
     with open_store() as store:
         assert [each.id for each in store.campaigns()] == [samples.campaign().id]
         assert pragma(store, "integrity_check") == [("ok",)]
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_does_not_mean_the_default_database(checkout: Path, name: str) -> None:
+    with pytest.raises(DatabaseError, match="give a file or a URL"):
+        open_store(name)
+    assert not (checkout / "db" / "opdb.sqlite").exists()

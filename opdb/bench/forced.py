@@ -32,8 +32,9 @@ def check_algorithms(algorithms: Iterable[Algorithm], platform: Platform) -> Non
     if forced and platform.device.type != "cuda":
         named = ", ".join(repr(algorithm.name) for algorithm in forced)
         raise CannotMeasureError(
-            f"no algorithm can be forced on {platform.device.name}: {named} need an NVIDIA GPU; "
-            f"here there is {DEFAULT!r} alone"
+            f"no algorithm can be forced on {platform.device.name}: {named} "
+            f"{'needs' if len(forced) == 1 else 'need'} an NVIDIA GPU; here there is {DEFAULT!r} "
+            "alone"
         )
     if any(algorithm.number is not None or algorithm.name == GUESS for algorithm in forced):
         cudnn()

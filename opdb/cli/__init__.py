@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -160,5 +161,6 @@ def _stop(*_: object) -> None:
 def _failed(error: Exception, status: int, arguments: Sequence[str]) -> int:
     if "--debug" in arguments:
         traceback.print_exception(error)
-    print(f"opdb: {error}", file=sys.stderr)
+    with suppress(OSError):  # where stderr is full the status alone tells
+        print(f"opdb: {error}", file=sys.stderr)
     return status

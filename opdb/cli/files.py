@@ -14,13 +14,16 @@ from opdb.records import Json
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file aside and rename it into place.
+    """Write a file aside and rename it into place; a device or pipe is written to as it stands.
 
     Raises:
         InputError: it cannot be written.
     """
     target = path.resolve()
     try:
+        if _is_special(path):
+            path.write_bytes(content)
+            return
         number, aside = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
         try:
             with os.fdopen(number, "wb") as stream:
@@ -33,6 +36,11 @@ def write_file(path: Path, content: bytes) -> None:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
+def _is_special(path: Path) -> bool:
+    """Whether a path names something that no file may replace: /dev/null, /dev/stdout, a pipe."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def check_writable(path: Path) -> None:
     """Check, before work whose result a file is to hold, that it can be written.
 
@@ -42,6 +50,8 @@ def check_writable(path: Path) -> None:
     folder = path.resolve().parent
     if path.is_dir():
         raise InputError(f"{path}: cannot be written: it is a folder")
+    if _is_special(path):
+        return
     if not folder.is_dir():
         raise InputError(f"{path}: cannot be written: there is no folder {path.parent}")
     if not os.access(folder, os.W_OK):

@@ -1,0 +1,59 @@
+"""Standard streams that are full, and results told to be written to a device or pipe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opdb.cli.files import check_writable, write_file
+from opdb.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+FULL = Path("/dev/full")
+
+needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="this system has no /dev/full")
+
+
+def opdb(tmp_path: Path, redirected: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command by the shell, its streams redirected as it is told."""
+    command = f'"$0" -m opdb "$@" {redirected}'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPDB_DB": str(tmp_path / "x.sqlite")}
+    return subprocess.run(
+        ["sh", "-c", command, sys.executable, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@needs_full
+def test_a_full_stdout_is_one_line_and_a_full_stderr_leaves_the_status(tmp_path: Path) -> None:
+    found = opdb(tmp_path, ">/dev/full", "sweep", "--list-algorithms")
+    assert found.returncode == 2 and "No space left on device" in found.stderr
+    assert "Traceback" not in found.stderr
+    assert opdb(tmp_path, "2>/dev/full", "nosuch").returncode == 2
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        check_writable(pipe)
+        write_file(pipe, b"a,b\n")
+        assert os.read(reader, 100) == b"a,b\n"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+@needs_full
+def test_a_full_device_is_an_error_and_stays_a_device() -> None:
+    with pytest.raises(InputError, match="/dev/full: cannot be written: No space left"):
+        write_file(FULL, b"a,b\n")
+    assert FULL.is_char_device()

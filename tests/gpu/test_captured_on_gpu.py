@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 
 from opdb.bench.kernels import launched_kernels
-from opdb.bench.measure import measure_models
-from opdb.bench.model import RunOptions
+from opdb.bench.model import RunOptions, measure
+from opdb.bench.run import campaign
+from opdb.bench.session import Session
 from opdb.derive.launches import compare_launches
-from opdb.harvest import harvest_in_both
+from opdb.harvest import Harvest, harvest_in_both
 from opdb.models import ModelRequest
 from opdb.operators import build
 from opdb.records import Mode, Workload
@@ -26,6 +30,18 @@ REQUESTS = {
     "bert": ModelRequest("bert", **SMALL),  # type: ignore[arg-type]
     "causal": ModelRequest(captured_models.path("causal")),
 }
+
+
+@pytest.fixture(scope="module")
+def session(calibrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    path = shutil.copy(calibrated, tmp_path_factory.mktemp("captured"))
+    with open_store(str(path)) as store, campaign("cuda", store) as opened:
+        yield opened
+
+
+@cache
+def harvested(name: str) -> Harvest:
+    return harvest_in_both(REQUESTS[name].checked())
 
 
 def kernels_of(workload: Workload) -> dict[str, Counter[str]]:
@@ -43,16 +59,14 @@ def kernels_of(workload: Workload) -> dict[str, Counter[str]]:
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_run_launches_what_the_model_calls_in_its_mode(
-    calibrated: Path, tmp_path: Path, name: str, mode: Mode
+    session: Session, name: str, mode: Mode
 ) -> None:
-    request = REQUESTS[name].checked()
-    found = harvest_in_both(request)
+    found = harvested(name)
     called = (found.captured if mode == "graph" else None) or found.workload
     assert called.unsupported == {}
-    path = tmp_path / "opdb.sqlite"
-    path.write_bytes(calibrated.read_bytes())
-    with open_store(str(path)) as store:
-        [(_, run)] = measure_models(store, [(request, mode)], RunOptions(repeats=1), device="cuda")
+    run = measure(
+        session, REQUESTS[name].checked(), found.workload.key, mode, RunOptions(repeats=1)
+    )
     assert (run.outcome, run.reason) == ("ok", None)
     compared = compare_launches(called, run, kernels_of(called))
     assert compared is not None and compared.unseen == ()
@@ -61,7 +75,7 @@ def test_a_run_launches_what_the_model_calls_in_its_mode(
 
 def test_the_models_differ_where_they_ask() -> None:
     """Else the runs above would show nothing; GPT-2's hangs on the version of transformers."""
-    assert harvest_in_both(REQUESTS["causal"].checked()).captured is not None
+    assert harvested("causal").captured is not None
 
 
 def test_a_listing_is_hidden_unless_it_is_what_is_measured() -> None:

@@ -5,36 +5,41 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from opdb.cli import main
 from opdb.store import open_store
-from tests.cli.conftest import Opdb, opdb
 
-__all__ = ["opdb"]
-
-MODEL = ("resnet18", "--batch-size", 32)
+MODEL = ("resnet18", "--batch-size", "32")
 CLOSE = 0.15
 """A bound for a test, not what is claimed: docs/modes.md says how right predictions were."""
 
 
-@pytest.fixture
-def measured(opdb: Opdb, calibrated: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def measured(calibrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with ResNet-18 as compiled, its groups benched, and a run."""
-    path = tmp_path / "opdb.sqlite"
+    path = tmp_path_factory.mktemp("compiled") / "opdb.sqlite"
     path.write_bytes(calibrated.read_bytes())
     for arguments in (
         ("harvest", *MODEL, "--mode", "compile"),
-        ("bench", "fused", "enter_graph", "--duplicates", 0, "--precision", 0.1),
-        ("measure", *MODEL, "--mode", "compile"),
+        ("bench", "fused", "enter_graph", "--duplicates", "0", "--precision", "0.1"),
+        ("measure", *MODEL, "--mode", "compile", "--repeats", "2"),
     ):
-        ran = opdb(*arguments, "--quiet")
-        assert ran.status == 0, ran.err
+        assert main([*arguments, "--db", str(path), "--quiet"]) == 0
     return path
 
 
-def test_a_compiled_model_is_the_sum_of_its_groups(measured: Path, opdb: Opdb) -> None:
-    answer = json.loads(opdb("predict", *MODEL, "--mode", "compile", "--json").out)
+def test_a_compiled_model_is_the_sum_of_its_groups(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown(*arguments: str) -> Any:
+        capsys.readouterr()
+        main([*arguments, "--db", str(measured), "--json"])
+        return json.loads(capsys.readouterr().out)
+
+    answer = shown("predict", *MODEL, "--mode", "compile")
     assert answer["coverage"]["calls"] == 1 and answer["missing"] == []
     truth = answer["measured"]
     assert abs(truth["attribution_time"] - 1) < CLOSE
@@ -48,7 +53,7 @@ def test_a_compiled_model_is_the_sum_of_its_groups(measured: Path, opdb: Opdb) -
         for name, launches in kernels[configuration.key].items():
             sorts[name.startswith("triton_")] += count * launches
     assert sorts[True] and sorts[False]
-    [row] = json.loads(opdb("validate", "--kernels", "--json").out)["kernels"]
+    [row] = shown("validate", "--kernels")["kernels"]
     assert sum(row["model"].values()) + sum(row["operators"].values()) <= 4
 
 

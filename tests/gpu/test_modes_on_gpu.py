@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from opdb.bench import model
 from opdb.bench.model import RunOptions, measure
 from opdb.bench.run import campaign
 from opdb.bench.session import Session
@@ -39,9 +40,16 @@ def small() -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 @pytest.fixture(scope="module")
 def session(calibrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """A campaign whose stretches are short: long enough for power, and few are made again."""
     path = tmp_path_factory.mktemp("modes") / "opdb.sqlite"
     path.write_bytes(calibrated.read_bytes())
-    with open_store(str(path)) as store, campaign("cuda", store) as opened:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        open_store(str(path)) as store,
+        campaign("cuda", store) as opened,
+    ):
+        for name, value in (("SETTLE_S", 0.25), ("WINDOW_S", 0.4), ("MAX_REDONE", 2)):
+            patch.setattr(model, name, value)
         yield opened
 
 
@@ -143,7 +151,8 @@ def test_a_batch_that_is_too_large_for_one_mode_alone(session: Session) -> None:
 
 def test_the_command_end_to_end(opdb: Opdb, calibrated: Path, tmp_path: Path) -> None:
     (tmp_path / "opdb.sqlite").write_bytes(calibrated.read_bytes())
-    given = ("modes", "mlp", "--batch-sizes", "1,8", "--modes", "eager,graph,compile", "--json")
+    modes = ("--batch-sizes", "1,8", "--modes", "eager,graph,compile", "--repeats", "1")
+    given = ("modes", "mlp", *modes, "--json")
     first = opdb(*given, "--quiet")
     assert first.status == 0, first.err
     rows: list[dict[str, Any]] = json.loads(first.out)["rows"]

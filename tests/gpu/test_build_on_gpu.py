@@ -68,7 +68,7 @@ def test_zeros_among_the_values_save_power(opdb: Opdb, tmp_path: Path) -> None:
             for c in store.configurations(["linear"])
             if c.key in costs and (cost := costs[c.key][0]).power_w is not None
         }
-    # In the published set 14 of 14 linear layers draw 2 to 21 % less; with half zeros 2 of 16 do not.
+    # In the published set 14 of 14 linear layers draw 2 to 21 % less; half zeros: 2 of 16 do not.
     assert power_w[0.9] < 0.97 * power_w[0.0]
 
 

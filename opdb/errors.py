@@ -28,6 +28,8 @@ class UnknownNameError(InputError):
         near = get_close_matches(name, names, n=3, cutoff=0.6)
         if near:
             advice = "did you mean " + " or ".join(repr(n) for n in near) + "?"
+        elif not names:
+            advice = "there are none"
         elif len(names) <= 20:
             advice = "valid: " + ", ".join(names)
         else:

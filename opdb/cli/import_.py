@@ -108,6 +108,9 @@ def _document(path: Path, imported: Imported) -> dict[str, Json]:
 def _print(done: list[tuple[Path, Imported]], location: str) -> None:
     if len(done) == 1:
         [(path, imported)] = done
+        if not imported.found:
+            print(f"{path}: nothing was measured in it, so nothing is imported")
+            return
         print(f"{path} imported into {location}")
         rows = [(f"{n}.csv", imported.found[n], imported.added[n]) for n in imported.found]
         print_table(("file", "rows", "new"), rows)

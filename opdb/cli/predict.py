@@ -16,7 +16,7 @@ from opdb.records import Json, Mode, Quantity
 from opdb.units import show, show_share
 
 if TYPE_CHECKING:
-    from opdb.compose import EstimatedShare, Share
+    from opdb.compose import EstimatedShare, Prediction, Share
     from opdb.predict import Answer
 
 _SHOWN = 12
@@ -121,7 +121,7 @@ def document(answer: Answer, target: float | None) -> Json:
         "coverage": {
             "calls": prediction.coverage_calls,
             "time": prediction.coverage_time,
-            "energy": prediction.coverage_energy,
+            "energy": _coverage_of_energy(prediction),
         },
         "target": target,
         "target_met": None if target is None else answer.meets(target),
@@ -202,7 +202,7 @@ def _print(answer: Answer, target: float | None) -> None:
     print(
         f"coverage: calls {show_share(prediction.coverage_calls)}, "
         f"time {show_share(prediction.coverage_time)}, "
-        f"energy {show_share(prediction.coverage_energy)}"
+        f"energy {show_share(_coverage_of_energy(prediction))}"
     )
     _print_estimated(prediction.estimated)
     _print_missing(prediction.missing)
@@ -255,6 +255,11 @@ def _share_row(share: Share) -> tuple[str, int, str, str]:
 def _print_hidden(shares: Sequence[Share]) -> None:
     if len(shares) > _SHOWN:
         print(f"… and {len(shares) - _SHOWN} more configurations (all with --json)")
+
+
+def _coverage_of_energy(prediction: Prediction) -> float | None:
+    """Return the share of the energy that is covered; None where no energy is known to share."""
+    return None if prediction.energy_j is None else prediction.coverage_energy
 
 
 def _why_missed(answer: Answer, target: float) -> str:

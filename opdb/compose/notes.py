@@ -123,7 +123,10 @@ def _unsupported_notes(made: Pass) -> list[str]:
     if not unsupported:
         return []
     names = ", ".join(f"{name} ×{count}" for name, count in unsupported.items())
-    return [f"calls that no operator describes: {names}"]
+    return [
+        f"calls that no operator describes: {names}; what they take is not known, so time, energy "
+        "and their coverage leave them out"
+    ]
 
 
 def _missing_notes(missing: tuple[Share, ...]) -> list[str]:

@@ -96,6 +96,7 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
         given = blueprint.inputs
     if given is None and example is None and request.input_size is not None:
         given = sized_input(request.input_size, request.dtype)
+    stated = given is not None or blueprint.of_batch
     with _seeded(device):
         if given is not None:
             data = _resolved(given, request)
@@ -119,7 +120,7 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
         args=args,
         kwargs=kwargs,
         inputs=data,
-        batch_size=_batch_of(data, request) if given is None else request.batch_size,
+        batch_size=request.batch_size if stated else _batch_of(data, request),
     )
 
 

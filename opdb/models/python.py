@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -53,7 +53,9 @@ class PythonSource:
             raise InputError(
                 f"{request.name!r}: weights {request.weights!r}; the callable loads its own"
             )
-        answer = _call(_find(request.name), request)
+        build = _find(request.name)
+        taken = _parameters_of(build)
+        answer = _call(build, taken, request)
         parts = answer if isinstance(answer, tuple) else (answer,)
         if not 1 <= len(parts) <= 3 or not isinstance(parts[0], nn.Module):
             raise InputError(
@@ -69,7 +71,7 @@ class PythonSource:
             raise InputError(f"{request.name!r} returned keyword inputs as {_spelled(kwargs)}")
         if request.input_size is not None:
             return Blueprint(parts[0], inputs=sized_input(request.input_size, request.dtype))
-        return Blueprint(parts[0], example=(args, kwargs))
+        return Blueprint(parts[0], example=(args, kwargs), of_batch="batch_size" in taken)
 
 
 SOURCE = PythonSource()
@@ -112,13 +114,16 @@ def _working_directory_importable() -> Iterator[None]:
         sys.path.remove(here)
 
 
-def _call(build: Callable[..., object], request: ModelRequest) -> Any:
+def _parameters_of(build: Callable[..., object]) -> Collection[str]:
     try:
-        parameters = inspect.signature(build).parameters
+        return inspect.signature(build).parameters
     except ValueError:  # some builtins have no signature
-        parameters = {}  # type: ignore[assignment]
+        return ()
+
+
+def _call(build: Callable[..., object], taken: Collection[str], request: ModelRequest) -> Any:
     asked = {"batch_size": request.batch_size, "num_classes": request.num_classes}
-    given = {n: v for n, v in asked.items() if n in parameters and v is not None}
+    given = {n: v for n, v in asked.items() if n in taken and v is not None}
     if request.num_classes is not None and "num_classes" not in given:
         raise InputError(f"{request.name!r} takes no num_classes")
     return build(**given)

@@ -17,13 +17,15 @@ class Blueprint:
     """A module as its source built it, and its inputs: as data, or as example objects.
 
     Exactly one of `inputs` (the form of `ModelRequest.inputs`) and `example` (args, kwargs) is
-    given; neither where the source knows no inputs. `in_dtype` says that the module has the
+    given; neither where the source knows no inputs. `of_batch` says that the example is of the
+    request's batch size, whichever of its sizes that is. `in_dtype` says that the module has the
     request's dtype already: some buffers, such as rotary frequencies, keep their own.
     """
 
     module: nn.Module
     inputs: Mapping[str, Json] | None = None
     example: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    of_batch: bool = False
     in_dtype: bool = False
 
 

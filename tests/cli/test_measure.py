@@ -89,6 +89,7 @@ def test_a_run_is_the_truth_beside_its_prediction(opdb: Opdb) -> None:
     assert ran.status == 0, ran.err
     found = json.loads(ran.out)
     assert found["coverage"]["calls"] == found["coverage"]["time"] == 1
+    assert found["coverage"]["energy"] is None
     assert (found["energy_j"], found["energy_interval_j"], found["power_w"]) == (None,) * 3
     assert found["measured"]["time_s"] > 0 and found["measured"]["energy_j"] is None
     assert found["measured"]["attribution_energy"] is None

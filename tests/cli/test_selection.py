@@ -120,3 +120,11 @@ def test_an_empty_name_is_no_folder(opdb: Opdb) -> None:
     Path("tiny.yml").write_text(SUMMARY)
     ran = opdb("harvest", "")
     assert (ran.status, ran.err) == (2, "opdb: the name of a model is empty\n")
+
+
+def test_in_an_empty_database_no_name_is_valid(opdb: Opdb) -> None:
+    with open_store():
+        pass
+    ran = opdb("predict", "resnet50")
+    assert ran.status == 2
+    assert ran.err.startswith("opdb: unknown model 'resnet50'; there are none (of those in ")

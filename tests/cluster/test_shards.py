@@ -132,3 +132,15 @@ def test_a_database_is_no_shard_of_its_own(tmp_path: Path) -> None:
         fill(store)
         with pytest.raises(InputError, match="is the database itself"):
             import_shard(store, path)
+
+
+def test_a_shard_in_which_nothing_was_measured_is_told(
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    path = tmp_path / "empty.sqlite"
+    with open_store(str(path)) as store:
+        store.save_workload(samples.workload())
+    ran = opdb("import", path, "--db", tmp_path / "all.sqlite")
+    assert ran.status == 0
+    assert ran.out == f"{path}: nothing was measured in it, so nothing is imported\n"

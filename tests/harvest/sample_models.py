@@ -36,6 +36,10 @@ def lstm(batch_size: int = 2) -> Built:
     return Tagger(), (torch.randint(0, 50, (batch_size, 7)),)
 
 
+def steps_first(batch_size: int = 2) -> Built:
+    return nn.LSTM(4, 8), (torch.randn(5, batch_size, 4),)
+
+
 class Attentive(nn.Module):
     def __init__(self) -> None:
         super().__init__()

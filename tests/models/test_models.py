@@ -169,6 +169,9 @@ def test_a_callable_is_given_the_batch_size() -> None:
     assert loaded.batch_size == 5 and loaded.args[0].shape == (5, 7)
     fixed = load(ModelRequest(sample_models.path("shared")), device="meta")
     assert fixed.batch_size == 4
+    # The batch of a sequence may come second: what the callable was given is the batch.
+    steps = load(ModelRequest(sample_models.path("steps_first"), batch_size=3), device="meta")
+    assert steps.batch_size == 3 and steps.args[0].shape == (5, 3, 4)
     with pytest.raises(InputError, match="batch 4, not 6"):
         load(ModelRequest(sample_models.path("shared"), batch_size=6), device="meta")
 

@@ -28,6 +28,9 @@ The function itself may have been imported from torch under any name.
 _truths: list[Callable[[], bool]] = []
 """What answered before anything was told, where anything is."""
 
+_answers: list[bool] = []
+"""What is told, the latest last."""
+
 
 @dataclass
 class Told:
@@ -52,12 +55,19 @@ def told(capturing: bool) -> Iterator[Told]:
         return capturing
 
     _truths.append(before)
+    _answers.append(capturing)
     setattr(place, name, answer)
     try:
         yield seen
     finally:
         setattr(place, name, before)
         _truths.pop()
+        _answers.pop()
+
+
+def is_hidden() -> bool:
+    """Return whether who asks is told now that nothing is being captured, so or not."""
+    return bool(_answers) and not _answers[-1]
 
 
 def is_capturing() -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from opdb.capturing import is_hidden
 from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS
 from opdb.operators.call import BuiltCall
@@ -33,9 +35,22 @@ STEPS_UNTIL_STEADY = 2
 
 
 def make_optimizer(kind: str, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
-    """Return the optimizer of a training step."""
+    """Return the optimizer of a training step.
+
+    Some refuse to be captured in a CUDA graph, and ask the stream itself whether they are. Where
+    that is hidden, for a graph that is listed and never replayed, they are not to know either.
+    """
     made, options = OPTIMIZERS[kind]
-    return made(parameters, lr=LEARNING_RATE, **options)
+    optimizer: Any = made(parameters, lr=LEARNING_RATE, **options)
+    for name in CAPTURE_CHECKS:
+        if (check := getattr(optimizer, name, None)) is not None:
+            setattr(optimizer, name, partial(_unless_hidden, check))
+    return optimizer  # type: ignore[no-any-return]
+
+
+def _unless_hidden(check: Callable[[], None]) -> None:
+    if not is_hidden():
+        check()
 
 
 def describe_update(kind: str, parameters: Iterable[Tensor]) -> Configuration:

@@ -14,11 +14,13 @@ from opdb.bench.model import RunOptions
 from opdb.bench.session import Session
 from opdb.bench.training import TrainingStep
 from opdb.bench.visit import VisitRequest, visit
+from opdb.capturing import told
 from opdb.derive.runs import run_cost
 from opdb.errors import UnsupportedError
 from opdb.harvest import harvest
 from opdb.models import ModelRequest, load
 from opdb.operators import BuiltBackward, BuiltUpdate, build
+from opdb.operators.update import CAPTURE_CHECKS
 from opdb.records import Configuration, Json, Mode, Workload
 from opdb.store import Store
 
@@ -159,6 +161,28 @@ def test_a_step_that_fails_leaves_no_gradients(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(RuntimeError, match="captured"):
         step()
     assert all(p.grad is None for p in loaded.module.parameters())
+
+
+@pytest.mark.parametrize("check", CAPTURE_CHECKS)
+def test_an_optimizer_that_asks_its_stream_is_listed_all_the_same(
+    check: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AdamW refuses a capture; one that is hidden, for a list of kernels, it is not to see."""
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("capturable is False")
+
+    monkeypatch.setattr(torch.optim.AdamW, check, refuse, raising=False)
+    request = ModelRequest(
+        "tests.bench.test_training:network", phase="training", optimizer="adamw"
+    ).checked()
+    step = TrainingStep(load(request, device="cpu"), request)
+    with told(False):
+        getattr(step._optimizer, check)()
+    with pytest.raises(RuntimeError, match="capturable"), told(True):
+        getattr(step._optimizer, check)()
+    with pytest.raises(RuntimeError, match="capturable"):
+        getattr(step._optimizer, check)()
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,14 @@ def test_an_optimizer_step_is_captured_and_runs_multi_tensor_kernels(optimizer: 
     assert sum(kernels.values()) < len(update.inputs["params"])
 
 
+def test_a_step_of_adamw_is_listed_although_it_refuses_to_be_captured() -> None:
+    asked = request("resnet18", "adamw")
+    step = TrainingStep(load(asked, device="cuda"), asked)
+    step()
+    assert any("multi_tensor_apply" in name for name in launched_kernels(step) or ())
+    assert launched_kernels(step, hidden=False) is None
+
+
 @pytest.mark.parametrize("autocast", [None, "bfloat16"])
 @pytest.mark.parametrize("name", [*MODELS, *OWN])
 def test_a_step_launches_what_its_operators_launch(name: str, autocast: str | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -53,24 +52,14 @@ def describe_module(
         kind, arguments = form.bind(module, args, kwargs)
         own = {id(t) for t in module.parameters()} | {id(t) for t in module.buffers()}
         encoder = Encoder(notes, frozenset(own))
+        # the weights that the configuration of an opaque module does not spell need gradients, too
+        implied = {notes.needs_gradient(p) for p in module.parameters()} if form.opaque else set()
+        encoder.needing = implied == {True}
         configuration = _configuration(kind, arguments, encoder)
-        return _with_implied(module, configuration, notes) if form.opaque else configuration
-
-
-def _with_implied(
-    module: nn.Module, configuration: Configuration, notes: TensorNotes
-) -> Configuration:
-    """Return the configuration with the gradients of weights that it does not spell.
-
-    Raises:
-        UnsupportedError: some of the weights need a gradient, or none does and an input does.
-    """
-    needs = {notes.needs_gradient(p) for p in module.parameters()}
-    if needs == {True}:
-        return replace(configuration, gradient=True)
-    if True in needs or (False in needs and configuration.gradient):
-        raise UnsupportedError(f"{type(module).__name__} with frozen weights has no description")
-    return configuration
+        if False in implied and (True in implied or configuration.gradient):
+            name = type(module).__name__
+            raise UnsupportedError(f"{name} with frozen weights has no description")
+        return configuration
 
 
 def describe_function(

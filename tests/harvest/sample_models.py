@@ -40,6 +40,26 @@ def steps_first(batch_size: int = 2) -> Built:
     return nn.LSTM(4, 8), (torch.randn(5, batch_size, 4),)
 
 
+class Reader(nn.Module):
+    """Its layers with weights of their own read the data itself, which needs no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(8, 16, bidirectional=True, batch_first=True)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = nn.Linear(40, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        attended, _ = self.attention(x, x, x, need_weights=False)
+        read: Tensor = torch.cat([self.gru(x)[0], attended], 2)
+        scores: Tensor = self.head(read.mean(1))
+        return scores
+
+
+def reader(batch_size: int = 2) -> Built:
+    return Reader(), (torch.randn(batch_size, 7, 8),)
+
+
 class Attentive(nn.Module):
     def __init__(self) -> None:
         super().__init__()

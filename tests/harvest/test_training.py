@@ -14,7 +14,9 @@ from opdb.errors import InputError
 from opdb.harvest import harvest
 from opdb.models import ModelRequest, load
 from opdb.models.loss import Loss
+from opdb.operators import build
 from opdb.records import Call, Configuration, Workload
+from tests.harvest import sample_models
 
 F = nn.functional
 
@@ -110,6 +112,26 @@ def test_what_needs_no_gradient_is_part_of_the_configuration() -> None:
     assert last.forward == first
     norm = next(c.configuration for c in workload.calls if c.configuration.kind == "batch_norm")
     assert norm.parameters["training"] and "gradient" not in norm.inputs["running_mean"]
+
+
+def test_layers_whose_weights_are_implied_take_no_gradient_of_data() -> None:
+    name = sample_models.path("reader")
+    found = [call.configuration for call in trained(name).calls if call.configuration.gradient]
+    passes = [c for c in found if c.kind in ("gru", "multi_head_attention")]
+    assert [c.title for c in passes if c.pass_name == "backward"]
+    assert all(c.inputs[_first(c)]["gradient"] is False for c in passes)
+    real, again = run_by_autograd(name), Counter[str]()
+    for configuration in found:
+        if configuration.pass_name == "backward":
+            call = build(configuration)
+            with profile() as seen:
+                call()
+            again += Counter(event.name for event in seen.events())
+    assert again["aten::mm"] == real["aten::mm"] > 0
+
+
+def _first(configuration: Configuration) -> str:
+    return "input" if configuration.kind == "gru" else "query"
 
 
 def test_the_update_holds_every_parameter_whatever_their_order() -> None:

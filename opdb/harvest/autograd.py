@@ -227,11 +227,12 @@ class Backward:
             for name, args in done:
                 self._add(name, partial(_engines, name, args))
         elif copies:
-            (to, source, *_), last = copies[0], copies[-1]
+            (to, source, *_), *more = copies
             self._add("aten::copy_", partial(_copied, source, to))
-            clone = next(args for name, args in done if name == "aten::clone")
-            self._add("aten::clone", partial(_engines, "aten::clone", clone))
-            self._add("aten::copy_", partial(_engines, "aten::copy_", last))
+            for args in [args for name, args in done if name == "aten::clone"][:1]:
+                self._add("aten::clone", partial(_engines, "aten::clone", args))
+            for args in more[-1:]:  # none where nothing flows on to what the view is of
+                self._add("aten::copy_", partial(_engines, "aten::copy_", args))
 
     def _configuration(self, part: _Part) -> Configuration:
         configuration = self._calls[part.call].configuration

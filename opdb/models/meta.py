@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import nn
-from torch._prims_common import suggest_memory_format
+from torch._prims_common import compute_elementwise_output_strides, suggest_memory_format
 from torch.utils import backend_registration
 
 F = nn.functional
@@ -129,9 +129,26 @@ def _laid_out(operator: Any, output: Any, args: Any) -> Any:
         # contiguous on a device, whatever came (native/cuda/layer_norm_kernel.cu)
         of_input, *of_weights = output
         return (None if of_input is None else of_input.contiguous(), *of_weights)
+    if operator is torch.ops.aten.native_batch_norm_backward.default:
+        # laid out as the input, whatever came (native/cudnn/BatchNorm.cpp, native/cuda)
+        of_input, *of_weights = output
+        if of_input is not None:
+            layout = suggest_memory_format(args[1])
+            of_input = torch.empty_like(of_input, memory_format=layout)
+        return (of_input, *of_weights)
+    if operator in _BY_GRADIENT:
+        strides = compute_elementwise_output_strides(*args[:2])
+        return torch.empty_strided(output.shape, strides, dtype=output.dtype, device=output.device)
     if torch.Tag.pointwise in operator.tags and isinstance(output, torch.Tensor):
         return _pointwise(output, args)
     return output
+
+
+_BY_GRADIENT = frozenset(
+    getattr(torch.ops.aten, f"{name}_backward").default
+    for name in ("hardsigmoid", "hardswish", "hardtanh", "mish")
+)
+"""Whose meta kernels lay gradients out as their input; a device first looks at what came."""
 
 
 def _convolved(output: torch.Tensor, input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

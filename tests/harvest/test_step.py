@@ -7,6 +7,7 @@ that compute, with the shape and dtype of what they return.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opdb.bench.training import TrainingStep
-from opdb.harvest import harvest
+from opdb.harvest import harvest, record
 from opdb.models import ModelRequest, load
 from opdb.operators import build
 
@@ -162,3 +163,14 @@ def test_a_learned_bias_of_attention_gets_its_gradient() -> None:
     assert sums == [[1, 2, 6, 6]]
     [update] = [c.configuration for c in workload.calls if c.configuration.pass_name == "update"]
     assert [1, 2, 6, 6] in [spec["shape"] for spec in update.inputs["params"]]
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x0_5"])
+def test_gradients_are_laid_out_on_meta_as_with_values(name: str) -> None:
+    request = replace(asked(name), memory_format="channels_last")
+    on_meta, here = (
+        record(load(request, device=device), training=request.training)
+        for device in ("meta", "cpu")
+    )
+    pairs = zip(on_meta.calls, here.calls, strict=True)
+    assert [(m.configuration.json, h.configuration.json) for m, h in pairs if m != h] == []

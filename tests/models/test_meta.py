@@ -131,3 +131,41 @@ def test_attention_is_laid_out_as_its_kernels_do(
     plain = function(*args, attn_mask=mask)
     output = laid_out_as_on_device(function, args, {"attn_mask": mask}, plain)
     assert output.shape == (2, 3, 4, 16) and output.stride() == strides
+
+
+GRADIENTS: dict[str, tuple[Any, ...]] = {
+    "hardtanh_backward": (0.0, 6.0),
+    "hardswish_backward": (),
+    "mish_backward": (),
+    "silu_backward": (),
+    "gelu_backward": (),
+    "threshold_backward": (0,),
+    "leaky_relu_backward": (0.1, False),
+    "hardsigmoid_backward": (),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_gradient_that_meets_another_layout_lies_as_on_a_device(name: str, last: int) -> None:
+    operator = getattr(torch.ops.aten, name).default
+    pair = [torch.randn(2, 8, 3, 3), torch.randn(2, 8, 3, 3)]
+    pair[last] = pair[last].contiguous(memory_format=torch.channels_last)
+    there = operator(*pair, *GRADIENTS[name])
+    on_meta = MetaKernels()(operator, (*(t.to("meta") for t in pair), *GRADIENTS[name]), {})
+    assert on_meta.stride() == there.stride()
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_the_gradient_of_a_norms_input_lies_as_on_a_device(last: int) -> None:
+    pair = [torch.randn(2, 8, 3, 3), torch.randn(2, 8, 3, 3)]
+    pair[last] = pair[last].contiguous(memory_format=torch.channels_last)
+    ones = torch.ones(8)
+    of_batch = (*pair, ones, ones, ones, ones, ones, True, 1e-5, [True, True, True])
+    images = [t.permute(0, 2, 3, 1) for t in pair]
+    of_layer = (*images, [8], *(torch.ones(2, 3, 3, 1),) * 2, ones, ones, [True, True, True])
+    for name, args in (("batch", of_batch), ("layer", of_layer)):
+        operator = getattr(torch.ops.aten, f"native_{name}_norm_backward").default
+        given = tuple(t.to("meta") if isinstance(t, torch.Tensor) else t for t in args)
+        found = MetaKernels()(operator, given, {})
+        assert found[0].stride() == operator(*args)[0].stride(), name

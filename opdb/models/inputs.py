@@ -237,7 +237,8 @@ def _mapped(
     if isinstance(value, dict):
         return {name: _mapped(item, change, done) for name, item in value.items()}
     if isinstance(value, tuple):
-        return tuple(_mapped(item, change, done) for item in value)
+        items = [_mapped(item, change, done) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, list):
         return [_mapped(item, change, done) for item in value]
     return value

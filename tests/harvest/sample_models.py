@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the name that models use)
@@ -350,6 +350,26 @@ def unhashable() -> Built:
     return Unhashable(torch.relu), (torch.randn(2, 4),)
 
 
+class Pair(NamedTuple):
+    left: Tensor
+    right: Tensor
+
+
+class TakesByName(nn.Module):
+    """Reads the fields of a named tuple, and returns one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, pair: Pair) -> Pair:
+        return Pair(self.linear(pair.left), torch.relu(pair.right))
+
+
+def named_tuple() -> Built:
+    return TakesByName(), (Pair(torch.randn(2, 4), torch.randn(2, 3)),)
+
+
 class Lazily(nn.Module):
     """Returns what it has yet to compute."""
 
@@ -424,7 +444,7 @@ def image_in_float32() -> Built:
 COMPLETE = (
     *("lstm", "attention", "shared", "functional", "keywords", "asks_for_values"),
     *("inherited", "reparametrized", "with_constant", "lazy", "writes", "recovering"),
-    *("spectral", "prints", "image_in_float32"),
+    *("spectral", "prints", "image_in_float32", "named_tuple"),
 )
 """The builders whose every call a registered operator describes."""
 

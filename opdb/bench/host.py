@@ -38,9 +38,13 @@ BLOCK_S = 0.2
 WARM_UP_ROUNDS = 3
 
 BLOCKS = 2
-MAX_BLOCKS = 8
 STEADY = 0.1
 """So many blocks are kept, the fastest; more are made until they differ by this share at most."""
+
+LEAST_S = 1.0
+MOST_S = 4.0
+"""Blocks are made for so long at least, and at most: on some hosts a process that begins to issue
+calls speeds up over a second or more, by up to a third."""
 
 CALLS_BETWEEN_SYNCHRONISING = 64
 """The launch queue must not fill, or the host would wait for the device inside a call; nor may it
@@ -117,26 +121,34 @@ def _timeable(built: BuiltCall) -> Callable[[], Any]:
     return lambda: parent.child(*args, **kwargs)
 
 
-def calm_times(block: Callable[[], list[list[float]]]) -> tuple[list[list[float]], float]:
+def calm_times(
+    block: Callable[[], list[list[float]]], clock: Callable[[], float] = time.perf_counter
+) -> tuple[list[list[float]], float]:
     """Make blocks until the two fastest agree; return each call's host times (seconds) in them.
 
     The second is how far the two lie apart, as a share: above `STEADY` the host was never steady.
     """
-    made = [block() for _ in range(BLOCKS)]
+    start_s = clock()
+    made: list[list[list[float]]] = []
+    medians: list[list[float]] = []
     while True:
-        fastest = sorted(made, key=lambda each: _slowness(each, made))[:BLOCKS]
-        apart = _slowness(fastest[-1], fastest) - 1
-        if apart <= STEADY or len(made) == MAX_BLOCKS:
-            joined = [[s for times in each for s in times] for each in zip(*fastest, strict=True)]
-            return joined, apart
         made.append(block())
+        medians.append([statistics.median(times) for times in made[-1]])
+        if len(made) < BLOCKS:
+            continue
+        least = [min(each) for each in zip(*medians, strict=True)]
+        slowness = [_slowness(each, least) for each in medians]
+        fastest = sorted(range(len(made)), key=slowness.__getitem__)[:BLOCKS]
+        apart = slowness[fastest[-1]] / slowness[fastest[0]] - 1
+        spent_s = clock() - start_s
+        if (apart <= STEADY and spent_s >= LEAST_S) or spent_s >= MOST_S:
+            kept = [made[number] for number in fastest]
+            return [[s for times in each for s in times] for each in zip(*kept, strict=True)], apart
 
 
-def _slowness(block: list[list[float]], blocks: list[list[list[float]]]) -> float:
-    """Return how many times as long as in the fastest block its calls take, at their median."""
-    least = [min(map(statistics.median, each)) for each in zip(*blocks, strict=True)]
-    own = map(statistics.median, block)
-    return statistics.median(s / s0 if s0 else 1.0 for s, s0 in zip(own, least, strict=True))
+def _slowness(block: Sequence[float], least: Sequence[float]) -> float:
+    """Return how many times as long as at their least the calls of a block take, at the median."""
+    return statistics.median(s / s0 if s0 else 1.0 for s, s0 in zip(block, least, strict=True))
 
 
 def _times_in_random_order(
@@ -163,16 +175,21 @@ def _times_in_random_order(
     gc.disable()
     try:
         with torch.no_grad():
-            for _ in range(WARM_UP_ROUNDS):
-                start_s = time.perf_counter()
-                one_round()
-            round_s = time.perf_counter() - start_s
-            every = max(1, math.ceil(BLOCK_S / (ROUNDS * round_s)))
-            made = (one_round() for _ in range(ROUNDS * every))
-            rounds = list(itertools.islice(made, every - 1, None, every))
+            return _block_of(one_round)
     finally:
         gc.enable()
-    return [list(times) for times in zip(*rounds, strict=True)]
+
+
+def _block_of(one_round: Callable[[], list[float]]) -> list[list[float]]:
+    """Make rounds for as long as a block lasts; return each call's times in those that are kept."""
+    for _ in range(WARM_UP_ROUNDS):
+        start_s = time.perf_counter()
+        one_round()
+    round_s = time.perf_counter() - start_s
+    every = max(1, math.ceil(BLOCK_S / (ROUNDS * round_s)))
+    made = (one_round() for _ in range(ROUNDS * every))
+    kept = itertools.islice(made, every - 1, None, every)
+    return [list(times) for times in zip(*kept, strict=True)]
 
 
 def _measure(
@@ -236,13 +253,10 @@ def _autograd_entry_s(session: Session) -> float:
 def _alone_s(call: Callable[[], Any]) -> float:
     """Return how long a call takes the host that is made again and again, in seconds."""
 
-    def block() -> list[list[float]]:
-        times = []
-        for _ in range(WARM_UP_ROUNDS + ROUNDS):
-            start_ns = time.perf_counter_ns()
-            call()
-            times.append((time.perf_counter_ns() - start_ns) * 1e-9)
-        return [times[WARM_UP_ROUNDS:]]
+    def once() -> list[float]:
+        start_ns = time.perf_counter_ns()
+        call()
+        return [(time.perf_counter_ns() - start_ns) * 1e-9]
 
-    [times], _ = calm_times(block)
+    [times], _ = calm_times(lambda: _block_of(once))
     return statistics.median(times)

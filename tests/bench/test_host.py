@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from opdb.bench.host import (
     BLOCK_S,
     BLOCKS,
-    MAX_BLOCKS,
+    LEAST_S,
+    MOST_S,
     ROUNDS,
     STEADY,
     _times_in_random_order,
@@ -23,34 +23,45 @@ from opdb.records import Configuration
 CALLS_S = (1e-5, 3e-5, 2e-6)
 
 
-def blocks(*slowness: float) -> Iterator[list[list[float]]]:
-    """Blocks of three calls and four rounds, each call as many times as slow."""
-    for factor in slowness:
-        yield [[call_s * factor * (1 + 0.01 * i) for i in range(4)] for call_s in CALLS_S]
+class Host:
+    """A host on which three calls take so many times as long in one block after the other."""
+
+    def __init__(self, *slowness: float) -> None:
+        self._slowness = iter(slowness)
+        self.blocks = 0
+
+    def block(self) -> list[list[float]]:
+        self.blocks += 1
+        factor = next(self._slowness)
+        return [[call_s * factor * (1 + 0.01 * i) for i in range(4)] for call_s in CALLS_S]
+
+    def clock(self) -> float:
+        return self.blocks * LEAST_S / 4
 
 
-def test_two_blocks_are_enough_where_they_agree() -> None:
-    made = blocks(1.0, 1.05, 0.5)
-    times, apart = calm_times(lambda: next(made))
+def test_the_two_fastest_blocks_of_a_second_are_kept() -> None:
+    host = Host(1.4, 1.38, 1.05, 1.0, 0.5)
+    times, apart = calm_times(host.block, host.clock)
+    assert host.blocks == 4, "two agreed at once, while the host was still getting faster"
     assert [len(each) for each in times] == [4 * BLOCKS] * 3
-    assert times[0][:4] == next(blocks(1.0))[0]
+    assert times[0][:4] == Host(1.0).block()[0]
     assert apart == pytest.approx(0.05)
-    assert len(list(made)) == 1, "no third was made"
 
 
 def test_a_block_in_which_the_host_was_held_up_is_left_out() -> None:
-    made = blocks(1.9, 1.0, 2.6, 1.02)
-    times, apart = calm_times(lambda: next(made))
+    host = Host(1.9, 1.0, 2.6, 1.2, 1.5, 1.02, 0.5)
+    times, apart = calm_times(host.block, host.clock)
+    assert host.blocks == 6, "the second was up, and the two fastest did not agree yet"
     assert max(times[1]) < 1.1 * CALLS_S[1]
     assert apart == pytest.approx(0.02)
 
 
 def test_a_host_that_is_never_steady_is_told() -> None:
-    made = blocks(*(1.0 + 0.3 * i for i in range(MAX_BLOCKS)))
-    times, apart = calm_times(lambda: next(made))
+    host = Host(*(1.0 + 0.3 * i for i in range(20)))
+    times, apart = calm_times(host.block, host.clock)
     assert apart == pytest.approx(0.3) and apart > STEADY
     assert max(times[0]) < 1.4 * CALLS_S[0], "the two fastest were kept"
-    assert not list(made)
+    assert host.clock() == pytest.approx(MOST_S)
 
 
 def test_a_block_of_few_calls_lasts_long_enough_to_tell_of_more_than_a_moment() -> None:

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from opdb.bench.session import Session, new_id, now, release
+from opdb.bench.visit import issuing
 from opdb.errors import UnsupportedError
 from opdb.kinds.fused import NAME as FUSED
 from opdb.operators import BuiltBackward, BuiltCall, build
@@ -105,13 +106,10 @@ def _built(session: Session, call: Call) -> BuiltCall | None:
 
 
 def _timeable(built: BuiltCall) -> Callable[[], Any]:
-    """Return what a model issues: the call alone, unless it needs modes that the model enters.
+    """Return what a model issues: the call alone, its modes are entered outside of what is timed.
 
     A module is called as its parent would, `self.child(x)`: looking up a child is a Python call.
-    Gradients are turned on and off outside of what is timed.
     """
-    if built.configuration.autocast and built.configuration.pass_name == "forward":
-        return built
     bare: Any = built.bare
     if built.module is None or bare.func is not built.module:
         return bare  # type: ignore[no-any-return]
@@ -155,8 +153,7 @@ def _times_in_random_order(
     built: Sequence[BuiltCall], shuffle: Callable[[list[int]], None], on_gpu: bool
 ) -> list[list[float]]:
     """Call everything once a round, each round in its own order; return each call's host times."""
-    calls = [_timeable(each) for each in built]
-    gradients = [each.configuration.gradient for each in built]
+    calls = [(_timeable(each), each.modes) for each in built]
     order = list(range(len(calls)))
 
     def one_round() -> list[float]:
@@ -165,11 +162,11 @@ def _times_in_random_order(
         for place, index in enumerate(order):
             if on_gpu and place % CALLS_BETWEEN_SYNCHRONISING == 0:
                 torch.cuda.synchronize()
-            call = calls[index]
-            torch.set_grad_enabled(gradients[index])
-            start_ns = time.perf_counter_ns()
-            call()
-            times[index] = (time.perf_counter_ns() - start_ns) * 1e-9
+            call, modes = calls[index]
+            with modes():
+                start_ns = time.perf_counter_ns()
+                call()
+                times[index] = (time.perf_counter_ns() - start_ns) * 1e-9
         return times
 
     gc.disable()
@@ -200,7 +197,8 @@ def _measure(
     started_at = now()
     calls = [built for _, built in group]
     shuffle = random.Random(seed).shuffle
-    times, apart = calm_times(lambda: _times_in_random_order(calls, shuffle, session.on_gpu))
+    with issuing(*calls):
+        times, apart = calm_times(lambda: _times_in_random_order(calls, shuffle, session.on_gpu))
     unsteady = (UNSTEADY.format(100 * apart),) if apart > STEADY else ()
     entries_s = _entries_s(session, calls)
     for (call, built), seen in zip(group, times, strict=True):

@@ -187,10 +187,14 @@ def _measure(session: Session, request: VisitRequest) -> list[_Seen]:
         return _replayed(session, request, call)
 
 
-def issuing(call: BuiltCall) -> AbstractContextManager[Any]:
-    """Issue everything on the stream that a call's kernels run on, where that is a certain one."""
-    stream = call.stream if isinstance(call, BuiltBackward) else None
-    return nullcontext() if stream is None else torch.cuda.stream(stream)
+def issuing(*calls: BuiltCall) -> AbstractContextManager[Any]:
+    """Issue everything on the stream that kernels of these calls run on, where it is a certain one.
+
+    That of all backward passes is one. Issued from another, each would wait for that one, and that
+    one for it.
+    """
+    streams = [call.stream for call in calls if isinstance(call, BuiltBackward) and call.stream]
+    return torch.cuda.stream(streams[0]) if streams else nullcontext()
 
 
 def _replayed(session: Session, request: VisitRequest, call: BuiltCall) -> list[_Seen]:

@@ -6,6 +6,7 @@ import random
 import time
 
 import pytest
+import torch
 
 from opdb.bench.host import (
     BLOCK_S,
@@ -17,6 +18,8 @@ from opdb.bench.host import (
     _times_in_random_order,
     calm_times,
 )
+from opdb.harvest import harvest
+from opdb.models import ModelRequest
 from opdb.operators import build
 from opdb.records import Configuration
 
@@ -72,3 +75,19 @@ def test_a_block_of_few_calls_lasts_long_enough_to_tell_of_more_than_a_moment() 
     assert time.perf_counter() - start_s > 0.5 * BLOCK_S
     assert [len(each) for each in times] == [ROUNDS] * 2
     assert min(map(min, times)) > 0 and sum(map(sum, times)) < 0.5 * BLOCK_S
+
+
+def test_calls_run_in_the_modes_of_their_model_as_they_are_timed() -> None:
+    asked = ModelRequest("mlp", phase="training", batch_size=2, autocast="bfloat16").checked()
+    linear = next(c for c in harvest(asked).occurrences() if c.kind == "linear" and c.autocast)
+    built = build(linear, form="module")
+    assert built.module is not None
+    seen = set()
+
+    def see(*_: object) -> None:
+        seen.add((torch.is_autocast_enabled("cpu"), torch.is_grad_enabled()))
+
+    built.module.register_forward_hook(see)
+    _times_in_random_order([built], random.Random(1).shuffle, on_gpu=False)
+    assert seen == {(True, True)}
+    assert not torch.is_autocast_enabled("cpu")

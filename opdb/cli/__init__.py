@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -96,12 +96,10 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; Ctrl-C becomes an error like any other, a closed pipe a quiet end."""
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
+            return super().invoke(ctx)
         except BrokenPipeError as error:
-            # The reader (head, a pager) has what it wanted; the last flush may not fail either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # The reader (head, a pager) has what it wanted.
+            _discard(sys.stdout)
             raise typer.Exit(_BROKEN_PIPE) from error
         except KeyboardInterrupt as error:
             raise StoppedError("interrupted; what was finished is stored") from error
@@ -142,15 +140,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _stop)  # as Ctrl-C: what is derived and claimed is tidied up
+    status = 0
     try:
         app(args=given, prog_name="opdb")
     except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 0
+        status = stop.code if isinstance(stop.code, int) else 0
     except OpdbError as error:
-        return _failed(error, error.exit_status, given)
+        status = _failed(error, error.exit_status, given)
     except OSError as error:
-        return _failed(error, OpdbError.exit_status, given)
-    return 0
+        status = _failed(error, OpdbError.exit_status, given)
+    lost = _flush(sys.stdout)
+    if isinstance(lost, BrokenPipeError):
+        status = _BROKEN_PIPE
+    elif lost is not None and status == 0:
+        status = _failed(lost, OpdbError.exit_status, given)
+    _flush(sys.stderr)
+    return status
+
+
+def _flush(stream: TextIO) -> OSError | None:
+    """Write what was printed; what cannot be is dropped, or the interpreter's last flush fails."""
+    try:
+        stream.flush()
+    except OSError as error:
+        _discard(stream)
+        return error
+    return None
+
+
+def _discard(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _stop(*_: object) -> None:

@@ -21,15 +21,20 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "workloads.py"
 def twice_as_slow(visit: Visit, access: Access) -> Visit:
     """Return a visit under another workload: twice the time at the same power, utilized by 0.9."""
     assert visit.stretch is not None
-    slow = tuple(2 * t for t in visit.stretch.replay_times_s)
-    stretch: Stretch = replace(visit.stretch, replay_times_s=slow, utilization=0.9)
-    restore = visit.restore
-    if restore is not None:
-        slow = tuple(2 * t for t in restore.replay_times_s)
-        restore = replace(restore, replay_times_s=slow)
-    return replace(
-        visit, id=f"{access}-{visit.id}", access=access, stretch=stretch, restore=restore
+    stretch: Stretch = replace(
+        visit.stretch, replay_times_s=doubled(visit.stretch.replay_times_s), utilization=0.9
     )
+    restore, among = visit.restore, visit.neighbours
+    if restore is not None:
+        restore = replace(restore, replay_times_s=doubled(restore.replay_times_s))
+    if among is not None:
+        among = replace(among, times_s=doubled(among.times_s), alone_s=doubled(among.alone_s))
+    slow = replace(visit, stretch=stretch, restore=restore, neighbours=among)
+    return replace(slow, id=f"{access}-{visit.id}", access=access)
+
+
+def doubled(times_s: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(2 * t for t in times_s)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +69,8 @@ def test_each_workload_is_held_against_the_run(database: Path) -> None:
     model, reused, streamed = rows["model"], rows["reused"], rows["streamed"]
     assert model.own_calls == model.own_time == reused.own_calls == reused.own_time == 1
     assert model.time_ratio is not None and model.time_ratio == pytest.approx(1, abs=0.05)
-    assert reused.time_ratio == pytest.approx(2 * model.time_ratio, rel=1e-3)
+    # transitions between operators, some 0.1 % of this pass, are no slower
+    assert reused.time_ratio == pytest.approx(2 * model.time_ratio, rel=3e-3)
     assert model.energy_ratio is not None and model.energy_ratio == pytest.approx(1, abs=0.05)
     assert reused.energy_ratio == pytest.approx(2 * model.energy_ratio, rel=1e-2)
     assert 0 < streamed.own_calls < streamed.own_time < 1, "the rest is filled in"
@@ -72,7 +78,7 @@ def test_each_workload_is_held_against_the_run(database: Path) -> None:
     assert model.time_ratio < streamed.time_ratio < reused.time_ratio
     assert reused.utilization == pytest.approx(0.9)
     assert streamed.utilization == pytest.approx(0.9)
-    assert model.utilization is None, "the published set has none"
+    assert model.utilization is not None and 0.95 < model.utilization <= 1
 
 
 def test_utilization_is_weighted_by_time() -> None:

@@ -22,6 +22,7 @@ def opdb(tmp_path: Path, redirected: str, *arguments: str) -> subprocess.Complet
     """Run a command by the shell, its streams redirected as it is told."""
     command = f'"$0" -m opdb "$@" {redirected}'
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPDB_DB": str(tmp_path / "x.sqlite")}
+    environment.pop("PYTHONUNBUFFERED", None)  # what is printed is written at the end
     return subprocess.run(
         ["sh", "-c", command, sys.executable, *arguments],
         env=environment,
@@ -33,9 +34,11 @@ def opdb(tmp_path: Path, redirected: str, *arguments: str) -> subprocess.Complet
 
 @needs_full
 def test_a_full_stdout_is_one_line_and_a_full_stderr_leaves_the_status(tmp_path: Path) -> None:
-    found = opdb(tmp_path, ">/dev/full", "sweep", "--list-algorithms")
-    assert found.returncode == 2 and "No space left on device" in found.stderr
-    assert "Traceback" not in found.stderr
+    for command in (["sweep", "--list-algorithms"], ["validate", "--help"], ["--version"]):
+        found = opdb(tmp_path, ">/dev/full", *command)
+        assert found.returncode == 2
+        assert found.stderr.splitlines()[-1].endswith("No space left on device")
+        assert found.stderr.count("opdb:") == 1 and "Traceback" not in found.stderr
     assert opdb(tmp_path, "2>/dev/full", "nosuch").returncode == 2
 
 

@@ -45,13 +45,17 @@ STEADY = 0.1
 LEAST_S = 1.0
 MOST_S = 4.0
 """Blocks are made for so long at least, and at most: on some hosts a process that begins to issue
-calls speeds up over a second or more, by up to a third."""
+calls speeds up over a second or more, by 20 to 30 %."""
 
 CALLS_BETWEEN_SYNCHRONISING = 64
 """The launch queue must not fill, or the host would wait for the device inside a call; nor may it
 run empty too often, for the first call after waiting is slower."""
 
 GROUP_BYTES = 32 * 2**30
+FEW_CALLS = 32
+"""Workloads with fewer are measured together: each group takes `LEAST_S`, however few its calls,
+and a build that takes up some calls of each of many models would spend its time so."""
+
 AUTOGRAD_ENTRY = "less the {} in which autograd begins and ends"
 GRAPH_ENTRY = "less the {} in which a compiled graph begins and ends"
 
@@ -76,24 +80,38 @@ def host_visits(
     """Measure each workload's distinct calls among themselves, in random order.
 
     Calls that cannot be built here are passed over; their device visit has told why. A workload
-    too large for the memory is measured in parts.
+    too large for the memory is measured in parts, workloads of few calls together.
     """
+    for group in _groups(session, workloads):
+        yield from _measure(session, group, seed)
+        group.clear()
+        release(session)
+
+
+def _groups(
+    session: Session, workloads: Sequence[Sequence[Call]]
+) -> Iterator[list[tuple[Call, BuiltCall]]]:
+    """Yield calls to be measured together; who gets them clears the list, and so the memory."""
+    group: list[tuple[Call, BuiltCall]] = []
+    size = 0
     for calls in workloads:
-        group: list[tuple[Call, BuiltCall]] = []
-        size = 0
+        known = {(call.configuration.key, call.form) for call, _ in group}
         for call in calls:
-            built = _built(session, call)
+            key = call.configuration.key, call.form
+            built = None if key in known else _built(session, call)
             if built is None:
                 continue
+            known.add(key)
             group.append((call, built))
             size += built.input_bytes * 3 + built.weight_bytes
             if size >= GROUP_BYTES:
-                yield from _measure(session, group, seed)
-                group, size = [], 0
-                release(session)
-        yield from _measure(session, group, seed)
-        del group
-        release(session)
+                yield group
+                size = 0
+        if len(group) >= FEW_CALLS:
+            yield group
+            size = 0
+    if group:
+        yield group
 
 
 def _built(session: Session, call: Call) -> BuiltCall | None:
@@ -192,8 +210,6 @@ def _block_of(one_round: Callable[[], list[float]]) -> list[list[float]]:
 def _measure(
     session: Session, group: Sequence[tuple[Call, BuiltCall]], seed: int
 ) -> Iterator[HostVisit]:
-    if not group:
-        return
     started_at = now()
     calls = [built for _, built in group]
     shuffle = random.Random(seed).shuffle

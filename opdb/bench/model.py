@@ -100,7 +100,7 @@ def _observe(
             break
     spread = repeat_spread(agreeing(seen.repeats))
     if spread > AGREEMENT:
-        seen.flags.append(f"the repeats that agree best differ by {100 * spread:.1f} %")
+        seen.flags.append(f"no three repeats agree: the fastest differ by {100 * spread:.1f} %")
 
 
 def _step(loaded: LoadedModel, request: ModelRequest, mode: Mode) -> Callable[[], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 
@@ -11,17 +12,20 @@ import torch
 from opdb.bench.host import (
     BLOCK_S,
     BLOCKS,
+    FEW_CALLS,
     LEAST_S,
     MOST_S,
     ROUNDS,
     STEADY,
     _times_in_random_order,
     calm_times,
+    host_visits,
 )
+from opdb.bench.session import Session
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
 from opdb.operators import build
-from opdb.records import Configuration
+from opdb.records import Call, Configuration
 
 CALLS_S = (1e-5, 3e-5, 2e-6)
 
@@ -91,3 +95,23 @@ def test_calls_run_in_the_modes_of_their_model_as_they_are_timed() -> None:
     _times_in_random_order([built], random.Random(1).shuffle, on_gpu=False)
     assert seen == {(True, True)}
     assert not torch.is_autocast_enabled("cpu")
+
+
+def relus(*sizes: int) -> list[Call]:
+    tensors = [{"shape": [size], "dtype": "float32"} for size in sizes]
+    return [Call(Configuration("relu", {}, {"input": t}), "function") for t in tensors]
+
+
+def test_workloads_of_few_calls_are_measured_together_each_call_once(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opdb.bench.host.LEAST_S", 0.0)
+    monkeypatch.setattr("opdb.bench.host.BLOCK_S", 1e-9)
+    many = relus(*range(100, 100 + FEW_CALLS))
+    workloads = [relus(1, 2), relus(2, 3, 3), many, relus(4), relus(1, 5)]
+    visits = list(host_visits(session, workloads, seed=1))
+    groups = [list(g) for _, g in itertools.groupby(visits, key=lambda v: v.started_at)]
+    assert [len(group) for group in groups] == [3 + FEW_CALLS, 3]
+    first, last = ([v.configuration for v in group] for group in groups)
+    assert first == [c.configuration.key for c in [*relus(1, 2, 3), *many]]
+    assert last == [c.configuration.key for c in relus(4, 1, 5)]

@@ -72,9 +72,8 @@ def test_harvest_says_why_it_is_not_known(opdb: Opdb, tmp_path: Path) -> None:
 def test_measure_and_modes_do_not_pass_over_it(opdb: Opdb) -> None:
     name = captured_models.path("fails_captured")
     for command in (("measure", name, "--repeats", 1), ("modes", name, "--modes", "eager")):
-        ran = opdb(
-            *command, "--device", "cpu"
-        )  # which asks torch in earnest: a GPU's driver answers
+        # on a GPU its driver would answer, for the model asks torch in earnest
+        ran = opdb(*command, "--device", "cpu")
         [line] = [line for line in ran.err.splitlines() if "asks whether" in line]
         assert name in line and "not in a graph" in line
 

@@ -7,6 +7,12 @@ out to several calls, and where a parameter has a gradient already; and a copy w
 gradient is laid out otherwise than the parameter. Where a call uses a tensor more than once, the
 sum belongs to its own backward pass.
 
+There are no values on meta, so how much of a gradient is zero is followed from call to call. It is
+part of a backward pass's configuration: with zeros among its factors a product draws less power.
+
+On meta there are no values, so how many of a gradient's are zero is followed along the graph, call
+by call, and is part of a backward pass's configuration: its products draw less power then.
+
 A call that changes a view in place is differentiated as a change of what the view is of: autograd
 puts the view's gradient into one of the whole, copies that, hands the call a copy of the view's
 part, and writes the result back there. A call rebuilt from its configuration changes a tensor of
@@ -27,6 +33,8 @@ import torch
 from torch import Tensor
 
 from opdb.errors import UnsupportedError
+from opdb.kinds import KINDS
+from opdb.kinds.gradients import nonzero_share
 from opdb.operators import describe_function
 from opdb.operators.encoding import Encoder, NoNotes, layout_of
 from opdb.records import GRADIENTS, Call, Configuration, Json
@@ -47,19 +55,35 @@ _CHANGES_A_VIEW = "CopySlices"
 
 _ASSIGNMENT = "setitem"
 
+_FEW_ZEROS = 0.05
+"""Gradients with a smaller share of zeros are described as if they had none."""
+
+_MOST_ZEROS = 0.99
+
 
 @dataclass
 class _Output:
     """One output of a call: its place in the graph, its own spec, and its gradient's, once seen.
 
     `handed` is the spec of the gradient that a call gets which changed this output, a view.
+    `nonzero` is the share of its gradient that is not zero.
     """
 
     node: Any
     number: int
     usual_layout: Json
+    elements: int
     handed: Json = None
     gradient: Json = None
+    nonzero: float = 0.0
+
+    @property
+    def described(self) -> Json:
+        """The gradient's spec, with the zeros among its values."""
+        zeros = min(round(1 - self.nonzero, 2), _MOST_ZEROS)
+        if self.gradient is None or zeros < _FEW_ZEROS:
+            return self.gradient
+        return {**self.gradient, "values": {"zeros": zeros}}
 
 
 @dataclass(eq=False)
@@ -73,6 +97,12 @@ class _Part:
     outputs: list[_Output] = field(default_factory=list)
     views: set[Any] = field(default_factory=set)
     place: int | None = None
+
+    def nonzero(self) -> float:
+        """Return the share of its outputs' gradients, taken together, that is not zero."""
+        elements = sum(output.elements for output in self.outputs)
+        nonzero = sum(output.nonzero * output.elements for output in self.outputs)
+        return nonzero / elements if elements else 1.0
 
 
 class Backward:
@@ -94,6 +124,7 @@ class Backward:
         self._running: list[_Part | None] = []
         self._hooks: list[Any] = []
         self._given: dict[tuple[Any, int], set[object]] = {}
+        self._nonzero: dict[tuple[Any, int], float] = {}
         self._sums: deque[bool] = deque()
         self._copied: list[tuple[str, Any]] | None = None
 
@@ -119,7 +150,9 @@ class Backward:
                         views = _down_to_the_change(t.grad_fn, found)
                         usual = layout_of(torch.empty_like(t.detach()))
                         handed = _contiguous(t) if views else None
-                        part.outputs.append(_Output(t.grad_fn, t.output_nr, usual, handed))
+                        part.outputs.append(
+                            _Output(t.grad_fn, t.output_nr, usual, t.numel(), handed)
+                        )
                         part.views |= {n for n in views if not (assigns and _changes_a_view(n))}
 
     def run(self, loss: Tensor) -> None:
@@ -146,6 +179,7 @@ class Backward:
         self._hooks.clear()
         self._parts.clear()
         self._given.clear()
+        self._nonzero.clear()
         self._sums.clear()
 
     def call_aten(self, operator: Any, args: Any) -> None:
@@ -183,6 +217,7 @@ class Backward:
         def before(gradients: Any) -> None:
             part = self._parts.get(node)
             self._running.append(part)
+            shares = [self._nonzero.pop((node, n), 1.0) for n in range(len(gradients))]
             for number in range(len(gradients)):
                 self._given.pop((node, number), None)
             if part is None:
@@ -193,6 +228,7 @@ class Backward:
             for output in part.outputs:
                 if output.node is node and gradients[output.number] is not None:
                     output.gradient = _spec(gradients[output.number])
+                    output.nonzero = shares[output.number]
                 if output.handed is not None and _changes_a_view(node):
                     output.gradient = output.handed
             if node in part.views:
@@ -205,9 +241,11 @@ class Backward:
             giver: object = self._running.pop() or object()
             self._sums.clear()
             self._add_copies(_changes_a_view(node))
+            share = self._share_given_on(self._parts.get(node))
             for gradient, (target, number) in zip(gradients, node.next_functions, strict=False):
                 if gradient is None or target is None:
                     continue
+                self._add_nonzero(target, number, share)
                 # the engine adds, in this order, to what it holds for a node already
                 givers = self._given.setdefault((target, number), set())
                 if givers:
@@ -215,6 +253,17 @@ class Backward:
                 givers.add(giver)
 
         return after
+
+    def _share_given_on(self, part: _Part | None) -> float:
+        """Return the share of the gradients that a part gives on that is not zero."""
+        if part is None:
+            return 1.0
+        return nonzero_share(self._calls[part.call].configuration, part.nonzero())
+
+    def _add_nonzero(self, target: Any, number: int, share: float) -> None:
+        """Add to what is not zero of a node's gradient: of several, each elsewhere."""
+        held = self._nonzero.get((target, number), 0.0)
+        self._nonzero[target, number] = min(1.0, held + share)
 
     def _add_copies(self, changes: bool) -> None:
         """Write down what a node beside the call has copied.
@@ -235,13 +284,14 @@ class Backward:
                 self._add("aten::copy_", partial(_engines, "aten::copy_", args))
 
     def _configuration(self, part: _Part) -> Configuration:
-        configuration = self._calls[part.call].configuration
-        inputs = dict(configuration.inputs)
-        specs = [output.gradient for output in part.outputs]
-        usual = [s is not None and s.get("layout") == o.usual_layout for s, o in _pairs(part)]
-        if not all(usual):
-            inputs[GRADIENTS] = specs
-        return replace(configuration, inputs=inputs, pass_name="backward")
+        forward = self._calls[part.call].configuration
+        backward = replace(forward, pass_name="backward")
+        works = KINDS[forward.kind].launches(backward)
+        specs = [o.described if works else o.gradient for o in part.outputs]
+        pairs = zip(specs, part.outputs, strict=True)
+        if all(_is_usual(spec, output.usual_layout) for spec, output in pairs):
+            return backward
+        return replace(backward, inputs={**forward.inputs, GRADIENTS: specs})
 
 
 def _described(function: Callable[..., Any], args: Sequence[Tensor]) -> Configuration:
@@ -273,8 +323,9 @@ def _laid_out_as(source: Tensor, to: Tensor) -> Configuration:
     return _described(Tensor.copy_, (to, source))
 
 
-def _pairs(part: _Part) -> list[tuple[Json, _Output]]:
-    return [(output.gradient, output) for output in part.outputs]
+def _is_usual(gradient: Json, layout: Json) -> bool:
+    """Return whether a gradient is there, laid out as is usual, without zeros to speak of."""
+    return gradient is not None and gradient.get("layout") == layout and "values" not in gradient
 
 
 def _spec(tensor: Tensor) -> Json:

@@ -213,7 +213,6 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "foreign_leaves": _object,
     "unsupported": _object,
     "cost.kernels": _not_negative,
-    "layers": _object,
     "reasons": _object,
     "host_time_s": _object,
     "limited": _operating_point,

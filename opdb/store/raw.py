@@ -25,22 +25,28 @@ is left out, never 0.
 
 Encodings 1 and 2, still read, are plain JSON, with `t` in ns and each clock sample for itself; 1
 gives each time whole.
+
+Times of leaf modules in place are one object: ns by the module's path. Plain, as older versions
+wrote them, it holds seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain, groupby, repeat
 from math import gcd
 
 from opdb.records import Json, Neighbours, Stretch
-from opdb.store.packing import pack, unpack
+from opdb.store.packing import is_plain, pack, unpack
 
 ENCODING = 3
 READ_ENCODINGS = (1, 2, 3)
 
 MOST_CLOCKS = 1_000_000
 """The most clock samples of one stretch: a few runs of them could claim any number."""
+
+MOST_NS = 10**18
+"""Times of layers are below it, some thirty years; JSON has numbers that no float holds."""
 
 
 def encode_stretch(stretch: Stretch) -> str:
@@ -230,6 +236,28 @@ def decode_times(text: str) -> tuple[float, ...]:
     times = unpack(text)
     _check_integers(times, "times")
     return _scaled(times, 1e9)
+
+
+def encode_layers(times_s: Mapping[str, float]) -> str:
+    """Return the times of leaf modules in place, by path, as text: ns."""
+    return pack({path: round(time_s * 1e9) for path, time_s in times_s.items()})
+
+
+def decode_layers(text: str) -> dict[str, float]:
+    """Read the times of leaf modules back; older versions gave plain seconds.
+
+    Raises:
+        ValueError: the text holds none.
+    """
+    times = unpack(text)
+    if not isinstance(times, dict):
+        raise ValueError("times of layers are not an object")
+    kinds, scale = ({int, float}, 1) if is_plain(text) else ({int}, 1e9)
+    if not set(map(type, times.values())) <= kinds:
+        raise ValueError("times of layers are not numbers, or packed and not whole")
+    if not all(0 <= time < MOST_NS for time in times.values()):
+        raise ValueError("times of layers are negative, or beyond any time")
+    return {path: time / scale for path, time in times.items()}
 
 
 def _check_integers(values: Json, name: str) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 from opdb.store.packing import is_plain, unpacked
 from opdb.store.raw import (
+    decode_layers,
     decode_neighbours,
     decode_stretch,
     decode_stretches,
     decode_times,
+    encode_layers,
     encode_neighbours,
     encode_stretch,
     encode_stretches,
@@ -28,6 +30,7 @@ _STRETCH = (
     rb'{"b":\d++(?:,"c":RUNS)?,"d":\d++(?:,"e":PAIRS)?,"f":3(?:,"g":NUMBERS)?,"n":\d++'
     rb'(?:,"p":PAIRS)?(?:,"q":[1-9]\d*+,"t":NUMBERS)?(?:,"u":\d++)?(?:,"w":-?\d++)?}'
 )
+_PATH_TIME = rb'"[ !#-\[\]-~]*+":(?:0|[1-9]\d{0,17})'
 _NEIGHBOURS = rb'{"a":NUMBERS,"n":[1-9]\d*+,"q":[1-9]\d*+,"t":NUMBERS}'
 
 
@@ -77,5 +80,10 @@ RAW_COLUMNS = {
     ),
     "neighbours": RawColumn(encode_neighbours, decode_neighbours, _NEIGHBOURS),
     "times": RawColumn(encode_times, decode_times, _NUMBERS),
+    "layers": RawColumn(
+        encode_layers,
+        decode_layers,
+        rb"{(?:" + _PATH_TIME + rb"(?:," + _PATH_TIME + rb")*+)?}",
+    ),
 }
 """Columns of raw samples by name, whatever table they are in."""

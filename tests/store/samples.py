@@ -216,7 +216,7 @@ def model_run(of: Workload, identity: str = "run-1") -> ModelRun:
         repeats=(STRETCH, BARE_STRETCH),
         peak_memory_bytes=3_000_000_000,
         kernels={"a": 3, "b": 1},
-        layers={"layer1.0.conv1": 1.2345678901e-4},
+        layers={"layer1.0.conv1": 1.23457e-4, "layer1.0.bn1": 5.6e-5},
         flags=("throttled",),
         facts={"compile_time_s": 2.5, "label": 'first, of "two"'},
     )

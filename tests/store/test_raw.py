@@ -11,6 +11,8 @@ from opdb.store.raw import decode_stretch, encode_stretch
 from opdb.store.raw_columns import RAW_COLUMNS
 from tests.store import samples
 
+LAYERS = {"features.0": 1.2345678901e-4, "0": 0.0, "head": 6.1e-5, "blocks 1/2": 2.5}
+
 
 def noisy_stretch(seed: int) -> Stretch:
     draw = random.Random(seed)
@@ -95,6 +97,7 @@ def test_the_quick_check_knows_all_that_is_written() -> None:
         "repeats": [raw.encode_stretches(stretches)],
         "neighbours": [raw.encode_neighbours(samples.NEIGHBOURS)],
         "times": [raw.encode_times((1e-6, 2e-6))],
+        "layers": [raw.encode_layers(LAYERS), raw.encode_layers({})],
     }
     for name, texts in written.items():
         for text in texts:
@@ -117,6 +120,55 @@ def test_older_encodings_are_read_and_written_anew() -> None:
     assert RAW_COLUMNS["neighbours"].upgraded(neighbours) == pack(same)
     assert raw.decode_neighbours(neighbours) == raw.decode_neighbours(pack(same))
     assert raw.decode_times("[5,7]") == raw.decode_times(pack([5, 7])) == (5e-9, 7e-9)
+
+
+def test_times_of_layers_come_back_within_half_a_nanosecond() -> None:
+    text = raw.encode_layers(LAYERS)
+    assert unpack(text) == {"features.0": 123457, "0": 0, "head": 61000, "blocks 1/2": 2500000000}
+    back = raw.decode_layers(text)
+    assert back == pytest.approx(LAYERS, rel=0, abs=0.5e-9)
+    assert raw.encode_layers(back) == text
+
+
+def test_names_of_layers_that_json_escapes_are_read_in_full() -> None:
+    odd = {'a"b': 1e-6, "größe": 2e-6, "tab\t": 3e-6}
+    text, column = raw.encode_layers(odd), RAW_COLUMNS["layers"]
+    assert not column.written.fullmatch(unpacked(text))
+    assert column.checked(text) == text
+    assert raw.decode_layers(text) == odd
+
+
+def test_older_times_of_layers_are_seconds_and_written_anew() -> None:
+    column = RAW_COLUMNS["layers"]
+    plain = '{"conv1":0.00012345678901,"fc":3}'
+    assert raw.decode_layers(plain) == {"conv1": 0.00012345678901, "fc": 3.0}
+    assert column.checked(plain) == plain
+    assert column.upgraded(plain) == pack({"conv1": 123457, "fc": 3_000_000_000})
+    assert column.upgraded(pack({"conv1": 123457})) == pack({"conv1": 123457})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1]",
+        '{"a":-1e-9}',
+        '{"a":NaN}',
+        '{"a":Infinity}',
+        '{"a":"1"}',
+        '{"a":true}',
+        '{"a":null}',
+        '{"a":{}}',
+        '{"a":1' + "0" * 400 + "}",
+        pack({"a": 1.5}),
+        pack({"a": -1}),
+        pack({"a": 10**18}),
+        pack([["a", 1]]),
+    ],
+)
+def test_what_are_no_times_of_layers_is_refused(text: str) -> None:
+    for read in (raw.decode_layers, RAW_COLUMNS["layers"].checked):
+        with pytest.raises(ValueError, match="times of layers"):
+            read(text)
 
 
 def test_a_short_text_that_unpacks_to_too_much_is_refused(

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from opdb.derive.review import board_costs
 from opdb.errors import InputError
 from opdb.records import Stretch
-from opdb.store import Store, open_store
+from opdb.store import Store, open_store, schema
 from opdb.store.exchange import export_set, import_set
+from opdb.store.packing import unpack
 from opdb.store.set_reading import read_set
 from tests import published
 
@@ -100,6 +104,37 @@ def test_a_set_at_length_is_read_and_comes_back_from_short(tmp_path: Path) -> No
         assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes()
     sizes = [sum(f.stat().st_size for f in each.iterdir()) for each in (PLAIN, tmp_path / "short")]
     assert sizes[1] < 0.45 * sizes[0]
+
+
+def test_plain_times_of_layers_are_read_and_packed_by_an_export(
+    filled: Store, tmp_path: Path
+) -> None:
+    """Before they were packed, databases and sets had them as JSON of seconds."""
+    [run] = filled.model_runs()
+    plain = '{"layer1.0.bn1":5.6e-05,"layer1.0.conv1":0.00012345678901}'
+    said = {"layer1.0.bn1": 5.6e-5, "layer1.0.conv1": 1.2345678901e-4}
+    export_set(filled, tmp_path / "new", device="nvidia-h200")
+    [packed] = [row["layers"] for row in rows("model_runs.csv", tmp_path / "new")]
+    assert unpack(packed) == {"layer1.0.bn1": 56000, "layer1.0.conv1": 123457}
+    with filled.writing() as connection:
+        connection.execute(update(schema.model_run).values(layers=plain))
+    assert filled.model_runs() == [replace(run, layers=said)]
+    export_set(filled, tmp_path / "upgraded", device="nvidia-h200")
+    for file in (tmp_path / "new").iterdir():
+        assert file.read_bytes() == (tmp_path / "upgraded" / file.name).read_bytes()
+
+    old = shutil.copytree(tmp_path / "new", tmp_path / "old")
+    text = (old / "model_runs.csv").read_text()
+    assert text.count(packed) == 1
+    quoted = '"' + plain.replace('"', '""') + '"'
+    (old / "model_runs.csv").write_text(text.replace(packed, quoted))
+    with open_store(str(tmp_path / "old.sqlite")) as store:
+        import_set(store, old)
+        assert store.model_runs() == [replace(run, layers=said)]
+        export_set(store, tmp_path / "again", device="nvidia-h200")
+    assert (tmp_path / "again" / "model_runs.csv").read_bytes() == (
+        tmp_path / "new" / "model_runs.csv"
+    ).read_bytes()
 
 
 def test_rows_refer_by_beginnings_that_tell_keys_apart(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@
 #   OPDB_DB=t.sqlite benchmarks/published_set.sh t.tgz cuda:1 900 training measurements/training/resnet50.yml …
 #
 # `models`: one after the other, its operators, then itself, eager and as a CUDA graph, on one board.
-# `training`: the same of training steps, eager alone, energies to ± 5 %. `grid`: operators of no
+# `training`: the same of training steps, eager alone, one visit each, energies to ± 5 %. `grid`: operators of no
 # model. `workloads`: operators as a model, `reused`, `streamed` and `chain` find them, and the models
 # as CUDA graphs, for `python benchmarks/workloads.py`; in a database of its own, for these visits are
 # no part of the set. Visits begin within the seconds named; a model whose operators were begun is run
@@ -64,7 +64,7 @@ training)
     for file in "$@"; do
         [ "$SECONDS" -lt "$seconds" ] || { echo "the time is up before $file" >&2; exit 1; }
         opdb harvest "$file"
-        bench --precision 0.05
+        bench --rounds 1 --precision 0.05
         pack
         measure --iters 20 "$file"
     done

@@ -47,7 +47,8 @@ class PlanRequest:
 
     `this_board` asks what this very board lacks, whatever other boards of the device have;
     `access` what calls are to find in the caches; `resident_bytes` is how much the L2 keeps from
-    one pass to the next. There are duplicates of a model's calls alone. `configurations` (keys)
+    one pass to the next. There are duplicates of a model's calls alone. `rounds` good visits are
+    wanted of each configuration, and of each duplicate. `configurations` (keys)
     are all that is planned where they are given, and rounds visit them in that order: where time is
     short, the first of them are what it was spent on.
     """
@@ -57,6 +58,7 @@ class PlanRequest:
     retry: bool = False
     this_board: bool = False
     duplicates: float = DUPLICATE_SHARE
+    rounds: int = ROUNDS
     access: Access = "model"
     resident_bytes: float | None = None
     configurations: Sequence[str] | None = None
@@ -116,7 +118,7 @@ class Seen:
         configuration: Configuration,
         settings: Mapping[str, Json],
         *,
-        rounds: int = ROUNDS,
+        rounds: int,
         retry: bool = False,
     ) -> int:
         """Return how many visits are still wanted for so many good ones.
@@ -176,10 +178,10 @@ def _states(configuration: Configuration, cold: bool, hot: bool) -> tuple[Weight
 
 
 def plan(store: Store, board: Board, settings: Mapping[str, Json], request: PlanRequest) -> Plan:
-    """Order what is pending: each round in random order, the second the first's reverse.
+    """Order what is pending: in random order, each round the reverse of the one before.
 
-    Reversing makes a slow drift fall on both visits of a configuration alike. Duplicates lie among
-    the measurements, in the same random order. Where an order is given, both rounds keep it, and
+    Reversing makes a slow drift fall on all visits of a configuration alike. Duplicates lie among
+    the measurements, in the same random order. Where an order is given, all rounds keep it, and
     duplicates are each round's last.
     """
     asked = _Question(store, board, settings, request)
@@ -189,10 +191,12 @@ def plan(store: Store, board: Board, settings: Mapping[str, Json], request: Plan
     else:
         wanted = _other_workloads(asked)
     order = _ordered([job for job, count in wanted.items() if count], request)
-    first = tuple(job for job in order if wanted[job] >= ROUNDS)
-    if request.configurations is None:
-        order.reverse()
-    return Plan((first, tuple(order)))
+    made = []
+    for left in range(request.rounds, 0, -1):
+        made.append(tuple(job for job in order if wanted[job] >= left))
+        if request.configurations is None:
+            order.reverse()
+    return Plan(tuple(made))
 
 
 def _ordered(jobs: Iterable[Job], request: PlanRequest) -> list[Job]:
@@ -258,11 +262,11 @@ class _Question:
 def _measurements(asked: _Question) -> dict[Job, int]:
     """Return the visits wanted of each configuration in each state of its weights."""
     request = asked.request
-    found = asked.lacking_by_weights(ROUNDS, request.configurations)
+    found = asked.lacking_by_weights(request.rounds, request.configurations)
     seen = asked.seen_by_weights(found)
     return {
         Job(c, weights=state, algorithm=asked.algorithm): seen[state].wanted(
-            c, asked.settings, retry=request.retry
+            c, asked.settings, rounds=request.rounds, retry=request.retry
         )
         for c, states in found.items()
         for state in states
@@ -288,7 +292,7 @@ def _duplicates(asked: _Question) -> dict[Job, int]:
         return {}
     end = None if request.duplicates >= 1 else f"{math.ceil(request.duplicates * 2**32):08x}"
     given = Among(request.kinds, request.configurations, keys_below=end)
-    found = asked.lacking(asked.sort("duplicate"), ROUNDS, given)
+    found = asked.lacking(asked.sort("duplicate"), request.rounds, given)
     keys = [c.key for c in found]
     here = Seen.of(store, asked.sort(here=True), keys)
     on_device = Seen.of(store, asked.sort(), keys)
@@ -298,11 +302,13 @@ def _duplicates(asked: _Question) -> dict[Job, int]:
         if not is_duplicated(configuration, request.duplicates):
             continue
         outcomes, _ = here.counts(configuration, settings)
-        anywhere = on_device.wanted(configuration, settings, retry=request.retry)
-        if outcomes["ok"] or anywhere == ROUNDS:
+        anywhere = on_device.wanted(
+            configuration, settings, rounds=request.rounds, retry=request.retry
+        )
+        if outcomes["ok"] or anywhere == request.rounds:
             algorithm = asked.algorithm
             job = Job(configuration, "duplicate", weights=states[0], algorithm=algorithm)
-            wanted[job] = duplicated.wanted(configuration, settings)
+            wanted[job] = duplicated.wanted(configuration, settings, rounds=request.rounds)
     return wanted
 
 

@@ -113,6 +113,7 @@ class BenchRequest:
     """What to bench: kinds (None: all) on a device, for at most so many seconds.
 
     `this_board` asks what this very board lacks, whatever other boards of the device have.
+    `rounds` good visits are wanted of each configuration, whatever its interval.
     `precision` is the half width of the 95 % interval, as a share of the energy, that ends the
     rounds of a configuration; `duplicates` the share of configurations measured twice over.
     `access` is what calls find in the caches; no cost rests on any but a model's. `resident_bytes`
@@ -127,6 +128,7 @@ class BenchRequest:
     max_s: float | None = None
     retry: bool = False
     this_board: bool = False
+    rounds: int = ROUNDS
     precision: float = PRECISION
     duplicates: float = DUPLICATE_SHARE
     access: Access = "model"
@@ -150,6 +152,7 @@ class BenchRequest:
             retry=self.retry,
             this_board=self.this_board,
             duplicates=0.0 if self.algorithms else self.duplicates,
+            rounds=self.rounds,
             access=self.access,
             resident_bytes=self.resident_bytes,
             configurations=self.configurations,
@@ -248,7 +251,7 @@ class _Bench:
         _freeze()  # these visits have imported what all visits need
         going_on = rounds.make(todo.rounds, self._lacking)
         going_on = going_on and self._visit_what_was_given_up(rounds)
-        for number in range(ROUNDS, MAX_ROUNDS):
+        for number in range(request.rounds, MAX_ROUNDS):
             if not going_on:
                 break
             derive_costs(store, board.uuid)
@@ -291,7 +294,8 @@ class _Bench:
 def _planned(store: Store, board: Board, request: BenchRequest) -> Plan:
     """Return the plan of what is pending under each of the settings, all of it in one order."""
     plans = [plan(store, board, settings, request.planned) for settings in request.settings]
-    rounds = [[job for each in plans for job in each.rounds[n]] for n in range(ROUNDS)]
+    numbers = range(len(plans[0].rounds))
+    rounds = [[job for each in plans for job in each.rounds[n]] for n in numbers]
     if len(plans) > 1 and request.configurations is None:
         for number, jobs in enumerate(rounds):
             random.Random(request.seed + number).shuffle(jobs)

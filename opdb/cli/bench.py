@@ -43,6 +43,16 @@ def run(
         bool,
         typer.Option("--this-board", help="Measure what this very board lacks, not its device."),
     ] = False,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            "--rounds",
+            metavar="N",
+            min=1,
+            max=4,
+            help="Visit each configuration so often, whatever its interval; 1 is a quick survey.",
+        ),
+    ] = 2,
     precision: Annotated[
         float,
         typer.Option(
@@ -136,6 +146,7 @@ def run(
         max_s=max_seconds,
         retry=retry,
         this_board=this_board,
+        rounds=rounds,
         precision=precision,
         duplicates=duplicates,
         access=access,

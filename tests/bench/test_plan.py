@@ -74,6 +74,20 @@ def test_at_first_everything_is_wanted_twice(harvested: Store, session: Session)
     assert other.rounds[0] != found.rounds[0]
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_so_many_rounds_are_planned_as_are_asked(
+    harvested: Store, session: Session, rounds: int
+) -> None:
+    assert pending(harvested, session, rounds=rounds) == dict.fromkeys(ALL, rounds)
+    visited(harvested, session, RELU, "ok")
+    assert pending(harvested, session, rounds=rounds)[RELU] == rounds - 1
+    request = replace(ALONE, rounds=rounds, duplicates=1.0)
+    found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, request)
+    jobs = Counter(job for each in found.rounds for job in each)
+    assert len(found.rounds) == rounds
+    assert {jobs[Job(c, "duplicate")] for c in ALL} == {rounds}
+
+
 def test_kinds_choose(harvested: Store, session: Session) -> None:
     assert pending(harvested, session, kinds={"relu"}) == {RELU: 2, RELU_IN_PLACE: 2}
     assert pending(harvested, session, kinds={"cat"}) == {}
@@ -161,8 +175,8 @@ def test_after_one_visit_the_other_is_pending(harvested: Store, session: Session
 def test_wanted_visits_never_fall_below_none() -> None:
     key = (RELU.key, relevant_setting("relu", DEFAULT_SETTINGS))
     seen: Counter[Outcome] = Counter({"ok": 7})
-    assert Seen({key: seen}).wanted(RELU, DEFAULT_SETTINGS) == 0
-    assert Seen().wanted(RELU, DEFAULT_SETTINGS) == 2
+    assert Seen({key: seen}).wanted(RELU, DEFAULT_SETTINGS, rounds=ROUNDS) == 0
+    assert Seen().wanted(RELU, DEFAULT_SETTINGS, rounds=ROUNDS) == 2
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,9 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,6 +49,9 @@ LEAST_S = 1.0
 MOST_S = 4.0
 """Blocks are made for so long at least, and at most: on some hosts a process that begins to issue
 calls speeds up over a second or more, by 20 to 30 %."""
+
+PASSES = ("forward", "backward", "update")
+"""Of a training step, in their order."""
 
 CALLS_BETWEEN_SYNCHRONISING = 64
 """The launch queue must not fill, or the host would wait for the device inside a call; nor may it
@@ -123,18 +129,37 @@ def _built(session: Session, call: Call) -> BuiltCall | None:
     return built
 
 
-def _timeable(built: BuiltCall) -> Callable[[], Any]:
-    """Return what a model issues: the call alone, its modes are entered outside of what is timed.
+@dataclass(frozen=True)
+class _Timed:
+    """A call as it is timed: `ready` returns what a model issues, inside `modes`, for one run.
+
+    `place` is that of its pass in a training step.
+    """
+
+    ready: Callable[[], Callable[[], Any]]
+    modes: Callable[[], AbstractContextManager[None]]
+    place: int
+
+    @classmethod
+    def of(cls, built: BuiltCall) -> _Timed:
+        """Return how a call is timed: the call alone, its modes are entered outside of it."""
+        return cls(_readied(built), built.modes, PASSES.index(built.configuration.pass_name))
+
+
+def _readied(built: BuiltCall) -> Callable[[], Callable[[], Any]]:
+    """Return what makes a call ready for one run.
 
     A module is called as its parent would, `self.child(x)`: looking up a child is a Python call.
     """
+    if any(built.inputs[i].requires_grad for i in built.mutated):
+        return lambda: built.bare
     bare: Any = built.bare
     if built.module is None or bare.func is not built.module:
-        return bare  # type: ignore[no-any-return]
+        return lambda: bare
     parent: Any = nn.Module()
     parent.child = built.module
     args, kwargs = bare.args, bare.keywords
-    return lambda: parent.child(*args, **kwargs)
+    return lambda: lambda: parent.child(*args, **kwargs)
 
 
 def calm_times(
@@ -168,20 +193,24 @@ def _slowness(block: Sequence[float], least: Sequence[float]) -> float:
 
 
 def _times_in_random_order(
-    built: Sequence[BuiltCall], shuffle: Callable[[list[int]], None], on_gpu: bool
+    calls: Sequence[_Timed], shuffle: Callable[[list[int]], None], on_gpu: bool
 ) -> list[list[float]]:
-    """Call everything once a round, each round in its own order; return each call's host times."""
-    calls = [(_timeable(each), each.modes) for each in built]
-    order = list(range(len(calls)))
+    """Call everything once a round, each round in its own order; return each call's host times.
+
+    Passes follow each other as in a training step: what runs in one finds the host's caches as
+    other calls of that pass leave them.
+    """
+    passes = [[i for i, call in enumerate(calls) if call.place == p] for p in range(len(PASSES))]
 
     def one_round() -> list[float]:
-        shuffle(order)
         times = [0.0] * len(calls)
-        for place, index in enumerate(order):
+        for order in passes:
+            shuffle(order)
+        for place, index in enumerate(itertools.chain(*passes)):
             if on_gpu and place % CALLS_BETWEEN_SYNCHRONISING == 0:
                 torch.cuda.synchronize()
-            call, modes = calls[index]
-            with modes():
+            with calls[index].modes():
+                call = calls[index].ready()
                 start_ns = time.perf_counter_ns()
                 call()
                 times[index] = (time.perf_counter_ns() - start_ns) * 1e-9
@@ -214,10 +243,12 @@ def _measure(
     calls = [built for _, built in group]
     shuffle = random.Random(seed).shuffle
     with issuing(*calls):
-        times, apart = calm_times(lambda: _times_in_random_order(calls, shuffle, session.on_gpu))
+        entries = {words: _entry(words, session) for words in map(_entered, calls) if words}
+        timed = [*map(_Timed.of, calls), *entries.values()]
+        times, apart = calm_times(lambda: _times_in_random_order(timed, shuffle, session.on_gpu))
     unsteady = (UNSTEADY.format(100 * apart),) if apart > STEADY else ()
-    entries_s = _entries_s(session, calls)
-    for (call, built), seen in zip(group, times, strict=True):
+    entries_s = dict(zip(entries, map(statistics.median, times[len(calls) :]), strict=True))
+    for (call, built), seen in zip(group, times, strict=False):
         words = _entered(built)
         entry_s = entries_s.get(words, 0.0)
         yield HostVisit(
@@ -238,39 +269,15 @@ def _entered(built: BuiltCall) -> str:
     return GRAPH_ENTRY if built.configuration.kind == FUSED else ""
 
 
-def _entries_s(session: Session, built: Sequence[BuiltCall]) -> dict[str, float]:
-    """Return how long entering takes the host, of what these calls enter, in seconds."""
-    entered = {_entered(each) for each in built}
-    found = {}
-    if AUTOGRAD_ENTRY in entered:
-        found[AUTOGRAD_ENTRY] = _autograd_entry_s(session)
-    if GRAPH_ENTRY in entered:
-        found[GRAPH_ENTRY] = _graph_entry_s(session)
-    return found
-
-
-def _graph_entry_s(session: Session) -> float:
-    """Return how long a compiled graph takes the host that launches nothing, in seconds."""
-    return _alone_s(build(NO_KERNELS, device=session.platform.torch_device).bare)
-
-
-def _autograd_entry_s(session: Session) -> float:
-    """Return how long a backward pass takes the host that has nothing to do, in seconds.
+def _entry(words: str, session: Session) -> _Timed:
+    """Return what enters it and leaves the host nothing more to do, to be timed among the calls.
 
     A training step enters autograd once, for all of its calls; here each call enters it.
     """
-    tensor = torch.ones(1, device=session.platform.torch_device, requires_grad=True)
-    output, gradient = tensor.view(1), torch.ones(1, device=session.platform.torch_device)
-    return _alone_s(lambda: torch.autograd.grad(output, tensor, gradient, retain_graph=True))
-
-
-def _alone_s(call: Callable[[], Any]) -> float:
-    """Return how long a call takes the host that is made again and again, in seconds."""
-
-    def once() -> list[float]:
-        start_ns = time.perf_counter_ns()
-        call()
-        return [(time.perf_counter_ns() - start_ns) * 1e-9]
-
-    [times], _ = calm_times(lambda: _block_of(once))
-    return statistics.median(times)
+    device = session.platform.torch_device
+    if words == GRAPH_ENTRY:
+        return _Timed.of(build(NO_KERNELS, device=device))
+    tensor = torch.ones(1, device=device, requires_grad=True)
+    output, gradient = tensor.view(1), torch.ones(1, device=device)
+    enter = partial(torch.autograd.grad, output, tensor, gradient, retain_graph=True)
+    return _Timed(lambda: enter, nullcontext, PASSES.index("backward"))

@@ -39,7 +39,7 @@ class BuiltCall:
     def __call__(self) -> Any:
         """Run the call once and return what it returns."""
         with self.modes():
-            return self._run()
+            return self.bare()
 
     def outputs(self) -> list[Tensor]:
         """Run the call once and return the tensors that gradients flow back from, in order.
@@ -82,14 +82,13 @@ class BuiltCall:
 
     @property
     def bare(self) -> functools.partial[Any]:
-        """The call alone, to be run inside `modes`: entering them costs as much as a small call."""
-        if any(self.inputs[i].requires_grad for i in self.mutated):
-            return functools.partial(self._run)
-        return functools.partial(self._function, *self._args, **self._kwargs)
+        """The call alone, to be run inside `modes`: entering them costs as much as a small call.
 
-    def _run(self) -> Any:
+        Where autograd is to be kept from a leaf, it can be run once, and is to be asked for inside
+        `modes`.
+        """
         args, kwargs, _ = self._arguments()
-        return self._function(*args, **kwargs)
+        return functools.partial(self._function, *args, **kwargs)
 
     def with_fresh_weights(self) -> BuiltCall:
         """Return the same call on the same inputs with its own copy of the weights."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
+import statistics
 import time
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,8 +18,10 @@ from opdb.bench.host import (
     FEW_CALLS,
     LEAST_S,
     MOST_S,
+    PASSES,
     ROUNDS,
     STEADY,
+    _Timed,
     _times_in_random_order,
     calm_times,
     host_visits,
@@ -75,7 +80,7 @@ def test_a_block_of_few_calls_lasts_long_enough_to_tell_of_more_than_a_moment() 
     tensor = {"shape": [4], "dtype": "float32"}
     calls = [build(Configuration(kind, {}, {"input": tensor})) for kind in ("relu", "sigmoid")]
     start_s = time.perf_counter()
-    times = _times_in_random_order(calls, random.Random(1).shuffle, on_gpu=False)
+    times = _times_in_random_order([*map(_Timed.of, calls)], random.Random(1).shuffle, on_gpu=False)
     assert time.perf_counter() - start_s > 0.5 * BLOCK_S
     assert [len(each) for each in times] == [ROUNDS] * 2
     assert min(map(min, times)) > 0 and sum(map(sum, times)) < 0.5 * BLOCK_S
@@ -92,9 +97,58 @@ def test_calls_run_in_the_modes_of_their_model_as_they_are_timed() -> None:
         seen.add((torch.is_autocast_enabled("cpu"), torch.is_grad_enabled()))
 
     built.module.register_forward_hook(see)
-    _times_in_random_order([built], random.Random(1).shuffle, on_gpu=False)
+    _times_in_random_order([_Timed.of(built)], random.Random(1).shuffle, on_gpu=False)
     assert seen == {(True, True)}
     assert not torch.is_autocast_enabled("cpu")
+
+
+def test_passes_follow_each_other_as_in_a_step_and_calls_of_one_in_an_order_of_their_own() -> None:
+    issued: list[str] = []
+    names = ["update 0", "backward 0", "forward 0", "backward 1", "forward 1"]
+
+    def timed(name: str) -> _Timed:
+        return _Timed(
+            lambda: lambda: issued.append(name), nullcontext, PASSES.index(name.split()[0])
+        )
+
+    times = _times_in_random_order([*map(timed, names)], random.Random(1).shuffle, on_gpu=False)
+    assert [len(each) for each in times] == [ROUNDS] * len(names)
+    rounds = list(zip(*[iter(issued)] * len(names), strict=True))
+    assert {tuple(name.split()[0] for name in each) for each in rounds} == {
+        ("forward", "forward", "backward", "backward", "update")
+    }
+    assert len(set(rounds)) == 4
+
+
+def test_what_keeps_autograd_from_a_leaf_is_made_anew_before_a_call_is_timed() -> None:
+    tensor = {"shape": [4], "dtype": "float32"}
+    relu = Configuration("relu", {"inplace": True}, {"input": tensor}, gradient=True)
+    timed = _Timed.of(build(relu))
+    with timed.modes():
+        calls = [timed.ready() for _ in range(2)]
+        outputs = [call() for call in calls]
+    assert [type(output.grad_fn).__name__ for output in outputs] == ["ReluBackward0"] * 2
+    assert outputs[0].data_ptr() == outputs[1].data_ptr()
+
+
+def test_a_backward_passes_host_time_is_less_what_begins_and_ends_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opdb.bench.host.LEAST_S", 0.0)
+    monkeypatch.setattr("opdb.bench.host.BLOCK_S", 0.05)
+    tensor = {"shape": [4], "dtype": "float32"}
+    forward = Configuration("sigmoid", {}, {"input": tensor}, gradient=True)
+    backward = replace(forward, pass_name="backward")
+    calls = [Call(each, "function") for each in (forward, backward)]
+    seen = {v.configuration: v for v in host_visits(session, [calls], seed=1)}
+    alone_s = statistics.median(seen[backward.key].times_s)
+    call = build(backward).bare
+    begun = time.perf_counter()
+    for _ in range(200):
+        call()
+    assert 0 <= alone_s < (time.perf_counter() - begun) / 200
+    assert [flag.split(" the ")[0] for flag in seen[backward.key].flags if "autograd" in flag]
+    assert not any("autograd" in flag for flag in seen[forward.key].flags)
 
 
 def relus(*sizes: int) -> list[Call]:

@@ -45,6 +45,10 @@ class DatabaseError(InputError):
     """The database cannot be read: foreign, truncated, newer, or out of reach."""
 
 
+class NoDatabaseError(DatabaseError):
+    """There is no database of the name, and none is to be made."""
+
+
 class ClaimLostError(OpdbError):
     """Another worker took over what this one was measuring."""
 

@@ -70,7 +70,8 @@ def time_layers(
     finally:
         for handle in handles:
             handle.remove()
-    return {path: statistics.median(p[path] for p in found) for path in found[0]}
+    paths = dict.fromkeys(path for sums in found for path in sums)  # not every pass has to call all
+    return {path: statistics.median(sums.get(path, 0.0) for sums in found) for path in paths}
 
 
 class _Holding:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from opdb.bench.session import Session, new_id, now, release
-from opdb.bench.visit import REFUSALS, refusal
-from opdb.errors import OpdbError
+from opdb.bench.visit import refusal
+from opdb.errors import DatabaseError, OpdbError
+from opdb.models.construction import ANY_FAILURE
 from opdb.records import Json, Mode, ModelRun, Outcome, Stretch
 
 
@@ -29,7 +30,7 @@ class Aim:
     """What a run is of: a workload (key) in a mode, under a setting beyond the campaign's.
 
     `outcomes` are the errors of opdb's own that are findings, each with the outcome it means; what
-    torch raises is one always.
+    torch raises is one always, as is what a model's code raises, which may be anything.
     """
 
     workload: str
@@ -37,10 +38,12 @@ class Aim:
     outcomes: Mapping[type[OpdbError], Outcome]
     setting: Mapping[str, Json] = field(default_factory=dict)
 
-    def outcome(self, error: Exception) -> tuple[Outcome, str] | None:
+    def outcome(self, error: BaseException) -> tuple[Outcome, str] | None:
         """Return what an error means, and its reason; None where it is no finding."""
-        if isinstance(error, REFUSALS):
+        if not isinstance(error, OpdbError):
             return refusal(error)
+        if isinstance(error, DatabaseError):
+            return None
         found = (outcome for kind, outcome in self.outcomes.items() if isinstance(error, kind))
         outcome = next(found, None)
         return None if outcome is None else (outcome, str(error))
@@ -59,7 +62,7 @@ def run_of(session: Session, aim: Aim, measure: Callable[[Seen], None]) -> Model
     reason = None
     try:
         measure(seen)
-    except (OpdbError, *REFUSALS) as error:
+    except ANY_FAILURE as error:
         found = aim.outcome(error)
         if found is None:
             raise

@@ -23,9 +23,10 @@ from opdb.bench.run import campaign
 from opdb.bench.seen import Aim, Seen, run_of
 from opdb.bench.session import Session, release
 from opdb.bench.stretch import MIN_REPLAYS, Timing, observe
-from opdb.bench.visit import REFUSALS, session_flags
+from opdb.bench.visit import session_flags
 from opdb.errors import ClaimLostError, InputError, OpdbError, UnsupportedError
-from opdb.models import LoadedModel, load
+from opdb.models import LoadedModel, load, load_to_look
+from opdb.models.construction import ANY_FAILURE
 from opdb.models.inputs import make
 from opdb.records import Json, ModelRun, Outcome, Workload
 from opdb.store import Claims, Store
@@ -169,7 +170,7 @@ def measure_cell(session: Session, cell: Cell, models: _Models, options: SweepOp
         seen.facts["input_size"] = cell.size
         try:
             _measure(session, cell, models, options, seen)
-        except (InputError, *REFUSALS):
+        except ANY_FAILURE:
             models.forget()  # it may be what takes the memory
             raise
 
@@ -290,23 +291,23 @@ NOMINAL_S = 2.5
 def convolution_layers(cell: Cell) -> tuple[list[LayerFacts], list[str]]:
     """Return a model's convolution layers, and the path of each of their calls in order.
 
-    Seen in one pass on the meta device; where the model cannot run there, no calls are known.
+    Seen in one pass, on the meta device where it can be; where the pass fails, no calls are known.
 
     Raises:
         InputError: the model cannot be built.
     """
-    loaded = load(cell.request, device="meta")
+    loaded = load_to_look(cell.request)
     layers = {p: m for p, m in loaded.module.named_modules() if isinstance(m, nn.Conv2d)}
-    facts = [
-        LayerFacts(path, layer.in_channels, layer.out_channels, tuple(layer.kernel_size))
-        for path, layer in layers.items()
-    ]
     calls: list[str] = []
     for path, layer in layers.items():
         layer.register_forward_hook(lambda *_, path=path: calls.append(path))
     try:
         with torch.no_grad():
             loaded.module(*loaded.args, **loaded.kwargs)
-    except (*REFUSALS, NotImplementedError):
-        return facts, []
+    except ANY_FAILURE:  # a model's forward is anyone's code
+        calls = []
+    facts = [  # after the pass, in which lazy layers learn their channels
+        LayerFacts(path, layer.in_channels, layer.out_channels, tuple(layer.kernel_size))
+        for path, layer in layers.items()
+    ]
     return facts, calls

@@ -22,9 +22,11 @@ from opdb.bench.model import calibrate_batch_norms
 from opdb.bench.platform import Platform
 from opdb.bench.replay import capture, mean_time_s, warm_up
 from opdb.bench.session import Session, open_session, release
-from opdb.bench.visit import REFUSALS, refusal
+from opdb.bench.visit import refusal
+from opdb.errors import CannotMeasureError, DatabaseError, OpdbError
 from opdb.meters import NoMeter
 from opdb.models import load
+from opdb.models.construction import ANY_FAILURE, seeded
 from opdb.records import Workload
 from opdb.sweep.cells import Cell
 
@@ -75,9 +77,12 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Whether it was looked at, and every error is within the tolerance."""
-        if self.failure is not None:
-            return False
+        """Whether it was looked at, and every error is within the tolerance.
+
+        What torch itself runs is what the others are held against.
+        """
+        if self.failure is not None or not self.cell.algorithm.is_forced:
+            return self.failure is None
         layer, output = self.layer_error or 0.0, self.output_error or 0.0
         return layer <= self.tolerance and output <= OUTPUT_TOLERANCE * self.tolerance
 
@@ -91,11 +96,8 @@ def verify(session: Session, cells: Sequence[Cell], workload: Workload) -> list[
     """Verify the algorithms of the cells of one model at one size.
 
     Raises:
-        InputError: the model cannot be built.
         CannotMeasureError: the device stopped answering.
     """
-    loaded = load(cells[0].request, device=session.platform.torch_device)
-    calibrate_batch_norms(loaded)
     convolutions = sum(call.configuration.kind == KIND for call in workload.calls)
 
     def step() -> Any:
@@ -103,23 +105,42 @@ def verify(session: Session, cells: Sequence[Cell], workload: Workload) -> list[
             return loaded.module(*loaded.args, **loaded.kwargs)
 
     try:
-        own, default_s = step(), _pass_s(session, step, cells[0])
-    except REFUSALS as error:
-        session.check_alive()
-        failure = ": ".join(refusal(error))
+        loaded = load(cells[0].request, device=session.platform.torch_device)
+        calibrate_batch_norms(loaded)
+        own, default_s = _output(session, step), _pass_s(session, step, cells[0])
+    except ANY_FAILURE as error:  # a model's code may raise anything
+        failure = _failure(session, error)
         return [Verification(cell, convolutions, failure=failure) for cell in cells]
     found = []
     for cell in cells:
         plain = Verification(cell, convolutions, default_s=default_s)
         try:
             found.append(_looked_at(session, plain, loaded.module, step, own))
-        except REFUSALS as error:
-            session.check_alive()
-            found.append(replace(plain, failure=": ".join(refusal(error))))
+        except ANY_FAILURE as error:
+            found.append(replace(plain, failure=_failure(session, error)))
         release(session)
     if session.on_gpu:
         found = [_with_kernels(each, loaded.module, step) for each in found]
     return _with_same_kernels(found)
+
+
+def _output(session: Session, step: Callable[[], Any]) -> Any:
+    """Return what a pass computes; one that draws random numbers draws the same ones every time."""
+    with seeded(session.platform.torch_device):
+        return step()
+
+
+def _failure(session: Session, error: BaseException) -> str:
+    """Say why something could not be looked at.
+
+    Raises:
+        CannotMeasureError: the device stopped answering.
+        DatabaseError: it was the database.
+    """
+    if isinstance(error, (CannotMeasureError, DatabaseError)):
+        raise error
+    session.check_alive()
+    return str(error) if isinstance(error, OpdbError) else ": ".join(refusal(error))
 
 
 def _looked_at(
@@ -128,7 +149,7 @@ def _looked_at(
     with swapped(module, plain.cell.algorithm) as swap:
         errors = _Errors(swap)
         with errors.watching():
-            output = step()
+            output = _output(session, step)
         time_s = _pass_s(session, step, plain.cell)
         worst = max(errors.found, key=lambda path: errors.found[path], default=None)
         return replace(
@@ -170,10 +191,15 @@ class _Errors:
 
 
 def _error(output: Tensor, own: Tensor) -> float:
-    """Return the largest difference as a share of the largest value; what is no number is inf."""
-    difference = (output.float() - own.float()).abs().max()
-    scale = own.float().abs().max().clamp_min(torch.finfo(torch.float32).tiny)
-    share = float(difference / scale)
+    """Return the largest difference as a share of the largest value.
+
+    Where torch's own is infinite or no number, so must the other be; else the error is infinite.
+    """
+    one, other = output.float(), own.float()
+    same = (one == other) | (one.isnan() & other.isnan())
+    difference = (one - other).abs().masked_fill(same, 0.0).max()
+    finite = other.abs().masked_fill(~other.isfinite(), 0.0)
+    share = float(difference / finite.max().clamp_min(torch.finfo(torch.float32).tiny))
     return share if share == share else float("inf")
 
 

@@ -168,15 +168,15 @@ class _Teller:
         )
 
 
-def refusal(error: Exception) -> tuple[Outcome, str]:
-    """Return the outcome that one of `REFUSALS` means, and its reason in one line."""
+def refusal(error: BaseException) -> tuple[Outcome, str]:
+    """Return the outcome that a refusal means, and its reason in one line."""
     said = first_line(error)
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or OUT_OF_HOST_MEMORY in said:
         return "out_of_memory", said
     return "error", f"{type(error).__name__}: {said}"
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of what an exception says."""
     return (str(error).splitlines() or [""])[0]
 

@@ -14,13 +14,15 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib import import_module
+from itertools import takewhile
 from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
 
+from opdb.cli.console import document_alone
 from opdb.errors import OpdbError, UnknownNameError
 
 COMMANDS = {
@@ -138,24 +140,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measured here; 130 interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    own = list(takewhile("--".__ne__, given))  # what follows is of a job that `submit` submits
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _stop)  # as Ctrl-C: what is derived and claimed is tidied up
     status = 0
     try:
-        app(args=given, prog_name="opdb")
+        with document_alone() if "--json" in own else nullcontext():
+            app(args=given, prog_name="opdb")
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else 0
     except OpdbError as error:
-        status = _failed(error, error.exit_status, given)
+        status = _failed(error, error.exit_status, own)
     except OSError as error:
-        status = _failed(error, OpdbError.exit_status, given)
+        status = _failed(error, OpdbError.exit_status, own)
+    except Exception as error:  # noqa: BLE001 - no traceback, whoever's code it was
+        status = _failed(error, OpdbError.exit_status, own, _unforeseen(error))
     lost = _flush(sys.stdout)
     if isinstance(lost, BrokenPipeError):
         status = _BROKEN_PIPE
     elif lost is not None and status == 0:
-        status = _failed(lost, OpdbError.exit_status, given)
+        status = _failed(lost, OpdbError.exit_status, own)
     _flush(sys.stderr)
     return status
+
+
+def _unforeseen(error: Exception) -> str:
+    """Say in one line what nobody expected: a fault of opdb's own, or in a model's code."""
+    [*_, last] = traceback.extract_tb(error.__traceback__)
+    said = (str(error).splitlines() or ["nothing more is said"])[0]
+    place = f"{last.filename}, line {last.lineno}"
+    return f"unforeseen {type(error).__name__}: {said} ({place}); --debug shows how it came there"
 
 
 def _flush(stream: TextIO) -> OSError | None:
@@ -177,9 +191,11 @@ def _stop(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _failed(error: Exception, status: int, arguments: Sequence[str]) -> int:
+def _failed(
+    error: Exception, status: int, arguments: Sequence[str], said: str | None = None
+) -> int:
     if "--debug" in arguments:
         traceback.print_exception(error)
     with suppress(OSError):  # where stderr is full the status alone tells
-        print(f"opdb: {error}", file=sys.stderr)
+        print(f"opdb: {said or error}", file=sys.stderr)
     return status

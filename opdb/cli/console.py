@@ -10,13 +10,27 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import Protocol
+from contextvars import ContextVar
+from typing import Protocol, TextIO
 
 from opdb.errors import OpdbError
 from opdb.records import Json
 from opdb.units import show_duration
 
 _LINE_EVERY_S = 5.0
+
+_apart: ContextVar[TextIO | None] = ContextVar("where the document goes", default=None)
+
+
+@contextmanager
+def document_alone() -> Iterator[None]:
+    """Let nothing but `print_json` print to stdout: what else does, such as a model, to stderr."""
+    told = _apart.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _apart.reset(told)
 
 
 def print_json(document: Json) -> None:
@@ -25,7 +39,7 @@ def print_json(document: Json) -> None:
     Raises:
         ValueError: a number in it is NaN or infinite.
     """
-    print(json.dumps(document, indent=2, allow_nan=False))
+    print(json.dumps(document, indent=2, allow_nan=False), file=_apart.get() or sys.stdout)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -58,6 +58,20 @@ def check_writable(path: Path) -> None:
         raise InputError(f"{path}: cannot be written: no permission in {path.parent}")
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder in which files are to be written, where there is none; check that they can be.
+
+    Raises:
+        InputError: it cannot be made, or nothing be written in it.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be made: {error.strerror}") from error
+    if not os.access(path, os.W_OK):
+        raise InputError(f"{path}: nothing can be written in it: no permission")
+
+
 def csv_text(fields: Sequence[str], rows: Iterable[Mapping[str, Json]]) -> str:
     """Return rows as CSV; a missing value is empty."""
     text = io.StringIO()

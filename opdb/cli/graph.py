@@ -15,7 +15,7 @@ from opdb.cli import options
 from opdb.cli.console import note, print_json, print_table
 from opdb.cli.files import check_writable, write_file
 from opdb.cli.selection import describe, request_for
-from opdb.errors import InputError
+from opdb.errors import InputError, NoDatabaseError
 from opdb.records import Json
 from opdb.units import show
 
@@ -90,9 +90,16 @@ def run(
     from opdb.graphs import model_graphs
     from opdb.store import open_store
 
-    with open_store(db, create=False) as store:
-        found = model_graphs(request)
-        costs = _costs(store, _configurations(found), device, board)
+    try:
+        store = open_store(db, create=False)
+    except NoDatabaseError as error:
+        if any(said is not None for said in (db, device, board)):
+            raise
+        found, costs = model_graphs(request), _Costs(reason=str(error))
+    else:
+        with store:
+            found = model_graphs(request)
+            costs = _costs(store, _configurations(found), device, board)
     text = _text(request, found, costs)
     if output is not None:
         write_file(output, text.encode())

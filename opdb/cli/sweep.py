@@ -13,6 +13,7 @@ from opdb.algorithms.names import DEFAULT
 from opdb.cli import options
 from opdb.cli.console import note, print_json, progress
 from opdb.cli.crews import check_failures, chosen_places
+from opdb.cli.files import make_folder
 from opdb.cli.sweeping import (
     Asked,
     Results,
@@ -30,7 +31,7 @@ from opdb.cli.swept import (
     print_status,
     swept_device,
 )
-from opdb.errors import CannotMeasureError, CheckError, InputError
+from opdb.errors import CannotMeasureError, CheckError, InputError, UnknownNameError
 from opdb.records import Mode
 from opdb.sweep.cells import Cell, Standing
 from opdb.sweep.rows import Row
@@ -127,8 +128,8 @@ def run(
     found_sizes = sizes_of(stage, num_sizes, None if sizes is None else parse_sizes(sizes))
     forced = options.parse_algorithms(algorithms or ([] if status else [DEFAULT]))
     said = options.model_options(batch_size, None, dtype, memory_format, None)
-    if mode is not None and options.parse_mode(mode) not in MODES:
-        raise InputError(f"--mode {mode}: sweeps run in {' or '.join(MODES)}")
+    if mode is not None and mode not in MODES:
+        raise UnknownNameError("--mode of a sweep", mode, MODES)
     places = chosen_places(device, devices)
     from opdb.store import open_store
 
@@ -144,6 +145,8 @@ def run(
     # What cannot be measured here is told before a database is opened.
     here = None if places and measuring else _platform(device, places, forced, measuring)
     requests = tuple(image_request(name, said) for name in dict.fromkeys(models or []))
+    if measuring:
+        make_folder(output_dir / stage)  # ahead of the work
     with open_store(db) as store, _crew(places if measuring else [], store) as crew:
         platform = _checked(crew.platforms[0], forced) if crew else cast("Platform", here)
         asked = Asked(requests, tuple(found_sizes), tuple(forced), _mode_on(platform, mode), stage)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opdb.algorithms.names import Algorithm
 from opdb.cli.console import note, progress
-from opdb.cli.files import csv_text, write_file
+from opdb.cli.files import csv_text, make_folder, write_file
 from opdb.cli.options import ModelOptions
 from opdb.cli.selection import note_captured_unknown, request_for
 from opdb.errors import InputError, OpdbError
@@ -48,17 +48,17 @@ def image_request(name: str, options: ModelOptions) -> ModelRequest:
     Raises:
         InputError: there is no such model, or it takes something else.
     """
-    from opdb.models import load
+    from opdb.models import load_to_look
 
     request = request_for(name, options).checked()
     try:
-        first = load(request, device="meta").inputs["args"][:1]
+        first = load_to_look(request).inputs["args"][:1]
     except InputError:
         if request.input_size is not None or request.inputs is not None:
             raise
         # A callable that gives a module alone: only with inputs can it be told what it takes.
         request = replace(request, input_size=USUAL)
-        first = load(request, device="meta").inputs["args"][:1]
+        first = load_to_look(request).inputs["args"][:1]
     shape = first[0].get("shape", []) if first and isinstance(first[0], Mapping) else []
     if len(shape) != IMAGE_AXES:
         raise InputError(
@@ -278,10 +278,7 @@ def write(path: Path, content: bytes) -> Path:
     Raises:
         InputError: it cannot be written.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path.parent}: cannot be made: {error.strerror}") from error
+    make_folder(path.parent)
     write_file(path, content)
     return path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,7 +18,13 @@ from opdb.harvest.recorder import OUTSIDE, Recorder, computes
 from opdb.harvest.training import train
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.autocast import autocast_refused
-from opdb.models.construction import ANY_FAILURE, ModelFailureError, bytes_of, one_line
+from opdb.models.construction import (
+    ANY_FAILURE,
+    ModelFailureError,
+    bytes_of,
+    check_fits,
+    one_line,
+)
 from opdb.models.inputs import tensors
 from opdb.records import Json, Workload
 
@@ -100,7 +105,7 @@ def _first_pass(request: ModelRequest) -> _Pass:
         return _recorded(request, loaded, "meta")
     except ModelFailureError as on_meta:
         # Anything may fail for want of values: only the CPU tells whether that was the reason.
-        _check_fits(loaded, on_meta)
+        check_fits(_weights_bytes(loaded, on_meta), on_meta)
         if request.autocast is not None:
             raise UnsupportedError(
                 f"{request.name!r} under autocast ({request.autocast}) cannot be harvested, for it "
@@ -108,21 +113,16 @@ def _first_pass(request: ModelRequest) -> _Pass:
             ) from on_meta
         try:
             return _recorded(request, load(request, device="cpu"), "cpu")
-        except MemoryError as error:
-            raise on_meta from error
+        except (MemoryError, RuntimeError) as error:  # there is no room for its inputs
+            said = f"{on_meta}; on the CPU it fails too: {one_line(error)}"
+            raise ModelFailureError(said) from error
 
 
-def _check_fits(loaded: LoadedModel | None, failure: ModelFailureError) -> None:
-    """Raise the failure on meta where the weights leave no memory here for a pass with values."""
-    weights_bytes = failure.weights_bytes
-    if loaded is not None:
-        weights_bytes = bytes_of({*loaded.module.parameters(), *loaded.module.buffers()})
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if weights_bytes > memory_bytes / 2:
-        raise ModelFailureError(
-            f"{failure}; its weights ({weights_bytes / 1e9:.0f} GB) are too large for a pass on "
-            f"the CPU here ({memory_bytes / 1e9:.0f} GB of memory)"
-        ) from failure
+def _weights_bytes(loaded: LoadedModel | None, failure: ModelFailureError) -> int:
+    """Return what a model's weights take; of one that could not be built, as far as it got."""
+    if loaded is None:
+        return failure.weights_bytes
+    return bytes_of({*loaded.module.parameters(), *loaded.module.buffers()})
 
 
 def _recorded(

@@ -27,6 +27,7 @@ __all__ = [
     "LoadedModel",
     "ModelRequest",
     "load",
+    "load_to_look",
     "names",
     "sources",
 ]
@@ -161,6 +162,21 @@ def load(request: ModelRequest, *, device: str) -> LoadedModel:
     checked = request.checked()
     assert checked.source is not None
     return load_from(_source(checked.source), checked, device)
+
+
+def load_to_look(request: ModelRequest) -> LoadedModel:
+    """Load a model that is to be looked at: on meta, or on the CPU where it cannot be built there.
+
+    Raises:
+        InputError: the request is not valid, or the model cannot be built; the message says why.
+    """
+    from opdb.models.construction import ModelFailureError, check_fits
+
+    try:
+        return load(request, device="meta")
+    except ModelFailureError as on_meta:
+        check_fits(on_meta.weights_bytes, on_meta)
+        return load(request, device="cpu")
 
 
 def _source(name: str) -> Source:

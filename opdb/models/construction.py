@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -97,7 +98,7 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
     if given is None and example is None and request.input_size is not None:
         given = sized_input(request.input_size, request.dtype)
     stated = given is not None or blueprint.of_batch
-    with _seeded(device):
+    with seeded(device):
         if given is not None:
             data = _resolved(given, request)
             data = _in_format(data, request.memory_format)
@@ -134,7 +135,7 @@ def _resolved(given: Mapping[str, Json], request: ModelRequest) -> dict[str, Jso
 def _build(source: Source, request: ModelRequest, device: str) -> Blueprint:
     moved: dict[int, nn.Parameter] = {}
     try:
-        with _seeded(device):
+        with seeded(device):
             if device == "meta":
                 with parameters_on_meta() as moved:
                     return source.build(request)
@@ -153,6 +154,16 @@ def bytes_of(held: Iterable[torch.Tensor]) -> int:
     return sum(t.nbytes for t in held if not nn.parameter.is_lazy(t))
 
 
+def check_fits(weights_bytes: int, failure: ModelFailureError) -> None:
+    """Raise the failure on meta where the weights leave no memory here for a pass with values."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if weights_bytes > memory_bytes / 2:
+        raise ModelFailureError(
+            f"{failure}; its weights ({weights_bytes / 1e9:.0f} GB) are too large for a pass on "
+            f"the CPU here ({memory_bytes / 1e9:.0f} GB of memory)"
+        ) from failure
+
+
 def one_line(error: BaseException) -> str:
     """Return an exception's type and the first line of its message."""
     lines = str(error).strip().splitlines()
@@ -160,7 +171,7 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def _seeded(device: str) -> Iterator[None]:
+def seeded(device: str) -> Iterator[None]:
     """Draw from a generator of known seed and leave the process's own as it was."""
     devices = [torch.device(device)] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=devices):

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from opdb.errors import DatabaseError
+from opdb.errors import DatabaseError, NoDatabaseError
 from opdb.store import postgresql
 from opdb.store.schema import REVISIONS, metadata
 
@@ -208,7 +208,7 @@ def check_file(file: Path, *, create: bool) -> None:
             raise DatabaseError(f"database {file}: it is a folder; give a file")
         if not file.exists():
             if not create:
-                raise DatabaseError(
+                raise NoDatabaseError(
                     f"database {file}: there is none; opdb harvest or opdb import creates it"
                 )
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,9 @@ def test_harvest_of_a_summary_file(opdb: Opdb, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [("harvest",), ("measure", "--device", "cpu"), ("build", "--device", "cpu")]
 )
-def test_what_a_model_prints_keeps_away_from_json(opdb: Opdb, arguments: tuple[str, ...]) -> None:
+def test_what_a_model_prints_keeps_away_from_json(
+    opdb: Opdb, short: None, arguments: tuple[str, ...]
+) -> None:
     ran = opdb(*arguments, sample_models.path("prints"), "--json")
     json.loads(ran.out)
     assert "while it is built\n" in ran.err and "while it runs\n" in ran.err
@@ -144,6 +146,20 @@ def test_ctrl_c_keeps_what_was_finished(opdb: Opdb, tmp_path: Path) -> None:
     assert Path("net.yml").read_text() == SUMMARY
     with open_store(path) as store:
         assert len(store.workloads()) == 1
+
+
+def test_what_nobody_expected_is_one_message(
+    opdb: Opdb, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("of a fault")
+
+    monkeypatch.setattr("opdb.store.open_store", fail)
+    found = opdb("status", "--json")
+    assert (found.status, found.out) == (2, "")
+    assert found.err.startswith("opdb: unforeseen KeyError: 'of a fault' (")
+    assert "Traceback" not in found.err and len(found.err.splitlines()) == 1
+    assert "Traceback" in opdb("status", "--debug").err
 
 
 def test_a_closed_pipe_is_no_error(database: Path) -> None:

@@ -52,6 +52,14 @@ def test_each_node_has_its_kind_and_measured_cost(opdb: Opdb) -> None:
     assert document["by_kind"]["conv2d"] == 20
 
 
+def test_without_a_database_the_graphs_are_shown_without_costs(opdb: Opdb) -> None:
+    found = json.loads(opdb("graph", "mlp", "--json").out)
+    assert (found["graph_count"], found["board"]) == (1, None)
+    assert "there is none" in opdb("graph", "mlp").out.splitlines()[1]
+    named = opdb("graph", "mlp", "--device", "nvidia-h200")
+    assert named.status == 2 and "there is none" in named.err
+
+
 @pytest.mark.usefixtures("h200")
 def test_costs_are_those_of_the_board_that_is_named(opdb: Opdb) -> None:
     with_most = json.loads(opdb("graph", *MODEL, "--json").out)

@@ -146,6 +146,45 @@ def test_a_wrong_output_is_exit_1(
     assert "what ran is not verified" in found.err and "errs more than 0.005" in found.err
 
 
+def test_a_model_that_prints_and_is_built_by_values_is_swept_and_verified(
+    opdb: Opdb, forced: None
+) -> None:
+    name = "tests.sweep.models:Difficult"
+    arguments = (name, "--algorithm", "default", "--algorithm", "fft", "--sizes", "16")
+    found = swept(opdb, *arguments, stage="sanity")  # which reads one document from stdout
+    assert [each["holds"] for each in found["verified"]] == [True, True]
+    assert found["verified"][1]["forced"] == 2 and found["verified"][1]["output_error"] == 0.0
+    stem = "tests.sweep.models_Difficult"
+    layers = table(folder("fft", "sanity", stem) / f"{stem}_fft_layers.csv")
+    assert [row["in_channels"] for row in layers] == ["3", "4"], "the lazy one is asked afterwards"
+
+
+def test_whatever_a_model_raises_is_the_outcome_of_its_cell(opdb: Opdb) -> None:
+    name = "tests.sweep.models:OfItsOwnMind"
+    found = opdb("sweep", name, SMALL, "--sizes", "16", "--device", "cpu", "--json", "--quiet")
+    assert found.status == 1, "the stage sanity verifies"
+    failed, good = json.loads(found.out)["rows"]
+    assert (failed["state"], failed["reason"]) == ("error", "LookupError: such a pixel")
+    assert good["state"] == "full"
+    assert "OfItsOwnMind default at 16: error: LookupError: such a pixel" in found.err
+    assert "Traceback" not in found.err
+
+
+def test_a_size_too_large_for_the_memory_is_told_and_the_sweep_goes_on(opdb: Opdb) -> None:
+    arguments = (SMALL, "--sizes", "1048575,16", "--device", "cpu", "--json", "--quiet")
+    found = opdb("sweep", *arguments)
+    assert found.status == 1 and "not verified" in found.err and "Traceback" not in found.err
+    assert [row["state"] for row in json.loads(found.out)["rows"]] == ["out_of_memory", "full"]
+
+
+def test_where_files_go_is_checked_before_anything_is_measured(opdb: Opdb) -> None:
+    Path("file").write_text("")
+    found = opdb("sweep", SMALL, "--sizes", "16", "--device", "cpu", "--output-dir", "file/below")
+    assert found.status == 2 and "file/below/sanity: cannot be made" in found.err
+    with open_store(None) as store:
+        assert store.devices() == []
+
+
 def test_the_prediction_stands_beside_the_run(opdb: Opdb, forced: None) -> None:
     arguments = (SMALL, "--algorithm", "default", "--sizes", "16")
     [row] = swept(opdb, *arguments)["rows"]
@@ -278,7 +317,7 @@ def test_algorithms_are_refused_without_a_gpu(opdb: Opdb) -> None:
         (("resnet51",), "did you mean 'resnet50'"),
         ((SMALL, "--algorithm", "winogard"), "did you mean 'winograd'"),
         ((SMALL, "--stage", "quik"), "did you mean 'quick'"),
-        ((SMALL, "--mode", "compile"), "graph or eager"),
+        ((SMALL, "--mode", "compile"), "unknown --mode of a sweep"),
         ((SMALL, "--devices", "0"), "give one of them"),
         ((SMALL, "--sizes", "big"), "is no size"),
         ((SMALL, "--sizes", "16", "--num-sizes", "3"), "give one of them"),

@@ -125,7 +125,7 @@ def test_a_model_that_asks_for_values_runs_on_the_cpu() -> None:
 
 
 def test_a_model_too_large_for_the_cpu_stays_off_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opdb.harvest.os.sysconf", lambda name: 1)
+    monkeypatch.setattr("opdb.models.construction.os.sysconf", lambda name: 1)
     with pytest.raises(InputError, match=r"fails on meta.*too large for a pass on the CPU"):
         own("asks_for_values")
 
@@ -345,7 +345,7 @@ def test_what_fails_while_it_is_built_is_built_again_only_where_it_fits(
     with pytest.raises(InputError, match=r"cannot be built: KeyError: 'rope'$"):
         own("large_and_broken")
     pages = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 8_000_000}
-    monkeypatch.setattr("opdb.harvest.os.sysconf", pages.__getitem__)
+    monkeypatch.setattr("opdb.models.construction.os.sysconf", pages.__getitem__)
     with pytest.raises(InputError, match=r"rope.*too large for a pass on the CPU"):
         own("large_and_broken")
 

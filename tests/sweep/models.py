@@ -63,7 +63,8 @@ class OfItsOwnMind(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         if not image.is_meta:
             raise LookupError("such a pixel")
-        return self.first(image)
+        found: Tensor = self.first(image)
+        return found
 
 
 def words() -> tuple[nn.Module, tuple[Tensor]]:

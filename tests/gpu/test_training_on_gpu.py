@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import statistics
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,17 +17,19 @@ import torch
 from torch import nn
 
 from opdb.bench.driver import train, why_no_amp
+from opdb.bench.host import host_visits
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.options import DriverOptions
 from opdb.bench.replay import Rotation, capture, warm_up
 from opdb.bench.run import campaign
 from opdb.bench.session import Session
 from opdb.bench.training import TrainingStep
-from opdb.bench.visit import issuing
+from opdb.bench.visit import VisitRequest, issuing, visit
+from opdb.deriving import derive_costs
 from opdb.harvest import harvest
 from opdb.models import ModelRequest, load
 from opdb.operators import build
-from opdb.records import Workload
+from opdb.records import GRADIENTS, Configuration, Workload
 from opdb.store import Store, open_store
 from tests.harvest import test_step
 
@@ -159,3 +163,50 @@ def test_a_training_run_on_the_gpu(opened: tuple[Store, Session], amp: bool) -> 
     assert run.peak_memory_bytes is not None and run.kernels
     whole_s = run.facts["measured_s"] / 20
     assert 0 < run.facts["compute_time_s"] <= 1.05 * whole_s
+
+
+def test_zeros_of_a_gradient_save_energy(opened: tuple[Store, Session]) -> None:
+    store, session = opened
+    inputs = {
+        "input": {"shape": [32, 256, 56, 56], "dtype": "float32"},
+        "weight": {"shape": [256, 256, 3, 3], "dtype": "float32", "role": "weight"},
+    }
+    dense = {"shape": [32, 256, 56, 56], "dtype": "float32"}
+    energies_j = []
+    for gradient in (dense, {**dense, "values": {"zeros": 0.88}}):
+        configuration = Configuration(
+            "conv2d",
+            {"padding": [1, 1]},
+            {**inputs, GRADIENTS: [gradient]},
+            pass_name="backward",
+            gradient=True,
+        )
+        store.save_configurations([configuration])
+        for made in visit(session, VisitRequest(configuration)):
+            store.save_visit(made)
+        derive_costs(store, session.platform.board.uuid)
+        [cost] = store.costs(session.platform.board.uuid, [configuration.key])[configuration.key]
+        assert cost.energy_j is not None
+        energies_j.append(cost.energy_j.mean)
+    assert energies_j[1] < 0.98 * energies_j[0]
+
+
+def test_the_hosts_part_of_a_step_is_that_of_its_calls(opened: tuple[Store, Session]) -> None:
+    """A step so small that the host is nearly all of it."""
+    _, session = opened
+    asked = replace(request("mobilenet_v2"), batch_size=2, input_size=(3, 32, 32))
+    workload = harvest(asked)
+    step = TrainingStep(load(asked, device="cuda"), asked)
+    steps_s = []
+    for _ in range(30):
+        torch.cuda.synchronize()
+        begun_s = time.perf_counter()
+        step()
+        steps_s.append(time.perf_counter() - begun_s)
+    calls = {(call.configuration.key, call.form): call for call in workload.calls}
+    seen = {
+        (made.configuration, made.form): statistics.median(made.times_s)
+        for made in host_visits(session, [list(calls.values())], seed=1)
+    }
+    together_s = sum(seen[call.configuration.key, call.form] for call in workload.calls)
+    assert 0.75 < together_s / statistics.median(steps_s) < 1.25

@@ -369,16 +369,18 @@ def _without_host_times(
 ) -> list[list[Call]]:
     """Return the distinct calls of each workload in which one of these kinds lacks a host time.
 
-    None on a CPU, where the host is the device, none for calls other than a model's, and none where
-    algorithms are forced. Where
-    configurations are given, their calls alone.
+    None on a CPU, where the host is the device, none for calls other than a model's, of workloads
+    that only sweeps asked for, and where algorithms are forced. Where configurations are given,
+    their calls alone.
     """
     if platform.device.type == "cpu" or request.access != "model" or request.algorithms:
         return []
     have = {(v.configuration, v.form) for v in store.host_visits(platform.board.uuid)}
     chosen = None if request.configurations is None else set(request.configurations)
     found = []
-    for workload in (*store.workloads(), *store.workloads(compiled_for=platform.device.slug)):
+    swept = store.swept_keys()
+    plain = [workload for workload in store.workloads() if workload.key not in swept]
+    for workload in (*plain, *store.workloads(compiled_for=platform.device.slug)):
         distinct = {
             (c.configuration.key, c.form): c
             for c in workload.calls

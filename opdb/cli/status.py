@@ -77,6 +77,7 @@ def run(
     with open_store(db, create=False) as store:
         devices = _devices(store, device)
         heads = store.heads()
+        asked_for = [head for head in heads if not head.swept]
         size = store.path.stat().st_size if store.path is not None else None
         location = store.location
     if as_json:
@@ -84,7 +85,8 @@ def run(
             {
                 "database": {"location": location, "size_bytes": size},
                 "devices": [_device_document(each) for each in devices],
-                "workloads": [_workload_document(each, devices) for each in heads],
+                "workloads": [_workload_document(each, devices) for each in asked_for],
+                "swept_workloads": len(heads) - len(asked_for),
             }
         )
         return
@@ -93,7 +95,9 @@ def run(
         _print_device(each)
     if not devices:
         print("no device was measured yet")
-    _print_workloads(heads, devices)
+    _print_workloads(asked_for, devices)
+    if swept := len(heads) - len(asked_for):
+        print(f"and {swept} workloads that only sweeps asked for: opdb sweep --status")
 
 
 def _show_jobs(folder: Path, *, as_json: bool) -> None:

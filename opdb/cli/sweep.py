@@ -136,7 +136,7 @@ def run(
     if status:
         requests = tuple(image_request(name, said) for name in dict.fromkeys(models or []))
         slug = _platform(device, places, forced, measuring=False).device.slug
-        with open_store(db) as store:
+        with open_store(db, sweeps=True) as store:
             slug = slug if device or places else swept_device(store, slug)
             asked = Asked(requests, tuple(found_sizes), tuple(forced), cast("Mode", mode), stage)
             print_status(store, asked, slug, as_json=as_json)
@@ -147,7 +147,7 @@ def run(
     requests = tuple(image_request(name, said) for name in dict.fromkeys(models or []))
     if measuring:
         make_folder(output_dir / stage)  # ahead of the work
-    with open_store(db) as store, _crew(places if measuring else [], store) as crew:
+    with open_store(db, sweeps=True) as store, _crew(places if measuring else [], store) as crew:
         platform = _checked(crew.platforms[0], forced) if crew else cast("Platform", here)
         asked = Asked(requests, tuple(found_sizes), tuple(forced), _mode_on(platform, mode), stage)
         sweeping = _Sweeping(store, asked, platform, quiet=quiet)

@@ -123,7 +123,7 @@ def harvested_cells(
                 size = "x".join(map(str, request.input_size or ()))
                 errors.append(InputError(f"{request.name} cannot be run at {size}: {error}"))
             else:
-                store.save_workload(found.workload, found.captured)
+                store.save_workload(found.workload, found.captured, swept=True)
                 if found.failure is not None:
                     note_captured_unknown(found.workload, found.failure, quiet=quiet)
                 source, key = found.workload.source, found.workload.key

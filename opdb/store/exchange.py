@@ -12,7 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Select, Subquery, delete, func, insert, or_, select, union
+from sqlalchemy import (
+    Connection,
+    Select,
+    Subquery,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    union,
+    update,
+)
 
 from opdb.errors import InputError, UnknownNameError
 from opdb.garbage import uncollected
@@ -24,7 +35,7 @@ from opdb.store.sets import FILES, REFERENCES, Columns, SetFile, read_file, writ
 from opdb.store.shorthand import CALLS, KERNELS, REFERRED, in_short
 from opdb.store.store import Store
 from opdb.store.tallies import count_first, recount
-from opdb.store.writing import insert_columns, numbers, upsert, upsert_columns
+from opdb.store.writing import in_parts, insert_columns, numbers, upsert, upsert_columns
 
 Known: TypeAlias = dict[str, Mapping[str, int]]
 """The row number of each key of a set, by the name of the table."""
@@ -244,11 +255,7 @@ def _insert(
     if "source_id" in table.c:
         found = found.having(source_id=[source] * len(found))
     if table is schema.workload:
-        # Workloads that were harvested here stay; those of an earlier import are replaced.
-        mine = _foreign_keys(connection, source)
-        found = found.only([key not in mine for key in found.values["key"]])
-        found = found.having(touched_bytes=[None] * len(found))
-        upsert_columns(connection, table, found.values, ["key"])
+        _insert_workloads(connection, found, source)
     elif table is schema.cost:
         upsert_columns(connection, table, _no_worse(connection, found).values, identity)
     elif table is schema.learned:
@@ -256,6 +263,26 @@ def _insert(
     else:
         names = ["key"] if table is schema.configuration else identity
         upsert_columns(connection, table, found.values, names, replace=False)
+
+
+def _insert_workloads(connection: Connection, found: Columns, source: int) -> None:
+    """Insert workloads; those that were harvested here stay, those of this source are replaced.
+
+    What is asked for here or in the set, by others than a sweep, remains so.
+    """
+    table = schema.workload
+    here = set(connection.scalars(select(table.c.key).where(~table.c.swept)))
+    keys, swept = found.values["key"], found.values["swept"]
+    asked_for = [key for key, by_sweep in zip(keys, swept, strict=True) if not by_sweep]
+    for some in in_parts(asked_for):
+        connection.execute(update(table).where(table.c.key.in_(some)).values(swept=False))
+    found = found.having(
+        touched_bytes=[None] * len(found),
+        swept=[by_sweep and key not in here for key, by_sweep in zip(keys, swept, strict=True)],
+    )
+    mine = _foreign_keys(connection, source)
+    found = found.only([key not in mine for key in keys])
+    upsert_columns(connection, table, found.values, ["key"])
 
 
 def _insert_calls(connection: Connection, found: Columns, source: int) -> None:

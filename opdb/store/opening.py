@@ -13,13 +13,17 @@ from opdb.errors import DatabaseError
 from opdb.store import database, schema
 from opdb.store.store import Store
 
+SWEEPS = "-sweeps"
+"""How the names of sets end that hold sweeps, and no operators."""
 
-def open_store(url: str | None = None, *, create: bool = True) -> Store:
+
+def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = False) -> Store:
     """Open a database: the one named, else `OPDB_DB`'s, else the default one.
 
     A new database is created. The default one, and no other, takes in every published set of the
     checkout's `db/*/` that it has not seen as it now is; where there is none yet, it is built of
-    them aside and put in place when it is whole.
+    them aside and put in place when it is whole. Sets of sweeps are taken in with `sweeps` alone:
+    a prediction needs nothing of them, and need not wait for them.
 
     Raises:
         DatabaseError: it cannot be used; or it was named, there is none, and `create` is false.
@@ -36,7 +40,7 @@ def open_store(url: str | None = None, *, create: bool = True) -> Store:
             Store(location, database.connect(location, create=create or not named))
         )
         if not named:
-            import_published(store)
+            import_published(store, sweeps=sweeps)
         undo.pop_all()
     return store
 
@@ -94,23 +98,24 @@ def _build(file: Path) -> None:
         aside.unlink(missing_ok=True)
 
 
-def published_sets() -> dict[str, Path]:
-    """Return the folders of the checkout's published sets, by name."""
+def published_sets(*, sweeps: bool = False) -> dict[str, Path]:
+    """Return the folders of the checkout's published sets, by name; with `sweeps` theirs, too."""
     folder = database.published_folder()
     if folder is None:
         return {}
-    return {path.parent.name: path.parent for path in sorted(folder.glob("*/workloads.csv"))}
+    found = {path.parent.name: path.parent for path in sorted(folder.glob("*/workloads.csv"))}
+    return {name: path for name, path in found.items() if sweeps or not name.endswith(SWEEPS)}
 
 
-def import_published(store: Store) -> None:
-    """Import every set of `db/*/` whose files are not those that were imported last.
+def import_published(store: Store, *, sweeps: bool = False) -> None:
+    """Import the sets of `db/*/` whose files are not those that were imported last.
 
     Nothing happens where the database cannot be written: it then serves as it is.
 
     Raises:
         InputError: a set cannot be imported.
     """
-    sets = published_sets()
+    sets = published_sets(sweeps=sweeps)
     if not sets or (store.path is not None and database.read_only(store.path)):
         return
     with store.reading() as connection:

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, or_, select
 
 from opdb.records import Access, Configuration, Role, Weights
 from opdb.store import schema
@@ -55,6 +55,8 @@ class Lack:
 @dataclass(frozen=True)
 class Among:
     """Which configurations: of these kinds, called by a workload, or those of these keys.
+
+    What only sweeps asked for counts as no workload.
 
     With `called` what has one of the keys must be called too. `keys_below` leaves out the keys that
     sort at or above it, `called_in` what no workload calls that touches so many bytes. `device` (a
@@ -126,15 +128,21 @@ def called_in(
     return found
 
 
-def compiled_elsewhere(device: str) -> Select[tuple[int]]:
-    """Select the row numbers of the workloads that were compiled for other devices than this."""
-    return select(schema.workload.c.id).where(schema.workload.c.compiled_for != device)
+def not_asked_for(device: str | None) -> Select[tuple[int]]:
+    """Select the row numbers of the workloads whose operators nobody wants on a device (slug).
+
+    They were compiled for another one, or only sweeps asked for them; on None: the latter.
+    """
+    table = schema.workload
+    swept: ColumnElement[bool] = table.c.swept
+    elsewhere = [] if device is None else [table.c.compiled_for != device]
+    return select(table.c.id).where(or_(swept, *elsewhere))
 
 
 def _workloads(touched: Touched) -> Select[tuple[int]]:
     column = schema.workload.c.touched_bytes
     bound, touched_bytes = touched
-    query = select(schema.workload.c.id)
+    query = select(schema.workload.c.id).where(~schema.workload.c.swept)
     return query.where(column <= touched_bytes if bound == "at most" else column > touched_bytes)
 
 
@@ -142,8 +150,7 @@ def _chosen(among: Among, keys: Collection[str] | None) -> Select[tuple[int]]:
     """Select the row numbers of some configurations; `keys` are the part of them to bind."""
     configuration, call = schema.configuration, schema.call
     called = select(call.c.configuration_id.label("id")).distinct()
-    if among.device is not None:
-        called = called.where(call.c.workload_id.not_in(compiled_elsewhere(among.device)))
+    called = called.where(call.c.workload_id.not_in(not_asked_for(among.device)))
     if among.called_in is not None:
         called = called.where(call.c.workload_id.in_(_workloads(among.called_in)))
     conditions: list[ColumnElement[bool]] = []

@@ -23,7 +23,7 @@ from sqlalchemy import (
     types,
 )
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 """Every Alembic revision, oldest first; the last is what this version writes."""
 
 QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
@@ -85,6 +85,8 @@ workload = Table(
     Column("compiled_for", Text),
     # Whether these are the calls that the model makes while a CUDA graph captures it.
     Column("captured", Boolean, nullable=False, server_default=false()),
+    # Whether only a sweep asked for it: then nothing that it calls is pending.
+    Column("swept", Boolean, nullable=False, server_default=false()),
     # What `opdb.footprint` says of its calls; NULL until a bench is first planned with it.
     Column("touched_bytes", BigInteger),
     Column("source_id", Integer, ForeignKey("source.id", ondelete="SET NULL")),

@@ -75,6 +75,7 @@ LATER_COLUMNS = {
     "visit.neighbours": "",
     "workload.compiled_for": "",
     "workload.captured": "0",
+    "workload.swept": "0",
     "cost.hot": "",
     "model_run.setting": "{}",
     "model_run.facts": "{}",

@@ -11,18 +11,22 @@ from sqlalchemy import ColumnElement, Connection, case, func, or_, select
 from opdb.records import Outcome, Role, Workload
 from opdb.store import reading, rows, schema
 from opdb.store.forced import Forced, forced
-from opdb.store.pending import compiled_elsewhere
+from opdb.store.pending import not_asked_for
 from opdb.store.reading import Failure
 from opdb.store.writing import in_parts
 
 
 @dataclass(frozen=True)
 class Head:
-    """A workload without its calls: how many it makes, of how many configurations."""
+    """A workload without its calls: how many it makes, of how many configurations.
+
+    `swept`: only a sweep asked for it.
+    """
 
     workload: Workload
     calls: int
     configurations: int
+    swept: bool
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,10 @@ class Standing:
 
     `visits` are counted by role and why they were rejected (empty: they were not), `pending`
     configurations by kind; `unmeasured_calls` and good `runs` by the workload's key. Workloads call
-    `measured_called` of the `measured` configurations; the others belong to grids. Convolutions
-    that were forced to take an algorithm are told in `forced` alone. `compiled` workloads are known
-    as torch.compile makes them for the device.
+    `measured_called` of the `measured` configurations; the others belong to grids. What only sweeps
+    asked for is neither called nor pending here. Convolutions that were forced to take an algorithm
+    are told in `forced` alone. `compiled` workloads are known as torch.compile makes them for the
+    device.
     """
 
     campaigns: int
@@ -58,7 +63,7 @@ def heads(connection: Connection) -> list[Head]:
     ).group_by(call.c.workload_id)
     found = {number: (calls, distinct) for number, calls, distinct in connection.execute(counts)}
     return [
-        Head(rows.read_workload(row), *found.get(row["id"], (0, 0)))
+        Head(rows.read_workload(row), *found.get(row["id"], (0, 0)), bool(row["swept"]))
         for row in reading.workload_rows(connection, reading.PLAIN)
     ]
 
@@ -164,8 +169,8 @@ def _unmeasured(connection: Connection, device: str) -> list[int]:
 
 
 def _called_here(device: str) -> ColumnElement[bool]:
-    """Return the condition on calls that they were not compiled for another device (slug)."""
-    return schema.call.c.workload_id.not_in(compiled_elsewhere(device))
+    """Return the condition on calls that their workload is asked for on a device (slug)."""
+    return schema.call.c.workload_id.not_in(not_asked_for(device))
 
 
 def _pending(connection: Connection, device: str, unmeasured: list[int]) -> dict[str, int]:

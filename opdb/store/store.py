@@ -122,17 +122,20 @@ class Store:
         with self.writing() as connection:
             save_configurations(connection, configurations)
 
-    def save_workload(self, workload: Workload, captured: Workload | None = None) -> None:
+    def save_workload(
+        self, workload: Workload, captured: Workload | None = None, *, swept: bool = False
+    ) -> None:
         """Save a workload, its calls and their configurations, in place of an earlier harvest.
 
         `captured` is what it calls while it is captured, where that is something else; that of an
-        earlier harvest is forgotten.
+        earlier harvest is forgotten. `swept` ones are asked for by a sweep: what they call is not
+        pending until somebody harvests them for its own sake.
         """
         table = schema.workload
         with self.writing() as connection:
-            _save_workload(connection, workload)
+            _save_workload(connection, workload, swept)
             if captured is not None:
-                _save_workload(connection, captured)
+                _save_workload(connection, captured, swept)
             else:
                 key = replace(workload, captured=True).key
                 connection.execute(delete(table).where(table.c.key == key))
@@ -190,6 +193,12 @@ class Store:
         """Return the keys of what models call otherwise while captured, by that of the workload."""
         with self.reading() as connection:
             return reading.captured_keys(connection)
+
+    def swept_keys(self) -> set[str]:
+        """Return the keys of the workloads that only sweeps asked for."""
+        table = schema.workload
+        with self.reading() as connection:
+            return set(connection.scalars(select(table.c.key).where(table.c.swept)))
 
     def heads(self) -> list[Head]:
         """Return every workload as its model stands, without its calls, in order."""
@@ -400,9 +409,13 @@ class Store:
             return pending.called_in(connection, configurations, touched)
 
     def workloads_of_unknown_size(self) -> list[Workload]:
-        """Return the workloads of which it is not stored what a pass touches, with their calls."""
+        """Return the workloads of which it is not stored what a pass touches, with their calls.
+
+        Those that only sweeps asked for are none that a bench is planned for.
+        """
+        table = schema.workload
         with self.reading() as connection:
-            return reading.workloads(connection, [schema.workload.c.touched_bytes.is_(None)])
+            return reading.workloads(connection, [table.c.touched_bytes.is_(None), ~table.c.swept])
 
     def save_touched_bytes(self, touched: Mapping[str, int]) -> None:
         """Save how many bytes one pass of each workload (key) touches."""
@@ -593,9 +606,14 @@ class Store:
         return {**rest, f"{reference}_id": known[key]}
 
 
-def _save_workload(connection: Connection, workload: Workload) -> None:
+def _save_workload(connection: Connection, workload: Workload, swept: bool) -> None:
+    table = schema.workload
+    query = select(table.c.swept).where(table.c.key == workload.key)
+    if connection.execute(query).scalar() is False:
+        swept = False  # somebody wanted it before
     # A harvest made here is no longer a published set's to replace.
-    row = {**rows.workload_row(workload), "source_id": None, "touched_bytes": None}
+    own = {"source_id": None, "touched_bytes": None, "swept": swept}
+    row = {**rows.workload_row(workload), **own}
     known = save_configurations(connection, workload.occurrences())
     upsert(connection, schema.workload, [row], ["key"])
     number = numbers(connection, schema.workload, [workload.key])[workload.key]

@@ -189,7 +189,10 @@ def test_the_prediction_stands_beside_the_run(opdb: Opdb, forced: None) -> None:
     arguments = (SMALL, "--algorithm", "default", "--sizes", "16")
     [row] = swept(opdb, *arguments)["rows"]
     assert row["predicted_ms"] is None
-    assert opdb("bench", "--device", "cpu", "--precision", "100", "--duplicates", "0").status == 0
+    bench = ("bench", "--device", "cpu", "--precision", "100", "--duplicates", "0")
+    assert "nothing is pending" in opdb(*bench).out, "what a sweep harvests is not asked for"
+    assert opdb("harvest", SMALL, "--input-size", "3x16x16").status == 0
+    assert opdb(*bench).status == 0
     found = swept(opdb, *arguments)
     [row] = found["rows"]
     error = abs(row["predicted_ms"] / row["mean_ms"] - 1)

@@ -62,7 +62,7 @@ def test_a_set_of_the_first_version_is_read(folder: Path, tmp_path: Path) -> Non
         "visits.csv": ("access", "neighbours"),
         "costs.csv": ("hot",),
         "model_runs.csv": ("setting", "facts"),
-        "workloads.csv": ("compiled_for", "captured"),
+        "workloads.csv": ("compiled_for", "captured", "swept"),
     }
     for name, later in later_columns.items():
         with (folder / name).open(newline="") as stream:

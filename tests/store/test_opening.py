@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,31 @@ def test_it_holds_what_an_import_brings(tmp_path: Path, monkeypatch: pytest.Monk
         assert pragma(built, "journal_mode") == [("wal",)]
         assert pragma(built, "foreign_keys") == [(1,)]
     assert files(tmp_path) == ["nvidia-h200", "opdb.sqlite"]
+
+
+def test_sets_of_sweeps_are_taken_in_where_they_are_asked_for(checkout: Path) -> None:
+    with open_store(str(checkout / "swept.sqlite")) as store:
+        workload = samples.workload("swept")
+        store.save_workload(workload, swept=True)
+        store.save_campaign(samples.campaign("a-sweep"))
+        forced = {"convolution_algorithm": "fft"}
+        run = samples.model_run(workload, "run-2")
+        store.save_model_run(replace(run, campaign="a-sweep", setting=forced))
+        folder = checkout / "db" / "nvidia-h200-sweeps"
+        export_set(store, folder, device="nvidia-h200")
+    usual = [samples.campaign().id]
+    with open_store() as store:
+        assert [each.id for each in store.campaigns()] == usual
+        assert not store.swept_keys()
+    for _ in range(2):
+        with open_store(sweeps=True) as store:
+            assert {each.id for each in store.campaigns()} == {*usual, "a-sweep"}
+            assert store.swept_keys() == {workload.key}
+            pending = store.standing("nvidia-h200").pending
+            assert len(store.algorithm_runs("nvidia-h200")) == 1
+    with open_store() as store:  # what was taken in stays
+        assert store.swept_keys() == {workload.key}
+        assert store.standing("nvidia-h200").pending == pending == {"add": 1}
 
 
 def test_a_kill_leaves_no_half_database(checkout: Path) -> None:

@@ -79,7 +79,7 @@ def test_conv2d_alone_covers_part(tmp_path: Path) -> None:
     assert math.fsum(s.share_time for s in shares) == pytest.approx(1)
     assert math.fsum(s.share_energy for s in shares) == pytest.approx(1)
     assert found.coverage_calls == pytest.approx(155 / sum(s.count for s in shares))
-    assert 0 < found.coverage_time < 0.9 and 0 < found.coverage_energy < 0.9
+    assert 0 < found.coverage_time < 0.9 and 0 < found.coverages["energy"] < 0.9
     assert not answer.meets(0.9) and not answer.meets(0.95)
 
 
@@ -143,7 +143,7 @@ def test_a_prediction_does_not_hang_on_what_was_asked_before(store: Store) -> No
         ({}, 1.0, True),
         ({"coverage_time": 0.89}, 0.9, False),
         ({"coverage_energy": 0.89}, 0.9, False),
-        ({"coverage_energy": 0.0, "energy_j": None}, 0.9, True),
+        ({"coverage_energy": None, "energy_j": None}, 0.9, True),
         ({"time_s": 1.1}, 0.9, True),
         ({"time_s": 1.11}, 0.9, False),
         ({"time_s": 0.89}, 0.9, False),

@@ -348,8 +348,7 @@ def _shortfall(standing: Standing, target: float) -> float | None:
     prediction = answer.prediction
     if prediction.workload.unsupported:
         return None
-    covered = [prediction.coverage_time]
-    covered += [prediction.coverage_energy] if prediction.energy_j is not None else []
+    covered = prediction.coverages.values()
     known = [a for a in (answer.attribution_time, answer.attribution_energy) if a is not None]
     missed = max(target - value for value in (*covered, *known))
     return max(RAISED_BY, missed) if missed > 0 else None

@@ -208,14 +208,13 @@ def built_document(built: Built, target: float, errors: Sequence[OpdbError]) -> 
 def _standing_document(standing: Standing, target: float) -> Json:
     answer = standing.answer
     prediction = answer.prediction if answer else None
-    energy = prediction is not None and prediction.energy_j is not None
     return {
         **identity(standing.workload),
         "target_met": standing.meets(target),
         "coverage": {
             "calls": prediction.coverage_calls if prediction else standing.calls,
             "time": prediction.coverage_time if prediction else 0.0,
-            "energy": prediction.coverage_energy if prediction and energy else None,
+            "energy": prediction.coverage_energy if prediction else None,
         },
         "run": standing.run,
         "reason": standing.reason,

@@ -16,7 +16,7 @@ from opdb.records import Json, Mode, Quantity
 from opdb.units import show, show_share
 
 if TYPE_CHECKING:
-    from opdb.compose import EstimatedShare, Prediction, Share
+    from opdb.compose import EstimatedShare, Share
     from opdb.predict import Answer
 
 _SHOWN = 12
@@ -121,7 +121,7 @@ def document(answer: Answer, target: float | None) -> Json:
         "coverage": {
             "calls": prediction.coverage_calls,
             "time": prediction.coverage_time,
-            "energy": _coverage_of_energy(prediction),
+            "energy": prediction.coverage_energy,
         },
         "target": target,
         "target_met": None if target is None else answer.meets(target),
@@ -202,7 +202,7 @@ def _print(answer: Answer, target: float | None) -> None:
     print(
         f"coverage: calls {show_share(prediction.coverage_calls)}, "
         f"time {show_share(prediction.coverage_time)}, "
-        f"energy {show_share(_coverage_of_energy(prediction))}"
+        f"energy {show_share(prediction.coverage_energy)}"
     )
     _print_estimated(prediction.estimated)
     _print_missing(prediction.missing)
@@ -257,20 +257,12 @@ def _print_hidden(shares: Sequence[Share]) -> None:
         print(f"… and {len(shares) - _SHOWN} more configurations (all with --json)")
 
 
-def _coverage_of_energy(prediction: Prediction) -> float | None:
-    """Return the share of the energy that is covered; None where no energy is known to share."""
-    return None if prediction.energy_j is None else prediction.coverage_energy
-
-
 def _why_missed(answer: Answer, target: float) -> str:
     prediction = answer.prediction
     why = []
     if prediction.workload.unsupported:
         why.append("the model makes calls that no operator describes")
-    shares = {"time": prediction.coverage_time}
-    if prediction.energy_j is not None:
-        shares["energy"] = prediction.coverage_energy
-    for name, share in shares.items():
+    for name, share in prediction.coverages.items():
         if share < target:
             why.append(f"coverage of {name} is {share:.3f}")
     for name, ratio in (("time", answer.attribution_time), ("energy", answer.attribution_energy)):

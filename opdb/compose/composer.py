@@ -51,13 +51,19 @@ class Prediction:
     energy_interval_j: Interval | None
     coverage_calls: float
     coverage_time: float
-    coverage_energy: float
+    coverage_energy: float | None
     missing: tuple[Share, ...]
     parts: tuple[Share, ...]
     estimated: tuple[EstimatedShare, ...] = ()
     notes: tuple[str, ...] = ()
     half_width_s: float = 0.0
     half_width_j: float = 0.0
+
+    @property
+    def coverages(self) -> dict[str, float]:
+        """The shares of time, and of energy where any is known, that are covered."""
+        energy = {} if self.coverage_energy is None else {"energy": self.coverage_energy}
+        return {"time": self.coverage_time, **energy}
 
     @property
     def call_time_s(self) -> float | None:
@@ -115,7 +121,9 @@ def composed(made: Pass, mode: Mode, grounds: Grounds) -> Prediction:
         energy_interval_j=None if energy_j is None else _interval(energy_j, width_j),
         coverage_calls=sum(s.count for s in parts.measured) / whole if whole else 1.0,
         coverage_time=rest(s.share_time for s in (*missing, *parts.estimated)),
-        coverage_energy=rest(s.share_energy for s in (*missing, *parts.estimated)),
+        coverage_energy=None
+        if energy_j is None
+        else rest(s.share_energy for s in (*missing, *parts.estimated)),
         missing=missing,
         parts=parts.measured,
         estimated=parts.estimated,
@@ -156,6 +164,7 @@ def _unmeasured(found: Prediction) -> Prediction:
         time_interval_s=None,
         energy_j=None,
         energy_interval_j=None,
+        coverage_energy=None,
         notes=(note, *found.notes),
     )
 

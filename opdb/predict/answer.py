@@ -48,9 +48,7 @@ class Answer:
         without power readings is held to its time alone.
         """
         prediction = self.prediction
-        if prediction.workload.unsupported or prediction.coverage_time < target:
-            return False
-        if prediction.energy_j is not None and prediction.coverage_energy < target:
+        if prediction.workload.unsupported or min(prediction.coverages.values()) < target:
             return False
         known = [a for a in (self.attribution_time, self.attribution_energy) if a is not None]
         return all(abs(a - 1) <= 1 - target + 1e-12 for a in known)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opdb.store import Store
 
 FOLDER = "measurements"
-_NUMBERS = re.compile(r"[+-]?[\d.,]+")
+NUMBERS = re.compile(r"[+-]?[\d.,]+")
 _ENDINGS = (".yml", ".yaml")
 
 
@@ -96,7 +96,7 @@ def batch_sizes_among(
         raise InputError("no model is named")
     if given is None:
         return list(models), []
-    names = [name for name in models if not _NUMBERS.fullmatch(name)]
+    names = [name for name in models if not NUMBERS.fullmatch(name)]
     texts = [t for each in (*given, *models) if each not in names for t in each.split(",") if t]
     sizes = []
     for text in texts or [""]:

@@ -124,7 +124,10 @@ def _show_jobs(folder: Path, *, as_json: bool) -> None:
     print(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))
     for job in jobs:
         if job["state"] in ("failed", "lost"):
-            print(f"{job['name']}: {job['state']}; see {job['log']}")
+            log = Path(job["log"])
+            if not log.exists():  # it ended before its command began: Slurm's own output tells
+                log = log.parent / "submitit" / f"{job['job']}_*"
+            print(f"{job['name']}: {job['state']}; see {log}")
 
 
 def _devices(store: Store, slug: str | None) -> list[DeviceStatus]:

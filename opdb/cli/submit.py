@@ -11,6 +11,7 @@ import typer
 
 from opdb.cli import options
 from opdb.cli.console import print_json, print_table
+from opdb.cli.selection import NUMBERS
 from opdb.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -109,9 +110,10 @@ def run(
     ]
     print_table(("name", "job", "command"), rows)
     if not dry_run:
-        print(f"opdb status --jobs {folder} follows them; logs: {folder}/NAME.log")
+        place = shlex.quote(str(folder))
+        print(f"opdb status --jobs {place} follows them; logs: {place}/NAME.log")
         if jobs[0].base is not None or jobs[0].database.startswith("sqlite"):
-            print(f"when they are done: opdb import {folder}/*.sqlite")
+            print(f"when they are done: opdb import {place}/*.sqlite")
 
 
 def _jobs(each: list[tuple[str, ...]], folder: Path, db: str | None, *, make: bool) -> list[Job]:
@@ -128,7 +130,9 @@ def _jobs(each: list[tuple[str, ...]], folder: Path, db: str | None, *, make: bo
     file, base = file_of(url), None
     names = [name_of(command) for command in each]
     if len(set(names)) < len(names):
-        raise InputError("two jobs would have one name; submit them one by one")
+        raise InputError(
+            "two jobs would have one name; submit them one by one, each to a --folder of its own"
+        )
     if make:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -161,8 +165,8 @@ def parts_of(command: list[str]) -> list[tuple[str, ...]]:
     parsed = _Parsed(name, rest)
     if parsed.has("--db"):
         raise InputError("give --db to opdb submit, before --, not to the command")
-    models: list[str | None] = [*parsed.models] or [None]
-    algorithms: list[str | None] = [*parsed.algorithms] or [None]
+    models: list[str | None] = [*dict.fromkeys(parsed.models)] or [None]
+    algorithms: list[str | None] = [*dict.fromkeys(parsed.algorithms)] or [None]
     return [
         (
             name,
@@ -190,6 +194,7 @@ class _Parsed:
         self._of_models = any(
             parameter.name == "models" and parameter.nargs == -1 for parameter in command.params
         )
+        self._of_sizes = any(parameter.name == "batch_sizes" for parameter in command.params)
         self.models: list[str] = []
         self.algorithms: list[str] = []
         self.others: list[str] = []
@@ -204,19 +209,33 @@ class _Parsed:
         waiting = list(arguments)
         while waiting:
             given = waiting.pop(0)
-            option, equals, value = given.partition("=")
+            option, value = self._option(given)
             parameter = self._options.get(option) if given.startswith("-") else None
             if parameter is None:
-                (self.models if self._of_models else self.others).append(given)
+                # Numbers among the models are further batch sizes.
+                of_models = self._of_models and not (self._of_sizes and NUMBERS.fullmatch(given))
+                (self.models if of_models else self.others).append(given)
                 continue
             self._said |= set(parameter.opts)
             takes_value = not (parameter.is_flag or parameter.count)
-            if takes_value and not equals:
-                value = waiting.pop(0)
+            if not takes_value and value:  # short options written as one: -qb 4
+                waiting.insert(0, f"-{value}")
+                given = option
+            if not takes_value:
+                self.others.append(given)
+                continue
+            value = waiting.pop(0) if value is None else value
             if parameter.name == "algorithms":
                 self.algorithms += self._named(value)
             else:
-                self.others += [option, value] if takes_value else [given]
+                self.others += [option, value]
+
+    def _option(self, given: str) -> tuple[str, str | None]:
+        """Return an option and its value where both are one word: --stage=full, or -b4."""
+        option, equals, value = given.partition("=")
+        if given[:2] in self._options and len(given) > 2:
+            return given[:2], given[2:]
+        return option, value if equals else None
 
     def _named(self, algorithm: str) -> list[str]:
         from opdb.cli.options import parse_algorithms

@@ -136,7 +136,7 @@ def run(
     if status:
         requests = tuple(image_request(name, said) for name in dict.fromkeys(models or []))
         slug = _platform(device, places, forced, measuring=False).device.slug
-        with open_store(db, sweeps=True) as store:
+        with open_store(db, create=db is None, sweeps=True) as store:
             slug = slug if device or places else swept_device(store, slug)
             asked = Asked(requests, tuple(found_sizes), tuple(forced), cast("Mode", mode), stage)
             print_status(store, asked, slug, as_json=as_json)
@@ -290,6 +290,8 @@ class _Sweeping:
                 written += draw_all(self._asked, rows, self._slug, output)
             note("\n".join(f"written: {path}" for path in written), quiet=self._quiet)
             found += rows
+        if lacking := len(self._cells) - len(found):
+            note(f"{lacking} cells are not in these files: others measure them, or nobody could")
         return found
 
     def verify(self, store: Store, device: str | None) -> list[Verification]:

@@ -6,6 +6,7 @@ of its own, its shard. opdb goes on where it was by itself: a job that is run ag
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -26,6 +27,8 @@ STOPPED_WITHIN_S = 60.0
 """So long a command that was told to stop may take to store what is derived."""
 
 INTERRUPTED = 130
+
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -176,10 +179,16 @@ def states_in(folder: Path) -> list[dict[str, Json]]:
 
 
 def name_of(command: Sequence[str]) -> str:
-    """Return a job's name for a command: what it names, in letters that a file's name may have."""
+    """Return a job's name for a command: what it names, in letters that a file's name may have.
+
+    What a long name leaves out is in its last eight digits.
+    """
     words = "-".join(word.lstrip("-") for word in command)
-    plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in words)
-    return plain.strip("._-")[:100] or "job"
+    plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in words).strip("._-")
+    if len(plain) > _LONGEST_NAME:
+        digest = hashlib.sha256("\0".join(command).encode()).hexdigest()[:8]
+        plain = f"{plain[: _LONGEST_NAME - 9]}-{digest}"
+    return plain or "job"
 
 
 def _number() -> str | None:

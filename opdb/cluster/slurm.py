@@ -131,11 +131,15 @@ def submit(jobs: Sequence[Job], resources: Resources, name: str) -> list[str]:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     folder = Path(jobs[0].folder)
-    at_work = [
-        state["name"]
-        for job in jobs
-        if (state := read_state(job.files.state)) and _is_at_work(state, queue())
-    ]
+    known = {job: state for job in jobs if (state := read_state(job.files.state))}
+    others = [job.name for job, state in known.items() if state["command"] != [*job.command]]
+    if others:
+        raise InputError(
+            f"{', '.join(others)}: {folder} holds a job of that name with another command; give "
+            "another --folder"
+        )
+    waiting = queue() if known else None
+    at_work = [state["name"] for state in known.values() if _is_at_work(state, waiting)]
     if at_work:
         raise InputError(
             f"{', '.join(at_work)}: still at work (opdb status --jobs {folder}); wait for it, "

@@ -224,6 +224,8 @@ def test_two_sweeps_share_the_cells_of_one_database(
             assert others.take(f"sweep eager default {cell.key}")
             [row] = swept(opdb, *arguments)["rows"]
             assert row["input_size"] == 24
+            told = opdb("sweep", *arguments, "--stage", "quick", "--device", "cpu").err
+            assert "1 cells are not in these files: others measure them" in told
             [status] = swept(opdb, *arguments, "--status", "--algorithm", "default")
             assert (status["full"], status["running"], status["left"]) == (1, 1, 0)
     assert len(swept(opdb, *arguments)["rows"]) == 2
@@ -241,6 +243,8 @@ def test_workers_measure_what_one_command_asks_for(opdb: Opdb, short_workers: No
 
 def test_status_alone_tells_of_all_that_was_swept(opdb: Opdb, forced: None) -> None:
     assert "no sweep yet" in opdb("sweep", "--status").out
+    assert opdb("sweep", "--status", "--db", "none.sqlite").status == 2
+    assert not Path("none.sqlite").exists()
     swept(opdb, SMALL, "--sizes", "16,24", "--algorithm", "fft")
     swept(opdb, "tests.sweep.models:strided", "--sizes", "16", "--algorithm", "default")
     found = {(e["model"], e["algorithm"]): e for e in json.loads(

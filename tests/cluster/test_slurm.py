@@ -74,6 +74,10 @@ def test_a_command_of_several_models_and_algorithms_is_an_array() -> None:
         ("measure", model, "--mode", "graph") for model in ("alexnet", "vgg16")
     ]
     assert len(parts_of(["sweep", "vgg16", "--algorithm", "all"])) == 10
+    assert parts_of(["modes", "vit", "lstm", "--batch-sizes", "1", "8", "-q"]) == [
+        ("modes", model, "--batch-sizes", "1", "8", "-q") for model in ("vit", "lstm")
+    ]
+    assert parts_of(["sweep", "vgg16", "vgg16", "-qb4"]) == [("sweep", "vgg16", "-q", "-b", "4")]
     for whole in (["bench", "conv2d", "linear"], ["build", "measurements/", "--target", "0.9"]):
         assert parts_of(whole) == [tuple(whole)]
 
@@ -95,6 +99,8 @@ def test_what_is_no_command_is_told_at_once(opdb: Opdb) -> None:  # noqa: F811
         name_of(["sweep", "a/b:c", "--algorithm", "fft tiling"])
         == "sweep-a_b_c-algorithm-fft_tiling"
     )
+    long = ["sweep", "vgg16", "--output-dir", "a" * 90]
+    assert len(name_of(long)) == 100 and name_of(long) != name_of([*long, "--stage", "full"])
 
 
 @pytest.mark.parametrize(
@@ -142,9 +148,14 @@ def test_states_without_slurm_are_what_the_files_say(
     folder.mkdir()
     assert opdb("status", "--jobs", folder).status == 2
     state = {"name": "a", "job": "7", "state": "running", "runs": 2, "exit_status": None}
+    state["log"] = str(folder / "a.log")
     write_state(folder / "a.json", state)
     ran = opdb("status", "--jobs", folder)
     assert ran.status == 0 and "1 running" in ran.out
+    write_state(folder / "a.json", state | {"state": "lost"})
+    assert f"a: lost; see {folder}/submitit/7_*" in opdb("status", "--jobs", folder).out
+    (folder / "a.log").touch()
+    assert f"a: lost; see {folder}/a.log" in opdb("status", "--jobs", folder).out
     (folder / "b.json").write_text('{"state"')
     ran = opdb("status", "--jobs", folder)
     assert ran.status == 2 and "b.json is not a job's state" in ran.err
@@ -242,6 +253,16 @@ def test_a_job_that_is_requeued_loses_no_finished_visit(
         good = store.visit_outcomes(store.devices()[0].slug)
         assert {counts["ok"] for counts in good.values()} == {2}
         assert {key for key, _ in good} == store.usage().keys()
+
+
+def test_two_commands_of_one_name_need_two_folders(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(submitting, "check_slurm", lambda: None)
+    jobs = [Job("a", (name,), str(tmp_path), "sqlite:///x") for name in ("bench", "status")]
+    write_state(jobs[0].files.state, {"name": "a", "state": "done", "command": ["bench"]})
+    with pytest.raises(InputError, match="a job of that name with another command"):
+        submitting.submit(jobs[1:], submitting.Resources(1), "a")
 
 
 def test_what_slurm_refuses_is_told_and_leaves_no_job(

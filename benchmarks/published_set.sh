@@ -64,7 +64,7 @@ training)
     for file in "$@"; do
         [ "$SECONDS" -lt "$seconds" ] || { echo "the time is up before $file" >&2; exit 1; }
         opdb harvest "$file"
-        bench --rounds 1 --precision 0.05
+        bench --rounds 1 --precision 0.05 --duplicates 0.05
         pack
         measure --iters 20 "$file"
     done

@@ -25,6 +25,10 @@ from opdb.store import Among, Lack, Sort, Store
 ROUNDS = 2
 """Good visits wanted of each configuration: two in different random rounds beat one long one."""
 
+SPREAD_SHARE = 0.1
+"""Share of the configurations that are visited twice where one visit each is asked for: by how far
+their visits lie apart, all intervals are told."""
+
 OTHER_WORKLOAD_ROUNDS = 1
 """Good visits wanted under a workload other than a model's: they differ by more than visits do."""
 
@@ -47,8 +51,8 @@ class PlanRequest:
 
     `this_board` asks what this very board lacks, whatever other boards of the device have;
     `access` what calls are to find in the caches; `resident_bytes` is how much the L2 keeps from
-    one pass to the next. There are duplicates of a model's calls alone. `rounds` good visits are
-    wanted of each configuration, and of each duplicate. `configurations` (keys)
+    one pass to the next. There are duplicates of a model's calls alone. So many `rounds`, good
+    visits, are wanted of each configuration and each duplicate. `configurations` (keys)
     are all that is planned where they are given, and rounds visit them in that order: where time is
     short, the first of them are what it was spent on.
     """
@@ -62,6 +66,12 @@ class PlanRequest:
     access: Access = "model"
     resident_bytes: float | None = None
     configurations: Sequence[str] | None = None
+
+    def rounds_of(self, configuration: Configuration) -> int:
+        """Return how many good visits are wanted of a configuration."""
+        if is_duplicated(configuration, max(self.duplicates, SPREAD_SHARE)):
+            return max(self.rounds, ROUNDS)
+        return self.rounds
 
 
 @dataclass(frozen=True)
@@ -192,7 +202,7 @@ def plan(store: Store, board: Board, settings: Mapping[str, Json], request: Plan
         wanted = _other_workloads(asked)
     order = _ordered([job for job, count in wanted.items() if count], request)
     made = []
-    for left in range(request.rounds, 0, -1):
+    for left in range(max(request.rounds, ROUNDS), 0, -1):
         made.append(tuple(job for job in order if wanted[job] >= left))
         if request.configurations is None:
             order.reverse()
@@ -262,11 +272,11 @@ class _Question:
 def _measurements(asked: _Question) -> dict[Job, int]:
     """Return the visits wanted of each configuration in each state of its weights."""
     request = asked.request
-    found = asked.lacking_by_weights(request.rounds, request.configurations)
+    found = asked.lacking_by_weights(max(request.rounds, ROUNDS), request.configurations)
     seen = asked.seen_by_weights(found)
     return {
         Job(c, weights=state, algorithm=asked.algorithm): seen[state].wanted(
-            c, asked.settings, rounds=request.rounds, retry=request.retry
+            c, asked.settings, rounds=request.rounds_of(c), retry=request.retry
         )
         for c, states in found.items()
         for state in states
@@ -292,7 +302,7 @@ def _duplicates(asked: _Question) -> dict[Job, int]:
         return {}
     end = None if request.duplicates >= 1 else f"{math.ceil(request.duplicates * 2**32):08x}"
     given = Among(request.kinds, request.configurations, keys_below=end)
-    found = asked.lacking(asked.sort("duplicate"), request.rounds, given)
+    found = asked.lacking(asked.sort("duplicate"), max(request.rounds, ROUNDS), given)
     keys = [c.key for c in found]
     here = Seen.of(store, asked.sort(here=True), keys)
     on_device = Seen.of(store, asked.sort(), keys)
@@ -302,13 +312,12 @@ def _duplicates(asked: _Question) -> dict[Job, int]:
         if not is_duplicated(configuration, request.duplicates):
             continue
         outcomes, _ = here.counts(configuration, settings)
-        anywhere = on_device.wanted(
-            configuration, settings, rounds=request.rounds, retry=request.retry
-        )
-        if outcomes["ok"] or anywhere == request.rounds:
+        rounds = request.rounds_of(configuration)
+        anywhere = on_device.wanted(configuration, settings, rounds=rounds, retry=request.retry)
+        if outcomes["ok"] or anywhere == rounds:
             algorithm = asked.algorithm
             job = Job(configuration, "duplicate", weights=states[0], algorithm=algorithm)
-            wanted[job] = duplicated.wanted(configuration, settings, rounds=request.rounds)
+            wanted[job] = duplicated.wanted(configuration, settings, rounds=rounds)
     return wanted
 
 

@@ -113,7 +113,8 @@ class BenchRequest:
     """What to bench: kinds (None: all) on a device, for at most so many seconds.
 
     `this_board` asks what this very board lacks, whatever other boards of the device have.
-    `rounds` good visits are wanted of each configuration, whatever its interval.
+    `rounds` good visits are wanted of each configuration, whatever its interval; where that is
+    one, some are visited twice, so that there are intervals.
     `precision` is the half width of the 95 % interval, as a share of the energy, that ends the
     rounds of a configuration; `duplicates` the share of configurations measured twice over.
     `access` is what calls find in the caches; no cost rests on any but a model's. `resident_bytes`

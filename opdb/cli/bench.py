@@ -50,7 +50,7 @@ def run(
             metavar="N",
             min=1,
             max=4,
-            help="Visit each configuration so often, whatever its interval; 1 is a quick survey.",
+            help="Visit each configuration so often at least; with 1, a tenth of them twice.",
         ),
     ] = 2,
     precision: Annotated[

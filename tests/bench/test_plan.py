@@ -11,6 +11,7 @@ import pytest
 from opdb.bench.plan import (
     MAX_REDONE,
     ROUNDS,
+    SPREAD_SHARE,
     Job,
     PlanRequest,
     Seen,
@@ -74,18 +75,34 @@ def test_at_first_everything_is_wanted_twice(harvested: Store, session: Session)
     assert other.rounds[0] != found.rounds[0]
 
 
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_so_many_rounds_are_planned_as_are_asked(
-    harvested: Store, session: Session, rounds: int
-) -> None:
-    assert pending(harvested, session, rounds=rounds) == dict.fromkeys(ALL, rounds)
+def test_so_many_rounds_are_planned_as_are_asked(harvested: Store, session: Session) -> None:
+    assert pending(harvested, session, rounds=3) == dict.fromkeys(ALL, 3)
     visited(harvested, session, RELU, "ok")
-    assert pending(harvested, session, rounds=rounds)[RELU] == rounds - 1
-    request = replace(ALONE, rounds=rounds, duplicates=1.0)
+    assert pending(harvested, session, rounds=3)[RELU] == 2
+    request = replace(ALONE, rounds=3, duplicates=1.0)
     found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, request)
     jobs = Counter(job for each in found.rounds for job in each)
-    assert len(found.rounds) == rounds
-    assert {jobs[Job(c, "duplicate")] for c in ALL} == {rounds}
+    assert len(found.rounds) == 3
+    assert {jobs[Job(c, "duplicate")] for c in ALL} == {3}
+
+
+def test_of_one_round_some_are_visited_twice_to_tell_how_visits_spread(
+    store: Store, session: Session
+) -> None:
+    sizes = range(2, 202)
+    tensors = [{"shape": [size], "dtype": "float32"} for size in sizes]
+    many = [Configuration("relu", {}, {"input": tensor}) for tensor in tensors]
+    store.save_workload(workload(*many))
+    found = pending(store, session, rounds=1)
+    twice = {c for c, count in found.items() if count == 2}
+    assert set(found.values()) == {1, 2} and len(found) == len(many)
+    assert twice == {c for c in many if is_duplicated(c, SPREAD_SHARE)}
+    assert 0.05 * len(many) < len(twice) < 0.2 * len(many)
+    once = next(c for c in many if c not in twice)
+    visited(store, session, once, "ok")
+    visited(store, session, next(iter(twice)), "ok")
+    left = pending(store, session, rounds=1)
+    assert left[once] == 0 and left[next(iter(twice))] == 1
 
 
 def test_kinds_choose(harvested: Store, session: Session) -> None:

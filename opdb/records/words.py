@@ -1,0 +1,75 @@
+"""The words that records are written in, and the one text and key of a JSON value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal, TypeAlias
+
+CONFIGURATION_FORMAT = 1
+WORKLOAD_FORMAT = 1
+GRADIENTS = "gradients"
+"""The input of a backward pass that lists the gradients of the call's outputs."""
+
+Json: TypeAlias = Any
+"""A JSON value: None, bool, int, float, str, list or dict of the same."""
+
+Form: TypeAlias = Literal["module", "function"]
+Mode: TypeAlias = Literal[
+    "eager",
+    "graph",
+    "compile",
+    "compile:reduce-overhead",
+    "compile:max-autotune",
+    "dynamo",
+    "trace",
+]
+"""How work is issued: as it stands, as one CUDA graph, by torch.compile (after the colon the mode
+that it is told), as dynamo's graphs without a compiler, as a graph that torch.jit traced."""
+
+COMPILED_MODES: tuple[Mode, ...] = ("compile", "compile:reduce-overhead")
+"""Modes that run the kernels which inductor makes by default."""
+
+CAPTURED_MODE: Mode = "graph"
+"""The mode that runs what a model calls while a CUDA graph captures it."""
+
+Phase: TypeAlias = Literal["inference", "training"]
+Role: TypeAlias = Literal["measurement", "limited", "anchor", "duplicate"]
+"""`limited`: the power limit pulled the clock down, so the visit tells of that clock alone.
+`duplicate`: a measurement made once more, blind, to see whether stated intervals hold."""
+
+Weights: TypeAlias = Literal["cold", "hot"]
+Access: TypeAlias = Literal["model", "reused", "streamed", "chain"]
+"""What calls find in the caches: `model`: what they find inside a model; `reused`: one input, one
+set of weights; `streamed`: inputs that step through a large array; `chain`: the output before."""
+
+ALGORITHM_SETTING = "convolution_algorithm"
+"""The setting that names the algorithm which a convolution was forced to take.
+
+Where it is absent, torch chose. What was measured under it is never taken for the usual."""
+
+Outcome: TypeAlias = Literal["ok", "unsupported", "out_of_memory", "error"]
+
+
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+)
+
+
+def canonical_json(value: Json) -> str:
+    """Return the one JSON text of a value: sorted keys, no blanks, no NaN.
+
+    Raises:
+        ValueError: a float is NaN or infinite (the describer must spell those as objects).
+    """
+    return _CANONICAL.encode(value)
+
+
+def is_forced(setting: str) -> bool:
+    """Return whether a visit's setting (JSON text) forced a convolution to take an algorithm."""
+    return f'"{ALGORITHM_SETTING}":' in setting
+
+
+def content_key(value: Json) -> str:
+    """Return the SHA-256 (hex) of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()

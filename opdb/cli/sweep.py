@@ -16,11 +16,9 @@ from opdb.cli.crews import check_failures, chosen_places
 from opdb.cli.files import make_folder
 from opdb.cli.sweeping import (
     Asked,
-    Results,
-    draw_all,
     harvested_cells,
     image_request,
-    write_results,
+    write_all,
 )
 from opdb.cli.swept import (
     document_of,
@@ -30,6 +28,7 @@ from opdb.cli.swept import (
     print_rows,
     print_status,
     swept_device,
+    write_stored,
 )
 from opdb.errors import CannotMeasureError, CheckError, InputError, UnknownNameError
 from opdb.records import Mode
@@ -95,6 +94,10 @@ def run(
         bool,
         typer.Option("--status", help="Say what is done, running, failed, left; measure nothing."),
     ] = False,
+    files: Annotated[
+        bool,
+        typer.Option("--files", help="Write the files of what is stored; measure nothing."),
+    ] = False,
     retry: Annotated[
         bool, typer.Option("--retry", help="Try again what failed (errors, out of memory).")
     ] = False,
@@ -133,13 +136,17 @@ def run(
     places = chosen_places(device, devices)
     from opdb.store import open_store
 
-    if status:
+    if status or files:
         requests = tuple(image_request(name, said) for name in dict.fromkeys(models or []))
         slug = _platform(device, places, forced, measuring=False).device.slug
         with open_store(db, create=db is None, sweeps=True) as store:
             slug = slug if device or places else swept_device(store, slug)
             asked = Asked(requests, tuple(found_sizes), tuple(forced), cast("Mode", mode), stage)
-            print_status(store, asked, slug, as_json=as_json)
+            if status:
+                print_status(store, asked, slug, as_json=as_json)
+                return
+            rows = write_stored(store, asked, slug, output_dir, quiet=quiet)
+        _tell(rows, [], as_json=as_json)
         return
     measuring = not plan
     # What cannot be measured here is told before a database is opened.
@@ -160,12 +167,16 @@ def run(
     if verify or stage == "sanity":
         with open_store(db) as store:  # the workers have ended and left their devices
             verified = sweeping.verify(store, places[0].name if places else device)
+    _tell(rows, verified, as_json=as_json)
+    sweeping.finish(verified)
+    check_failures(failures, places)
+
+
+def _tell(rows: Sequence[Row], verified: Sequence[Verification], *, as_json: bool) -> None:
     if as_json:
         print_json(document_of(rows, verified))
     else:
         print_rows(rows, verified)
-    sweeping.finish(verified)
-    check_failures(failures, places)
 
 
 def _platform(
@@ -276,20 +287,9 @@ class _Sweeping:
 
     def write(self, output: Path) -> list[Row]:
         """Write files and figures of all that was ever run of the sweep; return its rows."""
-        from opdb.bench.settings import current_settings
-        from opdb.bench.sweep import convolution_layers
-
-        results = Results(self._store, self._slug, current_settings())
-        found: list[Row] = []
-        for name in dict.fromkeys(cell.request.name for cell in self._cells):
-            cells = [cell for cell in self._cells if cell.request.name == name]
-            layers, calls = convolution_layers(cells[0])
-            rows = results.rows(cells, calls)
-            written = write_results(self._asked, rows, layers, self._slug, output)
-            if rows:
-                written += draw_all(self._asked, rows, self._slug, output)
-            note("\n".join(f"written: {path}" for path in written), quiet=self._quiet)
-            found += rows
+        found = write_all(
+            self._store, self._asked, self._cells, self._slug, output, quiet=self._quiet
+        )
         if lacking := len(self._cells) - len(found):
             note(f"{lacking} cells are not in these files: others measure them, or nobody could")
         return found

@@ -320,3 +320,28 @@ def draw_all(asked: Asked, rows: Sequence[Row], device: str, output: Path) -> li
         return []
     folder = output / asked.stage
     return [write(folder / name, content) for name, content in figures(rows, device)]
+
+
+def write_all(
+    store: Store, asked: Asked, cells: Sequence[Cell], device: str, output: Path, *, quiet: bool
+) -> list[Row]:
+    """Write files and figures of all that was ever run of some cells; return their rows.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    from opdb.bench.settings import current_settings
+    from opdb.bench.sweep import convolution_layers
+
+    results = Results(store, device, current_settings())
+    found: list[Row] = []
+    for name in dict.fromkeys(cell.request.name for cell in cells):
+        of_model = [cell for cell in cells if cell.request.name == name]
+        layers, calls = convolution_layers(of_model[0])
+        rows = results.rows(of_model, calls)
+        written = write_results(asked, rows, layers, device, output)
+        if rows:
+            written += draw_all(asked, rows, device, output)
+        note("\n".join(f"written: {path}" for path in written), quiet=quiet)
+        found += rows
+    return found

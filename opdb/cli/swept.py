@@ -5,11 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opdb.algorithms.names import ALGORITHMS
 from opdb.cli.console import note, print_json, print_table
-from opdb.cli.sweeping import Asked, cells_of, known_workloads
+from opdb.cli.sweeping import Asked, cells_of, known_workloads, write_all
+from opdb.errors import InputError
 from opdb.models import ModelRequest
 from opdb.records import ALGORITHM_SETTING, Json
 from opdb.sweep.cells import STATES, Cell, Standing
@@ -77,34 +79,69 @@ def print_status(store: Store, asked: Asked, device: str, *, as_json: bool) -> N
     cells = (
         _asked_cells(store, asked, device) if asked.requests else _swept_cells(store, asked, runs)
     )
-    counts = Standing(runs, claimed).counts(cells)
+    standing = Standing(runs, claimed)
+    counts, took = standing.counts(cells), standing.seconds(cells)
     if as_json:
         print_json(
             [
-                {"device": device, "model": model, "algorithm": algorithm}
+                {"device": device, "model": key[0], "algorithm": key[1]}
                 | {state: states[state] for state in STATES}
-                for (model, algorithm), states in counts.items()
+                | {"took_s": sum(took[key])}
+                for key, states in counts.items()
             ]
         )
         return
     sizes = [cell.size for cell in cells]
     print(f"{device}, sizes {min(sizes)} to {max(sizes)}" if sizes else f"{device}: no sweep yet")
     print_table(
-        ("model", "algorithm", "sizes", *STATES),
+        ("model", "algorithm", "sizes", *STATES, "took"),
         [
-            (model, algorithm, states.total(), *(states[state] for state in STATES))
-            for (model, algorithm), states in counts.items()
+            (*key, states.total(), *map(states.__getitem__, STATES), show(sum(took[key]), "s"))
+            for key, states in counts.items()
         ],
     )
+    if each := [seconds for some in took.values() for seconds in some]:
+        print(
+            f"{len(each)} {'run' if len(each) == 1 else 'runs'} took {sum(each):.0f} s: "
+            f"{statistics.fmean(each):.2f} s each in the mean, "
+            f"{statistics.median(each):.2f} s in the median"
+        )
+
+
+def write_stored(
+    store: Store, asked: Asked, device: str, output: Path, *, quiet: bool
+) -> list[Row]:
+    """Write files and figures of what is stored of a device (slug); return the rows.
+
+    Raises:
+        InputError: nothing that is asked for is stored, or a file cannot be written.
+    """
+    asked = in_its_mode(store, asked, device)
+    every = cells_of(asked, known_workloads(store))
+    cells = [cell for cell in every if cell.workload]
+    rows = write_all(store, asked, cells, device, output, quiet=quiet) if cells else []
+    if not rows:
+        names = ", ".join(request.name for request in asked.requests)
+        raise InputError(
+            f"nothing of {names} was swept on {device} at {len(asked.sizes)} sizes in mode "
+            f"{asked.mode}: opdb sweep --status tells what was"
+        )
+    if lacking := len(every) - len(rows):
+        note(f"{lacking} cells are not in these files: they were not measured")
+    return rows
 
 
 def _asked_cells(store: Store, asked: Asked, device: str) -> list[Cell]:
     """Return the cells of the models that are named, in the mode in which the device is swept."""
-    on_gpu = any(each.slug == device and each.type == "cuda" for each in store.devices())
-    mode = asked.mode or ("graph" if on_gpu else "eager")
-    algorithms = asked.algorithms or tuple(ALGORITHMS.values())
-    asked = replace(asked, mode=mode, algorithms=algorithms)
+    asked = in_its_mode(store, asked, device)
+    asked = replace(asked, algorithms=asked.algorithms or tuple(ALGORITHMS.values()))
     return cells_of(asked, known_workloads(store))
+
+
+def in_its_mode(store: Store, asked: Asked, device: str) -> Asked:
+    """Return the same in the mode in which the device (slug) is swept, where none is named."""
+    on_gpu = any(each.slug == device and each.type == "cuda" for each in store.devices())
+    return replace(asked, mode=asked.mode or ("graph" if on_gpu else "eager"))
 
 
 def _swept_cells(store: Store, asked: Asked, runs: Sequence[RunState]) -> list[Cell]:

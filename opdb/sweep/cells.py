@@ -89,6 +89,15 @@ class Standing:
         wanted: tuple[State, ...] = ("left", "failed") if retry else ("left",)
         return [cell for cell in cells if self.state(cell) in wanted]
 
+    def seconds(self, cells: Sequence[Cell]) -> dict[tuple[str, str], list[float]]:
+        """Return what the runs of cells took, by model and algorithm."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for cell in cells:
+            run = self.run(cell)
+            took = found.setdefault((cell.request.name, cell.algorithm.name), [])
+            took += [] if run is None else [run.cost_s]
+        return found
+
     def counts(self, cells: Sequence[Cell]) -> dict[tuple[str, str], Counter[State]]:
         """Count the states of cells by model and algorithm."""
         found: dict[tuple[str, str], Counter[State]] = {}

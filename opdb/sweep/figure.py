@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from opdb.algorithms.names import ALGORITHMS
 from opdb.errors import InputError
 from opdb.sweep.cells import ELSEWHERE
 from opdb.sweep.rows import Row
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKS = "osD^v<>PX*"
+_COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#882255", "#E69F00"),
+    *("#56B4E9", "#999999", "#CC79A7", "#B8A300", "#000000"),
+)
+_MARKS = "osD^v<>pX*"
+_STYLES = dict(zip(ALGORITHMS, zip(_COLOURS, _MARKS, strict=True), strict=True))
+"""Each algorithm's colour and mark, the same in every figure."""
+
 _SLOWEST = 12
+_TICKS = 12
+_HOLLOW = "input size, pixels a side; hollow: some convolution ran otherwise (partial)"
 
 
 def _figure(rows: int, height_in: float) -> tuple[Any, Sequence[Any]]:
@@ -41,28 +51,47 @@ def _png(figure: Any) -> bytes:
 def draw_curves(rows: Sequence[Row], title: str) -> bytes:
     """Draw one model's time and energy against the input's size, a line an algorithm, as PNG.
 
-    Partial cells are hollow. An energy that was not read is not drawn, and the panel says so.
+    Partial cells are hollow. What ran the same kernels as another algorithm, or nowhere, is named
+    so beside the panels. An energy that was not read is not drawn, and the panel says so.
 
     Raises:
         InputError: matplotlib is not installed.
     """
-    figure, (above, below) = _figure(2, 9.0)
+    figure, (above, below) = _figure(2, 8.0)
     above.set_title(title)
+    by = _by(rows)
     for axes, column, label in (
         (above, "mean_ms", "a pass, ms"),
         (below, "energy_per_inference_j", "an inference, J"),
     ):
-        drawn = [_curve(axes, number, of, column) for number, of in enumerate(_by(rows).items())]
+        drawn = [_curve(axes, name, of, column) for name, of in by.items()]
         axes.set_ylabel(label)
         axes.grid(alpha=0.3)
         if any(drawn):
             _in_plain_numbers(axes)
-            axes.legend(fontsize=8, ncols=2)
         else:
             axes.set_yticks([])
             axes.text(0.5, 0.5, "nothing was read", transform=axes.transAxes, ha="center")
-    below.set_xlabel("input size, pixels a side; hollow: a convolution ran by another algorithm")
+    below.set_xlabel(_HOLLOW)
+    sizes = sorted({row.cell.size for row in rows})
+    below.set_xticks(sizes[:: math.ceil(len(sizes) / _TICKS)])
+    handles = [_handle(name, of) for name, of in by.items()]
+    figure.legend(handles=handles, loc="outside right upper", fontsize=8)
     return _png(figure)
+
+
+def _handle(algorithm: str, rows: Sequence[Row]) -> Any:
+    """Return the entry of an algorithm beside the panels."""
+    from matplotlib.lines import Line2D
+
+    colour, mark = _STYLES[algorithm]
+    if all(row.run.outcome != "ok" for row in rows):
+        said = ", ".join(sorted({row.run.outcome.replace("_", " ") for row in rows}))
+        return Line2D([], [], linestyle="", label=f"{algorithm}:\n{said}")
+    same = {row.same_as for row in rows if row.run.outcome == "ok"}
+    [other] = same if len(same) == 1 else [None]
+    label = algorithm if other is None else f"{algorithm}:\nkernels of {other}"
+    return Line2D([], [], color=colour, linewidth=1, marker=mark, markersize=4, label=label)
 
 
 def _in_plain_numbers(axes: Any) -> None:
@@ -81,21 +110,23 @@ def _by(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def _curve(axes: Any, number: int, of: tuple[str, Sequence[Row]], column: str) -> bool:
+def _curve(axes: Any, algorithm: str, rows: Sequence[Row], column: str) -> bool:
     """Draw one algorithm's line; return whether there was anything to draw."""
-    algorithm, rows = of
     points = [(row, value) for row in rows if (value := row.overall()[column]) is not None]
     if not points:
         return False
-    colour, mark = _COLOURS[number % len(_COLOURS)], _MARKS[number % len(_MARKS)]
+    colour, mark = _STYLES[algorithm]
     sizes = [row.cell.size for row, _ in points]
-    values = [value for _, value in points]
-    axes.plot(sizes, values, color=colour, linewidth=1, marker=mark, markersize=4, label=algorithm)
-    partial = [(row.cell.size, v) for row, v in points if row.run.facts.get(ELSEWHERE)]
-    if partial:
-        axes.plot(
-            *zip(*partial, strict=True), mark, color=colour, markerfacecolor="white", markersize=5
-        )
+    axes.plot(sizes, [value for _, value in points], color=colour, linewidth=1)
+    for partial, inside in ((False, colour), (True, "white")):
+        chosen = [
+            (row.cell.size, value)
+            for row, value in points
+            if bool(row.run.facts.get(ELSEWHERE)) == partial
+        ]
+        if chosen:
+            style = {"color": colour, "markerfacecolor": inside, "markersize": 5}
+            axes.plot(*zip(*chosen, strict=True), mark, **style)
     return True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -205,7 +206,12 @@ def test_status_counts_every_combination(opdb: Opdb) -> None:
     found = {each["algorithm"]: each for each in swept(opdb, *arguments)}
     assert found.keys() == ALGORITHMS.keys()
     assert (found["default"]["full"], found["default"]["left"]) == (1, 1)
-    assert found["fft"]["left"] == 2
+    assert found["fft"]["left"] == 2 and found["fft"]["took_s"] == 0
+    with open_store(None) as store:
+        [run] = store.model_runs(setting=None)
+    assert found["default"]["took_s"] == run.cost_s
+    said = opdb("sweep", *arguments).out
+    assert f"1 run took {run.cost_s:.0f} s: {run.cost_s:.2f} s each in the mean" in said
 
 
 def test_two_sweeps_share_the_cells_of_one_database(
@@ -241,6 +247,22 @@ def test_workers_measure_what_one_command_asks_for(opdb: Opdb, short_workers: No
     assert json.loads(again.out)["left"] == 0
 
 
+def test_files_are_written_of_what_is_stored(opdb: Opdb) -> None:
+    """Of what is there alone, as a sweep writes them, on any machine."""
+    missing = opdb("sweep", SMALL, "--sizes", "16", "--files")
+    assert missing.status == 2 and f"nothing of {SMALL} was swept on" in missing.err
+    measured = swept(opdb, SMALL, "--sizes", "16")
+    before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
+    shutil.rmtree("results")
+    asked = ("--sizes", "16,24", "--files", "--output-dir", "there")
+    again = swept(opdb, SMALL, *asked, "--algorithm", "all")
+    assert again["rows"] == measured["rows"] and not Path("results").exists()
+    for path, content in before.items():
+        assert Path("there", *path.parts[1:]).read_bytes() == content
+    with open_store(None) as store:
+        assert len(store.model_runs(setting=None)) == 1
+
+
 def test_status_alone_tells_of_all_that_was_swept(opdb: Opdb, forced: None) -> None:
     assert "no sweep yet" in opdb("sweep", "--status").out
     assert opdb("sweep", "--status", "--db", "none.sqlite").status == 2
@@ -259,7 +281,7 @@ def test_status_alone_tells_of_all_that_was_swept(opdb: Opdb, forced: None) -> N
 
 def test_a_plan_measures_nothing(opdb: Opdb) -> None:
     found = swept(opdb, SMALL, "--plan")
-    assert (found["cells"], found["left"]) == (10, 10) and found["planned_s"] == 25.0
+    assert (found["cells"], found["left"]) == (10, 10) and found["planned_s"] == 19.0
     assert not Path("results").exists()
     told = opdb("sweep", SMALL, "--sizes", "16", "--plan", "--device", "cpu")
     assert "1 of 1 cells are to be measured, about 2 s" in told.err

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from opdb.algorithms.names import algorithm_named
+from opdb.algorithms.names import ALGORITHMS, algorithm_named
 from opdb.cli.sweeping import figures
-from opdb.sweep.figure import draw_curves, draw_slowest
+from opdb.sweep.figure import _STYLES, _handle, draw_curves, draw_slowest
 from opdb.sweep.rows import Row
 from tests.sweep.test_rows import FFT, PARTIAL, RUN, row
 
@@ -33,6 +33,25 @@ def test_curves_are_drawn_of_full_partial_and_missing_cells() -> None:
     assert draw_curves([at(224, repeats=bare)], "made").startswith(PNG)
     none = at(224, outcome="unsupported", repeats=(), layers=None)
     assert draw_curves([none], "made").startswith(PNG)
+
+
+def test_colours_and_marks_tell_all_algorithms_apart() -> None:
+    assert list(_STYLES) == list(ALGORITHMS)
+    for each in zip(*_STYLES.values(), strict=True):
+        assert len(set(each)) == len(ALGORITHMS)
+
+
+def test_what_ran_nowhere_and_what_ran_the_same_kernels_is_named() -> None:
+    good, same = at(224), replace(at(256), same_as="gemm")
+    none = at(224, outcome="unsupported", repeats=(), layers=None)
+    for rows, words in (
+        ([good, good], "fft"),
+        ([good, same], "fft"),
+        ([same, none], "fft:\nkernels of gemm"),
+        ([none], "fft:\nunsupported"),
+        ([at(224, outcome="out_of_memory", repeats=())], "fft:\nout of memory"),
+    ):
+        assert _handle("fft", rows).get_label() == words
 
 
 def test_the_same_rows_make_the_same_figure() -> None:

@@ -90,6 +90,29 @@ def test_an_energy_that_was_not_read_is_missing_with_its_reason() -> None:
     assert told["mean_ms"] is not None and told["reason"] == "no power: no meter"
 
 
+def test_layers_that_waited_for_the_host_are_told_by_the_pass_in_a_graph() -> None:
+    """Three kernels and three layers add some 10 µs; what is beyond that was waited for."""
+    told = "layers in place add up to 1.9 passes: they waited for the host"
+    slow = {**(RUN.layers or {}), "fc": 0.013}
+    assert row(replace(RUN, layers=slow)).overall()["reason"] == told
+    for calm in (
+        replace(RUN, layers={**(RUN.layers or {}), "fc": 0.00334}),
+        replace(RUN, layers=slow, mode="eager"),
+        replace(RUN, layers=slow, kernels=None),
+        replace(RUN, layers=None),
+    ):
+        assert row(calm).overall()["reason"] is None
+    many = {"gemv": 9000}
+    assert row(replace(RUN, layers=slow, kernels=many)).overall()["reason"] is None
+
+
+def test_a_reason_is_said_once() -> None:
+    why = "cudnnAny: NOT_SUPPORTED (3000)"
+    none = f"fft runs none of 2 convolutions (2 of them: {why})"
+    run = replace(RUN, outcome="unsupported", reason=none, repeats=(), layers=None, facts=PARTIAL)
+    assert row(run).overall()["reason"] == none
+
+
 def test_a_partial_run_says_what_ran_instead_and_its_share() -> None:
     told = row(replace(RUN, facts=PARTIAL)).overall()
     assert told["state"] == "partial"

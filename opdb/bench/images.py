@@ -90,8 +90,10 @@ def _dataset(options: ImageOptions, size: tuple[int, int]) -> Any:
     try:
         return datasets.ImageFolder(str(folder), transform=transform, loader=_read)
     except FileNotFoundError as error:
+        # torchvision says whether there is no class at all, or which of them have no image.
+        said = str(error).partition(". ")[0].removesuffix(".")
         raise InputError(
-            f"{folder}: no images in it; it has one folder of images for each class"
+            f"{folder}: no images: {said}; it has one folder of images for each class"
         ) from error
 
 

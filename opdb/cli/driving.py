@@ -13,6 +13,7 @@ import typer
 
 from opdb.bench.options import BACKENDS, PRECISIONS
 from opdb.cli.console import note, print_json, print_table, progress
+from opdb.cli.files import is_special
 from opdb.cli.selection import describe, identity
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError
 from opdb.records import Json
@@ -348,37 +349,53 @@ def row_of(one: Driven) -> dict[str, Json]:
     }
 
 
+COLUMNS = (
+    *("label", "model", "batch_size", "input_size", "precision", "memory_format"),
+    *("optimizer", "accumulation", "data", "deterministic", "cudnn_benchmark"),
+    *("device", "board", "outcome", "reason", "repeats", "iters", "measured_s", "images_per_s"),
+    *("data_time_s", "compute_time_s", "time_s", "energy_j", "power_w"),
+    *("peak_memory_bytes", "peak_resident_bytes", "os", "host"),
+    *("torch", "cuda", "cudnn", "driver", "opdb", "started_at", "run", "note", "flags"),
+)
+"""The columns of the file that rows are appended to."""
+
+
 class Rows:
     """A CSV file that rows are appended to; it gets its header with the first."""
 
     def __init__(self, path: Path) -> None:
-        """Look at the file before anything is measured.
+        """Look at the file before anything is measured; a device or pipe has nothing to look at.
 
         Raises:
             InputError: it is a folder, cannot be written, or has other columns.
         """
         self._path = path
+        text = "" if is_special(path) else self._read()
         try:
-            with path.open("a+", newline="") as file:
+            columns = next(csv.reader(io.StringIO(text)), [])
+        except csv.Error:
+            columns = [""]
+        if columns and columns != [*COLUMNS]:
+            raise InputError(f"{path}: has other columns; give another file for --csv")
+        self._header, self._whole = not columns, not text or text.endswith("\n")
+
+    def _read(self) -> str:
+        try:
+            with self._path.open("a+", newline="", errors="replace") as file:
                 file.seek(0)
-                text = file.read()
+                return file.read()
         except OSError as error:
-            raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-        self._columns = next(csv.reader(io.StringIO(text)), [])
-        self._whole = not text or text.endswith("\n")
+            raise InputError(f"{self._path}: cannot be written: {error.strerror}") from error
 
     def append(self, row: dict[str, Json]) -> None:
         """Append one row.
 
         Raises:
-            InputError: the file has other columns, or cannot be written.
+            InputError: the file cannot be written.
         """
-        columns = list(row)
-        if self._columns and self._columns != columns:
-            raise InputError(f"{self._path}: has other columns; give another file for --csv")
         text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        if not self._columns:
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        if self._header:
             writer.writeheader()
         writer.writerow(row)
         try:
@@ -386,7 +403,7 @@ class Rows:
                 file.write(("" if self._whole else "\n") + text.getvalue())
         except OSError as error:
             raise InputError(f"{self._path}: cannot be written: {error.strerror}") from error
-        self._columns, self._whole = columns, True
+        self._header, self._whole = False, True
 
 
 def _print(done: Sequence[Driven]) -> None:

@@ -21,7 +21,7 @@ def write_file(path: Path, content: bytes) -> None:
     """
     target = path.resolve()
     try:
-        if _is_special(path):
+        if is_special(path):
             path.write_bytes(content)
             return
         number, aside = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
@@ -36,7 +36,7 @@ def write_file(path: Path, content: bytes) -> None:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def _is_special(path: Path) -> bool:
+def is_special(path: Path) -> bool:
     """Whether a path names something that no file may replace: /dev/null, /dev/stdout, a pipe."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
@@ -50,7 +50,7 @@ def check_writable(path: Path) -> None:
     folder = path.resolve().parent
     if path.is_dir():
         raise InputError(f"{path}: cannot be written: it is a folder")
-    if _is_special(path):
+    if is_special(path):
         return
     if not folder.is_dir():
         raise InputError(f"{path}: cannot be written: there is no folder {path.parent}")

@@ -112,7 +112,12 @@ def test_a_corrupt_image_is_named(session: Session, folder: Path, workers: int) 
 
 def test_folders_that_hold_no_batch(session: Session, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for path, said in ((tmp_path / "none", "no such folder"), (tmp_path / "empty", "no images")):
+    (tmp_path / "one" / "without").mkdir(parents=True)
+    for path, said in (
+        (tmp_path / "none", "no such folder"),
+        (tmp_path / "empty", "no images"),
+        (tmp_path / "one", "classes without"),
+    ):
         with pytest.raises(InputError, match=said):
             run(session, replace(SHORT, images=ImageOptions(path)))
     for path in list(folder.rglob("*.png"))[:9]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 
+from opdb.cli.driving import COLUMNS, Rows
 from opdb.store import open_store
 from tests.cli.conftest import Opdb
 
@@ -40,6 +42,7 @@ def test_json_is_the_row(opdb: Opdb) -> None:
     ran = opdb("measure", *STEP, *SHORT, "--grad-accum-steps", 2, "--json", "--quiet")
     assert (ran.status, ran.err) == (0, "")
     [row] = json.loads(ran.out)
+    assert [*row] == [*COLUMNS]
     assert (row["accumulation"], row["optimizer"], row["outcome"]) == (2, "sgd", "ok")
     assert row["images_per_s"] == pytest.approx(2 * 4 * 3 / row["measured_s"])
     assert row["energy_j"] is None and row["peak_memory_bytes"] is None
@@ -77,11 +80,25 @@ def test_what_cannot_be(opdb: Opdb, arguments: tuple[object, ...], status: int, 
     assert said in ran.err and "Traceback" not in ran.err
 
 
-def test_a_file_of_other_columns_is_left_alone(opdb: Opdb) -> None:
-    Path("other.csv").write_text("a,b\n1,2\n")
+@pytest.mark.parametrize("content", [b"a,b\n1,2\n", b"\x89PNG\r\n\x00\xff"])
+def test_a_file_of_other_columns_is_left_alone(opdb: Opdb, tmp_path: Path, content: bytes) -> None:
+    Path("other.csv").write_bytes(content)
     ran = opdb("measure", *STEP, *SHORT, "--csv", "other.csv")
     assert ran.status == 2 and "has other columns" in ran.err
-    assert Path("other.csv").read_text() == "a,b\n1,2\n"
+    assert Path("other.csv").read_bytes() == content
+    assert not (tmp_path / "opdb.sqlite").exists(), "it is told before anything is measured"
+
+
+def test_rows_go_to_a_pipe_as_well(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        Rows(pipe).append(dict.fromkeys(COLUMNS, "x"))
+        header, row = os.read(reader, 10_000).decode().splitlines()
+        assert header == ",".join(COLUMNS) and row == ",".join(["x"] * len(COLUMNS))
+    finally:
+        os.close(reader)
 
 
 def test_one_that_fails_does_not_stop_the_others(opdb: Opdb) -> None:

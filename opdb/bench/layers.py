@@ -17,6 +17,9 @@ WARM_UP_PASSES = 2
 HELD_LEAVES = 64
 """Leaves issued behind one hold-up: few enough for the queue of launches to take them all."""
 
+LONGEST_S = 0.1
+"""How long the device is held up at most for a host that became slower."""
+
 
 def time_layers(
     module: nn.Module,
@@ -64,6 +67,7 @@ def time_layers(
         for _ in range(passes):
             holding.begin_pass()
             step()
+            holding.end_pass()
             clock.wait(clock.mark())
             found.append(_sums(marks, clock))
             marks.clear()
@@ -81,6 +85,7 @@ class _Holding:
         self._hold = hold
         self._leaves = 0
         self._leaf_s = 0.0
+        self._held: tuple[float, int] | None = None
 
     def begin_pass(self) -> None:
         """Hear that a pass begins."""
@@ -89,8 +94,15 @@ class _Holding:
     def begin(self) -> None:
         """Hear that a leaf begins."""
         if self._hold is not None and self._leaf_s and self._leaves % HELD_LEAVES == 0:
+            self._look_back()
             self._hold(HELD_LEAVES * self._leaf_s * HOLD_UP)
+            self._held = time.perf_counter(), self._leaves
         self._leaves += 1
+
+    def end_pass(self) -> None:
+        """Hear that all leaves of a pass were issued."""
+        self._look_back()
+        self._held = None
 
     def learn(self, step: Callable[[], Any]) -> None:
         """Run a pass, and learn how long the host takes to issue one leaf."""
@@ -98,6 +110,18 @@ class _Holding:
         began_s = time.perf_counter()
         step()
         self._leaf_s = (time.perf_counter() - began_s) / max(self._leaves, 1)
+
+    def _look_back(self) -> None:
+        """Learn anew where the host issued the leaves behind the last hold-up more slowly.
+
+        A full queue of launches slows it down as well, the more the longer the device is held up:
+        so this goes no further than `LONGEST_S`.
+        """
+        if self._held is not None:
+            began_s, before = self._held
+            leaf_s = (time.perf_counter() - began_s) / max(self._leaves - before, 1)
+            most_s = LONGEST_S / (HELD_LEAVES * HOLD_UP)
+            self._leaf_s = max(self._leaf_s, min(leaf_s, most_s))
 
 
 def _sums(marks: list[tuple[str, Any, Any]], clock: Clock) -> dict[str, float]:

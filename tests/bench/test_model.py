@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb.bench import model
+from opdb.bench import layers, model
 from opdb.bench.layers import HELD_LEAVES, PASSES, WARM_UP_PASSES, time_layers
 from opdb.bench.model import RunOptions, calibrate_batch_norms, measure
-from opdb.bench.replay import CpuClock
+from opdb.bench.replay import HOLD_UP, CpuClock
 from opdb.bench.session import Session
 from opdb.models import LoadedModel, ModelRequest, load
 
@@ -115,6 +115,36 @@ def test_the_device_is_held_up_before_every_so_many_leaves_of_a_pass() -> None:
     found = time_layers(module, lambda: module(torch.zeros(1)), CpuClock(), passes=4, hold=hold)
     assert len(held) == 4 * 3 and min(held) > 0
     assert max(found.values()) < 0.01, "what holds the device up is no leaf's time"
+
+
+class Slowing(nn.Module):
+    """Takes the host longer to issue from its third pass on."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.calls, self.seconds = 0, seconds
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls > WARM_UP_PASSES:
+            time.sleep(self.seconds)
+        return x
+
+
+@pytest.mark.parametrize(("slower_s", "longest_s"), [(0.002, 10.0), (0.02, 0.05)])
+def test_a_host_that_becomes_slower_is_waited_for_from_the_next_hold_up_on(
+    monkeypatch: pytest.MonkeyPatch, slower_s: float, longest_s: float
+) -> None:
+    monkeypatch.setattr(layers, "HELD_LEAVES", 4)
+    monkeypatch.setattr(layers, "LONGEST_S", longest_s)
+    module = nn.Sequential(*(Slowing(slower_s) for _ in range(6)))
+    held: list[float] = []
+    time_layers(module, lambda: module(torch.zeros(1)), CpuClock(), passes=2, hold=held.append)
+    assert len(held) == 2 * 2
+    assert held[0] < 0.01, "so fast it was when it was learned"
+    needed_s = min(4 * slower_s * HOLD_UP, longest_s)
+    assert all(seconds >= 0.99 * needed_s for seconds in held[1:])
+    assert max(held) <= max(held[0], 1.01 * longest_s)
 
 
 def test_hooks_are_removed_when_a_pass_fails() -> None:

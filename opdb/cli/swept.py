@@ -123,8 +123,8 @@ def write_stored(
     if not rows:
         names = ", ".join(request.name for request in asked.requests)
         raise InputError(
-            f"nothing of {names} was swept on {device} at {len(asked.sizes)} sizes in mode "
-            f"{asked.mode}: opdb sweep --status tells what was"
+            f"nothing of {names} was swept on {device} in mode {asked.mode} at these sizes "
+            f"({', '.join(map(str, asked.sizes))}): opdb sweep --status tells what was"
         )
     if lacking := len(every) - len(rows):
         note(f"{lacking} cells are not in these files: they were not measured")

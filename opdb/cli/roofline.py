@@ -12,7 +12,7 @@ import typer
 
 from opdb.cli import counting, options
 from opdb.cli.console import note, print_json, print_table
-from opdb.cli.files import csv_text, write_file
+from opdb.cli.files import check_writable, csv_text, write_file
 from opdb.cli.selection import describe, find_workload, identity, request_for
 from opdb.errors import NothingMeasuredError
 from opdb.records import Json, Mode
@@ -90,6 +90,8 @@ def run(
     requests = [request_for(model, said) for model in dict.fromkeys(models)]
     asked = counting.Counting(ncu, counters, ncu_csv, ncu_metrics, ncu_report)
     asked.check()
+    for path in filter(None, (csv_file, png, svg, html)):
+        check_writable(path)  # before the work
     from opdb.predict import Predictor, choose_device
     from opdb.store import open_store
     from opdb.studies.roofline import Said, study

@@ -64,7 +64,8 @@ class ToolFacts:
 class DatabaseFacts:
     """The database that commands would use. `integrity` is "ok", or what SQLite complained of.
 
-    `problem` says why it cannot be read at all; `revision` is None where there is no database yet.
+    `problem` says why it cannot be read at all, and `foreign` that what is there is something else
+    than a database of opdb; `revision` is None where there is no database yet.
     """
 
     location: str
@@ -74,6 +75,7 @@ class DatabaseFacts:
     revisions: tuple[str, ...] = ()
     integrity: str | None = None
     problem: str | None = None
+    foreign: bool = False
     writable: bool = True
     driver_missing: bool = False
 

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sqlite3
+import subprocess
 import sysconfig
 import tempfile
 import time
@@ -37,6 +38,9 @@ PARAMS = Path("/proc/driver/nvidia/params")
 STATUS = Path("/proc/self/status")
 PCI = Path("/sys/bus/pci/devices")
 NSIGHT = ncu.ELSEWHERE
+
+ANSWERS_WITHIN_S = 10.0
+"""How long a compiler may take to say its version."""
 
 METERS_WAIT_S = 0.5
 """How long a meter may take to move; the counter changes every 20 to 100 ms."""
@@ -166,14 +170,28 @@ def tool_facts() -> ToolFacts:
     c_wanted = os.environ.get("CC")
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
     return ToolFacts(
-        cxx=shutil.which(wanted),
+        cxx=_working(wanted),
         cxx_wanted=wanted,
-        cc=shutil.which(c_wanted) if c_wanted else shutil.which("clang") or shutil.which("gcc"),
+        cc=_working(c_wanted) if c_wanted else _working("clang") or _working("gcc"),
         python_header=header.exists(),
         triton=_version("triton") or _version("pytorch-triton"),
         ncu=ncu.on_path(),
         ncu_elsewhere=ncu.elsewhere(NSIGHT),
     )
+
+
+def _working(compiler: str) -> str | None:
+    """Return the compiler of this name on PATH; None where there is none, or it does not start."""
+    path = shutil.which(compiler)
+    if path is None:
+        return None
+    try:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, timeout=ANSWERS_WITHIN_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return path if done.returncode == 0 else None
 
 
 def _version(distribution: str) -> str | None:
@@ -210,7 +228,7 @@ def database_facts(url: str | None) -> DatabaseFacts:
         location = database.as_url(url) if url else database.default_url()
         file, shown = database.file_of(location), database.shown(location)
     except DatabaseError as error:
-        return DatabaseFacts(location=str(url), is_file=False, problem=str(error))
+        return DatabaseFacts(location=str(url), problem=str(error), foreign=True)
     if file is None:
         return _server_facts(location, shown)
     try:
@@ -218,7 +236,7 @@ def database_facts(url: str | None) -> DatabaseFacts:
     except OSError as error:
         return DatabaseFacts(location=shown, problem=error.strerror)
     if file.is_dir():
-        return DatabaseFacts(location=shown, problem="it is a folder")
+        return DatabaseFacts(location=shown, problem="it is a folder", foreign=True)
     folder = _nearest(file.parent)
     found = DatabaseFacts(
         location=shown,
@@ -254,7 +272,7 @@ def _look_inside(file: Path, size: int) -> dict[str, Any]:
         with closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
             if not {"alembic_version", "configuration", "workload"} <= tables:
-                return {"problem": "it is not an opdb database"}
+                return {"problem": "it is not an opdb database", "foreign": True}
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
             found["revision"] = str(row[0]) if row else None
             if size <= CHECKED_UP_TO_BYTES:

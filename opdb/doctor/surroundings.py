@@ -26,8 +26,8 @@ def compiler(facts: Facts) -> Finding:
     """Judge whether inductor and Triton find a compiler and Python's headers."""
     tools = facts.tools
     lacks = [
-        *([f"no C++ compiler ({tools.cxx_wanted})"] if tools.cxx is None else []),
-        *(["no C compiler"] if tools.cc is None else []),
+        *([f"no C++ compiler ({tools.cxx_wanted}) that works"] if tools.cxx is None else []),
+        *(["no C compiler that works"] if tools.cc is None else []),
         *([] if tools.python_header else ["no Python.h"]),
     ]
     if not lacks:
@@ -108,10 +108,11 @@ def database(facts: Facts) -> Finding:
     if not found.is_file:
         return _server(found)
     if found.problem is not None:
+        again = ", or restore it, or delete it and import its sets again"
         return blocks(
             "database",
             f"{found.location}: {found.problem}",
-            "Name another with --db, or restore it, or delete it and import its sets again.",
+            f"Name another with --db (or OPDB_DB){'' if found.foreign else again}.",
         )
     if not found.writable:
         return blocks(

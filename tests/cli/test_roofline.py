@@ -177,7 +177,7 @@ def test_bad_input_is_one_message(
 def test_a_file_that_cannot_be_written_is_one_message(opdb: Opdb, h200: Path) -> None:
     ran = opdb(*RESNET50, "--csv", "nowhere/a.csv")
     assert (ran.status, ran.out) == (2, "")
-    assert ran.err == "opdb: nowhere/a.csv: cannot be written: No such file or directory\n"
+    assert ran.err == "opdb: nowhere/a.csv: cannot be written: there is no folder nowhere\n"
 
 
 def test_nothing_measured(opdb: Opdb, h200: Path) -> None:

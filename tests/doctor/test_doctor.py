@@ -99,11 +99,20 @@ def test_a_foreign_process(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lacking", "said"), [("g++", r"no C\+\+ compiler \(g\+\+\)"), ("gcc", "no C compiler")]
+    ("lacking", "said"),
+    [
+        ("g++", r"no C\+\+ compiler \(g\+\+\) that works"),
+        ("gcc", "no C compiler that works"),
+    ],
 )
 def test_no_compiler(machine: Machine, lacking: str, said: str) -> None:
     (machine.programs / lacking).unlink()
     the_fault("compiler", f"^{said}$", r"torch\.compile needs it.*apt install g\+\+", blocks=False)
+
+
+def test_a_compiler_that_does_not_start_is_none(machine: Machine) -> None:
+    machine.program("g++").write_text("#!/bin/sh\nexit 1\n")
+    the_fault("compiler", r"no C\+\+ compiler \(g\+\+\) that works", r"g\+\+", blocks=False)
 
 
 def test_no_ncu(machine: Machine) -> None:
@@ -459,6 +468,20 @@ def test_a_database_that_only_can_be_read(
 
 def database_finding(url: str) -> Finding:
     return next(each for each in found_on(url)[0] if each.check == "database")
+
+
+@pytest.mark.parametrize("spoil", [foreign, a_folder])
+def test_nobody_is_told_to_delete_what_is_not_opdbs(
+    machine: Machine, spoil: Callable[[Path], None]
+) -> None:
+    spoil(machine.database)
+    advice = str(next(each.advice for each in found_on()[0] if each.check == "database"))
+    assert "--db" in advice and "delete" not in advice
+
+
+def test_a_name_that_is_no_database(machine: Machine) -> None:
+    fault = database_finding("mysql://somewhere/opdb")
+    assert fault.blocks and "not supported" in fault.found and "server" not in str(fault.advice)
 
 
 def test_a_server_without_its_driver(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from opdb.models.construction import ANY_FAILURE
 from opdb.models.inputs import make
 from opdb.records import ALGORITHM_SETTING, Json, ModelRun, Outcome, Workload
 from opdb.store import Claims, Store
+from opdb.store.claims import bury
 from opdb.sweep.cells import DONE, ELSEWHERE, Cell, state_of
 from opdb.sweep.rows import LayerFacts
 
@@ -84,9 +85,7 @@ def sweep(
         board = session.platform.board
         models = _Models(session, store)
         with Claims(store, claims_scope(board.device), board.uuid) as claims:
-            for cell in cells:
-                if not claims.take(cell.task):
-                    continue
+            for cell in _claimed(store, claims, cells):
                 if not _is_done(store, cell, board.device, options):
                     run = measure_cell(session, cell, models, options)
                     run = replace(run, flags=(*run.flags, *flags))
@@ -96,6 +95,20 @@ def sweep(
                         continue  # who took it over stores it
                     yield cell, run
                 claims.give_back([cell.task])
+
+
+def _claimed(store: Store, claims: Claims, cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Yield cells as they are claimed: what others have at last, where their processes died."""
+    taken_by_others: list[Cell] = []
+    bury(store)
+    for cell in cells:
+        if claims.take(cell.task):
+            yield cell
+        else:
+            taken_by_others.append(cell)
+    if taken_by_others:
+        bury(store)
+    yield from (cell for cell in taken_by_others if claims.take(cell.task))
 
 
 def claims_scope(device: str) -> str:

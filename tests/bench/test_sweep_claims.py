@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from opdb.algorithms.names import algorithm_named
 from opdb.bench import sweep as bench_sweep
+from opdb.bench.run import campaign
 from opdb.bench.session import Session, new_id
 from opdb.bench.sweep import SweepOptions, claims_scope, sweep
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
 from opdb.records import ModelRun
 from opdb.store import Claims, Store, schema
-from opdb.store.claims import held
+from opdb.store.claims import held, this_worker
 from opdb.sweep.cells import Cell
 
 OTHER = "another-machine:1:0.00"
@@ -32,10 +36,46 @@ def take_over(store: Store, session: Session, cell: Cell) -> None:
     """Take a cell from a worker that gave no sign for the length of its lease."""
     with store.writing() as connection:
         connection.execute(update(schema.claim).values(until_s=0.0))
+    claim_by(store, session, cell, OTHER)
+
+
+def claim_by(store: Store, session: Session, cell: Cell, worker: str) -> None:
+    """Claim a cell as another worker does."""
     board = session.platform.board
     claims = Claims(store, claims_scope(board.device), board.uuid)
-    claims._worker = OTHER
+    claims._worker = worker
     assert claims.take(cell.task)
+
+
+@pytest.mark.usefixtures("short")
+def test_what_a_killed_worker_had_is_measured_by_the_next_and_by_the_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, number, _ = this_worker().split(":")
+    gone = f"{place}:{number}:1.00"  # this process's number, of one that began long ago
+    first, second, third = (cell_of(store, size) for size in (16, 24, 32))
+    measure = bench_sweep.measure_cell
+
+    @contextmanager
+    def left_by_the_dead(*given: Any) -> Iterator[Session]:
+        with campaign(*given) as session:
+            claim_by(store, session, first, gone)
+            claim_by(store, session, second, OTHER)
+            yield session
+
+    def dying(session: Session, cell: Cell, *more: object) -> ModelRun:
+        """While the last cell is measured, the worker that has the second one is killed."""
+        if cell == third:
+            with store.writing() as connection:
+                of_other = schema.claim.c.worker == OTHER
+                connection.execute(update(schema.claim).where(of_other).values(worker=gone))
+        return measure(session, cell, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bench_sweep, "campaign", left_by_the_dead)
+    monkeypatch.setattr(bench_sweep, "measure_cell", dying)
+    options = SweepOptions(warm_up=1, measure=3, layers=False)
+    found = [cell for cell, _ in sweep(store, [first, second, third], options, device="cpu")]
+    assert found == [first, third, second] and held(store) == []
 
 
 @pytest.mark.usefixtures("short")

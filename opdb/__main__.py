@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from opdb.garbage import keep_all, uncollected
 
@@ -19,9 +19,9 @@ _SAID = b"opdb: interrupted; nothing was begun\n"
 
 def main() -> int:
     """Run the command line and return the exit status."""
-    _open_standard_files()
     try:
         with _ending_at_once(), uncollected():
+            _open_standard_files()
             from opdb.cli import main as run
         status = run()
         # The process ends: to look for garbage once more takes long and helps nobody, but for
@@ -30,7 +30,7 @@ def main() -> int:
             keep_all()
         return status
     except KeyboardInterrupt:  # before the command line looks after itself, or after that
-        os.write(2, _SAID)
+        _say_so()
         return _INTERRUPTED
 
 
@@ -60,8 +60,13 @@ def _ending_at_once() -> Iterator[None]:
 
 
 def _end(*_: object) -> None:
-    os.write(2, _SAID)
+    _say_so()
     os._exit(_INTERRUPTED)  # an exception may get lost in what is being imported
+
+
+def _say_so() -> None:
+    with suppress(OSError):  # stderr may be closed
+        os.write(2, _SAID)
 
 
 if __name__ == "__main__":

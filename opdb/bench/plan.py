@@ -51,10 +51,10 @@ class PlanRequest:
 
     `this_board` asks what this very board lacks, whatever other boards of the device have;
     `access` what calls are to find in the caches; `resident_bytes` is how much the L2 keeps from
-    one pass to the next. There are duplicates of a model's calls alone. So many `rounds`, good
-    visits, are wanted of each configuration and each duplicate. `configurations` (keys)
-    are all that is planned where they are given, and rounds visit them in that order: where time is
-    short, the first of them are what it was spent on.
+    one pass to the next. There are duplicates of a model's calls alone. `rounds` good visits
+    are wanted of each configuration and each duplicate; `rounds_of` says of which more.
+    `configurations` (keys) are all that is planned where they are given, and rounds visit them in
+    that order: where time is short, the first of them are what it was spent on.
     """
 
     kinds: Collection[str] | None = None

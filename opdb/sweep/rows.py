@@ -173,7 +173,8 @@ class Row:
         said += sorted({each["why"] for each in elsewhere.values() if each["why"] not in whole})
         passes = self._passes_waited
         if passes is not None:
-            said.append(f"layers in place add up to {passes:.1f} passes: they waited for the host")
+            told = f"layers in place add up to {passes:.1f} passes"
+            said.append(f"{told}: they most likely waited for the host")
         said += [flag for flag in self.run.flags if flag.startswith("no power")]
         return "; ".join(said) or None
 

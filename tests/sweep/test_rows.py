@@ -92,7 +92,7 @@ def test_an_energy_that_was_not_read_is_missing_with_its_reason() -> None:
 
 def test_layers_that_waited_for_the_host_are_told_by_the_pass_in_a_graph() -> None:
     """Three kernels and three layers add some 10 µs; what is beyond that was waited for."""
-    told = "layers in place add up to 1.9 passes: they waited for the host"
+    told = "layers in place add up to 1.9 passes: they most likely waited for the host"
     slow = {**(RUN.layers or {}), "fc": 0.013}
     assert row(replace(RUN, layers=slow)).overall()["reason"] == told
     for calm in (

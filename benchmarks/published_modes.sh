@@ -4,17 +4,18 @@
 #   OPDB_DB=modes.sqlite benchmarks/published_modes.sh modes.tgz cuda:0 1700
 #   OPDB_DB=modes.sqlite benchmarks/published_modes.sh modes.tgz cuda:0 1700 resnet50 vit
 #
-# The models named, or all five, at batch 1 to 32: first the modes that compile soon, then the one that
-# tunes, then their operators, whose sum the runs are held against. After the seconds named it stops
-# as by Ctrl-C, with what is finished packed as a set and CSV files (modes.tgz); called again, it goes
-# on where it was. Estimated, for it was not run yet, on one H200: 50 minutes, 2 hours, 1 hour.
+# The models named, or all five, one after the other at batch 1 to 32: first the modes that compile soon,
+# then the operators, whose sum the runs are held against, then the mode that tunes. After the seconds
+# named it stops as by Ctrl-C, with what is finished packed as a set and CSV files (modes.tgz); called
+# again, it goes on where it was. BATCH_SIZES (as in 8,16) leaves the others to another board.
 set -euo pipefail
 
 [ $# -ge 3 ] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
 packed=$1 device=$2 seconds=$3
 shift 3
 [ $# -gt 0 ] || set -- resnet50 bert-base-uncased vit lstm align
-: "${OPDB_DB:?names the database to measure into}"
+: "${OPDB_DB:?names the database to measure into}" "${BATCH_SIZES:=1,2,4,8,16,32}"
+soon=eager,graph,compile,compile:reduce-overhead,dynamo,trace
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 
@@ -25,22 +26,26 @@ pack() {
     mv "$packed.part" "$packed"
 }
 
-modes() { # runs that a mode refuses are rows too; 130 is the time that is up
+in_time() { # runs a command until the seconds are gone; what it refuses is a row, too
     local rest=$((seconds - SECONDS)) status=0
-    [ "$rest" -gt 0 ] || return 130
-    timeout --signal=INT --kill-after=60 "$rest" python3 -m opdb modes "$1" \
-        --batch-sizes 1,2,4,8,16,32 --modes "$2" --device "$device" --csv "$folder/$1.csv" || status=$?
+    [ "$rest" -gt 0 ] || status=130
+    [ "$rest" -le 0 ] || timeout --signal=INT --kill-after=60 "$rest" python3 -m opdb "$@" || status=$?
     pack
-    case $status in 124 | 130 | 137) return 130 ;; *) return 0 ;; esac
+    case $status in
+    124 | 130 | 137)
+        echo "the time is up; call it again to go on" >&2
+        exit 130
+        ;;
+    esac
 }
 
-for chosen in \
-    eager,graph,compile,compile:reduce-overhead,dynamo,trace \
-    eager,graph,compile,compile:reduce-overhead,compile:max-autotune,dynamo,trace; do
-    for model in "$@"; do
-        modes "$model" "$chosen" || { echo "the time is up; call it again to go on" >&2; exit 130; }
-    done
+modes() {
+    in_time modes "$1" --batch-sizes "$BATCH_SIZES" --modes "$2" --device "$device" \
+        --csv "$folder/$1.csv"
+}
+
+for model in "$@"; do
+    modes "$model" "$soon"
+    in_time bench --this-board --rounds 1 --device "$device" --quiet
+    modes "$model" "$soon,compile:max-autotune"
 done
-[ "$seconds" -gt "$SECONDS" ] || { echo "the time is up; operators are left" >&2; exit 130; }
-python3 -m opdb bench --this-board --device "$device" --max-seconds $((seconds - SECONDS)) --quiet
-pack

@@ -220,7 +220,7 @@ class Recorder:
             configuration = None
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            output = attention_on_meta(function, args, kwargs, self._attended_in())
+            output = attention_on_meta(function, args, kwargs, self._attended)
             if output is None:
                 output = function(*args, **kwargs)
             return laid_out_as_on_device(function, args, kwargs, output)
@@ -244,9 +244,14 @@ class Recorder:
     def _is_backward(self) -> bool:
         return self.backward is not None and self.backward.runs
 
-    def _attended_in(self) -> torch.dtype | None:
-        """Return the dtype in which autocast lets attention run; it is then cast."""
-        return None if self.autocast is None else dtype_of(self.autocast)
+    def _attended(self, given: torch.Tensor) -> torch.Tensor:
+        """Return what autocast makes of a tensor that attention is given, its mask included."""
+        if self.autocast is None or not given.is_floating_point():
+            return given
+        dtype = dtype_of(self.autocast)
+        if given.dtype != dtype:
+            self._note_cast()
+        return given.to(dtype)
 
     def last(self) -> str:
         """Return in words which call ran last: a module with its path, or a function and where."""

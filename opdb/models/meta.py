@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -201,23 +201,26 @@ class _Attention(torch.autograd.Function):
 
 
 def attention_on_meta(
-    function: Any, args: Any, kwargs: dict[str, Any], dtype: torch.dtype | None = None
+    function: Any,
+    args: Any,
+    kwargs: dict[str, Any],
+    cast: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
 ) -> torch.Tensor | None:
     """Return the output of attention that is trained on meta; None of any other call.
 
-    `dtype` is what autocast lets it run in.
+    `cast` is what autocast does to each tensor that it is given.
     """
     if function is not F.scaled_dot_product_attention or not torch.is_grad_enabled():
         return None
-    given = dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | kwargs
-    trained = [given[name] for name in ("query", "key", "value")]
-    if not trained[0].is_meta or not all(t.requires_grad for t in trained):
+    query, key, value, mask = _attending(args, kwargs)
+    if not query.is_meta or not all(t.requires_grad for t in (query, key, value)):
         return None
-    mask = given.get("attn_mask")
-    if mask is not None and mask.requires_grad:
-        trained.append(mask)
-    if dtype is not None:
-        trained = [t.to(dtype) for t in trained]
+    if not _has_fused_kernel(query, key, value, mask):
+        return None
+    trained = [cast(t) for t in (query, key, value)]
+    if mask is not None:
+        mask = cast(mask)
+        trained += [mask] if mask.requires_grad else []
     output: torch.Tensor = _Attention.apply(*trained)
     return output
 
@@ -226,19 +229,39 @@ def laid_out_as_on_device(function: Any, args: Any, kwargs: dict[str, Any], outp
     """Return a torch function's output on meta with the strides that it has on a device."""
     if function is not F.scaled_dot_product_attention or not output.is_meta:
         return output
+    query, key, value, mask = _attending(args, kwargs)
+    if output.dim() != 4 or not _has_fused_kernel(query, key, value, mask):
+        return output
+    return _attended(output, query, mask)
+
+
+def _attending(
+    args: Any, kwargs: dict[str, Any]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Return query, key, value and mask of a call of attention."""
     given = dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | kwargs
-    return _attended(output, given["query"], given.get("attn_mask"))
+    return given["query"], given["key"], given["value"], given.get("attn_mask")
+
+
+def _has_fused_kernel(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
+) -> bool:
+    """Whether a GPU has a kernel for this attention; else it is put together from products.
+
+    There is none in float64, nor where the last axis of a tensor is not dense: that of a mask which
+    is expanded along it, for one (ATen/native/transformers/sdp_utils_cpp.h).
+    """
+    dense = query.shape[-1] == 1 or all(t.stride(-1) == 1 for t in (query, key, value))
+    return dense and query.dtype != torch.float64 and (mask is None or mask.stride(-1) == 1)
 
 
 def _attended(output: torch.Tensor, query: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Lay out what attention gives, of shape (batch, heads, length, width).
+    """Lay out what a fused kernel gives, of shape (batch, heads, length, width).
 
-    On meta it is put together from products, and contiguous. The memory-efficient kernel writes
-    (batch, length, heads, width); flash attention and cuDNN follow the query's order
+    On meta attention is put together from products, and contiguous. The memory-efficient kernel
+    writes (batch, length, heads, width); flash attention and cuDNN follow the query's order
     (ATen/native/transformers/cuda/attention.cu). Without a mask, halves take one of the latter.
     """
-    if output.dim() != 4 or output.dtype == torch.float64:
-        return output
     halves = output.dtype in (torch.float16, torch.bfloat16)
     by_heads = bool(query.stride(1) >= query.stride(2))
     if halves and mask is None and by_heads:

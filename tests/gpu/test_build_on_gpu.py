@@ -19,8 +19,8 @@ MODEL = "model: alexnet\ninput_size: [3, 224, 224]\nbatch_sizes: [32]\n"
 
 GRID = """\
 operator: nn.Linear
-arguments: {in_features: 8192, out_features: 8192, bias: false}
-inputs: {input: [8192, 8192]}
+arguments: {in_features: 3072, out_features: 3072}
+inputs: {input: [8, 16, 3072]}
 dtype: bfloat16
 zeros: [0, 0.9]
 """
@@ -68,7 +68,9 @@ def test_zeros_among_the_values_save_power(opdb: Opdb, tmp_path: Path) -> None:
             for c in store.configurations(["linear"])
             if c.key in costs and (cost := costs[c.key][0]).power_w is not None
         }
-    # In the published set 14 of 14 linear layers draw 2 to 21 % less; half zeros: 2 of 16 do not.
+    # In the published set 14 of 14 linear layers draw 2 to 21 % less, this one 15 %, and half zeros
+    # save nothing in 2 of 16. What draws more than the limit allows tells less: its power is scaled
+    # up from a board that is busy half of the time.
     assert power_w[0.9] < 0.97 * power_w[0.0]
 
 

@@ -165,6 +165,15 @@ def test_a_learned_bias_of_attention_gets_its_gradient() -> None:
     assert [1, 2, 6, 6] in [spec["shape"] for spec in update.inputs["params"]]
 
 
+def test_autocast_casts_the_bias_of_attention() -> None:
+    workload = harvest(replace(asked(f"{HERE}:learned_bias"), autocast="bfloat16"))
+    attended = [c.configuration for c in workload.calls if "attention" in c.configuration.kind]
+    assert len(attended) == 4, "two layers, forward and backward"
+    assert {c.inputs["query"]["dtype"] for c in attended} == {"bfloat16"}
+    assert {c.inputs["attn_mask"]["dtype"] for c in attended} == {"float32"}
+    assert {c.autocast for c in attended} == {"bfloat16"}, "as which the bias is cast in each"
+
+
 @pytest.mark.parametrize("name", ["mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x0_5"])
 def test_gradients_are_laid_out_on_meta_as_with_values(name: str) -> None:
     request = replace(asked(name), memory_format="channels_last")

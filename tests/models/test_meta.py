@@ -133,6 +133,21 @@ def test_attention_is_laid_out_as_its_kernels_do(
     assert output.shape == (2, 3, 4, 16) and output.stride() == strides
 
 
+def test_attention_that_no_fused_kernel_takes_is_contiguous() -> None:
+    """A GPU's kernels want the last axis dense, also of a mask (sdp_utils_cpp.h)."""
+    query = torch.empty(2, 4, 3, 16, device="meta").transpose(1, 2)
+    wide = torch.empty(2, 3, 16, 4, device="meta").transpose(2, 3)
+    mask = torch.empty(2, 1, 4, 1, dtype=torch.bool, device="meta").expand(2, 1, 4, 4)
+    function = F.scaled_dot_product_attention
+    cases: tuple[tuple[Any, dict[str, Any]], ...]
+    cases = (((query,) * 3, {"attn_mask": mask}), ((query, wide, query), {}))
+    for args, given in cases:
+        plain = function(*args, **given)
+        output = laid_out_as_on_device(function, args, given, plain)
+        assert output.stride() == (192, 64, 16, 1)
+    assert laid_out_as_on_device(function, (query,) * 3, {}, plain).stride() == (192, 16, 48, 1)
+
+
 GRADIENTS: dict[str, tuple[Any, ...]] = {
     "hardtanh_backward": (0.0, 6.0),
     "hardswish_backward": (),

@@ -162,7 +162,7 @@ def _transitions(cost: Cost, time_s: float) -> float:
 
 
 class HostTimes:
-    """Host time of a call: its own, else the median of its kind, pass and form."""
+    """Host time of a call: its own, else the median of those issued as it is, in the same form."""
 
     def __init__(self, made: Pass, grounds: Grounds) -> None:
         self._costs = costs = grounds.costs
@@ -170,7 +170,7 @@ class HostTimes:
         for key, configuration in made.configurations.items():
             cost = costs.get(key)
             for form, quantity in cost.host_time_s.items() if _is_measured(cost) else ():
-                seen[configuration.title, form].append(quantity.mean)
+                seen[configuration.issued_as, form].append(quantity.mean)
         own = {key: statistics.median(values) for key, values in seen.items()}
         self._of_kind = {**grounds.host_s, **own}
 
@@ -183,7 +183,7 @@ class HostTimes:
         """Return a call's host time in seconds; None where neither it nor its kind was seen."""
         if self.is_own(call):
             return self._costs[call.configuration.key].host_time_s[call.form].mean
-        return self._of_kind.get((call.configuration.title, call.form))
+        return self._of_kind.get((call.configuration.issued_as, call.form))
 
 
 def _is_measured(cost: Cost | None) -> TypeGuard[Cost]:

@@ -42,10 +42,11 @@ class Estimated(Protocol):
 class Grounds:
     """What a prediction rests on: one board's costs by configuration key, and its calibration.
 
-    `host_s` holds the board's usual host time of each kind and form, for calls without their own;
-    `resident_bytes` is how much its L2 keeps from one pass to the next, `kept_limit_w` the power at
-    which the board was seen to keep under its limit (None: at the limit itself). `notes` say what
-    of this stands in for what the board itself has not; `estimates` are of what nobody measured.
+    `host_s` holds the board's usual host times by `issued_as` and form, for calls without their
+    own; `resident_bytes` is how much its L2 keeps from one pass to the next, `kept_limit_w` the
+    power at which the board was seen to keep under its limit (None: at the limit itself). `notes`
+    say what of this stands in for what the board itself has not; `estimates` are of what nobody
+    measured.
     """
 
     device: Device

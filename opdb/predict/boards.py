@@ -217,11 +217,11 @@ class Boards:
     ) -> Mapping[tuple[str, Form], float]:
         """Return the usual host times of kinds, where a call of the workload has none of its own.
 
-        The host's part hangs on the kind and form of a call, hardly on its shape. What the board
+        The host's part hangs on how a call is issued, hardly on its shape. What the board
         itself has comes first, then what the last of the others has.
         """
         lacking = {
-            (call.configuration.title, call.form): call.configuration.kind
+            (call.configuration.issued_as, call.form): call.configuration.kind
             for call in workload.calls
             for cost in [costs.get(call.configuration.key)]
             if cost is None or call.form not in cost.host_time_s

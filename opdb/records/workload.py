@@ -87,6 +87,16 @@ class Configuration:
         """The kind, with its pass where that is not the forward one: "conv2d backward"."""
         return self.kind if self.pass_name == "forward" else f"{self.kind} {self.pass_name}"
 
+    @property
+    def issued_as(self) -> str:
+        """What the host's time of a call hangs on, hardly its shape: "conv2d gradient autocast".
+
+        Autograd records a call of which gradients are taken, and autocast casts what it is given.
+        """
+        records = ["gradient"] if self.gradient and self.pass_name == "forward" else []
+        casts = ["autocast"] if self.autocast is not None else []
+        return " ".join([self.title, *records, *casts])
+
     @classmethod
     def from_json(cls, text: str) -> Configuration:
         """Read a configuration back from its JSON text.

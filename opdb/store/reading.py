@@ -100,14 +100,11 @@ class HostSeen:
     by_kind: Mapping[str, Sequence[tuple[str, Form, str]]]
 
     def usual_s(self, kind: str) -> dict[tuple[str, Form], float]:
-        """Return the median host time (seconds) of a kind in each pass and form.
-
-        A kind of another pass than the forward one is named with it, as `Configuration.title` does.
-        """
+        """Return the median host time (seconds) of a kind's calls, by `issued_as` and form."""
         found: dict[tuple[str, Form], list[float]] = {}
         for text, form, times in self.by_kind.get(kind, ()):
-            title = Configuration.from_json(text).title
-            found.setdefault((title, form), []).append(median(decode_times(times)))
+            issued_as = Configuration.from_json(text).issued_as
+            found.setdefault((issued_as, form), []).append(median(decode_times(times)))
         return {key: median(values) for key, values in found.items()}
 
 

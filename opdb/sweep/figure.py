@@ -95,12 +95,16 @@ def _handle(algorithm: str, rows: Sequence[Row]) -> Any:
 
 
 def _in_plain_numbers(axes: Any) -> None:
-    """Make the upright axis logarithmic, and write 20 where matplotlib would write 2 × 10¹."""
+    """Make the upright axis logarithmic, and write 0.6 where matplotlib would write 6e-01."""
     from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
 
     axes.set_yscale("log")
     for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        which(LogFormatter(minor_thresholds=(1.5, 0.5)))
+        which(Plain(minor_thresholds=(1.5, 0.5)))
 
 
 def _by(rows: Sequence[Row]) -> dict[str, list[Row]]:

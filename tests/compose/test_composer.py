@@ -350,6 +350,20 @@ def test_what_stands_in_for_a_measurement_is_told() -> None:
     assert not any("host time" in note or "another board" in note for note in plain)
 
 
+def test_a_call_that_autograd_records_lends_its_host_time_to_such_calls_alone() -> None:
+    recorded = replace(CONV, gradient=True)
+    larger = replace(CONV, parameters={**CONV.parameters, "groups": 1})
+    asked = workload(recorded, CONV, larger)
+    heard = cost(recorded, 1e-6, 1e-4, {"module": 3e-4})
+    own = grounds(heard, cost(CONV, 1e-6, 1e-4), cost(larger, 1e-6, 1e-4))
+    unheard = compose(asked, "eager", own)
+    assert any("2 calls have no host time, so" in note for note in unheard.notes)
+    lent = compose(asked, "eager", replace(own, host_s={("conv2d", "module"): 1e-4}))
+    assert unheard.time_s is not None and lent.time_s is not None
+    assert lent.time_s - unheard.time_s == pytest.approx(2e-4)
+    assert replace(recorded, autocast="bfloat16").issued_as == "conv2d gradient autocast"
+
+
 def test_a_board_that_keeps_below_its_limit_is_slower() -> None:
     limited = OperatingPoint(1e9, 1e-3 * 2**0.5, 0.25)
     hot = replace(cost(CONV, 1e-3, 0.5, {"module": 1e-5}), clock_hz=2e9, limited=limited)

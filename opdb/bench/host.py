@@ -67,17 +67,22 @@ GRAPH_ENTRY = "less the {} in which a compiled graph begins and ends"
 
 UNSTEADY = "the host was not steady: its two fastest blocks of rounds lie {:.0f} % apart"
 
-NO_KERNELS = Configuration(
-    FUSED,
-    {
-        "nodes": [
-            {"op": "aten.reshape.default", "args": [{"input": 0}, [4, 16]], "shape": [4, 16]}
-        ],
-        "outputs": [{"node": 0, "dtype": "float32"}],
-    },
-    {"inputs": [{"shape": [8, 8], "dtype": "float32"}]},
-)
-"""A fused group that only looks at its input in another way."""
+
+def _kernels(count: int) -> Configuration:
+    """Return a fused group of so many kernels, alike but for their size, so that none are fused."""
+    sizes = [64 * (number + 1) for number in range(count)]
+    nodes = [
+        {"op": "aten.cos.default", "args": [{"input": number}], "shape": [size]}
+        for number, size in enumerate(sizes)
+    ]
+    outputs = [{"node": number, "dtype": "float32"} for number in range(count)]
+    inputs = [{"shape": [size], "dtype": "float32"} for size in sizes]
+    return Configuration(FUSED, {"nodes": nodes, "outputs": outputs}, {"inputs": inputs})
+
+
+GRAPHS = (_kernels(1), _kernels(2))
+"""Compiled graphs of one and of two kernels: what twice the first takes beyond the second, they
+take to begin and to end. One without a kernel takes less: it does not turn to the device."""
 
 
 def host_visits(
@@ -244,21 +249,25 @@ def _measure(
     shuffle = random.Random(seed).shuffle
     with issuing(*calls):
         entries = {words: _entry(words, session) for words in map(_entered, calls) if words}
-        timed = [*map(_Timed.of, calls), *entries.values()]
+        timed = [*map(_Timed.of, calls), *itertools.chain(*entries.values())]
         times, apart = calm_times(lambda: _times_in_random_order(timed, shuffle, session.on_gpu))
     unsteady = (UNSTEADY.format(100 * apart),) if apart > STEADY else ()
-    entries_s = dict(zip(entries, map(statistics.median, times[len(calls) :]), strict=True))
+    medians = map(statistics.median, times[len(calls) :])
+    entries_s = {
+        words: entry_s(list(itertools.islice(medians, len(timed_ones))))
+        for words, timed_ones in entries.items()
+    }
     for (call, built), seen in zip(group, times, strict=False):
         words = _entered(built)
-        entry_s = entries_s.get(words, 0.0)
+        less_s = entries_s.get(words, 0.0)
         yield HostVisit(
             id=new_id(),
             campaign=session.campaign.id,
             configuration=call.configuration.key,
             form=call.form,
             started_at=started_at,
-            times_s=tuple(max(s - entry_s, 0.0) for s in seen),
-            flags=(*unsteady, *((words.format(show(entry_s, "s")),) if words else ())),
+            times_s=tuple(max(s - less_s, 0.0) for s in seen),
+            flags=(*unsteady, *((words.format(show(less_s, "s")),) if words else ())),
         )
 
 
@@ -269,15 +278,21 @@ def _entered(built: BuiltCall) -> str:
     return GRAPH_ENTRY if built.configuration.kind == FUSED else ""
 
 
-def _entry(words: str, session: Session) -> _Timed:
-    """Return what enters it and leaves the host nothing more to do, to be timed among the calls.
+def _entry(words: str, session: Session) -> tuple[_Timed, ...]:
+    """Return what tells how long entering takes (`entry_s`), to be timed among the calls.
 
     A training step enters autograd once, for all of its calls; here each call enters it.
     """
     device = session.platform.torch_device
     if words == GRAPH_ENTRY:
-        return _Timed.of(build(NO_KERNELS, device=device))
+        return tuple(_Timed.of(build(graph, device=device)) for graph in GRAPHS)
     tensor = torch.ones(1, device=device, requires_grad=True)
     output, gradient = tensor.view(1), torch.ones(1, device=device)
     enter = partial(torch.autograd.grad, output, tensor, gradient, retain_graph=True)
-    return _Timed(lambda: enter, nullcontext, PASSES.index("backward"))
+    return (_Timed(lambda: enter, nullcontext, PASSES.index("backward")),)
+
+
+def entry_s(times_s: Sequence[float]) -> float:
+    """Return how long entering takes, of one that does nothing more, or of one kernel and two."""
+    first, *second = times_s
+    return max(2 * first - second[0], 0.0) if second else first

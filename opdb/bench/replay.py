@@ -38,6 +38,9 @@ TOO_SHORT = 0.5
 """A graph that could reach the wanted length and lasts less than this share is captured anew."""
 
 EAGER_CALLS = 32
+EAGER_TARGET_S = 10e-3
+"""What the calls of an eager round need take at most: long ones show their gaps in a few."""
+
 EAGER_ROUNDS = 7
 HOLD_UP = 1.5
 """How much longer than the host issues calls the device is held up."""
@@ -113,13 +116,14 @@ class Replay:
     """A prepared stretch of `calls` equal calls that `issue` enqueues once.
 
     `how` says whether the calls run as one CUDA graph or eagerly; `flags` say what was not as
-    wanted. `close` gives the memory of a graph back.
+    wanted. A call in it takes about `call_s` seconds of the device.
     """
 
     issue: Callable[[], None]
     calls: int
     copies: int
     how: Literal["graph", "eager"]
+    call_s: float
     flags: tuple[str, ...] = ()
 
 
@@ -263,13 +267,13 @@ def warm_up(step: Callable[[], None], calls: int = WARM_UP_CALLS) -> None:
     torch.cuda.synchronize()
 
 
-def longer(calls: int, replay_s: float, copies: int) -> int | None:
-    """Return how many calls a replay should hold instead, one of `calls` lasting `replay_s`.
+def longer(calls: int, call_s: float, copies: int) -> int | None:
+    """Return how many calls a replay should hold instead of `calls` that take `call_s` each.
 
     None where it is long enough. Calls issued one by one take what the host takes: much longer
     than in a graph where they are short, or where the host was held up.
     """
-    wanted = calls_wanted(replay_s / calls, copies)
+    wanted = calls_wanted(call_s, copies)
     return wanted if calls < TOO_SHORT * wanted else None
 
 
@@ -278,13 +282,16 @@ def prepare(step: Callable[[], None], *, device_type: str, copies: int = 1) -> R
     clock = clock_for(device_type)
     if device_type != "cuda":
         step()
-        calls = calls_wanted(mean_time_s(step, clock, 3), copies)
-        return Replay(_loop(step, calls), calls, copies, "eager")
+        call_s = mean_time_s(step, clock, 3)
+        calls = calls_wanted(call_s, copies)
+        return Replay(_loop(step, calls), calls, copies, "eager", call_s)
     warm_up(step)
-    calls = calls_wanted(mean_time_s(step, clock, 5), copies)
+    call_s = mean_time_s(step, clock, 5)
+    calls = calls_wanted(call_s, copies)
     try:
         graph = capture(step, calls)
-        again = longer(calls, mean_time_s(graph.replay, clock, 3), copies)
+        call_s = mean_time_s(graph.replay, clock, 3) / calls
+        again = longer(calls, call_s, copies)
         if again is not None:
             calls = again
             del graph  # the next one may need its memory
@@ -292,10 +299,9 @@ def prepare(step: Callable[[], None], *, device_type: str, copies: int = 1) -> R
     except RuntimeError as error:
         torch.cuda.synchronize()
         why = str(error).splitlines()[0]
-        return Replay(
-            _loop(step, calls), calls, copies, "eager", (f"not captured as a graph: {why}",)
-        )
-    return Replay(graph.replay, calls, copies, "graph")
+        flags = (f"not captured as a graph: {why}",)
+        return Replay(_loop(step, calls), calls, copies, "eager", call_s, flags)
+    return Replay(graph.replay, calls, copies, "graph", call_s)
 
 
 def hold_device(seconds: float) -> None:
@@ -303,19 +309,16 @@ def hold_device(seconds: float) -> None:
     torch.cuda._sleep(int(seconds * HIGHEST_CLOCK_HZ))
 
 
-def eager_times_s(step: Callable[[], None], kernels: int) -> tuple[float, ...]:
+def eager_times_s(step: Callable[[], None], kernels: int, call_s: float) -> tuple[float, ...]:
     """Return event times of one call of `step`, issued eagerly but never waiting for the host.
 
     A kernel that only spins holds the device up while the calls are queued behind it; when it
-    ends, they run back to back. What they take beyond their time inside a CUDA graph is the gaps
-    between eagerly launched kernels.
+    ends, they run back to back. What they take beyond their time inside a CUDA graph, some `call_s`
+    each, is the gaps between eagerly launched kernels.
     """
-    calls = max(1, min(EAGER_CALLS, LAUNCH_QUEUE // max(kernels, 1)))
+    calls = eager_calls(kernels, call_s)
     clock = CudaClock()
-    began_s = time.perf_counter()
-    for _ in range(calls):
-        step()
-    host_s = time.perf_counter() - began_s
+    host_s = min(_issue_s(step, calls) for _ in range(2))  # the first may ask for memory
     times = []
     for _ in range(EAGER_ROUNDS):
         hold_device(host_s * HOLD_UP)
@@ -326,6 +329,21 @@ def eager_times_s(step: Callable[[], None], kernels: int) -> tuple[float, ...]:
         clock.wait(last)
         times.append(clock.elapsed_s(first, last) / calls)
     return tuple(times)
+
+
+def eager_calls(kernels: int, call_s: float) -> int:
+    """Return how many calls of so many kernels and seconds make an eager round, 1 at least."""
+    enough = math.ceil(EAGER_TARGET_S / max(call_s, 1e-7))
+    return max(1, min(EAGER_CALLS, LAUNCH_QUEUE // max(kernels, 1), enough))
+
+
+def _issue_s(step: Callable[[], None], calls: int) -> float:
+    began_s = time.perf_counter()
+    for _ in range(calls):
+        step()
+    issued_s = time.perf_counter() - began_s
+    torch.cuda.synchronize()
+    return issued_s
 
 
 def _loop(step: Callable[[], None], calls: int) -> Callable[[], None]:

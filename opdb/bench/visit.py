@@ -251,7 +251,8 @@ def _eager_times_s(
 ) -> tuple[float, ...]:
     if replay.how != "graph":
         return ()  # the replay itself is eager
-    return eager_times_s(step, sum(kernels.values()) if kernels else UNKNOWN_KERNELS)
+    launches = sum(kernels.values()) if kernels else UNKNOWN_KERNELS
+    return eager_times_s(step, launches, replay.call_s)
 
 
 def _restoring(session: Session, steps: Steps, call: BuiltCall, access: Access) -> Stretch:

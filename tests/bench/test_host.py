@@ -16,6 +16,7 @@ from opdb.bench.host import (
     BLOCK_S,
     BLOCKS,
     FEW_CALLS,
+    GRAPHS,
     LEAST_S,
     MOST_S,
     PASSES,
@@ -24,6 +25,7 @@ from opdb.bench.host import (
     _Timed,
     _times_in_random_order,
     calm_times,
+    entry_s,
     host_visits,
 )
 from opdb.bench.session import Session
@@ -169,3 +171,11 @@ def test_workloads_of_few_calls_are_measured_together_each_call_once(
     first, last = ([v.configuration for v in group] for group in groups)
     assert first == [c.configuration.key for c in [*relus(1, 2, 3), *many]]
     assert last == [c.configuration.key for c in relus(4, 1, 5)]
+
+
+def test_what_a_compiled_graph_takes_to_begin_is_told_from_one_kernel_and_two() -> None:
+    assert entry_s([30e-6, 38e-6]) == pytest.approx(22e-6)
+    assert entry_s([30e-6, 61e-6]) == 0, "never less than nothing"
+    assert entry_s([7e-6]) == 7e-6
+    made = [build(graph, device="cpu")() for graph in GRAPHS]
+    assert [[tensor.shape for tensor in each] for each in made] == [[(64,)], [(64,), (128,)]]

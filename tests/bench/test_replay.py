@@ -11,14 +11,17 @@ import pytest
 import torch
 
 from opdb.bench.replay import (
+    EAGER_CALLS,
     FEW_COPIES,
     L2_EXCESS,
+    LAUNCH_QUEUE,
     MAX_CALLS,
     MAX_COPIES,
     REPLAY_TARGET_S,
     Rotation,
     calls_wanted,
     clock_for,
+    eager_calls,
     longer,
     output_bytes,
     prepare,
@@ -179,14 +182,20 @@ def test_calls_wanted_is_a_multiple_of_the_copies(call_s: float, copies: int) ->
     assert calls * call_s >= REPLAY_TARGET_S or calls >= MAX_CALLS
 
 
+def test_an_eager_round_of_long_calls_holds_few() -> None:
+    assert eager_calls(1, 5e-6) == EAGER_CALLS
+    assert eager_calls(100, 5e-6) == LAUNCH_QUEUE // 100, "the queue of launches takes no more"
+    assert eager_calls(1, 4e-3) == 3 and eager_calls(1, 1.0) == eager_calls(10_000, 5e-6) == 1
+
+
 @pytest.mark.parametrize("copies", [1, 7])
 def test_a_replay_that_came_out_short_is_made_longer(copies: int) -> None:
     """A host that is held up while it issues the calls makes each seem to take milliseconds."""
     few = calls_wanted(2e-3, copies)
-    wanted = longer(few, few * 8e-6, copies)
+    wanted = longer(few, 8e-6, copies)
     assert wanted is not None and wanted * 8e-6 >= REPLAY_TARGET_S and wanted % copies == 0
-    assert longer(wanted, wanted * 8e-6, copies) is None
-    assert longer(MAX_CALLS * copies, MAX_CALLS * copies * 1e-9, copies) is None
+    assert longer(wanted, 8e-6, copies) is None
+    assert longer(MAX_CALLS * copies, 1e-9, copies) is None
 
 
 def test_an_eager_replay_runs_the_calls_it_names() -> None:

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from opdb.bench.host import GRAPHS
+from opdb.bench.kernels import launched_kernels
 from opdb.cli import main
+from opdb.operators import build
 from opdb.store import open_store
 
 MODEL = ("resnet18", "--batch-size", "32")
@@ -64,3 +67,10 @@ def test_an_entry_launches_nothing_and_takes_the_host(measured: Path) -> None:
         costs = store.costs(board, [entry.key])[entry.key]
     assert all(cost.host_time_s["function"].mean > 0 for cost in costs)
     assert all(cost.time_s is not None and cost.time_s.mean == 0 for cost in costs)
+
+
+def test_the_graphs_that_tell_what_an_entry_takes_launch_one_kernel_and_two() -> None:
+    for number, graph in enumerate(GRAPHS, start=1):
+        call = build(graph, device="cuda")
+        call()
+        assert sum((launched_kernels(call) or {}).values()) == number

@@ -4,8 +4,8 @@ A call owns the nodes between its outputs and what earlier calls own. The backwa
 for real, on meta: the first node of a call that runs stands for the call's backward pass. What the
 engine computes between nodes is an operator of its own: sums of gradients where a tensor fanned
 out to several calls, and where a parameter has a gradient already; and a copy where a parameter's
-gradient is laid out otherwise than the parameter. Where a call uses a tensor more than once, the
-sum belongs to its own backward pass.
+gradient is laid out otherwise than the parameter. Where a call uses a tensor more than once, or an
+output of its own, the sum belongs to its own backward pass.
 
 There are no values on meta, so how much of a gradient is zero is followed from call to call. It is
 part of a backward pass's configuration: with zeros among its factors a product draws less power.
@@ -218,15 +218,16 @@ class Backward:
             part = self._parts.get(node)
             self._running.append(part)
             shares = [self._nonzero.pop((node, n), 1.0) for n in range(len(gradients))]
-            for number in range(len(gradients)):
-                self._given.pop((node, number), None)
+            givers = [self._given.pop((node, n), set()) for n in range(len(gradients))]
             if part is None:
                 return
             if part.place is None:
                 part.place = len(self._calls)
                 self._calls.append(Call(self._calls[part.call].configuration, "function"))
+            alone = {self._inside(node)}  # of an output that nothing but the call itself uses
             for output in part.outputs:
-                if output.node is node and gradients[output.number] is not None:
+                given = output.node is node and gradients[output.number] is not None
+                if given and givers[output.number] != alone:
                     output.gradient = _spec(gradients[output.number])
                     output.nonzero = shares[output.number]
                 if output.handed is not None and _changes_a_view(node):
@@ -249,10 +250,17 @@ class Backward:
                 # the engine adds, in this order, to what it holds for a node already
                 givers = self._given.setdefault((target, number), set())
                 if givers:
-                    self._sums.append(giver not in givers)
+                    own = self._inside(target)
+                    within = giver is own or giver in givers or givers == {own}
+                    self._sums.append(not within)
                 givers.add(giver)
 
         return after
+
+    def _inside(self, node: Any) -> _Part | None:
+        """Return the call whose backward pass holds a node; None of one that works beside it."""
+        part = self._parts.get(node)
+        return None if part is None or node in part.views else part
 
     def _share_given_on(self, part: _Part | None) -> float:
         """Return the share of the gradients that a part gives on that is not zero."""

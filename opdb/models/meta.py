@@ -213,15 +213,14 @@ def attention_on_meta(
     if function is not F.scaled_dot_product_attention or not torch.is_grad_enabled():
         return None
     query, key, value, mask = _attending(args, kwargs)
-    if not query.is_meta or not all(t.requires_grad for t in (query, key, value)):
+    if not query.is_meta or not any(t.requires_grad for t in (query, key, value)):
         return None
-    if not _has_fused_kernel(query, key, value, mask):
+    query, key, value = (cast(t) for t in (query, key, value))
+    mask = None if mask is None else cast(mask)
+    if not _has_fused_kernel(query, key, value, mask, dtype=query.dtype):
         return None
-    trained = [cast(t) for t in (query, key, value)]
-    if mask is not None:
-        mask = cast(mask)
-        trained += [mask] if mask.requires_grad else []
-    output: torch.Tensor = _Attention.apply(*trained)
+    learned = () if mask is None or not mask.requires_grad else (mask,)
+    output: torch.Tensor = _Attention.apply(query, key, value, *learned)
     return output
 
 
@@ -230,7 +229,7 @@ def laid_out_as_on_device(function: Any, args: Any, kwargs: dict[str, Any], outp
     if function is not F.scaled_dot_product_attention or not output.is_meta:
         return output
     query, key, value, mask = _attending(args, kwargs)
-    if output.dim() != 4 or not _has_fused_kernel(query, key, value, mask):
+    if not _has_fused_kernel(query, key, value, mask, dtype=output.dtype):
         return output
     return _attended(output, query, mask)
 
@@ -243,16 +242,39 @@ def _attending(
     return given["query"], given["key"], given["value"], given.get("attn_mask")
 
 
-def _has_fused_kernel(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
-) -> bool:
-    """Whether a GPU has a kernel for this attention; else it is put together from products.
+_FLASH_WIDTH = 256  # the widest heads of flash attention
+_ROW_BYTES = 16  # of which the memory-efficient kernel wants whole ones in a row
 
-    There is none in float64, nor where the last axis of a tensor is not dense: that of a mask which
-    is expanded along it, for one (ATen/native/transformers/sdp_utils_cpp.h).
+
+def _has_fused_kernel(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    *,
+    dtype: torch.dtype,
+) -> bool:
+    """Whether a GPU has a kernel for this attention, in this dtype; else products make it up.
+
+    There is none in float64, nor for other than four axes, nor where batches differ and one is
+    broadcast, nor where the last axis of a tensor is not dense: that of a mask which is expanded
+    along it, for one. The memory-efficient kernel wants rows of whole 16 bytes; flash attention,
+    for halves without a mask, fills them up (ATen/native/transformers/sdp_utils_cpp.h and
+    cuda/sdp_utils.cpp).
     """
-    dense = query.shape[-1] == 1 or all(t.stride(-1) == 1 for t in (query, key, value))
-    return dense and query.dtype != torch.float64 and (mask is None or mask.stride(-1) == 1)
+    given = (query, key, value)
+    if dtype == torch.float64 or any(t.dim() != 4 for t in given):
+        return False
+    if not query.shape[0] == key.shape[0] == value.shape[0]:
+        return False
+    dense = query.shape[-1] == 1 or all(t.stride(-1) == 1 for t in given)
+    if not dense or (mask is not None and mask.stride(-1) != 1):
+        return False
+    widths = {t.shape[-1] for t in given}
+    halves = dtype in (torch.float16, torch.bfloat16)
+    if halves and mask is None and len(widths) == 1 and max(widths) <= _FLASH_WIDTH:
+        return True
+    return not any(width * dtype.itemsize % _ROW_BYTES for width in widths)
 
 
 def _attended(output: torch.Tensor, query: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

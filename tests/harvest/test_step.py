@@ -108,6 +108,39 @@ class LearnedBias(nn.Module):
         return logits
 
 
+class FrozenKeys(nn.Module):
+    """Attends to what a frozen layer makes: no gradient is asked of keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asking = nn.Linear(8, 8)
+        self.asked = nn.Linear(8, 16).requires_grad_(False)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query = self.asking(x).view(2, 6, 2, 4).transpose(1, 2)
+        key, value = self.asked(x).view(2, 6, 2, 2, 4).permute(2, 0, 3, 1, 4)
+        x = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        logits: Tensor = self.head(x.mean(1))
+        return logits
+
+
+class Cells(nn.Module):
+    """Runs a cell step by step: nothing uses its last state, and each other one goes to two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(8, 8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = state = x.new_zeros(2, 8)
+        for step in range(3):
+            output, state = self.cell(x[:, step], (output, state))
+        logits: Tensor = self.head(output)
+        return logits
+
+
 def changed_view() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return ChangedView(), (torch.randn(2, 8),)
 
@@ -120,6 +153,14 @@ def learned_bias() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return LearnedBias(), (torch.randn(2, 6, 8),)
 
 
+def frozen_keys() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return FrozenKeys(), (torch.randn(2, 6, 8),)
+
+
+def cells() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Cells(), (torch.randn(2, 6, 8),)
+
+
 def asked(name: str) -> ModelRequest:
     return ModelRequest(name, phase="training", batch_size=2)
 
@@ -127,7 +168,7 @@ def asked(name: str) -> ModelRequest:
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"{HERE}:{own}" for own in ("changed_view", "other_layout")),
+        *(f"{HERE}:{own}" for own in ("changed_view", "other_layout", "cells")),
         *("lstm", "mnasnet0_5", "shufflenet_v2_x0_5", "swin_v2_t"),
     ],
 )
@@ -174,7 +215,10 @@ def test_autocast_casts_the_bias_of_attention() -> None:
     assert {c.autocast for c in attended} == {"bfloat16"}, "as which the bias is cast in each"
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x0_5"])
+@pytest.mark.parametrize(
+    "name",
+    [f"{HERE}:frozen_keys", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x0_5"],
+)
 def test_gradients_are_laid_out_on_meta_as_with_values(name: str) -> None:
     request = replace(asked(name), memory_format="channels_last")
     on_meta, here = (

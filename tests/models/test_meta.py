@@ -5,11 +5,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch import _VF, nn
+from torch import _VF, Tensor, nn
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opdb.models.meta import MetaKernels, fused_attention_on_meta, laid_out_as_on_device
+from opdb.models.meta import (
+    MetaKernels,
+    attention_on_meta,
+    fused_attention_on_meta,
+    laid_out_as_on_device,
+)
 from opdb.models.recurrent import recurrent_on_meta
 
 aten = torch.ops.aten
@@ -146,6 +151,48 @@ def test_attention_that_no_fused_kernel_takes_is_contiguous() -> None:
         output = laid_out_as_on_device(function, args, given, plain)
         assert output.stride() == (192, 64, 16, 1)
     assert laid_out_as_on_device(function, (query,) * 3, {}, plain).stride() == (192, 16, 48, 1)
+
+
+def _attention(batch: int, length: int, width: int, dtype: torch.dtype) -> Tensor:
+    return torch.empty(batch, length, 3, width, device="meta", dtype=dtype).transpose(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "widths", "batches", "masked", "fused"),
+    [
+        (torch.float32, (16, 16), (2, 2), False, True),
+        (torch.float32, (6, 6), (2, 2), False, False),  # rows of 24 bytes
+        (torch.float32, (8, 6), (2, 2), False, False),
+        (torch.float32, (8, 12), (2, 2), False, True),
+        (torch.bfloat16, (12, 12), (2, 2), True, False),
+        (torch.bfloat16, (16, 16), (2, 2), True, True),
+        (torch.float32, (16, 16), (2, 1), False, False),  # the keys are broadcast
+        (torch.float64, (16, 16), (2, 2), False, False),
+    ],
+)
+def test_which_attention_has_a_fused_kernel(
+    dtype: torch.dtype,
+    widths: tuple[int, int],
+    batches: tuple[int, int],
+    masked: bool,
+    fused: bool,
+) -> None:
+    query, key, value = (
+        _attention(batch, 4, width, dtype)
+        for batch, width in zip((batches[0], *batches[1:] * 2), (widths[0], *widths), strict=True)
+    )
+    mask = torch.empty(4, 4, dtype=dtype, device="meta") if masked else None
+    function = F.scaled_dot_product_attention
+    plain = function(query, key, value, attn_mask=mask)
+    output = laid_out_as_on_device(function, (query, key, value), {"attn_mask": mask}, plain)
+    assert plain.is_contiguous() and output.is_contiguous() == (not fused)
+
+
+def test_attention_of_other_than_four_axes_is_trained_by_products() -> None:
+    query = torch.randn(2, 3, 4, 5, 16, device="meta", requires_grad=True)
+    function = F.scaled_dot_product_attention
+    assert attention_on_meta(function, (query,) * 3, {}) is None
+    assert attention_on_meta(function, (query[0],) * 3, {}) is not None
 
 
 GRADIENTS: dict[str, tuple[Any, ...]] = {

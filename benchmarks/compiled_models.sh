@@ -10,7 +10,7 @@
 # the database as a set and what validate says.
 set -euo pipefail
 
-[ $# -ge 3 ] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
+[[ $# -ge 3 && $3 =~ ^[1-9][0-9]*$ && ${4:-1:} =~ ^[0-9]+: ]] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
 packed=$1 device=$2 seconds=$3
 shift 3
 [ $# -gt 0 ] || set -- \
@@ -27,7 +27,7 @@ opdb() { python3 -m opdb "$@"; }
 each() { # calls a function with the options and models of every batch:dtype
     local said=() models=()
     for word in "${words[@]}" end:; do
-        if [[ $word == *:* ]]; then
+        if [[ $word == end: || $word =~ ^[0-9]+: ]]; then # a model of one's own has a colon, too
             [ ${#models[@]} -eq 0 ] || "$1" "${said[@]}" "${models[@]}"
             said=(--batch-size "${word%%:*}" --dtype "${word##*:}") models=()
         else

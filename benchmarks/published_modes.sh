@@ -10,7 +10,7 @@
 # again, it goes on where it was. BATCH_SIZES (as in 8,16) leaves the others to another board.
 set -euo pipefail
 
-[ $# -ge 3 ] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
+[[ $# -ge 3 && $3 =~ ^[1-9][0-9]*$ ]] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
 packed=$1 device=$2 seconds=$3
 shift 3
 [ $# -gt 0 ] || set -- resnet50 bert-base-uncased vit lstm align
@@ -21,8 +21,8 @@ trap 'rm -r "$folder"' EXIT
 
 pack() {
     rm -rf "$folder/set"
-    python3 -m opdb export "$folder/set" --quiet >/dev/null
-    tar -czf "$packed.part" -C "$folder" .
+    python3 -m opdb export "$folder/set" --quiet >/dev/null || return
+    tar -czf "$packed.part" -C "$folder" . || return
     mv "$packed.part" "$packed"
 }
 
@@ -30,8 +30,9 @@ in_time() { # runs a command until the seconds are gone; what it refuses is a ro
     local rest=$((seconds - SECONDS)) status=0
     [ "$rest" -gt 0 ] || status=130
     [ "$rest" -le 0 ] || timeout --signal=INT --kill-after=60 "$rest" python3 -m opdb "$@" || status=$?
-    pack
+    pack || [ "$status" -eq 3 ] || exit 2
     case $status in
+    3) exit 3 ;; # no model is measured here
     124 | 130 | 137)
         echo "the time is up; call it again to go on" >&2
         exit 130

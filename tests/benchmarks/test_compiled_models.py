@@ -36,7 +36,16 @@ def test_predictions_are_held_against_runs_and_packed(tmp_path: Path) -> None:
     assert "median error" in said and (tmp_path / "set" / "visits.csv").is_file()
 
 
-@pytest.mark.parametrize("arguments", [(), ("a.tgz", "cpu")])
+def test_a_model_of_ones_own_has_a_colon_too(tmp_path: Path) -> None:
+    done = ran(tmp_path, str(tmp_path / "a.tgz"), "cpu", "1", "2:float32", "opdb.nowhere:model")
+    assert "model 'opdb.nowhere:model'" in done.stderr and "dtype" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("a.tgz", "cpu"), ("a.tgz", "cpu", "soon"), ("a.tgz", "cpu", "60", "mlp")],
+    ids=["nothing", "no seconds", "no number", "no batch"],
+)
 def test_how_it_is_called(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = ran(tmp_path, *arguments)
     assert done.returncode == 2

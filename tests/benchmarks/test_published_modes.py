@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from opdb.cli import main
+from opdb.store import open_store
+from tests.store import samples
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "published_modes.sh"
@@ -31,9 +32,11 @@ def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_where_nothing_can_be_measured_it_stops(tmp_path: Path, stored: bool) -> None:
     packed = tmp_path / "a.tgz"
     if stored:
-        database = str(tmp_path / "a.sqlite")
-        modes = ["modes", "mlp", "--modes", "eager", "--device", "cpu", "--db", database]
-        assert main([*modes, "--quiet"]) == 0
+        with open_store(str(tmp_path / "a.sqlite")) as store:
+            workload = samples.workload("net")
+            store.save_workload(workload)
+            store.save_campaign(samples.campaign())
+            store.save_model_run(samples.model_run(workload, "run-1"))
     done = ran(tmp_path, str(packed), "cpu", "60", "mlp", "lstm")
     assert done.returncode == 3
     assert done.stderr.count("mode 'graph' needs a CUDA device") == 1

@@ -61,10 +61,12 @@ class Speeds:
 
     def __str__(self) -> str:
         low, middle, high = (1e3 * f(self.stretches_s) for f in (min, statistics.median, max))
-        a_kernel_ns = 1e6 * (high - low) / self.kernels
+        apart = "unknown"  # where kernels could not be listed
+        if self.kernels:
+            apart = f"{1e6 * (high - low) / self.kernels:4.0f} ns"
         return (
             f"{self.model:16} {self.condition:16} {low:8.4f} {middle:8.4f} {high:8.4f} ms, "
-            f"{a_kernel_ns:4.0f} ns a kernel apart, {self.jumps} jumps in {len(self.stretches_s)}"
+            f"{apart} a kernel apart, {self.jumps} jumps in {len(self.stretches_s)}"
         )
 
 

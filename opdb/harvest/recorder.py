@@ -246,7 +246,7 @@ class Recorder:
 
     def _attended(self, given: torch.Tensor) -> torch.Tensor:
         """Return what autocast makes of a tensor that attention is given, its mask included."""
-        if self.autocast is None or not given.is_floating_point():
+        if self.autocast is None or given.dtype == torch.float64 or not given.is_floating_point():
             return given
         dtype = dtype_of(self.autocast)
         if given.dtype != dtype:

@@ -215,6 +215,27 @@ def test_autocast_casts_the_bias_of_attention() -> None:
     assert {c.autocast for c in attended} == {"bfloat16"}, "as which the bias is cast in each"
 
 
+class Doubles(LearnedBias):
+    """Attends in float64, which autocast leaves alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = self.layers[0](x).double().view(2, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)[0]
+        x = F.scaled_dot_product_attention(q, q, q, attn_mask=self.bias.double())
+        logits: Tensor = self.head(x.float().mean((1, 2)).repeat(1, 2))
+        return logits
+
+
+def doubles() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Doubles(), (torch.randn(2, 6, 8),)
+
+
+def test_autocast_leaves_attention_in_float64_alone() -> None:
+    workload = harvest(replace(asked(f"{HERE}:doubles"), autocast="bfloat16"))
+    attended = [c.configuration for c in workload.calls if "attention" in c.configuration.kind]
+    assert {c.inputs["query"]["dtype"] for c in attended} == {"float64"}
+    assert {c.autocast for c in attended} == {None}
+
+
 @pytest.mark.parametrize(
     "name",
     [f"{HERE}:frozen_keys", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x0_5"],

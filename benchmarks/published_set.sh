@@ -16,7 +16,7 @@
 # `opdb export`. Where several boards of a host are measured at once, their hosts' times suffer.
 set -euo pipefail
 
-[ $# -ge 5 ] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
+[[ $# -ge 5 && $3 =~ ^[1-9][0-9]*$ ]] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
 packed=$1 device=$2 seconds=$3 what=$4
 shift 4
 : "${OPDB_DB:?names the database to measure into}"

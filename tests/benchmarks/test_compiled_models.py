@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "benchmarks" / "compiled_models.sh"
+from tests.benchmarks.scripts import ran
 
-
-def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    told = {"PATH": path, "OPDB_DB": str(folder / "a.sqlite"), "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [str(SCRIPT), *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **told},
-        check=False,
-    )
+SCRIPT = "compiled_models.sh"
 
 
 def test_predictions_are_held_against_runs_and_packed(tmp_path: Path) -> None:
     packed = tmp_path / "a.tgz"
-    done = ran(tmp_path, str(packed), "cpu", "300", "3:float32", "mlp")
+    done = ran(SCRIPT, tmp_path, str(packed), "cpu", "300", "3:float32", "mlp")
     assert done.returncode == 0, done.stderr
     subprocess.run(["tar", "-xzf", packed, "-C", tmp_path], check=True)
     said = (tmp_path / "validate.txt").read_text()
@@ -37,7 +24,9 @@ def test_predictions_are_held_against_runs_and_packed(tmp_path: Path) -> None:
 
 
 def test_a_model_of_ones_own_has_a_colon_too(tmp_path: Path) -> None:
-    done = ran(tmp_path, str(tmp_path / "a.tgz"), "cpu", "1", "2:float32", "opdb.nowhere:model")
+    done = ran(
+        SCRIPT, tmp_path, str(tmp_path / "a.tgz"), "cpu", "1", "2:float32", "opdb.nowhere:model"
+    )
     assert "model 'opdb.nowhere:model'" in done.stderr and "dtype" not in done.stderr
 
 
@@ -47,6 +36,6 @@ def test_a_model_of_ones_own_has_a_colon_too(tmp_path: Path) -> None:
     ids=["nothing", "no seconds", "no number", "no batch"],
 )
 def test_how_it_is_called(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    done = ran(tmp_path, *arguments)
+    done = ran(SCRIPT, tmp_path, *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("How right predictions of compiled models are")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from opdb.store import Store, open_store
 from opdb.store.exchange import import_set
-
-ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "benchmarks" / "published_set.sh"
+from tests.benchmarks import scripts
 
 GRID = """\
 operator: nn.Linear
@@ -23,15 +19,7 @@ inputs: {input: [8, in_features]}
 
 
 def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "OPDB_DB": str(folder / "a.sqlite")}
-    return subprocess.run(
-        [str(SCRIPT), str(folder / "a.tgz"), "cpu", *arguments],
-        capture_output=True,
-        text=True,
-        env={**environment, "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
+    return scripts.ran("published_set.sh", folder, str(folder / "a.tgz"), "cpu", *arguments)
 
 
 def unpacked(folder: Path) -> Store:
@@ -80,3 +68,9 @@ def test_what_was_finished_before_a_failure_is_packed(tmp_path: Path) -> None:
 def test_a_mistake_is_told(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = ran(tmp_path, *arguments)
     assert done.returncode == 2 and "workloads" in done.stderr
+
+
+def test_seconds_that_are_no_number_are_not_taken(tmp_path: Path) -> None:
+    done = ran(tmp_path, "soon", "grid", "grid.yml")
+    assert done.returncode == 2
+    assert done.stderr.startswith("How a published set is measured")

@@ -269,9 +269,8 @@ class _Recording:
         calls = max(1, round(period_s / 2 / load.call_s))
         ahead = max(1, math.ceil(AHEAD_S / period_s))
         torch.cuda.synchronize()
+        start_s = time.monotonic()  # before the mark: no load lies outside the trace
         first = self._clock.mark()
-        self._clock.wait(first)
-        start_s = time.monotonic()
         marks: list[tuple[Any, Any]] = []
         while time.monotonic() - start_s < seconds:
             self._rest(period_s / 2)

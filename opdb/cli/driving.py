@@ -13,7 +13,7 @@ import typer
 
 from opdb.bench.options import BACKENDS, PRECISIONS
 from opdb.cli.console import note, print_json, print_table, progress
-from opdb.cli.files import is_special
+from opdb.cli.files import check_writable, is_special
 from opdb.cli.selection import describe, identity
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError
 from opdb.records import Json
@@ -369,6 +369,7 @@ class Rows:
         Raises:
             InputError: it is a folder, cannot be written, or has other columns.
         """
+        check_writable(path)
         self._path = path
         text = "" if is_special(path) else self._read()
         try:

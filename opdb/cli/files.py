@@ -48,6 +48,8 @@ def check_writable(path: Path) -> None:
         InputError: it cannot.
     """
     folder = path.resolve().parent
+    if str(path) == "-":
+        raise InputError("-: is no file here; name one, or /dev/stdout")
     if path.is_dir():
         raise InputError(f"{path}: cannot be written: it is a folder")
     if is_special(path):

@@ -55,6 +55,11 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
+def test_a_dash_makes_no_file_of_that_name() -> None:
+    with pytest.raises(InputError, match="-: is no file here; name one, or /dev/stdout"):
+        check_writable(Path("-"))
+
+
 @needs_full
 def test_a_full_device_is_an_error_and_stays_a_device() -> None:
     with pytest.raises(InputError, match="/dev/full: cannot be written: No space left"):

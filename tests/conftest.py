@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,9 @@ import torch
 
 from opdb.bench import calibrate, model, visit
 from tests import postgres
+
+# A shell starts what stands before an `&` deaf to Ctrl-C, and so all that it starts in turn.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = [] if torch.cuda.is_available() else ["gpu"]
 

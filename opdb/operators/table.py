@@ -103,7 +103,8 @@ TABLE: dict[str, str] = {
     "scaled_dot_product_attention": "F.scaled_dot_product_attention",
     "multi_head_attention_forward": "F.multi_head_attention_forward",
     # normalisations
-    "batch_norm": f"F.batch_norm torch.batch_norm{_STATISTICS}",
+    "batch_norm": "F.batch_norm(input, running_mean, running_var, weight=None, bias=None, "
+    f"training=False, momentum=0.1, eps=1e-05) torch.batch_norm{_STATISTICS}",
     "layer_norm": "F.layer_norm "
     "torch.layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, _cudnn=True)",
     "rms_norm": "F.rms_norm torch.rms_norm",

@@ -192,6 +192,9 @@ CALLS: dict[str, Callable[[Tensors], Any]] = {
     "attention mask": lambda t: F.scaled_dot_product_attention(t.x, t.y, t.x, noise(8, 8)),
     # normalisations
     "batch_norm": lambda t: F.batch_norm(t.x, noise(6), noise(6).abs(), noise(6), noise(6)),
+    "batch_norm without statistics": lambda t: F.batch_norm(
+        t.m, None, None, noise(6), training=True
+    ),
     "layer_norm": lambda t: F.layer_norm(t.x, (8,), noise(8), noise(8), 1e-6),
     "group_norm": lambda t: F.group_norm(t.x, 3),
     "instance_norm": lambda t: F.instance_norm(t.x),

@@ -17,6 +17,7 @@ optimizer.
 
 from __future__ import annotations
 
+from opdb.kinds.linear import einsum_steps
 from opdb.kinds.registry import KINDS, PassRules, register_pass
 from opdb.kinds.view import View, numel, spec_bytes
 from opdb.records import Configuration, Json
@@ -29,7 +30,6 @@ _PRODUCTS: dict[str, tuple[str, ...]] = {
     "mm": ("input", "mat2"),
     "bmm": ("input", "mat2"),
     "mv": ("input", "vec"),
-    "einsum": ("operands",),
     "addmm": ("mat1", "mat2"),
     "baddbmm": ("batch1", "batch2"),
     "addbmm": ("batch1", "batch2"),
@@ -97,6 +97,10 @@ def backward_flops(configuration: Configuration) -> int:
     if configuration.kind in _PRODUCTS:
         factors = [t for name in _PRODUCTS[configuration.kind] for t in view.specs(name)]
         return forward * sum(_needs(t) for t in factors)
+    if configuration.kind == "einsum" and len(view.specs("operands")) > 1:
+        needs = [_needs(t) for t in view.specs("operands")]
+        joins = enumerate(einsum_steps(view), 1)  # of all before an operand with it
+        return sum(flops * (any(needs[:n]) + needs[n]) for n, flops in joins)
     if configuration.kind in _TWICE:
         return 2 * forward - _spared(view)
     return forward

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from opdb.kinds.registry import Kind, register
 from opdb.kinds.view import CountRule, Shape, ShapesRule, View, broadcast, numel
 
@@ -59,36 +61,68 @@ def _added_flops(first: str) -> CountRule:
 
 def einsum_shapes(view: View) -> list[Shape]:
     """Give the output's shape by the equation's letters; an ellipsis broadcasts."""
-    sizes, dots = _einsum_sizes(view)
-    terms, _, output = str(view["equation"]).replace(" ", "").partition("->")
-    if not _:
-        letters = terms.replace(",", "").replace("...", "")
+    terms, output = _einsum_terms(view)
+    sizes = _joint_sizes(terms)
+    return [[sizes[label] for label in output]]
+
+
+def _einsum_terms(view: View) -> tuple[list[dict[str | int, int]], list[str | int]]:
+    """Return the sizes of each operand by label, and the output's labels.
+
+    A label is a letter; the dimensions of an ellipsis are numbered -1, -2 … from its end.
+    """
+    spelled, arrow, output = str(view["equation"]).replace(" ", "").partition("->")
+    operands: list[dict[str | int, int]] = []
+    for term, spec in zip(spelled.split(","), view.specs("operands"), strict=True):
+        before, dotted, after = term.partition("...")
+        dots = len(spec["shape"]) - len(before) - len(after) if dotted else 0
+        labels = [*before, *range(-dots, 0), *after]
+        operands.append(dict(zip(labels, spec["shape"], strict=True)))
+    if not arrow:
+        letters = spelled.replace(",", "").replace("...", "")
         output = "..." + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
     before, dotted, after = output.partition("...")
-    middle = dots if dotted else []
-    return [[*(sizes[c] for c in before), *middle, *(sizes[c] for c in after)]]
+    dots = -min((n for term in operands for n in term if isinstance(n, int)), default=0)
+    return operands, [*before, *range(-dots if dotted else 0, 0), *after]
 
 
-def _einsum_sizes(view: View) -> tuple[dict[str, int], Shape]:
-    sizes: dict[str, int] = {}
-    dots: list[Shape] = []
-    terms = str(view["equation"]).replace(" ", "").partition("->")[0].split(",")
-    for term, spec in zip(terms, view.specs("operands"), strict=True):
-        shape = list(spec["shape"])
-        before, dotted, after = term.partition("...")
-        end = len(shape) - len(after)
-        if dotted:
-            dots.append(shape[len(before) : end])
-        pairs = [*zip(before, shape, strict=False), *zip(after, shape[end:], strict=False)]
-        for letter, size in pairs:
-            sizes[letter] = max(size, sizes.get(letter, 1))
-    return sizes, broadcast(dots)
+def _joint_sizes(terms: Sequence[Mapping[str | int, int]]) -> dict[str | int, int]:
+    sizes: dict[str | int, int] = {}
+    for label, size in (item for term in terms for item in term.items()):
+        sizes[label] = sizes.get(label, 1) if size == 1 else size
+    return sizes
+
+
+def einsum_steps(view: View) -> list[int]:
+    """Return the FLOPs of each step: operands join from the left, two at a time, as in torch.
+
+    A step that contracts something is a product, of a multiply-add (2) for each joint index; what
+    one side alone has and nothing needs later is summed before. Else it multiplies (1).
+    """
+    terms, output = _einsum_terms(view)
+    sizes = _joint_sizes(terms)
+    steps = []
+    left = _wide(terms[0])
+    for place, term in enumerate(terms[1:], 1):
+        right = _wide(term)
+        later = {*output}.union(*terms[place + 1 :])
+        kept, contracted = (left | right) & later, (left & right) - later
+        joint = numel([sizes[label] for label in kept | contracted])
+        steps.append(2 * joint if contracted else joint)
+        left = kept
+    return steps
+
+
+def _wide(term: Mapping[str | int, int]) -> set[str | int]:
+    return {label for label, size in term.items() if size != 1}
 
 
 def einsum_flops(view: View) -> int:
-    """Count a multiply-add (2) for each joint index, as one contraction; exact for two operands."""
-    sizes, dots = _einsum_sizes(view)
-    return 2 * numel([*sizes.values(), *dots])
+    """Count each step; of one operand alone, an operation an element where some are summed."""
+    terms, output = _einsum_terms(view)
+    if len(terms) > 1:
+        return sum(einsum_steps(view))
+    return 0 if terms[0].keys() <= {*output} else numel(view.specs("operands")[0]["shape"])
 
 
 def bilinear_flops(view: View) -> int:

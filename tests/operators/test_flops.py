@@ -42,6 +42,12 @@ FUNCTIONS: dict[str, Callable[[], Any]] = {
     "addmm": lambda: torch.addmm(meta(6), meta(4, 5), meta(5, 6)),
     "baddbmm": lambda: torch.baddbmm(meta(2, 4, 6), meta(2, 4, 5), meta(2, 5, 6)),
     "einsum": lambda: torch.einsum("bhid,bhjd->bhij", meta(2, 3, 4, 5), meta(2, 3, 6, 5)),
+    "einsum of three": lambda: torch.einsum(
+        "bhlm,bhmk,hkd->bld", meta(2, 3, 5, 6), meta(2, 3, 6, 4), meta(3, 4, 7)
+    ),
+    "einsum that sums first": lambda: torch.einsum(
+        "...ij,...jk->...k", meta(2, 1, 3, 4), meta(5, 4, 6)
+    ),
     "attention": lambda: F.scaled_dot_product_attention(
         meta(2, 3, 4, 8), meta(2, 3, 6, 8), meta(2, 3, 6, 8)
     ),
@@ -55,6 +61,26 @@ def test_functions(name: str) -> None:
     with torch.no_grad(), counter:
         FUNCTIONS[name]()
     assert get_kind(configuration.kind).flops(configuration) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "forward", "backward"),
+    [
+        ("bii->bi", [(2, 3, 3)], 0, 0),
+        ("bij->jib", [(2, 3, 4)], 0, 0),
+        ("bij->j", [(2, 3, 4)], 24, 24),
+        ("ij,ij->ij", [(3, 4), (3, 4)], 12, 24),
+        ("i,j", [(3,), (4,)], 12, 24),
+    ],
+)
+def test_an_einsum_that_is_no_product(
+    equation: str, shapes: list[tuple[int, ...]], forward: int, backward: int
+) -> None:
+    """torch's counter leaves these out."""
+    operands = [meta(*shape) for shape in shapes]
+    configuration = watch(lambda: torch.einsum(equation, *operands))[-1]
+    assert get_kind("einsum").flops(configuration) == forward
+    assert backward_flops(configuration) == backward
 
 
 MODULES: dict[str, tuple[nn.Module, tuple[Tensor, ...]]] = {

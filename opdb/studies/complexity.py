@@ -11,6 +11,9 @@ from opdb.models import ModelRequest, load
 from opdb.models.construction import ModelFailureError
 from opdb.records import Configuration, Workload
 
+_ENGINES = frozenset(("add", "clone", "contiguous", "copy", "new_zeros"))
+"""What autograd's engine runs itself, between the backward passes of calls."""
+
 
 @dataclass(frozen=True)
 class Count:
@@ -80,8 +83,8 @@ def complexity(request: ModelRequest) -> Complexity:
 def counted(workload: Workload) -> dict[Configuration, Count]:
     """Count every configuration of a workload, its backward pass with it where it has one.
 
-    Of a training step neither the sums of gradients nor the optimizer's step are counted: they
-    are no part of a call.
+    Of a training step neither the sums and copies of gradients nor the optimizer's step are
+    counted: they are no part of a call. What a backward pass of the model's own calls is counted.
     """
     counts: dict[Configuration, Count] = {}
     known: dict[Configuration, Count] = {}
@@ -89,12 +92,18 @@ def counted(workload: Workload) -> dict[Configuration, Count]:
     for call in workload.calls:
         configuration, of = call.configuration, call.configuration.forward
         after = after or configuration.pass_name == "backward"
-        if after and of == configuration and not configuration.gradient:
+        if configuration.pass_name == "update" or (after and _is_engines(configuration)):
             continue
         if configuration not in known:
             known[configuration] = _of_call(configuration)
         counts[of] = counts.get(of, Count()) + known[configuration]
     return counts
+
+
+def _is_engines(configuration: Configuration) -> bool:
+    """Return whether autograd's engine may have run this between two calls' backward passes."""
+    plain = configuration.pass_name == "forward" and not configuration.gradient
+    return plain and configuration.kind in _ENGINES
 
 
 def _of_call(configuration: Configuration) -> Count:

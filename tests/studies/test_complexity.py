@@ -20,7 +20,7 @@ def counted(name: str, batch_size: int = 2, phase: Phase = "inference") -> Compl
 
 
 def of_a_path(name: str, phase: Phase = "inference") -> Complexity:
-    module = __name__ if name == "norms_first" else "tests.harvest.sample_models"
+    module = __name__ if name in globals() else "tests.harvest.sample_models"
     return complexity(ModelRequest(f"{module}:{name}", phase=phase).checked())
 
 
@@ -90,6 +90,39 @@ def norms_first() -> tuple[nn.Module, tuple[Tensor, ...]]:
 def test_a_norm_before_all_products_lets_gradients_flow() -> None:
     linear = of_a_path("norms_first", "training").by_kind()["linear"]
     assert linear.backward_flops == 2 * linear.forward_flops
+
+
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x, weight)
+        return (x * x) @ weight
+
+    @staticmethod
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        x, weight = ctx.saved_tensors
+        return (gradient @ weight.t()) * x * 2, (x * x).t() @ gradient
+
+
+class OwnBackward(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(6, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = Squared.apply(torch.sin(x * self.weight[:, 0]), self.weight)
+        return scores
+
+
+def own_backward() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return OwnBackward(), (torch.ones(3, 6),)
+
+
+def test_a_backward_pass_of_ones_own_is_counted() -> None:
+    found = of_a_path("own_backward", "training").by_kind()
+    product = 2 * 3 * 6 * 4
+    assert found["matmul"].flops == 3 * product
+    assert found["mul"].calls == 2 + 3 and "add" not in found
 
 
 def test_recurrent_layers_are_counted() -> None:

@@ -34,6 +34,8 @@ class MetaKernels:
         key = _key(operator, args, kwargs)
         remembered = None if key is None else self._seen.get(key)
         if remembered is None:
+            if operator in _ALIKE:
+                _check_alike(args)
             output = operator(*args, **kwargs)
             if key is not None:
                 output = _laid_out(operator, output, args)
@@ -47,6 +49,19 @@ class MetaKernels:
         container, outputs = remembered
         made = [None if each is None else _make(*each) for each in outputs]
         return made[0] if container is None else container(made)
+
+
+_ALIKE = frozenset(
+    getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "mv", "addmv", "convolution")
+)
+"""Products whose factors have one dtype on every device; their meta kernels do not look."""
+
+
+def _check_alike(args: Any) -> None:
+    given = [t for t in args if isinstance(t, torch.Tensor)]
+    if all(t.is_meta for t in given) and len({t.dtype for t in given}) > 1:
+        dtypes = ", ".join(str(t.dtype).removeprefix("torch.") for t in given)
+        raise RuntimeError(f"a product of tensors whose dtypes differ: {dtypes}")
 
 
 _NEVER = object()  # stands for calls whose output aliases an argument, or is no new tensor

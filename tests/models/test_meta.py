@@ -42,6 +42,31 @@ def test_numbers_of_other_types_are_other_calls() -> None:
     assert dtypes == [torch.int64, torch.float32, torch.int64]
 
 
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda x: F.linear(x, on_meta(4, 3), on_meta(4)),
+        lambda x: F.linear(on_meta(2, 3), x),
+        lambda x: x @ on_meta(3),
+        lambda x: F.conv1d(x[:, None], on_meta(4, 1, 3)),
+    ],
+)
+def test_a_product_refuses_dtypes_that_differ_as_on_a_device(
+    product: Callable[[Tensor], Tensor],
+) -> None:
+    class Running(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            return kernels(func, args, kwargs or {})
+
+    kernels = MetaKernels()
+    with Running(), torch.no_grad():  # type: ignore[no-untyped-call]
+        assert product(on_meta(2, 3)).dtype == torch.float32
+        with pytest.raises(RuntimeError, match=r"dtypes differ: .*float64"):
+            product(on_meta(2, 3).double())
+
+
 def test_in_place_calls_and_views_keep_their_tensor() -> None:
     kernels = MetaKernels()
     x, y = on_meta(2, 3), on_meta(2, 3)

@@ -94,7 +94,7 @@ class Recorder:
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._values: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._known: dict[str, tuple[Configuration, Json | None]] = {}
-        self._weights: set[int | None] = set()
+        self._weights: dict[int, torch.UntypedStorage] = {}
         self._modes: list[TorchFunctionMode] = []
         self._opened: set[Any] = set()
         self.know_weights()
@@ -108,16 +108,20 @@ class Recorder:
     def is_weight(self, tensor: torch.Tensor) -> bool:
         """Return whether the tensor is a parameter or buffer of the model, or a view of one."""
         memory = _storage(tensor)
-        return memory is not None and memory in self._weights
+        return memory is not None and memory._cdata in self._weights
 
     def needs_gradient(self, tensor: torch.Tensor) -> bool | None:
         """Return whether a gradient is asked of the tensor; None where none are taken."""
         return tensor.requires_grad if torch.is_grad_enabled() else None
 
     def know_weights(self) -> None:
-        """Note which memory holds the model's parameters and buffers."""
+        """Note which memory holds the model's parameters and buffers, and keep it.
+
+        A model may replace a buffer as it runs; what was freed would be the next tensor's.
+        """
         held = (*self._model.parameters(), *self._model.buffers())
-        self._weights = {_storage(tensor) for tensor in held}
+        memories = [memory for t in held if (memory := _storage(t)) is not None]
+        self._weights = {memory._cdata: memory for memory in memories}
 
     def declare(self, loaded: LoadedModel) -> None:
         """Note the value classes that the model's inputs are declared to have."""
@@ -335,12 +339,11 @@ def aten_name(operator: Any) -> str:
     )
 
 
-def _storage(tensor: torch.Tensor) -> int | None:
-    """Return what identifies a tensor's memory, on meta too; None where it has none."""
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """Return a tensor's memory, on meta too; None where it has none."""
     if nn.parameter.is_lazy(tensor) or tensor.layout != torch.strided or is_wrapped(tensor):
         return None
-    memory: int = tensor.untyped_storage()._cdata
-    return memory
+    return tensor.untyped_storage()
 
 
 def _binds(module: nn.Module, args: Any) -> bool:

@@ -119,6 +119,30 @@ def test_keyword_and_tuple_inputs_are_kept_as_data() -> None:
     assert again.calls == workload.calls
 
 
+class Replacing(nn.Module):
+    """Makes its table anew, as positions are kept that hang on the length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: torch.Tensor
+        self.register_buffer("table", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.table = torch.arange(6.0, device=x.device)
+        return torch.relu(torch.sin(x) + self.table)
+
+
+def replacing() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    layers = nn.Sequential(*(Replacing() for _ in range(20)))
+    return layers, (torch.randn(2, 6),)
+
+
+def test_what_takes_the_memory_of_a_replaced_buffer_is_no_weight() -> None:
+    workload = harvest(ModelRequest(f"{__name__}:replacing"))
+    assert by_kind(workload) == dict.fromkeys(("arange", "sin", "add", "relu"), 20)
+    assert not [c.json for c in workload.occurrences() if '"weight"' in c.json]
+
+
 def test_a_model_that_asks_for_values_runs_on_the_cpu() -> None:
     kinds = by_kind(own("asks_for_values"))
     assert kinds["linear"] == 1 and kinds["embedding"] == 1

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import _VF, Tensor
+from torch.overrides import has_torch_function
 
 _NAMES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
@@ -17,7 +18,8 @@ _NAMES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 def recurrent_on_meta() -> Iterator[None]:
     """Let recurrent modules make their outputs on meta at once, until the block ends.
 
-    Step by step a layer of 4,096 tokens takes minutes. Where gradients are recorded it is left so.
+    Step by step a layer of 4,096 tokens takes minutes. Where gradients are recorded it is left so,
+    and where the layer is no part of a recorded module: whoever watches functions is to see it.
     """
     functions: Any = _VF
     for name in _NAMES:
@@ -34,7 +36,7 @@ def _layer(
 ) -> Any:
     # a packed sequence has its batch sizes for a state, and a state for weights
     packed = not isinstance(weights, list)
-    if packed or not input.is_meta or torch.is_grad_enabled():
+    if packed or not input.is_meta or torch.is_grad_enabled() or has_torch_function((input,)):
         return original(input, state, weights, *rest)
     batch_first = rest[-1]
     states = list(state) if isinstance(state, tuple) else [state]

@@ -4,6 +4,7 @@ import hashlib
 import threading
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -141,6 +142,21 @@ def test_what_takes_the_memory_of_a_replaced_buffer_is_no_weight() -> None:
     workload = harvest(ModelRequest(f"{__name__}:replacing"))
     assert by_kind(workload) == dict.fromkeys(("arange", "sin", "add", "relu"), 20)
     assert not [c.json for c in workload.occurrences() if '"weight"' in c.json]
+
+
+class DropsWeights(nn.LSTM):
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        return super().forward(torch.sin(input))
+
+
+def drops_weights() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return DropsWeights(4, 8), (torch.randn(5, 2, 4),)
+
+
+def test_a_recurrent_layer_inside_a_module_of_ones_own_is_told() -> None:
+    workload = harvest(ModelRequest(f"{__name__}:drops_weights"))
+    assert workload.unsupported == {"torch.lstm": 1}
+    assert by_kind(workload) == {"sin": 1, "zeros": 2}
 
 
 def test_a_model_that_asks_for_values_runs_on_the_cpu() -> None:

@@ -296,6 +296,8 @@ class Backward:
         backward = replace(forward, pass_name="backward")
         works = KINDS[forward.kind].launches(backward)
         specs = [o.described if works else o.gradient for o in part.outputs]
+        if not any(specs):  # its output, a view, was changed in place: that takes its node's place
+            return backward
         pairs = zip(specs, part.outputs, strict=True)
         if all(_is_usual(spec, output.usual_layout) for spec, output in pairs):
             return backward

@@ -141,8 +141,29 @@ class Cells(nn.Module):
         return logits
 
 
+class BiasedScores(nn.Module):
+    """Adds a bias to scores in place, which a product has returned as a view of what it made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(8, 8)
+        self.bias = nn.Parameter(torch.randn(2, 6, 6))
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.body(x).view(-1, 6, 2, 4)
+        scores = torch.einsum("bqhd,bkhd->bhqk", y, y)
+        scores += self.bias
+        logits: Tensor = self.head(torch.matmul(scores, x[:, None]).mean((1, 2)))
+        return logits
+
+
 def changed_view() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return ChangedView(), (torch.randn(2, 8),)
+
+
+def biased_scores() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return BiasedScores(), (torch.randn(2, 6, 8),)
 
 
 def other_layout() -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -168,7 +189,7 @@ def asked(name: str) -> ModelRequest:
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"{HERE}:{own}" for own in ("changed_view", "other_layout", "cells")),
+        *(f"{HERE}:{own}" for own in ("changed_view", "biased_scores", "other_layout", "cells")),
         *("lstm", "mnasnet0_5", "shufflenet_v2_x0_5", "swin_v2_t"),
     ],
 )

@@ -56,11 +56,12 @@ def mha_flops(view: View) -> int:
 
 def _added(view: View) -> int:
     """Return how many keys attention adds to those that it is given."""
-    return int(bool(view["add_bias_kv"])) + int(bool(view["add_zero_attn"]))
+    has_bias = bool(view["add_bias_kv"]) or view["bias_k"] is not None
+    return int(has_bias) + int(bool(view["add_zero_attn"]))
 
 
 def _mha_shapes(view: View) -> list[Shape]:
-    out = [*view.shape("query")[:-1], int(view["embed_dim"])]
+    out = [*view.shape("query")[:-1], int(view["embed_dim"] or view["embed_dim_to_check"])]
     if not view["need_weights"]:
         return [out]
     batch, target, source = _lengths(view, "query", "key")
@@ -161,7 +162,7 @@ register(
         flops_rule=lambda view: _attention(
             *_lengths(view, "query", "key"), int(view["embed_dim_to_check"])
         ),
-        shapes_rule=input_shape,
+        shapes_rule=_mha_shapes,
         dtype_rule=input_dtype,
         settings=SETTINGS,
     ),

@@ -6,19 +6,24 @@ from math import ceil
 
 from opdb.kinds.canonical import Arguments
 from opdb.kinds.registry import Kind, register
-from opdb.kinds.view import Shape, View, input_shape, item_bytes, no_flops
+from opdb.kinds.view import Shape, View, input_shape, no_flops
 from opdb.records import Json
 
 
 def _written(view: View) -> int:
-    return view.output_elements * item_bytes(view.output_dtype)
+    return view.output_bytes
 
 
 def _default_dtype(view: View) -> str:
     given = view["dtype"]
     if isinstance(given, dict):
         return str(given["dtype"])
-    return str(view.occurrences[0]["dtype"]) if view.occurrences else "float32"
+    if view.occurrences:
+        return str(view.occurrences[0]["dtype"])
+    if view.configuration.kind == "randint":
+        return "int64"
+    whole = {bool: "bool", int: "int64"}
+    return whole.get(type(view["fill_value"]), "float32")
 
 
 def _size(view: View) -> list[Shape]:

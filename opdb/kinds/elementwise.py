@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from opdb.kinds.registry import Kind, register
-from opdb.kinds.view import View, bool_dtype, input_dtype, input_shape, no_flops
+from opdb.kinds.view import (
+    View,
+    bool_dtype,
+    complex_dtype,
+    input_dtype,
+    input_shape,
+    no_flops,
+    promoted_dtype,
+    quotient_dtype,
+    real_dtype,
+)
 
 _UNARY = (
     "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal square sin cos tan asin "
@@ -43,19 +53,24 @@ _BINARY = {
 }
 
 
+_OF_ANOTHER_DTYPE = {"abs": real_dtype, "angle": real_dtype, "logical_not": bool_dtype}
+
+
 def _two_flops(view: View) -> int:
     return 2 * view.output_elements
 
 
 for _name in _UNARY.split():
-    register(Kind(_name, "input", dtype_rule=input_dtype, mutates=("input",)))
+    _rule = _OF_ANOTHER_DTYPE.get(_name, input_dtype)
+    register(Kind(_name, "input", dtype_rule=_rule, mutates=("input",)))
 for _name in _PREDICATES.split():
     register(Kind(_name, "input", dtype_rule=bool_dtype))
 for _name in _COMPARISONS.split():
     _more = ", rtol=1e-05, atol=1e-08, equal_nan=False" if _name == "isclose" else ""
     register(Kind(_name, f"input, other{_more}", dtype_rule=bool_dtype, mutates=("input",)))
 for _name, _signature in _BINARY.items():
-    register(Kind(_name, _signature, mutates=("input",)))
+    _rule = quotient_dtype if _name in ("div", "rtruediv") else promoted_dtype
+    register(Kind(_name, _signature, dtype_rule=_rule, mutates=("input",)))
 
 register(
     Kind(
@@ -84,7 +99,7 @@ register(
         dtype_rule=bool_dtype,
     ),
     Kind("heaviside", "input, values"),
-    Kind("polar", "abs, angle"),
-    Kind("complex", "real, imag"),
+    Kind("polar", "abs, angle", dtype_rule=complex_dtype),
+    Kind("complex", "real, imag", dtype_rule=complex_dtype),
     Kind("cross", "input, other, dim=None", flops_rule=lambda view: 5 * view.output_elements),
 )

@@ -101,6 +101,7 @@ def _pool(name: str, rank: int, signature: str) -> Kind:
         flops_rule=window_flops,
         shapes_rule=pool_shape(rank),
         dtype_rule=input_dtype,
+        then_indices=True,
         values_rule=kept_rectified,
         canonical=_window(rank),
     )
@@ -113,6 +114,7 @@ def _adaptive_pool(name: str, rank: int, signature: str) -> Kind:
         flops_rule=adaptive_flops,
         shapes_rule=adaptive_shape(rank),
         dtype_rule=input_dtype,
+        then_indices=True,
         values_rule=kept_rectified,
         canonical=_adaptive(rank),
     )

@@ -15,6 +15,7 @@ from opdb.kinds.view import (
     no_flops,
     numel,
     one_flop_an_input,
+    summed_dtype,
 )
 
 
@@ -46,6 +47,7 @@ def _pair(view: View) -> list[Shape]:
 
 
 _DIMS = count_dims(dim=None)
+_WIDE = ("sum", "prod", "nansum")
 _REDUCTIONS = {
     "sum": "input, dim=None, keepdim=False, *, dtype=None",
     "mean": "input, dim=None, keepdim=False, *, dtype=None",
@@ -65,7 +67,7 @@ for _name, _signature in _REDUCTIONS.items():
             _signature,
             flops_rule=one_flop_an_input,
             shapes_rule=reduced_shape,
-            dtype_rule=named_dtype,
+            dtype_rule=summed_dtype if _name in _WIDE else named_dtype,
             canonical=_DIMS,
         )
     )
@@ -118,6 +120,7 @@ for _name in ("max", "min", "median", "mode"):
             flops_rule=one_flop_an_input,
             shapes_rule=_with_indices,
             dtype_rule=input_dtype,
+            then_indices=True,
             canonical=_DIMS,
         )
     )
@@ -127,13 +130,13 @@ for _name in ("cumsum", "cumprod", "logcumsumexp"):
             _name,
             "input, dim, *, dtype=None",
             shapes_rule=input_shape,
-            dtype_rule=named_dtype,
+            dtype_rule=summed_dtype,
             canonical=_DIMS,
             mutates=("input",),
         )
     )
 for _name in ("cummax", "cummin"):
-    register(Kind(_name, "input, dim", shapes_rule=_pair, canonical=_DIMS))
+    register(Kind(_name, "input, dim", shapes_rule=_pair, then_indices=True, canonical=_DIMS))
 
 register(
     Kind(
@@ -141,6 +144,7 @@ register(
         "input, k, dim=-1, largest=True, sorted=True",
         flops_rule=one_flop_an_input,
         shapes_rule=_top_shape,
+        then_indices=True,
         canonical=count_dims(dim=-1),
     ),
     Kind(
@@ -148,6 +152,7 @@ register(
         "input, dim=-1, descending=False, *, stable=False",
         flops_rule=no_flops,
         shapes_rule=_pair,
+        then_indices=True,
         canonical=count_dims(dim=-1),
     ),
     Kind(

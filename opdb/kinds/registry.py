@@ -47,6 +47,7 @@ class Kind:
     """The name of the function that an operator computes, and what is known of it without torch.
 
     The methods take a configuration of this kind; the fields ending in `_rule` hold what they do.
+    `then_indices` says that the outputs after the first are indices.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Kind:
     bytes_rule: Callable[[View], int] = v.inputs_and_outputs
     shapes_rule: Callable[[View], list[Shape]] = v.broadcast_output
     dtype_rule: Callable[[View], str] = v.promoted_dtype
+    then_indices: bool = False
     launches_rule: Callable[[View], bool] = v.always
     values_rule: Callable[[View], Json | None] = v.no_values
     canonical: Canonical | None = None
@@ -103,16 +105,18 @@ class Kind:
         view = self.view(configuration)
         if not self.launches_rule(view):
             return 0, 0
-        view = view.with_outputs(self.shapes_rule(view), self.dtype_rule(view))
+        view = self._with_outputs(view)
         moved = self.bytes_rule(view)
         weights = sum(v.spec_bytes(t) for t in view.unique if t.get("role") == "weight")
         return moved, max(0, moved - (v.inputs_and_outputs(view) - weights))
 
     def output_bytes(self, configuration: Configuration) -> int:
         """Return the bytes of the outputs of one call."""
-        view = self.view(configuration)
-        view = view.with_outputs(self.shapes_rule(view), self.dtype_rule(view))
-        return view.output_elements * v.item_bytes(view.output_dtype)
+        return self._with_outputs(self.view(configuration)).output_bytes
+
+    def _with_outputs(self, view: View) -> View:
+        shapes, dtype = self.shapes_rule(view), self.dtype_rule(view)
+        return view.with_outputs(shapes, dtype, then_indices=self.then_indices)
 
     def activation_bytes(self, configuration: Configuration) -> int:
         """Return the bytes of the outputs that one call makes room for; views have none."""

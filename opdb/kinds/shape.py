@@ -10,6 +10,7 @@ from opdb.kinds.registry import Canonical, Kind, register
 from opdb.kinds.view import (
     Shape,
     View,
+    complex_dtype,
     input_dtype,
     input_shape,
     inputs_and_outputs,
@@ -17,6 +18,7 @@ from opdb.kinds.view import (
     never,
     no_flops,
     numel,
+    real_dtype,
     same_values,
 )
 from opdb.records import Json
@@ -127,6 +129,30 @@ def _swapped(view: View) -> list[Shape]:
     first, second = int(view["dim0"]), int(view["dim1"])
     shape[first], shape[second] = shape[second], shape[first]
     return [shape]
+
+
+def _moved(view: View) -> list[Shape]:
+    shape, source, destination = view.shape(), view["source"], view["destination"]
+    sources = [int(d) % len(shape) for d in (source if isinstance(source, list) else [source])]
+    places = destination if isinstance(destination, list) else [destination]
+    rest = [axis for axis in range(len(shape)) if axis not in sources]
+    for place, axis in sorted(
+        (int(p) % len(shape), a) for p, a in zip(places, sources, strict=True)
+    ):
+        rest.insert(place, axis)
+    return [[shape[axis] for axis in rest]]
+
+
+def _sized(view: View) -> list[Shape]:
+    return [[int(n) for n in view["size"]]]
+
+
+def _diagonal(view: View) -> list[Shape]:
+    shape, offset = view.shape(), int(view["offset"])
+    rows, columns = (int(view[name]) % len(shape) for name in ("dim1", "dim2"))
+    length = min(shape[rows] + min(offset, 0), shape[columns] - max(offset, 0))
+    kept = [n for axis, n in enumerate(shape) if axis not in (rows, columns)]
+    return [[*kept, max(length, 0)]]
 
 
 def _reversed(view: View) -> list[Shape]:
@@ -251,7 +277,7 @@ _VIEWS: dict[str, tuple[str, Callable[[View], list[Shape]], Canonical | None]] =
     "transpose": ("input, dim0, dim1", _swapped, _two_dims),
     "t": ("input", _reversed, None),
     "mT": ("input", _reversed, None),
-    "movedim": ("input, source, destination", input_shape, None),
+    "movedim": ("input, source, destination", _moved, None),
     "squeeze": ("input, dim=None", _squeezed, _DIM),
     "unsqueeze": ("input, dim", _unsqueezed, count_dims(extra=1, dim=None)),
     "expand": ("input, *size", _expanded, None),
@@ -263,15 +289,19 @@ _VIEWS: dict[str, tuple[str, Callable[[View], list[Shape]], Canonical | None]] =
     "chunk": ("input, chunks, dim=0", _pieces, _FIRST),
     "tensor_split": ("input, indices_or_sections, dim=0", _cut, _FIRST),
     "unbind": ("input, dim=0", _unbound, _FIRST),
-    "diagonal": ("input, offset=0, dim1=0, dim2=1", input_shape, None),
+    "diagonal": ("input, offset=0, dim1=0, dim2=1", _diagonal, None),
     "unfold_view": ("input, dimension, size, step", _unfolded, count_dims(dimension=None)),
-    "as_strided": ("input, size, stride, storage_offset=None", input_shape, None),
+    "as_strided": ("input, size, stride, storage_offset=None", _sized, None),
     "detach": ("input", input_shape, None),
     "identity": ("input", input_shape, None),
     "real": ("input", input_shape, None),
     "imag": ("input", input_shape, None),
     "view_as_real": ("input", lambda view: [[*view.shape(), 2]], None),
     "view_as_complex": ("input", lambda view: [view.shape()[:-1]], None),
+}
+_PARTS = {
+    **dict.fromkeys(("real", "imag", "view_as_real"), real_dtype),
+    "view_as_complex": complex_dtype,
 }
 for _name, (_signature, _shapes, _canonical) in _VIEWS.items():
     register(
@@ -280,7 +310,7 @@ for _name, (_signature, _shapes, _canonical) in _VIEWS.items():
             _signature,
             flops_rule=no_flops,
             shapes_rule=_shapes,
-            dtype_rule=input_dtype,
+            dtype_rule=_PARTS.get(_name, input_dtype),
             launches_rule=never,
             values_rule=same_values,
             canonical=_canonical,

@@ -56,10 +56,16 @@ class View:
         self.occurrences = [met[t["same"]] if "same" in t else t for t in met]
         self.outputs: list[Shape] = []
         self.output_dtype = "float32"
+        self.index_outputs = False
 
-    def with_outputs(self, shapes: list[Shape], dtype: str = "float32") -> View:
-        """Keep the outputs' shapes and dtype for the rules that follow; returns itself."""
-        self.outputs, self.output_dtype = shapes, dtype
+    def with_outputs(
+        self, shapes: list[Shape], dtype: str = "float32", *, then_indices: bool = False
+    ) -> View:
+        """Keep the outputs' shapes and dtype for the rules that follow; returns itself.
+
+        `then_indices`: those after the first are of int64.
+        """
+        self.outputs, self.output_dtype, self.index_outputs = shapes, dtype, then_indices
         return self
 
     def _resolve(self, value: Json) -> Json:
@@ -112,6 +118,13 @@ class View:
         """The elements of all outputs together."""
         return sum(numel(s) for s in self.outputs)
 
+    @property
+    def output_bytes(self) -> int:
+        """The bytes of all outputs together."""
+        indices = sum(numel(s) for s in self.outputs[1:]) if self.index_outputs else 0
+        of_values = (self.output_elements - indices) * item_bytes(self.output_dtype)
+        return of_values + indices * item_bytes("int64")
+
 
 CountRule: TypeAlias = "Callable[[View], int]"
 ShapesRule: TypeAlias = "Callable[[View], list[Shape]]"
@@ -157,13 +170,13 @@ def no_flops(view: View) -> int:
 def inputs_and_outputs(view: View) -> int:
     """Count each distinct input read once and each output written once."""
     read = sum(spec_bytes(t) for t in view.unique)
-    return read + view.output_elements * item_bytes(view.output_dtype)
+    return read + view.output_bytes
 
 
 def outputs_twice(view: View) -> int:
     """Count each output element read and written once: gathers that read only what they keep."""
     small = sum(spec_bytes(t) for t in view.unique[1:])
-    return small + 2 * view.output_elements * item_bytes(view.output_dtype)
+    return small + 2 * view.output_bytes
 
 
 def no_bytes(view: View) -> int:
@@ -188,12 +201,67 @@ def input_shape(view: View) -> list[Shape]:
 
 
 def promoted_dtype(view: View) -> str:
-    """Return the dtype that tensors promote to; one without dimensions counts where alone."""
-    of_rank = [t["dtype"] for t in view.unique if t["shape"]] or [t["dtype"] for t in view.unique]
-    known = [d for d in of_rank if d in _ORDER]
-    if not known:
-        return str(of_rank[0]) if of_rank else "float32"
-    return str(max(known, key=_ORDER.index))
+    """Return the dtype that tensors promote to.
+
+    One without dimensions counts where it is of a higher category (a float beside integers) or
+    alone, and so does a number; a condition does not.
+    """
+    tensors = [t for t in view.unique if t is not view["condition"]]
+    shaped = [str(t["dtype"]) for t in tensors if t["shape"]]
+    single = [str(t["dtype"]) for t in tensors if not t["shape"]]
+    numbers = [_number_dtype(view.configuration.parameters.get(name)) for name in _OPERANDS]
+    found = ""
+    for dtypes in (shaped, single, [dtype for dtype in numbers if dtype]):
+        highest = max(dtypes, key=_rank, default="")
+        if highest and (not found or category(highest) > category(found)):
+            found = highest
+    return found or "float32"
+
+
+def _rank(dtype: str) -> int:
+    return _ORDER.index(dtype) if dtype in _ORDER else -1
+
+
+_OPERANDS = ("input", "other", "exponent")
+
+
+def _number_dtype(value: Json) -> str:
+    """Return the dtype of a number that is computed with; nothing of no number."""
+    if isinstance(value, dict):
+        return "complex64" if "complex" in value else "float32" if "float" in value else ""
+    return {bool: "bool", int: "int64", float: "float32"}.get(type(value), "")
+
+
+def category(dtype: str) -> int:
+    """Return 0 for bool, 1 for whole numbers, 2 for floats, 3 for complex numbers."""
+    if dtype.startswith(("float", "bfloat")):
+        return 2
+    return 0 if dtype == "bool" else 3 if dtype.startswith("complex") else 1
+
+
+def quotient_dtype(view: View) -> str:
+    """Return the promoted dtype; whole numbers give a float unless they are rounded."""
+    dtype = promoted_dtype(view)
+    return dtype if category(dtype) > 1 or view["rounding_mode"] is not None else "float32"
+
+
+def summed_dtype(view: View) -> str:
+    """Return the `dtype` parameter, else the input's; whole numbers and truths are summed wide."""
+    dtype = named_dtype(view)
+    return dtype if category(dtype) > 1 or view["dtype"] is not None else "int64"
+
+
+def complex_dtype(view: View) -> str:
+    """Return the complex dtype of what tensors promote to."""
+    return "complex128" if promoted_dtype(view) in ("float64", "complex128") else "complex64"
+
+
+def real_dtype(view: View) -> str:
+    """Return the first tensor's dtype, of a complex one that of its parts."""
+    dtype = input_dtype(view)
+    return {"complex32": "float16", "complex64": "float32", "complex128": "float64"}.get(
+        dtype, dtype
+    )
 
 
 def input_dtype(view: View) -> str:

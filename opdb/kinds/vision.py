@@ -9,13 +9,14 @@ from opdb.kinds.registry import Kind, register
 from opdb.kinds.view import (
     Shape,
     View,
+    complex_dtype,
     index_dtype,
     input_dtype,
     input_shape,
     is_spec,
     no_flops,
     numel,
-    promoted_dtype,
+    real_dtype,
     same_values,
 )
 
@@ -126,15 +127,23 @@ def fourier_flops(view: View) -> int:
     return int(5 * numel(shape) * log2(max(points, 2)))
 
 
-def _half_spectrum(view: View) -> list[Shape]:
-    shape, dims = view.shape(), view["dim"]
-    axis = dims[-1] if isinstance(dims, list) else (-1 if dims is None else dims)
-    shape[int(axis)] = shape[int(axis)] // 2 + 1
+def _spectrum(view: View) -> list[Shape]:
+    """Give the input's shape, the axes of a length that is given cut or filled up to it.
+
+    Of a real input there is half a spectrum along the last axis, which its inverse fills again.
+    """
+    shape, dims, given = view.shape(), view["dim"], view["s"] or view["n"]
+    lengths = given if isinstance(given, list) else [] if given is None else [given]
+    every = range(-len(lengths) or -len(shape), 0)
+    axes = dims if isinstance(dims, list) else every if dims is None else [dims]
+    for axis, length in zip(axes, lengths, strict=False):
+        shape[int(axis)] = int(length)
+    last, name = int(axes[-1]), view.configuration.kind
+    if name.startswith("irfft") and not lengths:
+        shape[last] = 2 * (shape[last] - 1)
+    elif name.startswith("rfft"):
+        shape[last] = shape[last] // 2 + 1
     return [shape]
-
-
-def _complex_dtype(view: View) -> str:
-    return "complex128" if promoted_dtype(view) in ("float64", "complex128") else "complex64"
 
 
 register(
@@ -233,7 +242,7 @@ for _name in ("fft", "ifft", "fft2", "ifft2", "fftn", "ifftn", "rfft", "rfft2", 
             if not _name.endswith("n")
             else "input, s=None, dim=None, norm=None",
             flops_rule=fourier_flops,
-            shapes_rule=_half_spectrum if _name.startswith("rfft") else input_shape,
-            dtype_rule=_complex_dtype,
+            shapes_rule=_spectrum,
+            dtype_rule=real_dtype if _name.startswith("irfft") else complex_dtype,
         )
     )

@@ -190,6 +190,19 @@ CALLS: dict[str, Callable[[Tensors], Any]] = {
     "attention": lambda t: F.scaled_dot_product_attention(t.x, t.x, t.x),
     "attention causal": lambda t: F.scaled_dot_product_attention(t.x, t.y, t.y, is_causal=True),
     "attention mask": lambda t: F.scaled_dot_product_attention(t.x, t.y, t.x, noise(8, 8)),
+    # dtypes and shapes that are not the first tensor's
+    "whole times float": lambda t: t.i * 0.5,
+    "whole through whole": lambda t: t.i / 4,
+    "truths summed": lambda t: t.flag.sum(1),
+    "where of numbers": lambda t: torch.where(t.flag, 0.0, -1e9),
+    "times i": lambda t: t.x * 1j,
+    "irfft2": lambda t: torch.fft.irfft2(t.z, s=(4, 4)),
+    "irfft": lambda t: torch.fft.irfft(t.z),
+    "rfft cut": lambda t: torch.fft.rfft(t.m, n=4),
+    "movedim of two": lambda t: torch.movedim(t.b, (0, 1), (-1, 0)),
+    "as_strided": lambda t: t.m.as_strided((2, 3), (6, 2)),
+    "diagonal of a matrix": lambda t: torch.diagonal(t.m, 1),
+    "full of whole numbers": lambda t: torch.full((2, 3), 7),
     # normalisations
     "batch_norm": lambda t: F.batch_norm(t.x, noise(6), noise(6).abs(), noise(6), noise(6)),
     "batch_norm without statistics": lambda t: F.batch_norm(

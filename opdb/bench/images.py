@@ -72,8 +72,7 @@ def _dataset(options: ImageOptions, size: tuple[int, int]) -> Any:
     from torchvision.transforms import v2
 
     folder = options.folder
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; give one with a folder of images a class")
+    options.check_folder()
     if options.augment:
         steps = [v2.RandomResizedCrop(size, antialias=True), v2.RandomHorizontalFlip()]
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from opdb.errors import InputError
 from opdb.records import Json
 
 BACKENDS = ("auto", "cuda", "mps", "cpu")
@@ -27,6 +28,17 @@ class ImageOptions:
     workers: int = 4
     pin_memory: bool = False
     prefetch_factor: int | None = None
+
+    def check_folder(self) -> None:
+        """Check that the folder is there.
+
+        Raises:
+            InputError: it is not.
+        """
+        if not self.folder.is_dir():
+            raise InputError(
+                f"{self.folder}: no such folder; give one with a folder of images a class"
+            )
 
 
 @dataclass(frozen=True)

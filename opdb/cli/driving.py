@@ -194,7 +194,8 @@ def driver_options(said: Said, repeats: int) -> DriverOptions:
     """Return what the options of a training run mean.
 
     Raises:
-        InputError: one has no such value, or two contradict each other.
+        InputError: one has no such value, two contradict each other, or the images' folder is not
+            there.
     """
     from opdb.bench.options import DriverOptions, ImageOptions
 
@@ -220,6 +221,7 @@ def driver_options(said: Said, repeats: int) -> DriverOptions:
             pin_memory=said.pin_memory,
             prefetch_factor=said.prefetch_factor,
         )
+        images.check_folder()
     elif any(of_images.values()):
         first = next(name for name, given in of_images.items() if given)
         raise InputError(f"{first} is for images: give a folder with --images")

@@ -66,7 +66,7 @@ def test_mixed_precision_falls_back_and_says_so(opdb: Opdb) -> None:
         ((*STEP, "--workers", 2), 2, "--workers is for images: give a folder with --images"),
         ((*STEP, "--images", ".", "--synthetic"), 2, "not both"),
         ((*STEP, "--images", ".", "--workers", 0, "--prefetch-factor", 2), 2, "needs workers"),
-        ((*STEP, "--images", "nowhere"), 2, "does not take a batch of images alone"),
+        ((*STEP, "--images", "."), 2, "does not take a batch of images alone"),
         ((*STEP, "--csv", "."), 2, "cannot be written"),
         ((*STEP, "--nvtx"), 3, "NVTX ranges need a GPU"),
         ((*STEP, "--mode", "graph", "--label", "x"), 2, "is for training runs in mode eager"),
@@ -87,6 +87,12 @@ def test_a_file_of_other_columns_is_left_alone(opdb: Opdb, tmp_path: Path, conte
     assert ran.status == 2 and "has other columns" in ran.err
     assert Path("other.csv").read_bytes() == content
     assert not (tmp_path / "opdb.sqlite").exists(), "it is told before anything is measured"
+
+
+def test_a_folder_of_images_that_is_not_there_is_told_first(opdb: Opdb, tmp_path: Path) -> None:
+    ran = opdb("measure", *STEP, *SHORT, "--images", "nowhere")
+    assert ran.status == 2 and "nowhere: no such folder" in ran.err
+    assert not (tmp_path / "opdb.sqlite").exists(), "nothing is harvested for it"
 
 
 def test_rows_go_to_a_pipe_as_well(tmp_path: Path) -> None:

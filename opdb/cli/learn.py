@@ -29,8 +29,9 @@ def run(
 ) -> None:
     """Learn from the measured operators what others cost, for predictions of other models.
 
-    All costs of the device count, those of other boards brought to this one. It takes seconds and
-    needs scikit-learn; predict then needs neither. opdb validate --estimates says how well it goes.
+    All costs of the device count, those of other boards brought to this one. It takes a minute or
+    two for three thousand configurations and needs scikit-learn; predict then needs neither. opdb
+    validate --estimates says how well it goes.
     """
     from opdb.learning import learn
     from opdb.predict import Predictor, choose_device
@@ -39,7 +40,7 @@ def run(
     with open_store(db, create=False) as store:
         predictor = Predictor(store, choose_device(store, device))
         chosen = None if board is None else predictor.board(board)
-        note("learning takes some seconds for each thousand configurations", quiet=quiet)
+        note("learning from thousands of configurations takes a minute or two", quiet=quiet)
         estimator = learn(store, predictor, chosen)
     families: dict[str, Json] = {
         name: {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -100,13 +100,15 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
     stated = given is not None or blueprint.of_batch
     with seeded(device):
         if given is not None:
-            data = _resolved(given, request)
+            with _named(request):
+                data = resolve(given, batch_size=request.batch_size, dtype=request.dtype)
             data = _in_format(data, request.memory_format)
             args = tuple(make(value, device) for value in data["args"])
             kwargs = {name: make(value, device) for name, value in data["kwargs"].items()}
         elif example is not None:
             args, kwargs = _as_asked(example, request)
-            data = {"args": [describe(v) for v in args], "kwargs": describe(kwargs)}
+            with _named(request):
+                data = {"args": [describe(v) for v in args], "kwargs": describe(kwargs)}
             args, kwargs = mapped((args, kwargs), lambda tensor: tensor.to(device))
         else:
             raise InputError(
@@ -125,10 +127,12 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
     )
 
 
-def _resolved(given: Mapping[str, Json], request: ModelRequest) -> dict[str, Json]:
+@contextmanager
+def _named(request: ModelRequest) -> Iterator[None]:
+    """Name the model in what is wrong with its inputs: there may be several models."""
     try:
-        return resolve(given, batch_size=request.batch_size, dtype=request.dtype)
-    except InputError as error:  # of several models, it is to be told which one has such inputs
+        yield
+    except InputError as error:
         raise InputError(f"{request.name!r}: {error}") from error
 
 

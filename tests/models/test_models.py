@@ -160,7 +160,7 @@ def test_no_inputs_are_none_and_not_the_ones_of_the_model() -> None:
 
 
 def test_an_example_that_no_data_says_is_refused() -> None:
-    with pytest.raises(InputError, match="an example input is inf; give a finite number"):
+    with pytest.raises(InputError, match=r"end.: an example input is inf; give a finite number"):
         load(ModelRequest(sample_models.path("scaled_without_end")), device="meta")
 
 

@@ -37,8 +37,9 @@ def modes_of(platform: Platform) -> tuple[Mode, ...]:
     return tuple(m for m in get_args(Mode) if platform.device.type == "cuda" or m not in CUDA_ONLY)
 
 
-Tell: TypeAlias = Callable[[Workload, str], None]
-"""Is told of a workload of which something is not known, and why."""
+Tell: TypeAlias = Callable[[Workload, str | None, int], None]
+"""Hears of a workload stored: why it is not known what it calls while captured, if it asks; and how
+many runs of it stand against other calls now."""
 
 
 def measure_models(
@@ -79,7 +80,7 @@ def harvested(
     """Harvest and save each request; return the workloads by the request's `repr`.
 
     With `errors`, why one cannot be harvested is appended there, and it is left out. `tell` hears
-    of an inference that asks whether it is captured and cannot be run as if it were.
+    of each that was saved.
 
     Raises:
         InputError: a model cannot be harvested, and no `errors` are given.
@@ -93,9 +94,9 @@ def harvested(
                 raise
             errors.append(error)
         else:
-            store.save_workload(found.workload, found.captured)
-            if found.failure is not None and tell is not None:
-                tell(found.workload, found.failure)
+            estranged = store.save_workload(found.workload, found.captured)
+            if tell is not None:
+                tell(found.workload, found.failure, estranged)
             workloads[repr(request)] = found.workload
     return workloads
 

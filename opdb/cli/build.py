@@ -24,7 +24,7 @@ from opdb.cli.console import note, print_json, progress
 from opdb.cli.crews import check_failures, chosen_places
 from opdb.cli.selection import (
     describe,
-    note_captured_unknown,
+    note_harvest,
     request_for,
     requests_in,
     summary_files,
@@ -293,8 +293,7 @@ def _harvest(wanted: Sequence[_Harvest], errors: list[OpdbError], *, quiet: bool
             if one.workload is not None and one.workload.key not in seen:
                 seen.add(one.workload.key)
                 each.found.append(one)
-                if one.failure is not None:
-                    note_captured_unknown(one.workload, one.failure, quiet=quiet)
+                note_harvest(one.workload, one.failure, quiet=quiet)
     errors += [one.error for one in found.values() if one.error is not None]
     failed = {key for key, one in found.items() if one.error is not None}
     for each in wanted:
@@ -433,7 +432,8 @@ def _build(
     for job in jobs:
         for one in job.found:
             if one.workload is not None:
-                store.save_workload(one.workload, one.captured)
+                estranged = store.save_workload(one.workload, one.captured)
+                note_harvest(one.workload, None, estranged, quiet=output.quiet)
         if job.file is not None:
             mark_processed(job.file)
     pairs = [Job(one.request, one.called_in(asked.mode)) for job in jobs for one in job.found]

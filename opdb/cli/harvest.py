@@ -14,7 +14,7 @@ from opdb.cli.console import Progress, print_json, print_table, progress, raise_
 from opdb.cli.selection import (
     describe,
     identity,
-    note_captured_unknown,
+    note_harvest,
     request_for,
     requests_in,
     summary_files,
@@ -40,6 +40,7 @@ class Job:
     requests: list[ModelRequest]
     failed: bool = False
     done: list[Harvest] = field(default_factory=list)
+    estranged: list[int] = field(default_factory=list)  # runs of each that called something else
 
 
 def run(
@@ -98,9 +99,8 @@ def run(
             for job in jobs:
                 _harvest(job, store, shown, errors, platform)
     found = [each for job in jobs for each in job.done]
-    for each in found:
-        if each.failure is not None:
-            note_captured_unknown(each.workload, each.failure, quiet=quiet or as_json)
+    for each, estranged in zip(found, (n for job in jobs for n in job.estranged), strict=True):
+        note_harvest(each.workload, each.failure, estranged, quiet=quiet or as_json)
     if as_json:
         print_json([_document(each) for each in found])
     elif found:
@@ -164,7 +164,7 @@ def _harvest(
         shown.doing(f"{request.name} {describe(request)}")
         try:
             found = harvest_in_both(request)
-            store.save_workload(found.workload, found.captured)
+            estranged = store.save_workload(found.workload, found.captured)
             if platform is not None:
                 compiled = harvest_compiled(
                     request, found.workload, platform.torch_device, platform.device.slug
@@ -178,6 +178,7 @@ def _harvest(
             job.failed = True
         else:
             job.done.append(found)
+            job.estranged.append(estranged)
         shown.done()
     if job.file is not None and not job.failed:
         mark_processed(job.file)

@@ -15,7 +15,7 @@ from opdb.cli.crews import check_failures, chosen_places
 from opdb.cli.selection import (
     describe,
     identity,
-    note_captured_unknown,
+    note_harvest,
     request_for,
     requests_in,
     summary_files,
@@ -188,7 +188,7 @@ def _measured(
     """Measure here, or at several places; yield workload and run as they are saved."""
     from opdb.bench.measure import harvested, measure_models
 
-    tell = partial(note_captured_unknown, quiet=asked.quiet)
+    tell = partial(note_harvest, quiet=asked.quiet)
     if not asked.places:
         device, options = asked.device, asked.options
         yield from measure_models(

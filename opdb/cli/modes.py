@@ -18,7 +18,7 @@ from opdb.cli.selection import (
     batch_sizes_among,
     describe,
     identity,
-    note_captured_unknown,
+    note_harvest,
     request_for,
     requests_in,
     summary_files,
@@ -165,7 +165,7 @@ def _harvested(
     from opdb.bench.measure import harvested
 
     found = []
-    tell = partial(note_captured_unknown, quiet=quiet)
+    tell = partial(note_harvest, quiet=quiet)
     with progress(len(requests), "harvest", quiet=quiet) as shown:
         for request in requests:
             shown.doing(f"{request.name} {describe(request)}")

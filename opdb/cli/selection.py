@@ -157,14 +157,28 @@ def describe(what: Workload | ModelRequest) -> str:
     return " ".join(words)
 
 
-def note_captured_unknown(workload: Workload, failure: str, *, quiet: bool) -> None:
-    """Say that a model asks whether it is captured, and why it is not known what it calls then."""
-    note(
-        f"{workload.name} {describe(workload)} asks whether it is being captured in a CUDA graph, "
-        f"and what it calls then is not known, so that mode graph is predicted from what it calls "
-        f"in eager: {failure}",
-        quiet=quiet,
-    )
+def note_harvest(
+    workload: Workload, failure: str | None, estranged: int = 0, *, quiet: bool
+) -> None:
+    """Say what is odd about a workload just harvested.
+
+    It asks whether it is captured, and why it is not known what it calls then; or so many runs of
+    it, now `estranged`, were measured when it called something else.
+    """
+    name = f"{workload.name} {describe(workload)}"
+    if failure is not None:
+        note(
+            f"{name} asks whether it is being captured in a CUDA graph, and what it calls then is "
+            "not known, so that mode graph is predicted from what it calls in eager: "
+            f"{failure}",
+            quiet=quiet,
+        )
+    if estranged:
+        note(
+            f"{name} calls something else in {workload.source} {workload.source_version} than when "
+            f"runs of it were measured ({estranged}): they are held against these calls now",
+            quiet=quiet,
+        )
 
 
 def identity(workload: Workload) -> dict[str, Json]:

@@ -12,7 +12,7 @@ from opdb.algorithms.names import Algorithm
 from opdb.cli.console import note, progress
 from opdb.cli.files import csv_text, make_folder, write_file
 from opdb.cli.options import ModelOptions
-from opdb.cli.selection import note_captured_unknown, request_for
+from opdb.cli.selection import note_harvest, request_for
 from opdb.errors import InputError, OpdbError
 from opdb.models import ModelRequest
 from opdb.records import Json, Mode, Workload
@@ -123,9 +123,8 @@ def harvested_cells(
                 size = "x".join(map(str, request.input_size or ()))
                 errors.append(InputError(f"{request.name} cannot be run at {size}: {error}"))
             else:
-                store.save_workload(found.workload, found.captured, swept=True)
-                if found.failure is not None:
-                    note_captured_unknown(found.workload, found.failure, quiet=quiet)
+                estranged = store.save_workload(found.workload, found.captured, swept=True)
+                note_harvest(found.workload, found.failure, estranged, quiet=quiet)
                 source, key = found.workload.source, found.workload.key
                 known[_identity(request, source, request.input_size or ())] = key
             shown.done()

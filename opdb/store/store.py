@@ -124,21 +124,26 @@ class Store:
 
     def save_workload(
         self, workload: Workload, captured: Workload | None = None, *, swept: bool = False
-    ) -> None:
+    ) -> int:
         """Save a workload, its calls and their configurations, in place of an earlier harvest.
 
         `captured` is what it calls while it is captured, where that is something else; that of an
         earlier harvest is forgotten. `swept` ones are asked for by a sweep: what they call is not
         pending until somebody harvests them for its own sake.
+
+        Returns how many good runs stand against other calls now, as it calls something else in this
+        version of its source than in the one harvested before.
         """
         table = schema.workload
         with self.writing() as connection:
+            estranged = _runs_of_other_calls(connection, workload)
             _save_workload(connection, workload, swept)
             if captured is not None:
                 _save_workload(connection, captured, swept)
             else:
                 key = replace(workload, captured=True).key
                 connection.execute(delete(table).where(table.c.key == key))
+        return estranged
 
     def workloads(
         self,
@@ -604,6 +609,26 @@ class Store:
             raise DatabaseError(f"database {self.location}: {reference} {key} is not stored")
         rest = {name: value for name, value in row.items() if name != reference}
         return {**rest, f"{reference}_id": known[key]}
+
+
+def _runs_of_other_calls(connection: Connection, workload: Workload) -> int:
+    """Count a workload's good runs, where it called something else in another version."""
+    table, call, run = schema.workload, schema.call, schema.model_run
+    query = select(table.c.id, table.c.source_version).where(table.c.key == workload.key)
+    found = connection.execute(query).one_or_none()
+    if found is None or found.source_version == workload.source_version:
+        return 0
+    called = (
+        select(schema.configuration.c.key, call.c.form)
+        .join(call, call.c.configuration_id == schema.configuration.c.id)
+        .where(call.c.workload_id == found.id)
+        .order_by(call.c.position)
+    )
+    before = [tuple(row) for row in connection.execute(called)]
+    if before == [(each.configuration.key, each.form) for each in workload.calls]:
+        return 0
+    good = select(func.count()).where(run.c.workload_id == found.id, run.c.outcome == "ok")
+    return int(connection.execute(good).scalar_one())
 
 
 def _save_workload(connection: Connection, workload: Workload, swept: bool) -> None:

@@ -14,7 +14,7 @@ SCRIPT = "compiled_models.sh"
 
 def test_predictions_are_held_against_runs_and_packed(tmp_path: Path) -> None:
     packed = tmp_path / "a.tgz"
-    done = ran(SCRIPT, tmp_path, str(packed), "cpu", "300", "3:float32", "mlp")
+    done = ran(SCRIPT, tmp_path, str(packed), "cpu", "900", "3:float32", "mlp")
     assert done.returncode == 0, done.stderr
     subprocess.run(["tar", "-xzf", packed, "-C", tmp_path], check=True)
     said = (tmp_path / "validate.txt").read_text()

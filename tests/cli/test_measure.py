@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,18 @@ def test_a_run_is_the_truth_beside_its_prediction(opdb: Opdb) -> None:
     assert len(document["rows"]) == 1 and document["summary"]["energy"] is None
     assert opdb("validate").status == 0
     assert "energy          –" in opdb("predict", "mlp", "--input-size", 16).out
+
+
+def test_runs_of_another_version_that_called_something_else_are_told_of(
+    opdb: Opdb, tmp_path: Path
+) -> None:
+    assert opdb("measure", "mlp", "--device", "cpu", "--quiet").status == 0
+    for command in (("harvest",), ("measure", "--device", "cpu"), ("build", "--gpu-seconds", "0")):
+        with open_store(str(tmp_path / "opdb.sqlite")) as store:
+            [mlp] = store.workloads("mlp")
+            runs = len(store.model_runs(mlp.key))
+            store.save_workload(replace(mlp, source_version="0", calls=mlp.calls[1:]))
+        said = f"calls something else in builtin {mlp.source_version} than when"
+        first, again = opdb(*command, "mlp"), opdb(*command, "mlp")
+        assert said in first.err and f"runs of it were measured ({runs})" in first.err
+        assert said not in again.err

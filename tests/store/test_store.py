@@ -13,6 +13,8 @@ from opdb.records import Call
 from opdb.store import Store, open_store
 from tests.store import samples
 
+PLAIN = samples.workload()
+
 
 def test_what_is_read_equals_what_was_saved(filled: Store) -> None:
     workload = samples.workload()
@@ -205,3 +207,17 @@ def test_two_processes_write_at_once(filled: Store, url: str) -> None:
     ]
     assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
     assert len(filled.visits("GPU-1")) == 63
+
+
+def test_a_harvest_tells_how_many_runs_called_something_else(filled: Store) -> None:
+    newer = replace(PLAIN, source_version="9.9")
+    fewer = replace(PLAIN, calls=PLAIN.calls[1:])
+    other_form = [replace(call, form="function") for call in PLAIN.calls]
+    assert filled.save_workload(PLAIN) == 0
+    assert filled.save_workload(fewer) == 0, "the same version: opdb describes it better"
+    assert filled.save_workload(PLAIN) == 0
+    assert filled.save_workload(newer) == 0, "another version that calls the same"
+    assert filled.save_workload(fewer) == 1
+    assert filled.save_workload(replace(newer, calls=fewer.calls)) == 0
+    assert filled.save_workload(replace(PLAIN, calls=tuple(other_form[1:]))) == 1
+    assert filled.save_workload(samples.workload("other")) == 0

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opdb.capturing import told
 from opdb.errors import OpdbError, UnsupportedError
 from opdb.harvest.compiled import harvest_compiled
+from opdb.harvest.kept import differ, held
 from opdb.harvest.recorder import OUTSIDE, Recorder, computes
 from opdb.harvest.training import train
 from opdb.models import LoadedModel, ModelRequest, load
@@ -159,7 +160,9 @@ def record(
     recorder_type: type[Recorder] | None = None,
     observer: Callable[[Recorder], TorchDispatchMode] | None = None,
 ) -> Recorder:
-    """Run the loaded model once under a recorder and return the recorder.
+    """Run the loaded model under a recorder, and return the recorder with what a pass calls.
+
+    Where the first pass leaves something in the model, a second one is what counts.
 
     `training` (see `ModelRequest.training`) asks for a whole training step, `autocast` for a
     pass on meta as it casts to that dtype on a GPU. A model that asks whether a CUDA graph is being
@@ -180,17 +183,11 @@ def record(
             if _is_lazy(loaded.module):  # the first call replaces classes and makes parameters
                 loaded.module(*loaded.args, **loaded.kwargs)
                 recorder.know_weights()
-            with ExitStack() as stack:
-                stack.enter_context(recorder.watching())  # one thread at a time
-                stack.enter_context(autocast_refused(loaded.name))
-                seen = stack.enter_context(told(capturing))
-                if observer is not None:
-                    stack.enter_context(observer(recorder))
-                if training is None:
-                    _check_done(loaded.name, loaded.module(*loaded.args, **loaded.kwargs))
-                else:
-                    train(recorder, loaded, training)
-            recorder.asked = seen.asked
+            before = held(loaded.module)
+            _watch(recorder, loaded, training, capturing, observer)
+            if differ(before, held(loaded.module)):
+                recorder.forget()
+                _watch(recorder, loaded, training, capturing, observer)
     except OpdbError:
         raise
     except ANY_FAILURE as error:  # a model's forward is anyone's code and may raise anything
@@ -203,6 +200,27 @@ def record(
         for module, mode in modes.items():
             module.training = mode
     return recorder
+
+
+def _watch(
+    recorder: Recorder,
+    loaded: LoadedModel,
+    training: Json | None,
+    capturing: bool,
+    observer: Callable[[Recorder], TorchDispatchMode] | None,
+) -> None:
+    """Run one pass, or one training step, under a recorder."""
+    with ExitStack() as stack:
+        stack.enter_context(recorder.watching())  # one thread at a time
+        stack.enter_context(autocast_refused(loaded.name))
+        seen = stack.enter_context(told(capturing))
+        if observer is not None:
+            stack.enter_context(observer(recorder))
+        if training is None:
+            _check_done(loaded.name, loaded.module(*loaded.args, **loaded.kwargs))
+        else:
+            train(recorder, loaded, training)
+    recorder.asked |= seen.asked
 
 
 def _check_done(name: str, output: object) -> None:

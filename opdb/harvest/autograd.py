@@ -10,9 +10,6 @@ output of its own, the sum belongs to its own backward pass.
 There are no values on meta, so how much of a gradient is zero is followed from call to call. It is
 part of a backward pass's configuration: with zeros among its factors a product draws less power.
 
-On meta there are no values, so how many of a gradient's are zero is followed along the graph, call
-by call, and is part of a backward pass's configuration: its products draw less power then.
-
 A call that changes a view in place is differentiated as a change of what the view is of: autograd
 puts the view's gradient into one of the whole, copies that, hands the call a copy of the view's
 part, and writes the result back there. A call rebuilt from its configuration changes a tensor of

@@ -99,6 +99,13 @@ class Recorder:
         self._opened: set[Any] = set()
         self.know_weights()
 
+    def forget(self) -> None:
+        """Forget the calls of a pass before another; what is known of tensors is kept."""
+        for found in (self.calls, self.foreign_leaves, self.unsupported):
+            found.clear()
+        self.containers = 0
+        self.know_weights()
+
     # -- what describers ask of tensors ------------------------------------------------------
 
     def values(self, tensor: torch.Tensor) -> Json | None:

@@ -241,6 +241,33 @@ def writes() -> Built:
     return Writes(), (torch.randn(2, 3),)
 
 
+class Keeps(nn.Module):
+    """Keeps what its first pass makes: as an attribute, in a dictionary, as a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.order: Tensor | None = None
+        self.tables: dict[int, Tensor] = {}
+        self.scale: Tensor
+        self.register_buffer("scale", torch.zeros(0), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        length = x.shape[1]
+        if self.order is None:
+            self.order = torch.arange(length, device=x.device) % 3
+        if length not in self.tables:
+            self.tables[length] = torch.arange(length, device=x.device).float().sin()
+        if len(self.scale) != length:
+            self.scale = torch.arange(length, device=x.device).float().cos()
+        ordered: Tensor = self.linear(x)[:, self.order]
+        return (ordered + self.tables[length][:, None]) * self.scale[:, None]
+
+
+def keeps() -> Built:
+    return Keeps(), (torch.randn(2, 5, 8),)
+
+
 class Fails(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -444,7 +471,7 @@ def image_in_float32() -> Built:
 COMPLETE = (
     *("lstm", "attention", "shared", "functional", "keywords", "asks_for_values"),
     *("inherited", "reparametrized", "with_constant", "lazy", "writes", "recovering"),
-    *("spectral", "prints", "image_in_float32", "named_tuple"),
+    *("spectral", "prints", "image_in_float32", "named_tuple", "keeps"),
 )
 """The builders whose every call a registered operator describes."""
 

@@ -4,7 +4,7 @@ import hashlib
 import threading
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from opdb.errors import InputError, UnsupportedError
 from opdb.harvest import OUTSIDE, Recorder, harvest, record
 from opdb.models import ModelRequest, load
 from opdb.models.torchvision import family_names
-from opdb.records import Workload
+from opdb.records import Json, Phase, Workload
 from tests.harvest import sample_models
 
 
@@ -235,6 +235,16 @@ def test_meta_shows_what_real_tensors_show_of_own_models(name: str) -> None:
     request = replace(request, inputs=load(request, device="meta").inputs)
     on_meta, on_cpu = (record(load(request, device=device)) for device in ("meta", "cpu"))
     assert on_meta.calls == on_cpu.calls
+
+
+@pytest.mark.parametrize("phase", ["inference", "training"])
+def test_what_a_first_pass_makes_for_good_is_no_part_of_a_pass(phase: Phase) -> None:
+    found = harvest(ModelRequest(sample_models.path("keeps"), phase=phase))
+    forward = [c.configuration for c in found.calls if c.configuration.pass_name == "forward"]
+    kinds = ["linear", "getitem", "getitem", "add", "getitem", "mul"]
+    assert [each.kind for each in forward][: len(kinds)] == kinds
+    assert cast(dict[str, Json], forward[4].inputs["input"])["role"] == "weight", "a buffer is one"
+    assert found.containers == 1 and found.unsupported == {}
 
 
 def test_training_is_another_workload() -> None:

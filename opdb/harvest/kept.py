@@ -1,0 +1,34 @@
+"""What a pass leaves in a model: a table of positions made once, a cache that the first call fills.
+
+A model is measured pass after pass, so what it calls in its first alone is no part of it.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+_BY_VALUE = (int, float, str)
+
+
+def held(model: nn.Module) -> list[object]:
+    """Return what the attributes of a model's modules hold, with what their containers hold.
+
+    While the list is kept, no object that is made later can be taken for one of these.
+    """
+    found: list[object] = []
+    for module in model.modules():
+        for value in vars(module).values():
+            found.append(value)
+            if isinstance(value, dict):
+                found += (*value, *value.values())
+            elif isinstance(value, (list, tuple, set)):
+                found += value
+    return found
+
+
+def differ(before: list[object], after: list[object]) -> bool:
+    """Whether two times a model held other objects; numbers and texts count by their value."""
+    return len(before) != len(after) or any(
+        one is not other and not (isinstance(one, _BY_VALUE) and one == other)
+        for one, other in zip(before, after, strict=True)
+    )

@@ -247,6 +247,29 @@ def test_what_a_first_pass_makes_for_good_is_no_part_of_a_pass(phase: Phase) -> 
     assert found.containers == 1 and found.unsupported == {}
 
 
+class Totals(nn.Module):
+    """Adds up what it was given, from a number on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total: Any = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total = self.total + x.relu()
+        return torch.sin(self.total)
+
+
+def totals() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Totals(), (torch.randn(2, 4),)
+
+
+def test_a_tensor_may_take_the_place_of_a_number() -> None:
+    workload = harvest(ModelRequest(f"{__name__}:totals"))
+    assert by_kind(workload) == {"relu": 1, "add": 1, "sin": 1}
+    [add] = [c for c in workload.occurrences() if c.kind == "add"]
+    assert set(add.inputs) == {"input", "other"}, "from the second pass on it adds tensors"
+
+
 def test_training_is_another_workload() -> None:
     trained = harvest(ModelRequest("resnet18", batch_size=2, phase="training"))
     assert trained.gradient and trained.unsupported == {}

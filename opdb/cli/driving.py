@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -14,7 +15,7 @@ import typer
 from opdb.bench.options import BACKENDS, PRECISIONS
 from opdb.cli.console import note, print_json, print_table, progress
 from opdb.cli.files import check_writable, is_special
-from opdb.cli.selection import describe, identity
+from opdb.cli.selection import describe, identity, note_harvest
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError
 from opdb.records import Json
 from opdb.units import show
@@ -272,7 +273,8 @@ def drive(requests: Sequence[ModelRequest], asked: Driving) -> None:
         open_store(asked.db) as store,
         progress(len(requests), "train", quiet=asked.quiet) as shown,
     ):
-        workloads = harvested(store, requests, errors)
+        tell = partial(note_harvest, quiet=asked.quiet)
+        workloads = harvested(store, requests, errors, tell)
         found = [(r, workloads[repr(r)]) for r in requests if repr(r) in workloads]
         if found:
             with campaign(asked.device, store) as session:

@@ -32,6 +32,14 @@ if TYPE_CHECKING:
     from opdb.store import Store
 
 
+@dataclass(frozen=True)
+class Stored:
+    """A harvest that was stored, and how many runs of it were made when it called other things."""
+
+    found: Harvest
+    estranged: int
+
+
 @dataclass
 class Job:
     """What one argument asks for, and whether all of it was done."""
@@ -39,8 +47,7 @@ class Job:
     file: Path | None
     requests: list[ModelRequest]
     failed: bool = False
-    done: list[Harvest] = field(default_factory=list)
-    estranged: list[int] = field(default_factory=list)  # runs of each that called something else
+    done: list[Stored] = field(default_factory=list)
 
 
 def run(
@@ -98,13 +105,14 @@ def run(
         with open_store(db) as store, progress(total, "harvest", quiet=quiet) as shown:
             for job in jobs:
                 _harvest(job, store, shown, errors, platform)
-    found = [each for job in jobs for each in job.done]
-    for each, estranged in zip(found, (n for job in jobs for n in job.estranged), strict=True):
-        note_harvest(each.workload, each.failure, estranged, quiet=quiet or as_json)
+    done = [each for job in jobs for each in job.done]
+    for each in done:
+        failure = each.found.failure
+        note_harvest(each.found.workload, failure, each.estranged, quiet=quiet or as_json)
     if as_json:
-        print_json([_document(each) for each in found])
-    elif found:
-        _print(found)
+        print_json([_document(each) for each in done])
+    elif done:
+        _print([each.found for each in done])
     raise_all(errors, "stored")
 
 
@@ -177,14 +185,14 @@ def _harvest(
             errors.append(error)
             job.failed = True
         else:
-            job.done.append(found)
-            job.estranged.append(estranged)
+            job.done.append(Stored(found, estranged))
         shown.done()
     if job.file is not None and not job.failed:
         mark_processed(job.file)
 
 
-def _document(found: Harvest) -> Json:
+def _document(stored: Stored) -> Json:
+    found = stored.found
     workload, captured = found.workload, found.captured
     return {
         **identity(workload),
@@ -193,6 +201,7 @@ def _document(found: Harvest) -> Json:
         "compiled_for": workload.compiled_for,
         "captured": None if captured is None else _called(captured),
         "captured_failure": found.failure,
+        "runs_of_other_calls": stored.estranged,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 from opdb.cli import options
 from opdb.cli.console import Progress, note, print_json, progress
 from opdb.cli.replaying import command_of, options_of, request_of
+from opdb.cli.selection import note_harvest
 from opdb.cli.tabulated import Outputs, document_of, finish, print_lines, print_states
 from opdb.errors import ClaimLostError, DatabaseError, InputError, UnknownNameError
 from opdb.units import show_duration
@@ -219,12 +221,13 @@ class _Matrix:
         from opdb.store import Claims
 
         place, failures = cells[0].place, []
+        tell = partial(note_harvest, quiet=self._quiet)
         with Claims(self._store, claims_scope(place.device), place.board) as claims:
             for cell in cells:
                 shown.doing(cell.label)
                 try:
                     request = request_of(cell)
-                    [workload] = harvested(self._store, [request]).values()
+                    [workload] = harvested(self._store, [request], tell=tell).values()
                     if claims.take(cell.task) and self._standing(own=cell).pending([cell], wanted):
                         self._train_one(cell, workload.key, claims, shown)
                 except DatabaseError:

@@ -117,3 +117,13 @@ def test_runs_of_another_version_that_called_something_else_are_told_of(
         first, again = opdb(*command, "mlp"), opdb(*command, "mlp")
         assert said in first.err and f"runs of it were measured ({runs})" in first.err
         assert said not in again.err
+
+
+def test_such_runs_are_in_the_json_of_a_harvest(opdb: Opdb, tmp_path: Path) -> None:
+    assert opdb("measure", *MLP, "--repeats", 1, "--quiet").status == 0
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        [mlp] = store.workloads("mlp")
+        store.save_workload(replace(mlp, source_version="0", calls=mlp.calls[1:]))
+    harvest = ("harvest", "mlp", "--input-size", 16, "--json")
+    found = [json.loads(opdb(*harvest).out)[0]["runs_of_other_calls"] for _ in range(2)]
+    assert found == [1, 0]

@@ -14,7 +14,6 @@ import sqlite3
 import statistics
 import time
 from collections import Counter
-from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -136,8 +135,6 @@ def test_kills_at_random_moments_lose_nothing_and_repeat_nothing(tmp_path: Path)
     assert visits(database) == visits(whole), "as many of each configuration and role, none twice"
     assert set(visits(whole).values()) == {2}
     ones, others = times(database), times(whole)
-    slower = statistics.median(one.mean / others[key].mean for key, one in ones.items())
-    others = {key: scaled(other, slower) for key, other in others.items()}
     apart = [abs(one.mean - others[key].mean) for key, one in ones.items()]
     # What was timed of an in-place call is it and its restoring; the call alone is their
     # difference, which on a busy machine may be next to nothing, or less.
@@ -156,12 +153,6 @@ def visits(database: Path) -> Counter[tuple[str, str]]:
         made = store.visits(board.uuid)
     assert {visit.outcome for visit in made} == {"ok"}
     return Counter((visit.configuration, visit.role) for visit in made)
-
-
-def scaled(time: Quantity, by: float) -> Quantity:
-    """Return what a time would be on a machine that is slower by so much in all alike."""
-    low, high = (None if end is None else end * by for end in (time.low, time.high))
-    return replace(time, median=time.median * by, mean=time.mean * by, low=low, high=high)
 
 
 def agree(one: Quantity, other: Quantity) -> bool:

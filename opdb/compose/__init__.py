@@ -1,6 +1,6 @@
 """Costs of operators composed into the time and energy of a model. Pure: no torch, no database."""
 
-from opdb.compose.calls import Pass
+from opdb.compose.calls import Pass, is_one_graph
 from opdb.compose.composer import Prediction, compose, composed, found_by, judged
 from opdb.compose.grounds import Estimated, Grounds, Known
 from opdb.compose.shares import EstimatedShare, Share
@@ -16,5 +16,6 @@ __all__ = [
     "compose",
     "composed",
     "found_by",
+    "is_one_graph",
     "judged",
 ]

@@ -117,10 +117,12 @@ class TimedPass:
         """The time that transitions add to the device's."""
         return sum(call.times * call.transition_s for call in self.calls)
 
-    def steps(self, slower_by: Callable[[str], float]) -> Iterator[Step]:
-        """Yield the calls in order, each configuration (key) slower by a factor."""
+    def steps(self, slower_by: Callable[[str], float], host: float) -> Iterator[Step]:
+        """Yield the calls in order, each configuration (key) slower by a factor, as is the host."""
         made = {
-            id(c): Step(c.device_s * slower_by(c.key) + c.transition_s, c.host_s, c.synchronises)
+            id(c): Step(
+                c.device_s * slower_by(c.key) + c.transition_s, c.host_s * host, c.synchronises
+            )
             for c in self.calls
         }
         return (made[id(call)] for call in self.order if call is not None)

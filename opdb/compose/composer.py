@@ -10,8 +10,8 @@ from functools import cached_property
 from opdb.compose.calls import Pass, TimedPass, is_one_graph, timed_pass
 from opdb.compose.clock import Load, Scaling, clock_share, scalings
 from opdb.compose.grounds import Grounds, Known, in_state, with_estimates
-from opdb.compose.intervals import model_error, sum_half_width
-from opdb.compose.notes import notes, notes_of_known, notes_of_parts
+from opdb.compose.intervals import host_error, model_error, sum_half_width
+from opdb.compose.notes import notes, notes_of_host, notes_of_known, notes_of_parts
 from opdb.compose.shares import EstimatedShare, Share, rest, shares
 from opdb.compose.timeline import eager_time_s
 from opdb.records import Cost, Device, Mode, Workload
@@ -104,7 +104,8 @@ def composed(made: Pass, mode: Mode, grounds: Grounds) -> Prediction:
     share = sum_.clock_share(grounds.limit_w)
     time_s = sum_.time_s(share)
     energy_j = sum_.energy_j(share)
-    width_s, width_j = _half_widths(sum_, share, time_s)
+    host_s = _host_half_width_s(sum_, share)
+    width_s, width_j = _half_widths(sum_, share, time_s, host_s)
     parts = shares(made, sum_.costed, grounds)
     parts = parts if energy_j is not None else replace(parts, dark=())
     missing = parts.uncosted + parts.dark
@@ -127,7 +128,11 @@ def composed(made: Pass, mode: Mode, grounds: Grounds) -> Prediction:
         missing=missing,
         parts=parts.measured,
         estimated=parts.estimated,
-        notes=notes(made, mode, grounds, share) + notes_of_parts(parts, missing, grounds),
+        notes=(
+            *notes(made, mode, grounds, share),
+            *notes_of_host(host_s / time_s if time_s else 0.0, grounds),
+            *notes_of_parts(parts, missing, grounds),
+        ),
         half_width_s=width_s,
         half_width_j=width_j,
     )
@@ -217,8 +222,8 @@ class _Sum:
         """Return the device's time at a share of the highest clock."""
         return self.load.time_s(share) + self.timed.transition_s
 
-    def time_s(self, share: float) -> float:
-        """Return the time of the pass at a share of the highest clock."""
+    def time_s(self, share: float, host: float = 1.0) -> float:
+        """Return the time of the pass at a share of the clock, its host slower by a factor."""
         device_s = self.device_s(share)
         if is_one_graph(self.mode):
             return device_s
@@ -226,8 +231,8 @@ class _Sum:
             containers_s = self.grounds.calibration.container_time_s or 0.0
             return device_s + self.made.workload.containers * containers_s
         if self.timed.synchronises:
-            return eager_time_s(self.timed.steps(self.slower_by(share)))
-        return max(self.timed.host_s, device_s)
+            return eager_time_s(self.timed.steps(self.slower_by(share), host))
+        return max(self.timed.host_s * host, device_s)
 
     def energy_j(self, share: float) -> float | None:
         """Return E = P_base · T + Σ D; None where the board has no power readings."""
@@ -246,11 +251,22 @@ class _Sum:
         return clock_share(power_w, limit_w) if limit_w else 1.0
 
 
-def _half_widths(sum_: _Sum, share: float, time_s: float) -> tuple[float, float]:
+def _host_half_width_s(sum_: _Sum, share: float) -> float:
+    """Return half the 95 % interval (seconds) that an uneven host alone gives a pass's time.
+
+    The host is as much faster or slower in all calls at once; one that hides behind the device is
+    not seen in the time, nor the part of its slowness that does.
+    """
+    slower = math.exp(host_error(sum_.grounds.host_ratios))
+    return (sum_.time_s(share, slower) - sum_.time_s(share, 1 / slower)) / 2
+
+
+def _half_widths(sum_: _Sum, share: float, time_s: float, host_s: float) -> tuple[float, float]:
     """Return half the 95 % intervals of time (seconds) and energy (joules), but for models' error.
 
-    They join the operators' own, those of estimates, that of base power for the energy, and for the
-    time what a limit that is kept a little lower would add to it.
+    They join the operators' own, those of estimates, that of base power for the energy, the host's
+    (`host_s`), during which base power flows, and for the time what a limit that is kept a little
+    lower would add to it.
     """
     counts, grounds = sum_.made.counts, sum_.grounds
     measured = {key: cost for key, cost in sum_.costed.items() if not cost.is_estimated}
@@ -263,12 +279,13 @@ def _half_widths(sum_: _Sum, share: float, time_s: float) -> tuple[float, float]
     limit_s = 0.0
     if share < 1 and grounds.limit_w is not None:
         limit_s = sum_.time_s(sum_.clock_share(grounds.limit_w * (1 - LIMIT_TOLERANCE))) - time_s
+    base_w = grounds.calibration.base_power_w or 0.0
     low_high = grounds.calibration.base_power_interval_w
     base_j = (low_high[1] - low_high[0]) / 2 * time_s if low_high else 0.0
     guessed_s, guessed_j = _estimates_widths(sum_)
     return (
-        math.hypot(sum_half_width(times), limit_s, guessed_s),
-        math.hypot(sum_half_width(energies), base_j, guessed_j),
+        math.hypot(sum_half_width(times), limit_s, guessed_s, host_s),
+        math.hypot(sum_half_width(energies), base_j, guessed_j, host_s * base_w),
     )
 
 

@@ -46,7 +46,7 @@ class Grounds:
     own; `resident_bytes` is how much its L2 keeps from one pass to the next, `kept_limit_w` the
     power at which the board was seen to keep under its limit (None: at the limit itself). `notes`
     say what of this stands in for what the board itself has not; `estimates` are of what nobody
-    measured.
+    measured. `host_ratios` are what the same calls took the host at one moment over another.
     """
 
     device: Device
@@ -59,6 +59,7 @@ class Grounds:
     kept_limit_w: float | None = None
     notes: tuple[str, ...] = ()
     estimates: Estimated | None = None
+    host_ratios: tuple[float, ...] = ()
 
     @property
     def limit_w(self) -> float | None:

@@ -11,7 +11,7 @@ from opdb.records import Quantity
 PRIOR_MODEL_ERROR = 0.02
 PRIOR_DEGREES = 4.0
 """Before any model was validated: a model's sum is trusted to 2 % (one standard deviation), and
-that belief weighs as much as four validated runs."""
+that belief weighs as much as four validated runs. So is a host, from one moment to another."""
 
 
 def half_width(quantity: Quantity) -> float:
@@ -35,7 +35,21 @@ def model_error(attributions: Sequence[float]) -> float:
     `attributions` are predicted / measured. The spread is about 1, not about their mean, because
     no factor is ever fitted; it is joined with the prior belief.
     """
-    errors = [math.log(a) for a in attributions if a > 0]
+    return _spread_about_one(attributions)
+
+
+def host_error(ratios: Sequence[float]) -> float:
+    """Return the relative 95 % half width of what a host takes, as its moments suggest.
+
+    `ratios` are what the same calls took at one moment over another. A run and what its operators'
+    host times were measured at are two moments as well, so they differ as those do. 0 where no
+    call was timed at two moments: then the attributions alone tell.
+    """
+    return _spread_about_one(ratios) if ratios else 0.0
+
+
+def _spread_about_one(ratios: Sequence[float]) -> float:
+    errors = [math.log(ratio) for ratio in ratios if ratio > 0]
     degrees = PRIOR_DEGREES + len(errors)
     variance = (PRIOR_DEGREES * PRIOR_MODEL_ERROR**2 + sum(e * e for e in errors)) / degrees
     return t95(degrees) * math.sqrt(variance)

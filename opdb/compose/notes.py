@@ -17,6 +17,9 @@ PRIOR = (
     "on a prior of 2 % for the error of a sum"
 )
 
+UNEVEN = 0.05
+"""An interval that the host alone makes wider than this share of the time, either way, is told."""
+
 
 def notes(made: Pass, mode: Mode, grounds: Grounds, clock_share: float) -> tuple[str, ...]:
     """Say what stands in for what, and what is left out; `clock_share` of the highest clock."""
@@ -42,6 +45,18 @@ def notes_of_parts(parts: Shares, missing: tuple[Share, ...], grounds: Grounds) 
         *_missing_notes(missing),
         *_dark_notes(parts),
         *_estimate_notes(parts, missing, grounds),
+    )
+
+
+def notes_of_host(share: float, grounds: Grounds) -> tuple[str, ...]:
+    """Say when an uneven host makes a time unsure, by this share of it."""
+    if share < UNEVEN:
+        return ()
+    errors = [abs(math.log(ratio)) for ratio in grounds.host_ratios]
+    apart = 100 * math.expm1(math.sqrt(math.fsum(e * e for e in errors) / len(errors)))
+    return (
+        f"the board's host took {apart:.0f} % more or less for the same calls from one moment to "
+        "another: so unsure is the time of a pass that waits for it",
     )
 
 

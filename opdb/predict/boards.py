@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opdb.compose import Grounds
 from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors, transferred
 from opdb.derive.costs import ESTIMATOR
+from opdb.derive.host import moment_ratios
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
 from opdb.footprint import resident_bytes
 from opdb.records import Calibration, Configuration, Cost, Device, Form, Json, ModelRun, Workload
@@ -34,6 +35,7 @@ class Boards:
         self._kept_limits_w: dict[str, float | None] = {}
         self._host_seen: dict[str, HostSeen] = {}
         self._usual_host: dict[tuple[str, str], Mapping[tuple[str, Form], float]] = {}
+        self._host_ratios: dict[str, tuple[float, ...]] = {}
         self._anchors: dict[str, BoardAnchors] = {}
         self._estimators: dict[str, Estimator | None] = {}
 
@@ -211,6 +213,12 @@ class Boards:
             known = [kept for kept in found if kept is not None]
             self._kept_limits_w[board] = known[-1] if known else None
         return self._kept_limits_w[board]
+
+    def host_ratios(self, board: str) -> tuple[float, ...]:
+        """Return what the same calls took the board's host at one moment over another."""
+        if board not in self._host_ratios:
+            self._host_ratios[board] = moment_ratios(self._store.host_visits(board))
+        return self._host_ratios[board]
 
     def _usual_host_s(
         self, workload: Workload, board: str, costs: Mapping[str, Cost]

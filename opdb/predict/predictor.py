@@ -15,6 +15,7 @@ from opdb.compose import (
     compose,
     composed,
     found_by,
+    is_one_graph,
     judged,
 )
 from opdb.derive.boards import in_words, transferred
@@ -152,7 +153,10 @@ class Predictor:
             run = self._truths.measured(mode).get(workload.key)
             board = self._best_board(workload) if run is None else run.board
         basis = self._basis(workload, board)
-        alone = composed(basis.made, mode, basis.grounds)
+        grounds = basis.grounds
+        if not is_one_graph(mode):  # of other models' passes the interval is not asked
+            grounds = replace(grounds, host_ratios=self._boards.host_ratios(board))
+        alone = composed(basis.made, mode, grounds)
         prediction = judged(alone, self._known(alone))
         return self._held(replace(prediction, notes=(*prediction.notes, *basis.notes)))
 

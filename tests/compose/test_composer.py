@@ -262,6 +262,40 @@ def test_a_pass_that_waits_for_the_host_is_host_bound() -> None:
     assert not compose(workload(CONV, RELU), "eager", grounds(*FULL)).host_bound
 
 
+def width_s(prediction: Prediction) -> float:
+    assert prediction.time_interval_s is not None
+    low_s, high_s = prediction.time_interval_s
+    return (high_s - low_s) / 2
+
+
+def test_an_uneven_host_widens_what_waits_for_it_alone() -> None:
+    small = [replace(c, time_s=quantity(1e-6), eager_time_s=None) for c in FULL]
+    even, uneven = grounds(*small), grounds(*small, host_ratios=(1.4, 0.7, 1.3, 0.8))
+    told = "took 35 % more or less"
+    before, after = (compose(workload(CONV, RELU), "eager", g) for g in (even, uneven))
+    assert (after.time_s, after.energy_j) == (before.time_s, before.energy_j)
+    assert after.time_s is not None
+    assert 0.5 * after.time_s < width_s(after) < 1.0 * after.time_s
+    host_s = math.sqrt(after.half_width_s**2 - before.half_width_s**2)
+    base_j = 100 * host_s
+    assert after.half_width_j == pytest.approx(math.hypot(before.half_width_j, base_j))
+    assert any(told in note for note in after.notes), after.notes
+    assert not any("more or less" in note for note in before.notes)
+    for mode, costs in zip(MODES, (FULL, small), strict=True):
+        before, after = (
+            compose(workload(CONV, RELU), mode, replace(g, costs=grounds(*costs).costs))
+            for g in (even, uneven)
+        )
+        assert after == before, mode
+
+
+def test_a_host_that_hides_behind_the_device_by_little_may_not_do_so_always() -> None:
+    slow = [replace(c, host_time_s={"module": quantity(2e-3)}) for c in FULL]
+    found = compose(workload(CONV, RELU), "eager", grounds(*slow, host_ratios=(1.4, 0.7) * 4))
+    assert not found.host_bound
+    assert found.time_interval_s is not None and found.time_interval_s[1] > 5e-3
+
+
 def test_other_modes_are_refused() -> None:
     with pytest.raises(ValueError, match="not 'trace'"):
         compose(workload(CONV), "trace", grounds(*FULL))

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from opdb.compose.intervals import half_width, model_error, sum_half_width
+from opdb.compose.intervals import half_width, host_error, model_error, sum_half_width
 from opdb.records import Quantity
 
 
@@ -37,3 +37,9 @@ def test_runs_that_agree_narrow_and_runs_that_do_not_widen() -> None:
 def test_too_high_and_too_low_by_one_factor_weigh_the_same() -> None:
     assert model_error([1.1]) == pytest.approx(model_error([1 / 1.1]))
     assert math.isfinite(model_error([0.0, 1.0]))
+
+
+def test_a_host_that_was_never_timed_twice_adds_nothing_and_an_uneven_one_much() -> None:
+    assert host_error([]) == 0
+    assert 0.02 < host_error([1.01, 0.99] * 4) < 0.06
+    assert host_error([1.4, 0.7] * 4) > 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,8 @@ from tests.cli.conftest import Opdb, opdb
 
 __all__ = ["opdb"]
 SWEEPS = published.SET.with_name("nvidia-h200-sweeps")
+ALGORITHMS_BOARD = "GPU-cd26d96a"
+CURVE = published.SET.parent / "apart" / "nvidia-h200-curve"
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,8 @@ def everything_asked_for(opdb: Opdb, path: Path) -> object:
     document = json.loads(opdb("status", "--json", "--db", str(path)).out)
     del document["database"], document["swept_workloads"]
     for device in document["devices"]:
-        del device["boards"], device["campaigns"]
+        for each in ("boards", "campaigns", "visits", "anchors", "forced"):
+            del device[each]
     return document
 
 
@@ -68,6 +71,29 @@ def test_status_is_that_of_the_operators_alone(opdb: Opdb, both: Path) -> None:
     said = opdb("status", "--db", str(both)).out
     assert said.endswith("workloads that only sweeps asked for: opdb sweep --status\n")
     assert "pending" not in said
+
+
+def test_convolutions_by_algorithm_have_energies_or_are_refused_by_cudnn(both: Path) -> None:
+    """Those of two models at two batch sizes, torch's own beside them on the same board."""
+    with open_store(str(both)) as store:
+        [board] = [b.uuid for b in store.boards() if b.uuid.startswith(ALGORITHMS_BOARD)]
+        costs = {
+            (cost.configuration, cost.setting): cost
+            for some in store.costs(board).values()
+            for cost in some
+        }
+        visits = store.visits(board, role="measurement")
+    under: defaultdict[str, set[str]] = defaultdict(set)
+    for visit in visits:
+        name = json.loads(visit.setting).get(ALGORITHM_SETTING, "default")
+        if visit.outcome == "unsupported":
+            assert "CUDNN_STATUS_NOT_SUPPORTED" in (visit.reason or "")
+        else:
+            assert costs[visit.configuration, visit.setting].energy_j is not None
+        under[name].add(visit.configuration)
+    every = set.union(*under.values())
+    assert len(every) == 64 and under.keys() == ALGORITHMS.keys()
+    assert sum(map(len, under.values())) == 619, "21 cells are left"
 
 
 def test_two_sets_of_one_device_come_out_as_one(both: Path, tmp_path: Path) -> None:
@@ -84,3 +110,19 @@ def test_two_sets_of_one_device_come_out_as_one(both: Path, tmp_path: Path) -> N
         import_set(store, SWEEPS)
         import_set(store, published.SET)
         assert kept(store) == before
+
+
+def test_the_curve_is_composed_of_its_operators(opdb: Opdb, tmp_path: Path) -> None:
+    """ResNet-50 at five sizes under three algorithms, on one board: as docs/sweep.md says."""
+    database = str(tmp_path / "curve.sqlite")
+    opdb("import", str(CURVE), "--db", database)
+    sizes = ("--sizes", "224,296,368,440,512", "--output-dir", str(tmp_path))
+    names = ("gemm", "implicit gemm", "implicit precomp gemm")
+    asked = [word for name in names for word in ("--algorithm", name)]
+    said = opdb("sweep", "resnet50", *sizes, *asked, "--files", "--json", "--db", database)
+    document = json.loads(said.out)
+    assert {row["state"] for row in document["rows"]} == {"full"}
+    for quantity, median, largest in (("time", 0.002, 0.027), ("energy", 0.01, 0.02)):
+        errors = document["composed"][quantity]
+        assert errors["runs"] == 15
+        assert errors["median"] < median and errors["largest"] < largest

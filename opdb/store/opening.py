@@ -14,7 +14,7 @@ from opdb.store import database, schema
 from opdb.store.store import Store
 
 SWEEPS = "-sweeps"
-"""How the names of sets end that hold sweeps, and no operators."""
+"""How the names of sets end that hold sweeps and convolutions by algorithm, nothing usual."""
 
 
 def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = False) -> Store:

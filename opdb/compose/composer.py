@@ -36,8 +36,8 @@ class Prediction:
     Where nothing at all was measured, time and energy are None. `host_bound` says that the device
     waits for the host.
     What was never measured is `estimated`, in `time_s` and `energy_j` and not in coverage, or
-    `missing` and in neither: its shares are for weighting alone. `half_width_s` and `half_width_j`
-    are those of the intervals, but for the error of a sum that other models showed.
+    `missing` and in neither: its shares are for weighting alone. `widths_s` and `widths_j` are how
+    far the intervals reach below and above, but for the error of a sum that other models showed.
     """
 
     workload: Workload
@@ -56,8 +56,8 @@ class Prediction:
     parts: tuple[Share, ...]
     estimated: tuple[EstimatedShare, ...] = ()
     notes: tuple[str, ...] = ()
-    half_width_s: float = 0.0
-    half_width_j: float = 0.0
+    widths_s: Interval = (0.0, 0.0)
+    widths_j: Interval = (0.0, 0.0)
 
     @property
     def coverages(self) -> dict[str, float]:
@@ -104,8 +104,8 @@ def composed(made: Pass, mode: Mode, grounds: Grounds) -> Prediction:
     share = sum_.clock_share(grounds.limit_w)
     time_s = sum_.time_s(share)
     energy_j = sum_.energy_j(share)
-    host_s = _host_half_width_s(sum_, share)
-    width_s, width_j = _half_widths(sum_, share, time_s, host_s)
+    host_s = _host_widths_s(sum_, share, time_s)
+    widths_s, widths_j = _widths(sum_, share, time_s, host_s)
     parts = shares(made, sum_.costed, grounds)
     parts = parts if energy_j is not None else replace(parts, dark=())
     missing = parts.uncosted + parts.dark
@@ -116,10 +116,10 @@ def composed(made: Pass, mode: Mode, grounds: Grounds) -> Prediction:
         device=grounds.device,
         board=grounds.board,
         time_s=time_s,
-        time_interval_s=_interval(time_s, width_s),
+        time_interval_s=_interval(time_s, widths_s),
         host_bound=not one_graph and time_s > sum_.device_s(share) * (1 + HOST_BOUND_EXCESS),
         energy_j=energy_j,
-        energy_interval_j=None if energy_j is None else _interval(energy_j, width_j),
+        energy_interval_j=None if energy_j is None else _interval(energy_j, widths_j),
         coverage_calls=sum(s.count for s in parts.measured) / whole if whole else 1.0,
         coverage_time=rest(s.share_time for s in (*missing, *parts.estimated)),
         coverage_energy=None
@@ -130,11 +130,11 @@ def composed(made: Pass, mode: Mode, grounds: Grounds) -> Prediction:
         estimated=parts.estimated,
         notes=(
             *notes(made, mode, grounds, share),
-            *notes_of_host(host_s / time_s if time_s else 0.0, grounds),
+            *notes_of_host(max(host_s) / time_s if time_s else 0.0, grounds),
             *notes_of_parts(parts, missing, grounds),
         ),
-        half_width_s=width_s,
-        half_width_j=width_j,
+        widths_s=widths_s,
+        widths_j=widths_j,
     )
     return found if sum_.costed or not made.counts else _unmeasured(found)
 
@@ -143,11 +143,11 @@ def judged(found: Prediction, known: Known) -> Prediction:
     """Return a composed prediction with intervals that count in what other models' runs showed."""
     time_interval_s = energy_interval_j = None
     if found.time_s is not None:
-        width_s = math.hypot(found.half_width_s, model_error(known.time) * found.time_s)
-        time_interval_s = _interval(found.time_s, width_s)
+        error_s = model_error(known.time) * found.time_s
+        time_interval_s = _interval(found.time_s, found.widths_s, error_s)
     if found.energy_j is not None:
-        width_j = math.hypot(found.half_width_j, model_error(known.energy) * found.energy_j)
-        energy_interval_j = _interval(found.energy_j, width_j)
+        error_j = model_error(known.energy) * found.energy_j
+        energy_interval_j = _interval(found.energy_j, found.widths_j, error_j)
     return replace(
         found,
         time_interval_s=time_interval_s,
@@ -156,8 +156,9 @@ def judged(found: Prediction, known: Known) -> Prediction:
     )
 
 
-def _interval(value: float, half_width: float) -> Interval:
-    return max(0.0, value - half_width), value + half_width
+def _interval(value: float, widths: Interval, error: float = 0.0) -> Interval:
+    below, above = (math.hypot(width, error) for width in widths)
+    return max(0.0, value - below), value + above
 
 
 def _unmeasured(found: Prediction) -> Prediction:
@@ -251,22 +252,22 @@ class _Sum:
         return clock_share(power_w, limit_w) if limit_w else 1.0
 
 
-def _host_half_width_s(sum_: _Sum, share: float) -> float:
-    """Return half the 95 % interval (seconds) that an uneven host alone gives a pass's time.
+def _host_widths_s(sum_: _Sum, share: float, time_s: float) -> Interval:
+    """Return what an uneven host alone may take from a pass's time and add to it (seconds).
 
-    The host is as much faster or slower in all calls at once; one that hides behind the device is
-    not seen in the time, nor the part of its slowness that does.
+    The host is as much faster or slower in all calls at once; a pass takes as long as the device
+    does, however fast the host.
     """
     slower = math.exp(host_error(sum_.grounds.host_ratios))
-    return (sum_.time_s(share, slower) - sum_.time_s(share, 1 / slower)) / 2
+    return time_s - sum_.time_s(share, 1 / slower), sum_.time_s(share, slower) - time_s
 
 
-def _half_widths(sum_: _Sum, share: float, time_s: float, host_s: float) -> tuple[float, float]:
-    """Return half the 95 % intervals of time (seconds) and energy (joules), but for models' error.
+def _widths(sum_: _Sum, share: float, time_s: float, host_s: Interval) -> tuple[Interval, Interval]:
+    """Return how far the 95 % intervals of time (seconds) and energy (joules) reach either way.
 
     They join the operators' own, those of estimates, that of base power for the energy, the host's
     (`host_s`), during which base power flows, and for the time what a limit that is kept a little
-    lower would add to it.
+    lower would add to it; not yet models' error.
     """
     counts, grounds = sum_.made.counts, sum_.grounds
     measured = {key: cost for key, cost in sum_.costed.items() if not cost.is_estimated}
@@ -283,9 +284,15 @@ def _half_widths(sum_: _Sum, share: float, time_s: float, host_s: float) -> tupl
     low_high = grounds.calibration.base_power_interval_w
     base_j = (low_high[1] - low_high[0]) / 2 * time_s if low_high else 0.0
     guessed_s, guessed_j = _estimates_widths(sum_)
+    of_operators_s = math.hypot(sum_half_width(times), limit_s, guessed_s)
+    of_operators_j = math.hypot(sum_half_width(energies), base_j, guessed_j)
+    below_s, above_s = host_s
     return (
-        math.hypot(sum_half_width(times), limit_s, guessed_s, host_s),
-        math.hypot(sum_half_width(energies), base_j, guessed_j, host_s * base_w),
+        (math.hypot(of_operators_s, below_s), math.hypot(of_operators_s, above_s)),
+        (
+            math.hypot(of_operators_j, below_s * base_w),
+            math.hypot(of_operators_j, above_s * base_w),
+        ),
     )
 
 

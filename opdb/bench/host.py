@@ -27,6 +27,7 @@ from torch import nn
 
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.visit import issuing
+from opdb.derive.host import is_settled
 from opdb.errors import UnsupportedError
 from opdb.kinds.fused import NAME as FUSED
 from opdb.operators import BuiltBackward, BuiltCall, build
@@ -49,6 +50,9 @@ LEAST_S = 1.0
 MOST_S = 4.0
 """Blocks are made for so long at least, and at most: on some hosts a process that begins to issue
 calls speeds up over a second or more, by 20 to 30 %."""
+
+MOST_MOMENTS = 4
+"""So often at most are a workload's calls timed in one bench, at its beginning and at its end."""
 
 PASSES = ("forward", "backward", "update")
 """Of a training step, in their order."""
@@ -97,6 +101,25 @@ def host_visits(
         yield from _measure(session, group, seed)
         group.clear()
         release(session)
+
+
+def settle(
+    workloads: Sequence[list[Call]],
+    take: Callable[[list[list[Call]]], None],
+    taken: Callable[[], list[HostVisit]],
+) -> None:
+    """Have host times of workloads taken once more, and again while their moments disagree.
+
+    `take` takes them, `taken` returns all that were. One moment lasts seconds, and a host may be
+    held up for all of them.
+    """
+    left = list(workloads)
+    for _ in range(1, MOST_MOMENTS):
+        if not left:
+            return
+        take(left)
+        visits = taken()
+        left = [calls for calls in left if not is_settled(visits, calls)]
 
 
 def _groups(

@@ -15,7 +15,7 @@ from opdb.bench import forced
 from opdb.bench.ahead import compile_ahead, processes_for
 from opdb.bench.board import ensure_board_calibration, trusting
 from opdb.bench.calibrate import calibrate
-from opdb.bench.host import host_visits
+from opdb.bench.host import host_visits, settle
 from opdb.bench.plan import (
     DUPLICATE_SHARE,
     MAX_ROUNDS,
@@ -222,7 +222,7 @@ class _Bench:
                     self._compile(todo)
                     self._take_host_times(session, unheard)
                 self._visit_all(todo, rounds)
-                self._take_host_times(session, unheard)  # for it may have been held up before
+                self._settle_host_times(session, unheard)
             finally:
                 derive_costs(self.store, board.uuid)
                 _sum_up(result, rounds.tally, self.budget)
@@ -244,6 +244,14 @@ class _Bench:
             self.store.save_host_visit(host_visit)
             if self.budget.spent():
                 break
+
+    def _settle_host_times(self, session: Session, unheard: list[list[Call]]) -> None:
+        """Take them at the end as well, for the host may have been held up before."""
+        settle(
+            unheard,
+            lambda left: self._take_host_times(session, left),
+            lambda: self.store.host_visits(self.platform.board.uuid),
+        )
 
     def _visit_all(self, todo: Plan, rounds: Rounds) -> None:
         """Make the planned rounds, then what others gave up, then what is not precise enough."""

@@ -18,6 +18,7 @@ from opdb.bench.host import (
     FEW_CALLS,
     GRAPHS,
     LEAST_S,
+    MOST_MOMENTS,
     MOST_S,
     PASSES,
     ROUNDS,
@@ -27,12 +28,14 @@ from opdb.bench.host import (
     calm_times,
     entry_s,
     host_visits,
+    settle,
 )
 from opdb.bench.session import Session
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
 from opdb.operators import build
-from opdb.records import Call, Configuration
+from opdb.records import Call, Configuration, HostVisit
+from tests.store import samples
 
 CALLS_S = (1e-5, 3e-5, 2e-6)
 
@@ -76,6 +79,41 @@ def test_a_host_that_is_never_steady_is_told() -> None:
     assert apart == pytest.approx(0.3) and apart > STEADY
     assert max(times[0]) < 1.4 * CALLS_S[0], "the two fastest were kept"
     assert host.clock() == pytest.approx(MOST_S)
+
+
+@pytest.mark.parametrize(
+    ("slowness", "moments"),
+    [((1.0, 1.1), 2), ((1.0, 1.4, 1.02), 3), ((1.6, 1.0, 1.3, 1.7, 1.0), MOST_MOMENTS)],
+)
+def test_moments_are_added_until_the_two_fastest_agree(
+    slowness: tuple[float, ...], moments: int
+) -> None:
+    """Of two workloads, one of which the host always takes alike."""
+    uneven, even = (
+        [Call(replace(samples.RELU, parameters={"number": n}), "module") for n in numbers]
+        for numbers in (range(9), range(9, 18))
+    )
+    taken: list[HostVisit] = []
+    asked = []
+
+    def take(left: list[list[Call]]) -> None:
+        asked.append(left)
+        for calls in left:
+            factor = slowness[len(asked) - 1] if calls is uneven else 1.0
+            at = f"t{len(asked)}"
+            taken.extend(
+                HostVisit(at, "c", c.configuration.key, c.form, at, (1e-5 * factor,)) for c in calls
+            )
+
+    take([uneven, even])
+    settle([uneven, even], take, lambda: taken)
+    assert len(asked) == moments
+    assert asked[1] == [uneven, even], "once more in any case"
+    assert all(left == [uneven] for left in asked[2:])
+
+
+def test_nothing_to_hear_is_nothing_to_settle() -> None:
+    settle([], lambda left: pytest.fail(f"{left} taken"), list)
 
 
 def test_a_block_of_few_calls_lasts_long_enough_to_tell_of_more_than_a_moment() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from opdb.derive.host import FEWEST_CALLS, moment_ratios
-from opdb.records import HostVisit
+from opdb.derive.host import FEWEST_CALLS, is_settled, moment_ratios
+from opdb.records import Call, HostVisit
 from opdb.store import open_store
 from tests import published
+from tests.store import samples
 
 UNEVEN, EVEN = "GPU-7c54e2c6", "GPU-ea87fd5f"
 """Boards of the published set: one whose host was slow and fast in turns, one visited once."""
@@ -49,3 +51,36 @@ def test_an_uneven_host_is_seen_in_the_published_set() -> None:
         ratios = moment_ratios(store.host_visits(uneven))
         assert min(ratios) < 0.75 and max(ratios) > 1.4
         assert moment_ratios(store.host_visits(even)) == ()
+
+
+def calls(count: int) -> list[Call]:
+    """Calls whose visits `moment` would make, had their configurations these keys."""
+    configurations = [replace(samples.RELU, parameters={"number": n}) for n in range(count)]
+    return [Call(configuration, "module") for configuration in configurations]
+
+
+def moments(of: list[Call], *slowness: float) -> list[HostVisit]:
+    return [
+        HostVisit(
+            f"{n}", "a-campaign", call.configuration.key, call.form, f"t{n}", (1e-5 * factor,)
+        )
+        for n, factor in enumerate(slowness)
+        for call in of
+    ]
+
+
+@pytest.mark.parametrize(
+    ("slowness", "settled"),
+    [((1.0, 1.1), True), ((1.0, 1.3), False), ((1.3, 1.0, 1.05), True), ((1.3, 1.0, 1.31), False)],
+)
+def test_a_host_is_settled_where_its_two_fastest_moments_agree(
+    slowness: tuple[float, ...], settled: bool
+) -> None:
+    made = calls(9)
+    assert is_settled(moments(made, *slowness), made) is settled
+
+
+def test_calls_that_were_timed_once_cannot_disagree() -> None:
+    made, others = calls(9), calls(18)[9:]
+    assert is_settled(moments(made, 1.0), made)
+    assert is_settled(moments(others, 1.0, 2.0), made), "what other calls took is nothing to these"

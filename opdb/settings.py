@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from opdb.kinds import KINDS
-from opdb.records import Json, canonical_json
+from opdb.records import ALGORITHM_SETTING, Json, canonical_json
 
 DEFAULT_SETTINGS: Mapping[str, Json] = {
     "tf32_convolution": True,
@@ -23,6 +23,11 @@ def relevant_setting(kind: str, settings: Mapping[str, Json]) -> str:
     """
     touching = KINDS[kind].settings if kind in KINDS else ()
     return canonical_json({name: settings[name] for name in sorted(touching) if name in settings})
+
+
+def is_forcible(kind: str) -> bool:
+    """Return whether a kind's algorithm can be forced."""
+    return kind in KINDS and ALGORITHM_SETTING in KINDS[kind].settings
 
 
 def relevant_settings(

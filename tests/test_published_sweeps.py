@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,3 +127,24 @@ def test_the_curve_is_composed_of_its_operators(opdb: Opdb, tmp_path: Path) -> N
         errors = document["composed"][quantity]
         assert errors["runs"] == 15
         assert errors["median"] < median and errors["largest"] < largest
+
+
+def test_runs_by_an_algorithm_are_the_truth_of_predictions_by_it(opdb: Opdb, both: Path) -> None:
+    """Unless some convolution ran otherwise, as one of ResNet-50's does by fft."""
+    predict = ("predict", "resnet50", "--board", "GPU-0bbaa9b9", "--db", both, "--json")
+
+    def predicted(algorithm: str) -> Any:
+        return json.loads(opdb(*predict, "--algorithm", algorithm, "--mode", "graph").out)
+
+    with open_store(str(both)) as store:
+        size = [1, 3, 224, 224]
+        found = store.workloads("resnet50", batch_size=1, dtype="float32")
+        [key] = [w.key for w in found if w.inputs["args"][0]["shape"] == size]
+        ran = run_cost(store.model_runs(key, setting={ALGORITHM_SETTING: "implicit gemm"}))
+    measured = predicted("implicit gemm")["measured"]
+    assert ran is not None and ran.energy_j is not None
+    assert (measured["time_s"], measured["energy_j"]) == (ran.time_s.mean, ran.energy_j.mean)
+    # The convolutions were benched on another board, and are brought to this one.
+    assert measured["attribution_time"] == pytest.approx(1, abs=0.02)
+    assert measured["attribution_energy"] == pytest.approx(1, abs=0.03)
+    assert predicted("fft")["measured"] is None and predicted("default")["measured"] is None

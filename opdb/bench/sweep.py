@@ -28,10 +28,10 @@ from opdb.errors import ClaimLostError, InputError, OpdbError, UnsupportedError
 from opdb.models import LoadedModel, load, load_to_look
 from opdb.models.construction import ANY_FAILURE
 from opdb.models.inputs import make
-from opdb.records import ALGORITHM_SETTING, Json, ModelRun, Outcome, Workload
+from opdb.records import ALGORITHM_SETTING, ELSEWHERE, Json, ModelRun, Outcome, Workload
 from opdb.store import Claims, Store
 from opdb.store.claims import bury
-from opdb.sweep.cells import DONE, ELSEWHERE, Cell, state_of
+from opdb.sweep.cells import DONE, Cell, state_of
 from opdb.sweep.rows import LayerFacts
 
 FIRST_SETTLE_S = 0.25

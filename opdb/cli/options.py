@@ -108,6 +108,15 @@ Algorithms: TypeAlias = Annotated[
         "all names every one (opdb sweep --list-algorithms).",
     ),
 ]
+OneAlgorithm: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--algorithm",
+        metavar="NAME",
+        help="Convolutions as they were benched by this algorithm (gemm, fft, winograd …; opdb "
+        "sweep --list-algorithms).  [default: as torch chooses]",
+    ),
+]
 MeasuredDevice: TypeAlias = Annotated[
     str | None,
     typer.Option(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opdb.cli import options
+from opdb.cli import forcing, options
 from opdb.cli.console import print_json, print_table
+from opdb.cli.forcing import quantity_document
 from opdb.cli.selection import describe, find_workload, identity, request_for
 from opdb.errors import CheckError, InputError
 from opdb.garbage import uncollected
-from opdb.records import Json, Mode, Quantity
+from opdb.records import Json, Quantity
 from opdb.units import show, show_share
 
 if TYPE_CHECKING:
+    from opdb.algorithms.names import Algorithm
+    from opdb.cli.forcing import Convolution
     from opdb.compose import EstimatedShare, Share
     from opdb.predict import Answer
 
@@ -29,7 +32,16 @@ _SHARES = ("kind", "calls", "share of time", "share of energy")
 def run(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's name or summary file.")],
     target: options.Target = None,
-    mode: options.ModeName = "eager",
+    algorithm: options.OneAlgorithm = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            "--mode",
+            metavar="MODE",
+            help="How work is issued: eager, graph, compile.  [default: eager; graph where "
+            "--algorithm forces one]",
+        ),
+    ] = None,
     batch_size: options.BatchSize = None,
     input_size: options.InputSize = None,
     dtype: options.Dtype = None,
@@ -45,7 +57,8 @@ def run(
             "--board",
             metavar="UUID",
             help="Predict for this board; the beginning of its UUID will do.  [default: the one "
-            "that measured the model, else the one that covers it best]",
+            "that measured the model, else the one that covers it best; by a forced algorithm the "
+            "latter]",
         ),
     ] = None,
     estimates: Annotated[
@@ -63,9 +76,13 @@ def run(
     """Predict time and energy of one pass of a model, with interval, coverage and what is missing.
 
     Where the model was measured on the same board, the measured truth stands beside it.
+
+    With --algorithm convolutions cost what opdb bench conv2d --algorithm measured, each is shown,
+    and what opdb sweep ran under that algorithm is the truth. What it cannot run is missing.
     """
     check_share("--target", target)
-    chosen = cast(Mode, options.parse_mode(mode))
+    by = forcing.one_algorithm(algorithm)
+    chosen = forcing.mode_under(by, mode)
     said = options.model_options(
         batch_size,
         input_size,
@@ -77,18 +94,24 @@ def run(
         autocast,
     )
     request = request_for(model, said)
+    forcing.check_phase(by, request)
     from opdb.predict import Predictor, choose_device
     from opdb.store import open_store
 
-    with open_store(db, create=False) as store:
+    forced = by is not None and by.is_forced
+    with open_store(db, create=False, sweeps=forced) as store:  # sets of sweeps hold what is forced
         workload = find_workload(store, request, said)
-        predictor = Predictor(store, choose_device(store, device), estimates=estimates)
+        forcing.check_phase(by, workload)
+        under = forcing.settings_under(by)
+        predictor = Predictor(store, choose_device(store, device), under, estimates=estimates)
         on = None if board is None else predictor.board(board)
         answer = predictor.answer(workload, chosen, on)
+        convolutions = [] if by is None else forcing.convolutions(predictor, answer)
     if as_json:
-        print_json(document(answer, target))
+        added = {} if by is None else _document_under(by, answer, convolutions)
+        print_json(document(answer, target) | added)
     else:
-        _print(answer, target)
+        _print(answer, target, by, convolutions)
     if target is not None and not answer.meets(target):
         raise CheckError(_why_missed(answer, target))
 
@@ -140,6 +163,18 @@ def document(answer: Answer, target: float | None) -> Json:
     }
 
 
+def _document_under(by: Algorithm, answer: Answer, convolutions: Sequence[Convolution]) -> Json:
+    """Return what an algorithm adds to an answer's document, or says otherwise there."""
+    return {
+        "algorithm": by.name,
+        "convolutions": [{**_share_document(c.share), **c.document} for c in convolutions],
+        "missing": [
+            {**_share_document(share), "reason": answer.refused.get(share.configuration.key)}
+            for share in answer.prediction.missing
+        ],
+    }
+
+
 def _listed(interval: tuple[float, float] | None) -> list[float] | None:
     return None if interval is None else list(interval)
 
@@ -159,24 +194,24 @@ def _estimated_document(share: EstimatedShare) -> Json:
     cost = share.cost
     return {
         **_share_document(share),
-        "time_s": _quantity_document(cost.time_s),
-        "dynamic_energy_j": _quantity_document(cost.dynamic_energy_j),
-        "host_time_s": {form: _quantity_document(q) for form, q in cost.host_time_s.items()},
+        "time_s": quantity_document(cost.time_s),
+        "dynamic_energy_j": quantity_document(cost.dynamic_energy_j),
+        "host_time_s": {form: quantity_document(q) for form, q in cost.host_time_s.items()},
     }
 
 
-def _quantity_document(quantity: Quantity | None) -> Json:
-    if quantity is None:
-        return None
-    return {"mean": quantity.mean, "interval": [quantity.low, quantity.high]}
-
-
-def _print(answer: Answer, target: float | None) -> None:
+def _print(
+    answer: Answer,
+    target: float | None,
+    by: Algorithm | None,
+    convolutions: Sequence[Convolution],
+) -> None:
     prediction, measured = answer.prediction, answer.measured
     workload = prediction.workload
+    under = "" if by is None else f"convolutions by {by.name}, "
     print(
-        f"{workload.name}, {describe(workload)}, {prediction.mode}, on {prediction.device.name} "
-        f"({prediction.board})"
+        f"{workload.name}, {describe(workload)}, {prediction.mode}, {under}on "
+        f"{prediction.device.name} ({prediction.board})"
     )
     rows = [_row("time", "s", prediction.time_s, prediction.time_interval_s)]
     rows.append(_row("energy", "J", prediction.energy_j, prediction.energy_interval_j))
@@ -204,11 +239,14 @@ def _print(answer: Answer, target: float | None) -> None:
         f"time {show_share(prediction.coverage_time)}, "
         f"energy {show_share(prediction.coverage_energy)}"
     )
+    if convolutions and by is not None:
+        print(f"convolutions by {by.name}, a call as it was benched:")
+        print_table(forcing.HEADER, [each.row for each in convolutions[:_SHOWN]])
+        _print_hidden(convolutions)
     _print_estimated(prediction.estimated)
     _print_missing(prediction.missing)
-    if unmeasured := (*prediction.estimated, *prediction.missing):
-        kinds = " ".join(dict.fromkeys(share.configuration.kind for share in unmeasured))
-        print(f"to measure them, on the device: opdb bench {kinds}")
+    if commands := forcing.how_to_measure(answer, by):
+        print(f"to measure them, on the device: {commands}")
     for each in prediction.notes:
         print(f"note: {each}")
     if target is not None and answer.meets(target):
@@ -252,9 +290,9 @@ def _share_row(share: Share) -> tuple[str, int, str, str]:
     )
 
 
-def _print_hidden(shares: Sequence[Share]) -> None:
-    if len(shares) > _SHOWN:
-        print(f"… and {len(shares) - _SHOWN} more configurations (all with --json)")
+def _print_hidden(listed: Sequence[object]) -> None:
+    if len(listed) > _SHOWN:
+        print(f"… and {len(listed) - _SHOWN} more configurations (all with --json)")
 
 
 def _why_missed(answer: Answer, target: float) -> str:

@@ -240,6 +240,8 @@ def _print_device(status: DeviceStatus) -> None:
     for each in standing.forced:
         said = "measured" if each.outcome == "ok" else f"{each.outcome}: {each.reason}"
         print(f"  convolutions by {each.algorithm}: {each.configurations} {said}")
+    if any(each.outcome == "ok" for each in standing.forced):
+        print("  a model by one of these: opdb predict MODEL --algorithm NAME")
 
 
 def _print_workloads(heads: list[Head], devices: list[DeviceStatus]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from opdb.compose import Prediction
 from opdb.derive.boards import Factors
@@ -13,11 +13,15 @@ from opdb.records import Json
 
 @dataclass(frozen=True)
 class Answer:
-    """A prediction, and the measured truth of the same board beside it where there is one."""
+    """A prediction, and the measured truth of the same board beside it where there is one.
+
+    `refused` says why the algorithm that convolutions were told cannot run some of them (keys).
+    """
 
     prediction: Prediction
     measured: RunCost | None
     setting: Mapping[str, Json]
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def attribution_time(self) -> float | None:

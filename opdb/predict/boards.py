@@ -13,8 +13,18 @@ from opdb.derive.costs import ESTIMATOR
 from opdb.derive.host import moment_ratios
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
 from opdb.footprint import resident_bytes
-from opdb.records import Calibration, Configuration, Cost, Device, Form, Json, ModelRun, Workload
-from opdb.settings import relevant_setting
+from opdb.records import (
+    ALGORITHM_SETTING,
+    Calibration,
+    Configuration,
+    Cost,
+    Device,
+    Form,
+    Json,
+    ModelRun,
+    Workload,
+)
+from opdb.settings import is_forcible, relevant_setting
 from opdb.store import HostSeen, Store
 
 if TYPE_CHECKING:
@@ -125,6 +135,24 @@ class Boards:
             by = self.factors(board, other)
             costs |= {key: transferred(c, board, by, base_w) for key, c in brought.items()}
         return costs
+
+    def forced(self, configurations: Iterable[Configuration]) -> list[Configuration]:
+        """Return those of the configurations that these settings tell their algorithm."""
+        if ALGORITHM_SETTING not in self._settings:
+            return []
+        return [c for c in configurations if is_forcible(c.kind)]
+
+    def refused(self, configurations: Iterable[Configuration]) -> dict[str, str]:
+        """Return why configurations (keys) cannot run by the algorithm that they are told."""
+        by_setting: dict[str, list[str]] = {}
+        for each in self.forced(configurations):
+            setting = relevant_setting(each.kind, self._settings)
+            by_setting.setdefault(setting, []).append(each.key)
+        return {
+            key: reason
+            for setting, keys in by_setting.items()
+            for key, reason in self._store.refusals(self._device.slug, setting, keys).items()
+        }
 
     def factors(self, board: str, origin: str) -> Factors:
         """Return what brings costs of the board `origin` to this one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,6 +26,7 @@ from opdb.predict.answer import Answer, Transfer
 from opdb.predict.boards import Boards
 from opdb.predict.truths import Truths
 from opdb.records import (
+    ALGORITHM_SETTING,
     CAPTURED_MODE,
     COMPILED_MODES,
     Configuration,
@@ -46,6 +48,8 @@ MODES: tuple[Mode, ...] = (*PLAIN_MODES, *COMPILED_MODES)
 
 NOTHING_LEARNED = "nothing was learned of this device; opdb learn lets predict estimate the missing"
 
+NOTHING_FORCED = "{} calls nothing whose algorithm can be forced: this is what it takes as usual"
+
 CAPTURED_NOTE = (
     "{} asks whether it is being captured in a CUDA graph, and then calls other operators than in "
     "eager: these are what is summed"
@@ -65,10 +69,15 @@ class _Basis:
     made: Pass
     grounds: Grounds
     notes: tuple[str, ...]
+    refused: Mapping[str, str]
 
 
 class Predictor:
-    """Predicts workloads on one device from a store, with estimates of what is missing or not."""
+    """Predicts workloads on one device from a store, with estimates of what is missing or not.
+
+    Where the settings name an algorithm of convolutions, these cost what they were benched to take
+    by it, and the runs under it are the truth; all else is as usual, and so are other models' runs.
+    """
 
     def __init__(
         self,
@@ -82,7 +91,11 @@ class Predictor:
         self._settings = settings
         self._estimating = estimates
         self._boards = Boards(store, device, settings)
-        self._truths = Truths(store, device, self._boards)
+        told = {n: value for n, value in settings.items() if n == ALGORITHM_SETTING}
+        self._truths = Truths(store, device, self._boards, told)
+        usual = {n: value for n, value in settings.items() if n not in told}
+        self._algorithm = told.get(ALGORITHM_SETTING)
+        self._usual = Predictor(store, device, usual) if told else None
         self._passes: dict[str, Pass] = {}
         self._best: dict[Pass, str] = {}
         self._bases: dict[tuple[str, str], _Basis] = {}
@@ -136,9 +149,10 @@ class Predictor:
     def answer(self, workload: Workload, mode: Mode, board: str | None = None) -> Answer:
         """Predict a workload for a board (UUID); the one that measured it where none is said.
 
-        Without a board and a measured run it is the board that covers the workload best. In a mode
-        that compiles, the calls are those which the workload was compiled to; in that of a CUDA
-        graph those which it makes while it is captured, where these are known to be others.
+        Without a board and a measured run, and always under an algorithm, it is the board that
+        covers the workload best. In a mode that compiles, the calls are those which the workload
+        was compiled to; in that of a CUDA graph those which it makes while it is captured, where
+        these are known to be others.
 
         Raises:
             InputError: nothing was ever measured on the device, the mode cannot be predicted, or
@@ -150,7 +164,7 @@ class Predictor:
         if mode == CAPTURED_MODE and not workload.captured:
             workload = self._truths.captured(workload) or workload
         if board is None:
-            run = self._truths.measured(mode).get(workload.key)
+            run = self._truths.measured(mode).get(workload.key) if self._usual is None else None
             board = self._best_board(workload) if run is None else run.board
         basis = self._basis(workload, board)
         grounds = basis.grounds
@@ -158,7 +172,8 @@ class Predictor:
             grounds = replace(grounds, host_ratios=self._boards.host_ratios(board))
         alone = composed(basis.made, mode, grounds)
         prediction = judged(alone, self._known(alone))
-        return self._held(replace(prediction, notes=(*prediction.notes, *basis.notes)))
+        held = self._held(replace(prediction, notes=(*prediction.notes, *basis.notes)))
+        return replace(held, refused=basis.refused)
 
     def _compiled(self, workload: Workload) -> Workload:
         found = self._truths.compiled(workload)
@@ -264,24 +279,42 @@ class Predictor:
         made, place = self._pass(workload), (workload.key, board)
         found = self._bases.get(place)
         if found is None or found.made is not made:
-            notes = tuple(self._transfer_notes(workload, board))
+            grounds = found_by(made, self._grounds(workload, board))
+            refused = self._boards.refused(
+                c for key, c in made.configurations.items() if key not in grounds.costs
+            )
+            notes = (*self._forced_notes(made, refused), *self._transfer_notes(workload, board))
             if workload.captured:
                 notes = (CAPTURED_NOTE.format(workload.name), *notes)
-            found = _Basis(made, found_by(made, self._grounds(workload, board)), notes)
-            self._bases[place] = found
+            found = self._bases[place] = _Basis(made, grounds, notes, refused)
         return found
 
     def _grounds(self, workload: Workload, board: str) -> Grounds:
-        """Gather the board's costs, others' brought to it, and estimates of the rest if wanted."""
+        """Gather the board's costs, others' brought to it, and estimates of the rest if wanted.
+
+        Estimates are of what torch does: of what is told its algorithm there is none.
+        """
         costs = self._boards.costs(board, workload.occurrences())
         grounds = self._boards.grounds(workload, board, self._boards.calibration(board), costs)
-        missing = [c for c in workload.occurrences() if c.key not in costs]
+        forced = {c.key for c in self._boards.forced(workload.occurrences())}
+        missing = [c for c in workload.occurrences() if c.key not in costs.keys() | forced]
         if not missing or not self._estimating:
             return grounds
         estimates = self._boards.estimates(missing, board)
         if estimates is None:
             return replace(grounds, notes=(*grounds.notes, NOTHING_LEARNED))
         return replace(grounds, estimates=estimates)
+
+    def _forced_notes(self, made: Pass, refused: Mapping[str, str]) -> list[str]:
+        """Say what the algorithm that is forced cannot run, and where it changes nothing."""
+        if self._algorithm is None:
+            return []
+        if not self._boards.forced(made.configurations.values()):
+            return [NOTHING_FORCED.format(made.workload.name)]
+        return [
+            f"{count} configurations are unsupported by {self._algorithm}: {reason}"
+            for reason, count in Counter(refused.values()).items()
+        ]
 
     def _transfer_notes(self, workload: Workload, board: str) -> list[str]:
         """Say what of a workload only other boards have, and by which factors it was brought."""
@@ -298,8 +331,11 @@ class Predictor:
 
         A pass that waits for the host errs in another way than one that waits for the device, and
         one of short kernels in another way than one of long ones: of many, those are taken whose
-        calls take most nearly as long.
+        calls take most nearly as long. Usual runs all, held against what is predicted of them as
+        usual.
         """
+        if self._usual is not None:
+            return self._usual._known(prediction)
         mode, workload = prediction.mode, prediction.workload
         others = [m for m in self._truths.measured(mode).values() if m.name != workload.name]
         others.sort(key=lambda other: _unlikeness(other, workload))

@@ -8,17 +8,32 @@ from dataclasses import replace
 from opdb.derive.launches import Launches, compare_launches
 from opdb.derive.runs import RunCost, run_cost
 from opdb.predict.boards import Boards
-from opdb.records import CAPTURED_MODE, COMPILED_MODES, Device, Mode, ModelRun, Workload
+from opdb.records import (
+    CAPTURED_MODE,
+    COMPILED_MODES,
+    ELSEWHERE,
+    Device,
+    Json,
+    Mode,
+    ModelRun,
+    Workload,
+)
 from opdb.store import Measured, Store
 
 
 class Truths:
-    """Usual, good runs of a device's boards, read from a store once and as needed."""
+    """Good runs of a device's boards in one setting, read from a store once and as needed.
 
-    def __init__(self, store: Store, device: Device, boards: Boards) -> None:
+    The setting is the usual one (empty), or names the algorithm of every convolution.
+    """
+
+    def __init__(
+        self, store: Store, device: Device, boards: Boards, setting: Mapping[str, Json]
+    ) -> None:
         self._store = store
         self._device = device
         self._boards = boards
+        self._setting = setting
         self._measured: dict[Mode, Mapping[str, Measured]] = {}
         self._workloads: dict[str, Workload] = {}
         self._captured: dict[str, Workload | None] = {}
@@ -27,7 +42,7 @@ class Truths:
         self._kernels: dict[str, Mapping[str, Mapping[str, int]]] = {}
 
     def measured(self, mode: Mode) -> Mapping[str, Measured]:
-        """Return the workloads (by key) with a good run in a mode, without their calls.
+        """Return the workloads (by key) with a usual, good run in a mode, without their calls.
 
         In a mode that compiles they are those compiled for the device, where these are known; in
         that of a CUDA graph what they call while captured, where that is known apart.
@@ -77,11 +92,17 @@ class Truths:
         return [self._workloads[key] for key in keys]
 
     def runs(self, workload: Workload, mode: Mode) -> list[ModelRun]:
-        """Return a workload's runs in a mode that succeeded; raw, so read when needed."""
+        """Return a workload's runs in a mode that succeeded; raw, so read when needed.
+
+        A run under an algorithm of which a convolution ran otherwise is none.
+        """
         place = workload.model_key, mode
         if place not in self._runs:
-            runs = self._store.model_runs(workload.model_key, device=self._device.slug, mode=mode)
-            self._runs[place] = [r for r in runs if r.outcome == "ok"]
+            runs = self._store.model_runs(
+                workload.model_key, device=self._device.slug, mode=mode, setting=self._setting
+            )
+            good = [r for r in runs if r.outcome == "ok" and not r.facts.get(ELSEWHERE)]
+            self._runs[place] = good
         return self._runs[place]
 
     def cost(self, workload: Workload, mode: Mode, board: str) -> RunCost | None:

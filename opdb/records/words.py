@@ -48,6 +48,10 @@ ALGORITHM_SETTING = "convolution_algorithm"
 
 Where it is absent, torch chose. What was measured under it is never taken for the usual."""
 
+ELSEWHERE = "elsewhere"
+"""The fact of a run under an algorithm that names its convolutions which ran otherwise, and how;
+absent: none did."""
+
 Outcome: TypeAlias = Literal["ok", "unsupported", "out_of_memory", "error"]
 
 

@@ -23,7 +23,7 @@ def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = Fa
     A new database is created. The default one, and no other, takes in every published set of the
     checkout's `db/*/` that it has not seen as it now is; where there is none yet, it is built of
     them aside and put in place when it is whole. Sets of sweeps are taken in with `sweeps` alone:
-    a prediction needs nothing of them, and need not wait for them.
+    a usual prediction needs nothing of them, and need not wait for them.
 
     Raises:
         DatabaseError: it cannot be used; or it was named, there is none, and `create` is false.

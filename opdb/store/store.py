@@ -32,7 +32,7 @@ from opdb.records import (
     Workload,
     canonical_json,
 )
-from opdb.store import database, pending, reading, rows, schema, standing
+from opdb.store import database, forced, pending, reading, rows, schema, standing
 from opdb.store.lease import Claim, check_held
 from opdb.store.pending import Among, Lack, Sort, Touched
 from opdb.store.reading import Failure, HostSeen, Measured, RunState, Spent
@@ -528,6 +528,16 @@ class Store:
         """Return how a device's model runs under named algorithms ended, oldest first."""
         with self.reading() as connection:
             return reading.algorithm_runs(connection, device)
+
+    def refusals(
+        self, device: str, setting: str, configurations: Collection[str]
+    ) -> dict[str, str]:
+        """Return why a device cannot run configurations (keys) in a setting, as far as it is known.
+
+        Those alone that a visit found unsupported; the reason is the one given last.
+        """
+        with self.reading() as connection:
+            return forced.refusals(connection, device, setting, configurations)
 
     def labelled_runs(self, device: str) -> list[RunState]:
         """Return how a device's model runs that have a label ended, oldest first."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from opdb.algorithms.names import Algorithm
 from opdb.models import ModelRequest
-from opdb.records import ALGORITHM_SETTING, Json, Mode
+from opdb.records import ALGORITHM_SETTING, ELSEWHERE, Json, Mode
 
 if TYPE_CHECKING:
     from opdb.store import RunState
@@ -20,9 +20,6 @@ STATES: tuple[State, ...] = ("full", "partial", "unsupported", "failed", "runnin
 `running`: a worker has claimed it."""
 
 DONE: tuple[State, ...] = ("full", "partial", "unsupported")
-
-ELSEWHERE = "elsewhere"
-"""The fact of a run that names its convolutions which ran otherwise, and how; absent: none did."""
 
 
 @dataclass(frozen=True)

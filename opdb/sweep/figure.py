@@ -9,7 +9,7 @@ from typing import Any
 
 from opdb.algorithms.names import ALGORITHMS
 from opdb.errors import InputError
-from opdb.sweep.cells import ELSEWHERE
+from opdb.records import ELSEWHERE
 from opdb.sweep.rows import Row
 
 _COLOURS = (

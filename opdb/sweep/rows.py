@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from opdb.algorithms.names import DEFAULT, GUESS
 from opdb.derive.runs import agreeing, run_cost
-from opdb.records import Json, ModelRun
-from opdb.sweep.cells import ELSEWHERE, Cell, State, state_of
+from opdb.records import ELSEWHERE, Json, ModelRun
+from opdb.sweep.cells import Cell, State, state_of
 from opdb.units import MILLI
 
 OVERALL = (

@@ -88,6 +88,19 @@ def test_usual_measurements_know_nothing_of_forced_ones(
     assert not cost.host_time_s
 
 
+def test_why_one_cannot_run_is_told_of_its_setting_and_device(
+    store: Store, calls: list[ForcedCall]
+) -> None:
+    store.save_workload(BOTH)
+    result, heard = benched(store, algorithms=(FFT,))
+    [under] = {visit.setting for visit in heard.visits}
+    keys = [CONV.key, STRIDED.key, RELU.key]
+    assert store.refusals(result.device, under, keys) == {STRIDED.key: REFUSAL}
+    assert not store.refusals(result.device, under, [CONV.key])
+    assert not store.refusals("another", under, keys)
+    assert not store.refusals(result.device, under.replace("fft", "gemm"), keys)
+
+
 def test_forced_ones_are_pending_though_the_usual_are_measured(
     store: Store, calls: list[ForcedCall]
 ) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from opdb.cli import main
 from opdb.errors import DatabaseError, InputError
+from opdb.records import Workload
 from opdb.store import Store, database, open_store
 from opdb.store.exchange import export_set, import_set
 from tests import published
@@ -81,7 +83,8 @@ def test_it_holds_what_an_import_brings(tmp_path: Path, monkeypatch: pytest.Monk
     assert files(tmp_path) == ["nvidia-h200", "opdb.sqlite"]
 
 
-def test_sets_of_sweeps_are_taken_in_where_they_are_asked_for(checkout: Path) -> None:
+def publish_sweep(checkout: Path) -> Workload:
+    """Put a set with one run of a workload that nobody else asked for into a checkout."""
     with open_store(str(checkout / "swept.sqlite")) as store:
         workload = samples.workload("swept")
         store.save_workload(workload, swept=True)
@@ -91,6 +94,11 @@ def test_sets_of_sweeps_are_taken_in_where_they_are_asked_for(checkout: Path) ->
         store.save_model_run(replace(run, campaign="a-sweep", setting=forced))
         folder = checkout / "db" / "nvidia-h200-sweeps"
         export_set(store, folder, device="nvidia-h200")
+    return workload
+
+
+def test_sets_of_sweeps_are_taken_in_where_they_are_asked_for(checkout: Path) -> None:
+    workload = publish_sweep(checkout)
     usual = [samples.campaign().id]
     with open_store() as store:
         assert [each.id for each in store.campaigns()] == usual
@@ -104,6 +112,13 @@ def test_sets_of_sweeps_are_taken_in_where_they_are_asked_for(checkout: Path) ->
     with open_store() as store:  # what was taken in stays
         assert store.swept_keys() == {workload.key}
         assert store.standing("nvidia-h200").pending == pending == {"add": 1}
+
+
+def test_a_prediction_by_an_algorithm_takes_in_what_ran_by_it(checkout: Path) -> None:
+    publish_sweep(checkout)
+    predict = ["predict", "swept", "--batch-size", "2"]
+    assert main(predict) == 2, "no usual one does"
+    assert main([*predict, "--algorithm", "fft"]) == 0
 
 
 def test_a_kill_leaves_no_half_database(checkout: Path) -> None:

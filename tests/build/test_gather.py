@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-from pathlib import Path
 
 import pytest
 from torch import nn
@@ -13,6 +12,7 @@ from torch import nn
 from opdb.build.gather import Harvested, gather
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
+from tests.paths import python_path
 
 MLP = ModelRequest("mlp", input_size=(16,))
 HERE = "tests.build.test_gather"
@@ -49,7 +49,7 @@ def test_processes_find_the_same_and_outlive_one_that_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPDB_TEST_PARENT", str(os.getpid()))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     missing = ModelRequest("resnet81", source="torchvision")
     requests = [MLP, request("killed"), missing, ModelRequest("lstm", input_size=(4,))]
     heard: list[str] = []

@@ -23,6 +23,7 @@ from opdb.store import open_store
 from tests import published
 from tests.bench.calls import HUGE, RELU, UNKNOWN, workload
 from tests.cli.conftest import Opdb, Ran, snapshot
+from tests.paths import python_path
 
 ROOT = Path(__file__).parents[2]
 CPU = ("--device", "cpu")
@@ -186,7 +187,7 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path()},
     )
 
 

@@ -12,6 +12,7 @@ from opdb.cli import main
 from opdb.store import open_store
 from tests.cli.conftest import Opdb, snapshot
 from tests.harvest import sample_models
+from tests.paths import python_path
 from tests.store import samples
 
 ROOT = Path(__file__).parents[2]
@@ -139,7 +140,7 @@ def test_ctrl_c_keeps_what_was_finished(opdb: Opdb, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path()},
     )
     assert done.returncode == 130
     assert done.stderr == "opdb: interrupted; what was finished is stored\n"

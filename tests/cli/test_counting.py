@@ -17,6 +17,7 @@ from opdb.store import open_store
 from tests import published
 from tests.cli.conftest import Opdb
 from tests.counters import stand_in
+from tests.paths import python_path
 from tests.studies.test_counters import doubled
 
 NCU = ("roofline", "mlp", "--ncu")
@@ -39,7 +40,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     kept = [p for p in os.environ["PATH"].split(":") if not (Path(p) / "ncu").exists()]
     monkeypatch.setenv("PATH", ":".join([str(folder), *kept]))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     return folder
 
 

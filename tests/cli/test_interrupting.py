@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.paths import python_path
+
 ROOT = Path(__file__).parents[2]
 BEGIN = "import sys; from opdb.__main__ import main; print('begun', flush=True); "
 """As the installed script begins; what Python itself does before that is not opdb's."""
@@ -29,7 +31,7 @@ SAID = ("opdb: interrupted; nothing was begun", "opdb: interrupted; what was fin
 def interrupted(program: str, delay_s: float, database: Path) -> tuple[int, str]:
     """Send SIGINT so many seconds after an import has begun; return its status and its errors."""
     command = [sys.executable, "-c", program, *IMPORT, str(database)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

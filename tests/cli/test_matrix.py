@@ -22,10 +22,10 @@ from opdb.store import open_store
 from opdb.store.claims import held
 from tests.cli.conftest import Opdb
 from tests.matrix import short
+from tests.paths import python_path
 
 SHORT = "backend: cpu\niters: 2\nwarmup_iters: 1\nstretches: 2\n"
 TAIL = "cpu+warmup_iters=1+iters=2+stretches=2"
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -211,7 +211,11 @@ LONG = "models: mlp\nbatch_sizes: [2, 4, 8]\n"
 
 def started(tmp_path: Path) -> subprocess.Popen[str]:
     """Start the matrix as a user does, in a group of processes of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPDB_DB": str(tmp_path / "opdb.sqlite")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": python_path(),
+        "OPDB_DB": str(tmp_path / "opdb.sqlite"),
+    }
     command = [sys.executable, "-m", "opdb", "matrix", matrix(LONG)]
     return subprocess.Popen(
         command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True

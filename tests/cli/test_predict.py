@@ -17,6 +17,7 @@ import pytest
 from opdb.store import open_store
 from tests import published
 from tests.cli.conftest import Opdb, snapshot
+from tests.paths import python_path
 from tests.store import samples
 
 RESNET152 = ("predict", "resnet152", "--batch-size", 32)
@@ -125,7 +126,7 @@ def test_neither_torch_nor_scipy_nor_alembic_is_imported(
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": python_path()},
     )
     assert (ran.returncode, ran.stderr) == (0, "[]\n")
 

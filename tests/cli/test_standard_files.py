@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 
 from opdb.store import open_store
-
-ROOT = Path(__file__).parents[2]
+from tests.paths import python_path
 
 
 def shell(line: str, database: Path) -> subprocess.CompletedProcess[str]:
     """Run a line in which `$OPDB` stands for the program on a database."""
     environment = {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": python_path(),
         "OPDB": f"{sys.executable} -m opdb",
         "OPDB_DB": str(database),
     }

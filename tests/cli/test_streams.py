@@ -11,8 +11,8 @@ import pytest
 
 from opdb.cli.files import check_writable, write_file
 from opdb.errors import InputError
+from tests.paths import python_path
 
-ROOT = Path(__file__).parents[2]
 FULL = Path("/dev/full")
 
 needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="this system has no /dev/full")
@@ -21,7 +21,7 @@ needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="this system h
 def opdb(tmp_path: Path, redirected: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command by the shell, its streams redirected as it is told."""
     command = f'"$0" -m opdb "$@" {redirected}'
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPDB_DB": str(tmp_path / "x.sqlite")}
+    environment = {**os.environ, "PYTHONPATH": python_path(), "OPDB_DB": str(tmp_path / "x.sqlite")}
     environment.pop("PYTHONUNBUFFERED", None)  # what is printed is written at the end
     return subprocess.run(
         ["sh", "-c", command, sys.executable, *arguments],

@@ -30,8 +30,8 @@ from opdb.store import Store, open_store
 from opdb.store.claims import held
 from opdb.sweep.cells import Cell
 from tests.cluster import short
+from tests.paths import python_path
 
-ROOT = Path(__file__).parents[2]
 TWO = [Place("cpu", None), Place("cpu", None)]
 LOST = Place("cuda:7", "7")
 """A device that is not there when its worker looks for it."""
@@ -224,7 +224,7 @@ def test_ctrl_c_stops_all_workers_and_loses_no_finished_visit(url: str, tmp_path
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     command = [sys.executable, str(program), "bench", "--devices", "cpu,cpu", "--db", url]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     running = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
@@ -254,7 +254,7 @@ def test_a_crew_whose_driver_is_killed_ends(url: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     command = [sys.executable, str(program), "bench", "--devices", "cpu,cpu", "--db", url, "-q"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     running = subprocess.Popen(command, env=environment, start_new_session=True)
     with open_store(url) as store:
         until_s = time.monotonic() + 100

@@ -24,8 +24,7 @@ from opdb.store import open_store
 from opdb.store.claims import held
 from tests import slurm
 from tests.cli.conftest import Opdb, opdb  # noqa: F401
-
-ROOT = Path(__file__).parents[2]
+from tests.paths import python_path
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def cluster(started: slurm.Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
     """Slurm, found by what runs in this process; nothing of a job is left at the end."""
     for name in ("SLURM_CONF", "PATH"):
         monkeypatch.setenv(name, started.environment[name])
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     yield started
     if started.states():
@@ -289,7 +288,7 @@ def test_a_job_begins_on_a_copy_of_the_database_and_keeps_its_own(
         store.save_workload(harvest(ModelRequest("mlp")))
         base = submitting.snapshot(tmp_path / "opdb.sqlite", tmp_path)
     assert base is not None
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     files = Files(tmp_path, "a")
     database = f"sqlite:///{files.shard}"
     job = Job("a", ("status", "--json"), str(tmp_path), database, str(base))
@@ -310,7 +309,7 @@ def test_every_command_but_submit_can_be_submitted() -> None:
 
 def test_sigterm_ends_a_command_as_ctrl_c_does(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "opdb", "bench", "--device", "cpu", "-q"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1"}
     database = str(tmp_path / "opdb.sqlite")
     with open_store(database) as store:
         store.save_workload(harvest(ModelRequest("alexnet", input_size=(3, 64, 64))))

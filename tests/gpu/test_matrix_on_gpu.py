@@ -12,8 +12,8 @@ from pathlib import Path
 from PIL import Image
 
 from opdb.store import open_store
+from tests.paths import python_path
 
-ROOT = Path(__file__).parents[2]
 MATRIX = """
 models: mobilenet_v2
 batch_sizes: 4
@@ -32,7 +32,7 @@ def test_every_run_has_the_board_to_itself(calibrated: Path, tmp_path: Path) -> 
     (tmp_path / "runs.yml").write_text(MATRIX)
     database = str(shutil.copy(calibrated, tmp_path))
     command = [sys.executable, "-m", "opdb", "matrix", "runs.yml", "--json", "--db", database]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

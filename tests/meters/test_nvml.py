@@ -15,6 +15,7 @@ from opdb.errors import CannotMeasureError
 from opdb.meters.nvml import NvmlMeter, binding, board_info, gpu_names
 from opdb.meters.nvml.recorder import Recorder
 from opdb.units import MICRO
+from tests.paths import python_path
 
 UUID = "GPU-of-a-test"
 STAND_IN = '''
@@ -89,7 +90,7 @@ def test_what_a_board_does_not_report_is_none(monkeypatch: pytest.MonkeyPatch) -
 def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlMeter:
     """A recorder of its own process, on the stand-in."""
     (tmp_path / "pynvml.py").write_text(STAND_IN)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
+    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
     return NvmlMeter(UUID)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from opdb.errors import CannotMeasureError
 from opdb.meters.nvml import NvmlMeter
+from tests.paths import python_path
 
 UUID = "GPU-of-a-test"
 STAND_IN = '''
@@ -41,7 +42,7 @@ def nvmlDeviceGetSamples(handle, kind, seen_us):
 @pytest.fixture
 def meter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvmlMeter]:
     (tmp_path / "pynvml.py").write_text(STAND_IN)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
+    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
     made = NvmlMeter(UUID)
     yield made
     made.close()

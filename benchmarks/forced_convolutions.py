@@ -4,12 +4,13 @@ Run it on a machine with an NVIDIA GPU that does nothing else:
 
     python benchmarks/forced_convolutions.py resnet50 vgg16 --batch-size 1 --batch-size 32
 
-Each distinct convolution of the models is captured twice as a CUDA graph of the same number of
-calls: as torch runs it, and by each algorithm in turn. Where the two graphs hold the same kernels,
-they are replayed in turns, so that drift hits both, and the ratio of their medians is what the way
-of calling costs the device. That is done with three sets of tensors, of which the median ratio
-counts, for where tensors lie in memory alone makes some per cent. The host's time of one call is
-measured beside it, issued eagerly.
+Each distinct convolution of the models is captured as a CUDA graph of the same number of calls: as
+torch runs it, and by each algorithm in turn. Where the two graphs hold the same kernels, they are
+replayed in turns, so that drift hits both, and the ratio of their medians is what the way of
+calling costs the device. That is done with three sets of tensors, of which the median ratio counts,
+for where tensors lie in memory alone makes some per cent. How much that leaves is told by a
+control: torch's own call once more, with tensors of its own, in the same turns. The host's time of
+one call is measured beside it, issued eagerly.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -39,33 +40,59 @@ from opdb.operators import build
 from opdb.records import Configuration
 
 REPLAYS = 30
-PAIRS = 3
+SETS = 3
 HOST_CALLS = 200
+CLOSE = 0.01
 
 
 @dataclass(frozen=True)
 class Compared:
     """One convolution by one algorithm whose kernels are those of torch's own call.
 
-    `ratio` is forced / own device time, over several sets of tensors; host times are seconds of one
-    call.
+    `ratio` is forced / own device time, `control` that of torch's own call / the same with other
+    tensors, both over several sets of tensors; host times are seconds of one call.
     """
 
     configuration: str
     algorithm: str
     own_s: float
     ratio: float
+    control: float
     host_s: float
     own_host_s: float
 
 
 @dataclass(frozen=True)
-class Summary:
-    """How far forced and own device times lie apart, as shares, and what a call costs the host."""
+class Apart:
+    """How far device times lie apart, as shares, and in how many cells by `CLOSE` at most."""
 
-    cells: int
     median: float
     largest: float
+    close: int
+
+    @classmethod
+    def of(cls, ratios: Iterable[float]) -> Apart:
+        """Sum up the ratios of all cells."""
+        apart = [abs(ratio - 1) for ratio in ratios]
+        return cls(statistics.median(apart), max(apart), sum(share <= CLOSE for share in apart))
+
+    def __str__(self) -> str:
+        return (
+            f"a median of {100 * self.median:.2f} %, at most {100 * self.largest:.2f} %, "
+            f"{self.close} within {100 * CLOSE:.0f} %"
+        )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How far device times lie apart, and what a call costs the host.
+
+    `forced` is of forced and own calls, `control` of own calls with other tensors.
+    """
+
+    cells: int
+    forced: Apart
+    control: Apart
     host_s: float
     own_host_s: float
 
@@ -74,11 +101,10 @@ def summary(found: Sequence[Compared]) -> Summary | None:
     """Sum up what was compared; None where no cell ran the same kernels."""
     if not found:
         return None
-    apart = [abs(each.ratio - 1) for each in found]
     return Summary(
         len(found),
-        statistics.median(apart),
-        max(apart),
+        Apart.of(each.ratio for each in found),
+        Apart.of(each.control for each in found),
         statistics.median(each.host_s for each in found),
         statistics.median(each.own_host_s for each in found),
     )
@@ -111,41 +137,41 @@ def compare(
                 continue
             if kernels is None or launched_kernels(forced) != kernels:
                 continue
-            pairs = [(own, forced)]  # kept, so that each lies elsewhere in memory
-            for _ in range(PAIRS - 1):
+            sets = [(own, forced, build(configuration, device=device))]
+            for _ in range(SETS - 1):  # all are kept, so that each lies elsewhere in memory
                 another = built(configuration, algorithm, device)
-                pairs.append((build(configuration, device=device), another))
-            times = [in_turn(*pair) for pair in pairs]
+                once, again = (build(configuration, device=device) for _ in range(2))
+                sets.append((once, another, again))
+            times = [in_turn(*steps) for steps in sets]
             yield Compared(
                 configuration.key,
                 algorithm.name,
-                statistics.median(own_s for own_s, _ in times),
-                statistics.median(forced_s / own_s for own_s, forced_s in times),
+                statistics.median(own_s for own_s, _, _ in times),
+                statistics.median(forced_s / own_s for own_s, forced_s, _ in times),
+                statistics.median(again_s / own_s for own_s, _, again_s in times),
                 host_time_s(forced),
                 host_time_s(own),
             )
 
 
-def in_turn(own: Callable[[], Any], forced: Callable[[], Any]) -> tuple[float, float]:
+def in_turn(*steps: Callable[[], Any]) -> list[float]:
     """Return the median device times of one call of each, in replays that take turns."""
     clock = CudaClock()
-    warm_up(own)
-    calls = calls_wanted(mean_time_s(own, clock, 5), 1)
-    graphs = []
-    for step in (own, forced):
+    for step in steps:
         warm_up(step)
-        graphs.append(capture(step, calls))
-    times: list[list[float]] = [[], []]
+    calls = calls_wanted(mean_time_s(steps[0], clock, 5), 1)
+    graphs = [capture(step, calls) for step in steps]
     for graph in graphs * 2:
         graph.replay()
+    times: list[list[float]] = [[] for _ in graphs]
     for _ in range(REPLAYS):
-        for number, graph in enumerate(graphs):
+        for graph, seen in zip(graphs, times, strict=True):
             first = clock.mark()
             graph.replay()
             last = clock.mark()
             clock.wait(last)
-            times[number].append(clock.elapsed_s(first, last) / calls)
-    return statistics.median(times[0]), statistics.median(times[1])
+            seen.append(clock.elapsed_s(first, last) / calls)
+    return [*map(statistics.median, times)]
 
 
 def host_time_s(step: Callable[[], Any]) -> float:
@@ -169,14 +195,18 @@ def run(arguments: argparse.Namespace) -> int:
     found = []
     for each in compare(configurations, algorithms, platform.torch_device):
         found.append(each)
-        print(f"{each.configuration[:12]} {each.algorithm}: {each.ratio:.4f}", file=sys.stderr)
+        print(
+            f"{each.configuration[:12]} {each.algorithm}: {each.ratio:.4f}, "
+            f"control {each.control:.4f}",
+            file=sys.stderr,
+        )
     total = summary(found)
     if total is None:
         print("no algorithm ran the kernels that torch runs: nothing to compare")
         return 0
     print(
-        f"{total.cells} cells with torch's own kernels: device time apart by a median of "
-        f"{100 * total.median:.2f} %, at most {100 * total.largest:.2f} %; a call takes the host "
+        f"{total.cells} cells with torch's own kernels: device time apart by {total.forced}; "
+        f"torch's own with other tensors by {total.control}; a call takes the host "
         f"{1e6 * total.host_s:.1f} µs, torch's own {1e6 * total.own_host_s:.1f} µs"
     )
     if arguments.json is not None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opdb.estimates.features import Features, features
+from opdb.estimates.features import PASSES, STATES, Features, features
 from opdb.estimates.process import Matrix, Process
 from opdb.estimates.roofline import Roofline
 from opdb.kinds import KINDS
@@ -111,8 +111,8 @@ class Estimator:
         """Say why nothing is known of a configuration; None where something is."""
         if configuration.kind not in KINDS:
             return f"this version has no kind {configuration.kind!r}"
-        if configuration.pass_name != "forward" or configuration.autocast is not None:
-            return "estimates are of forward calls without autocast"
+        if configuration.pass_name not in PASSES:
+            return "estimates are of forward and backward passes"
         of = features(configuration)
         if not of.launches:
             return None
@@ -123,6 +123,9 @@ class Estimator:
             return f"no {of.kind} was measured"
         if of.dtype not in learned.dtypes:
             return f"no {of.family} operator was measured in {of.dtype}"
+        for name, words in STATES.items():
+            if of.number(name) and name not in learned.columns:
+                return f"no {of.family} operator was measured {words}"
         return None
 
     def _of_family(
@@ -162,7 +165,7 @@ class Estimator:
         found.blocks.append(block)
 
     def _cost(self, configuration: Configuration, time: Quantity, dynamic: Quantity | None) -> Cost:
-        usual = self.usual.get(configuration.kind, Usual(0, 0.0))
+        usual = self.usual.get(configuration.title, Usual(0, 0.0))
         launches = time is not _EXACTLY_NOTHING
         return Cost(
             configuration=configuration.key,

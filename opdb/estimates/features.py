@@ -6,14 +6,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from opdb.kinds import Kind, get_kind
 from opdb.kinds.view import View, item_bytes, numel, walk
 from opdb.records import Configuration, Json
 
-Family: TypeAlias = Literal["convolution", "matrix", "memory"]
-"""What learns together: convolutions, matrix products, and all that mostly moves memory."""
+Family: TypeAlias = str
+"""What learns together: convolutions, matrix products, and all that mostly moves memory, of each
+the forward and the backward passes for themselves."""
+
+PASSES = ("forward", "backward")
+"""The passes that numbers are made of; an optimizer's step is none."""
 
 RECTIFIED_ZEROS = 0.5
 """Share of zeros among normal values of which the negative ones were cut."""
@@ -22,10 +26,16 @@ KIND = "kind="
 """How the name of a number begins that is 1 for one kind and 0 for the others."""
 
 
+STATES = {"training": "in training mode", "autocast": "under autocast"}
+"""Numbers that are 1 for calls which do something else than those for which they are 0: what was
+learned of these alone says nothing of them. And how to say so."""
+
+
 @dataclass(frozen=True)
 class Features:
     """A configuration as numbers; sizes are logarithms to base 2.
 
+    `kind` names a pass other than the forward one as well; `dtype` is what is computed in.
     `flops` and `moved_bytes` are of one call. `launches` is False for a call that gives the device
     no work.
     """
@@ -47,22 +57,26 @@ class Features:
 
 @cache
 def features(configuration: Configuration) -> Features:
-    """Return a configuration as numbers.
+    """Return a forward or backward pass as numbers; its sizes are those of the forward pass.
 
     Raises:
         UnknownNameError: this version lacks its kind.
     """
     kind = get_kind(configuration.kind)
-    view = kind.view(configuration)
+    view = kind.view(configuration.forward)
     view.with_outputs(kind.shapes_rule(view), kind.dtype_rule(view))
-    flops = float(kind.flops_rule(view))
+    forward_flops = float(kind.flops_rule(view))
+    flops = float(kind.flops(configuration))
     moved_bytes = float(kind.bytes_moved(configuration))
     data = [t for t in view.unique if t.get("role") != "weight"] or view.unique
     first = data[0] if data else {"shape": [], "dtype": "float32"}
+    works = units(kind)
+    casts = configuration.autocast is not None and works != "memory"
+    is_backward = configuration.pass_name == "backward"
     return Features(
-        kind=kind.name,
-        family=_family(kind),
-        dtype=str(first["dtype"]),
+        kind=configuration.title,
+        family=f"{works} backward" if is_backward else works,
+        dtype=str(configuration.autocast if casts else first["dtype"]),
         flops=flops,
         moved_bytes=moved_bytes,
         launches=kind.launches(configuration),
@@ -70,17 +84,22 @@ def features(configuration: Configuration) -> Features:
             "flops": _log(flops),
             "bytes": _log(moved_bytes),
             "intensity": _log(flops) - _log(moved_bytes),
-            **_product(view, flops),
+            **_product(view, forward_flops),
             **_layout(first),
             **_state(view, data),
             "window": _log(_window(view)),
             "stride": _log(_argument(view, "stride")),
             "groups": _log(_argument(view, "groups")),
+            "training": _argument(view, "training") if _has(view, "training") else 0.0,
+            "gradient": float(configuration.gradient),
+            "autocast": float(configuration.autocast is not None),
+            "gradient_zeros": _gradient_zeros(configuration),
         },
     )
 
 
-def _family(kind: Kind) -> Family:
+def units(kind: Kind) -> str:
+    """Return what a kind mostly works, by the settings that its time hangs on."""
     if "tf32_matmul" in kind.settings:
         return "matrix"
     return "convolution" if "tf32_convolution" in kind.settings else "memory"
@@ -146,17 +165,27 @@ def _zeros(values: Json) -> float:
     return float(share) if isinstance(share, (int, float)) else 0.0
 
 
+def _gradient_zeros(configuration: Configuration) -> float:
+    """Return the share of zeros of the gradients that a backward pass is given."""
+    given = configuration.gradients or []
+    return max((_zeros(t.get("values")) for t in given if t is not None), default=0.0)
+
+
+def _has(view: View, name: str) -> bool:
+    return name in view.signature.parameters
+
+
 def _argument(view: View, name: str) -> float:
     """Return a numeric argument, the largest of several; 1 where the kind has none."""
-    value = view[name] if name in view.signature.parameters else None
+    value = view[name] if _has(view, name) else None
     numbers = value if isinstance(value, list) else [value]
     return max((float(n) for n in numbers if isinstance(n, (int, float))), default=1.0)
 
 
 def _window(view: View) -> float:
     """Return how many positions of its input one output sees: a kernel's area."""
-    if "kernel_size" in view.signature.parameters:
+    if _has(view, "kernel_size"):
         return _argument(view, "kernel_size") ** 2
-    weight = view["weight"] if "weight" in view.signature.parameters else None
+    weight = view["weight"] if _has(view, "weight") else None
     found = next((t for t in walk(weight) if "shape" in t), None)
     return float(numel(found["shape"][2:])) if found else 1.0

@@ -15,7 +15,7 @@ import numpy as np
 
 from opdb.errors import CannotMeasureError, InputError
 from opdb.estimates.estimator import Estimator, Learned, Reach, Usual
-from opdb.estimates.features import KIND, Features, features
+from opdb.estimates.features import KIND, PASSES, STATES, Features, features
 from opdb.estimates.process import Kernel, Matrix, Process
 from opdb.estimates.roofline import Roofline, roofline
 from opdb.kinds import KINDS
@@ -112,12 +112,11 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
 
 
 def usable(example: Example) -> bool:
-    """Return whether an example says what a forward call that launches kernels takes."""
+    """Return whether an example says what a pass of a call that launches kernels takes."""
     configuration, cost = example.configuration, example.cost
     return (
         configuration.kind in KINDS
-        and configuration.pass_name == "forward"
-        and configuration.autocast is None
+        and configuration.pass_name in PASSES
         and cost.time_s is not None
         and cost.time_s.mean > 0
         and cost.kernels != 0
@@ -200,7 +199,7 @@ def _placed(
     for name in [*members[0].numbers, *(KIND + kind for kind in kinds if len(kinds) > 1)]:
         values = [of.number(name) for of in members]
         spread = statistics.pstdev(values)
-        if spread > 0:
+        if spread > 0 or (name in STATES and any(values)):
             names.append(name)
             centres.append(round(statistics.fmean(values), 6))
             scale = KIND_SCALE if name.startswith(KIND) else max(spread, SMALLEST_SCALE)
@@ -380,7 +379,7 @@ def _usual(examples: Sequence[Example]) -> dict[str, Usual]:
     by_kind: dict[str, list[Cost]] = defaultdict(list)
     for example in examples:
         if example.cost.time_s is not None:
-            by_kind[example.configuration.kind].append(example.cost)
+            by_kind[example.configuration.title].append(example.cost)
     return {
         kind: Usual(
             kernels=round(_median(c.kernels for c in costs if c.kernels)),

@@ -47,7 +47,8 @@ class Boards:
         self._usual_host: dict[tuple[str, str], Mapping[tuple[str, Form], float]] = {}
         self._host_ratios: dict[str, tuple[float, ...]] = {}
         self._anchors: dict[str, BoardAnchors] = {}
-        self._estimators: dict[str, Estimator | None] = {}
+        self._learned: dict[str, Json] | None = None
+        self._estimators: dict[str, Estimator] = {}
 
     def find(self, prefix: str) -> str:
         """Return the board whose UUID begins so, with or without its "GPU-".
@@ -168,29 +169,35 @@ class Boards:
     def estimates(self, missing: Sequence[Configuration], board: str) -> Estimates | None:
         """Estimate what nobody measured; None where nothing was learned on the device.
 
-        What was learned on another board is brought to this one as its costs are.
+        The board's own estimates come first, then those of others, last first; of all, those which
+        refuse the least. What was learned on another board is brought to this one as its costs are.
         """
-        if board not in self._estimators:
-            self._estimators[board] = self._estimator(board)
-        estimator = self._estimators[board]
-        if estimator is None:
-            return None
-        found = estimator.estimate(missing)
-        if estimator.board == board:
-            return found
-        by, base_w = self.factors(board, estimator.board), self.calibration(board).base_power_w
-        costs = {key: transferred(c, board, by, base_w) for key, c in found.costs.items()}
-        return replace(found, board=board, costs=costs)
+        best: Estimates | None = None
+        for estimator in self._estimators_for(board):
+            found = estimator.estimate(missing)
+            if best is None or len(found.refused) < len(best.refused):
+                best = found
+            if not best.refused:
+                break
+        if best is None or best.board == board:
+            return best
+        by, base_w = self.factors(board, best.board), self.calibration(board).base_power_w
+        costs = {key: transferred(c, board, by, base_w) for key, c in best.costs.items()}
+        return replace(best, board=board, costs=costs)
 
-    def _estimator(self, board: str) -> Estimator | None:
-        """Return what was learned from the board's costs, else from another board's, last first."""
-        documents = self._store.learned(self._device.slug)
-        chosen = documents.get(board) or next(reversed(documents.values()), None)
-        if chosen is None:
-            return None
-        from opdb.estimates.document import from_document  # it takes numpy, which takes its time
+    def _estimators_for(self, board: str) -> Iterator[Estimator]:
+        """Yield what was learned from the board's costs, then from other boards', last first."""
+        if self._learned is None:
+            self._learned = self._store.learned(self._device.slug)
+        others = [each for each in reversed(self._learned) if each != board]
+        own = [board] if board in self._learned else []
+        for each in own + others:
+            if each not in self._estimators:
+                # It takes numpy, which takes its time.
+                from opdb.estimates.document import from_document
 
-        return from_document(chosen)
+                self._estimators[each] = from_document(self._learned[each])
+            yield self._estimators[each]
 
     # What a pass of a model starts from
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from opdb.errors import UnknownNameError
-from opdb.estimates.features import KIND, features
+from opdb.estimates.features import KIND, features, units
 from opdb.kinds import KINDS
 from opdb.records import Configuration, Json
 
@@ -72,8 +74,31 @@ def test_a_kind_that_this_version_lacks_is_told() -> None:
 
 
 def test_every_kind_belongs_to_a_family() -> None:
-    from opdb.estimates.features import _family
-
-    of = {name: _family(kind) for name, kind in KINDS.items()}
+    of = {name: units(kind) for name, kind in KINDS.items()}
     assert of["conv_transpose2d"] == "convolution" and of["layer_norm"] == "memory"
     assert of["matmul"] == of["scaled_dot_product_attention"] == of["lstm"] == "matrix"
+
+
+def test_a_backward_pass_learns_with_its_like_and_has_its_own_operations() -> None:
+    forward = replace(conv(4, 64, 32, 3), gradient=True)
+    gradients = [tensor(4, 64, 32, 32, values={"zeros": 0.8})]
+    inputs = {**forward.inputs, "gradients": gradients}
+    backward = features(replace(forward, inputs=inputs, pass_name="backward"))
+    before = features(forward)
+    assert (before.kind, before.family) == ("conv2d", "convolution")
+    assert (backward.kind, backward.family) == ("conv2d backward", "convolution backward")
+    assert backward.flops == 2 * before.flops, "a gradient of the input and one of the weight"
+    assert backward.moved_bytes > before.moved_bytes
+    assert backward.number("gradient_zeros") == 0.8 and before.number("gradient_zeros") == 0
+    same = ("rows", "columns", "depth", "window", "positions")
+    assert [backward.number(n) for n in same] == [before.number(n) for n in same]
+
+
+def test_autocast_decides_what_products_are_computed_in() -> None:
+    cast = features(replace(conv(4, 64, 32, 3), autocast="bfloat16"))
+    assert cast.dtype == "bfloat16" and cast.number("autocast") == 1
+    norm = {"input": tensor(8, 8, 4, 4), "running_mean": tensor(8), "running_var": tensor(8)}
+    kept = Configuration("batch_norm", {"training": True}, norm, autocast="bfloat16")
+    assert features(kept).dtype == "float32"
+    assert features(kept).number("training") == 1
+    assert features(Configuration("batch_norm", {}, norm)).number("training") == 0

@@ -118,8 +118,9 @@ def test_what_nothing_like_it_was_measured_is_refused(estimator: Estimator) -> N
     asked = {
         Configuration("softmax", {"dim": 1}, {"input": spec}): "no softmax was measured",
         Configuration("linear", {}, {"input": wide, "weight": weight}): "measured in float64",
-        Configuration("relu", {}, {"input": spec}, pass_name="backward"): "forward calls",
-        Configuration("relu", {}, {"input": spec}, autocast="bfloat16"): "forward calls",
+        Configuration("relu", {}, {"input": spec}, pass_name="backward"): "too few memory backward",
+        Configuration("relu", {}, {"input": spec}, autocast="bfloat16"): "under autocast",
+        Configuration("sgd", {}, {"params": []}, pass_name="update"): "forward and backward",
         Configuration("convolve", {}, {"input": spec}): "no kind 'convolve'",
     }
     found = estimator.estimate(asked)
@@ -218,3 +219,16 @@ def test_without_power_times_are_learned_alone(examples: list[Example]) -> None:
 def test_training_twice_gives_the_same(estimator: Estimator, examples: list[Example]) -> None:
     few = [e for e in examples if e.configuration.kind == "relu"]
     assert to_document(learned(few)) == to_document(learned(list(reversed(few))))
+
+
+def test_states_that_nothing_was_measured_in_are_refused_though_the_kind_was(
+    estimator: Estimator, examples: list[Example]
+) -> None:
+    """A batch norm in training reads its input twice; what was learned of did so once."""
+    [like_it, *_] = [e.configuration for e in examples if e.configuration.kind == "batch_norm"]
+    trained = replace(like_it, parameters={**like_it.parameters, "training": True})
+    cast = replace(like_it, autocast="bfloat16")
+    found = estimator.estimate([like_it, trained, cast])
+    assert found.costs.keys() == {like_it.key}
+    assert "in training mode" in found.refused[trained.key]
+    assert "under autocast" in found.refused[cast.key]

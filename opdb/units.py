@@ -35,6 +35,14 @@ def rounded(value: float, digits: int) -> str:
     return f"{float(f'{value:.{digits}g}'):g}"
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Return a number before its noun, ``1 board`` or ``2 boards``.
+
+    `many` is the plural where it is not `one` + s.
+    """
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def show_share(value: float | None) -> str:
     """Format a share in 0..1 as a percentage."""
     return "–" if value is None else f"{100 * value:.1f} %"

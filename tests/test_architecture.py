@@ -27,7 +27,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "settings": ("kinds", "records"),
     "footprint": ("kinds", "records"),
     "meters": ("errors", "records", "units"),
-    "counters": ("errors", "records", "settings"),
+    "counters": ("errors", "records", "settings", "units"),
     "models": ("errors", "records"),
     "summary": ("errors", "models", "records"),
     "significance": ("errors", "kinds", "records", "summary"),
@@ -81,8 +81,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "summary",
         "units",
     ),
-    "cluster": ("bench", "errors", "matrix", "models", "records", "store", "sweep"),
-    "estimates": ("errors", "kinds", "records"),
+    "cluster": ("bench", "errors", "matrix", "models", "records", "store", "sweep", "units"),
+    "estimates": ("errors", "kinds", "records", "units"),
     "compose": ("derive", "footprint", "kinds", "records", "units"),
     "predict": (
         "compose",
@@ -94,6 +94,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "records",
         "settings",
         "store",
+        "units",
     ),
     "build": (
         "bench",
@@ -108,6 +109,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "settings",
         "significance",
         "store",
+        "units",
     ),
     "learning": ("compose", "errors", "estimates", "predict", "records", "store"),
     "studies": (

@@ -25,6 +25,7 @@ from opdb.bench.visit import session_flags
 from opdb.errors import CannotMeasureError, InputError
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.records import Json, ModelRun
+from opdb.units import counted
 
 AMP_DTYPE = "bfloat16"
 """What autocast casts to: it needs no scaling of the loss."""
@@ -140,7 +141,8 @@ class _Iteration:
             if self.step.classes < images.classes:
                 known = self.step.classes or "no"
                 raise InputError(
-                    f"{images.classes} classes of images; {loaded.name!r} tells {known} apart"
+                    f"{counted(images.classes, 'class', 'classes')} of images; "
+                    f"{loaded.name!r} tells {known} apart"
                 )
             self._images = iter(images)
         self.forget_times()

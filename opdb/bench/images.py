@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from opdb.bench.options import ImageOptions
 from opdb.errors import InputError
+from opdb.units import counted
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
@@ -34,8 +35,8 @@ class Images:
         count = len(self._dataset)
         if count < batch_size:
             raise InputError(
-                f"{options.folder}: {count} images; a batch needs {batch_size}: give a smaller "
-                "--batch-size, or --synthetic"
+                f"{options.folder}: {counted(count, 'image')}; a batch needs {batch_size}: give a "
+                "smaller --batch-size, or --synthetic"
             )
         self.classes = len(self._dataset.classes)
         more: dict[str, Any] = {}

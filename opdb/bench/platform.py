@@ -17,6 +17,7 @@ from opdb.errors import CannotMeasureError, InputError
 from opdb.meters import Meter, NoMeter
 from opdb.meters.rapl import RaplMeter, unavailable_reason
 from opdb.records import Board, Device, Host
+from opdb.units import counted
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def detect(device: str | None = None) -> Platform:
         )
     index, count = int(found[1] or 0), torch.cuda.device_count()
     if index >= count:
-        raise CannotMeasureError(f"no device cuda:{index}; this machine has {count} CUDA device(s)")
+        there = counted(count, "CUDA device")
+        raise CannotMeasureError(f"no device cuda:{index}; this machine has {there}")
     return _detect_cuda(index)
 
 

@@ -19,6 +19,7 @@ from opdb.derive.review import is_rejected, marked
 from opdb.errors import CannotMeasureError, ClaimLostError
 from opdb.records import Configuration, Visit
 from opdb.store import Store
+from opdb.units import counted
 
 MAX_FAILURES_IN_A_ROW = 8
 """After so many errors in a row something else than the configurations is wrong."""
@@ -83,7 +84,7 @@ class Budget:
         """Whether the time is up; `stopped` then says so."""
         if self._max_s is None or self.elapsed_s < self._max_s:
             return False
-        self.stopped = f"the {self._max_s:.0f} s given are up"
+        self.stopped = f"the time given, {self._max_s:.0f} s, is up"
         return True
 
 
@@ -185,7 +186,7 @@ class Rounds:
                 return False
             again += found
         while again:
-            self._progress.say(f"{len(again)} visits were rejected and are made again")
+            self._progress.say(f"rejected and made again: {counted(len(again), 'visit')}")
             self._progress.begin(len(again))
             found = self._round(again)
             if found is None:

@@ -41,6 +41,7 @@ from opdb.kinds.fused import NAME as FUSED
 from opdb.records import Access, Board, Call, Configuration, Cost, Json
 from opdb.settings import relevant_setting
 from opdb.store import Claims, Store
+from opdb.units import counted
 
 WORKERS = "workers"
 """In a campaign's environment: how many workers measured on its host at once, where several."""
@@ -239,7 +240,7 @@ class _Bench:
     def _take_host_times(self, session: Session, unheard: list[list[Call]]) -> None:
         if not unheard or self.budget.spent():
             return
-        self.progress.say(f"host times of {len(unheard)} workloads")
+        self.progress.say(f"host times of {counted(len(unheard), 'workload')}")
         for host_visit in host_visits(session, unheard, seed=self.request.seed):
             self.store.save_host_visit(host_visit)
             if self.budget.spent():
@@ -268,8 +269,8 @@ class _Bench:
             if not jobs:
                 break
             self.progress.say(
-                f"{len(jobs)} configurations are not within {100 * request.precision:g} % yet: "
-                f"a further round"
+                f"not within {100 * request.precision:g} % yet: "
+                f"{counted(len(jobs), 'configuration')}; a further round"
             )
             going_on = rounds.make([jobs], self._lacking_further)
         rounds.anchors.all()

@@ -18,6 +18,7 @@ from opdb.predict import Answer, Predictor
 from opdb.records import Mode, Workload
 from opdb.significance import Significance
 from opdb.store import Store
+from opdb.units import counted
 
 FIRST_SLICE_S = 40.0
 """GPU-seconds of operators that are benched before sizes are estimated anew."""
@@ -115,7 +116,7 @@ class _Time:
     @property
     def up(self) -> str:
         """In words, that the time is up."""
-        return f"the {self._given_s:g} GPU-seconds given are up"
+        return f"the GPU-seconds given, {self._given_s:g}, are up"
 
 
 def build(
@@ -199,7 +200,8 @@ class _Build:
                 self._progress.say(str(error))
 
     def _bench_slice(self, steps: Sequence[Step], of: int) -> None:
-        self._progress.say(f"bench: the next {len(steps)} of {of} configurations to the target")
+        everything = counted(of, "configuration")
+        self._progress.say(f"bench: the next {len(steps)} of {everything} to the target")
         keys = [step.key for step in steps]
         request = BenchRequest(
             max_s=self._time.left_s,
@@ -244,7 +246,7 @@ class _Build:
         return self._too_late(late) if late else True
 
     def _too_late(self, jobs: Sequence[Job]) -> bool:
-        self._built.stopped = f"{self._time.up}; {len(jobs)} models were not run"
+        self._built.stopped = f"{self._time.up}; not run: {counted(len(jobs), 'model')}"
         return False
 
     def _raise_goals(self) -> bool:

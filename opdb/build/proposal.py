@@ -17,6 +17,7 @@ from opdb.significance import (
     Significance,
     in_words,
 )
+from opdb.units import counted
 
 MOST_LISTED = 30
 """Configurations that the list spells out: a person reads it. The plan's JSON holds them all."""
@@ -37,8 +38,8 @@ def proposal(survey: Survey, significance: Significance, target: float) -> Propo
     means, largest = _means(survey)
     return Proposal(
         rests_on=(
-            f"{len(survey.workloads)} workloads on {survey.device}: {len(keys)} of "
-            f"{len(survey.configurations)} configurations for {target:g}"
+            f"{counted(len(survey.workloads), 'workload')} on {survey.device}: {len(keys)} of "
+            f"{counted(len(survey.configurations), 'configuration')} for {target:g}"
         ),
         kinds=_kinds(survey, keys, means),
         configurations=_configurations(survey, keys, means, largest),

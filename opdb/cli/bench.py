@@ -16,7 +16,7 @@ from opdb.cli.visiting import Visiting
 from opdb.errors import InputError, UnknownNameError
 from opdb.kinds import KINDS
 from opdb.records import Access, Json
-from opdb.units import show, show_duration, show_share
+from opdb.units import counted, show, show_duration, show_share
 
 if TYPE_CHECKING:
     from opdb.bench.run import BenchRequest, BenchResult
@@ -230,7 +230,8 @@ def _print(result: BenchResult, *, measured_elsewhere: bool, named: bool) -> Non
     if named:
         print(f"board {result.board}:")
     if result.elsewhere:
-        print(f"{len(result.elsewhere)} configurations are left to other workers, who are at them")
+        elsewhere = counted(len(result.elsewhere), "configuration")
+        print(f"other workers are at {elsewhere}, left to them")
     if result.campaign is None:
         print(f"nothing {'else ' if result.elsewhere else ''}is pending on {result.device}")
         if measured_elsewhere:
@@ -238,11 +239,12 @@ def _print(result: BenchResult, *, measured_elsewhere: bool, named: bool) -> Non
         return
     visits = ", ".join(f"{count} {outcome}" for outcome, count in result.outcomes.items()) or "0"
     print(
-        f"{result.device}: {result.configurations} configurations, visits: {visits}; "
+        f"{result.device}: {counted(result.configurations, 'configuration')}, visits: {visits}; "
         f"{show_duration(result.elapsed_s)}"
     )
     if result.rejected:
-        print(f"{result.rejected} visits were rejected and are kept (opdb status says why)")
+        rejected = counted(result.rejected, "visit")
+        print(f"rejected and kept: {rejected} (opdb status says why)")
     for (algorithm, reason), count in sorted(result.refused.items()):
         print(f"{algorithm}: {count} unsupported: {reason}")
     if result.reached is not None:
@@ -257,12 +259,12 @@ def _print_reached(reached: Reached, typical_cost_s: float | None) -> None:
     said = []
     if judged:
         said.append(
-            f"{reached.within} of {judged} configurations are within "
-            f"{100 * reached.asked:g} % (half the 95 % interval of the energy)"
+            f"within {100 * reached.asked:g} % (half the 95 % interval of the energy): "
+            f"{reached.within} of {counted(judged, 'configuration')}"
         )
-        said += [f"{count} are not, {why}" for why, count in reached.missed.items()]
+        said += [f"{count} not, {why}" for why, count in reached.missed.items()]
     if reached.unjudged:
-        said.append(f"{reached.unjudged} have a time and no energy")
+        said.append(f"{reached.unjudged} with a time and no energy")
     if reached.half_width is not None:
         said.append(f"median half width {show_share(reached.half_width)}")
     if typical_cost_s is not None:

@@ -9,7 +9,7 @@ from opdb.cli.console import print_table
 from opdb.cli.selection import describe, identity
 from opdb.errors import CheckError, OpdbError
 from opdb.records import Json
-from opdb.units import show_duration, show_share
+from opdb.units import counted, show_duration, show_share
 
 if TYPE_CHECKING:
     from opdb.build.loop import Built, Standing
@@ -108,29 +108,29 @@ def print_plan(found: Planned) -> None:
     """Print a plan: totals, the first steps, what every workload has then."""
     known = found.survey
     models = len({workload.name for workload in known.workloads})
-    print(f"{models} models, {len(known.workloads)} workloads, on {known.device}")
+    workloads = counted(len(known.workloads), "workload")
+    print(f"{counted(models, 'model')}, {workloads}, on {known.device}")
     print(
         f"configurations: {len(known.configurations)}, of which {known.shared} in more than one "
         f"model; {len(known.costs)} measured, {len(known.pending)} pending"
         + (f", {len(known.failed)} failed" if known.failed else "")
     )
+    total = found.gpu_seconds + sum(step.seconds for step in found.beyond)
     everything = known.seconds(known.pending)
     print(
-        f"to the target {found.target:g}: {len(found.steps) + len(found.beyond)} configurations, "
-        f"{_total(found):.0f} GPU-seconds; everything pending: {everything:.0f} GPU-seconds"
+        f"to the target {found.target:g}: {_cost(len(found.steps) + len(found.beyond), total)}; "
+        f"everything pending: {counted(round(everything), 'GPU-second')}"
     )
     print(f"GPU-seconds rest on {_rests_on(known)}; calibration and model runs come on top")
     if known.unsized:
-        print(f"{len(known.unsized)} configurations cannot be sized and come first")
+        unsized = counted(len(known.unsized), "configuration")
+        print(f"first comes what cannot be sized: {unsized}")
     if found.steps:
         print()
         _print_steps(found)
     if found.beyond:
         beyond = sum(step.seconds for step in found.beyond)
-        print(
-            f"beyond the GPU-seconds given: {len(found.beyond)} configurations, "
-            f"{beyond:.0f} GPU-seconds"
-        )
+        print(f"beyond the GPU-seconds given: {_cost(len(found.beyond), beyond)}")
     print()
     rows = [
         (
@@ -147,8 +147,9 @@ def print_plan(found: Planned) -> None:
     print_table((*header, "left then", "cost"), rows)
 
 
-def _total(found: Planned) -> float:
-    return found.gpu_seconds + sum(step.seconds for step in found.beyond)
+def _cost(configurations: int, seconds: float) -> str:
+    """Say how many configurations are to be measured, and in how many GPU-seconds."""
+    return f"{counted(configurations, 'configuration')}, {counted(round(seconds), 'GPU-second')}"
 
 
 def _print_steps(found: Planned) -> None:
@@ -233,8 +234,9 @@ def print_built(built: Built, target: float) -> None:
     known = built.survey
     assert known is not None
     print(
-        f"{built.device}: {built.benched} configurations benched in {built.visits} visits, "
-        f"{built.runs} models run; {show_duration(built.elapsed_s)}"
+        f"{built.device}: {counted(built.benched, 'configuration')} benched in "
+        f"{counted(built.visits, 'visit')}, {counted(built.runs, 'model')} run; "
+        f"{show_duration(built.elapsed_s)}"
     )
     rows = [_row(_standing_document(each, target), each) for each in built.standings]
     header = ("model", "workload", "calls", "time", "energy", "time p/m", "energy p/m", "left")
@@ -244,7 +246,7 @@ def print_built(built: Built, target: float) -> None:
         print(f"stopped early: {built.stopped}; run it again to go on")
     if built.next:
         total = sum(step.seconds for step in built.next)
-        print(f"to the target: {len(built.next)} configurations, {total:.0f} GPU-seconds; first:")
+        print(f"to the target: {_cost(len(built.next), total)}; first:")
         for step in built.next[:_NEXT]:
             said = _bare_step_document(known, step)
             print(f"  {said['kind']} {said['what']}, {step.seconds:.2f} s")
@@ -281,7 +283,8 @@ def check(built: Built, target: float, errors: Sequence[OpdbError]) -> None:
     ]
     if lines:
         listed = "\n".join(f"  {line}" for line in dict.fromkeys(lines))
-        raise CheckError(f"target {target:g} does not hold for {len(lines)} workloads\n{listed}")
+        missed = counted(len(lines), "workload")
+        raise CheckError(f"target {target:g} does not hold for {missed}\n{listed}")
 
 
 def _why(standing: Standing, target: float) -> str:
@@ -302,7 +305,7 @@ def _why(standing: Standing, target: float) -> str:
         why.append("the model was not run")
     if standing.to_target:
         seconds = document["to_target_gpu_seconds"]
-        why.append(f"{len(standing.to_target)} configurations, {seconds:.0f} GPU-seconds, to go")
+        why.append(f"{_cost(len(standing.to_target), seconds)}, to go")
     return ", ".join(why)
 
 

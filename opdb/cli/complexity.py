@@ -22,7 +22,7 @@ from opdb.cli.selection import (
 )
 from opdb.errors import OpdbError
 from opdb.records import Json
-from opdb.units import show
+from opdb.units import counted, show
 
 if TYPE_CHECKING:
     from opdb.models import ModelRequest
@@ -162,7 +162,7 @@ def _print(found: list[Complexity]) -> None:
         header = ("kind", "configurations", "calls", "weights", "activations", "FLOPs", "bytes")
         print_table(header, [*rows, ("all", len(each.operators), *_shown(each.total))])
         for name, count in workload.unsupported.items():
-            print(f"not counted: {name} ({count} calls)")
+            print(f"not counted: {name} ({counted(count, 'call')})")
         print()
     if len(found) > 1:
         header = ("model", "workload", "parameters", "weights", "activations", "FLOPs", "bytes")

@@ -14,8 +14,8 @@ from opdb.cli.console import note, print_json, print_table, progress
 from opdb.cli.files import check_writable
 from opdb.errors import CannotMeasureError, InputError
 from opdb.records import Json, Workload
+from opdb.units import counted, show_share
 from opdb.units import show as show_value
-from opdb.units import show_share
 
 if TYPE_CHECKING:
     from opdb.bench.platform import Platform
@@ -125,7 +125,10 @@ def _take(
     _check_device(taken.board.device, named)
     note(f"profiles taken in: {taken.profiles} of {taken.board.uuid}", quiet=quiet)
     if taken.unknown:
-        note(f"left out: {taken.unknown} calls of no model that is stored here", quiet=quiet)
+        note(
+            f"left out: {counted(taken.unknown, 'call')} of no model that is stored here",
+            quiet=quiet,
+        )
     return taken.board.device
 
 
@@ -152,7 +155,7 @@ def _run(
     for report in looked.reports:
         note(f"written: {report}", quiet=quiet)
     for reason, calls in Counter(looked.missing.values()).items():
-        note(f"no profile of {calls} configurations: {reason}", quiet=quiet)
+        note(f"no profile of {counted(calls, 'configuration')}: {reason}", quiet=quiet)
     return platform.device.slug
 
 
@@ -274,7 +277,8 @@ def show(found: Seen) -> None:
         [(number, *_cells(each)) for number, each in enumerate(heaviest, start=1)],
     )  # fmt: skip
     if len(found.compared) > HEAVIEST:
-        print(f"… and {len(found.compared) - HEAVIEST} more configurations (all with --json)")
+        more = counted(len(found.compared) - HEAVIEST, "more configuration")
+        print(f"… and {more} (all with --json)")
     if (difference := median_difference(heaviest)) is not None:
         print(f"bytes: median difference {show_share(difference)} of those counted")
     far = [(number, each) for number, each in enumerate(heaviest, start=1) if each.is_far]
@@ -285,7 +289,8 @@ def show(found: Seen) -> None:
         why = "less: a cache held some" if less else "more: some moved more than once"
         print(f"  {number} {each.configuration.title}, {why}; kernels {', '.join(each.kernels)}")
     if found.missing:
-        print(f"no counter saw anything of {len(found.missing)} more configurations")
+        missing = counted(len(found.missing), "more configuration")
+        print(f"no counter saw anything of {missing}")
     print(f"metrics: {', '.join(found.metrics)}")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from opdb.errors import CannotMeasureError
+from opdb.units import counted
 
 if TYPE_CHECKING:
     from opdb.cluster.devices import Place
@@ -43,6 +44,6 @@ def check_failures(failures: Sequence[str], places: Sequence[Place]) -> None:
     if failures:
         listed = "\n".join(f"  {failure}" for failure in failures)
         raise CannotMeasureError(
-            f"{len(failures)} of {len(places)} devices failed; what was finished is stored, and "
-            f"the others went on\n{listed}"
+            f"{len(failures)} of {counted(len(places), 'device')} failed; what was finished is "
+            f"stored, and the others went on\n{listed}"
         )

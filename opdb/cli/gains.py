@@ -14,7 +14,7 @@ from opdb.cli.files import check_writable, csv_text, write_file
 from opdb.cli.selection import describe, identity
 from opdb.errors import InputError, UnknownNameError
 from opdb.records import Json, Mode
-from opdb.units import show_share
+from opdb.units import counted, show_share
 
 if TYPE_CHECKING:
     from opdb.records import Device
@@ -120,7 +120,7 @@ def _files(asked: Explained, found: Sequence[Gains], device: Device) -> dict[Pat
     if asked.png is not None or asked.svg is not None:
         from opdb.studies.gains_figure import draw_gains
 
-        title = f"What modes save, {len(found)} workloads on {device.name}"
+        title = f"What modes save, {counted(len(found), 'workload')} on {device.name}"
         drawn = draw_gains(found, title, _command())
         if asked.png is not None:
             files[asked.png] = drawn.png
@@ -227,7 +227,10 @@ def _print(
     if not chosen:
         _print_workloads(found, modes)
         print()
-    print(f"{len(found)} workloads of {models} models on {device.name}: what goes with savings")
+    print(
+        f"{counted(len(found), 'workload')} of {counted(models, 'model')} on {device.name}: "
+        "what goes with savings"
+    )
     known = {(c.mode, c.what, c.trait): c for c in (*times, *energies)}
     rows = [
         (

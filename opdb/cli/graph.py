@@ -17,7 +17,7 @@ from opdb.cli.files import check_writable, write_file
 from opdb.cli.selection import describe, request_for
 from opdb.errors import InputError, NoDatabaseError
 from opdb.records import Json
-from opdb.units import show
+from opdb.units import counted, show
 
 if TYPE_CHECKING:
     from opdb.graphs import Graph, ModelGraphs, Node
@@ -162,9 +162,9 @@ def _text(request: ModelRequest, found: ModelGraphs, costs: _Costs) -> str:
         known = _sum(graph.nodes, costs)
         lines += [
             "",
-            f"# graph {number} of {len(found.graphs)}: {len(graph.nodes)} nodes, {known.calls} "
-            f"operator calls, {known.measured} of them measured: {show(known.time_s, 's')}, "
-            f"{show(known.energy_j, 'J')}",
+            f"# graph {number} of {len(found.graphs)}: {counted(len(graph.nodes), 'node')}, "
+            f"{counted(known.calls, 'operator call')}, {known.measured} of them measured: "
+            f"{show(known.time_s, 's')}, {show(known.energy_j, 'J')}",
             *_lines(graph, costs),
         ]
     return "\n".join(lines) + "\n"
@@ -172,8 +172,8 @@ def _text(request: ModelRequest, found: ModelGraphs, costs: _Costs) -> str:
 
 def _head(request: ModelRequest, found: ModelGraphs, costs: _Costs) -> Iterator[str]:
     yield (
-        f"{request.name}, {describe(request)}: {_counted(len(found.graphs), 'graph')}, "
-        f"{_counted(found.graph_breaks, 'break')}, captured on {found.device} by torch "
+        f"{request.name}, {describe(request)}: {counted(len(found.graphs), 'graph')}, "
+        f"{counted(found.graph_breaks, 'break')}, captured on {found.device} by torch "
         f"{found.torch}"
     )
     for each in found.breaks:
@@ -184,10 +184,6 @@ def _head(request: ModelRequest, found: ModelGraphs, costs: _Costs) -> Iterator[
         yield f"no costs: {costs.reason}"
     else:
         yield f"costs of one call each on {costs.device} ({costs.board}): time, energy"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _lines(graph: Graph, costs: _Costs) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from opdb.cli.console import print_json, progress
 from opdb.errors import InputError
 from opdb.records import Json
+from opdb.units import counted
 
 if TYPE_CHECKING:
     from opdb.grid import Expansion
@@ -88,7 +89,8 @@ class BenchedGrid:
         """Yield what became of its combinations, in words."""
         found = self.found
         line = (
-            f"{self.path}: {len(found.calls)} configurations of {found.combinations} combinations"
+            f"{self.path}: {counted(len(found.calls), 'configuration')} of "
+            f"{counted(found.combinations, 'combination')}"
         )
         if found.tried < found.combinations:
             line += f", {found.tried} tried"

@@ -21,6 +21,7 @@ from opdb.cli.selection import (
 )
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError
 from opdb.records import Json, Workload
+from opdb.units import counted
 
 HARVESTED = ("eager", "compile")
 """The modes whose calls can be listed: those of a model as it stands, and as it is compiled."""
@@ -246,13 +247,13 @@ def _print(harvests: list[Harvest]) -> None:
         _print_unsupported(name, each.workload)
         if captured is not None:
             print(
-                f"{name} {describe(captured)}: {len(captured.calls)} calls of "
-                f"{len(captured.occurrences())} configurations while it is captured in a CUDA "
-                "graph, for it asks (mode graph)"
+                f"{name} {describe(captured)}: {counted(len(captured.calls), 'call')} of "
+                f"{counted(len(captured.occurrences()), 'configuration')} while it is captured in "
+                "a CUDA graph, for it asks (mode graph)"
             )
             _print_unsupported(f"{name} while captured", captured)
 
 
 def _print_unsupported(name: str, workload: Workload) -> None:
     for called, count in workload.unsupported.items():
-        print(f"{name}: no operator describes {called} ({count} calls)")
+        print(f"{name}: no operator describes {called} ({counted(count, 'call')})")

@@ -9,6 +9,7 @@ import typer
 from opdb.cli import options
 from opdb.cli.console import note, print_json
 from opdb.records import Json
+from opdb.units import counted
 
 
 def run(
@@ -67,6 +68,6 @@ def run(
     )
     for name, family in families.items():
         print(
-            f"{name}: {family['points']} of {len(family['kinds'])} kinds, "
+            f"{name}: {family['points']} of {counted(len(family['kinds']), 'kind')}, "
             f"in {', '.join(family['dtypes'])}"
         )

@@ -13,7 +13,7 @@ from opdb.cli.selection import describe, identity
 from opdb.errors import InputError
 from opdb.learning import OURS, Leaving, leave_out
 from opdb.records import Json, Quantity
-from opdb.units import show_share
+from opdb.units import counted, show_share
 
 if TYPE_CHECKING:
     from opdb.learning import ModelError, OperatorError
@@ -49,16 +49,16 @@ def left_out(
     operators: list[OperatorError] = []
     runs: list[ModelError] = []
     for found in leave_out(store, predictor, leaving, models):
-        note(f"without {found.group}: {len(found.operators)} operators", quiet=quiet)
+        note(f"without {found.group}: {counted(len(found.operators), 'operator')}", quiet=quiet)
         operators += found.operators
         runs += found.models
     if not operators:
         raise InputError("nothing measured uses operators that nothing else uses")
-    counted = [
+    judged = [
         run for run in runs if run.estimated >= MOSTLY_ESTIMATED and run.refused <= HARDLY_REFUSED
     ]
-    summary = _summary(operators, counted)
-    refused = sum(run.estimated + run.refused >= MOSTLY_ESTIMATED for run in runs) - len(counted)
+    summary = _summary(operators, judged)
+    refused = sum(run.estimated + run.refused >= MOSTLY_ESTIMATED for run in runs) - len(judged)
     if as_json:
         print_json(
             {
@@ -73,8 +73,9 @@ def left_out(
         return
     _print(runs, summary, _by_width(operators))
     print(
-        f"refused: {sum(each.estimated is None for each in operators)} of {len(operators)} "
-        f"operators, so that {refused} runs are told above and not counted below"
+        f"refused: {sum(each.estimated is None for each in operators)} of "
+        f"{counted(len(operators), 'operator')}; so told above and not counted below: "
+        f"{counted(refused, 'run')}"
     )
 
 
@@ -254,9 +255,9 @@ def _print(runs: Sequence[ModelError], summary: dict[str, Json], by_width: Seque
     )
     ours = summary[OURS]
     print(
-        f"median errors over {ours['operators']['count']} operators and "
-        f"{(ours['models_time'] or {'count': 0})['count']} runs; inside: how many truths the 95 % "
-        "intervals hold, of time and of energy"
+        f"median errors over {counted(ours['operators']['count'], 'operator')} and "
+        f"{counted((ours['models_time'] or {'count': 0})['count'], 'run')}; inside: how many "
+        "truths the 95 % intervals hold, of time and of energy"
     )
 
 

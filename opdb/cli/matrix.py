@@ -15,7 +15,7 @@ from opdb.cli.replaying import command_of, options_of, request_of
 from opdb.cli.selection import note_harvest
 from opdb.cli.tabulated import Outputs, document_of, finish, print_lines, print_states
 from opdb.errors import ClaimLostError, DatabaseError, InputError, UnknownNameError
-from opdb.units import show_duration
+from opdb.units import counted, show_duration
 
 if TYPE_CHECKING:
     from opdb.matrix.cells import Cell, Place, Standing, State
@@ -188,9 +188,9 @@ class _Matrix:
         for cell in left:
             print(command_of(cell))
         about = "" if seconds is None else f", about {show_duration(seconds)} of training"
-        grounds = f" as {rests_on} runs took" if rests_on else ""
+        grounds = f" as {counted(rests_on, 'run')} took" if rests_on else ""
         note(
-            f"{len(left)} of {len(self._cells)} runs are to be made{about}{grounds}",
+            f"{len(left)} of {counted(len(self._cells), 'run')} to be made{about}{grounds}",
             quiet=self._quiet,
         )
 

@@ -14,7 +14,7 @@ from opdb.cli.selection import describe, find_workload, identity, request_for
 from opdb.errors import CheckError, InputError
 from opdb.garbage import uncollected
 from opdb.records import Json, Quantity
-from opdb.units import show, show_share
+from opdb.units import counted, show, show_share
 
 if TYPE_CHECKING:
     from opdb.algorithms.names import Algorithm
@@ -292,7 +292,8 @@ def _share_row(share: Share) -> tuple[str, int, str, str]:
 
 def _print_hidden(listed: Sequence[object]) -> None:
     if len(listed) > _SHOWN:
-        print(f"… and {len(listed) - _SHOWN} more configurations (all with --json)")
+        more = counted(len(listed) - _SHOWN, "more configuration")
+        print(f"… and {more} (all with --json)")
 
 
 def _why_missed(answer: Answer, target: float) -> str:

@@ -17,7 +17,7 @@ from opdb.cli.selection import describe, find_workload, identity, request_for
 from opdb.errors import NothingMeasuredError
 from opdb.records import Json, Mode
 from opdb.studies.peaks import MEMORY
-from opdb.units import rounded, show, show_share
+from opdb.units import counted, rounded, show, show_share
 
 if TYPE_CHECKING:
     from opdb.cli.counting import Seen
@@ -376,7 +376,8 @@ def _print_model(model: ModelRoofline) -> None:
         [_cells(model, p) for p in working[:_SHOWN]],
     )  # fmt: skip
     if len(working) > _SHOWN:
-        print(f"… and {len(working) - _SHOWN} more configurations (all with --json or --csv)")
+        more = counted(len(working) - _SHOWN, "more configuration")
+        print(f"… and {more} (all with --json or --csv)")
     _print_without_flops(model, working)
 
 

@@ -15,7 +15,7 @@ from opdb.cli.selection import describe, identity
 from opdb.derive.rejection import COUNTED, REASONS
 from opdb.errors import InputError, UnknownNameError
 from opdb.records import Device, Json, Role
-from opdb.units import show, show_share
+from opdb.units import counted, show, show_share
 
 if TYPE_CHECKING:
     from opdb.store import Head, Standing, Store
@@ -97,7 +97,7 @@ def run(
         print("no device was measured yet")
     _print_workloads(asked_for, devices)
     if swept := len(heads) - len(asked_for):
-        print(f"and {swept} workloads that only sweeps asked for: opdb sweep --status")
+        print(f"and {counted(swept, 'workload')} that only sweeps asked for: opdb sweep --status")
 
 
 def _show_jobs(folder: Path, *, as_json: bool) -> None:
@@ -210,28 +210,32 @@ def _workload_document(head: Head, devices: list[DeviceStatus]) -> Json:
 def _print_device(status: DeviceStatus) -> None:
     standing, grids = status.standing, status.of_no_workload
     print(
-        f"\n{status.device.slug} ({status.device.name}): {len(status.boards)} boards, "
-        f"{standing.campaigns} campaigns, {status.visits('measurement')} visits, "
-        f"{standing.measured} configurations measured"
-        f"{f' ({grids} of no workload)' if grids else ''}, {standing.runs.total()} model runs"
+        f"\n{status.device.slug} ({status.device.name}): {counted(len(status.boards), 'board')}, "
+        f"{counted(standing.campaigns, 'campaign')}, "
+        f"{counted(status.visits('measurement'), 'visit')}, "
+        f"{counted(standing.measured, 'configuration')} measured"
+        f"{f' ({grids} of no workload)' if grids else ''}, "
+        f"{counted(standing.runs.total(), 'model run')}"
     )
     if status.rejected:
         said = ", ".join(f"{count} as {why}" for why, count in status.rejected.items())
         print(f"  rejected, kept and not counted: {said}")
     if duplicates := status.visits("duplicate"):
-        print(f"  {duplicates} blind duplicate visits: opdb validate --duplicates")
+        print(f"  {counted(duplicates, 'blind duplicate visit')}: opdb validate --duplicates")
     if standing.profiles:
         print(
-            f"  {standing.profiles} profiles by hardware counters, of {standing.profiled} "
-            "configurations: opdb roofline MODEL --counters"
+            f"  {counted(standing.profiles, 'profile')} by hardware counters, of "
+            f"{counted(standing.profiled, 'configuration')}: opdb roofline MODEL --counters"
         )
     if standing.compiled:
         print(
-            f"  compiled for it: {standing.compiled} workloads: opdb predict MODEL --mode compile"
+            f"  compiled for it: {counted(standing.compiled, 'workload')}: "
+            "opdb predict MODEL --mode compile"
         )
     if standing.pending:
         said = ", ".join(f"{kind} {count}" for kind, count in standing.pending.items())
-        print(f"  pending: {sum(standing.pending.values())} configurations ({said})")
+        pending = counted(sum(standing.pending.values()), "configuration")
+        print(f"  pending: {pending} ({said})")
     for failure in standing.failures:
         print(
             f"  failed: {failure.kind} {failure.configuration[:12]}: "

@@ -35,7 +35,7 @@ from opdb.records import Mode
 from opdb.sweep.cells import Cell, Standing
 from opdb.sweep.rows import Row
 from opdb.sweep.stages import parse_sizes, sizes_of
-from opdb.units import show_duration
+from opdb.units import counted, show_duration
 
 if TYPE_CHECKING:
     from opdb.algorithms.names import Algorithm
@@ -257,10 +257,13 @@ class _Sweeping:
                 }
             )
             return
-        grounds = f"as {rests_on} runs here took" if rests_on else "as cells usually take"
+        grounds = (
+            f"as {counted(rests_on, 'run')} here took" if rests_on else "as cells usually take"
+        )
         note(
-            f"{self._slug}: {len(self._left)} of {len(self._cells)} cells are to be measured, "
-            f"about {show_duration(seconds)} ({seconds:.0f} GPU-seconds, {grounds})",
+            f"{self._slug}: {len(self._left)} of {counted(len(self._cells), 'cell')} to be "
+            f"measured, about {show_duration(seconds)} "
+            f"({counted(round(seconds), 'GPU-second')}, {grounds})",
             quiet=self._quiet,
         )
 
@@ -291,7 +294,10 @@ class _Sweeping:
             self._store, self._asked, self._cells, self._slug, output, quiet=self._quiet
         )
         if lacking := len(self._cells) - len(found):
-            note(f"{lacking} cells are not in these files: others measure them, or nobody could")
+            note(
+                f"not in these files: {counted(lacking, 'cell')}, which others measure or nobody "
+                "could"
+            )
         return found
 
     def verify(self, store: Store, device: str | None) -> list[Verification]:

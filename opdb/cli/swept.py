@@ -16,7 +16,7 @@ from opdb.models import ModelRequest
 from opdb.records import ALGORITHM_SETTING, Json
 from opdb.sweep.cells import STATES, Cell, Standing
 from opdb.sweep.rows import Row
-from opdb.units import MILLI, show, show_share
+from opdb.units import MILLI, counted, show, show_share
 
 if TYPE_CHECKING:
     from opdb.bench.verify import Verification
@@ -102,7 +102,7 @@ def print_status(store: Store, asked: Asked, device: str, *, as_json: bool) -> N
     )
     if each := [seconds for some in took.values() for seconds in some]:
         print(
-            f"{len(each)} {'run' if len(each) == 1 else 'runs'} took {sum(each):.0f} s: "
+            f"{counted(len(each), 'run')} took {sum(each):.0f} s: "
             f"{statistics.fmean(each):.2f} s each in the mean, "
             f"{statistics.median(each):.2f} s in the median"
         )
@@ -127,7 +127,7 @@ def write_stored(
             f"({', '.join(map(str, asked.sizes))}): opdb sweep --status tells what was"
         )
     if lacking := len(every) - len(rows):
-        note(f"{lacking} cells are not in these files: they were not measured")
+        note(f"not in these files: {counted(lacking, 'cell')} not measured")
     return rows
 
 
@@ -237,8 +237,8 @@ def print_rows(rows: Sequence[Row], verified: Sequence[Verification]) -> None:
         )
     for quantity, errors in _composed(rows).items():
         print(
-            f"{quantity} composed of operators against {errors['runs']:.0f} runs: median error "
-            f"{show_share(errors['median'])}, largest {show_share(errors['largest'])}"
+            f"{quantity} composed of operators against {counted(round(errors['runs']), 'run')}: "
+            f"median error {show_share(errors['median'])}, largest {show_share(errors['largest'])}"
         )
     if verified:
         print()

@@ -14,6 +14,7 @@ from opdb.cli.files import check_writable, csv_text, write_file
 from opdb.cli.replaying import command_of
 from opdb.errors import CannotMeasureError, InputError, OpdbError
 from opdb.records import Json
+from opdb.units import counted
 
 if TYPE_CHECKING:
     from opdb.matrix.rows import Made
@@ -125,6 +126,6 @@ def finish(made: Sequence[Made], failures: Sequence[str]) -> None:
     if lines:
         listed = "\n".join(f"  {line}" for line in lines)
         raise OpdbError(
-            f"{len(lines)} of {len(made)} runs failed; what was finished is stored, --retry tries "
-            f"the others again\n{listed}"
+            f"{len(lines)} of {counted(len(made), 'run')} failed; what was finished is stored, "
+            f"--retry tries the others again\n{listed}"
         )

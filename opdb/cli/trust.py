@@ -14,7 +14,7 @@ from opdb.derive.duplicates import Agreement, Difference, agreement, pairs
 from opdb.derive.launches import Launches
 from opdb.errors import InputError
 from opdb.records import Json
-from opdb.units import show_share
+from opdb.units import counted, show_share
 
 if TYPE_CHECKING:
     from opdb.derive.duplicates import Pair
@@ -229,17 +229,19 @@ def kernels(store: Store, predictor: Predictor, models: Collection[str], *, as_j
         for name, count in list(launches.operators.items())[:_SHOWN]:
             print(f"  operators {count} × {name}")
     same = sum(launches.agree for _, _, launches in found)
-    print(f"{same} of {len(found)} runs launched exactly the kernels of their operators")
+    print(f"runs that launched exactly the kernels of their operators: {same} of {len(found)}")
 
 
 def in_words(launches: Launches) -> str:
     """Say in one line how a model's kernels differ from its operators'."""
     said = [
-        f"{sum(launches.model.values())} of {launches.launched} kernels are not its operators'",
-        f"{sum(launches.operators.values())} of its operators' are not the model's",
+        "kernels that are not its operators': "
+        f"{sum(launches.model.values())} of {launches.launched}",
+        f"its operators' that are not the model's: {sum(launches.operators.values())}",
     ]
     if launches.unseen:
-        said.append(f"of {len(launches.unseen)} configurations the kernels are not known yet")
+        unseen = counted(len(launches.unseen), "configuration")
+        said.append(f"of {unseen} the kernels are not known yet")
     return ", ".join(said)
 
 

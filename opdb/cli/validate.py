@@ -14,7 +14,7 @@ from opdb.cli.predict import check_share
 from opdb.cli.selection import describe, identity
 from opdb.errors import CheckError, InputError, UnknownNameError
 from opdb.records import Json
-from opdb.units import show, show_share
+from opdb.units import counted, show, show_share
 
 if TYPE_CHECKING:
     from opdb.learning import Leaving
@@ -123,7 +123,7 @@ def run(
             return
         answers = predictor.answers(models or [], chosen or MODES)
         unknown = predictor.uncompiled(chosen or MODES)
-    left = f"{unknown} runs in modes that compile are left out: {_HOW}" if unknown else None
+    left = f"left out: {counted(unknown, 'run')} in modes that compile: {_HOW}" if unknown else None
     if not answers:
         run_first = "no measured run to validate against; run opdb measure on the device"
         raise InputError(run_first if left is None else f"{run_first}; {left}")
@@ -255,7 +255,7 @@ def _print_incomplete(answers: Sequence[Answer]) -> None:
     """List the runs of which a part is missing in the prediction, and how much is covered."""
     if not answers:
         return
-    print(f"left out, for not all their calls are measured: {len(answers)} runs")
+    print(f"left out, for not all calls are measured: {counted(len(answers), 'run')}")
     rows = [(*_names(a), show_share(a.prediction.coverage_calls)) for a in answers]
     print_table(("model", "workload", "mode", "calls covered"), rows)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from opdb.bench.platform import cuda_devices
 from opdb.errors import CannotMeasureError, InputError
+from opdb.units import counted
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def _place(name: str, text: str) -> Place:
     index, count = int(name.removeprefix("cuda:")), cuda_devices()
     if index >= count:
         raise CannotMeasureError(
-            f"--devices {text}: no device {name}; this machine has {count} CUDA device(s)"
+            f"--devices {text}: no device {name}; this machine has {counted(count, 'CUDA device')}"
         )
     # What is visible here already may be chosen and reordered; the index counts within that.
     visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]

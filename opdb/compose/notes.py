@@ -10,7 +10,7 @@ from opdb.compose.shares import Share, Shares
 from opdb.derive.costs import HOT_ALONE
 from opdb.footprint import is_kept, may_be_kept_in_part
 from opdb.records import Mode
-from opdb.units import show
+from opdb.units import counted, show
 
 PRIOR = (
     "no other model was measured on this device in this mode: the interval rests "
@@ -80,8 +80,8 @@ def _weight_notes(made: Pass, grounds: Grounds) -> list[str]:
         return []
     measured, found = ("cold", "hot") if hot else ("hot", "cold")
     return [
-        f"{len(other)} configurations were measured with {measured} weights alone; "
-        f"this pass finds them {found}"
+        f"measured with {measured} weights alone, where this pass finds them {found}: "
+        f"{counted(len(other), 'configuration')}"
     ]
 
 
@@ -114,10 +114,13 @@ def _host_notes(made: Pass, grounds: Grounds) -> list[str]:
             unheard += times * (not heard)
     found = []
     if usual:
-        found.append(f"{usual} calls have no host time of their own: it is the usual of their kind")
+        found.append(
+            f"no host time of its own, so the usual of its kind is taken: {counted(usual, 'call')}"
+        )
     if unheard:
         found.append(
-            f"{unheard} calls have no host time, so a pass that waits for the host takes longer"
+            "no host time, so a pass that waits for the host takes longer: "
+            f"{counted(unheard, 'call')}"
         )
     return found
 
@@ -128,8 +131,8 @@ def _foreign_notes(made: Pass, grounds: Grounds) -> list[str]:
     if not foreign:
         return []
     return [
-        f"{foreign} configurations were measured on another board of the device alone; "
-        "their costs are taken as they are"
+        "measured on another board of the device alone, costs taken as they are: "
+        f"{counted(foreign, 'configuration')}"
     ]
 
 
@@ -160,7 +163,8 @@ def _dark_notes(parts: Shares) -> list[str]:
         return []
     kinds = ", ".join(dict.fromkeys(share.configuration.title for share in parts.dark))
     return [
-        f"of {len(parts.dark)} configurations ({kinds}) only the time is measured, not the energy"
+        f"of {counted(len(parts.dark), 'configuration')} ({kinds}) only the time is measured, "
+        "not the energy"
     ]
 
 
@@ -169,8 +173,8 @@ def _estimate_notes(parts: Shares, missing: tuple[Share, ...], grounds: Grounds)
     if parts.estimated:
         share = math.fsum(s.share_time for s in parts.estimated)
         found.append(
-            f"{len(parts.estimated)} configurations ({100 * share:.1f} % of the time) were never "
-            "measured: their costs are estimates"
+            "never measured, costs estimated: "
+            f"{counted(len(parts.estimated), 'configuration')} ({100 * share:.1f} % of the time)"
         )
     refused = grounds.estimates.refused if grounds.estimates is not None else {}
     reasons = dict.fromkeys(

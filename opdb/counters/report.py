@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from opdb.errors import InputError
 from opdb.records import Board, KernelCounts
+from opdb.units import counted
 
 _CALL = re.compile(r"opdb call ([0-9a-f]{64})")
 _BOARD = re.compile(r"opdb board ([\w.-]+) ([a-z0-9][a-z0-9.-]*) (\d{4}-\d\d-\d\dT[\d:.]+\+00:00)")
@@ -76,7 +77,8 @@ def read_report(text: str, source: str) -> Report:
             "ncu --import REPORT --csv --page raw"
         )
     if "Kernel Name" not in header or len(rows) < 2:
-        raise InputError(f"{source}: no kernel in it: it has {len(lines) - start} lines")
+        length = counted(len(lines) - start, "line")
+        raise InputError(f"{source}: no kernel in it: it has {length}")
     return _read(header, rows[1], rows[2:], source)
 
 
@@ -90,7 +92,8 @@ def _read(header: list[str], units: list[str], rows: list[list[str]], source: st
     for number, row in enumerate(rows):
         where = f"{source}, kernel {number}"
         if len(row) != len(header):
-            raise InputError(f"{where}: {len(row)} fields; expected {len(header)}; is it cut off?")
+            there = counted(len(row), "field")
+            raise InputError(f"{where}: {there}; expected {len(header)}; is it cut off?")
         ranged = " ".join(row[n] for n in ranges)
         called = _CALL.search(ranged)
         if called is None:
@@ -105,8 +108,8 @@ def _read(header: list[str], units: list[str], rows: list[list[str]], source: st
         kernels.append(KernelCounts(row[header.index("Kernel Name")], values))
     if not report.calls:
         raise InputError(
-            f"{source}: none of its {len(rows)} kernels is in a range that names a call; opdb "
-            "roofline --ncu sets them, and --ncu-report keeps them"
+            f"{source}: of {counted(len(rows), 'kernel')} none is in a range that names a call; "
+            "opdb roofline --ncu sets them, and --ncu-report keeps them"
         )
     return report
 

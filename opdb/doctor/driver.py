@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from opdb.doctor.facts import BoardFacts, Facts
 from opdb.doctor.finding import Finding, blocks, fine, note, unknown
+from opdb.units import counted
 
 
 def gpu(facts: Facts) -> Finding:
@@ -20,7 +21,7 @@ def gpu(facts: Facts) -> Finding:
     if on_bus:
         return blocks(
             "GPU",
-            f"{on_bus} NVIDIA GPU{'s' * (on_bus > 1)} on the PCI bus, none offered by a driver",
+            f"{counted(on_bus, 'NVIDIA GPU')} on the PCI bus, none offered by a driver",
             "Install the NVIDIA driver, or load it (sudo modprobe nvidia); in a container, start "
             "it with --gpus all.",
         )

@@ -20,6 +20,7 @@ from opdb.estimates.process import Kernel, Matrix, Process
 from opdb.estimates.roofline import Roofline, roofline
 from opdb.kinds import KINDS
 from opdb.records import Configuration, Cost, Form, Quantity
+from opdb.units import counted
 
 MOST_POINTS = 1500
 """Configurations that a family learns from at most, drawn at random: the work grows with their
@@ -89,7 +90,7 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
     points = [_point(e) for e in given if usable(e)]
     if len(points) < FEWEST_POINTS:
         raise InputError(
-            f"{len(points)} measured configurations are too few to learn from; it takes "
+            f"too few to learn from: {counted(len(points), 'measured configuration')}; it takes "
             f"{FEWEST_POINTS}"
         )
     under = roofline((p.of, p.time_s) for p in points)

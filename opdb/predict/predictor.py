@@ -39,6 +39,7 @@ from opdb.records import (
 )
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Measured, Store
+from opdb.units import counted
 
 PLAIN_MODES: tuple[Mode, ...] = ("eager", "graph")
 """The modes that run a model's operators as it calls them."""
@@ -312,15 +313,15 @@ class Predictor:
         if not self._boards.forced(made.configurations.values()):
             return [NOTHING_FORCED.format(made.workload.name)]
         return [
-            f"{count} configurations are unsupported by {self._algorithm}: {reason}"
+            f"{counted(count, 'configuration')} unsupported by {self._algorithm}: {reason}"
             for reason, count in Counter(refused.values()).items()
         ]
 
     def _transfer_notes(self, workload: Workload, board: str) -> list[str]:
         """Say what of a workload only other boards have, and by which factors it was brought."""
         return [
-            f"{len(brought)} configurations were measured on board {other} alone; their "
-            f"costs are brought to this board ({in_words(self._boards.factors(board, other))})"
+            f"measured on board {other} alone: {counted(len(brought), 'configuration')}; costs "
+            f"are brought to this board ({in_words(self._boards.factors(board, other))})"
             for other, brought in self._boards.lent(workload.occurrences(), board)
         ]
 

@@ -12,7 +12,7 @@ from opdb.kinds import KINDS
 from opdb.records import Campaign, Device, Mode, ModelRun, Workload
 from opdb.store import Store
 from opdb.studies.modes import Saving, by_mode, saving
-from opdb.units import MILLI, rounded, show_share
+from opdb.units import MILLI, counted, rounded, show_share
 
 What: TypeAlias = Literal["time", "energy"]
 
@@ -265,8 +265,9 @@ def sentence(
     told = f"{mode} {_saves(saves)}"
     best = strongest(known, mode, gained)
     if best is None or best.rho is None or saves.time is None:
-        counted = max((c.workloads for c in known if c.mode == mode), default=0)
-        return f"{told}. Over {counted} workloads nothing goes clearly with what it saves."
+        most = max((c.workloads for c in known if c.mode == mode), default=0)
+        over = counted(most, "workload")
+        return f"{told}. Over {over} nothing goes clearly with what it saves."
     trait = next(t for t in TRAITS if t.name == best.trait)
     value = gained.traits[trait.name]
     assert value is not None
@@ -277,7 +278,7 @@ def sentence(
         f"{told}, in time more than it saves of {_share(larger)} of {best.workloads} workloads. "
         f"What goes with that most clearly: {trait.words}, {trait.show(value)} here, more than "
         f"{_share(higher)} of them have; the more, the {'larger' if best.rho > 0 else 'smaller'} "
-        f"the saving (rank correlation {best.rho:+.2f}, {best.models} models)."
+        f"the saving (rank correlation {best.rho:+.2f}, {counted(best.models, 'model')})."
     )
 
 

@@ -17,6 +17,7 @@ from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store
 from opdb.studies.peaks import MEMORY, Peaks, measured_peaks, read_peaks, unit_of, vendor_peaks
 from opdb.studies.points import ModelRoofline, Point, under_roofs, with_energy
+from opdb.units import counted
 
 ABOVE = 1.05
 """What reaches more than this share of its roof is told of."""
@@ -196,8 +197,9 @@ def _metered_note(models: Sequence[ModelRoofline]) -> str:
     """Say of how many configurations hardware counters saw operations and bytes."""
     working = {p.configuration.key: p.metered for m in models for p in m.points if p.works}
     return (
-        f"operations and bytes of {sum(working.values())} of {len(working)} configurations are "
-        "those that hardware counters saw; the others' are counted"
+        f"operations and bytes of {sum(working.values())} of "
+        f"{counted(len(working), 'configuration')} are those that hardware counters saw; the "
+        "others' are counted"
     )
 
 
@@ -230,8 +232,8 @@ def _notes(models: Sequence[ModelRoofline], peaks: Peaks) -> tuple[str, ...]:
     above = [p for p in working if p.measured.time and p.measured.time.reached > ABOVE]
     if above:
         found.append(
-            f"{len(above)} configurations reach more than their roof: their data come from a "
-            "cache, or their kernels move or compute less than is counted"
+            f"more than the roof is reached by {counted(len(above), 'configuration')}: data come "
+            "from a cache, or kernels move or compute less than is counted"
         )
     for model in models:
         limited = [n for n in model.answer.prediction.notes if n.startswith("the power limit")]
@@ -239,10 +241,10 @@ def _notes(models: Sequence[ModelRoofline], peaks: Peaks) -> tuple[str, ...]:
         if model.unmeasured:
             calls = sum(model.unmeasured.values())
             found.append(
-                f"{calls} calls of {model.workload.name} were not measured and are left out; "
-                "opdb bench measures them"
+                f"not measured and left out: {counted(calls, 'call')} of {model.workload.name}; "
+                "opdb bench measures what is lacking"
             )
         if model.workload.unsupported:
             calls = sum(model.workload.unsupported.values())
-            found.append(f"{calls} calls of {model.workload.name} are of no known operator")
+            found.append(f"of no known operator: {counted(calls, 'call')} of {model.workload.name}")
     return tuple(dict.fromkeys(found))

@@ -82,7 +82,7 @@ def test_a_rejected_visit_is_kept_and_made_again(
     result = benched(store, heard, duplicates=0.0, precision=ANY)
     made = store.visits(result.board)
     assert len(made) == 6 and sum(map(is_rejected, made)) == result.rejected == 2
-    assert heard.planned == [4, 2] and "2 visits were rejected" in heard.said[-1]
+    assert heard.planned == [4, 2] and heard.said[-1] == "rejected and made again: 2 visits"
     for found in store.costs(result.board).values():
         assert found[0].visits == 2, "rejected visits do not count"
         assert not any("thermal" in flag for flag in found[0].flags)

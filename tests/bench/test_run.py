@@ -181,7 +181,7 @@ def test_time_that_is_up_ends_a_bench_between_visits(store: Store) -> None:
     store.save_workload(workload(CONV, RELU, RELU_IN_PLACE, SQUARE))
     heard = Heard()
     result = benched(store, heard, max_s=0.0)
-    assert heard.visits == [] and result.stopped == "the 0 s given are up"
+    assert heard.visits == [] and result.stopped == "the time given, 0 s, is up"
     result = benched(store, heard, max_s=3600.0)
     assert result.stopped is None and len(heard.visits) == 8
 

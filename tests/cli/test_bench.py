@@ -200,7 +200,7 @@ def test_time_that_is_up_is_said(
 ) -> None:
     ran = opdb("bench", "--device", "cpu", "--max-seconds", 2)
     assert ran.status == 0
-    assert "stopped early: the 2 s given are up; run it again to go on" in ran.out
+    assert "stopped early: the time given, 2 s, is up; run it again to go on" in ran.out
     assert len(visits(database)) < 6
     request.getfixturevalue("short")
     ran = opdb("bench", "--device", "cpu")

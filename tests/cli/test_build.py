@@ -105,7 +105,7 @@ def test_no_time_buys_nothing_and_says_what_it_would_buy_first(
 ) -> None:
     ran = opdb("build", folder, *CPU, "--gpu-seconds", 0)
     assert ran.status == 1
-    assert "stopped early: the 0 GPU-seconds given are up; run it again to go on" in ran.out
+    assert "stopped early: the GPU-seconds given, 0, are up; run it again to go on" in ran.out
     assert "GPU-seconds; first:\n  " in ran.out and "\n  linear " in ran.out
     assert "coverage of time is 0.000, the model was not run, " in ran.err
     assert "target 0.95 does not hold for 2 workloads" in ran.err
@@ -121,7 +121,7 @@ def test_little_time_is_spent_on_what_matters_most(opdb: Opdb, folder: Path) -> 
     ran = opdb("build", folder, *CPU, "--gpu-seconds", 0.3, "--json")
     assert time.monotonic() - began_s < 15
     found = document(ran)
-    assert ran.status == 1 and "0.3 GPU-seconds given are up" in found["stopped"]
+    assert ran.status == 1 and "GPU-seconds given, 0.3, are up" in found["stopped"]
     assert found["runs"] == 0 and not any(each["target_met"] for each in found["workloads"])
 
 
@@ -237,7 +237,7 @@ def test_a_plan_is_shown_with_its_order_and_its_cost(opdb: Opdb, h200: Path, fol
     ran = opdb("build", folder, "--plan", "--quiet")
     assert (ran.status, ran.err) == (0, "")
     for said in (
-        "1 models, 2 workloads, on nvidia-h200",
+        "1 model, 2 workloads, on nvidia-h200",
         "of which 0 in more than one model; 0 measured, ",
         "to the target 0.95: ",
         "GPU-seconds rest on the median",

@@ -88,8 +88,9 @@ def test_status_of_a_filled_database(opdb: Opdb, database: Path) -> None:
     assert (device["profiles"], device["profiled"]) == (1, 1)
     ran = opdb("status", "--device", "nvidia-h200")
     assert ran.status == 0
-    assert "1 profiles by hardware counters, of 1 configurations" in ran.out
-    for said in ("pending: 1 configurations (add 1)", "200 GiB", "20.0 %", str(database)):
+    assert ": 1 board, 1 campaign, 2 visits, 1 configuration measured, 1 model run\n" in ran.out
+    assert "1 profile by hardware counters, of 1 configuration: " in ran.out
+    for said in ("pending: 1 configuration (add 1)", "200 GiB", "20.0 %", str(database)):
         assert said in ran.out
 
 

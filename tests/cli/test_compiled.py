@@ -27,7 +27,7 @@ def test_a_compiled_model_is_predicted_from_its_groups(opdb: Opdb, tmp_path: Pat
         [compiled] = store.workloads("mlp", compiled_for=told["compiled_for"])
     assert plain.compiled_for is None and compiled.model_key == plain.key
     assert opdb("bench", "fused", "enter_graph", "--device", "cpu", "--quiet").status == 0
-    assert "compiled for it: 1 workloads" in opdb("status").out
+    assert "compiled for it: 1 workload: opdb" in opdb("status").out
     [status] = json.loads(opdb("status", "--json").out)["devices"]
     assert status["compiled_workloads"] == 1 and "fused" not in status["pending"]
     missing = opdb("predict", *MLP, "--mode", "compile", "--json")
@@ -68,7 +68,7 @@ def test_what_was_not_harvested_for_the_device_says_how(opdb: Opdb) -> None:
     assert "opdb harvest mlp --mode compile" in ran.err
     assert "opdb bench fused enter_graph" in ran.err
     ran = opdb("validate")
-    assert ran.status == 2 and "1 runs in modes that compile are left out" in ran.err
+    assert ran.status == 2 and "left out: 1 run in modes that compile: what" in ran.err
 
 
 def test_what_cannot_be_asked_for(opdb: Opdb) -> None:

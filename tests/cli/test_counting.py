@@ -271,6 +271,6 @@ def test_where_times_are_known_the_roofline_stands_on_what_was_seen(
         assert each["time_s"] == before["time_s"]
         assert each["bytes"] == before["bytes"] * (2 if each["metered"] else 1)
     shown = opdb(*arguments, workload.memory_format, "--counters")
-    assert "of 1 more configurations" in shown.out and "more: some moved more" in shown.out
+    assert "of 1 more configuration\n" in shown.out and "more: some moved more" in shown.out
     total = len(made_up)
     assert f"bytes of {total - 1} of {total} configurations are those that hardware" in shown.out

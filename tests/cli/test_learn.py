@@ -77,7 +77,7 @@ def test_predict_estimates_what_is_missing_and_tells_it_apart(opdb: Opdb, databa
         assert row["dynamic_energy_j"]["mean"] > 0 and row["host_time_s"]
     shares = [row["share_time"] for row in (*found["estimated"], *found["missing"])]
     assert found["coverage"]["time"] + sum(shares) == pytest.approx(1)
-    assert any("were never measured: their costs are estimates" in n for n in found["notes"])
+    assert any(note.startswith("never measured, costs estimated: ") for note in found["notes"])
 
 
 def test_the_published_estimates_are_used(opdb: Opdb, tmp_path: Path) -> None:

@@ -252,6 +252,6 @@ def test_a_device_that_measured_nothing_of_a_model_covers_nothing(opdb: Opdb, h2
 def test_a_board_may_be_named_by_the_beginning_of_its_uuid(opdb: Opdb, h200: Path) -> None:
     found = json.loads(opdb("predict", "vgg16", "--board", "c1e7", "--json").out)
     assert found["board"].startswith("GPU-c1e7")
-    assert any("their costs are brought to this board (time × " in n for n in found["notes"])
+    assert any("; costs are brought to this board (time × " in n for n in found["notes"])
     ran = opdb("predict", "vgg16", "--board", "GPU-")
     assert ran.status == 2 and "beginning of several" in ran.err

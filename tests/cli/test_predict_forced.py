@@ -42,7 +42,7 @@ def test_what_an_algorithm_cannot_run_is_missing_with_the_reason(benched: Opdb) 
     assert (missing["kind"], missing["reason"]) == ("conv2d", REFUSAL)
     assert found["coverage"]["calls"] == pytest.approx(7 / 8)
     assert found["coverage"]["time"] + missing["share_time"] == pytest.approx(1)
-    assert f"1 configurations are unsupported by fft: {REFUSAL}" in found["notes"]
+    assert f"1 configuration unsupported by fft: {REFUSAL}" in found["notes"]
     told = benched("predict", SMALL, "--algorithm", "fft").out
     assert "graph, convolutions by fft, on " in told and REFUSAL in told
     assert "to measure them" not in told, "no bench measures what is unsupported"

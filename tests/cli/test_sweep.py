@@ -231,7 +231,7 @@ def test_two_sweeps_share_the_cells_of_one_database(
             [row] = swept(opdb, *arguments)["rows"]
             assert row["input_size"] == 24
             told = opdb("sweep", *arguments, "--stage", "quick", "--device", "cpu").err
-            assert "1 cells are not in these files: others measure them" in told
+            assert "not in these files: 1 cell, which others measure or nobody could" in told
             [status] = swept(opdb, *arguments, "--status", "--algorithm", "default")
             assert (status["full"], status["running"], status["left"]) == (1, 1, 0)
     assert len(swept(opdb, *arguments)["rows"]) == 2
@@ -284,7 +284,7 @@ def test_a_plan_measures_nothing(opdb: Opdb) -> None:
     assert (found["cells"], found["left"]) == (10, 10) and found["planned_s"] == 19.0
     assert not Path("results").exists()
     told = opdb("sweep", SMALL, "--sizes", "16", "--plan", "--device", "cpu")
-    assert "1 of 1 cells are to be measured, about 2 s" in told.err
+    assert "1 of 1 cell to be measured, about 2 s" in told.err
 
 
 def test_a_size_that_is_too_small_is_told_and_the_others_are_measured(opdb: Opdb) -> None:

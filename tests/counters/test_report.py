@@ -69,8 +69,8 @@ def test_a_report_of_two_boards_is_refused() -> None:
         ("", "no CSV of Nsight Compute"),
         ("==ERROR== something", "no CSV of Nsight Compute"),
         (HEADER, "no kernel in it"),
-        (f"{HEADER}\n{UNITS}", "none of its 0 kernels is in a range"),
-        (RAW.replace(KEY, "short"), "none of its 4 kernels is in a range that names a call"),
+        (f"{HEADER}\n{UNITS}", "of 0 kernels none is in a range"),
+        (RAW.replace(KEY, "short"), "of 4 kernels none is in a range that names a call"),
         (RAW.replace('"1,234,567"', '"many"'), "kernel 0, dram__bytes.sum: 'many' is no number"),
         (RAW.replace(',"2,500"', ""), "kernel 0: 6 fields; expected 7; is it cut off"),
         (

@@ -121,7 +121,7 @@ def test_sentences_are_plain_and_right(found: list[Gains]) -> None:
     few = [worse, *(e for e in found if e is not one)]
     said = sentence(few, worse, "compile", correlations(few, "time"))
     assert said == (
-        "compile takes 25.0 % more time. Over 1 workloads nothing goes clearly with what it saves."
+        "compile takes 25.0 % more time. Over 1 workload nothing goes clearly with what it saves."
     )
     refused = dataclasses.replace(one, refused={"dynamo": "not compiled: no graph"})
     assert sentence(found, refused, "dynamo", known) == (

@@ -59,6 +59,12 @@ class StoppedError(OpdbError):
     exit_status = _INTERRUPTED
 
 
+INTERRUPTED = "interrupted; what was finished is stored"
+
+_stopped = threading.Event()
+"""Set by Ctrl-C or a request to end."""
+
+
 class Commands(TyperGroup):
     """The commands, each module imported when its command is asked for."""
 
@@ -104,7 +110,7 @@ class Commands(TyperGroup):
             _discard(sys.stdout)
             raise typer.Exit(_BROKEN_PIPE) from error
         except KeyboardInterrupt as error:
-            raise StoppedError("interrupted; what was finished is stored") from error
+            raise StoppedError(INTERRUPTED) from error
 
 
 app = typer.Typer(
@@ -141,20 +147,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     own = list(takewhile("--".__ne__, given))  # what follows is of a job that `submit` submits
+    _stopped.clear()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _stop)  # as Ctrl-C: what is derived and claimed is tidied up
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt)
     status = 0
     try:
         with document_alone() if "--json" in own else nullcontext():
             app(args=given, prog_name="opdb")
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else 0
-    except OpdbError as error:
-        status = _failed(error, error.exit_status, own)
-    except OSError as error:
-        status = _failed(error, OpdbError.exit_status, own)
     except Exception as error:  # noqa: BLE001 - no traceback, whoever's code it was
-        status = _failed(error, OpdbError.exit_status, own, _unforeseen(error))
+        status = _told(error, own)
     lost = _flush(sys.stdout)
     if isinstance(lost, BrokenPipeError):
         status = _BROKEN_PIPE
@@ -162,6 +167,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = _failed(lost, OpdbError.exit_status, own)
     _flush(sys.stderr)
     return status
+
+
+def _told(error: Exception, arguments: Sequence[str]) -> int:
+    """Tell of what ended a command in one line; return the exit status.
+
+    What comes after Ctrl-C is told as Ctrl-C: a library that was in the middle of something may
+    make an error of its own of it.
+    """
+    if _stopped.is_set() and not isinstance(error, StoppedError):
+        return _failed(error, StoppedError.exit_status, arguments, INTERRUPTED)
+    if isinstance(error, OpdbError):
+        return _failed(error, error.exit_status, arguments)
+    if isinstance(error, OSError):
+        return _failed(error, OpdbError.exit_status, arguments)
+    return _failed(error, OpdbError.exit_status, arguments, _unforeseen(error))
 
 
 def _unforeseen(error: Exception) -> str:
@@ -186,9 +206,14 @@ def _discard(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def _interrupt(*_: object) -> None:
+    _stopped.set()
+    raise KeyboardInterrupt
+
+
 def _stop(*_: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what follows tidies up
-    raise KeyboardInterrupt
+    _interrupt()
 
 
 def _failed(

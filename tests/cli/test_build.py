@@ -202,7 +202,7 @@ def test_ctrl_c_is_one_line_and_keeps_what_is_finished(
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert err.splitlines()[-1] == "opdb: interrupted; what was finished is stored"
     assert "Traceback" not in err and out == ""
     assert stored(tmp_path / "opdb.sqlite")[0] >= 2

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from opdb.cli import main
+from opdb.errors import InputError
 from tests.paths import python_path
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +49,24 @@ def test_ctrl_c_is_one_line_at_any_moment(tmp_path: Path, delay_s: float) -> Non
     status, said = interrupted(BEGIN + "sys.exit(main())", delay_s, tmp_path / "opdb.sqlite")
     assert status == 130, said
     assert said.strip() in SAID
+
+
+@pytest.mark.parametrize("raised", [SystemError, OSError, InputError])
+def test_ctrl_c_that_a_library_makes_another_error_of_is_told_as_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: type[Exception]
+) -> None:
+    def run(interrupt: bool = False) -> None:
+        try:
+            if interrupt:
+                signal.raise_signal(signal.SIGINT)
+        finally:
+            raise raised("returned a result with an exception set")
+
+    monkeypatch.setattr("opdb.cli.harvest.run", run)
+    assert main(["harvest", "--interrupt"]) == 130
+    assert capsys.readouterr().err == f"{SAID[1]}\n"
+    assert main(["harvest"]) == 2, "of an earlier command nothing is left"
+    assert "returned a result" in capsys.readouterr().err
 
 
 def test_without_it_the_imports_show_a_traceback(tmp_path: Path) -> None:

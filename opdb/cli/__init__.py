@@ -13,8 +13,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from itertools import takewhile
 from typing import Annotated, Any, TextIO
@@ -150,11 +150,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _stopped.clear()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _stop)  # as Ctrl-C: what is derived and claimed is tidied up
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, _interrupt)
     status = 0
     try:
-        with document_alone() if "--json" in own else nullcontext():
+        with _heard(), document_alone() if "--json" in own else nullcontext():
             app(args=given, prog_name="opdb")
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else 0
@@ -204,6 +202,20 @@ def _flush(stream: TextIO) -> OSError | None:
 
 def _discard(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
+    """Remember Ctrl-C for as long as a command runs; where it is ignored, it stays so."""
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _interrupt(*_: object) -> None:

@@ -25,7 +25,6 @@ RECTIFIED_ZEROS = 0.5
 KIND = "kind="
 """How the name of a number begins that is 1 for one kind and 0 for the others."""
 
-
 STATES = {"training": "in training mode", "autocast": "under autocast"}
 """Numbers that are 1 for calls which do something else than those for which they are 0: what was
 learned of these alone says nothing of them. And how to say so."""

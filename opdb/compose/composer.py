@@ -258,7 +258,10 @@ def _host_widths_s(sum_: _Sum, share: float, time_s: float) -> Interval:
     The host is as much faster or slower in all calls at once; a pass takes as long as the device
     does, however fast the host.
     """
-    slower = math.exp(host_error(sum_.grounds.host_ratios))
+    error = host_error(sum_.grounds.host_ratios)
+    if not error:
+        return 0.0, 0.0  # nor is the pass played twice more for nothing
+    slower = math.exp(error)
     return time_s - sum_.time_s(share, 1 / slower), sum_.time_s(share, slower) - time_s
 
 

@@ -12,7 +12,7 @@ import re
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +253,7 @@ def _engine(parsed: URL, file: Path | None) -> Engine:
         engine = create_engine(parsed, connect_args=arguments)
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
+    event.listen(engine, "invalidate", _give_up)
     return engine
 
 
@@ -274,6 +275,13 @@ def _begin(connection: Connection) -> None:
     # A writer takes its lock at once: one that starts by reading could find itself outdated.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _give_up(connection: Any, _record: Any, _error: BaseException | None) -> None:
+    # Closing it is not enough: SQLite keeps a transaction, and its lock, for as long as one of its
+    # cursors lives, and the traceback of an interrupt keeps them.
+    with suppress(sqlite3.Error):
+        connection.rollback()
 
 
 def keep_journal(engine: Engine) -> None:

@@ -56,6 +56,7 @@ class Store:
         """Wrap an engine that `open_store` has checked."""
         self.url = url
         self._engine = engine
+        self._writer: Connection | None = None
 
     def __enter__(self) -> Store:
         return self
@@ -70,6 +71,7 @@ class Store:
 
     def close(self) -> None:
         """Give the connections back."""
+        self._end_interrupted()
         self._engine.dispose()
 
     @property
@@ -101,19 +103,30 @@ class Store:
     def writing(self, *, alone: bool = False) -> Iterator[Connection]:
         """Yield a connection within one transaction, undone if the block fails.
 
-        SQLite lets one writer in at a time; PostgreSQL many, unless one asks to be alone.
+        SQLite lets one writer in at a time; PostgreSQL many, unless one asks to be alone. Blocks
+        do not nest.
 
         Raises:
             DatabaseError: the database cannot be written.
         """
-        with (
-            database.explained(self.url),
-            self._engine.connect().execution_options(
-                writes="alone" if alone else True
-            ) as connection,
-            connection.begin(),
-        ):
-            yield connection
+        self._end_interrupted()
+        with database.explained(self.url):
+            self._writer = self._engine.connect()
+            with (
+                self._writer.execution_options(writes="alone" if alone else True) as connection,
+                connection.begin(),
+            ):
+                yield connection
+
+    def _end_interrupted(self) -> None:
+        """End the last write where Ctrl-C struck between its beginning and its block.
+
+        Its traceback keeps it open, and what tidies up after it would wait for its lock.
+        """
+        left, self._writer = self._writer, None
+        if left is not None and not left.closed:
+            left.invalidate()
+            left.close()
 
     # What runs
 

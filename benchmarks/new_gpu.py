@@ -78,12 +78,16 @@ def informative(
     configurations: Sequence[Configuration],
     weights: Mapping[str, float],
     seconds: Mapping[str, float],
+    most_s: float = math.inf,
 ) -> list[Configuration]:
-    """Return configurations in the order in which they tell most for a GPU-second."""
+    """Return configurations in the order in which they tell most for a GPU-second.
+
+    At least those that `most_s` GPU-seconds are enough for, perhaps not all of the others.
+    """
     families = scaled_points(configurations)
     gains: list[tuple[float, Configuration]] = []
     for members, places in families.values():
-        gains += _in_family(members, np.array(places), weights, seconds)
+        gains += _in_family(members, np.array(places), weights, seconds, most_s)
     return [configuration for _, configuration in sorted(gains, key=lambda g: -g[0])]
 
 
@@ -92,6 +96,7 @@ def _in_family(
     places: Any,
     weights: Mapping[str, float],
     seconds: Mapping[str, float],
+    most_s: float,
 ) -> list[tuple[float, Configuration]]:
     """Choose greedily: what each tells of the others is a column of a pivoted Cholesky factor."""
     kernel = Kernel(1.0, (TYPICAL_LENGTH,) * places.shape[1], 0.01)
@@ -105,6 +110,9 @@ def _in_family(
         best = int(np.argmax(np.where(left, gain, -1.0)))
         left[best] = False
         order.append((float(gain[best]), members[best]))
+        most_s -= price[best]
+        if most_s < 0:
+            break
         told = unexplained[:, best]
         unexplained = unexplained - np.outer(told, told) / known[best]
     return order
@@ -175,7 +183,7 @@ def study(store: Store, budgets_s: Sequence[float]) -> list[Found]:
     seconds = {key: taken_s.get(key, usual_s) for key in examples}
     workloads = [w for w, _ in predictor.measured_workloads("graph")]
     launching = [e.configuration for e in examples.values() if e.cost.kernels]
-    order = informative(launching, weights_of(workloads), seconds)
+    order = informative(launching, weights_of(workloads), seconds, max(budgets_s))
     return [after(b, order, examples, seconds, predictor, board) for b in budgets_s]
 
 

@@ -226,6 +226,8 @@ class Deriver:
             of_state = self._hot if visit.weights == "hot" else self._found
             of_state[key].append((visit, visit_cost(visit, calibration)))
         self._found = {**self._hot, **self._found}  # hot weights alone: better than nothing
+        clocks = [c.clock_hz for f in self._found.values() for _, c in f if c and c.clock_hz]
+        self._best_clock_hz = max(clocks, default=None)
         chosen = [self._full_clock([c for _, c in f if c]) for f in self._found.values()]
         self.time_spread = pool_spread([c.time_s for c in costs] for costs in chosen)
         self.energy_spread = pool_spread(
@@ -258,13 +260,9 @@ class Deriver:
         costs = self._full_clock([c for _, c in self._hot.get((configuration, setting), []) if c])
         return _operating_point(costs) if costs else None
 
-    def _best_clock_hz(self) -> float | None:
-        clocks = [c.clock_hz for f in self._found.values() for _, c in f if c and c.clock_hz]
-        return max(clocks, default=None)
-
     def _full_clock(self, costs: Sequence[VisitCost]) -> list[VisitCost]:
         """Keep the visits at full clock; all of them where none was (they are flagged)."""
-        best = self._best_clock_hz()
+        best = self._best_clock_hz
         full = [
             c for c in costs if not c.clock_hz or not best or c.clock_hz >= FULL_CLOCK_SHARE * best
         ]

@@ -50,7 +50,7 @@ def three_sigma_mean(values: Sequence[float]) -> float:
     if len(values) < MIN_CLIP_COUNT:
         return mean
     # As statistics.pstdev, which works in fractions and takes thirty times as long.
-    sigma = math.sqrt(statistics.fmean((v - mean) ** 2 for v in values))
+    sigma = math.sqrt(statistics.fmean([(v - mean) ** 2 for v in values]))
     return statistics.fmean([v for v in values if abs(v - mean) <= 3 * sigma] or values)
 
 

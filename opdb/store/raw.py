@@ -127,7 +127,7 @@ def stretch_from_document(document: Json) -> Stretch:
         times = accumulate(times)
     if document["f"] > 2:
         unit = document.get("q", 1)
-        times = (time * unit for time in times)
+        times = [time * unit for time in times]
         clocks = chain.from_iterable(map(repeat, clocks[::2], clocks[1::2]))
     temperature, utilization = document.get("w"), document.get("u")
     return Stretch(
@@ -277,7 +277,7 @@ def _integers(values: Iterable[float], scale: float) -> list[int]:
 
 def _scaled(values: Iterable[int], scale: float) -> tuple[float, ...]:
     """Return values divided by scale."""
-    return tuple(value / scale for value in values)
+    return tuple([value / scale for value in values])
 
 
 def _unit(values: Iterable[int]) -> int:

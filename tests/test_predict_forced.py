@@ -16,8 +16,9 @@ import pytest
 from opdb.algorithms.names import algorithm_named
 from opdb.compose import Prediction
 from opdb.derive.costs import ESTIMATOR
+from opdb.errors import InputError
 from opdb.predict import Predictor, choose_device
-from opdb.records import ELSEWHERE, Json, Workload
+from opdb.records import ELSEWHERE, Json, Mode, Workload
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store, open_store
 from tests import published
@@ -134,6 +135,18 @@ def test_estimates_of_what_torch_does_are_none_of_an_algorithm(store: Store, pat
     assert kinds(found, "estimated") == {"relu", "conv2d"}
     found = predictor(store, fft, estimates=True).answer(resnet18(store), "graph").prediction
     assert kinds(found, "estimated") == {"relu"} and kinds(found, "missing") == {"conv2d"}
+
+
+@pytest.mark.parametrize("mode", ["eager", "compile"])
+def test_what_waits_for_the_host_or_is_compiled_is_refused(store: Store, mode: Mode) -> None:
+    with pytest.raises(InputError, match=f"mode '{mode}' cannot be .* 'implicit gemm'.* graph"):
+        predictor(store, UNDER).answer(resnet18(store), mode)
+
+
+def test_a_training_step_is_refused(store: Store) -> None:
+    step = replace(resnet18(store), phase="training")
+    with pytest.raises(InputError, match="resnet18's training cannot be predicted"):
+        predictor(store, UNDER).answer(step, "graph")
 
 
 def test_a_model_without_convolutions_takes_what_it_does_as_usual(store: Store) -> None:

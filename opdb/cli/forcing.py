@@ -10,13 +10,12 @@ from opdb.algorithms.names import ALGORITHMS, Algorithm
 from opdb.cli import options
 from opdb.errors import InputError
 from opdb.kinds import get_kind
-from opdb.records import CAPTURED_MODE, Json, Mode, Quantity, Workload
+from opdb.records import CAPTURED_MODE, Json, Mode, Quantity
 from opdb.settings import DEFAULT_SETTINGS, is_forcible
 from opdb.units import show, show_share
 
 if TYPE_CHECKING:
     from opdb.compose import Share
-    from opdb.models import ModelRequest
     from opdb.predict import Answer, Predictor
     from opdb.records import Cost
 
@@ -96,30 +95,10 @@ def mode_under(algorithm: Algorithm | None, mode: str | None) -> Mode:
     """Return the mode that was asked for, else eager, and graph where an algorithm is forced.
 
     Raises:
-        InputError: there is no such mode, or forced convolutions cannot be predicted in it.
+        UnknownNameError: there is no such mode.
     """
     forced = algorithm is not None and algorithm.is_forced
-    chosen = cast(Mode, options.parse_mode(mode or (CAPTURED_MODE if forced else "eager")))
-    if algorithm is not None and forced and chosen != CAPTURED_MODE:
-        raise InputError(
-            f"mode {chosen!r} cannot be predicted under the algorithm {algorithm.name!r}: forced "
-            f"convolutions have no host times and are not compiled; use {CAPTURED_MODE}"
-        )
-    return chosen
-
-
-def check_phase(algorithm: Algorithm | None, what: Workload | ModelRequest) -> None:
-    """Check that what is predicted can be run under an algorithm.
-
-    Raises:
-        InputError: it is a training step, and the algorithm forced.
-    """
-    if algorithm is not None and algorithm.is_forced and what.phase != "inference":
-        raise InputError(
-            f"{what.name}'s {what.phase} cannot be predicted under the algorithm "
-            f"{algorithm.name!r}: algorithms are forced in forward passes alone; use --phase "
-            "inference"
-        )
+    return cast(Mode, options.parse_mode(mode or (CAPTURED_MODE if forced else "eager")))
 
 
 def settings_under(algorithm: Algorithm | None) -> Mapping[str, Json]:

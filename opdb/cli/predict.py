@@ -94,14 +94,14 @@ def run(
         autocast,
     )
     request = request_for(model, said)
-    forcing.check_phase(by, request)
-    from opdb.predict import Predictor, choose_device
+    from opdb.predict import Predictor, check_forced, choose_device
     from opdb.store import open_store
 
     forced = by is not None and by.is_forced
+    if by is not None and forced:  # told before a database is opened
+        check_forced(by.name, request.name, chosen, request.phase)
     with open_store(db, create=False, sweeps=forced) as store:  # sets of sweeps hold what is forced
         workload = find_workload(store, request, said)
-        forcing.check_phase(by, workload)
         under = forcing.settings_under(by)
         predictor = Predictor(store, choose_device(store, device), under, estimates=estimates)
         on = None if board is None else predictor.board(board)

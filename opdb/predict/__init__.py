@@ -5,7 +5,7 @@
 
 from opdb.predict.answer import Answer, Transfer
 from opdb.predict.device import choose_device
-from opdb.predict.predictor import MODES, PLAIN_MODES, Predictor, check_mode
+from opdb.predict.predictor import MODES, PLAIN_MODES, Predictor, check_forced, check_mode
 
 __all__ = [
     "MODES",
@@ -13,6 +13,7 @@ __all__ = [
     "Answer",
     "Predictor",
     "Transfer",
+    "check_forced",
     "check_mode",
     "choose_device",
 ]

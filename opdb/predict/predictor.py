@@ -35,6 +35,7 @@ from opdb.records import (
     Json,
     Mode,
     ModelRun,
+    Phase,
     Workload,
 )
 from opdb.settings import DEFAULT_SETTINGS
@@ -156,10 +157,12 @@ class Predictor:
         these are known to be others.
 
         Raises:
-            InputError: nothing was ever measured on the device, the mode cannot be predicted, or
-                nobody has seen what the workload is compiled to.
+            InputError: nothing was ever measured on the device, the mode or the phase cannot be
+                predicted, or nobody has seen what the workload is compiled to.
         """
         check_mode(mode)
+        if self._algorithm is not None:
+            check_forced(str(self._algorithm), workload.name, mode, workload.phase)
         if mode in COMPILED_MODES and workload.compiled_for is None:
             workload = self._compiled(workload)
         if mode == CAPTURED_MODE and not workload.captured:
@@ -380,6 +383,24 @@ def check_mode(mode: Mode, among: Sequence[Mode] = MODES) -> None:
     """
     if mode not in among:
         raise InputError(f"mode {mode!r} cannot be predicted here; use {', '.join(among)}")
+
+
+def check_forced(algorithm: str, model: str, mode: Mode, phase: Phase) -> None:
+    """Check that a model can be predicted with its convolutions forced to an algorithm.
+
+    Raises:
+        InputError: the mode waits for the host or is compiled, or it is a training step.
+    """
+    if mode != CAPTURED_MODE:
+        raise InputError(
+            f"mode {mode!r} cannot be predicted under the algorithm {algorithm!r}: forced "
+            f"convolutions have no host times and are not compiled; use {CAPTURED_MODE}"
+        )
+    if phase != "inference":
+        raise InputError(
+            f"{model}'s {phase} cannot be predicted under the algorithm {algorithm!r}: algorithms "
+            "are forced in forward passes alone; use --phase inference"
+        )
 
 
 def _unlikeness(other: Measured, workload: Workload) -> tuple[bool, float]:

@@ -119,10 +119,10 @@ def test_a_prediction_takes_each_from_its_own_setting(
     device = store.devices()[0]
     usual = Predictor(store, device).answer(made, "eager").prediction
     under = {**DEFAULT_SETTINGS, **FFT.setting}
-    before = Predictor(store, device, under).answer(made, "eager").prediction
+    before = Predictor(store, device, under).answer(made, "graph").prediction
     assert [each.configuration.kind for each in before.missing] == ["conv2d"]
     benched(store, algorithms=(FFT,), precision=100.0)
-    assert not Predictor(store, device, under).answer(made, "eager").prediction.missing
+    assert not Predictor(store, device, under).answer(made, "graph").prediction.missing
     after = Predictor(store, device).answer(made, "eager").prediction
     assert after.time_s == usual.time_s
     assert result.device == device.slug

@@ -44,7 +44,26 @@ class Captured:
     @property
     def why(self) -> str:
         """Why the pass is not one graph, in one line."""
-        return "; ".join(dict.fromkeys(each.reason for each in self.breaks)) or NO_REASON
+        return "; ".join(self.reasons) or NO_REASON
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What broke the pass, each reason once."""
+        return tuple(dict.fromkeys(each.reason for each in self.breaks))
+
+    def counted(self) -> Counted:
+        """Return what can be told of the graphs, without the graphs and the weights they hold."""
+        return Counted(len(self.graphs), self.graph_breaks, self.reasons, self.why)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How many graphs one pass is, what broke it, and why it is not one, in one line."""
+
+    graphs: int
+    graph_breaks: int
+    reasons: tuple[str, ...]
+    why: str
 
 
 def capture_graphs(

@@ -51,12 +51,13 @@ def measure(
         CannotMeasureError: the device stopped answering.
     """
     aim = Aim(workload, mode, {InputError: "error", NotCompiledError: "unsupported"})
-    return run_of(session, aim, lambda seen: _measure(session, request, mode, options, seen))
+    return run_of(session, aim, lambda seen: _measure(session, request, aim, options, seen))
 
 
 def _measure(
-    session: Session, request: ModelRequest, mode: Mode, options: RunOptions, seen: Seen
+    session: Session, request: ModelRequest, aim: Aim, options: RunOptions, seen: Seen
 ) -> None:
+    mode = aim.mode
     loaded = load(request, device=session.platform.torch_device)
     step = _step(loaded, request, mode)
     outputs = step()
@@ -70,7 +71,8 @@ def _measure(
             seen.kernels = launched_kernels(step, hidden=mode != "graph")
     if options.layers:
         seen.layers = time_layers(loaded.module, step, session.clock)
-    with issuing(mode, Passing(loaded, step, session.clock), seen.facts) as issue:
+    passing = Passing(loaded, step, session.clock, aim.workload, session.graphs)
+    with issuing(mode, passing, seen.facts) as issue:
         if kept is not None:
             found = [t.cpu() for t in tensors(issue())]
             if is_finite(kept) and not is_finite(found):

@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from opdb.bench.replay import Clock, capture, warm_up
 from opdb.bench.visit import REFUSALS
-from opdb.dynamo import capture_graphs
+from opdb.dynamo import Counted, capture_graphs
 from opdb.errors import NotCompiledError, OpdbError
 from opdb.models import LoadedModel
 from opdb.models.construction import ModelFailureError, one_line
@@ -54,11 +54,16 @@ Step: TypeAlias = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Passing:
-    """A loaded model on its device, one eager pass of it, and the clock of the device."""
+    """A loaded model on its device, one eager pass of it, and the clock of the device.
+
+    `counted` keeps what dynamo captures of the workload (key), counted once for all its modes.
+    """
 
     loaded: LoadedModel
     step: Step
     clock: Clock
+    workload: str
+    counted: dict[str, Counted] = field(default_factory=dict)
 
 
 @contextmanager
@@ -84,7 +89,7 @@ def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
     else:
         with ExitStack() as stack:
             with _failing_as(mode):
-                _tell_graphs(passing.loaded, facts)
+                _tell_graphs(passing, facts)
                 cold = stack.enter_context(_fresh_compiler())
                 counted = stack.enter_context(_inductor(passing.loaded, mode))
                 issue = _first_passes(lambda: _compiled(mode, passing.loaded), passing.clock, facts)
@@ -177,16 +182,20 @@ def _compiled(mode: Mode, loaded: LoadedModel) -> Step:
     return issue
 
 
-def _tell_graphs(loaded: LoadedModel, facts: Facts) -> None:
+def _tell_graphs(passing: Passing, facts: Facts) -> None:
     """Count the graphs that dynamo captures, and say why they are not one.
 
     Raises:
         NotCompiledError: it captures none.
     """
-    found = capture_graphs(loaded.module, loaded.args, loaded.kwargs)
-    facts |= {"graphs": len(found.graphs), "graph_breaks": found.graph_breaks}
-    if found.breaks:
-        facts["graph_break_reasons"] = list(dict.fromkeys(b.reason for b in found.breaks))
+    found = passing.counted.get(passing.workload)
+    if found is None:
+        loaded = passing.loaded
+        found = capture_graphs(loaded.module, loaded.args, loaded.kwargs).counted()
+        passing.counted[passing.workload] = found
+    facts |= {"graphs": found.graphs, "graph_breaks": found.graph_breaks}
+    if found.reasons:
+        facts["graph_break_reasons"] = list(found.reasons)
     if not found.graphs:
         facts["compiled"] = False
         raise NotCompiledError(f"not compiled: dynamo captures no graph ({found.why})")

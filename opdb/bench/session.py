@@ -13,6 +13,7 @@ from opdb.algorithms.plans import forget_plans
 from opdb.bench.platform import Platform
 from opdb.bench.replay import Clock, clock_for
 from opdb.bench.settings import current_settings
+from opdb.dynamo import Counted
 from opdb.errors import CannotMeasureError
 from opdb.meters import Meter
 from opdb.records import Calibration, Campaign, Stretch
@@ -39,6 +40,8 @@ class Session:
     campaign: Campaign
     restores: dict[str, Stretch] = field(default_factory=dict)
     """What restoring inputs cost, by the inputs' shapes: measured once a campaign."""
+    graphs: dict[str, Counted] = field(default_factory=dict)
+    """What dynamo captures of a workload (key), on this device: counted once a campaign."""
 
     @property
     def on_gpu(self) -> bool:

@@ -18,6 +18,7 @@ from opdb.bench.model import RunOptions, measure
 from opdb.bench.modes import CUDA_ONLY, Passing, flags_of, issuing, output_difference
 from opdb.bench.replay import CpuClock
 from opdb.bench.session import Session
+from opdb.dynamo import Captured, capture_graphs
 from opdb.errors import CannotMeasureError, InputError, NotCompiledError
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.inputs import tensors
@@ -90,7 +91,7 @@ def passing(loaded: LoadedModel) -> Passing:
         with torch.no_grad():
             return loaded.module(*loaded.args, **loaded.kwargs)
 
-    return Passing(loaded, step, CpuClock())
+    return Passing(loaded, step, CpuClock(), "key")
 
 
 @pytest.mark.parametrize("mode", ["eager", "dynamo", "trace", "compile"])
@@ -133,6 +134,25 @@ def test_a_new_shape_is_compiled_for_itself() -> None:
         made, facts = passing(load(request, device="cpu")), dict[str, Any]()
         with issuing("dynamo", made, facts):
             assert facts["graphs"] == 1
+
+
+def test_graphs_are_counted_once_for_all_modes_of_a_workload(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = []
+
+    def counting(*given: Any) -> Captured:
+        counted.append(given)
+        return capture_graphs(*given)
+
+    monkeypatch.setattr("opdb.bench.modes.capture_graphs", counting)
+    broken, left = ModelRequest(f"{HERE}:broken"), ModelRequest(f"{HERE}:recurrent")
+    runs = [measure(session, broken, "broken", mode, ONE) for mode in ("dynamo", "compile")]
+    assert [run.facts["graphs"] for run in runs] == [3, 3] and len(counted) == 1
+    assert runs[0].facts["graph_break_reasons"] == runs[1].facts["graph_break_reasons"]
+    runs = [measure(session, left, "left", mode, ONE) for mode in ("dynamo", "compile")]
+    assert [run.facts["graphs"] for run in runs] == [0, 0] and len(counted) == 2
+    assert runs[0].reason == runs[1].reason and runs[0].outcome == "unsupported"
 
 
 @pytest.mark.parametrize("mode", ["compile", "dynamo"])

@@ -56,7 +56,7 @@ def session(calibrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.fixture(scope="module")
 def runs(session: Session) -> dict[Mode, ModelRun]:
     """A small network at batch 1, once in every mode."""
-    return {mode: measure(session, SMALL, "key", mode, RunOptions()) for mode in MODES}
+    return {mode: measure(session, SMALL, "small", mode, RunOptions()) for mode in MODES}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -92,7 +92,7 @@ def test_graphs_take_the_host_out_of_a_small_batch(runs: dict[Mode, ModelRun]) -
 
 
 def test_caches_are_cold_each_time(session: Session, runs: dict[Mode, ModelRun]) -> None:
-    again = measure(session, SMALL, "key", "compile", RunOptions(repeats=1))
+    again = measure(session, SMALL, "small", "compile", RunOptions(repeats=1))
     first_s = runs["compile"].facts["compile_time_s"]
     assert first_s > 1 and again.facts["compile_time_s"] > 0.5 * first_s
     assert "opdb-" not in os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
@@ -120,8 +120,9 @@ def asking() -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 
 def test_a_model_that_asks_for_values_is_refused_by_a_graph_alone(session: Session) -> None:
+    request = ModelRequest(f"{HERE}:asking")
     found = {
-        mode: measure(session, ModelRequest(f"{HERE}:asking"), "key", mode, RunOptions(repeats=1))
+        mode: measure(session, request, "asking", mode, RunOptions(repeats=1))
         for mode in ("graph", "eager", "compile", "dynamo")
     }
     assert found["graph"].outcome == "error"
@@ -136,7 +137,7 @@ def recurrent() -> tuple[nn.Module, tuple[Tensor, ...]]:
 def test_a_recurrent_model_is_not_compiled(session: Session) -> None:
     request = ModelRequest(f"{HERE}:recurrent")
     for mode in ("compile", "compile:reduce-overhead", "compile:max-autotune", "dynamo"):
-        run = measure(session, request, "key", mode, RunOptions(repeats=1))
+        run = measure(session, request, "recurrent", mode, RunOptions(repeats=1))
         assert (run.outcome, run.repeats) == ("unsupported", ())
         assert run.reason is not None and "not compiled" in run.reason
 
@@ -145,7 +146,7 @@ def test_a_batch_that_is_too_large_for_one_mode_alone(session: Session) -> None:
     """That mode is out of memory, and the ones after it go on with all of it."""
     request = ModelRequest("tests.bench.test_modes:greedy")
     modes: tuple[Mode, ...] = ("eager", "dynamo", "compile:reduce-overhead", "graph", "eager")
-    found = [measure(session, request, "key", mode, RunOptions(repeats=1)) for mode in modes]
+    found = [measure(session, request, "greedy", mode, RunOptions(repeats=1)) for mode in modes]
     assert [run.outcome for run in found] == ["ok", *["out_of_memory"] * 2, "ok", "ok"]
 
 

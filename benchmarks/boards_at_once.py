@@ -5,13 +5,15 @@
 Each board benches the models' operators for itself, first alone and then with all the others at
 work; then all share one list. It prints, for each board, how its costs together stand to its costs
 alone beside how far two measurements of one configuration lie apart anyway (blind duplicates), and
-how many configurations a second the boards measure together and one alone.
+how many configurations a second the boards measure together and one alone. A board is calibrated
+three times, a minute each; `--calibrated` names a database in which `opdb calibrate` did it before.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -90,6 +92,8 @@ def main() -> None:
     parser.add_argument("models", nargs="+")
     parser.add_argument("--devices", required=True, help="as in 0,1")
     parser.add_argument("--folder", type=Path, required=True, help="for the databases")
+    parser.add_argument("--calibrated", type=Path, help="a database with the boards' calibrations")
+    parser.add_argument("--rounds", type=int, help="visits of each configuration, see opdb bench")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     if any(asked.folder.iterdir()):
@@ -97,15 +101,18 @@ def main() -> None:
     alone, together, shared = (
         asked.folder / f"{n}.sqlite" for n in ("alone", "together", "shared")
     )
+    bench = ["bench", *([] if asked.rounds is None else ["--rounds", str(asked.rounds)])]
     for database in (alone, together, shared):
+        if asked.calibrated is not None:
+            shutil.copy(asked.calibrated, database)
         opdb("harvest", *asked.models, "--db", str(database))
     devices = asked.devices.split(",")
     single = [
-        opdb("bench", "--this-board", "--devices", each, "--db", str(alone))["boards"][0]
+        opdb(*bench, "--this-board", "--devices", each, "--db", str(alone))["boards"][0]
         for each in devices
     ]
-    opdb("bench", "--this-board", "--devices", asked.devices, "--db", str(together))
-    all_of_it = opdb("bench", "--devices", asked.devices, "--db", str(shared))["boards"]
+    opdb(*bench, "--this-board", "--devices", asked.devices, "--db", str(together))
+    all_of_it = opdb(*bench, "--devices", asked.devices, "--db", str(shared))["boards"]
 
     one, others = costs_in(alone), costs_in(together)
     for board in one:

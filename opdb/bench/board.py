@@ -22,6 +22,7 @@ from opdb.bench.session import Session, new_id, now
 from opdb.bench.visit import SETTLE_S, first_line
 from opdb.derive.board_facts import facts_of
 from opdb.derive.meter_tests import distrusted, tests_of
+from opdb.derive.rejection import FOREIGN_PROCESS
 from opdb.derive.traces import BoardRecord, Ratings, Wave
 from opdb.errors import CannotMeasureError
 from opdb.meters.trusted import TrustedMeter
@@ -124,10 +125,7 @@ def calibrate_board(session: Session, tell: Callable[[str], None]) -> BoardCalib
         ) from error
     ratings = Ratings(platform.device.max_clock_hz, platform.device.l2_bytes, SETTLE_S)
     facts, notes = facts_of(record, ratings)
-    notes += [
-        f"another process is on the board: {process}"
-        for process in foreign_processes(platform.board.uuid)
-    ]
+    notes += [f"{FOREIGN_PROCESS}: {process}" for process in foreign_processes(platform.board.uuid)]
     return BoardCalibration(
         id=new_id(),
         board=platform.board,

@@ -16,6 +16,7 @@ from torch import nn
 from opdb.bench.loads import square_matmul
 from opdb.bench.session import Session
 from opdb.bench.transitions import transition_time_s
+from opdb.derive.rejection import FOREIGN_PROCESS
 from opdb.derive.traces import FULL_CLOCK_SHARE, counter_power_w, crossing_s, period_s
 from opdb.records import Calibration
 
@@ -44,7 +45,7 @@ def calibrate(session: Session) -> Calibration:
     time.sleep(BASE_SETTLE_S)
     base_w, interval, notes = _base_power(session)
     notes += tuple(
-        f"another process is on the board: {process}"
+        f"{FOREIGN_PROCESS}: {process}"
         for process in foreign_processes(session.platform.board.uuid)
     )
     return Calibration(

@@ -1,8 +1,13 @@
-"""Workers on two GPUs of one host. Run it alone: `pytest tests/gpu/test_crew_on_gpu.py`."""
+"""Workers on two GPUs of one host. Run it alone: `pytest tests/gpu/test_crew_on_gpu.py`.
+
+OPDB_CALIBRATED names a database with the calibrations of both boards, which are then not made.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -33,6 +38,8 @@ def database(tmp_path: Path) -> Path:
     if torch.cuda.is_initialized():
         pytest.skip("this process is on a board already: run this file alone")
     path = tmp_path / "opdb.sqlite"
+    if given := os.environ.get("OPDB_CALIBRATED"):
+        shutil.copy(given, path)
     opdb("harvest", "resnet18", "--batch-size", 32, "--db", path)
     return path
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 from opdb.algorithms.names import Algorithm
 from opdb.bench import forced
-from opdb.bench.ahead import compile_ahead, processes_for
 from opdb.bench.board import ensure_board_calibration, trusting
 from opdb.bench.calibrate import calibrate
 from opdb.bench.host import host_visits, settle
@@ -37,7 +36,6 @@ from opdb.derive.costs import ESTIMATOR
 from opdb.derive.precision import PRECISION, Reached, is_within, reached
 from opdb.deriving import derive_costs
 from opdb.footprint import resident_bytes
-from opdb.kinds.fused import NAME as FUSED
 from opdb.records import Access, Board, Call, Configuration, Cost, Json
 from opdb.settings import relevant_setting
 from opdb.store import Claims, Store
@@ -220,7 +218,6 @@ class _Bench:
             rounds = Rounds(session, self.store, self.budget, self.progress, self.share)
             try:
                 with turns.in_turn():
-                    self._compile(todo)
                     self._take_host_times(session, unheard)
                 self._visit_all(todo, rounds)
                 self._settle_host_times(session, unheard)
@@ -228,14 +225,6 @@ class _Bench:
                 derive_costs(self.store, board.uuid)
                 _sum_up(result, rounds.tally, self.budget)
                 result.anchors = rounds.anchors.made
-
-    def _compile(self, todo: Plan) -> None:
-        """Compile the fused groups among the visits to come, where several can be at once."""
-        planned = (job.configuration for jobs in todo.rounds for job in jobs)
-        groups = list({c.key: c for c in planned if c.kind == FUSED}.values())
-        if processes := processes_for(len(groups)):
-            self.progress.say(f"compiling {len(groups)} fused groups in {processes} processes")
-            compile_ahead(groups, self.platform.torch_device, processes, self.budget.spent)
 
     def _take_host_times(self, session: Session, unheard: list[list[Call]]) -> None:
         if not unheard or self.budget.spent():

@@ -29,6 +29,11 @@ IMPOSSIBLE = Configuration(
 )
 HUGE = Configuration("relu", {}, {"input": {"shape": [2**44], "dtype": "float32"}})
 UNKNOWN = Configuration("convolute", {}, {"input": IMAGE})
+NO_GROUP = Configuration(
+    "fused",
+    {"nodes": [{"op": "aten.add_.Tensor", "args": [], "shape": []}], "outputs": [{"node": 0}]},
+    {"inputs": []},
+)
 OTHER_PASS = Configuration("relu", {}, {"input": IMAGE}, pass_name="backward")
 
 

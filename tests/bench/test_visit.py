@@ -29,6 +29,7 @@ from tests.bench.calls import (
     CONV,
     HUGE,
     IMPOSSIBLE,
+    NO_GROUP,
     OTHER_PASS,
     RELU,
     RELU_IN_PLACE,
@@ -101,8 +102,9 @@ def test_restoring_is_measured_once_a_campaign(session: Session) -> None:
         (HUGE, "out_of_memory", "allocate 70368744177664 bytes"),
         (UNKNOWN, "unsupported", "unknown kind 'convolute'"),
         (OTHER_PASS, "unsupported", "nothing of this relu needs a gradient"),
+        (NO_GROUP, "unsupported", "no group may call 'aten.add_.Tensor'"),
     ],
-    ids=["impossible shape", "too large", "unknown kind", "backward"],
+    ids=["impossible shape", "too large", "unknown kind", "backward", "no group"],
 )
 def test_what_cannot_be_measured_is_an_outcome(
     session: Session, configuration: Configuration, outcome: Outcome, said: str
@@ -116,6 +118,25 @@ def test_what_cannot_be_measured_is_an_outcome(
     assert visit_cost(made, UNCALIBRATED) is None
     [after] = visit(session, VisitRequest(RELU))
     assert after.outcome == "ok", "a failure leaves the campaign usable"
+
+
+def test_a_group_that_inductor_cannot_compile_is_an_outcome(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lowered(*given: object) -> None:
+        raise AssertionError("no such layout\nand more")
+
+    square = {"shape": [4, 4], "dtype": "float32"}
+    node = {"op": "aten.cosh.default", "args": [{"input": 0}], "shape": [4, 4]}
+    outputs = [{"node": 0, "dtype": "float32"}]
+    group = Configuration("fused", {"nodes": [node], "outputs": outputs}, {"inputs": [square]})
+    with monkeypatch.context() as broken:
+        broken.setattr("torch._inductor.graph.GraphLowering.run", lowered)
+        [made] = visit(session, VisitRequest(group))
+    assert made.outcome == "error" and made.reason is not None
+    assert "AssertionError: no such layout" in made.reason and "\n" not in made.reason
+    [again] = visit(session, VisitRequest(group))
+    assert again.outcome == "ok"
 
 
 @pytest.mark.parametrize(

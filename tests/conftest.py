@@ -17,18 +17,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 collect_ignore = [] if torch.cuda.is_available() else ["gpu"]
 
 
+SHORT = (
+    (visit, "SETTLE_S", 0.002),
+    (visit, "WINDOW_S", 0.01),
+    (calibrate, "BASE_WINDOW_S", 0.02),
+    (calibrate, "CONTAINER_ROUNDS", 5),
+    (model, "SETTLE_S", 0.002),
+    (model, "WINDOW_S", 0.02),
+    (model, "MAX_REDONE", 0),
+)
+
+
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make visits and runs as short as can be: what they find is looked at, not how exact it is."""
-    for module, name, value in (
-        (visit, "SETTLE_S", 0.002),
-        (visit, "WINDOW_S", 0.01),
-        (calibrate, "BASE_WINDOW_S", 0.02),
-        (calibrate, "CONTAINER_ROUNDS", 5),
-        (model, "SETTLE_S", 0.002),
-        (model, "WINDOW_S", 0.02),
-        (model, "MAX_REDONE", 0),
-    ):
+    for module, name, value in SHORT:
         monkeypatch.setattr(module, name, value)
 
 

@@ -69,9 +69,17 @@ def test_a_variant_gives_one_kind_of_input(tmp_path: Path) -> None:
     ]
 
 
-def test_every_summary_file_of_the_project_is_valid() -> None:
-    paths = summaries_in(ROOT / "measurements")
-    assert {"resnet50", "resnet152"} <= {path.stem for path in paths}
+@pytest.mark.parametrize(
+    ("folder", "some"),
+    [
+        (".", {"resnet50", "resnet152"}),
+        ("training", {"resnet50", "vgg16"}),
+        ("compiled", {"bert-base-uncased", "resnet50"}),
+    ],
+)
+def test_every_summary_file_of_the_project_is_valid(folder: str, some: set[str]) -> None:
+    paths = summaries_in(ROOT / "measurements" / folder)
+    assert some <= {path.stem for path in paths}
     for path in paths:
         found = load_summary(path)
         assert found.model == path.stem

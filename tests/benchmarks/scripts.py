@@ -12,9 +12,31 @@ from tests.paths import python_path
 ROOT = Path(__file__).parents[2]
 
 
-def ran(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a script, its database `a.sqlite` in the folder."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+BRIEF = f"""\
+#!/bin/sh
+[ "$2" != opdb ] || echo "$3" >>"$(dirname "$0")/commands"
+case "$2 $3" in
+"opdb modes" | "opdb bench") shift 2 && exec "{sys.executable}" -m tests.benchmarks.briefly "$@" ;;
+*) exec "{sys.executable}" "$@" ;;
+esac
+"""
+
+
+def brief_python(folder: Path) -> Path:
+    """Make a folder with a `python3` whose opdb measures briefly and is listed in `commands`."""
+    bin_folder = folder / "bin"
+    bin_folder.mkdir()
+    (bin_folder / "python3").write_text(BRIEF)
+    (bin_folder / "python3").chmod(0o755)
+    return bin_folder
+
+
+def ran(
+    name: str, folder: Path, *arguments: str, first: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a script, its database `a.sqlite` in the folder; programs in `first` go before others."""
+    folders = [first, Path(sys.executable).parent, os.environ["PATH"]]
+    path = os.pathsep.join(str(each) for each in folders if each is not None)
     told = {"PATH": path, "OPDB_DB": str(folder / "a.sqlite"), "PYTHONPATH": python_path()}
     return subprocess.run(
         [str(ROOT / "benchmarks" / name), *arguments],

@@ -7,33 +7,42 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.scripts import ran
+from tests.benchmarks.scripts import ROOT, brief_python, ran
 
 SCRIPT = "compiled_models.sh"
+MLP = "model: mlp\ninput_size: [16]\ndtype: bfloat16\nbatch_sizes: [2]\n"
 
 
 def test_predictions_are_held_against_runs_and_packed(tmp_path: Path) -> None:
-    packed = tmp_path / "a.tgz"
-    done = ran(SCRIPT, tmp_path, str(packed), "cpu", "900", "3:float32", "mlp")
+    packed, file, brief = tmp_path / "a.tgz", tmp_path / "mlp.yml", brief_python(tmp_path)
+    file.write_text(MLP)
+    done = ran(SCRIPT, tmp_path, str(packed), "cpu", "900", str(file), first=brief)
     assert done.returncode == 0, done.stderr
+    commands = ["harvest", "modes", "bench", "validate", "validate", "export"]
+    assert (brief / "commands").read_text().split() == commands
     subprocess.run(["tar", "-xzf", packed, "-C", tmp_path], check=True)
     said = (tmp_path / "validate.txt").read_text()
     [row] = [line for line in said.splitlines() if line.startswith("mlp")]
-    assert "batch 3 float32" in row and "compile" in row
+    assert "batch 2 bfloat16" in row and "compile" in row
     assert "median error" in said and (tmp_path / "set" / "visits.csv").is_file()
 
 
-def test_a_model_of_ones_own_has_a_colon_too(tmp_path: Path) -> None:
-    done = ran(
-        SCRIPT, tmp_path, str(tmp_path / "a.tgz"), "cpu", "1", "2:float32", "opdb.nowhere:model"
-    )
-    assert "model 'opdb.nowhere:model'" in done.stderr and "dtype" not in done.stderr
+def test_what_cannot_be_harvested_is_told_and_too_little_time_is_not_begun(tmp_path: Path) -> None:
+    arguments, brief = ("cpu", "1", "opdb.nowhere:model"), brief_python(tmp_path)
+    done = ran(SCRIPT, tmp_path, str(tmp_path / "a.tgz"), *arguments, first=brief)
+    assert "model 'opdb.nowhere:model'" in done.stderr
+    assert "bench" not in (brief / "commands").read_text().split()
+
+
+def test_the_models_are_those_of_their_folder() -> None:
+    assert "../measurements/compiled/*.yml" in (ROOT / "benchmarks" / SCRIPT).read_text()
+    assert list((ROOT / "measurements" / "compiled").glob("*.yml"))
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("a.tgz", "cpu"), ("a.tgz", "cpu", "soon"), ("a.tgz", "cpu", "60", "mlp")],
-    ids=["nothing", "no seconds", "no number", "no batch"],
+    [(), ("a.tgz", "cpu"), ("a.tgz", "cpu", "soon")],
+    ids=["nothing", "no seconds", "no number"],
 )
 def test_how_it_is_called(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = ran(SCRIPT, tmp_path, *arguments)

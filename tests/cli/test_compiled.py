@@ -47,6 +47,24 @@ def test_a_compiled_model_is_predicted_from_its_groups(opdb: Opdb, tmp_path: Pat
     assert opdb("validate", "--mode", "compile", "--kernels").status == 2
 
 
+def test_files_of_differing_dtypes_and_sizes_take_one_call(opdb: Opdb) -> None:
+    head = "model: mlp\ninput_size: [16]\n"
+    Path("one.yml").write_text(f"{head}variants: [{{dtype: bfloat16, batch_sizes: [2, 3]}}]\n")
+    Path("two.yml").write_text(f"{head}dtype: float64\nbatch_sizes: [4]\n")
+    files = ("one.yml", "two.yml", "--device", "cpu", "--json", "--quiet")
+    wanted = [(1, "float32"), (2, "bfloat16"), (3, "bfloat16"), (4, "float64")]
+    ran = opdb("harvest", *files, "--mode", "compile")
+    assert ran.status == 0, ran.err
+    found = json.loads(ran.out)
+    assert [(each["batch_size"], each["dtype"]) for each in found] == wanted
+    assert all(each["compiled_for"] and not each["unsupported"] for each in found)
+    ran = opdb("modes", *files, "--modes", "dynamo")
+    assert ran.status == 0, ran.err
+    rows = json.loads(ran.out)["rows"]
+    assert sorted((row["batch_size"], row["dtype"]) for row in rows) == wanted
+    assert all(row["outcome"] == "ok" for row in rows)
+
+
 def test_it_comes_through_a_published_set(opdb: Opdb, tmp_path: Path) -> None:
     assert opdb(*HARVEST, "--quiet").status == 0
     assert opdb("bench", "fused", "enter_graph", "--device", "cpu", "--quiet").status == 0

@@ -12,7 +12,7 @@ import pytest
 from opdb.algorithms.names import ALGORITHMS
 from opdb.cli.swept import MODELS
 from opdb.derive.runs import run_cost
-from opdb.records import ALGORITHM_SETTING
+from opdb.records import ALGORITHM_SETTING, Cost, Visit
 from opdb.store import Store, open_store
 from opdb.store.exchange import export_set, import_set
 from opdb.sweep.cells import state_of
@@ -76,7 +76,8 @@ def test_status_is_that_of_the_operators_alone(opdb: Opdb, both: Path) -> None:
 
 def test_convolutions_by_algorithm_have_energies_or_are_refused_by_cudnn(both: Path) -> None:
     """Those of two models at two batch sizes, torch's own beside them on the same board."""
-    costs, visits = {}, []
+    costs: dict[tuple[str, str], Cost] = {}
+    visits: list[Visit] = []
     with open_store(str(both)) as store:
         boards = [b.uuid for b in store.boards() if b.uuid.startswith(ALGORITHMS_BOARDS)]
         for board in boards:

@@ -18,7 +18,7 @@ from opdb.bench.session import Session
 from opdb.bench.stretch import Timing, observe
 from opdb.bench.training import TrainingStep
 from opdb.bench.visit import session_flags, waiting_flags
-from opdb.derive.runs import AGREEMENT, agreeing, repeat_spread
+from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
 from opdb.errors import InputError, NotCompiledError
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.inputs import tensors
@@ -29,6 +29,9 @@ WINDOW_S = 1.0
 REPEATS = 3
 MAX_REDONE = 5
 """Repeats added where the first ones do not agree."""
+
+OUTRUN = 0.9
+"""The host is the bottleneck where the device outruns it in this share of the passes or more."""
 
 UNCHANGED: tuple[Mode, ...] = ("eager", "graph")
 """Modes that run the model's own kernels."""
@@ -92,16 +95,21 @@ def _observe(
 ) -> None:
     """Observe stretches of passes, or of CUDA graphs, until as many agree as must."""
     timing = Timing(SETTLE_S, WINDOW_S, lag_s=session.lag_s)
+    bound, outrun = AGREEMENT, 1.0
     for count in range(1, options.repeats + MAX_REDONE + 1):
         found = observe(issue, 1, session.clock, session.meter, timing)
         seen.repeats.append(found.stretch)
         seen.flags += session_flags(session, found)
         if replays:  # an eager pass may wait for the host; a CUDA graph that does was issued late
             seen.flags += waiting_flags(found)
-        if count >= options.repeats and repeat_spread(agreeing(seen.repeats)) <= AGREEMENT:
+        outrun = min(outrun, found.outrun_share)
+        bound = HOSTS_AGREEMENT if outrun >= OUTRUN else AGREEMENT
+        if count >= options.repeats and repeat_spread(agreeing(seen.repeats)) <= bound:
             break
+    if session.on_gpu:
+        seen.facts["outrun_share"] = outrun
     spread = repeat_spread(agreeing(seen.repeats))
-    if spread > AGREEMENT:
+    if spread > bound:
         seen.flags.append(f"no three repeats agree: the fastest differ by {100 * spread:.1f} %")
 
 

@@ -40,12 +40,16 @@ class Timing:
 class Observation:
     """A stretch and what the meter said beside it.
 
-    `waited_share` of its replays were issued when the device had nothing left to do.
+    `waited_share` of its replays were issued when the device had nothing left to do. `outrun_share`
+    were done before the host, having queued QUEUE_DEPTH more, came to wait for them: where nearly
+    all were, the device is faster than the host issues. (A replay of many launches is seldom done
+    by the moment the next is issued, however long the device waited for each of them.)
     """
 
     stretch: Stretch
     reading: Reading
     waited_share: float = 0.0
+    outrun_share: float = 0.0
 
 
 def observe(
@@ -56,7 +60,7 @@ def observe(
     `issue` enqueues one replay of `calls` calls.
     """
     run = _with_gaps if timing.gap_s > 0 else _back_to_back
-    times, start_s, end_s, waited = run(issue, clock, timing)
+    times, start_s, end_s, idle = run(issue, clock, timing)
     reading = meter.window(start_s, end_s, lag_s=timing.lag_s)
     busy = min(1.0, sum(times) / (end_s - start_s)) if timing.gap_s > 0 else 1.0
     stretch = Stretch(
@@ -70,29 +74,39 @@ def observe(
         temperature_c=reading.temperature_c,
         utilization=reading.utilization,
     )
-    return Observation(stretch, reading, waited / len(times))
+    return Observation(stretch, reading, idle.waited / len(times), idle.outrun / len(times))
+
+
+@dataclass
+class _Idle:
+    """How often the queue was found empty, and how often its oldest replay was found done."""
+
+    waited: int = 0
+    outrun: int = 0
 
 
 def _back_to_back(
     issue: Callable[[], None], clock: Clock, timing: Timing
-) -> tuple[list[float], float, float, int]:
+) -> tuple[list[float], float, float, _Idle]:
     """Keep the queue full; the window runs from one completed replay to another.
 
-    Returns the replays' times, the window's start and end, and how often the queue was found empty.
+    Returns the replays' times, the window's start and end, and how the queue was found.
     """
     began_s = time.monotonic()
     queued: deque[Any] = deque()
     window: list[Any] = []
     start_s = 0.0
-    waited = 0
+    idle = _Idle()
     while True:
         if window and clock.reached(queued[-1]):
-            waited += 1
+            idle.waited += 1
         issue()
         queued.append(clock.mark())
         if len(queued) <= QUEUE_DEPTH:
             continue
         mark = queued.popleft()
+        if window and clock.reached(mark):
+            idle.outrun += 1
         clock.wait(mark)
         now_s = time.monotonic()
         if window:
@@ -105,12 +119,12 @@ def _back_to_back(
     for mark in queued:
         clock.wait(mark)
     times = [clock.elapsed_s(a, b) for a, b in pairwise(window)]
-    return times, start_s, now_s, waited
+    return times, start_s, now_s, idle
 
 
 def _with_gaps(
     issue: Callable[[], None], clock: Clock, timing: Timing
-) -> tuple[list[float], float, float, int]:
+) -> tuple[list[float], float, float, _Idle]:
     """Replay, wait, sleep, repeat; only the replays themselves are timed, so none is waited for."""
     began_s = time.monotonic()
     times: list[float] = []
@@ -127,4 +141,4 @@ def _with_gaps(
         if not start_s and now_s - began_s >= timing.settle_s:
             start_s = now_s
         elif start_s and now_s - start_s >= timing.window_s and len(times) >= timing.least:
-            return times, start_s, now_s, 0
+            return times, start_s, now_s, _Idle()

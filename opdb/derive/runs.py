@@ -27,6 +27,9 @@ AGREEING = 3
 AGREEMENT = 0.01
 """They agree where their mean times differ by this share at most."""
 
+HOSTS_AGREEMENT = 0.03
+"""So much where the host is the bottleneck: its speed changes by more than the device's."""
+
 
 def agreeing(repeats: Sequence[Stretch]) -> list[Stretch]:
     """Return the repeats of a run that agree best; where no three agree, the three fastest.

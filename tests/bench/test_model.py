@@ -15,7 +15,10 @@ from opdb.bench.layers import HELD_LEAVES, PASSES, WARM_UP_PASSES, time_layers
 from opdb.bench.model import RunOptions, calibrate_batch_norms, measure
 from opdb.bench.replay import HOLD_UP, CpuClock
 from opdb.bench.session import Session
+from opdb.bench.stretch import Observation
+from opdb.meters import Reading
 from opdb.models import LoadedModel, ModelRequest, load
+from opdb.records import Stretch
 
 MLP = ModelRequest("mlp", batch_size=2, input_size=(16,))
 
@@ -162,6 +165,34 @@ def test_a_run_keeps_its_repeats(session: Session) -> None:
     assert run.layers is None and run.peak_memory_bytes is None
     assert any(flag.startswith("no power: ") for flag in run.flags)
     assert len(set(run.flags)) == len(run.flags)
+
+
+@pytest.mark.parametrize(
+    ("outrun", "repeats", "told"),
+    [((1.0, 0.95, 1.0), 3, False), ((0.2,) * 5, 5, True), ((1.0, 0.5, 1.0, 1.0, 1.0), 5, True)],
+    ids=["host", "device", "not always"],
+)
+def test_repeats_that_the_host_times_agree_within_more(
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    outrun: tuple[float, ...],
+    repeats: int,
+    told: bool,
+) -> None:
+    """Means 2 % apart: enough where the device outruns the host in every repeat."""
+    shares = iter(outrun)
+    times = iter([1.0, 1.02, 1.01, 1.04, 1.06])
+
+    def observed(*_: object) -> Observation:
+        stretch = Stretch(1, (next(times),) * 3, 3.0, 1.0)
+        return Observation(stretch, Reading(), outrun_share=next(shares))
+
+    monkeypatch.setattr(model, "observe", observed)
+    run = measure(session, MLP, "key", "eager", RunOptions(repeats=3))
+    assert len(run.repeats) == repeats
+    assert (
+        any("no three repeats agree: the fastest differ by 2.0 %" in f for f in run.flags) == told
+    )
 
 
 def test_layers_of_a_run(session: Session) -> None:

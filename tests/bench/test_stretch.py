@@ -59,8 +59,21 @@ class Idle(CpuClock):
 
 def test_replays_that_the_device_waited_for_are_counted() -> None:
     idle = observe(busy, 10, Idle(), NoMeter("none"), Timing(0.01, 0.03))
-    assert idle.waited_share == 1.0
-    assert seen(Timing(0.01, 0.03)).waited_share == 0.0
+    assert (idle.waited_share, idle.outrun_share) == (1.0, 1.0)
+    here = seen(Timing(0.01, 0.03))
+    assert (here.waited_share, here.outrun_share) == (0.0, 0.0)
+
+
+class Trailing(CpuClock):
+    """A device that is done with a replay a moment after it was issued, and never waited for."""
+
+    def reached(self, mark: float) -> bool:
+        return time.perf_counter() - mark > REPLAY_S / 4
+
+
+def test_a_device_may_outrun_the_host_and_never_be_found_idle() -> None:
+    found = observe(busy, 10, Trailing(), NoMeter("none"), Timing(0.01, 0.03))
+    assert (found.waited_share, found.outrun_share) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("gap_s", [0.0, 1e-4])

@@ -56,8 +56,9 @@ class Harvest:
 def harvest(request: ModelRequest) -> Workload:
     """Return the workload of a model: its operator calls in order, found without its weights.
 
-    The pass runs on the meta device; a model that asks for values (`.item()`, shapes that depend
-    on data) runs on the CPU instead, with inputs of the declared value classes.
+    The pass runs on the meta device, with values for indices and masks (see
+    `opdb.models.known.KnownValues`); a model that asks for others (`.item()`, shapes that depend on
+    data) runs on the CPU instead, with inputs of the declared value classes.
 
     Raises:
         InputError: the model cannot be built or run; the message names the last call.

@@ -33,7 +33,8 @@ from opdb.harvest.autograd import Backward
 from opdb.kinds import KINDS
 from opdb.models import LoadedModel
 from opdb.models.casting import CastingKernels, Convolutions
-from opdb.models.inputs import tensors, with_values
+from opdb.models.inputs import tensors, with_specs
+from opdb.models.known import KnownValues, with_index_known
 from opdb.models.meta import (
     MetaKernels,
     attention_on_meta,
@@ -92,6 +93,7 @@ class Recorder:
         self._unwatched: Any = None
         self._model = model
         self._paths = {id(module): path for path, module in model.named_modules()}
+        self.known = KnownValues()
         self._values: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._known: dict[str, tuple[Configuration, Json | None]] = {}
         self._weights: dict[int, torch.UntypedStorage] = {}
@@ -133,10 +135,11 @@ class Recorder:
     def declare(self, loaded: LoadedModel) -> None:
         """Note the value classes that the model's inputs are declared to have."""
         inputs = loaded.inputs
-        pairs = with_values(inputs["args"], list(loaded.args))
-        pairs += with_values(inputs["kwargs"], loaded.kwargs)
-        for tensor, values in pairs:
-            self.set_values(tensor, values)
+        pairs = with_specs(inputs["args"], list(loaded.args))
+        pairs += with_specs(inputs["kwargs"], loaded.kwargs)
+        for tensor, spec in pairs:
+            self.set_values(tensor, spec.get("values"))
+            self.known.declare(spec, tensor)
 
     def set_values(self, tensor: torch.Tensor, values: Json | None) -> None:
         """Note the value class of a tensor, None for normal."""
@@ -233,7 +236,7 @@ class Recorder:
         def run(*args: Any, **kwargs: Any) -> Any:
             output = attention_on_meta(function, args, kwargs, self._attended)
             if output is None:
-                output = function(*args, **kwargs)
+                output = function(*with_index_known(function, args), **kwargs)
             return laid_out_as_on_device(function, args, kwargs, output)
 
         return self._run(configuration, "function", run, args, kwargs)
@@ -284,7 +287,13 @@ class Recorder:
         """List what computes outside every recorded call, and run it."""
         self._last = operator, self._inside
         self.unsupported[aten_name(operator) + OUTSIDE] += 1
-        return self._run(None, "function", operator, args, kwargs)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if isinstance(operator, HigherOrderOperator):
+                return operator(*args, **kwargs)
+            return self.known.run(operator, args, kwargs, lambda run, a, k: run(*a, **k))
+
+        return self._run(None, "function", run, args, kwargs)
 
     def _run(
         self,
@@ -440,14 +449,14 @@ class _Guard(TorchDispatchMode):
                 return func(*args, **kwargs)
             return recorder.call_aten(func, args, kwargs)
         if recorder.covered:
-            return self._kernels(func, args, kwargs)
+            return recorder.known.run(func, args, kwargs, self._kernels)
         if recorder.backward is not None and recorder.backward.runs:
             if computes(func):
                 recorder.backward.call_aten(func, args)
             with recorder.aside():  # what makes the kernels' outputs calls torch functions itself
-                return self._kernels(func, args, kwargs)
+                return recorder.known.run(func, args, kwargs, self._kernels)
         if not computes(func):
-            return self._kernels(func, args, kwargs)
+            return recorder.known.run(func, args, kwargs, self._kernels)
         return recorder.call_aten(func, args, kwargs)
 
 

@@ -255,17 +255,17 @@ def tensors(value: Any) -> list[torch.Tensor]:
     return []
 
 
-def with_values(spec: Json, value: Any) -> list[tuple[torch.Tensor, Json]]:
-    """Return each tensor of an object made from a description with its declared value class."""
+def with_specs(spec: Json, value: Any) -> list[tuple[torch.Tensor, Mapping[str, Json]]]:
+    """Return each tensor of an object made from a description with its description."""
     if is_spec(spec):
-        return [(value, spec.get("values"))]
+        return [(value, spec)]
     if isinstance(spec, Mapping):
         if set(spec) == {"tuple"}:
-            return with_values(spec["tuple"], list(value))
-        return [pair for name, item in spec.items() for pair in with_values(item, value[name])]
+            return with_specs(spec["tuple"], list(value))
+        return [pair for name, item in spec.items() for pair in with_specs(item, value[name])]
     if isinstance(spec, list):
         pairs = zip(spec, value, strict=True)
-        return [pair for item, inner in pairs for pair in with_values(item, inner)]
+        return [pair for item, inner in pairs for pair in with_specs(item, inner)]
     return []
 
 

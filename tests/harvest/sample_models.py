@@ -161,7 +161,7 @@ class AsksForValues(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens)
-        if tokens.max().item() < 9:
+        if x.max().item() < 90:  # by its weights: what hangs on tokens alone is known on meta
             x = self.linear(x)
         kept: Tensor = x[tokens > 2]
         return kept.sum()

@@ -1,0 +1,170 @@
+"""Values of small tensors on meta: those of indices and masks, which models ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree as pytree
+
+from opdb.models.construction import seeded
+from opdb.models.inputs import make
+from opdb.records import Json
+
+MOST_ELEMENTS = 2**18
+"""What has more is not known: a pass on meta is to stay fast, and need no memory."""
+
+WIDEST = 16
+"""Bytes of the widest element."""
+
+MOST_HELD = 512
+"""From so many tensors on, those are dropped that nothing holds any more."""
+
+_ALLOCATIONS = ("empty", "new_empty")
+_ASKING = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+
+Run = Callable[[Any, Any, dict[str, Any]], Any]
+
+
+class KnownValues:
+    """Runs dispatcher operators on meta, and beside them on the CPU where all values are known.
+
+    Known are inputs that hold no floating-point numbers, drawn as the model's inputs are described,
+    and whatever is made of known values alone. So a model that asks whether a mask is full, or at
+    which places an index stands, gets its answer without any of its weights. Values are kept for
+    the storages of meta tensors: views share them, and operators in place change them.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[StorageWeakRef, torch.UntypedStorage]] = {}
+
+    def declare(self, described: Json, given: Tensor) -> None:
+        """Draw the values of a model's input on meta as it is described, each time the same."""
+        if given.is_meta and not given.is_floating_point() and not given.is_complex():
+            with seeded("cpu"):
+                self._keep(given, make(described, "cpu"))
+
+    def value(self, tensor: Tensor) -> Tensor | None:
+        """Return a tensor's values on the CPU; None where they are not known."""
+        if not tensor.is_meta:
+            return tensor if tensor.device.type == "cpu" else None
+        found = self._held.get(tensor.untyped_storage()._cdata)
+        if found is None or tensor.numel() > MOST_ELEMENTS:
+            return None
+        if tensor.untyped_storage().nbytes() != found[1].nbytes():
+            return None  # it was resized
+        values = torch.empty(0, dtype=tensor.dtype)
+        return values.set_(found[1], tensor.storage_offset(), tensor.shape, tensor.stride())
+
+    def run(self, operator: Any, args: Any, kwargs: dict[str, Any], run: Run) -> Any:
+        """Return what `run` returns of an operator, or what its arguments' values say."""
+        if operator.is_view:
+            return run(operator, args, kwargs)
+        if _ASKING.intersection(operator.tags):
+            found = self._on_cpu(operator, args, kwargs)
+            if found is None:
+                return run(operator, self._with_masks(operator, args), kwargs)
+            output = pytree.tree_map_only(Tensor, _on_meta, found[0])
+        else:
+            output = run(operator, args, kwargs)
+            small = all(t.numel() <= MOST_ELEMENTS for t in _tensors(output))
+            found = self._on_cpu(operator, args, kwargs) if small else None
+        if operator._schema.is_mutable:
+            if found is None:
+                self._forget(_written(operator, args, kwargs))
+        elif found is not None:
+            for tensor, value in zip(_tensors(output), _tensors(found[0]), strict=True):
+                self._keep(tensor, value)
+        return output
+
+    def _on_cpu(self, operator: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any] | None:
+        """Run an operator on its arguments' values; None where one of them is not known."""
+        values = self._values(operator, args, kwargs)
+        if values is None:
+            return None
+        try:
+            return (operator(*values[0], **values[1]),)
+        except (RuntimeError, NotImplementedError, IndexError, TypeError, ValueError):
+            return None  # the call is wrong, and fails on meta too, or the CPU lacks the operator
+
+    def _with_masks(self, operator: Any, args: Any) -> Any:
+        """Return the arguments of an indexing with its known masks: they decide the shape."""
+        if operator is not torch.ops.aten.index.Tensor:
+            return args
+        masks = [i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]]
+        known = [self.value(i) if m else None for i, m in zip(args[1], masks, strict=True)]
+        return args[0], [i if v is None else v for i, v in zip(args[1], known, strict=True)]
+
+    def _values(self, operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Return the arguments with the values of their tensors; None where one is not known."""
+        name = operator._schema.name.removeprefix("aten::")
+        if torch.Tag.nondeterministic_seeded in operator.tags or name.startswith(_ALLOCATIONS):
+            return None
+        given = _tensors((args, kwargs))
+        if not any(tensor.is_meta for tensor in given) and not _makes_on_meta(kwargs):
+            return None
+        known = {id(tensor): self.value(tensor) for tensor in given}
+        if any(value is None for value in known.values()):
+            return None
+        args, kwargs = pytree.tree_map_only(Tensor, lambda t: known[id(t)], (args, kwargs))
+        return args, {**kwargs, "device": "cpu"} if _makes_on_meta(kwargs) else kwargs
+
+    def _keep(self, tensor: Tensor, values: Tensor) -> None:
+        if not tensor.is_meta or tensor.numel() > MOST_ELEMENTS:
+            return
+        storage = tensor.untyped_storage()
+        if storage._cdata in self._held or storage.nbytes() > WIDEST * MOST_ELEMENTS:
+            return
+        if len(self._held) >= MOST_HELD:
+            self._held = {k: v for k, v in self._held.items() if not v[0].expired()}
+        self._held[storage._cdata] = StorageWeakRef(storage), torch.UntypedStorage(storage.nbytes())
+        held = self.value(tensor)
+        assert held is not None
+        held.copy_(values)
+
+    def _forget(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            if tensor.is_meta:
+                self._held.pop(tensor.untyped_storage()._cdata, None)
+
+
+def with_index_known(function: Any, args: Any) -> Any:
+    """Return a call's arguments with lists in an index made tensors that keep their values.
+
+    On meta, PyTorch makes a tensor without values of a list that a tensor is indexed by.
+    """
+    if function not in (Tensor.__getitem__, Tensor.__setitem__) or not args[0].is_meta:
+        return args
+    tensor, index, *rest = args
+    parts = index if isinstance(index, tuple) else (index,)
+    made = tuple(torch.tensor(part) if _is_list(part) else part for part in parts)
+    return tensor, made if isinstance(index, tuple) else made[0], *rest
+
+
+def _is_list(part: object) -> bool:
+    return isinstance(part, list) and all(isinstance(each, int) for each in part) and part != []
+
+
+def _written(operator: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
+    """Return the tensors that an operator changes in place."""
+    if not operator._schema.is_mutable:
+        return []
+    named = {a.name: v for a, v in zip(operator._schema.arguments, args, strict=False)} | kwargs
+    written = [a.name for a in operator._schema.arguments if a.alias_info and a.alias_info.is_write]
+    return _tensors([named[name] for name in written if name in named])
+
+
+def _makes_on_meta(kwargs: dict[str, Any]) -> bool:
+    device = kwargs.get("device")
+    return device is not None and torch.device(device).type == "meta"
+
+
+def _on_meta(made: Tensor) -> Tensor:
+    return torch.empty_strided(made.shape, made.stride(), dtype=made.dtype, device="meta")
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [each for each in pytree.tree_leaves(value) if isinstance(each, Tensor)]

@@ -93,7 +93,7 @@ class Recorder:
         self._unwatched: Any = None
         self._model = model
         self._paths = {id(module): path for path, module in model.named_modules()}
-        self.known = KnownValues()
+        self.known_values = KnownValues()
         self._values: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._known: dict[str, tuple[Configuration, Json | None]] = {}
         self._weights: dict[int, torch.UntypedStorage] = {}
@@ -133,13 +133,13 @@ class Recorder:
         self._weights = {memory._cdata: memory for memory in memories}
 
     def declare(self, loaded: LoadedModel) -> None:
-        """Note the value classes that the model's inputs are declared to have."""
+        """Note the value classes that the model's inputs are declared to have, and draw indices."""
         inputs = loaded.inputs
         pairs = with_specs(inputs["args"], list(loaded.args))
         pairs += with_specs(inputs["kwargs"], loaded.kwargs)
         for tensor, spec in pairs:
             self.set_values(tensor, spec.get("values"))
-            self.known.declare(spec, tensor)
+            self.known_values.declare(spec, tensor)
 
     def set_values(self, tensor: torch.Tensor, values: Json | None) -> None:
         """Note the value class of a tensor, None for normal."""
@@ -291,7 +291,7 @@ class Recorder:
         def run(*args: Any, **kwargs: Any) -> Any:
             if isinstance(operator, HigherOrderOperator):
                 return operator(*args, **kwargs)
-            return self.known.run(operator, args, kwargs, lambda run, a, k: run(*a, **k))
+            return self.known_values.run(operator, args, kwargs, lambda run, a, k: run(*a, **k))
 
         return self._run(None, "function", run, args, kwargs)
 
@@ -449,14 +449,14 @@ class _Guard(TorchDispatchMode):
                 return func(*args, **kwargs)
             return recorder.call_aten(func, args, kwargs)
         if recorder.covered:
-            return recorder.known.run(func, args, kwargs, self._kernels)
+            return recorder.known_values.run(func, args, kwargs, self._kernels)
         if recorder.backward is not None and recorder.backward.runs:
             if computes(func):
                 recorder.backward.call_aten(func, args)
             with recorder.aside():  # what makes the kernels' outputs calls torch functions itself
-                return recorder.known.run(func, args, kwargs, self._kernels)
+                return recorder.known_values.run(func, args, kwargs, self._kernels)
         if not computes(func):
-            return recorder.known.run(func, args, kwargs, self._kernels)
+            return recorder.known_values.run(func, args, kwargs, self._kernels)
         return recorder.call_aten(func, args, kwargs)
 
 

@@ -49,8 +49,8 @@ def test_a_compiled_model_is_the_sum_of_its_groups(
     assert abs(truth["attribution_time"] - 1) < CLOSE
     assert abs(truth["attribution_energy"] - 1) < CLOSE
     with open_store(str(measured)) as store:
-        [board] = store.boards(answer["device"])
-        kernels = store.kernels(board.uuid)
+        [board] = {campaign.board.uuid for campaign in store.campaigns()}
+        kernels = store.kernels(board)
         [workload] = store.workloads("resnet18", compiled_for=answer["device"])
     sorts: Counter[bool] = Counter()
     for configuration, count in workload.occurrences().items():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from opdb.bench.model import RunOptions
     from opdb.bench.platform import Platform
     from opdb.models import ModelRequest
-    from opdb.records import ModelRun, Workload
+    from opdb.records import Device, ModelRun, Workload
     from opdb.store import Store
     from opdb.studies.modes import ModeRow
 
@@ -83,6 +84,12 @@ def run(
             "and for each MODEL in a sentence.",
         ),
     ] = False,
+    stored: Annotated[
+        bool,
+        typer.Option(
+            "--stored", help="Measure nothing: show what the database has, of all boards."
+        ),
+    ] = False,
     png: Annotated[
         Path | None, typer.Option("--png", metavar="FILE", help="With --explain: draw it as PNG.")
     ] = None,
@@ -97,7 +104,7 @@ def run(
         typer.Option(
             "--device",
             metavar="DEVICE",
-            help="cuda, cuda:N or cpu; with --explain a device as opdb status names it.",
+            help="cuda, cuda:N or cpu; with --stored and --explain as opdb status names it.",
         ),
     ] = None,
     db: options.Db = None,
@@ -113,18 +120,25 @@ def run(
     not compiled. A mode that fails does not stop the others.
     """
     chosen = options.parse_modes(modes)
-    names, sizes = batch_sizes_among(models or [], batch_sizes, needed=not explained)
+    if explained and stored:
+        raise InputError("--stored and --explain: choose one")
+    needed = not (explained or stored)
+    names, sizes = batch_sizes_among(models or [], batch_sizes, needed=needed)
     if explained:
         asked_of = Explained(names, sizes, chosen, device, csv_file, png, svg)
         explain(asked_of, db, as_json=as_json, quiet=quiet)
         return
     if png is not None or svg is not None:
         raise InputError("--png and --svg draw what --explain tells; add --explain")
+    if csv_file is not None:
+        check_writable(csv_file)
+    if stored:
+        shown = _stored(names, sizes, chosen or MODES, device, db)
+        _give(shown, csv_file, as_json=as_json, quiet=quiet)
+        return
     said = options.model_options(None, input_size, dtype, memory_format, None)
     wanted = [replace(said, batch_size=size) for size in sizes] or [said]
     requests = [request for name in names for one in wanted for request in _requests(name, one)]
-    if csv_file is not None:
-        check_writable(csv_file)
     from opdb.bench.measure import check_modes, modes_of
     from opdb.bench.model import RunOptions
     from opdb.bench.platform import detect
@@ -140,15 +154,56 @@ def run(
         lacking = _lacking(store, platform, jobs, asked, retry=retry)
         _measure(store, lacking, RunOptions(repeats), device, quiet=quiet)
         rows = _rows(store, platform, [workload for _, workload in jobs], asked)
-    if csv_file is not None:
-        write_file(csv_file, _csv(rows).encode())
-        note(f"written: {csv_file}", quiet=quiet or as_json)
     left_out = [] if chosen else [mode for mode in MODES if mode not in asked]
-    if as_json:
-        print_json(_document(platform, rows, left_out))
-    elif rows:
-        _print(platform, rows, left_out)
+    shown = _Shown(platform.device, platform.board.uuid, rows, left_out)
+    _give(shown, csv_file, as_json=as_json, quiet=quiet)
     _finish(rows, errors)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Rows of a device; `board` is None where they may be of several."""
+
+    device: Device
+    board: str | None
+    rows: Sequence[ModeRow]
+    left_out: Sequence[Mode] = ()
+
+
+def _stored(
+    models: Sequence[str],
+    batch_sizes: Sequence[int],
+    modes: Sequence[Mode],
+    device: str | None,
+    db: str | None,
+) -> _Shown:
+    """Return what the database has of a device.
+
+    Raises:
+        InputError: it has nothing of what was asked for.
+    """
+    from opdb.predict import Predictor, choose_device
+    from opdb.store import open_store
+    from opdb.studies.modes import stored_rows
+
+    with open_store(db, create=False) as store:
+        found = choose_device(store, device)
+        rows = stored_rows(store, Predictor(store, found), models, batch_sizes)
+    rows = [row for row in rows if row.mode in modes]
+    if not rows:
+        raise InputError(f"no run of that on {found.slug}; without --stored opdb modes makes it")
+    return _Shown(found, None, rows)
+
+
+def _give(shown: _Shown, csv_file: Path | None, *, as_json: bool, quiet: bool) -> None:
+    """Write rows as CSV where that is asked for, and print them."""
+    if csv_file is not None:
+        write_file(csv_file, _csv(shown.rows).encode())
+        note(f"written: {csv_file}", quiet=quiet or as_json)
+    if as_json:
+        print_json(_document(shown))
+    elif shown.rows:
+        _print(shown)
 
 
 def _requests(name: str, said: options.ModelOptions) -> list[ModelRequest]:
@@ -236,13 +291,15 @@ def _came_of(ran: ModelRun) -> str:
 # What is shown
 
 
-def _print(platform: Platform, rows: Sequence[ModeRow], left_out: Sequence[Mode]) -> None:
-    print(f"{platform.device.name} ({platform.board.uuid}), torch {rows[0].torch}")
-    print_table(_HEADER, [_cells(row) for row in rows])
-    for who, remark in _grouped(rows):
-        print(f"{who}: {remark}")
-    if left_out:
-        print(f"left out, as they need a CUDA device: {', '.join(left_out)}")
+def _print(shown: _Shown) -> None:
+    for (board, torch), found in groupby(shown.rows, key=lambda row: (row.board, row.torch)):
+        rows = list(found)
+        print(f"{shown.device.name} ({board}), torch {torch}")
+        print_table(_HEADER, [_cells(row) for row in rows])
+        for who, remark in _grouped(rows):
+            print(f"{who}: {remark}")
+    if shown.left_out:
+        print(f"left out, as they need a CUDA device: {', '.join(shown.left_out)}")
 
 
 def _cells(row: ModeRow) -> tuple[str, ...]:
@@ -337,12 +394,12 @@ def row_document(row: ModeRow) -> dict[str, Json]:
     }
 
 
-def _document(platform: Platform, rows: Sequence[ModeRow], left_out: Sequence[Mode]) -> Json:
+def _document(shown: _Shown) -> Json:
     return {
-        "device": platform.device.slug,
-        "board": platform.board.uuid,
-        "rows": [row_document(row) for row in rows],
-        "left_out": dict.fromkeys(left_out, "it needs a CUDA device"),
+        "device": shown.device.slug,
+        "board": shown.board,
+        "rows": [row_document(row) for row in shown.rows],
+        "left_out": dict.fromkeys(shown.left_out, "it needs a CUDA device"),
     }
 
 

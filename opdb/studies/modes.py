@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
 from opdb.derive.runs import RunCost, run_cost
+from opdb.errors import UnknownNameError
 from opdb.predict import Answer, Predictor
 from opdb.records import Campaign, Mode, ModelRun, Workload
 from opdb.store import Store
@@ -103,6 +104,35 @@ def mode_rows(
         alike = [run for run in runs if _torch_of(campaigns[run.campaign]) == torch]
         rows += _rows_of(workload, board, torch, alike, predictor.answer(workload, SUMMED, board))
     return rows
+
+
+def stored_rows(
+    store: Store, predictor: Predictor, models: Collection[str], batch_sizes: Collection[int]
+) -> list[ModeRow]:
+    """Return a row for each mode that each board of the predictor's device ran a workload in.
+
+    Of inference, of these models and at these batch sizes; where none are named, of all.
+
+    Raises:
+        UnknownNameError: nothing of a model was run on that device.
+    """
+    slug = predictor.device.slug
+    ran = {run.workload for run in store.model_runs(device=slug)}
+    heads = [h.workload for h in store.heads() if h.workload.phase == "inference"]
+    heads = [workload for workload in heads if workload.key in ran]
+    names = {workload.name for workload in heads}
+    for model in models:
+        if model not in names:
+            raise UnknownNameError("model", model, names, hint=f"(of those measured on {slug})")
+    wanted = {
+        workload.key
+        for workload in heads
+        if (not models or workload.name in models)
+        and (not batch_sizes or workload.batch_size in batch_sizes)
+    }
+    workloads = [w for w in store.workloads(phase="inference") if w.key in wanted]
+    boards = [board.uuid for board in store.boards(slug)]
+    return [row for board in boards for row in mode_rows(store, predictor, board, workloads)]
 
 
 def _rows_of(

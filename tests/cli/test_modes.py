@@ -12,6 +12,7 @@ import pytest
 from opdb.cli.modes import FIELDS
 from opdb.records import ModelRun
 from opdb.store import open_store
+from tests import published
 from tests.cli.conftest import Opdb
 
 pytestmark = pytest.mark.usefixtures("short")
@@ -70,6 +71,55 @@ def test_savings_of_the_operators_where_all_are_measured(opdb: Opdb) -> None:
     assert row["operators_time_s"] == summed["time_s"] and row["operators_coverage_time"] == 1
     wanted = 1 - row["time_s"] / summed["time_s"]
     assert row["saving_time_of_operators"] == pytest.approx(wanted)
+
+
+def test_what_is_stored_is_shown_where_nothing_can_be_measured(opdb: Opdb, tmp_path: Path) -> None:
+    """Of the published boards, on a machine without their GPU."""
+    published.copy_to(tmp_path / "opdb.sqlite")
+    before = runs(tmp_path)
+    ran = opdb("modes", "--stored", "resnet50", "vgg16", "--batch-sizes", 1, 32, "--csv", "m.csv")
+    assert ran.status == 0, ran.err
+    assert runs(tmp_path) == before
+    with Path("m.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(FIELDS)
+    assert {(row["model"], row["batch_size"], row["mode"]) for row in rows} == {
+        (model, size, mode)
+        for model in ("resnet50", "vgg16")
+        for size in ("1", "32")
+        for mode in ("eager", "graph")
+    }
+    boards = list(dict.fromkeys(row["board"] for row in rows))
+    told = [line for line in ran.out.splitlines() if line.startswith("NVIDIA H200 (")]
+    assert told == [f"NVIDIA H200 ({board}), torch 2.11.0+cu130" for board in boards]
+    assert len(boards) > 1
+    first = [row for row in rows if (row["model"], row["batch_size"]) == ("resnet50", "1")]
+    saved = [float(row["saving_time"]) for row in first if row["saving_time"]]
+    assert saved and min(saved) > 0.5
+    asked = ("modes", "--stored", "--device", published.DEVICE, "--modes", "graph", "--json")
+    shown = json.loads(opdb(*asked).out)
+    assert (shown["device"], shown["board"]) == (published.DEVICE, None)
+    assert {row["mode"] for row in shown["rows"]} == {"graph"}
+    assert len({row["model"] for row in shown["rows"]}) == 15
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("alexnt",), "unknown model 'alexnt'; did you mean 'alexnet'? (of those measured on nvid"),
+        (("alexnet", "--batch-sizes", 7), "no run of that on nvidia-h200"),
+        (("alexnet", "--modes", "trace"), "no run of that on nvidia-h200"),
+        (("--explain",), "--stored and --explain: choose one"),
+        (("--device", "nvidia-x"), "unknown device 'nvidia-x'"),
+    ],
+    ids=str,
+)
+def test_what_is_not_stored(
+    opdb: Opdb, tmp_path: Path, arguments: tuple[object, ...], said: str
+) -> None:
+    published.copy_to(tmp_path / "opdb.sqlite")
+    ran = opdb("modes", "--stored", *arguments)
+    assert ran.status == 2 and ran.err.count("\n") == 1 and said in ran.err
 
 
 def test_all_modes_of_the_device_unless_said(opdb: Opdb) -> None:

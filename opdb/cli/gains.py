@@ -220,7 +220,7 @@ def _print(
     times: Sequence[Correlation],
     energies: Sequence[Correlation],
 ) -> None:
-    from opdb.studies.gains import FEWEST, TRAITS
+    from opdb.studies.gains import FEWEST, FEWEST_MODELS, TRAITS
 
     modes = list(dict.fromkeys(mode for each in found for mode in each.saves))
     models = len({each.workload.name for each in found})
@@ -242,8 +242,8 @@ def _print(
     savings = (f"{mode}: {what}" for mode in modes for what in ("time", "energy"))
     print_table(("trait", *savings), rows)
     print(
-        "rank correlations (Spearman); in brackets what chance alone would often give, and – where "
-        f"fewer than {FEWEST} workloads tell;\n"
+        "rank correlations (Spearman); in brackets what chance alone would often give, or what fewer "
+        f"than {FEWEST_MODELS} models tell;\n– where fewer than {FEWEST} workloads tell; "
         "batch sizes of one model are no independent witnesses"
     )
     for each in chosen:

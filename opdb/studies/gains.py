@@ -41,6 +41,9 @@ LEFT_TO_LIBRARIES: Mapping[str, frozenset[str]] = {
 FEWEST = 5
 """Workloads below which no correlation is told."""
 
+FEWEST_MODELS = 3
+"""Of two models, every trait that tells the one from the other goes with the saving."""
+
 UNLIKELY = 1.96
 """A rank correlation times √(n - 1) beyond this is unlikely (5 %) where nothing goes with it."""
 
@@ -110,8 +113,11 @@ class Correlation:
 
     @property
     def is_told(self) -> bool:
-        """Whether it is stronger than chance alone would often make it, were workloads unlike."""
-        if self.rho is None or self.workloads < FEWEST:
+        """Whether it is stronger than chance alone would often make it, were workloads unlike.
+
+        Of too few models it never is.
+        """
+        if self.rho is None or self.workloads < FEWEST or self.models < FEWEST_MODELS:
             return False
         return abs(self.rho) * math.sqrt(self.workloads - 1) > UNLIKELY
 
@@ -265,8 +271,8 @@ def sentence(
     told = f"{mode} {_saves(saves)}"
     best = strongest(known, mode, gained)
     if best is None or best.rho is None or saves.time is None:
-        most = max((c.workloads for c in known if c.mode == mode), default=0)
-        over = counted(most, "workload")
+        most = max(((c.workloads, c.models) for c in known if c.mode == mode), default=(0, 0))
+        over = f"{counted(most[0], 'workload')} of {counted(most[1], 'model')}"
         return f"{told}. Over {over} nothing goes clearly with what it saves."
     trait = next(t for t in TRAITS if t.name == best.trait)
     value = gained.traits[trait.name]

@@ -121,7 +121,8 @@ def test_sentences_are_plain_and_right(found: list[Gains]) -> None:
     few = [worse, *(e for e in found if e is not one)]
     said = sentence(few, worse, "compile", correlations(few, "time"))
     assert said == (
-        "compile takes 25.0 % more time. Over 1 workload nothing goes clearly with what it saves."
+        "compile takes 25.0 % more time. "
+        "Over 1 workload of 1 model nothing goes clearly with what it saves."
     )
     refused = dataclasses.replace(one, refused={"dynamo": "not compiled: no graph"})
     assert sentence(found, refused, "dynamo", known) == (
@@ -129,9 +130,13 @@ def test_sentences_are_plain_and_right(found: list[Gains]) -> None:
     )
 
 
-def test_nothing_is_told_of_a_few_workloads(found: list[Gains]) -> None:
+def test_nothing_is_told_of_a_few_workloads_or_of_two_models(found: list[Gains]) -> None:
     few = correlations(found[: FEWEST - 1], "time")
     assert not any(c.is_told for c in few)
+    two = [e for e in found if e.workload.name in ("gpt2", "resnet50")]
+    of_two = [c for c in correlations(two, "time") if c.rho is not None and abs(c.rho) > 0.8]
+    assert of_two and all(c.workloads >= FEWEST and c.models == 2 for c in of_two)
+    assert not any(c.is_told for c in of_two)
     same = [with_saves(each, "compile", Saving(0.5, 0.5)) for each in found]
     assert all(c.rho is None for c in correlations(same, "energy") if c.mode == "compile")
     assert all(not math.isnan(c.rho) for c in correlations(found, "energy") if c.rho is not None)

@@ -242,8 +242,8 @@ def _print(
     savings = (f"{mode}: {what}" for mode in modes for what in ("time", "energy"))
     print_table(("trait", *savings), rows)
     print(
-        "rank correlations (Spearman); in brackets what chance alone would often give, or what fewer "
-        f"than {FEWEST_MODELS} models tell;\n– where fewer than {FEWEST} workloads tell; "
+        "rank correlations (Spearman); in brackets what chance alone would often give, or what "
+        f"fewer than {FEWEST_MODELS} models tell;\n– where fewer than {FEWEST} workloads tell; "
         "batch sizes of one model are no independent witnesses"
     )
     for each in chosen:

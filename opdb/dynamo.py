@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,11 @@ from torch import nn
 from torch.fx import GraphModule
 
 NO_REASON = "this version of torch does not say why"
+PASSES = 20
+"""After so many a model that still captures something is taken to do so in every pass."""
 _EXPLANATION = "Explanation:"
+_TOO_OFTEN = re.compile(r"recompile.limit|cache_size_limit")
+"""What dynamo's versions say where they give a function up that they compiled again and again."""
 _BRANCHES = ("generic_jump", "Data-dependent branching")
 """How dynamo's versions begin the reason of a branch that it cannot take."""
 
@@ -31,10 +36,14 @@ class Captured:
     """The graphs of one pass in the order of their capture, and what broke it into pieces.
 
     `breaks` are those at which a graph ended, then those before which there was nothing to keep.
+    After `passes` nothing more is captured. `given_up` says that a pass then enters no graph:
+    dynamo runs the model as it stands.
     """
 
     graphs: tuple[GraphModule, ...]
     breaks: tuple[Break, ...]
+    passes: int = 1
+    given_up: bool = False
 
     @property
     def graph_breaks(self) -> int:
@@ -53,17 +62,23 @@ class Captured:
 
     def counted(self) -> Counted:
         """Return what can be told of the graphs, without the graphs and the weights they hold."""
-        return Counted(len(self.graphs), self.graph_breaks, self.reasons, self.why)
+        found = (len(self.graphs), self.graph_breaks, self.reasons, self.why)
+        return Counted(*found, self.passes, self.given_up)
 
 
 @dataclass(frozen=True)
 class Counted:
-    """How many graphs one pass is, what broke it, and why it is not one, in one line."""
+    """How many graphs one pass is, what broke it, and why it is not one, in one line.
+
+    `passes` and `given_up` are those of `Captured`.
+    """
 
     graphs: int
     graph_breaks: int
     reasons: tuple[str, ...]
     why: str
+    passes: int
+    given_up: bool
 
 
 def capture_graphs(
@@ -74,16 +89,23 @@ def capture_graphs(
 ) -> Captured:
     """Run one pass under dynamo and keep the graphs that it captures, in a fresh state.
 
-    `run` runs a graph on its inputs in place of the graph's own code. Whatever the module raises
-    is raised here too.
+    `run` runs a graph on its inputs in place of the graph's own code. Passes are then repeated
+    until they capture nothing more, or PASSES are over. Whatever the module raises is raised here
+    too.
     """
     graphs: list[GraphModule] = []
+    entered = 0
+    first = True
 
     def backend(graph: GraphModule, _: list[Any]) -> Callable[..., Any]:
         graphs.append(graph)
-        if run is None:
-            return graph.forward
-        return lambda *inputs: run(graph, inputs)
+
+        def enter(*inputs: Any) -> Any:
+            nonlocal entered
+            entered += 1
+            return run(graph, inputs) if run and first else graph.forward(*inputs)
+
+        return enter
 
     told, refused = _counted("graph_break"), _counted("unimplemented")
     torch.compiler.reset()
@@ -93,14 +115,22 @@ def capture_graphs(
         compiled = torch.compile(module, backend=backend)
         with torch.no_grad():
             compiled(*args, **kwargs)
-        ended = [found for graph in graphs if (found := _break_of(graph)) is not None]
-        seen = {each.reason for each in ended}
-        others = [reason for reason in map(in_short, told) if reason not in seen]
+            found, others = tuple(graphs), list(told)
+            first, passes, known = False, 1, 0
+            while known < len(graphs) and passes <= PASSES:
+                known, entered = len(graphs), 0
+                compiled(*args, **kwargs)
+                passes += known < len(graphs)
         if not (graphs or others):
-            others = list(map(in_short, refused))
+            others = list(refused)
+        others += [reason for reason in refused if _TOO_OFTEN.search(reason)]
     finally:
         torch.compiler.reset()
-    return Captured(tuple(graphs), (*ended, *(Break(reason, None) for reason in others)))
+    ended = [each for graph in found if (each := _break_of(graph)) is not None]
+    seen = {each.reason for each in ended}
+    short = dict.fromkeys(map(in_short, others))
+    breaks = (*ended, *(Break(reason, None) for reason in short if reason not in seen))
+    return Captured(found, breaks, passes, bool(found) and not entered)
 
 
 def _break_of(graph: GraphModule) -> Break | None:
@@ -115,6 +145,11 @@ def _break_of(graph: GraphModule) -> Break | None:
     frame = frames[-1]
     place = None if frame is None else f"{frame.filename}:{frame.lineno} in {frame.name}"
     return Break(in_short(str(getattr(ended, "reason", NO_REASON))), place)
+
+
+def compiled_frames() -> int:
+    """Return how many functions dynamo has compiled since it was last told to forget them."""
+    return _counted("frames").get("total", 0)
 
 
 def _counted(what: str) -> dict[str, int]:
@@ -134,5 +169,7 @@ def in_short(reason: str) -> str:
         return NO_REASON
     if lines[0].startswith(_BRANCHES):
         return f"a branch hangs on a tensor's value ({lines[0]})"
+    if _TOO_OFTEN.search(lines[0]):
+        return f"a function is compiled anew too often, and runs as it stands ({lines[0]})"
     explained = [line for line in lines[1:] if line.startswith(_EXPLANATION)]
     return ": ".join([lines[0], *(line.removeprefix(_EXPLANATION).strip() for line in explained)])

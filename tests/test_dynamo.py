@@ -50,6 +50,45 @@ class Early(nn.Module):
         return x.relu() + 1
 
 
+class Counting(nn.Module):
+    """Counts its passes, which dynamo takes for a constant; its outputs do not tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.passes = nn.Linear(8, 8), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        y: Tensor = self.linear(x)
+        return y + 1 if self.passes % 1_000_000 == 0 else y.relu()
+
+
+class Layer(nn.Module):
+    """One of many, each with a number of its own, and a break."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number, self.linear = number, nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.linear(x) * (self.number + 1)
+        torch._dynamo.graph_break()
+        return y.relu()
+
+
+class Cached(nn.Module):
+    """Has another graph in each of its first passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.kept: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept = [*self.kept, self.linear(x)][-3:]
+        return torch.stack(self.kept).sum(0)
+
+
 def explained(module: nn.Module, args: Any, kwargs: Any) -> Any:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -122,6 +161,26 @@ def test_breaks_tell_why_and_where() -> None:
     [early] = capture_graphs(Early(), (torch.ones(2, 8),), {}).breaks
     assert "print" in early.reason and early.place is None
     assert capture_graphs(nn.Linear(8, 8), (torch.ones(2, 8),), {}).why == NO_REASON
+
+
+def test_a_model_that_dynamo_gives_up_after_some_passes_is_left_as_it_is() -> None:
+    found, told = both(Counting(), torch.ones(2, 8))
+    assert len(found.graphs) == told.graph_count == 1
+    assert found.given_up and "anew too often" in found.why
+    assert not capture_graphs(nn.Linear(8, 8), (torch.ones(2, 8),), {}).given_up
+
+
+def test_parts_that_are_compiled_too_often_are_told_of() -> None:
+    found, told = both(nn.Sequential(*map(Layer, range(12))), torch.ones(2, 8))
+    assert len(found.graphs) == told.graph_count
+    assert not found.given_up and "anew too often" in found.why
+
+
+def test_passes_go_on_until_nothing_more_is_captured() -> None:
+    found, told = both(Cached(), torch.ones(2, 8))
+    assert len(found.graphs) == told.graph_count == 1
+    assert (found.passes, found.given_up, found.breaks) == (4, False, ())
+    assert capture_graphs(Broken(), (torch.ones(2, 8),), {}).passes == 1
 
 
 def test_what_a_module_raises_is_raised() -> None:

@@ -21,12 +21,13 @@ from torch.utils import _pytree as pytree
 
 from opdb.bench.replay import Clock, capture, warm_up
 from opdb.bench.visit import REFUSALS
-from opdb.dynamo import Counted, capture_graphs
+from opdb.dynamo import PASSES, Counted, capture_graphs, compiled_frames
 from opdb.errors import NotCompiledError, OpdbError
 from opdb.models import LoadedModel
 from opdb.models.construction import ModelFailureError, one_line
 from opdb.models.inputs import tensors
 from opdb.records import Json, Mode
+from opdb.units import counted
 
 CUDA_ONLY: tuple[Mode, ...] = ("graph", "compile:reduce-overhead")
 """Modes that replay CUDA graphs, and are another mode without them."""
@@ -35,7 +36,7 @@ REPLAYING: tuple[Mode, ...] = ("graph", "compile:reduce-overhead", "compile:max-
 """Modes that replay CUDA graphs of their own, which no other graph can capture."""
 
 FIRST_PASSES = 3
-"""Passes after which every mode has compiled, recorded and captured what it will."""
+"""Passes after which a mode has compiled, recorded and captured what a first pass asks for."""
 
 DIFFERENT = 0.05
 """A largest difference from eager outputs above this share of the largest output is told of."""
@@ -89,14 +90,18 @@ def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
     else:
         with ExitStack() as stack:
             with _failing_as(mode):
-                _tell_graphs(passing, facts)
+                passes = _tell_graphs(passing, facts) - 1 + FIRST_PASSES
                 cold = stack.enter_context(_fresh_compiler())
-                counted = stack.enter_context(_inductor(passing.loaded, mode))
-                issue = _first_passes(lambda: _compiled(mode, passing.loaded), passing.clock, facts)
+                counts = stack.enter_context(_inductor(passing.loaded, mode))
+                clock = passing.clock
+                issue = _first_passes(lambda: _compiled(mode, passing.loaded), clock, facts, passes)
                 facts |= {"compiled": True, "compile_cold": cold}
                 if mode in REPLAYING and any(t.is_cuda for t in _held(passing.loaded)):
-                    facts["cuda_graphs_left_out"] = counted["cudagraph_skips"]
+                    facts["cuda_graphs_left_out"] = counts["cudagraph_skips"]
+            before = compiled_frames()
             yield issue
+            if (anew := compiled_frames() - before) > 0:
+                facts["compiled_while_measured"] = anew
 
 
 @contextmanager
@@ -120,12 +125,14 @@ def _failing_as(mode: Mode) -> Iterator[None]:
 def flags_of(facts: Mapping[str, Json]) -> list[str]:
     """Say in words what of the facts makes a run doubtful."""
     flags = []
-    if facts.get("trace_warnings"):
+    if places := facts.get("trace_warnings"):
         flags.append(
-            f"tracing fixed {facts['trace_warnings']} places that may hang on the inputs' values"
+            f"tracing fixed {counted(places, 'place')} that may hang on the inputs' values"
         )
-    if facts.get("cuda_graphs_left_out"):
-        flags.append(f"inductor left out {facts['cuda_graphs_left_out']} CUDA graphs")
+    if anew := facts.get("compiled_while_measured"):
+        flags.append(f"compiled anew while it was measured, {counted(anew, 'time')}")
+    if graphs := facts.get("cuda_graphs_left_out"):
+        flags.append(f"inductor left out {counted(graphs, 'CUDA graph')}")
     difference = facts.get("output_difference")
     if difference is not None and difference > DIFFERENT:
         flags.append(f"outputs differ from eager's by {100 * difference:.1f} % of the largest")
@@ -146,23 +153,25 @@ def output_difference(outputs: Sequence[Tensor], others: Sequence[Tensor]) -> fl
     return found if math.isfinite(found) else None
 
 
-def _first_passes(prepare: Callable[[], Step], clock: Clock, facts: Facts) -> Step:
+def _first_passes(
+    prepare: Callable[[], Step], clock: Clock, facts: Facts, passes: int = FIRST_PASSES
+) -> Step:
     """Prepare a mode and run it until its passes take their usual time.
 
     `compile_time_s` is what all that took, on the wall clock, beyond as many usual passes.
     """
     began_s = time.perf_counter()
     issue = prepare()
-    _run(issue, clock)
+    _run(issue, clock, passes)
     first_s = time.perf_counter() - began_s
     began_s = time.perf_counter()
-    _run(issue, clock)
+    _run(issue, clock, passes)
     facts["compile_time_s"] = max(first_s - (time.perf_counter() - began_s), 0.0)
     return issue
 
 
-def _run(issue: Step, clock: Clock) -> None:
-    for _ in range(FIRST_PASSES):
+def _run(issue: Step, clock: Clock, passes: int) -> None:
+    for _ in range(passes):
         issue()
     clock.wait(clock.mark())
 
@@ -182,11 +191,13 @@ def _compiled(mode: Mode, loaded: LoadedModel) -> Step:
     return issue
 
 
-def _tell_graphs(passing: Passing, facts: Facts) -> None:
+def _tell_graphs(passing: Passing, facts: Facts) -> int:
     """Count the graphs that dynamo captures, and say why they are not one.
 
+    Returns after how many passes it captures nothing more.
+
     Raises:
-        NotCompiledError: it captures none.
+        NotCompiledError: it captures none, or enters none in the end, or does not come to an end.
     """
     found = passing.counted.get(passing.workload)
     if found is None:
@@ -196,9 +207,17 @@ def _tell_graphs(passing: Passing, facts: Facts) -> None:
     facts |= {"graphs": found.graphs, "graph_breaks": found.graph_breaks}
     if found.reasons:
         facts["graph_break_reasons"] = list(found.reasons)
+    why = None
     if not found.graphs:
+        why = f"dynamo captures no graph ({found.why})"
+    elif found.given_up:
+        why = f"in the end dynamo runs it as it stands ({found.why})"
+    elif found.passes > PASSES:
+        why = f"dynamo captures other graphs in each of {PASSES} passes"
+    if why is not None:
         facts["compiled"] = False
-        raise NotCompiledError(f"not compiled: dynamo captures no graph ({found.why})")
+        raise NotCompiledError(f"not compiled: {why}")
+    return found.passes
 
 
 class _Traceable(nn.Module):
@@ -304,8 +323,8 @@ def _counts() -> Mapping[str, int]:
     except ImportError:
         return Counter()
     counters["inductor"].clear()
-    counted: Mapping[str, int] = counters["inductor"]
-    return counted
+    counts: Mapping[str, int] = counters["inductor"]
+    return counts
 
 
 @cache

@@ -23,6 +23,7 @@ from opdb.errors import CannotMeasureError, InputError, NotCompiledError
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.inputs import tensors
 from opdb.records import Mode
+from tests.test_dynamo import Cached, Counting
 
 ONE = RunOptions(repeats=1)
 HERE = "tests.bench.test_modes"
@@ -165,6 +166,59 @@ def test_a_model_that_is_left_as_it_is_gives_no_figures(session: Session, mode: 
     assert run.facts["graph_breaks"] == 0 and "compile_time_s" not in run.facts
 
 
+def counting() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Counting(), (torch.ones(2, 8),)
+
+
+@pytest.mark.parametrize("mode", ["compile", "dynamo"])
+def test_a_model_that_dynamo_gives_up_gives_no_figures(session: Session, mode: Mode) -> None:
+    run = measure(session, ModelRequest(f"{HERE}:counting"), "key", mode, ONE)
+    assert run.outcome == "unsupported" and run.repeats == ()
+    assert run.reason is not None
+    assert run.reason.startswith("not compiled: in the end dynamo runs it as it stands (a func")
+    assert (run.facts["compiled"], run.facts["graphs"]) == (False, 1)
+    assert "compile_time_s" not in run.facts
+
+
+def cached() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Cached(), (torch.ones(2, 8),)
+
+
+def test_what_is_compiled_in_later_passes_is_compiled_before_it_is_measured(
+    session: Session,
+) -> None:
+    run = measure(session, ModelRequest(f"{HERE}:cached"), "key", "dynamo", ONE)
+    assert run.outcome == "ok" and not any("compiled anew" in flag for flag in run.flags)
+
+
+def late() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    class Late(nn.Module):
+        """Is another model from its fortieth pass on."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.kept = nn.Linear(8, 8), torch.ones(1, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.kept = torch.cat([self.kept, x[:1]])
+            y: Tensor = self.linear(x)
+            return y.relu() if len(self.kept) > 40 else y
+
+    return Late(), (torch.ones(2, 8),)
+
+
+def test_what_is_compiled_while_it_is_measured_is_told(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "WINDOW_S", 0.2)
+    run = measure(session, ModelRequest(f"{HERE}:late"), "key", "dynamo", ONE)
+    assert run.outcome == "ok" and run.facts["compiled_while_measured"] == 1
+    assert "compiled anew while it was measured, 1 time" in run.flags
+    run = measure(session, ModelRequest("mlp", input_size=(16,)), "key", "dynamo", ONE)
+    assert "compiled_while_measured" not in run.facts
+    assert not any(flag.startswith("compiled anew") for flag in run.flags)
+
+
 def test_breaks_and_data_that_decide_are_told(session: Session) -> None:
     run = measure(session, ModelRequest(f"{HERE}:broken"), "key", "dynamo", ONE)
     assert run.outcome == "ok" and run.facts["compiled"] is True
@@ -174,7 +228,7 @@ def test_breaks_and_data_that_decide_are_told(session: Session) -> None:
     assert run.facts["output_difference"] == 0
     traced = measure(session, ModelRequest(f"{HERE}:broken"), "key", "trace", ONE)
     assert traced.facts["trace_warnings"] == 1
-    assert "tracing fixed 1 places that may hang on the inputs' values" in traced.flags
+    assert "tracing fixed 1 place that may hang on the inputs' values" in traced.flags
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +15,19 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-NO_REASON = "this version of torch does not say why"
+from opdb.errors import EXPLANATION, CannotMeasureError
+
+NO_REASON = "dynamo does not say why"
 PASSES = 20
 """After so many a model that still captures something is taken to do so in every pass."""
-_EXPLANATION = "Explanation:"
 _TOO_OFTEN = re.compile(r"recompile.limit|cache_size_limit")
 """What dynamo's versions say where they give a function up that they compiled again and again."""
+_SWITCHES = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
+"""Variables that switch torch.compile off: it then returns the model as it is."""
+_WARNING = ("torch._dynamo", "torch.utils.cpp_extension")
+"""Loggers that warn of graph breaks, of recompiling, and, without a GPU, of the lack of one."""
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""Where an object happens to lie, in a reason that is the same in every process but for that."""
 _BRANCHES = ("generic_jump", "Data-dependent branching")
 """How dynamo's versions begin the reason of a branch that it cannot take."""
 
@@ -81,6 +92,43 @@ class Counted:
     given_up: bool
 
 
+def check_can_compile() -> None:
+    """Check that torch.compile is not switched off, which it would not tell.
+
+    Raises:
+        CannotMeasureError: the environment keeps it from compiling.
+    """
+    for name in _SWITCHES:
+        if os.environ.get(name) == "1":
+            raise CannotMeasureError(
+                f"{name}=1 in the environment keeps torch.compile from compiling anything; unset it"
+            )
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Have what torch.compile cannot compile raised, whatever the environment says, and told once.
+
+    What dynamo warns of on stderr, opdb tells with the graphs; TORCH_LOGS lets it through.
+
+    Raises:
+        CannotMeasureError: the environment keeps torch.compile from compiling.
+    """
+    check_can_compile()
+    from torch._dynamo import config  # torch.compile itself imports it no sooner
+
+    loggers = [] if os.environ.get("TORCH_LOGS") else [logging.getLogger(n) for n in _WARNING]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with config.patch(suppress_errors=False):
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
 def capture_graphs(
     module: nn.Module,
     args: tuple[Any, ...],
@@ -92,6 +140,9 @@ def capture_graphs(
     `run` runs a graph on its inputs in place of the graph's own code. Passes are then repeated
     until they capture nothing more, or PASSES are over. Whatever the module raises is raised here
     too.
+
+    Raises:
+        CannotMeasureError: the environment keeps torch.compile from compiling.
     """
     graphs: list[GraphModule] = []
     entered = 0
@@ -108,12 +159,12 @@ def capture_graphs(
         return enter
 
     told, refused = _counted("graph_break"), _counted("unimplemented")
-    torch.compiler.reset()
-    told.clear()
-    refused.clear()
     try:
-        compiled = torch.compile(module, backend=backend)
-        with torch.no_grad():
+        with compiling(), torch.no_grad():
+            torch.compiler.reset()
+            told.clear()
+            refused.clear()
+            compiled = torch.compile(module, backend=backend)
             compiled(*args, **kwargs)
             found, others = tuple(graphs), list(told)
             first, passes, known = False, 1, 0
@@ -148,7 +199,9 @@ def _break_of(graph: GraphModule) -> Break | None:
 
 
 def compiled_frames() -> int:
-    """Return how many functions dynamo has compiled since it was last told to forget them."""
+    """Return how many functions dynamo has compiled; none where nothing has asked it to."""
+    if "torch._dynamo" not in sys.modules:
+        return 0
     return _counted("frames").get("total", 0)
 
 
@@ -171,5 +224,6 @@ def in_short(reason: str) -> str:
         return f"a branch hangs on a tensor's value ({lines[0]})"
     if _TOO_OFTEN.search(lines[0]):
         return f"a function is compiled anew too often, and runs as it stands ({lines[0]})"
-    explained = [line for line in lines[1:] if line.startswith(_EXPLANATION)]
-    return ": ".join([lines[0], *(line.removeprefix(_EXPLANATION).strip() for line in explained)])
+    explained = [line for line in lines[1:] if line.startswith(EXPLANATION)]
+    said = [lines[0], *(line.removeprefix(EXPLANATION).strip() for line in explained)]
+    return _ADDRESS.sub("", ": ".join(said))

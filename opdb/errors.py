@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+EXPLANATION = "Explanation:"
+"""How the line begins by which torch's compiler explains what it raises."""
+
 
 class OpdbError(Exception):
     """A failure that is explained to the user in one message; exit status 2."""
@@ -79,3 +82,13 @@ class CheckError(OpdbError):
     """The check that the user asked for does not hold; exit status 1."""
 
     exit_status = 1
+
+
+def said_by(error: BaseException) -> str:
+    """Return what an exception says, in one line: its first, and the one that explains it.
+
+    What torch's compiler raises has a title, and its cause below: "  Explanation: …".
+    """
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [""]
+    explained = (line for line in lines[1:] if line.startswith(EXPLANATION))
+    return ": ".join([lines[0], *(line.removeprefix(EXPLANATION).strip() for line in explained)])

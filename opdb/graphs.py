@@ -14,7 +14,7 @@ from opdb.dynamo import Break, Captured, capture_graphs
 from opdb.errors import OpdbError
 from opdb.harvest import Recorder
 from opdb.models import LoadedModel, ModelRequest, load
-from opdb.models.construction import ModelFailureError, one_line
+from opdb.models.construction import ANY_FAILURE, ModelFailureError, one_line
 from opdb.models.meta import fused_attention_on_meta
 from opdb.records import Configuration
 
@@ -97,7 +97,7 @@ def _captured_by(loaded: LoadedModel, run: Callable[..., Any]) -> Captured:
             return capture_graphs(loaded.module, loaded.args, loaded.kwargs, run)
     except OpdbError:
         raise
-    except Exception as error:  # a model's forward is anyone's code and may raise anything
+    except ANY_FAILURE as error:  # a model's forward is anyone's code and may raise anything
         raise ModelFailureError(f"{loaded.name!r} fails under dynamo: {one_line(error)}") from error
 
 

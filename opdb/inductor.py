@@ -18,6 +18,7 @@ from torch.fx import GraphModule
 from torch.fx.node import Node
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from opdb.dynamo import compiling
 from opdb.errors import CannotMeasureError, NotCompiledError, OpdbError
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
@@ -99,7 +100,8 @@ def steps_of_pass(
     as it is entered, and what runs outside, where dynamo breaks off or skips a module's code.
 
     Raises:
-        CannotMeasureError: this version of torch does not show it.
+        CannotMeasureError: this version of torch does not show it, or the environment
+            switches torch.compile off.
         NotCompiledError: each pass is compiled anew.
     """
     made: list[Lowered] = []
@@ -125,7 +127,7 @@ def steps_of_pass(
 
     torch.compiler.reset()
     try:
-        with torch.no_grad(), functorch.patch(enable_autograd_cache=False):
+        with compiling(), torch.no_grad(), functorch.patch(enable_autograd_cache=False):
             run = torch.compile(module, backend=backend, dynamic=False)
             run(*args, **kwargs)
             return _settled(lambda: run(*args, **kwargs), made)
@@ -212,7 +214,7 @@ def entered(module: nn.Module, given: Tensor) -> Callable[[Tensor], Any]:
         return compile_fx(graph, inputs, inner_compile=inner)
 
     compiled_module = torch.compile(module, backend=backend, dynamic=False)
-    with torch.no_grad(), functorch.patch(enable_autograd_cache=False):
+    with compiling(), torch.no_grad(), functorch.patch(enable_autograd_cache=False):
         compiled_module(given)
     return compiled_module
 

@@ -31,7 +31,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "models": ("errors", "records"),
     "summary": ("errors", "models", "records"),
     "significance": ("errors", "kinds", "records", "summary"),
-    "inductor": ("errors",),
+    "dynamo": ("errors",),
+    "inductor": ("dynamo", "errors"),
     "operators": ("capturing", "errors", "inductor", "kinds", "records"),
     "harvest": (
         "capturing",
@@ -45,7 +46,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "grid": ("errors", "kinds", "models", "operators", "records", "summary"),
     "store": ("errors", "garbage", "records"),
     "doctor": ("counters", "errors", "meters", "store", "units"),
-    "dynamo": (),
     "graphs": ("dynamo", "errors", "harvest", "models", "records"),
     "derive": ("records",),
     "deriving": ("derive", "records", "store"),

@@ -109,6 +109,28 @@ def test_a_node_that_no_operator_describes_says_so() -> None:
     assert undescribed and all("transformer_encoder_layer" in target for target in undescribed)
 
 
+def printing() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    class Printing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            print("hello from the model")
+            return x.relu()
+
+    return Printing(), (torch.ones(2, 8),)
+
+
+def leaving() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    class Leaving(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise SystemExit(3)
+
+    return Leaving(), (torch.ones(2, 8),)
+
+
+def test_a_model_that_ends_the_process_fails_like_any_other() -> None:
+    with pytest.raises(InputError, match="fails under dynamo: SystemExit: 3"):
+        model_graphs(ModelRequest(f"{HERE}:leaving"))
+
+
 def test_a_model_that_fails_is_told_of() -> None:
     with pytest.raises(InputError, match="fails under dynamo: ValueError: half way"):
         model_graphs(ModelRequest(f"{HERE}:failing"))

@@ -19,12 +19,12 @@ import torch
 from opdb.bench.loads import copy_rate, matmul_rates, read_passes_s, square_matmul
 from opdb.bench.replay import CudaClock
 from opdb.bench.session import Session, new_id, now
-from opdb.bench.visit import SETTLE_S, first_line
+from opdb.bench.visit import SETTLE_S
 from opdb.derive.board_facts import facts_of
 from opdb.derive.meter_tests import distrusted, tests_of
 from opdb.derive.rejection import FOREIGN_PROCESS
 from opdb.derive.traces import BoardRecord, Ratings, Wave
-from opdb.errors import CannotMeasureError
+from opdb.errors import CannotMeasureError, said_by
 from opdb.meters.trusted import TrustedMeter
 from opdb.records import BoardCalibration, Trace
 from opdb.store import Store
@@ -120,7 +120,7 @@ def calibrate_board(session: Session, tell: Callable[[str], None]) -> BoardCalib
     except RuntimeError as error:
         session.check_alive()
         raise CannotMeasureError(
-            f"the meters of {platform.board.uuid} cannot be tested: {first_line(error)}; free the "
+            f"the meters of {platform.board.uuid} cannot be tested: {said_by(error)}; free the "
             "GPU for a minute and try again"
         ) from error
     ratings = Ratings(platform.device.max_clock_hz, platform.device.l2_bytes, SETTLE_S)

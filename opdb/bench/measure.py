@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias, get_args
 
 from opdb.bench.model import RunOptions, measure
-from opdb.bench.modes import CUDA_ONLY
+from opdb.bench.modes import CUDA_ONLY, check_switches
 from opdb.bench.platform import Platform, detect
 from opdb.bench.run import campaign
 from opdb.errors import CannotMeasureError, OpdbError
@@ -21,8 +21,11 @@ def check_modes(modes: Collection[Mode], device: str | None) -> None:
     """Check that models can be measured in these modes on a device.
 
     Raises:
-        CannotMeasureError: there is no such device, or it lacks a mode.
+        CannotMeasureError: there is no such device, it lacks a mode, or the environment switches
+            one off.
     """
+    for mode in modes:
+        check_switches(mode)
     platform = detect(device)
     lacking = [mode for mode in modes if mode in CUDA_ONLY]
     if lacking and platform.device.type != "cuda":

@@ -19,6 +19,7 @@ from opdb.bench.stretch import Timing, observe
 from opdb.bench.training import TrainingStep
 from opdb.bench.visit import session_flags, waiting_flags
 from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
+from opdb.dynamo import compiled_frames
 from opdb.errors import InputError, NotCompiledError
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.inputs import tensors
@@ -61,12 +62,19 @@ def _measure(
     session: Session, request: ModelRequest, aim: Aim, options: RunOptions, seen: Seen
 ) -> None:
     mode = aim.mode
+    before = compiled_frames()
     loaded = load(request, device=session.platform.torch_device)
     step = _step(loaded, request, mode)
     outputs = step()
     if not is_finite(outputs):
         seen.flags.append("the model's outputs are not finite")
     kept = None if mode in UNCHANGED else [t.cpu() for t in tensors(outputs)]
+    if kept is not None:
+        again = [t.cpu() for t in tensors(step())]
+        seen.facts["eager_difference"] = output_difference(kept, again)
+        del again
+        if not kept:
+            seen.flags.append("outputs hold no tensors: a compiler may leave out what makes none")
     del outputs  # outputs are compared on the host: of the device's memory a mode may need all
     if session.on_gpu:
         torch.cuda.reset_peak_memory_stats()
@@ -85,6 +93,8 @@ def _measure(
         if session.on_gpu and mode not in (*UNCHANGED, *REPLAYING):
             seen.kernels = launched_kernels(issue)
         _observe(session, issue, options, seen, replays=mode in REPLAYING)
+    if mode == "eager" and compiled_frames() > before:
+        seen.flags.append("the model compiles a part of itself: not all of it runs in eager")
     seen.flags += flags_of(seen.facts)
     if session.on_gpu:
         seen.peak_memory_bytes = torch.cuda.max_memory_allocated()
@@ -175,10 +185,4 @@ def _training(norms: list[_BatchNorm]) -> Iterator[None]:
 
 def is_finite(outputs: Any) -> bool:
     """Return whether every floating-point number in a model's outputs is finite."""
-    if isinstance(outputs, torch.Tensor):
-        return not outputs.is_floating_point() or bool(torch.isfinite(outputs).all())
-    if isinstance(outputs, dict):
-        return all(is_finite(o) for o in outputs.values())
-    if isinstance(outputs, (list, tuple)):
-        return all(is_finite(o) for o in outputs)
-    return True
+    return all(bool(t.isfinite().all()) for t in tensors(outputs) if t.is_floating_point())

@@ -21,8 +21,15 @@ from torch.utils import _pytree as pytree
 
 from opdb.bench.replay import Clock, capture, warm_up
 from opdb.bench.visit import REFUSALS
-from opdb.dynamo import PASSES, Counted, capture_graphs, compiled_frames
-from opdb.errors import NotCompiledError, OpdbError
+from opdb.dynamo import (
+    PASSES,
+    Counted,
+    capture_graphs,
+    check_can_compile,
+    compiled_frames,
+    compiling,
+)
+from opdb.errors import CannotMeasureError, InputError, NotCompiledError, OpdbError
 from opdb.models import LoadedModel
 from opdb.models.construction import ModelFailureError, one_line
 from opdb.models.inputs import tensors
@@ -67,6 +74,20 @@ class Passing:
     counted: dict[str, Counted] = field(default_factory=dict)
 
 
+def check_switches(mode: Mode) -> None:
+    """Check that the environment does not switch a mode off, which torch would not tell.
+
+    Raises:
+        CannotMeasureError: it does.
+    """
+    if mode in _COMPILED:
+        check_can_compile()
+    if mode == "trace" and os.environ.get("PYTORCH_JIT") == "0":
+        raise CannotMeasureError(
+            "PYTORCH_JIT=0 in the environment keeps torch.jit from tracing anything; unset it"
+        )
+
+
 @contextmanager
 def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
     """Yield what issues one pass in a mode, ready to be measured; `facts` learn how it came to be.
@@ -75,10 +96,12 @@ def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
     empty cache on disk, and leave none behind.
 
     Raises:
+        CannotMeasureError: the environment switches the mode off.
         NotCompiledError: the mode compiles, and leaves this model as it is.
         InputError: the mode fails in a way of its own.
         RuntimeError: the mode refuses the model, as do the other errors that torch raises.
     """
+    check_switches(mode)
     if mode == "eager":
         yield passing.step
     elif mode == "graph":
@@ -89,6 +112,7 @@ def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
         yield issue
     else:
         with ExitStack() as stack:
+            stack.enter_context(compiling())
             with _failing_as(mode):
                 passes = _tell_graphs(passing, facts) - 1 + FIRST_PASSES
                 cold = stack.enter_context(_fresh_compiler())
@@ -133,9 +157,12 @@ def flags_of(facts: Mapping[str, Json]) -> list[str]:
         flags.append(f"compiled anew while it was measured, {counted(anew, 'time')}")
     if graphs := facts.get("cuda_graphs_left_out"):
         flags.append(f"inductor left out {counted(graphs, 'CUDA graph')}")
-    difference = facts.get("output_difference")
+    difference, own = facts.get("output_difference"), facts.get("eager_difference")
     if difference is not None and difference > DIFFERENT:
-        flags.append(f"outputs differ from eager's by {100 * difference:.1f} % of the largest")
+        said = f"outputs differ from eager's by {100 * difference:.1f} % of the largest"
+        if own is not None and own > DIFFERENT / 10:
+            said = f"{said}; those of two eager passes by {100 * own:.1f} %"
+        flags.append(said)
     return flags
 
 
@@ -236,7 +263,10 @@ class _Traceable(nn.Module):
         for place, tensor in zip(self._places, inputs, strict=True):
             values[place] = tensor
         args, kwargs = pytree.tree_unflatten(values, self._structure)
-        return tuple(tensors(self.module(*args, **kwargs)))
+        found = tensors(self.module(*args, **kwargs))
+        if not found:
+            raise InputError("mode 'trace': it keeps what outputs hold, and no tensor is in them")
+        return tuple(found)
 
 
 def _trace(passing: Passing, facts: Facts) -> Step:

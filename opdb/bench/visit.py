@@ -21,7 +21,7 @@ from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Observation, Timing, observe
 from opdb.derive.costs import AT_THE_LIMIT, stretch_power_w
 from opdb.derive.rejection import WAITED
-from opdb.errors import UnsupportedError
+from opdb.errors import UnsupportedError, said_by
 from opdb.operators import BuiltBackward, BuiltCall
 from opdb.records import (
     Access,
@@ -170,15 +170,10 @@ class _Teller:
 
 def refusal(error: BaseException) -> tuple[Outcome, str]:
     """Return the outcome that a refusal means, and its reason in one line."""
-    said = first_line(error)
+    said = said_by(error)
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or OUT_OF_HOST_MEMORY in said:
         return "out_of_memory", said
     return "error", f"{type(error).__name__}: {said}"
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of what an exception says."""
-    return (str(error).splitlines() or [""])[0]
 
 
 def _measure(session: Session, request: VisitRequest) -> list[_Seen]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -87,7 +89,6 @@ def run(
         raise InputError(f"graphs of {request.name!r} are those of inference; this is training")
     if output is not None:
         check_writable(output)
-    from opdb.graphs import model_graphs
     from opdb.store import open_store
 
     try:
@@ -95,10 +96,10 @@ def run(
     except NoDatabaseError as error:
         if any(said is not None for said in (db, device, board)):
             raise
-        found, costs = model_graphs(request), _Costs(reason=str(error))
+        found, costs = _captured(request), _Costs(reason=str(error))
     else:
         with store:
-            found = model_graphs(request)
+            found = _captured(request)
             costs = _costs(store, _configurations(found), device, board)
     text = _text(request, found, costs)
     if output is not None:
@@ -110,6 +111,14 @@ def run(
         print(text, end="")
     else:
         _print(request, found, costs)
+
+
+def _captured(request: ModelRequest) -> ModelGraphs:
+    """Capture a model's graphs; what it prints goes to stderr, for stdout is for the text."""
+    from opdb.graphs import model_graphs
+
+    with redirect_stdout(sys.stderr):
+        return model_graphs(request)
 
 
 def _configurations(found: ModelGraphs) -> list[Configuration]:

@@ -144,10 +144,9 @@ def run(
     from opdb.bench.platform import detect
     from opdb.store import open_store
 
-    if chosen:
-        check_modes(chosen, device)
     platform = detect(device)
     asked = chosen or modes_of(platform)
+    check_modes(asked, device)
     errors: list[OpdbError] = []
     with open_store(db) as store:
         jobs = _harvested(store, requests, errors, quiet=quiet)

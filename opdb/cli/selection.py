@@ -20,16 +20,23 @@ if TYPE_CHECKING:
 FOLDER = "measurements"
 NUMBERS = re.compile(r"[+-]?[\d.,]+")
 _ENDINGS = (".yml", ".yaml")
+_OWN_FILE = re.compile(r"(?:.*/)?([^/]+)\.py:(.+)")
+"""A Python file and a name in it, which is not how a model is named."""
 
 
 def summary_files(argument: str) -> list[Path]:
     """Return the summary files that an argument names, a folder's all; none for a model's name.
 
     Raises:
-        InputError: a folder without a summary file, or an empty text.
+        InputError: a folder without a summary file, an empty text, or a Python file.
     """
     if not argument:
         raise InputError("the name of a model is empty")
+    if own := _OWN_FILE.fullmatch(argument):
+        raise InputError(
+            f"{argument}: a model of your own is named by its import path, {own[1]}:{own[2]}, "
+            "in the folder that holds the file"
+        )
     path = Path(argument)
     if path.suffix in _ENDINGS and not path.is_dir():
         return [path]

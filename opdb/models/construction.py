@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from opdb.errors import InputError, OpdbError
+from opdb.errors import InputError, OpdbError, said_by
 from opdb.models import LoadedModel, ModelRequest
 from opdb.models.inputs import describe, in_layout, make, mapped, resolve
 from opdb.models.source import Blueprint, Source, sized_input
@@ -169,9 +170,9 @@ def check_fits(weights_bytes: int, failure: ModelFailureError) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception's type and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return type(error).__name__ + (f": {lines[0]}" if lines else "")
+    """Return an exception's type and what it says."""
+    said = said_by(error)
+    return type(error).__name__ + (f": {said}" if said else "")
 
 
 @contextmanager
@@ -194,7 +195,7 @@ def _prepared(blueprint: Blueprint, request: ModelRequest, device: str) -> nn.Mo
 
 
 def _prepare(blueprint: Blueprint, request: ModelRequest, device: str) -> nn.Module:
-    module = blueprint.module.to(device=device)
+    module = _as_written(blueprint.module).to(device=device)
     set(module.modules())  # torch looks modules up by their hash; one without fails here
     if not blueprint.in_dtype:
         module = _cast(module, getattr(torch, request.dtype))
@@ -204,6 +205,23 @@ def _prepare(blueprint: Blueprint, request: ModelRequest, device: str) -> nn.Mod
             if not isinstance(param, nn.UninitializedParameter):
                 param.data = in_layout(param.data, request.memory_format)
     return module.train(request.phase == "training")
+
+
+def _as_written(module: nn.Module) -> nn.Module:
+    """Return a module without torch.compile around it or its parts: the mode says what compiles."""
+    eval_frame = sys.modules.get("torch._dynamo.eval_frame")
+    if eval_frame is None:  # then nothing was compiled
+        return module
+    compiled: Any = eval_frame.OptimizedModule
+    while isinstance(module, compiled):
+        module = module._orig_mod
+    for part in list(module.modules()):
+        part._compiled_call_impl = None
+        for name, child in part.named_children():
+            while isinstance(child, compiled):
+                child = child._orig_mod
+                setattr(part, name, child)
+    return module
 
 
 def _cast(module: nn.Module, dtype: torch.dtype) -> nn.Module:

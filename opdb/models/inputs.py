@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeGuard
 
 import torch
@@ -245,13 +246,15 @@ def _mapped(
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of nested tuples, lists and dicts, in order."""
+    """Return the tensors of nested tuples, lists, dicts and dataclasses, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, Mapping):
         return [tensor for item in value.values() for tensor in tensors(item)]
     if isinstance(value, list | tuple):
         return [tensor for item in value for tensor in tensors(item)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [t for each in fields(value) for t in tensors(getattr(value, each.name, None))]
     return []
 
 

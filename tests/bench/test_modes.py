@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +332,9 @@ def test_outputs_are_compared_by_their_largest() -> None:
     assert flags_of({"output_difference": 0.1}) == [
         "outputs differ from eager's by 10.0 % of the largest"
     ]
+    assert flags_of({"output_difference": 0.1, "eager_difference": 1e-7}) == [
+        "outputs differ from eager's by 10.0 % of the largest"
+    ]
     assert flags_of({"cuda_graphs_left_out": 2}) == ["inductor left out 2 CUDA graphs"]
 
 
@@ -346,6 +351,124 @@ def test_outputs_that_a_mode_makes_infinite_are_told_and_stored(session: Session
     assert "outputs are finite in eager, and not in dynamo" in run.flags
     assert run.facts["output_difference"] is None
     json.dumps(dict(run.facts), allow_nan=False)
+
+
+@dataclass
+class Answer:
+    logits: Tensor
+    loss: Tensor | None = None
+
+
+class Answering(nn.Module):
+    """Returns what it is told to make of a tensor."""
+
+    def __init__(self, make: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.linear, self.make = nn.Linear(8, 8), make
+
+    def forward(self, x: Tensor) -> Any:
+        return self.make(self.linear(x))
+
+
+def of_dataclass() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Answering(Answer), (torch.ones(2, 8),)
+
+
+def of_nothing() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Answering(lambda _: None), (torch.ones(2, 8),)
+
+
+def of_chance() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Answering(lambda x: x + torch.rand(8)), (torch.ones(2, 8),)
+
+
+@pytest.mark.parametrize("mode", ["dynamo", "trace"])
+def test_outputs_in_a_dataclass_are_compared_and_traced(session: Session, mode: Mode) -> None:
+    run = measure(session, ModelRequest(f"{HERE}:of_dataclass"), "key", mode, ONE)
+    assert (run.outcome, run.facts["output_difference"]) == ("ok", 0)
+    loaded = load(ModelRequest(f"{HERE}:of_dataclass"), device="cpu")
+    with issuing(mode, passing(loaded), {}) as issue:
+        assert [t.shape for t in tensors(issue())] == [(2, 8)]
+
+
+def test_a_model_that_returns_no_tensor_is_no_trace_and_flagged(session: Session) -> None:
+    request = ModelRequest(f"{HERE}:of_nothing")
+    run = measure(session, request, "key", "trace", ONE)
+    assert run.outcome == "error" and "no tensor is in them" in str(run.reason)
+    run = measure(session, request, "key", "dynamo", ONE)
+    assert "outputs hold no tensors: a compiler may leave out what makes none" in run.flags
+
+
+def test_outputs_that_hang_on_chance_are_told_from_wrong_ones(session: Session) -> None:
+    run = measure(session, ModelRequest(f"{HERE}:of_chance"), "key", "dynamo", ONE)
+    assert run.facts["eager_difference"] > 0
+    [flag] = [flag for flag in run.flags if flag.startswith("outputs differ")]
+    assert "; those of two eager passes by " in flag
+
+
+@torch.compile(backend="eager")
+def _own(x: Tensor) -> Tensor:
+    return x.relu() * 2
+
+
+def compiles_itself() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Answering(_own), (torch.ones(2, 8),)
+
+
+def test_an_eager_run_of_a_model_that_compiles_itself_says_so(session: Session) -> None:
+    said = "the model compiles a part of itself: not all of it runs in eager"
+    run = measure(session, ModelRequest(f"{HERE}:compiles_itself"), "key", "eager", ONE)
+    assert said in run.flags
+    run = measure(session, ModelRequest("mlp", input_size=(16,)), "key", "eager", ONE)
+    assert said not in run.flags
+
+
+@pytest.mark.parametrize(
+    ("switch", "mode"),
+    [
+        ("TORCHDYNAMO_DISABLE", "compile"),
+        ("TORCH_COMPILE_DISABLE", "dynamo"),
+        ("PYTORCH_JIT", "trace"),
+    ],
+)
+def test_a_mode_that_the_environment_switches_off_is_no_finding(
+    session: Session, monkeypatch: pytest.MonkeyPatch, switch: str, mode: Mode
+) -> None:
+    value = "0" if switch == "PYTORCH_JIT" else "1"
+    monkeypatch.setenv(switch, value)
+    request = ModelRequest("mlp", input_size=(16,))
+    with pytest.raises(CannotMeasureError, match=f"{switch}={value} .* unset it"):
+        measure(session, request, "key", mode, ONE)
+    with pytest.raises(CannotMeasureError, match=switch):
+        check_modes([mode], "cpu")
+    assert measure(session, request, "key", "eager", ONE).outcome == "ok"
+
+
+def test_a_compiler_that_fails_is_told_of_whatever_the_environment_says(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def backend(*_: Any) -> Any:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(modes, "_COMPILED", {"compile": {"backend": backend}})
+    with torch._dynamo.config.patch(suppress_errors=True):
+        run = measure(session, ModelRequest("mlp", input_size=(16,)), "key", "compile", ONE)
+    assert run.outcome == "error" and "no such kernel" in str(run.reason)
+
+
+@torch.library.custom_op("opdb_tests::unknown_on_fake", mutates_args=())
+def _unknown(x: Tensor) -> Tensor:
+    return x.sin()
+
+
+def unknown() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Answering(_unknown), (torch.ones(2, 8),)
+
+
+def test_what_dynamo_explains_below_its_title_is_told(session: Session) -> None:
+    run = measure(session, ModelRequest(f"{HERE}:unknown"), "key", "dynamo", ONE)
+    assert run.outcome == "error" and run.reason is not None
+    assert "unknown_on_fake" in run.reason and "\n" not in run.reason
 
 
 def test_what_cannot_be_compiled_raises() -> None:

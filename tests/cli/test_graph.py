@@ -95,11 +95,32 @@ def test_a_model_without_graphs(opdb: Opdb) -> None:
 
 
 @pytest.mark.usefixtures("empty")
+def test_what_a_model_prints_is_kept_out_of_the_text(opdb: Opdb) -> None:
+    ran = opdb("graph", f"{HERE}:printing")
+    assert ran.status == 0 and ran.out.startswith(f"# {HERE}:printing, ")
+    assert "hello from the model" not in ran.out.splitlines()
+    assert "hello from the model" in ran.err.splitlines()
+
+
+@pytest.mark.usefixtures("empty")
+@pytest.mark.parametrize("switch", ["TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"])
+def test_a_compiler_that_is_switched_off_is_told_of(
+    opdb: Opdb, monkeypatch: pytest.MonkeyPatch, switch: str
+) -> None:
+    monkeypatch.setenv(switch, "1")
+    for arguments in (("graph", "mlp"), ("harvest", "mlp", "--mode", "compile", "--device", "cpu")):
+        ran = opdb(*arguments)
+        assert (ran.status, ran.out) == (3, "")
+        assert f"{switch}=1 in the environment keeps torch.compile from" in ran.err
+
+
+@pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("resnet81",), "unknown model 'resnet81'"),
         ((f"{HERE}:failing",), "fails under dynamo: ValueError: half way"),
+        (("models/mine.py:build",), "named by its import path, mine:build, in the folder"),
         (("mlp", "--output", "none/x.txt"), "there is no folder none"),
         (("mlp", "--phase", "training"), "No such option"),
         (("mlp", "--db", "none.sqlite"), "database none.sqlite: there is none"),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -203,6 +204,22 @@ def test_a_script_that_ends_the_process_when_imported(
         InputError, match=r"importing own_script_file failed: SystemExit: usage: …$"
     ):
         load(ModelRequest("own_script_file:make"), device="meta")
+
+
+def compiled_already() -> tuple[nn.Module, torch.Tensor]:
+    part = nn.Linear(8, 8)
+    part.compile(backend="eager")
+    first: Any = torch.compile(nn.ReLU(), backend="eager")
+    whole: Any = torch.compile(nn.Sequential(first, part), backend="eager")
+    return whole, torch.ones(2, 8)
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_a_model_that_is_compiled_already_is_loaded_as_it_was(device: str) -> None:
+    made = load(ModelRequest(f"{__name__}:compiled_already"), device=device)
+    assert [type(m) for m in made.module.modules()] == [nn.Sequential, nn.ReLU, nn.Linear]
+    assert all(m._compiled_call_impl is None for m in made.module.modules())
+    assert made.module(*made.args).shape == (2, 8)
 
 
 def test_a_bare_module_needs_an_input() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias, get_args
 
+from opdb.bench.harvests import harvest_into
 from opdb.bench.model import RunOptions, measure
 from opdb.bench.modes import CUDA_ONLY, check_switches
 from opdb.bench.platform import Platform, detect
 from opdb.bench.run import campaign
-from opdb.errors import CannotMeasureError, OpdbError
-from opdb.harvest import harvest_in_both
+from opdb.errors import CannotMeasureError, DatabaseError, OpdbError
 from opdb.models import ModelRequest
 from opdb.records import Mode, ModelRun, Workload
 from opdb.store import Store
@@ -80,10 +80,10 @@ def harvested(
     errors: list[OpdbError] | None = None,
     tell: Tell | None = None,
 ) -> dict[str, Workload]:
-    """Harvest and save each request; return the workloads by the request's `repr`.
+    """Harvest and save each request that does not stand; return the workloads by its `repr`.
 
     With `errors`, why one cannot be harvested is appended there, and it is left out. `tell` hears
-    of each that was saved.
+    of each, saved now or before.
 
     Raises:
         InputError: a model cannot be harvested, and no `errors` are given.
@@ -91,15 +91,17 @@ def harvested(
     workloads: dict[str, Workload] = {}
     for request in {repr(request): request for request in requests}.values():
         try:
-            found = harvest_in_both(request)
+            stored = harvest_into(store, request)
+        except DatabaseError:
+            raise
         except OpdbError as error:
             if errors is None:
                 raise
             errors.append(error)
         else:
-            estranged = store.save_workload(found.workload, found.captured)
+            found = stored.found
             if tell is not None:
-                tell(found.workload, found.failure, estranged)
+                tell(found.workload, found.failure, stored.estranged)
             workloads[repr(request)] = found.workload
     return workloads
 

@@ -10,10 +10,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from opdb.errors import InputError, OpdbError
 from opdb.models import ModelRequest
 from opdb.records import CAPTURED_MODE, Mode, Workload
+
+if TYPE_CHECKING:
+    from opdb.harvest import Harvest
 
 WORTH_A_PROCESS = 8
 """Requests from which a process of its own pays: it imports torch first, some seconds."""
@@ -29,7 +33,8 @@ class Harvested:
     """A request and what came of it: a workload, or why there is none.
 
     `captured` is what the model calls while a CUDA graph captures it, where that is something else,
-    `failure` why that is not known of a model that asks whether it is captured.
+    `failure` why that is not known of a model that asks whether it is captured. A harvest of the
+    same `fingerprint` finds the same.
     """
 
     request: ModelRequest
@@ -37,6 +42,12 @@ class Harvested:
     error: OpdbError | None = None
     captured: Workload | None = None
     failure: str | None = None
+    fingerprint: str | None = None
+
+    @classmethod
+    def of(cls, request: ModelRequest, found: Harvest) -> Harvested:
+        """Return a request with what a harvest of it found."""
+        return cls(request, found.workload, None, found.captured, found.failure, found.fingerprint)
 
     def called_in(self, mode: Mode) -> Workload:
         """Return what the model that was harvested calls in a mode."""
@@ -81,8 +92,7 @@ def _harvested(request: ModelRequest) -> Harvested:
     from opdb.harvest import harvest_in_both
 
     try:
-        found = harvest_in_both(request)
-        return Harvested(request, found.workload, None, found.captured, found.failure)
+        return Harvested.of(request, harvest_in_both(request))
     except OpdbError as error:
         # As text: errors with arguments of their own do not survive the way between processes.
         return Harvested(request, None, InputError(str(error)))

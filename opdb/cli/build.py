@@ -129,7 +129,7 @@ def run(
     if not wanted:
         raise InputError(in_one(errors))
     with _opened(db, plan=plan) as store:
-        jobs = _harvest(wanted, errors, quiet=quiet)
+        jobs = _harvest(store, wanted, errors, quiet=quiet)
         if not jobs:
             raise InputError(in_one(errors))
         if plan:
@@ -274,18 +274,27 @@ def _family(source: str, family: str) -> Sequence[str]:
     return family_names(family)
 
 
-def _harvest(wanted: Sequence[_Harvest], errors: list[OpdbError], *, quiet: bool) -> list[_Harvest]:
-    """Harvest everything; return what was found, each workload once."""
-    from opdb.build.gather import gather
+def _harvest(
+    store: Store, wanted: Sequence[_Harvest], errors: list[OpdbError], *, quiet: bool
+) -> list[_Harvest]:
+    """Harvest everything that does not stand; return what was found, each workload once."""
+    from opdb.bench.harvests import standing
+    from opdb.build.gather import Harvested, gather
 
     requests = _distinct([request for each in wanted for request in each.requests])
+    stood = {repr(request): standing(store, request) for request in requests}
     with progress(len(requests), "harvest", quiet=quiet) as shown:
 
         def tell(request: ModelRequest) -> None:
             shown.doing(f"{request.name} {describe(request)}")
             shown.done()
 
-        found = {repr(one.request): one for one in gather(requests, tell)}
+        lacking = [request for request in requests if stood[repr(request)] is None]
+        found = {repr(one.request): one for one in gather(lacking, tell)}
+        for request in requests:
+            if (known := stood[repr(request)]) is not None:
+                found[repr(request)] = Harvested.of(request, known)
+                tell(request)
     seen: set[str] = set()
     for each in wanted:
         for request in each.requests:
@@ -432,7 +441,9 @@ def _build(
     for job in jobs:
         for one in job.found:
             if one.workload is not None:
-                estranged = store.save_workload(one.workload, one.captured)
+                estranged = store.save_workload(
+                    one.workload, one.captured, fingerprint=one.fingerprint
+                )
                 note_harvest(one.workload, None, estranged, quiet=output.quiet)
         if job.file is not None:
             mark_processed(job.file)

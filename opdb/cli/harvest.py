@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opdb.cli import options
-from opdb.cli.console import Progress, print_json, print_table, progress, raise_all
+from opdb.cli.console import Progress, note, print_json, print_table, progress, raise_all
 from opdb.cli.selection import (
     describe,
     identity,
@@ -27,18 +27,11 @@ HARVESTED = ("eager", "compile")
 """The modes whose calls can be listed: those of a model as it stands, and as it is compiled."""
 
 if TYPE_CHECKING:
+    from opdb.bench.harvests import Stored
     from opdb.bench.platform import Platform
     from opdb.harvest import Harvest
     from opdb.models import ModelRequest
     from opdb.store import Store
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A harvest that was stored, and how many runs of it were made when it called other things."""
-
-    found: Harvest
-    estranged: int
 
 
 @dataclass
@@ -73,6 +66,10 @@ def run(
         ),
     ] = "eager",
     device: options.MeasuredDevice = None,
+    anew: Annotated[
+        bool,
+        typer.Option("--anew", help="Harvest and compile again what stands in the database."),
+    ] = False,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -82,6 +79,7 @@ def run(
 
     They are stored in the database. Neither weights nor a GPU are needed, unless it is asked what
     torch.compile makes of them: then each is compiled, as far as its fused groups, on the device.
+    What was stored of the same code and packages stands, and is not harvested again.
 
     A summary file gives all of its batch sizes and variants, and is then marked as processed.
     A model that fails does not stop the others; the exit status is then 2.
@@ -99,17 +97,25 @@ def run(
     errors: list[OpdbError] = []
     platform = _compiling(mode, device)
     jobs = _jobs(models, said, errors)
+    location = ""
     if any(job.requests for job in jobs):
         from opdb.store import open_store
 
         total = sum(len(job.requests) for job in jobs)
         with open_store(db) as store, progress(total, "harvest", quiet=quiet) as shown:
+            location = store.location
             for job in jobs:
-                _harvest(job, store, shown, errors, platform)
+                _harvest(job, store, shown, errors, platform, anew=anew)
     done = [each for job in jobs for each in job.done]
     for each in done:
         failure = each.found.failure
         note_harvest(each.found.workload, failure, each.estranged, quiet=quiet or as_json)
+    if stood := sum(each.stood for each in done):
+        note(
+            f"{counted(stood, 'workload')} of {len(done)} stood in {location}, and nothing changed "
+            "since: --anew harvests all the same",
+            quiet=quiet or as_json,
+        )
     if as_json:
         print_json([_document(each) for each in done])
     elif done:
@@ -161,32 +167,29 @@ def _harvest(
     shown: Progress,
     errors: list[OpdbError],
     platform: Platform | None,
+    *,
+    anew: bool,
 ) -> None:
     """Harvest and store what a job asks for; mark its file when all of it is stored.
 
     With a platform, what is compiled for its device is stored and told, beside the model as it is.
     """
-    from opdb.harvest import Harvest, harvest_compiled, harvest_in_both
+    from opdb.bench.harvests import compile_into, harvest_into
     from opdb.summary import mark_processed
 
     for request in job.requests:
         shown.doing(f"{request.name} {describe(request)}")
         try:
-            found = harvest_in_both(request)
-            estranged = store.save_workload(found.workload, found.captured)
+            stored = harvest_into(store, request, anew=anew)
             if platform is not None:
-                compiled = harvest_compiled(
-                    request, found.workload, platform.torch_device, platform.device.slug
-                )
-                store.save_workload(compiled)
-                found = Harvest(compiled, failure=found.failure)
+                stored = compile_into(store, request, stored, platform, anew=anew)
         except CannotMeasureError:
             raise
         except OpdbError as error:
             errors.append(error)
             job.failed = True
         else:
-            job.done.append(Stored(found, estranged))
+            job.done.append(stored)
         shown.done()
     if job.file is not None and not job.failed:
         mark_processed(job.file)
@@ -203,6 +206,7 @@ def _document(stored: Stored) -> Json:
         "captured": None if captured is None else _called(captured),
         "captured_failure": found.failure,
         "runs_of_other_calls": stored.estranged,
+        "stood": stored.stood,
     }
 
 

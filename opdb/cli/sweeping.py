@@ -123,7 +123,9 @@ def harvested_cells(
                 size = "x".join(map(str, request.input_size or ()))
                 errors.append(InputError(f"{request.name} cannot be run at {size}: {error}"))
             else:
-                estranged = store.save_workload(found.workload, found.captured, swept=True)
+                estranged = store.save_workload(
+                    found.workload, found.captured, swept=True, fingerprint=found.fingerprint
+                )
                 note_harvest(found.workload, found.failure, estranged, quiet=quiet)
                 source, key = found.workload.source, found.workload.key
                 known[_identity(request, source, request.input_size or ())] = key

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opdb.capturing import told
 from opdb.errors import OpdbError, UnsupportedError
 from opdb.harvest.compiled import harvest_compiled
+from opdb.harvest.digest import fingerprint
 from opdb.harvest.kept import differ, held
 from opdb.harvest.recorder import OUTSIDE, Recorder, computes
 from opdb.harvest.training import train
@@ -34,6 +35,7 @@ __all__ = [
     "Harvest",
     "Recorder",
     "computes",
+    "fingerprint",
     "harvest",
     "harvest_compiled",
     "harvest_in_both",
@@ -46,11 +48,13 @@ class Harvest:
     """What a model calls, and what while a CUDA graph captures it, where that is something else.
 
     `failure` says why the latter is not known of a model that asks whether it is captured.
+    A harvest of the same `fingerprint` finds the same; None where that cannot be said.
     """
 
     workload: Workload
     captured: Workload | None = None
     failure: str | None = None
+    fingerprint: str | None = None
 
 
 def harvest(request: ModelRequest) -> Workload:
@@ -78,8 +82,10 @@ def harvest_in_both(request: ModelRequest) -> Harvest:
     """
     first = _first_pass(request)
     workload = first.workload
+    # What is found on the CPU hangs on how it rounds, too.
+    known = fingerprint(request) if first.device == "meta" else None
     if not first.asked or request.training is not None:
-        return Harvest(workload)
+        return Harvest(workload, fingerprint=known)
     try:
         # Loaded anew: the first pass may have left something in the model.
         loaded = load(request, device=first.device)
@@ -87,8 +93,8 @@ def harvest_in_both(request: ModelRequest) -> Harvest:
     except (OpdbError, MemoryError) as error:
         return Harvest(workload, failure=str(error) or type(error).__name__)
     if (captured.calls, captured.unsupported) == (workload.calls, workload.unsupported):
-        return Harvest(workload)
-    return Harvest(workload, captured)
+        return Harvest(workload, fingerprint=known)
+    return Harvest(workload, captured, fingerprint=known)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ __all__ = [
     "PHASES",
     "LoadedModel",
     "ModelRequest",
+    "is_fixed",
     "load",
     "load_to_look",
     "names",
@@ -146,6 +147,12 @@ def names(source: str | None = None) -> list[str]:
     """
     chosen = sources() if source is None else [source]
     return sorted({name for each in chosen for name in _source(each).names()})
+
+
+def is_fixed(checked: ModelRequest) -> bool:
+    """Return whether a checked request's name stands for one model as long as packages do."""
+    assert checked.source is not None
+    return _source(checked.source).fixed
 
 
 def load(request: ModelRequest, *, device: str) -> LoadedModel:

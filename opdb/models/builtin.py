@@ -72,6 +72,7 @@ class BuiltinSource:
     """The models of this file."""
 
     name = "builtin"
+    fixed = True
 
     def names(self) -> Sequence[str]:
         """Return their names."""

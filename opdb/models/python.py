@@ -23,6 +23,7 @@ class PythonSource:
     """Callables that return an nn.Module, or (module, args), or (module, args, kwargs)."""
 
     name = "python"
+    fixed = False
 
     def names(self) -> Sequence[str]:
         """Return nothing: import paths cannot be listed."""

@@ -30,9 +30,13 @@ class Blueprint:
 
 
 class Source(Protocol):
-    """A family of models that are found by name."""
+    """A family of models that are found by name.
+
+    `fixed` says that a name stands for the same model as long as the same packages are installed.
+    """
 
     name: str
+    fixed: bool
 
     def names(self) -> Sequence[str]:
         """Return the valid names; empty where they cannot be listed."""

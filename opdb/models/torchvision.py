@@ -33,6 +33,7 @@ class TorchvisionSource:
     """What `torchvision.models.get_model` builds, quantized models left out."""
 
     name = "torchvision"
+    fixed = True
 
     def names(self) -> Sequence[str]:
         """Return the names of all families."""

@@ -94,6 +94,7 @@ class TransformersSource:
     """What `transformers.AutoModel.from_config` builds."""
 
     name = "transformers"
+    fixed = True
 
     def names(self) -> Sequence[str]:
         """Return the checkpoints' names and the model types."""

@@ -23,7 +23,10 @@ from sqlalchemy import (
     types,
 )
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+REVISIONS = (
+    *("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"),
+    "0012",
+)
 """Every Alembic revision, oldest first; the last is what this version writes."""
 
 QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
@@ -89,6 +92,9 @@ workload = Table(
     Column("swept", Boolean, nullable=False, server_default=false()),
     # What `opdb.footprint` says of its calls; NULL until a bench is first planned with it.
     Column("touched_bytes", BigInteger),
+    # What its harvest hung on, as a digest: of the same one, another would find nothing else. NULL
+    # where that is not known, or it was not harvested here.
+    Column("fingerprint", Text, index=True),
     Column("source_id", Integer, ForeignKey("source.id", ondelete="SET NULL")),
 )
 

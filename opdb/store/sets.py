@@ -27,8 +27,8 @@ _FIELD_BYTES = 16 * 1024 * 1024  # a run of many repeats outgrows the csv module
 REFERENCES = {"configuration_id": "configuration", "workload_id": "workload"}
 """Columns that hold a row number inside, and the content key's column in a file."""
 
-_INSIDE = ("id", "source_id", "touched_bytes")
-"""Columns that say something of this database alone."""
+_INSIDE = ("source_id", "touched_bytes", "fingerprint")
+"""Columns that say something of this database alone; row numbers do, too."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SetFile:
         return {
             REFERENCES.get(column.name, column.name): column
             for column in self.table.columns
-            if column.name not in _INSIDE or isinstance(column.type, Text)
+            if column.name not in _INSIDE and (column.name != "id" or isinstance(column.type, Text))
         }
 
 

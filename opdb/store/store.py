@@ -136,13 +136,19 @@ class Store:
             save_configurations(connection, configurations)
 
     def save_workload(
-        self, workload: Workload, captured: Workload | None = None, *, swept: bool = False
+        self,
+        workload: Workload,
+        captured: Workload | None = None,
+        *,
+        swept: bool = False,
+        fingerprint: str | None = None,
     ) -> int:
         """Save a workload, its calls and their configurations, in place of an earlier harvest.
 
         `captured` is what it calls while it is captured, where that is something else; that of an
         earlier harvest is forgotten. `swept` ones are asked for by a sweep: what they call is not
-        pending until somebody harvests them for its own sake.
+        pending until somebody harvests them for its own sake. `fingerprint` is of all that the
+        harvest hung on, where that is known: `harvested` finds the workload by it.
 
         Returns how many good runs stand against other calls now, as it calls something else in this
         version of its source than in the one harvested before.
@@ -150,13 +156,37 @@ class Store:
         table = schema.workload
         with self.writing() as connection:
             estranged = _runs_of_other_calls(connection, workload)
-            _save_workload(connection, workload, swept)
+            _save_workload(connection, workload, swept, fingerprint)
             if captured is not None:
-                _save_workload(connection, captured, swept)
+                _save_workload(connection, captured, swept, fingerprint)
             else:
                 key = replace(workload, captured=True).key
                 connection.execute(delete(table).where(table.c.key == key))
         return estranged
+
+    def harvested(
+        self, fingerprint: str, *, compiled_for: str | None = None
+    ) -> tuple[Workload, Workload | None] | None:
+        """Return what a harvest of a fingerprint left: a workload, and what it calls captured.
+
+        None where it left nothing, or not all of that stands any more. With `compiled_for` (a
+        device's slug) it is the workload as it was compiled for it.
+        """
+        table = schema.workload
+        conditions = [table.c.fingerprint == fingerprint, table.c.compiled_for == compiled_for]
+        with self.reading() as connection:
+            found = {each.captured: each for each in reading.workloads(connection, conditions)}
+        workload, captured = found.get(False), found.get(True)
+        if workload is None or self.captured(workload) != captured:
+            return None
+        return workload, captured
+
+    def ask_for(self, workload: Workload) -> None:
+        """Let what a workload calls be pending, though only sweeps may have asked for it."""
+        table = schema.workload
+        keys = [workload.key, replace(workload, captured=True).key]
+        with self.writing() as connection:
+            connection.execute(update(table).where(table.c.key.in_(keys)).values(swept=False))
 
     def workloads(
         self,
@@ -654,13 +684,20 @@ def _runs_of_other_calls(connection: Connection, workload: Workload) -> int:
     return int(connection.execute(good).scalar_one())
 
 
-def _save_workload(connection: Connection, workload: Workload, swept: bool) -> None:
+def _save_workload(
+    connection: Connection, workload: Workload, swept: bool, fingerprint: str | None
+) -> None:
     table = schema.workload
     query = select(table.c.swept).where(table.c.key == workload.key)
     if connection.execute(query).scalar() is False:
         swept = False  # somebody wanted it before
     # A harvest made here is no longer a published set's to replace.
-    own = {"source_id": None, "touched_bytes": None, "swept": swept}
+    own = {
+        "source_id": None,
+        "touched_bytes": None,
+        "swept": swept,
+        "fingerprint": fingerprint,
+    }
     row = {**rows.workload_row(workload), **own}
     known = save_configurations(connection, workload.occurrences())
     upsert(connection, schema.workload, [row], ["key"])

@@ -125,3 +125,11 @@ def test_workloads_of_an_older_schema_are_asked_for(sqlite: Store, tmp_path: Pat
         assert not store.swept_keys() and pending(store) == {"add": 1}
         store.save_workload(SWEPT, swept=True)
         assert store.swept_keys() == {SWEPT.key}
+
+
+def test_a_harvest_that_stands_is_asked_for_as_a_new_one_is(swept: Store) -> None:
+    captured = replace(SWEPT, captured=True)
+    swept.save_workload(SWEPT, captured, swept=True, fingerprint="a")
+    assert swept.harvested("a") == (SWEPT, captured) and pending(swept) == {"add": 1}
+    swept.ask_for(SWEPT)
+    assert pending(swept) == {"add": 1, "mul": 1} and not swept.swept_keys()

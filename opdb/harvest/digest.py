@@ -1,0 +1,87 @@
+"""All that decides what a harvest finds, as one digest: of the same one, it would find the same."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+import sysconfig
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from opdb.models import ModelRequest, is_fixed
+
+_OWN = Path(__file__).parents[1]
+_INSTALLED = {"site-packages", "dist-packages"}
+_DISTRIBUTIONS = ("*.dist-info", "*.egg-info")
+
+_READ = (
+    *("ACCELERATE_", "AOT", "ATEN_", "CUTLASS", "ENABLE_", "FLASH_", "HF_", "INDUCTOR", "PYTORCH"),
+    *("TENSORIFY_", "TORCH", "TRANSFORMERS_", "TRITON_", "USE_", "XLA_"),
+)
+"""How the environment variables begin by which torch, transformers and Triton are told anything."""
+
+_NOT_READ = ("CACHE", "TOKEN")
+"""What is in the names of those that say where something is kept, or who asks; torch sets some."""
+
+
+def fingerprint(request: ModelRequest) -> str | None:
+    """Return the SHA-256 (hex) of a request and of the code that would be harvested, as it is here.
+
+    The code is Python, opdb file by file, and every distribution that is installed, by the digests
+    of its files that its installer recorded. What it is told by environment variables, and whether
+    there is a GPU, counts too. None where that is not all: a model from an import path may change
+    at any time, and so may modules that were imported from elsewhere than where packages are
+    installed, such as those of a checkout.
+
+    Raises:
+        InputError: the request is not valid.
+    """
+    checked = request.checked()
+    if not is_fixed(checked) or not _is_installed():
+        return None
+    told = sorted(item for item in os.environ.items() if _is_read(item[0]))
+    code = _code(tuple(sys.path))
+    parts = (checked, code, told, torch.cuda.is_available())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _is_read(variable: str) -> bool:
+    return variable.startswith(_READ) and not any(part in variable for part in _NOT_READ)
+
+
+def _is_installed() -> bool:
+    """Whether every module that was imported until now is Python's, opdb's, or was installed."""
+    roots = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), str(_OWN)}
+    folders = tuple(root + os.sep for root in roots)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if name == "__main__" or not isinstance(file, str) or not file.endswith((".py", ".pyc")):
+            continue
+        if not (file.startswith(folders) or _INSTALLED.intersection(Path(file).parts)):
+            return False
+    return True
+
+
+@cache
+def _code(path: Sequence[str]) -> str:
+    """Return a digest of the code there is, where modules are looked for in these folders."""
+    parts = repr((sys.version, platform.machine(), path)).encode()
+    found = hashlib.sha256(parts)
+    for file in sorted(_OWN.rglob("*.py")):
+        _add(found, str(file.relative_to(_OWN)), file)
+    for folder in path:
+        for pattern in _DISTRIBUTIONS:
+            for described in sorted(Path(folder).glob(pattern)):
+                _add(found, described.name, described / "RECORD")
+    return found.hexdigest()
+
+
+def _add(digest: hashlib._Hash, name: str, file: Path) -> None:
+    """Add a file's name and content to a digest; of one that is not there, its name."""
+    content = file.read_bytes() if file.is_file() else b""
+    digest.update(f"{name} {len(content)} ".encode() + content)

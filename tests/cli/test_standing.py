@@ -1,0 +1,107 @@
+"""Commands take a stored workload where a harvest would find the same, and else harvest anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+
+from opdb.records import Workload
+from opdb.store import open_store
+from opdb.store.schema import workload as table
+from tests.paths import python_path
+
+ON_CPU = ("--device", "cpu", "--quiet")
+
+PROGRAM = """
+import json, sys
+from opdb.bench import model
+from opdb.cli import main
+model.SETTLE_S, model.WINDOW_S, model.MAX_REDONE = 0.002, 0.02, 0
+for arguments in json.loads(sys.argv[1]):
+    status = main(arguments)
+    assert status == 0 or (arguments[0], status) == ("build", 1), arguments
+"""
+
+
+def ran(path: Path, *commands: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """Run commands in a process that has imported nothing of the tests."""
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(commands)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=path.parent,
+        env={**os.environ, "OPDB_DB": str(path), "PYTHONPATH": python_path()},
+    )
+    assert found.returncode == 0, found.stderr
+    return found
+
+
+def stored(path: Path, **chosen: Any) -> list[Workload]:
+    with open_store(str(path)) as store:
+        return store.workloads(**chosen)
+
+
+def shortened(path: Path, **chosen: Any) -> Workload:
+    """Take the first call off a stored workload: whoever harvests it anew puts it back."""
+    with open_store(str(path)) as store:
+        [workload] = store.workloads(**chosen)
+        with store.reading() as connection:
+            known = connection.scalar(
+                select(table.c.fingerprint).where(table.c.key == workload.key)
+            )
+        short = replace(workload, calls=workload.calls[1:])
+        store.save_workload(short, fingerprint=known)
+    return short
+
+
+def test_commands_take_what_stands(tmp_path: Path) -> None:
+    path = tmp_path / "opdb.sqlite"
+    ran(path, ("harvest", "mlp", "--quiet"))
+    [whole], short = stored(path), shortened(path)
+    again = ran(
+        path,
+        ("measure", "mlp", "--repeats", "1", *ON_CPU),
+        ("modes", "mlp", "--modes", "eager", "--repeats", "1", *ON_CPU),
+        ("build", "mlp", "--gpu-seconds", "0", *ON_CPU),
+        ("harvest", "mlp"),
+    )
+    assert "1 workload of 1 stood in" in again.stderr and stored(path) == [short]
+    assert "stood in" not in ran(path, ("harvest", "mlp", "--anew")).stderr
+    assert stored(path) == [whole]
+
+
+def test_what_was_compiled_for_a_device_stands_until_it_is_asked_for_anew(tmp_path: Path) -> None:
+    path = tmp_path / "opdb.sqlite"
+    asked = ("harvest", "mlp", "--mode", "compile", "--device", "cpu")
+    told = ran(path, (*asked, "--json", "--quiet"))
+    [first] = json.loads(told.stdout)
+    assert first["stood"] is False and first["runs_of_other_calls"] == 0
+    [whole] = stored(path, compiled_for=first["compiled_for"])
+    short = shortened(path, compiled_for=first["compiled_for"])
+    again = ran(path, asked)
+    assert "1 workload of 1 stood in" in again.stderr and "--anew" in again.stderr
+    assert stored(path, compiled_for=first["compiled_for"]) == [short]
+    [told_again] = json.loads(ran(path, (*asked, "--json", "--quiet")).stdout)
+    assert told_again == {**first, "calls": first["calls"] - 1, "stood": True} | {
+        name: told_again[name] for name in ("configurations", "by_kind")
+    }
+    ran(path, (*asked, "--anew", "--quiet"))
+    assert stored(path, compiled_for=first["compiled_for"]) == [whole]
+
+
+def test_a_model_of_ones_own_is_harvested_anew_each_time(tmp_path: Path) -> None:
+    path, own = tmp_path / "opdb.sqlite", tmp_path / "own.py"
+    text = "import torch\n\ndef build():\n    return torch.nn.{}(), torch.ones(2, 4)\n"
+    for name in ("ReLU", "Tanh"):
+        own.write_text(text.format(name))
+        ran(path, ("measure", "own:build", "--repeats", "1", *ON_CPU))
+        [found] = stored(path)
+        assert [call.configuration.kind for call in found.calls] == [name.lower()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import tempfile
@@ -56,6 +57,9 @@ _COMPILED: Mapping[Mode, Mapping[str, Any]] = {
 }
 """What torch.compile is told in each mode that it makes."""
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Why nothing can be written to a disk, whatever it is."""
+
 Facts: TypeAlias = dict[str, Json]
 Step: TypeAlias = Callable[[], Any]
 
@@ -96,7 +100,7 @@ def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
     empty cache on disk, and leave none behind.
 
     Raises:
-        CannotMeasureError: the environment switches the mode off.
+        CannotMeasureError: the environment switches the mode off, or the disk is full.
         NotCompiledError: the mode compiles, and leaves this model as it is.
         InputError: the mode fails in a way of its own.
         RuntimeError: the mode refuses the model, as do the other errors that torch raises.
@@ -133,6 +137,7 @@ def _failing_as(mode: Mode) -> Iterator[None]:
     """Tell what a compiler raises by its cause, and by the mode where torch raises it nowhere else.
 
     Raises:
+        CannotMeasureError: the disk is full, which says nothing about the model.
         InputError: an error that no other call of torch raises.
     """
     try:
@@ -141,6 +146,11 @@ def _failing_as(mode: Mode) -> Iterator[None]:
         raise
     except Exception as error:  # a compiler's inside may raise anything
         cause = getattr(error, "inner_exception", None) or error
+        if isinstance(cause, OSError) and cause.errno in _NO_ROOM:
+            raise CannotMeasureError(
+                f"mode {mode!r} cannot write what it compiles to {tempfile.gettempdir()}: "
+                f"{cause.strerror}; free some, or name another folder in TMPDIR"
+            ) from error
         if isinstance(cause, REFUSALS):
             raise cause from error
         raise ModelFailureError(f"mode {mode!r}: {one_line(cause)}") from error

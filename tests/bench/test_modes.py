@@ -456,6 +456,18 @@ def test_a_compiler_that_fails_is_told_of_whatever_the_environment_says(
     assert run.outcome == "error" and "no such kernel" in str(run.reason)
 
 
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="this system has no /dev/full")
+def test_a_full_disk_is_no_finding_about_a_model(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def backend(*_: Any) -> Any:
+        Path("/dev/full").write_text("what a compiler writes")
+
+    monkeypatch.setattr(modes, "_COMPILED", {"compile": {"backend": backend}})
+    with pytest.raises(CannotMeasureError, match="No space left on device; free some, or name"):
+        measure(session, ModelRequest("mlp", input_size=(16,)), "key", "compile", ONE)
+
+
 @torch.library.custom_op("opdb_tests::unknown_on_fake", mutates_args=())
 def _unknown(x: Tensor) -> Tensor:
     return x.sin()

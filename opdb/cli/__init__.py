@@ -23,6 +23,7 @@ import typer
 from typer.core import TyperGroup
 
 from opdb.cli.console import document_alone
+from opdb.cli.patience import ended_at_last
 from opdb.errors import OpdbError, UnknownNameError
 
 COMMANDS = {
@@ -213,9 +214,17 @@ def _heard() -> Iterator[None]:
         return
     signal.signal(signal.SIGINT, _interrupt)
     try:
-        yield
+        with ended_at_last(_end):
+            yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end() -> None:
+    """End the process from another thread, saying so; nothing else of it can be trusted to."""
+    with suppress(OSError):  # stderr may be closed
+        os.write(2, f"opdb: {INTERRUPTED}\n".encode())
+    os._exit(StoppedError.exit_status)
 
 
 def _interrupt(*_: object) -> None:

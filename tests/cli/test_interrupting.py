@@ -90,3 +90,94 @@ def test_the_script_begins_there() -> None:
     script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["opdb"]
     module, _, name = script.partition(":")
     assert module == "opdb.__main__" and callable(getattr(import_module(module), name))
+
+
+HANGING = """
+import hashlib, sys, time
+import opdb.cli, opdb.cli.patience
+opdb.cli.patience.PATIENCE_S = {patience_s}
+
+def run() -> None:
+    print("begun", flush=True)
+    until = time.monotonic() + {hangs_s}
+    while time.monotonic() < until:
+        try:
+            {hangs}
+        except KeyboardInterrupt:
+            pass
+
+opdb.cli.import_module = lambda name: sys.modules[__name__]
+sys.exit(opdb.cli.main(["harvest"]))
+"""
+IN_PYTHON = "time.sleep(0.1)"
+IN_C = "hashlib.pbkdf2_hmac('sha256', b'opdb', b'opdb', 40_000_000)"
+"""Some 10 s in which no Python runs in this thread, and so no handler of a signal."""
+
+
+def hung(program: str, signals: int = 1) -> tuple[int, str, float]:
+    """Send SIGINT to a command that hangs; return its status, its errors, and how long it took."""
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    began_s = time.monotonic()
+    for _ in range(signals):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said, time.monotonic() - began_s
+
+
+@pytest.mark.parametrize("hangs", [IN_PYTHON, IN_C], ids=["swallowed", "in C"])
+@pytest.mark.parametrize("signals", [1, 3])
+def test_a_command_that_goes_on_after_ctrl_c_is_ended(hangs: str, signals: int) -> None:
+    program = HANGING.format(patience_s=1.0, hangs_s=20, hangs=hangs)
+    status, said, took_s = hung(program, signals)
+    assert (status, said) == (130, f"{SAID[1]}\n")
+    assert 0.9 < took_s < 9
+
+
+def test_one_that_ends_in_time_is_let_be() -> None:
+    """It swallowed the signal and ended well: what it says stands."""
+    program = HANGING.format(patience_s=5.0, hangs_s=1, hangs=IN_PYTHON)
+    status, said, took_s = hung(program)
+    assert (status, said) == (0, "") and took_s < 4
+
+
+FORKED = """
+import os, signal, sys, time
+import opdb.cli, opdb.cli.patience
+opdb.cli.patience.PATIENCE_S = 0.2
+
+def run() -> None:
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        time.sleep(20)
+        os._exit(1)
+    print("begun", flush=True)
+    time.sleep(0.2)
+    os.kill(child, signal.SIGTERM)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    time.sleep(1)
+
+opdb.cli.import_module = lambda name: sys.modules[__name__]
+sys.exit(opdb.cli.main(["harvest"]))
+"""
+
+
+def test_a_signal_to_a_process_that_was_forked_off_does_not_end_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED],
+        env={**os.environ, "PYTHONPATH": python_path()},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done

@@ -112,10 +112,30 @@ def test_a_node_that_no_operator_describes_says_so() -> None:
 def printing() -> tuple[nn.Module, tuple[Tensor, ...]]:
     class Printing(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
+            x = x.relu()
             print("hello from the model")
-            return x.relu()
+            return x
 
     return Printing(), (torch.ones(2, 8),)
+
+
+def nested() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    class Nested(nn.Module):
+        """Breaks off in a function that it calls twice."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def half(self, x: Tensor) -> Tensor:
+            x = self.linear(x)
+            print(end="")
+            return x * 2
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.half(self.half(x + 1)).relu()
+
+    return Nested(), (torch.ones(2, 8),)
 
 
 def leaving() -> tuple[nn.Module, tuple[Tensor, ...]]:

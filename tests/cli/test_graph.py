@@ -95,6 +95,16 @@ def test_a_model_without_graphs(opdb: Opdb) -> None:
 
 
 @pytest.mark.usefixtures("empty")
+def test_every_break_is_accounted_for(opdb: Opdb) -> None:
+    lines = opdb("graph", f"{HERE}:nested").out.splitlines()
+    breaks = json.loads(opdb("graph", f"{HERE}:nested", "--json").out)["graph_breaks"]
+    placed = [line for line in lines if line.startswith("# broken off at ")]
+    [rest] = [line for line in lines if line.startswith("# broken off besides ")]
+    assert f"besides {breaks - len(placed)} time" in rest and "returns" in rest
+    assert "besides" not in opdb("graph", f"{HERE}:printing").out
+
+
+@pytest.mark.usefixtures("empty")
 def test_what_a_model_prints_is_kept_out_of_the_text(opdb: Opdb) -> None:
     ran = opdb("graph", f"{HERE}:printing")
     assert ran.status == 0 and ran.out.startswith(f"# {HERE}:printing, ")

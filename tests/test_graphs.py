@@ -127,13 +127,13 @@ def nested() -> tuple[nn.Module, tuple[Tensor, ...]]:
             super().__init__()
             self.linear = nn.Linear(8, 8)
 
-        def half(self, x: Tensor) -> Tensor:
+        def part(self, x: Tensor) -> Tensor:
             x = self.linear(x)
             print(end="")
             return x * 2
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.half(self.half(x + 1)).relu()
+            return self.part(self.part(x + 1)).relu()
 
     return Nested(), (torch.ones(2, 8),)
 

@@ -18,7 +18,13 @@ from opdb.errors import InputError
 from tests.paths import python_path
 
 ROOT = Path(__file__).parents[2]
-BEGIN = "import sys; from opdb.__main__ import main; print('begun', flush=True); "
+BEGIN = """
+import sys
+import opdb.__main__ as begin
+opened = begin._open_standard_files
+begin._open_standard_files = lambda: (opened(), print('begun', flush=True))
+main = begin.main
+"""
 """As the installed script begins; what Python itself does before that is not opdb's."""
 
 PLAIN = "import sys; print('begun', flush=True); from opdb.cli import main; "
@@ -98,10 +104,13 @@ import opdb.cli, opdb.cli.patience
 opdb.cli.patience.PATIENCE_S = {patience_s}
 
 def run() -> None:
-    print("begun", flush=True)
     until = time.monotonic() + {hangs_s}
+    begun = False
     while time.monotonic() < until:
         try:
+            if not begun:
+                begun = True
+                print("begun", flush=True)
             {hangs}
         except KeyboardInterrupt:
             pass
@@ -109,7 +118,7 @@ def run() -> None:
 opdb.cli.import_module = lambda name: sys.modules[__name__]
 sys.exit(opdb.cli.main(["harvest"]))
 """
-IN_PYTHON = "time.sleep(0.1)"
+IN_PYTHON = "time.sleep(max(until - time.monotonic(), 0))"
 IN_C = "hashlib.pbkdf2_hmac('sha256', b'opdb', b'opdb', 40_000_000)"
 """Some 10 s in which no Python runs in this thread, and so no handler of a signal."""
 

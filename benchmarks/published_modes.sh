@@ -5,11 +5,11 @@
 #   OPDB_DB=modes.sqlite benchmarks/published_modes.sh modes.tgz cuda:0 1700 resnet50 vit
 #
 # The models named, or all five, one after the other at batch 1 to 32: the modes that compile soon, then
-# the operators, whose sum the runs are held against. The mode that tunes comes last, for all of them:
-# another board can do that on another day (TUNED_ONLY=1), with an eager run of its own to hold it against.
-# After the seconds named it stops as by Ctrl-C, with what is finished packed as a set and CSV files
-# (modes.tgz); called again, it goes on where it was. BATCH_SIZES (as in 8,16) leaves the others to
-# another board.
+# the operators (one visit each, energies to ± 5 %), whose sum the runs are held against. The mode that
+# tunes comes last, for all of them: another board can do that on another day (TUNED_ONLY=1), with an
+# eager run of its own to hold it against. After the seconds named it stops as by Ctrl-C, with what is
+# finished packed as a set and CSV files (modes.tgz); called again, it goes on where it was.
+# BATCH_SIZES (as in 8,16) leaves the others to another board.
 set -euo pipefail
 
 [[ $# -ge 3 && $3 =~ ^[1-9][0-9]*$ ]] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
@@ -49,7 +49,7 @@ modes() { # modes MODEL MODES FILE
 
 [ -n "$TUNED_ONLY" ] || for model in "$@"; do
     modes "$model" "$soon" "$model"
-    in_time bench --this-board --rounds 1 --device "$device" --quiet
+    in_time bench --this-board --rounds 1 --precision 0.05 --device "$device" --quiet
 done
 for model in "$@"; do
     modes "$model" eager,compile:max-autotune "$model-tuned"

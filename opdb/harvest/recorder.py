@@ -134,6 +134,8 @@ class Recorder:
 
     def declare(self, loaded: LoadedModel) -> None:
         """Note the value classes that the model's inputs are declared to have, and draw indices."""
+        for tensor, known in loaded.known:
+            self.known_values.keep(tensor, known)
         inputs = loaded.inputs
         pairs = with_specs(inputs["args"], list(loaded.args))
         pairs += with_specs(inputs["kwargs"], loaded.kwargs)
@@ -236,7 +238,9 @@ class Recorder:
         def run(*args: Any, **kwargs: Any) -> Any:
             output = attention_on_meta(function, args, kwargs, self._attended)
             if output is None:
-                output = function(*with_index_known(function, args), **kwargs)
+                shown = self.known_values.shown(function, with_index_known(function, args))
+                output = function(*shown, **kwargs)
+                self.known_values.made(function, args, output)
             return laid_out_as_on_device(function, args, kwargs, output)
 
         return self._run(configuration, "function", run, args, kwargs)

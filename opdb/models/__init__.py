@@ -5,7 +5,7 @@ Importing this package imports no torch: what it names is data. `load` imports t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -122,6 +122,8 @@ class LoadedModel:
     """A model ready to be called: module(*args, **kwargs), all on one device.
 
     `inputs` describes args and kwargs as data, batch included. `batch_size` is that of the inputs.
+    `known` pairs tensors on meta with their values on the CPU: those of buffers and example inputs
+    that hold indices or masks (see `opdb.models.known.KnownValues`).
     """
 
     name: str
@@ -132,6 +134,7 @@ class LoadedModel:
     kwargs: dict[str, Any]
     inputs: Mapping[str, Json]
     batch_size: int
+    known: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()
 
 
 def sources() -> list[str]:

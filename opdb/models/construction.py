@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
 from opdb.errors import InputError, OpdbError, said_by
 from opdb.models import LoadedModel, ModelRequest
-from opdb.models.inputs import describe, in_layout, make, mapped, resolve
+from opdb.models.inputs import describe, in_layout, make, mapped, resolve, tensors
 from opdb.models.source import Blueprint, Source, sized_input
 from opdb.records import Json
 
 _patching = threading.RLock()
 _TWIN = "_opdb_meta_twin"
+Known: TypeAlias = list[tuple[torch.Tensor, torch.Tensor]]
+"""Tensors on meta, each with its values on the CPU."""
+
 SEED = 0
 """Seeds random weights and inputs, so that two loads of one request give the same numbers."""
 
@@ -92,7 +95,7 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
         InputError: the model cannot be built, or its inputs are not known.
     """
     blueprint = _build(source, request, device)
-    module = _prepared(blueprint, request, device)
+    module, known = _prepared(blueprint, request, device)
     given, example = request.inputs, blueprint.example
     if given is None:
         given = blueprint.inputs
@@ -110,7 +113,9 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
             args, kwargs = _as_asked(example, request)
             with _named(request):
                 data = {"args": [describe(v) for v in args], "kwargs": describe(kwargs)}
+            examples = _indices(enumerate(tensors((args, kwargs))))
             args, kwargs = mapped((args, kwargs), lambda tensor: tensor.to(device))
+            known += _moved(examples, enumerate(tensors((args, kwargs))))
         else:
             raise InputError(
                 f"{request.name!r} came without example inputs; give input_size or inputs, "
@@ -125,7 +130,33 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
         kwargs=kwargs,
         inputs=data,
         batch_size=request.batch_size if stated else _batch_of(data, request),
+        known=known,
     )
+
+
+def _indices(named: Iterable[tuple[object, torch.Tensor]]) -> dict[object, torch.Tensor]:
+    """Return those tensors that have values on the CPU, and no floating-point numbers."""
+    return {
+        name: tensor
+        for name, tensor in named
+        if type(tensor) is torch.Tensor
+        and tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and not (tensor.is_floating_point() or tensor.is_complex())
+    }
+
+
+def _moved(
+    before: Mapping[object, torch.Tensor], named: Iterable[tuple[object, torch.Tensor]]
+) -> Known:
+    """Return each tensor that has gone to meta since, with what it was before."""
+    return [
+        (tensor, before[name])
+        for name, tensor in named
+        if name in before
+        and tensor.is_meta
+        and (tensor.shape, tensor.dtype) == (before[name].shape, before[name].dtype)
+    ]
 
 
 @contextmanager
@@ -184,9 +215,12 @@ def seeded(device: str) -> Iterator[None]:
         yield
 
 
-def _prepared(blueprint: Blueprint, request: ModelRequest, device: str) -> nn.Module:
+def _prepared(blueprint: Blueprint, request: ModelRequest, device: str) -> tuple[nn.Module, Known]:
+    """Return the module as it is asked for, and what is known of its buffers on meta."""
     try:
-        return _prepare(blueprint, request, device)
+        built = _indices(blueprint.module.named_buffers())
+        module = _prepare(blueprint, request, device)
+        return module, _moved(built, module.named_buffers())
     except ANY_FAILURE as error:  # a module's own `train` or `to` may refuse
         raise ModelFailureError(
             f"{request.name!r} cannot be made {request.dtype} {request.memory_format} for "

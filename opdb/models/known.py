@@ -21,8 +21,9 @@ WIDEST = 16
 """Bytes of the widest element."""
 
 MOST_HELD = 512
-"""From so many tensors on, those are dropped that nothing holds any more."""
+"""From so many tensors on, and each time they have doubled, those go that nothing holds."""
 
+_FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor)
 _ALLOCATIONS = ("empty", "new_empty")
 _ASKING = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
@@ -32,20 +33,27 @@ Run = Callable[[Any, Any, dict[str, Any]], Any]
 class KnownValues:
     """Runs dispatcher operators on meta, and beside them on the CPU where all values are known.
 
-    Known are inputs that hold no floating-point numbers, drawn as the model's inputs are described,
-    and whatever is made of known values alone. So a model that asks whether a mask is full, or at
-    which places an index stands, gets its answer without any of its weights. Values are kept for
-    the storages of meta tensors: views share them, and operators in place change them.
+    Known are buffers and inputs that hold no floating-point numbers: as the model was built with
+    them, or given as an example, else drawn as the model's inputs are described; and whatever is
+    made of known values alone. So a model that asks whether a mask is full, or at which places an
+    index stands, gets its answer without any of its weights. Values are kept for the storages of
+    meta tensors: views share them, and operators in place change them. A copy of known values to
+    the CPU has them. Memory of such a type that nothing was written to yet holds zeros: a model
+    that reads it would find anything.
     """
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[StorageWeakRef, torch.UntypedStorage]] = {}
+        self._most_held = MOST_HELD
 
     def declare(self, described: Json, given: Tensor) -> None:
-        """Draw the values of a model's input on meta as it is described, each time the same."""
-        if given.is_meta and not given.is_floating_point() and not given.is_complex():
+        """Draw the values of a model's input on meta as it is described, each time the same.
+
+        Of one whose values are known already, these stay.
+        """
+        if given.is_meta and not _holds_numbers(given) and self.value(given) is None:
             with seeded("cpu"):
-                self._keep(given, make(described, "cpu"))
+                self.keep(given, make(described, "cpu"))
 
     def value(self, tensor: Tensor) -> Tensor | None:
         """Return a tensor's values on the CPU; None where they are not known."""
@@ -63,6 +71,9 @@ class KnownValues:
         """Return what `run` returns of an operator, or what its arguments' values say."""
         if operator.is_view:
             return run(operator, args, kwargs)
+        if _leaves_meta(operator, args, kwargs):
+            found = self._on_cpu(operator, args, kwargs)
+            return run(operator, args, kwargs) if found is None else found[0]
         if _ASKING.intersection(operator.tags):
             found = self._on_cpu(operator, args, kwargs)
             if found is None:
@@ -77,8 +88,27 @@ class KnownValues:
                 self._forget(_written(operator, args, kwargs))
         elif found is not None:
             for tensor, value in zip(_tensors(output), _tensors(found[0]), strict=True):
-                self._keep(tensor, value)
+                self.keep(tensor, value)
+        elif _allocates(operator):
+            for tensor in _tensors(output):
+                if not _holds_numbers(tensor):
+                    self.keep(tensor, torch.zeros((), dtype=tensor.dtype))
         return output
+
+    def shown(self, function: Any, args: Any) -> Any:
+        """Return a function's arguments, with the values of what it gives to NumPy."""
+        if function not in (Tensor.numpy, Tensor.__array__) or not args[0].is_meta:
+            return args
+        values = self.value(args[0])
+        return args if values is None else (values, *args[1:])
+
+    def made(self, function: Any, args: Any, output: Any) -> None:
+        """Keep the values of a tensor that a function made on meta of lists or NumPy's arrays."""
+        if function in _FROM_DATA and isinstance(output, Tensor) and output.is_meta:
+            data = args[-1:] if function is Tensor.new_tensor else args[:1]
+            if not _tensors(data):
+                for given in data:
+                    self.keep(output, torch.tensor(given, dtype=output.dtype))
 
     def _on_cpu(self, operator: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any] | None:
         """Run an operator on its arguments' values; None where one of them is not known."""
@@ -100,8 +130,7 @@ class KnownValues:
 
     def _values(self, operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Return the arguments with the values of their tensors; None where one is not known."""
-        name = operator._schema.name.removeprefix("aten::")
-        if torch.Tag.nondeterministic_seeded in operator.tags or name.startswith(_ALLOCATIONS):
+        if torch.Tag.nondeterministic_seeded in operator.tags or _allocates(operator):
             return None
         given = _tensors((args, kwargs))
         if not any(tensor.is_meta for tensor in given) and not _makes_on_meta(kwargs):
@@ -112,14 +141,16 @@ class KnownValues:
         args, kwargs = pytree.tree_map_only(Tensor, lambda t: known[id(t)], (args, kwargs))
         return args, {**kwargs, "device": "cpu"} if _makes_on_meta(kwargs) else kwargs
 
-    def _keep(self, tensor: Tensor, values: Tensor) -> None:
+    def keep(self, tensor: Tensor, values: Tensor) -> None:
+        """Keep the values of a tensor on meta, unless they are many or known already."""
         if not tensor.is_meta or tensor.numel() > MOST_ELEMENTS:
             return
         storage = tensor.untyped_storage()
         if storage._cdata in self._held or storage.nbytes() > WIDEST * MOST_ELEMENTS:
             return
-        if len(self._held) >= MOST_HELD:
+        if len(self._held) >= self._most_held:
             self._held = {k: v for k, v in self._held.items() if not v[0].expired()}
+            self._most_held = max(MOST_HELD, 2 * len(self._held))
         self._held[storage._cdata] = StorageWeakRef(storage), torch.UntypedStorage(storage.nbytes())
         held = self.value(tensor)
         assert held is not None
@@ -129,6 +160,10 @@ class KnownValues:
         for tensor in tensors:
             if tensor.is_meta:
                 self._held.pop(tensor.untyped_storage()._cdata, None)
+
+
+def _holds_numbers(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def with_index_known(function: Any, args: Any) -> Any:
@@ -155,6 +190,19 @@ def _written(operator: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
     named = {a.name: v for a, v in zip(operator._schema.arguments, args, strict=False)} | kwargs
     written = [a.name for a in operator._schema.arguments if a.alias_info and a.alias_info.is_write]
     return _tensors([named[name] for name in written if name in named])
+
+
+def _allocates(operator: Any) -> bool:
+    name: str = operator._schema.name
+    return name.removeprefix("aten::").startswith(_ALLOCATIONS)
+
+
+def _leaves_meta(operator: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether an operator copies from meta to the CPU, where there must be values."""
+    if operator is torch.ops.aten._to_copy.default:
+        device = kwargs.get("device")
+        return args[0].is_meta and device is not None and torch.device(device).type == "cpu"
+    return operator is torch.ops.aten.copy_.default and args[1].is_meta and not args[0].is_meta
 
 
 def _makes_on_meta(kwargs: dict[str, Any]) -> bool:

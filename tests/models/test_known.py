@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from opdb.models.known import MOST_ELEMENTS, KnownValues
 
 HERE = "tests.models.test_known"
 IDS = torch.arange(12).view(2, 6) % 8
+LISTED = IDS.tolist()
 
 
 class Asking(nn.Module):
@@ -74,6 +76,63 @@ def shaped(**_: Any) -> Any:
     return Asking(counted), (IDS,)
 
 
+def listed(**_: Any) -> Any:
+    return Asking(lambda ids, x: ids.tolist() == LISTED), (IDS,)
+
+
+def copied(**_: Any) -> Any:
+    def ask(ids: Tensor, x: Tensor) -> Any:
+        into = torch.empty(2, 6, dtype=torch.int64).copy_(ids)
+        return into.tolist() == LISTED and ids.cpu().sum() == ids.to("cpu").sum() == 34
+
+    return Asking(ask), (IDS,)
+
+
+def array(**_: Any) -> Any:
+    """Through NumPy, from the tensor and from its copy."""
+
+    def ask(ids: Tensor, x: Tensor) -> Any:
+        return ids.numpy().tolist() == LISTED and np.asarray(ids.cpu()).tolist() == LISTED
+
+    return Asking(ask), (IDS,)
+
+
+def returned(**_: Any) -> Any:
+    """From the device to a list and an array, and back."""
+
+    def ask(ids: Tensor, x: Tensor) -> Any:
+        there = torch.tensor(ids.tolist(), device=ids.device)
+        same = torch.as_tensor(ids.cpu().numpy(), device=ids.device) == there
+        return same.all() and ids.new_tensor([7]) == there.max()
+
+    return Asking(ask), (IDS,)
+
+
+def sized(**_: Any) -> Any:
+    """By sizes that were written into empty memory."""
+
+    def ask(ids: Tensor, x: Tensor) -> Any:
+        sizes = torch.empty(2, dtype=torch.int64, device=ids.device)
+        sizes[0], sizes[1] = x.shape[:2]
+        return bool(sizes.prod() == ids.numel()) and len(x.split(sizes.new_ones(2).tolist())) == 2
+
+    return Asking(ask), (IDS,)
+
+
+class Held(Asking):
+    """A model that asks a table which it was built with."""
+
+    table: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(lambda ids, x: self.table.max().item() == 12)
+        self.register_buffer("table", torch.tensor([5, 7]).cumsum(0))
+
+
+def held(**_: Any) -> Any:
+    return Held(), (IDS,)
+
+
 def unknown(**_: Any) -> Any:
     return Asking(lambda ids, x: (x.sum() > 1000).item()), (IDS,)
 
@@ -84,6 +143,22 @@ def spoiled(**_: Any) -> Any:
     def ask(ids: Tensor, x: Tensor) -> Any:
         mask = torch.ones_like(ids, dtype=torch.bool)
         mask.copy_(x[..., 0] > 1000)
+        return mask.any()
+
+    return Asking(ask), (IDS,)
+
+
+def unknown_copy(**_: Any) -> Any:
+    return Asking(lambda ids, x: (x.cpu().sum() > 1000).item()), (IDS,)
+
+
+def filled(**_: Any) -> Any:
+    """Empty memory into which something is written that is not known."""
+
+    def ask(ids: Tensor, x: Tensor) -> Any:
+        mask = torch.empty(2, 6, dtype=torch.bool, device=ids.device)
+        mask[:, :3] = x[:, :3, 0] > 1000
+        mask[:, 3:] = False
         return mask.any()
 
     return Asking(ask), (IDS,)
@@ -101,7 +176,13 @@ def devices_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["contains", "item", "equal", "made", "emptied", "shaped"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("contains", "item", "equal", "made", "emptied", "shaped"),
+        *("listed", "copied", "array", "returned", "sized", "held"),
+    ],
+)
 def test_what_is_known_is_answered_on_meta_as_on_the_cpu(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -118,7 +199,7 @@ def test_what_is_known_is_answered_on_meta_as_on_the_cpu(
     assert weight == ([2, 4] if name in ("contains", "emptied") else [4, 4])
 
 
-@pytest.mark.parametrize("name", ["unknown", "spoiled"])
+@pytest.mark.parametrize("name", ["unknown", "spoiled", "unknown_copy", "filled"])
 def test_what_hangs_on_weights_is_asked_on_the_cpu(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -13,6 +13,7 @@ from opdb.graphs import ModelGraphs, model_graphs
 from opdb.harvest import harvest
 from opdb.models import ModelRequest, load
 from opdb.records import Configuration
+from tests.harvest import compiled_models
 from tests.test_dynamo import explained
 
 HERE = "tests.test_graphs"
@@ -66,7 +67,9 @@ def calls(found: ModelGraphs) -> Counter[Configuration]:
 )
 def test_nodes_call_what_a_harvest_finds(request_: ModelRequest) -> None:
     found = model_graphs(request_)
-    assert (found.device, len(found.graphs), found.graph_breaks) == ("meta", 1, 0)
+    assert (len(found.graphs), found.graph_breaks) == (1, 0)
+    # Dynamo of torch 2.14 does not join an empty tensor to another on meta, as GPT-2's cache does.
+    assert found.device == "meta" or request_.name == "gpt2"
     assert calls(found) == Counter(call.configuration for call in harvest(request_).calls)
     assert all(node.described for node in found.graphs[0].nodes)
     for node in found.graphs[0].nodes:
@@ -78,7 +81,7 @@ def test_nodes_call_what_a_harvest_finds(request_: ModelRequest) -> None:
     ("request_", "device", "graphs", "breaks"),
     [
         (ModelRequest("resnet18", input_size=(3, 64, 64)), "meta", 1, 0),
-        (ModelRequest("lstm", input_size=(8,)), "meta", 2, 1),
+        (ModelRequest(compiled_models.path("between")), "meta", 2, 1),
         (ModelRequest(f"{HERE}:branching"), "cpu", 2, 1),
         (ModelRequest(f"{HERE}:recurrent"), "meta", 0, -1),
     ],

@@ -12,6 +12,7 @@ import pytest
 from opdb.store import open_store
 from tests import published
 from tests.cli.conftest import Opdb
+from tests.harvest import compiled_models
 
 MODEL = ("resnet18", "--batch-size", 32)
 HERE = "tests.test_graphs"
@@ -74,12 +75,15 @@ def test_costs_are_those_of_the_board_that_is_named(opdb: Opdb) -> None:
 
 @pytest.mark.usefixtures("empty")
 def test_graphs_without_any_measurement(opdb: Opdb) -> None:
-    ran = opdb("graph", "lstm", "--input-size", 8, "--output", "graphs.txt")
+    model = compiled_models.path("between")
+    ran = opdb("graph", model, "--output", "graphs.txt")
     assert ran.status == 0, ran.err
     assert "written: graphs.txt" in ran.err
     text = Path("graphs.txt").read_text()
-    assert text.startswith("# lstm, batch 1 float32 length 8: 2 graphs, 1 break, captured on meta")
-    assert "# broken off at " in text and "LSTM" in text and "builtin.py:" in text
+    title, *_ = text.splitlines()
+    assert title.startswith(f"# {model}, batch ")
+    assert ": 2 graphs, 1 break, captured on meta by torch " in title
+    assert "# broken off at " in text and "disable" in text and "compiled_models.py:" in text
     assert "# no costs: " in text and "holds no measurements" in text
     assert "# embedding: not measured" in text and "# linear: not measured" in text
     assert ran.out.splitlines()[0] == text.splitlines()[0].removeprefix("# ")

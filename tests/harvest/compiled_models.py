@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 Built = tuple[nn.Module, tuple[Any, ...]]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Normed(nn.Module):
@@ -136,17 +138,34 @@ def repeated() -> Built:
     return Repeated(), (torch.randn(4, 8),)
 
 
+def left_out(function: F) -> F:
+    """Have dynamo leave a function out of its graphs, whatever this version of it would take."""
+    disable: Any = torch.compiler.disable
+    return cast(F, disable(function))
+
+
 class Recurrent(nn.Module):
-    """Different recurrent layers on one input, which dynamo leaves out; one graph is compiled."""
+    """Different recurrent layers on one input, which dynamo is told to leave out."""
 
     def __init__(self, *, twice: bool) -> None:
         super().__init__()
+        self.twice = twice
         self.one = nn.GRU(8, 8, batch_first=True)
-        self.other = nn.GRU(8, 4, num_layers=2, batch_first=True) if twice else None
+        self.other = nn.GRU(8, 4, num_layers=2, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.one(x)[0].sin()
-        return y if self.other is None else torch.cat([y, self.other(x)[0].cos()], -1)
+        y = self.first(x).sin()
+        return torch.cat([y, self.second(x).cos()], -1) if self.twice else y
+
+    @left_out
+    def first(self, x: Tensor) -> Tensor:
+        y: Tensor = self.one(x)[0]
+        return y
+
+    @left_out
+    def second(self, x: Tensor) -> Tensor:
+        y: Tensor = self.other(x)[0]
+        return y
 
 
 def recurrent() -> Built:
@@ -155,6 +174,29 @@ def recurrent() -> Built:
 
 def recurrent_twice() -> Built:
     return Recurrent(twice=True), (torch.randn(2, 5, 8),)
+
+
+class Between(nn.Module):
+    """A recurrent layer between two graphs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(16, 8)
+        self.layer = nn.LSTM(8, 8, batch_first=True)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        y: Tensor = self.head(self.between(self.embedding(ids)))
+        return y
+
+    @left_out
+    def between(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)[0]
+        return y
+
+
+def between() -> Built:
+    return Between(), (torch.randint(16, (2, 5)),)
 
 
 class Counted(nn.Module):

@@ -4,12 +4,11 @@
 #   OPDB_DB=compiled.sqlite benchmarks/compiled_models.sh compiled.tgz cuda:0 900
 #   OPDB_DB=compiled.sqlite benchmarks/compiled_models.sh compiled.tgz cuda:0 300 measurements/compiled/resnet50.yml lstm
 #
-# Models are summary files, or names; those of measurements/compiled/ unless said. All are compiled
-# as far as their fused groups, then run compiled until half of the seconds are gone, for 20 s at
-# least; the rest goes into the groups, one visit each, energies to ± 5 %. The host times of all come
-# first, for which each group is compiled: 287 took 142 s on an H200's host (2026-11-23). Then every
-# prediction is held against its run. Called again, it goes on where it was. Packed are the database
-# as a set and what validate says.
+# Models are summary files, or names; those of measurements/compiled/ unless said. One after the other
+# is compiled as far as its fused groups, these are benched, one visit each, energies to ± 5 %, and the
+# model is run, so that what the seconds allow is whole. (To compile the groups of four models took
+# 0.5 s each on an H200's host, 2026-11-23.) Then every prediction is held against its run. Called
+# again, it goes on where it was. Packed are the database as a set and what validate says.
 set -euo pipefail
 
 [[ $# -ge 3 && $3 =~ ^[1-9][0-9]*$ ]] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
@@ -21,19 +20,20 @@ folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 opdb() { python3 -m opdb "$@"; }
 
-# The database's name of the device is told with what was found.
-opdb harvest "$@" --mode compile --device "$device" --quiet --json >"$folder/found.json" || true
-slug=$(python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["compiled_for"])' \
-    <"$folder/found.json" 2>/dev/null) || slug=
-rm "$folder/found.json"
+slug= # the database's name of the device, told with what was found
+for model in "$@"; do
+    rest=$((seconds - SECONDS - 60)) # without what a run takes, and what comes after the last
+    [ "$rest" -ge 20 ] || { echo "the time is up before $model" >&2; break; }
+    opdb harvest "$model" --mode compile --device "$device" --quiet --json >"$folder/found.json" \
+        || continue
+    slug=$(python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["compiled_for"])' \
+        <"$folder/found.json")
+    opdb bench fused enter_graph --this-board --duplicates 0 --rounds 1 --precision 0.05 \
+        --device "$device" --max-seconds "$rest" --quiet || true
+    opdb modes "$model" --modes compile --device "$device" --quiet || true
+done
+rm -f "$folder/found.json"
 
-rest=$((seconds / 2 - SECONDS))
-timeout --signal=INT --kill-after=60 $((rest > 20 ? rest : 20)) \
-    python3 -m opdb modes "$@" --modes compile --device "$device" --quiet || true
-
-rest=$((seconds - SECONDS - 25))
-[ "$rest" -lt 20 ] || opdb bench fused enter_graph --this-board --duplicates 0 --device "$device" \
-    --rounds 1 --precision 0.05 --max-seconds "$rest" --quiet || true
 {
     opdb validate --mode compile ${slug:+--device "$slug"} || true
     opdb validate --kernels ${slug:+--device "$slug"} || true

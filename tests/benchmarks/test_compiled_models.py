@@ -18,7 +18,7 @@ def test_predictions_are_held_against_runs_and_packed(tmp_path: Path) -> None:
     file.write_text(MLP)
     done = ran(SCRIPT, tmp_path, str(packed), "cpu", "900", str(file), first=brief)
     assert done.returncode == 0, done.stderr
-    commands = ["harvest", "modes", "bench", "validate", "validate", "export"]
+    commands = ["harvest", "bench", "modes", "validate", "validate", "export"]
     assert (brief / "commands").read_text().split() == commands
     subprocess.run(["tar", "-xzf", packed, "-C", tmp_path], check=True)
     said = (tmp_path / "validate.txt").read_text()
@@ -27,11 +27,19 @@ def test_predictions_are_held_against_runs_and_packed(tmp_path: Path) -> None:
     assert "median error" in said and (tmp_path / "set" / "visits.csv").is_file()
 
 
-def test_what_cannot_be_harvested_is_told_and_too_little_time_is_not_begun(tmp_path: Path) -> None:
-    arguments, brief = ("cpu", "1", "opdb.nowhere:model"), brief_python(tmp_path)
+@pytest.mark.parametrize(
+    ("seconds", "said", "harvested"),
+    [("900", "model 'opdb.nowhere:model'", True), ("1", "the time is up before opdb", False)],
+    ids=["no model", "no time"],
+)
+def test_what_cannot_be_measured_is_told(
+    tmp_path: Path, seconds: str, said: str, harvested: bool
+) -> None:
+    arguments, brief = ("cpu", seconds, "opdb.nowhere:model"), brief_python(tmp_path)
     done = ran(SCRIPT, tmp_path, str(tmp_path / "a.tgz"), *arguments, first=brief)
-    assert "model 'opdb.nowhere:model'" in done.stderr
-    assert "bench" not in (brief / "commands").read_text().split()
+    assert said in done.stderr
+    commands = (brief / "commands").read_text().split()
+    assert ("harvest" in commands) == harvested and "bench" not in commands
 
 
 def test_the_models_are_those_of_their_folder() -> None:

@@ -15,15 +15,14 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from opdb.errors import EXPLANATION, CannotMeasureError
+from opdb.errors import EXPLANATION
+from opdb.switches import check_can_compile
 
 NO_REASON = "dynamo does not say why"
 PASSES = 20
 """After so many a model that still captures something is taken to do so in every pass."""
 _TOO_OFTEN = re.compile(r"recompile.limit|cache_size_limit")
 """What dynamo's versions say where they give a function up that they compiled again and again."""
-_SWITCHES = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
-"""Variables that switch torch.compile off: it then returns the model as it is."""
 _WARNING = ("torch._dynamo", "torch.utils.cpp_extension")
 """Loggers that warn of graph breaks, of recompiling, and, without a GPU, of the lack of one."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -90,19 +89,6 @@ class Counted:
     why: str
     passes: int
     given_up: bool
-
-
-def check_can_compile() -> None:
-    """Check that torch.compile is not switched off, which it would not tell.
-
-    Raises:
-        CannotMeasureError: the environment keeps it from compiling.
-    """
-    for name in _SWITCHES:
-        if os.environ.get(name) == "1":
-            raise CannotMeasureError(
-                f"{name}=1 in the environment keeps torch.compile from compiling anything; unset it"
-            )
 
 
 @contextmanager

@@ -31,7 +31,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "models": ("errors", "records"),
     "summary": ("errors", "models", "records"),
     "significance": ("errors", "kinds", "records", "summary"),
-    "dynamo": ("errors",),
+    "switches": ("errors",),
+    "dynamo": ("errors", "switches"),
     "inductor": ("dynamo", "errors"),
     "operators": ("capturing", "errors", "inductor", "kinds", "records"),
     "harvest": (
@@ -45,7 +46,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "grid": ("errors", "kinds", "models", "operators", "records", "summary"),
     "store": ("errors", "garbage", "records"),
-    "doctor": ("counters", "errors", "meters", "store", "units"),
+    "doctor": ("counters", "errors", "meters", "store", "switches", "units"),
     "graphs": ("dynamo", "errors", "harvest", "models", "records"),
     "derive": ("records",),
     "deriving": ("derive", "records", "store"),
@@ -68,6 +69,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "settings",
         "store",
         "sweep",
+        "switches",
         "units",
     ),
     "matrix": (

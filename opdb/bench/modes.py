@@ -26,7 +26,6 @@ from opdb.dynamo import (
     PASSES,
     Counted,
     capture_graphs,
-    check_can_compile,
     compiled_frames,
     compiling,
 )
@@ -35,6 +34,7 @@ from opdb.models import LoadedModel
 from opdb.models.construction import ModelFailureError, one_line
 from opdb.models.inputs import tensors
 from opdb.records import Json, Mode
+from opdb.switches import check_can_compile, check_can_trace
 from opdb.units import counted
 
 CUDA_ONLY: tuple[Mode, ...] = ("graph", "compile:reduce-overhead")
@@ -86,10 +86,8 @@ def check_switches(mode: Mode) -> None:
     """
     if mode in _COMPILED:
         check_can_compile()
-    if mode == "trace" and os.environ.get("PYTORCH_JIT") == "0":
-        raise CannotMeasureError(
-            "PYTORCH_JIT=0 in the environment keeps torch.jit from tracing anything; unset it"
-        )
+    if mode == "trace":
+        check_can_trace()
 
 
 @contextmanager

@@ -31,6 +31,7 @@ BOARD_CHECKS: tuple[Callable[[BoardFacts], Finding], ...] = (
 )
 MACHINE_CHECKS: tuple[Callable[[Facts], Finding], ...] = (
     surroundings.compiler,
+    surroundings.switches,
     surroundings.triton,
     surroundings.nsight,
     surroundings.counters,

@@ -49,7 +49,10 @@ class TorchFacts:
 
 @dataclass(frozen=True)
 class ToolFacts:
-    """Where the tools are; `ncu_elsewhere` is a Nsight Compute that is not on PATH."""
+    """Where the tools are; `ncu_elsewhere` is a Nsight Compute that is not on PATH.
+
+    `switched_off` are variables of the environment that keep torch from compiling or tracing.
+    """
 
     cxx: str | None = None
     cxx_wanted: str = "g++"
@@ -58,6 +61,7 @@ class ToolFacts:
     triton: str | None = None
     ncu: str | None = None
     ncu_elsewhere: str | None = None
+    switched_off: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from opdb.doctor.facts import (
 )
 from opdb.errors import CannotMeasureError, DatabaseError
 from opdb.meters import nvml, rapl
+from opdb.switches import switched_off
 
 PARAMS = Path("/proc/driver/nvidia/params")
 STATUS = Path("/proc/self/status")
@@ -177,6 +178,7 @@ def tool_facts() -> ToolFacts:
         triton=_version("triton") or _version("pytorch-triton"),
         ncu=ncu.on_path(),
         ncu_elsewhere=ncu.elsewhere(NSIGHT),
+        switched_off=tuple(switched_off()),
     )
 
 

@@ -40,6 +40,19 @@ def compiler(facts: Facts) -> Finding:
     )
 
 
+def switches(facts: Facts) -> Finding:
+    """Judge whether the environment lets torch compile and trace; torch does not say."""
+    off = facts.tools.switched_off
+    if not off:
+        return fine("compiling", "not switched off")
+    names = " ".join(switch.split("=")[0] for switch in off)
+    return note(
+        "compiling",
+        f"switched off by {', '.join(off)}",
+        f"Modes that compile or trace need it, eager and graph do not: unset {names}.",
+    )
+
+
 def triton(facts: Facts) -> Finding:
     """Judge whether inductor has Triton, which it compiles for GPUs with."""
     if facts.tools.triton is not None:

@@ -344,6 +344,20 @@ def test_no_headers_no_triton(machine: Machine, monkeypatch: pytest.MonkeyPatch)
     the_fault("Triton", "^none$", "pip install triton", blocks=False)
 
 
+@pytest.mark.parametrize(
+    ("switch", "value"),
+    [("TORCHDYNAMO_DISABLE", "1"), ("TORCH_COMPILE_DISABLE", "1"), ("PYTORCH_JIT", "0")],
+)
+def test_compiling_that_is_switched_off(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, switch: str, value: str
+) -> None:
+    monkeypatch.setenv(switch, value)
+    said = f"^switched off by {switch}={value}$"
+    the_fault("compiling", said, f"unset {switch}", blocks=False)
+    monkeypatch.setenv(switch, "0" if value == "1" else "1")
+    assert {each.result for each in found_on()[0]} == {"fine"}
+
+
 def test_a_compiler_of_ones_own(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "g++-13")
     the_fault("compiler", r"no C\+\+ compiler \(g\+\+-13\)", "torch.compile", blocks=False)

@@ -102,6 +102,6 @@ def test_a_model_of_ones_own_is_harvested_anew_each_time(tmp_path: Path) -> None
     text = "import torch\n\ndef build():\n    return torch.nn.{}(), torch.ones(2, 4)\n"
     for name in ("ReLU", "Tanh"):
         own.write_text(text.format(name))
-        ran(path, ("measure", "own:build", "--repeats", "1", *ON_CPU))
+        ran(path, ("harvest", "own:build", "--quiet"))
         [found] = stored(path)
         assert [call.configuration.kind for call in found.calls] == [name.lower()]

@@ -16,7 +16,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from opdb.errors import EXPLANATION
-from opdb.switches import check_can_compile
+from opdb.switches import check_works
 
 NO_REASON = "dynamo does not say why"
 PASSES = 20
@@ -100,7 +100,7 @@ def compiling() -> Iterator[None]:
     Raises:
         CannotMeasureError: the environment keeps torch.compile from compiling.
     """
-    check_can_compile()
+    check_works("torch.compile")
     from torch._dynamo import config  # torch.compile itself imports it no sooner
 
     loggers = [] if os.environ.get("TORCH_LOGS") else [logging.getLogger(n) for n in _WARNING]

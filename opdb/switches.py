@@ -6,40 +6,30 @@ No torch: the doctor looks at them, too.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 
 from opdb.errors import CannotMeasureError
 
-COMPILING = ("TORCHDYNAMO_DISABLE=1", "TORCH_COMPILE_DISABLE=1")
-"""With one of these torch.compile returns the model as it is."""
-
-TRACING = ("PYTORCH_JIT=0",)
-"""With this a trace is the model as it is."""
-
-
-def switched_off(switches: tuple[str, ...] = COMPILING + TRACING) -> list[str]:
-    """Return which of the switches are set, as NAME=VALUE."""
-    return [each for each in switches if os.environ.get(each.split("=")[0]) == each.split("=")[1]]
+SWITCHES: Mapping[str, Sequence[str]] = {
+    "torch.compile": ("TORCHDYNAMO_DISABLE=1", "TORCH_COMPILE_DISABLE=1"),
+    "torch.jit": ("PYTORCH_JIT=0",),
+}
+"""With one of its switches a part of torch returns the model as it is."""
 
 
-def check_can_compile() -> None:
-    """Check that torch.compile is not switched off.
-
-    Raises:
-        CannotMeasureError: the environment keeps it from compiling.
-    """
-    for switch in switched_off(COMPILING):
-        raise CannotMeasureError(
-            f"{switch} in the environment keeps torch.compile from compiling anything; unset it"
-        )
+def switched_off(part: str) -> list[str]:
+    """Return which switches of a part are set, as NAME=VALUE."""
+    pairs = (switch.split("=") for switch in SWITCHES[part])
+    return [f"{name}={value}" for name, value in pairs if os.environ.get(name) == value]
 
 
-def check_can_trace() -> None:
-    """Check that torch.jit is not switched off.
+def check_works(part: str) -> None:
+    """Check that a part of torch is not switched off.
 
     Raises:
-        CannotMeasureError: the environment keeps it from tracing.
+        CannotMeasureError: the environment keeps it from doing anything.
     """
-    for switch in switched_off(TRACING):
+    for switch in switched_off(part):
         raise CannotMeasureError(
-            f"{switch} in the environment keeps torch.jit from tracing anything; unset it"
+            f"{switch} in the environment keeps {part} from doing anything; unset it"
         )

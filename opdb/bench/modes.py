@@ -34,7 +34,7 @@ from opdb.models import LoadedModel
 from opdb.models.construction import ModelFailureError, one_line
 from opdb.models.inputs import tensors
 from opdb.records import Json, Mode
-from opdb.switches import check_can_compile, check_can_trace
+from opdb.switches import check_works
 from opdb.units import counted
 
 CUDA_ONLY: tuple[Mode, ...] = ("graph", "compile:reduce-overhead")
@@ -85,9 +85,9 @@ def check_switches(mode: Mode) -> None:
         CannotMeasureError: it does.
     """
     if mode in _COMPILED:
-        check_can_compile()
+        check_works("torch.compile")
     if mode == "trace":
-        check_can_trace()
+        check_works("torch.jit")
 
 
 @contextmanager

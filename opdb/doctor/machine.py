@@ -33,7 +33,7 @@ from opdb.doctor.facts import (
 )
 from opdb.errors import CannotMeasureError, DatabaseError
 from opdb.meters import nvml, rapl
-from opdb.switches import switched_off
+from opdb.switches import SWITCHES, switched_off
 
 PARAMS = Path("/proc/driver/nvidia/params")
 STATUS = Path("/proc/self/status")
@@ -178,7 +178,7 @@ def tool_facts() -> ToolFacts:
         triton=_version("triton") or _version("pytorch-triton"),
         ncu=ncu.on_path(),
         ncu_elsewhere=ncu.elsewhere(NSIGHT),
-        switched_off=tuple(switched_off()),
+        switched_off=tuple(switch for part in SWITCHES for switch in switched_off(part)),
     )
 
 

@@ -7,7 +7,7 @@
 # Models are summary files, or names; those of measurements/compiled/ unless said. One after the other
 # is compiled as far as its fused groups, these are benched, one visit each, energies to ± 5 %, and the
 # model is run, so that what the seconds allow is whole. (To compile the groups of four models took
-# 0.5 s each on an H200's host, 2026-11-23.) Then every prediction is held against its run. Called
+# 0.5 s each on the host of GPU-fe7bef40…, 2026-11-23.) Then every prediction is held against its run. Called
 # again, it goes on where it was. Packed are the database as a set and what validate says.
 set -euo pipefail
 

@@ -54,6 +54,8 @@ _MOVES = words(
     "select_scatter upsample_nearest2d device_put full_like zeros_like ones_like"
 )
 _GATHERS = "embedding"
+_SOFTMAX = "prepare_softmax_online"
+"""What inductor makes of the two reductions of a softmax on a GPU."""
 
 
 def packet(node: Json) -> str:
@@ -103,6 +105,8 @@ class _Graph:
         if name.startswith("_scaled_dot_product"):
             query, key, value = (self.shape(given[i]) for i in range(3))
             return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+        if name == _SOFTMAX:  # largest value, differences, exponentials, their sum
+            return 4 * prod(self.shape(given[0]))
         if name in _REDUCTIONS:
             return max((prod(self.shape(a)) for a in arguments(given)), default=0)
         return 0 if name in _MOVES else _elements(node)

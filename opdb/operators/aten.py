@@ -42,7 +42,7 @@ _PRIMS = """
 _low_memory_max_pool_with_offsets _low_memory_max_pool_offsets_to_indices
 _low_memory_max_pool2d_with_offsets _low_memory_max_pool2d_offsets_to_indices
 convert_element_type device_put fma inductor_force_stride_order iota
-broadcast_in_dim
+broadcast_in_dim prepare_softmax_online
 """
 
 GETITEM = "getitem"

@@ -139,6 +139,29 @@ def test_indices_that_a_model_holds_keep_their_range() -> None:
     assert ids["values"] == {"range": [0, 4]}
 
 
+def test_a_softmax_as_a_gpu_computes_it_is_read() -> None:
+    """There inductor puts one operator of its own in place of the maximum and of the sum."""
+    shape = [4, 4]  # on a processor inductor has code for so few alone
+    told = [
+        ("prims.prepare_softmax_online.default", [{"input": 0}, -1], [[4, 1], [4, 1]]),
+        ("getitem", [{"node": 0}, 0], [4, 1]),
+        ("getitem", [{"node": 0}, 1], [4, 1]),
+        ("aten.sub.Tensor", [{"input": 0}, {"node": 1}], shape),
+        ("aten.exp.default", [{"node": 3}], shape),
+        ("aten.div.Tensor", [{"node": 4}, {"node": 2}], shape),
+    ]
+    nodes = [{"op": op, "args": args, "shape": given} for op, args, given in told]
+    inputs = [{"shape": shape, "dtype": "float32"}]
+    outputs = [{"node": 5, "dtype": "float32"}]
+    model = Configuration("fused", {"nodes": nodes, "outputs": outputs}, {"inputs": inputs})
+    scores = [torch.randn(shape)]
+    [found], unplaced = fused_calls(lowered(graph_of(model, scores), scores))
+    assert not unplaced
+    assert sorted(n["op"] for n in found.parameters["nodes"]) == sorted(op for op, _, _ in told)
+    call = build(Configuration.from_json(found.json))
+    torch.testing.assert_close(call()[0], torch.softmax(call.inputs[0], -1))
+
+
 def test_each_graph_of_a_broken_model_is_there() -> None:
     assert len(graphs_of("split")) == 2
     found = compiled(compiled_models.path("split"))

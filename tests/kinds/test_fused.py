@@ -61,6 +61,20 @@ def test_convolution_and_attention() -> None:
     assert FUSED.flops(attention) == 2 * (2 * 4 * 10) * 12 * (16 + 8)
 
 
+def test_both_reductions_of_a_softmax() -> None:
+    configuration = group(
+        [spec(4, 16)],
+        [
+            ("prims.prepare_softmax_online.default", [{"input": 0}, -1], [[4, 1], [4, 1]]),
+            ("getitem", [{"node": 0}, 0], [4, 1]),
+            ("getitem", [{"node": 0}, 1], [4, 1]),
+        ],
+        [{"node": 1, "dtype": "float32"}, {"node": 2, "dtype": "float32"}],
+    )
+    assert FUSED.flops(configuration) == 4 * 64
+    assert FUSED.bytes_moved(configuration) == 4 * (64 + 4 + 4)
+
+
 def test_a_table_counts_as_far_as_it_is_read() -> None:
     looked_up = group(
         [spec(1000, 8, role="weight"), {"shape": [3], "dtype": "int64"}],

@@ -26,6 +26,14 @@ COMPILED = ("compile", "compile:reduce-overhead", "dynamo")
 HELD_UP = ("bert-base-uncased", 2, "eager")
 """A run that is left out."""
 
+REFUSED = {
+    ("lstm", "compile"): "not compiled: dynamo",
+    ("lstm", "compile:reduce-overhead"): "not compiled: dynamo",
+    ("lstm", "dynamo"): "not compiled: dynamo",
+    ("align", "graph"): "RuntimeError: Cannot copy between CPU and CUDA tensors during CUDA graph",
+}
+"""Modes that cannot run a model, and how the reason begins."""
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -48,35 +56,45 @@ def test_each_model_at_each_batch_size_has_figures_in_each_mode_or_a_reason(
 ) -> None:
     found = {(row.workload.name, row.workload.batch_size, row.mode): row for row in rows}
     assert len(found) == len(rows)
-    models = ("lstm", "resnet50", "bert-base-uncased")
+    models = ("lstm", "resnet50", "bert-base-uncased", "vit", "align")
     wanted = {(m, size, mode) for m in models for size in SIZES for mode in PLAIN + COMPILED}
     assert found.keys() == wanted - {HELD_UP}
     for (model, _, mode), row in found.items():
-        if model == "lstm" and mode in COMPILED:
-            assert row.cost is None and (row.run.reason or "").startswith("not compiled: dynamo")
+        if (why := REFUSED.get((model, mode))) is not None:
+            assert row.cost is None and (row.run.reason or "").startswith(why)
             continue
         assert row.cost is not None and row.cost.energy_j is not None
         assert row.cost.time_s.low is not None and row.cost.energy_j.low is not None
         assert row.run.facts["outrun_share"] <= 1
         if mode in COMPILED:
             assert (row.run.facts["graphs"], row.run.facts["graph_breaks"]) == (1, 0)
-            assert row.run.facts["output_difference"] < 0.01
+            assert row.run.facts["output_difference"] < (0.04 if model == "align" else 0.01)
             assert row.run.facts["compile_cold"] is True
 
 
 def test_the_operators_sum_is_close_to_a_cuda_graph(rows: list[ModeRow]) -> None:
-    graphs = [row for row in rows if row.mode == "graph"]
-    assert len(graphs) == 18 and all(row.coverage_time == 1 for row in graphs)
+    graphs = [row for row in rows if row.mode == "graph" and row.cost is not None]
+    assert len(graphs) == 24 and all(row.coverage_time == 1 for row in graphs)
     times = [abs(row.saves_of_operators.time or 1) for row in graphs]
     energies = [abs(row.saves_of_operators.energy or 1) for row in graphs]
-    assert statistics.median(times) < 0.009 and max(times) < 0.09
-    assert statistics.median(energies) < 0.015 and max(energies) < 0.06
+    assert statistics.median(times) < 0.008 and max(times) < 0.09
+    assert statistics.median(energies) < 0.0115 and max(energies) < 0.06
+
+
+def test_what_is_told_of_operators_rests_on_all_of_them(rows: list[ModeRow]) -> None:
+    """Of ALIGN's, some are not measured yet."""
+    whole = {(row.workload.name, row.coverage_time == 1) for row in rows}
+    assert whole == {
+        *((model, True) for model in ("lstm", "resnet50", "bert-base-uncased", "vit")),
+        ("align", False),
+    }
+    assert all(row.saves_of_operators.time is None for row in rows if row.coverage_time != 1)
 
 
 def test_runs_launch_exactly_the_kernels_of_their_operators(opdb: Opdb, path: Path) -> None:
     ran = opdb("validate", "--kernels", "--db", str(path))
     assert ran.status == 0, ran.err
-    assert ran.out.endswith("exactly the kernels of their operators: 35 of 35\n")
+    assert ran.out.endswith("exactly the kernels of their operators: 47 of 47\n")
 
 
 def test_repeats_agree_as_the_docs_say_and_those_that_do_not_are_flagged(
@@ -91,7 +109,7 @@ def test_repeats_agree_as_the_docs_say_and_those_that_do_not_are_flagged(
         close = repeat_spread(agreeing(row.run.repeats)) <= bound
         assert close != any(flag.startswith("no three repeats agree") for flag in row.run.flags)
         agree[by_host, close] += 1
-    assert agree == {(False, True): 41, (False, False): 1, (True, True): 35, (True, False): 12}
+    assert agree == {(False, True): 69, (False, False): 1, (True, True): 70, (True, False): 15}
 
 
 def test_kernels_of_inductor_in_cuda_graphs_save_most(rows: list[ModeRow]) -> None:
@@ -105,6 +123,10 @@ def test_kernels_of_inductor_in_cuda_graphs_save_most(rows: list[ModeRow]) -> No
         ("resnet50", 32): (0.51, 0.41),
         ("bert-base-uncased", 1): (0.63, 0.42),
         ("bert-base-uncased", 32): (0.06, 0.14),
+        ("vit", 1): (0.41, 0.22),
+        ("vit", 32): (0.03, 0.02),
+        ("align", 1): (0.64, 0.40),
+        ("align", 32): (0.10, 0.19),
     }.items():
         assert saved[model, size].time == pytest.approx(time, abs=0.006)
         assert saved[model, size].energy == pytest.approx(energy, abs=0.006)

@@ -279,9 +279,10 @@ def sentence(
     assert value is not None
     others = [each for each in found if mode in each.saves]
     higher = below((each.traits[trait.name] for each in others), value)
-    larger = below((each.saves[mode].time for each in others), saves.time)
+    times = [each.saves[mode].time for each in others if each.saves[mode].time is not None]
+    larger = below(times, saves.time)
     return (
-        f"{told}, in time more than it saves of {_share(larger)} of {best.workloads} workloads. "
+        f"{told}, in time more than it saves of {_share(larger)} of {len(times)} workloads. "
         f"What goes with that most clearly: {trait.words}, {trait.show(value)} here, more than "
         f"{_share(higher)} of them have; the more, the {'larger' if best.rho > 0 else 'smaller'} "
         f"the saving (rank correlation {best.rho:+.2f}, {counted(best.models, 'model')})."

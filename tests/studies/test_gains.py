@@ -130,6 +130,16 @@ def test_sentences_are_plain_and_right(found: list[Gains]) -> None:
     )
 
 
+def test_a_saving_is_held_against_all_of_its_mode(found: list[Gains]) -> None:
+    """Workloads whose launches are not known are among them."""
+    unknown = {**found[0].traits, "launches_per_s": None}
+    some = [dataclasses.replace(found[0], traits=unknown), *found[1:]]
+    known = correlations(some, "time")
+    of_launches = next(c for c in known if (c.mode, c.trait) == ("graph", "launches_per_s"))
+    assert of_launches.workloads == len(some) - 1
+    assert f" of {len(some)} workloads. " in sentence(some, some[1], "graph", known)
+
+
 def test_nothing_is_told_of_a_few_workloads_or_of_two_models(found: list[Gains]) -> None:
     few = correlations(found[: FEWEST - 1], "time")
     assert not any(c.is_told for c in few)

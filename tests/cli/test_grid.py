@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from opdb import grid as grids
 from opdb.records import Call, Configuration, Json, Workload
 from opdb.store import open_store
 from tests.cli.conftest import Opdb, snapshot
@@ -148,11 +149,17 @@ def test_a_grid_that_cannot_be_taken_is_one_message_and_changes_nothing(
     assert snapshot(tmp_path) == before
 
 
-def test_a_large_grid_is_taken_where_that_is_said(opdb: Opdb) -> None:
-    Path("grid.yml").write_text(LARGE.replace("6000", "5001").replace("10000", "100"))
-    ran = opdb("bench", "--grid", "grid.yml", "--dry-run", "--yes", "--quiet")
+def test_a_large_grid_is_taken_where_that_is_said(
+    opdb: Opdb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grids, "MOST", 1000)
+    Path("grid.yml").write_text(LARGE.replace("6000", "501").replace("10000", "100"))
+    command = ("bench", "--grid", "grid.yml", "--dry-run", "--quiet")
+    refused = opdb(*command)
+    assert refused.status == 2 and "1002 combinations, more than 1000" in refused.err
+    ran = opdb(*command, "--yes")
     assert ran.status == 0, ran.err
-    assert ran.out.splitlines()[0] == "grid.yml: 12 configurations of 10002 combinations"
+    assert ran.out.splitlines()[0] == "grid.yml: 12 configurations of 1002 combinations"
 
 
 def test_what_is_about_a_grid_needs_one(opdb: Opdb) -> None:

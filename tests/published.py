@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import shutil
+import sqlite3
 import tempfile
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -32,3 +34,15 @@ def copy_to(path: Path) -> Path:
     """Copy the database to a path of one's own."""
     shutil.copy(database(), path)
     return path
+
+
+def keep_kinds(path: Path, *kinds: str) -> None:
+    """Remove the costs and visits of all other kinds from a copy."""
+    places = ", ".join("?" * len(kinds))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for table in ("cost", "visit", "host_visit", "tally"):
+            connection.execute(
+                f"DELETE FROM {table} WHERE configuration_id IN "
+                f"(SELECT id FROM configuration WHERE kind NOT IN ({places}))",
+                kinds,
+            )

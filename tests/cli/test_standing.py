@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +20,63 @@ from tests.paths import python_path
 ON_CPU = ("--device", "cpu", "--quiet")
 
 PROGRAM = """
-import json, sys
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
 from opdb.bench import model
 from opdb.cli import main
 model.SETTLE_S, model.WINDOW_S, model.MAX_REDONE = 0.002, 0.02, 0
-for arguments in json.loads(sys.argv[1]):
-    status = main(arguments)
-    assert status == 0 or (arguments[0], status) == ("build", 1), arguments
+for line in sys.stdin:
+    arguments = json.loads(line)
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        status = main(arguments)
+    print(json.dumps([status, out.getvalue(), err.getvalue()]), flush=True)
 """
 
 
-def ran(path: Path, *commands: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """Run commands in a process that has imported nothing of the tests."""
-    found = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(commands)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=path.parent,
-        env={**os.environ, "OPDB_DB": str(path), "PYTHONPATH": python_path()},
-    )
-    assert found.returncode == 0, found.stderr
-    return found
+@dataclass(frozen=True)
+class Ran:
+    """What commands printed, one after the other."""
+
+    out: str
+    err: str
+
+
+class Elsewhere:
+    """A process that has imported nothing of the tests, and runs one command after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=path.parent,
+            env={**os.environ, "OPDB_DB": str(path), "PYTHONPATH": python_path()},
+        )
+
+    def __enter__(self) -> Elsewhere:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def ran(self, *commands: tuple[str, ...]) -> Ran:
+        """Run commands, of which only a build's target may be missed."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        printed, told = "", ""
+        for arguments in commands:
+            self._process.stdin.write(json.dumps(arguments) + "\n")
+            self._process.stdin.flush()
+            status, out, err = json.loads(self._process.stdout.readline())
+            assert status == 0 or (arguments[0], status) == ("build", 1), (arguments, err)
+            printed, told = printed + out, told + err
+        return Ran(printed, told)
+
+
+def ran(path: Path, *commands: tuple[str, ...]) -> Ran:
+    """Run commands in one such process."""
+    with Elsewhere(path) as process:
+        return process.ran(*commands)
 
 
 def stored(path: Path, **chosen: Any) -> list[Workload]:
@@ -66,15 +101,15 @@ def test_commands_take_what_stands(tmp_path: Path) -> None:
     path = tmp_path / "opdb.sqlite"
     ran(path, ("harvest", "mlp", "--quiet"))
     [whole], short = stored(path), shortened(path)
-    again = ran(
-        path,
-        ("measure", "mlp", "--repeats", "1", *ON_CPU),
-        ("modes", "mlp", "--modes", "eager", "--repeats", "1", *ON_CPU),
-        ("build", "mlp", "--gpu-seconds", "0", *ON_CPU),
-        ("harvest", "mlp"),
-    )
-    assert "1 workload of 1 stood in" in again.stderr and stored(path) == [short]
-    assert "stood in" not in ran(path, ("harvest", "mlp", "--anew")).stderr
+    with Elsewhere(path) as other:
+        again = other.ran(
+            ("measure", "mlp", "--repeats", "1", *ON_CPU),
+            ("modes", "mlp", "--modes", "eager", "--repeats", "1", *ON_CPU),
+            ("build", "mlp", "--gpu-seconds", "0", *ON_CPU),
+            ("harvest", "mlp"),
+        )
+        assert "1 workload of 1 stood in" in again.err and stored(path) == [short]
+        assert "stood in" not in other.ran(("harvest", "mlp", "--anew")).err
     assert stored(path) == [whole]
 
 
@@ -82,18 +117,19 @@ def test_what_was_compiled_for_a_device_stands_until_it_is_asked_for_anew(tmp_pa
     path = tmp_path / "opdb.sqlite"
     asked = ("harvest", "mlp", "--mode", "compile", "--device", "cpu")
     told = ran(path, (*asked, "--json", "--quiet"))
-    [first] = json.loads(told.stdout)
+    [first] = json.loads(told.out)
     assert first["stood"] is False and first["runs_of_other_calls"] == 0
     [whole] = stored(path, compiled_for=first["compiled_for"])
     short = shortened(path, compiled_for=first["compiled_for"])
-    again = ran(path, asked)
-    assert "1 workload of 1 stood in" in again.stderr and "--anew" in again.stderr
-    assert stored(path, compiled_for=first["compiled_for"]) == [short]
-    [told_again] = json.loads(ran(path, (*asked, "--json", "--quiet")).stdout)
-    assert told_again == {**first, "calls": first["calls"] - 1, "stood": True} | {
-        name: told_again[name] for name in ("configurations", "by_kind")
-    }
-    ran(path, (*asked, "--anew", "--quiet"))
+    with Elsewhere(path) as other:
+        again = other.ran(asked)
+        assert "1 workload of 1 stood in" in again.err and "--anew" in again.err
+        assert stored(path, compiled_for=first["compiled_for"]) == [short]
+        [told_again] = json.loads(other.ran((*asked, "--json", "--quiet")).out)
+        assert told_again == {**first, "calls": first["calls"] - 1, "stood": True} | {
+            name: told_again[name] for name in ("configurations", "by_kind")
+        }
+        other.ran((*asked, "--anew", "--quiet"))
     assert stored(path, compiled_for=first["compiled_for"]) == [whole]
 
 

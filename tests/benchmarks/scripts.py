@@ -16,7 +16,8 @@ BRIEF = f"""\
 #!/bin/sh
 [ "$2" != opdb ] || echo "$3" >>"$(dirname "$0")/commands"
 case "$2 $3" in
-"opdb modes" | "opdb bench") shift 2 && exec "{sys.executable}" -m tests.benchmarks.briefly "$@" ;;
+"opdb modes" | "opdb bench" | "opdb measure")
+    shift 2 && exec "{sys.executable}" -m tests.benchmarks.briefly "$@" ;;
 *) exec "{sys.executable}" "$@" ;;
 esac
 """

@@ -19,7 +19,8 @@ inputs: {input: [8, in_features]}
 
 
 def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return scripts.ran("published_set.sh", folder, str(folder / "a.tgz"), "cpu", *arguments)
+    given, brief = (str(folder / "a.tgz"), "cpu", *arguments), scripts.brief_python(folder)
+    return scripts.ran("published_set.sh", folder, *given, first=brief)
 
 
 def unpacked(folder: Path) -> Store:

@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 # Workers of pytest share the cores: threads of several would wait for each other.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -24,20 +23,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 collect_ignore = [] if torch.cuda.is_available() else ["gpu"]
 
 
-collected: set[Path] = set()
-"""The files before whose tests garbage was collected."""
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let collecting garbage look at what tests make alone, not at all that torch's import made.
+def pytest_runtest_setup() -> None:
+    """Let collecting garbage look at what a test makes alone, not at all that torch's import made.
 
     A bench collects twice, and thaws at its end: a third of the time of its tests went into that.
+    To ask whether anything is frozen goes through it all, which takes longer than this.
     """
-    if gc.get_freeze_count() == 0:
-        if item.path not in collected:
-            collected.add(item.path)
-            gc.collect()
-        gc.freeze()
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

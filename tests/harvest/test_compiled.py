@@ -15,6 +15,7 @@ from opdb.inductor import NOTHING, Lowered, lowered, steps_of_pass
 from opdb.models import ModelRequest, load
 from opdb.operators import BuiltCall, build
 from opdb.operators.fused import graph_of, is_layout_optimized
+from opdb.operators.values import materialize
 from opdb.records import Configuration, Workload
 from tests.harvest import compiled_models
 
@@ -46,8 +47,7 @@ def sorts(graph: Lowered) -> Counter[str]:
 def alone(configuration: Configuration) -> Counter[str]:
     """Count the kernels that a group is compiled to by itself, by sort."""
     read = Configuration.from_json(configuration.json)
-    built = build(read, device="meta")
-    tensors = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in built.bare.args]
+    tensors = [materialize(spec) for spec in read.inputs["inputs"]]
     optimized = is_layout_optimized(read)
     return sorts(lowered(graph_of(read, tensors), tensors, layout_optimized=optimized))
 
@@ -187,10 +187,12 @@ def test_which_of_several_operators_ran_between_graphs_is_told() -> None:
     assert [layer.parameters["hidden_size"] for layer in layers] == [8, 4]
 
 
-def test_a_graph_that_computes_nothing_is_entered_alone() -> None:
-    found = compiled(compiled_models.path("dropped"))
-    assert [call.configuration.kind for call in found.calls] == ["enter_graph"]
-    assert not found.unsupported
+def test_a_graph_that_computes_nothing_is_entered_and_computes_nothing() -> None:
+    entry, *copies = compiled(compiled_models.path("dropped")).occurrences()
+    assert entry.kind == "enter_graph"
+    # torch 2.11 copies what a dropout lets through
+    names = [node["op"] for copy in copies for node in copy.parameters["nodes"]]
+    assert names in ([], ["aten.clone.default"])
 
 
 def test_what_runs_between_graphs_stays_what_it_is() -> None:
@@ -220,7 +222,7 @@ def test_entering_graphs_takes_the_longer_the_more_weights_they_have() -> None:
             times.append(time.perf_counter() - began_s)
         return min(times)
 
-    assert fastest_s(many) > 3 * fastest_s(few)
+    assert fastest_s(many) > 2 * fastest_s(few)  # with torch 2.11 some 2.5 times, later 3 to 4
     for wrong in (-1, 10**9, "many", None):
         with pytest.raises(UnsupportedError, match="cannot be entered"):
             build(Configuration("enter_graph", {"weights": wrong}, given))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -188,10 +189,13 @@ def test_what_torch_refuses_is_dropped_and_counted(tmp_path: Path) -> None:
         "kernel_size": 1,
         "groups": 4,
     }
-    [too_large] = [each for reason, each in by_reason.items() if "Kernel size" in reason]
-    assert too_large.count == 3 * 5 and "(2 x 2)" in too_large.reason
+    # torch 2.11 has a reason for each size of the input
+    too_large = [each for reason, each in by_reason.items() if "size per channel: " in reason]
+    assert sum(each.count for each in too_large) == 3 * 5
+    assert any(re.search(r": (\(2 x 2\)|\[2, 2\])", each.reason) for each in too_large)
     assert len(found.calls) == 32 - 8 - 15
-    assert [each.count for each in found.dropped] == [15, 8]
+    counts = [each.count for each in found.dropped]
+    assert counts == sorted(counts, reverse=True) and sum(counts) == 8 + 15
 
 
 def test_what_exceeds_a_bound_is_dropped_and_counted(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ REFUSED = (
 """What constructing or running an operator raises where its arguments do not fit together."""
 
 _COMMON = ("dtype", "memory_format", "values")
+_NUMBER = re.compile(r"-?\d+")
 
 
 @dataclass
@@ -139,9 +140,9 @@ def _try(source: _Source, point: tuple[int, ...], expansion: Expansion) -> bool:
 
 def _drop(expansion: Expansion, reason: str, example: Mapping[str, Json]) -> None:
     """Count a dropped point with those whose reason differs in its numbers alone."""
-    alike = re.sub(r"\d+", "N", reason)
+    alike = _NUMBER.sub("N", reason)
     for each in expansion.dropped:
-        if re.sub(r"\d+", "N", each.reason) == alike:
+        if _NUMBER.sub("N", each.reason) == alike:
             each.count += 1
             return
     expansion.dropped.append(Dropped(reason, 1, example))

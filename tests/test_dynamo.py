@@ -134,7 +134,8 @@ def test_real_models_are_captured_as_explain_does(request_: ModelRequest) -> Non
     made = load(request_, device="cpu")
     found, told = both(made.module, *made.args, **made.kwargs)
     assert len(found.graphs) == told.graph_count
-    assert told.graph_count or request_.name == "lstm", "which only some versions of dynamo take"
+    taken = request_.name != "lstm" or torch.__version__ >= "2.15"
+    assert (told.graph_count > 0) == taken
     assert found.graph_breaks == max(told.graph_break_count, 0)
     assert sum(len(g.graph.nodes) for g in found.graphs) == sum(
         len(g.graph.nodes) for g in told.graphs

@@ -69,7 +69,8 @@ def test_nodes_call_what_a_harvest_finds(request_: ModelRequest) -> None:
     found = model_graphs(request_)
     assert (len(found.graphs), found.graph_breaks) == (1, 0)
     # Dynamo of torch 2.14 does not join an empty tensor to another on meta, as GPT-2's cache does.
-    assert found.device == "meta" or request_.name == "gpt2"
+    joined = request_.name != "gpt2" or not torch.__version__.startswith("2.14.")
+    assert found.device == "meta" or not joined
     assert calls(found) == Counter(call.configuration for call in harvest(request_).calls)
     assert all(node.described for node in found.graphs[0].nodes)
     for node in found.graphs[0].nodes:

@@ -496,6 +496,11 @@ def test_modes_leave_no_warnings(session: Session, recwarn: pytest.WarningsRecor
     warnings.simplefilter("always")
     for mode in modes_of(session.platform):
         measure(session, ModelRequest("mlp", input_size=(16,)), "key", mode, ONE)
-    told = [w for w in recwarn if not issubclass(w.category, DeprecationWarning)]
-    # torch 2.11 warns of calls of its own, when parts of it are imported and as inductor tunes
-    assert [w for w in told if "TypedStorage is deprecated" not in str(w.message)] == []
+    told = [w for w in recwarn if not (torch.__version__ < "2.14" and warns_of_itself(w))]
+    assert [str(w.message) for w in told] == []
+
+
+def warns_of_itself(warning: warnings.WarningMessage) -> bool:
+    """Whether torch 2.11 warns of a call of its own, in its imports or as inductor tunes."""
+    own = "TypedStorage is deprecated" in str(warning.message)
+    return own or issubclass(warning.category, DeprecationWarning)

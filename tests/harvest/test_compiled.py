@@ -47,6 +47,8 @@ def sorts(graph: Lowered) -> Counter[str]:
 def alone(configuration: Configuration) -> Counter[str]:
     """Count the kernels that a group is compiled to by itself, by sort."""
     read = Configuration.from_json(configuration.json)
+    if torch.__version__ >= "2.14" or "_transformer_encoder_layer_fwd" not in read.json:
+        build(read, device="meta")  # where torch 2.11 does not know that operator
     tensors = [materialize(spec) for spec in read.inputs["inputs"]]
     optimized = is_layout_optimized(read)
     return sorts(lowered(graph_of(read, tensors), tensors, layout_optimized=optimized))
@@ -188,11 +190,13 @@ def test_which_of_several_operators_ran_between_graphs_is_told() -> None:
 
 
 def test_a_graph_that_computes_nothing_is_entered_and_computes_nothing() -> None:
-    entry, *copies = compiled(compiled_models.path("dropped")).occurrences()
+    found = compiled(compiled_models.path("dropped"))
+    assert not found.unsupported
+    entry, *copies = (call.configuration for call in found.calls)
     assert entry.kind == "enter_graph"
-    # torch 2.11 copies what a dropout lets through
     names = [node["op"] for copy in copies for node in copy.parameters["nodes"]]
-    assert names in ([], ["aten.clone.default"])
+    # torch 2.11 copies what a dropout lets through
+    assert names == ([] if torch.__version__ >= "2.14" else ["aten.clone.default"])
 
 
 def test_what_runs_between_graphs_stays_what_it_is() -> None:
@@ -222,7 +226,9 @@ def test_entering_graphs_takes_the_longer_the_more_weights_they_have() -> None:
             times.append(time.perf_counter() - began_s)
         return min(times)
 
-    assert fastest_s(many) > 2 * fastest_s(few)  # with torch 2.11 some 2.5 times, later 3 to 4
+    # more comes with every graph in torch 2.11, whatever its weights
+    times = 3 if torch.__version__ >= "2.14" else 2
+    assert fastest_s(many) > times * fastest_s(few)
     for wrong in (-1, 10**9, "many", None):
         with pytest.raises(UnsupportedError, match="cannot be entered"):
             build(Configuration("enter_graph", {"weights": wrong}, given))

@@ -7,7 +7,7 @@
 # Models are summary files, or names; those of measurements/compiled/ unless said. One after the other
 # is compiled as far as its fused groups, these are benched, one visit each, energies to ± 5 %, and the
 # model is run, on a GPU also with its kernels in CUDA graphs, which no host holds up: what the seconds
-# allow is whole. (Five models took 850 s on GPU-75cac6db…, 2026-11-23, in the default mode alone.) Then
+# allow is whole. (Five models took 13 minutes on GPU-75cac6db…, 2026-11-23, in the default mode alone.) Then
 # every prediction is held against its run. Called again, it goes on where it was. Packed are the
 # database as a set and what validate says.
 set -euo pipefail

@@ -50,8 +50,8 @@ class Stream:
     """
 
     def __init__(self, rotation: Rotation, l2_bytes: int, device: torch.device) -> None:
-        own = rotation.bytes_a_call
-        wanted = L2_EXCESS * l2_bytes / rotation.copies - own if rotation.cold else 0.0
+        rest = (L2_EXCESS * l2_bytes - rotation.bytes_again) / rotation.copies
+        wanted = rest - rotation.bytes_a_call if rotation.cold else 0.0
         self.bytes_a_call = int(wanted) if wanted >= LEAST_SLICE_BYTES else 0
         size = self.bytes_a_call // 8
         block = torch.zeros(2 * size * rotation.copies, device=device)

@@ -1,8 +1,10 @@
 """Replays of one operator call, faithful to what the call meets inside a model.
 
-In a model an operator's input was just written, its weights were last read one whole pass ago, and
-its output goes to memory that was not written recently. So a replay reuses one set of inputs,
-rotates over enough copies of the weights, and holds enough outputs, to exceed the L2 cache.
+In a model an operator's input was just written and its weights were last read one whole pass ago.
+Its output goes to what the allocator has: in inference the memory of a tensor that was let go a
+moment before, in training, where all are kept, memory that was not written recently. So a replay
+reuses one set of inputs, rotates over enough copies of the weights to exceed the L2 cache, and
+holds one output, or enough of them to exceed it.
 An operator that works in place gets its input restored before every call; the restoring alone is a
 replay of its own, to be subtracted. What that leaves out of a model is measured in `neighbours`.
 """
@@ -23,12 +25,15 @@ if TYPE_CHECKING:
 
 
 L2_EXCESS = 2.5
-"""By how much rotated weights and held outputs exceed the L2, so that LRU keeps nothing."""
+"""By how much rotated weights and fresh outputs exceed the L2, so that LRU keeps nothing."""
 
 MAX_COPIES = 128
 SMALL_WEIGHT_BYTES = 2**18
 FEW_COPIES = 32
 """Copies of weights so small that reading them takes no energy worth naming."""
+
+PLACES = 2
+"""Where one output is held while the next is made, so many take turns in memory."""
 
 MAX_CALLS = 1000
 REPLAY_TARGET_S = 4e-3
@@ -169,10 +174,12 @@ class Rotation:
     """One operator call with rotated weights and held outputs; calling it runs the next copy.
 
     `copies` is how many sets of weights take turns, `bytes_a_call` what each call touches for the
-    first time in a round: its weights and its output. With hot weights there is one copy.
+    first time in a round, and `bytes_again` what every call touches. With hot weights there is one
+    copy. Outputs are `fresh` where they go to memory that the L2 has let go of; else one is held,
+    so that the next but one takes its place, and the L2 keeps both where they fit.
     """
 
-    def __init__(self, call: BuiltCall, *, l2_bytes: int, cold: bool) -> None:
+    def __init__(self, call: BuiltCall, *, l2_bytes: int, cold: bool, fresh: bool = False) -> None:
         self._call = call
         self.inputs = call.inputs
         self.mutated = [call.inputs[i] for i in call.mutated]
@@ -180,7 +187,8 @@ class Rotation:
         first = output_bytes(call())  # and lazy set-up is done
         self.restore()
         size = 0 if self.mutated else first
-        self.bytes_a_call = call.weight_bytes + size
+        self.bytes_a_call = call.weight_bytes + (size if fresh else 0)
+        self.bytes_again = 0 if fresh else output_bytes(call.inputs) + PLACES * size
         self.cold = cold and bool(call.weight_bytes)
         beyond = L2_EXCESS * l2_bytes
         self.copies = self._wanted_copies(beyond) if self.cold else 1
@@ -188,7 +196,7 @@ class Rotation:
             call,
             *(call.with_fresh_weights() for _ in range(self.copies - 1)),
         ]
-        held = math.ceil(beyond / size) if size and cold else 1
+        held = math.ceil(beyond / size) if size and fresh else 1
         self._outputs: deque[Any] = deque(maxlen=max(1, min(held, MAX_COPIES)))
         self._next = 0
 
@@ -200,7 +208,7 @@ class Rotation:
     def _wanted_copies(self, beyond: float) -> int:
         size = self._call.weight_bytes
         most = FEW_COPIES if size < SMALL_WEIGHT_BYTES else MAX_COPIES
-        copies = min(math.ceil(beyond / self.bytes_a_call), most)
+        copies = min(math.ceil((beyond - self.bytes_again) / self.bytes_a_call), most)
         if torch.cuda.is_available() and self._call.weights[0].is_cuda:
             free, _ = torch.cuda.mem_get_info()
             copies = min(copies, int(MEMORY_SHARE * free / size))

@@ -29,6 +29,7 @@ from opdb.records import (
     Device,
     Neighbours,
     Outcome,
+    Outputs,
     Role,
     Stretch,
     Visit,
@@ -86,6 +87,17 @@ class VisitRequest:
     kernels: Mapping[str, int] | None = None
     access: Access = "model"
     algorithm: str | None = None
+
+    @property
+    def outputs(self) -> Outputs:
+        """Where outputs go: a training step keeps what it makes, all else frees it soon.
+
+        Anchors write to fresh memory, so that they can be held against those of any board.
+        """
+        c = self.configuration
+        kept = c.gradient or c.pass_name != "forward" or self.role == "anchor"
+        cold = self.access == "model" and self.weights == "cold"
+        return "fresh" if kept and cold else "reused"
 
     @property
     def forced(self) -> Algorithm:
@@ -164,6 +176,7 @@ class _Teller:
             kernels=seen.kernels if seen else None,
             flags=seen.flags if seen else (),
             access=self._request.access,
+            outputs=self._request.outputs,
             neighbours=seen.neighbours if seen else None,
         )
 
@@ -237,7 +250,8 @@ def _beside_neighbours(
 def _steps(call: BuiltCall, request: VisitRequest, l2_bytes: int) -> Steps:
     """Return the calls that a replay is made of."""
     if request.access == "model":
-        return Rotation(call, l2_bytes=l2_bytes, cold=request.weights == "cold")
+        cold, fresh = request.weights == "cold", request.outputs == "fresh"
+        return Rotation(call, l2_bytes=l2_bytes, cold=cold, fresh=fresh)
     return steps_of(call, request.access, l2_bytes=l2_bytes)
 
 

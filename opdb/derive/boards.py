@@ -57,11 +57,17 @@ class Factors:
 
 
 def board_anchors(campaigns: Sequence[Campaign], visits: Iterable[Visit]) -> BoardAnchors:
-    """Derive what a board's anchor visits say; `visits` in other roles are passed over."""
+    """Derive what a board's anchor visits say; `visits` in other roles are passed over.
+
+    So are anchors that wrote to reused memory, as on two boards of one day: to fresh memory is how
+    they are compared.
+    """
     calibrations = {campaign.id: campaign.calibration for campaign in campaigns}
     found: dict[str, list[VisitCost]] = defaultdict(list)
     for visit in visits:
-        if visit.role == "anchor" and (cost := visit_cost(visit, calibrations[visit.campaign])):
+        if visit.role != "anchor" or visit.wrote_to != "fresh":
+            continue
+        if cost := visit_cost(visit, calibrations[visit.campaign]):
             found[visit.configuration].append(cost)
     powers = [c.base_power_w for c in calibrations.values() if c.base_power_w is not None]
     return BoardAnchors(

@@ -214,9 +214,7 @@ class Deriver:
         self._found: dict[tuple[str, str], list[tuple[Visit, VisitCost | None]]] = defaultdict(list)
         self._hot: dict[tuple[str, str], list[tuple[Visit, VisitCost | None]]] = defaultdict(list)
         self._limited: dict[tuple[str, str], list[VisitCost]] = defaultdict(list)
-        for visit in visits:
-            if visit.access != "model":
-                continue
+        for visit in _of_one_sort([v for v in visits if v.access == "model"]):
             if visit.role == "limited":
                 self._keep_limited(visit)
             if visit.role != "measurement":
@@ -319,6 +317,23 @@ class Deriver:
             reasons=reasons,
             flags=tuple(flags),
         )
+
+
+def _of_one_sort(visits: Sequence[Visit]) -> list[Visit]:
+    """Leave out what wrote to fresh memory where the same call was seen to write to reused memory.
+
+    An older opdb had all outputs of cold calls go to fresh memory.
+    """
+    reused = {
+        (v.configuration, v.setting, v.weights)
+        for v in visits
+        if v.role == "measurement" and v.outcome == "ok" and v.wrote_to == "reused"
+    }
+    return [
+        v
+        for v in visits
+        if v.wrote_to == "reused" or (v.configuration, v.setting, v.weights) not in reused
+    ]
 
 
 def _operating_point(costs: Sequence[VisitCost]) -> OperatingPoint:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from opdb.derive.costs import Deriver
 from opdb.derive.review import reviewed
-from opdb.records import Campaign, Cost, Quantity, Visit
+from opdb.records import Campaign, Cost, Outputs, Quantity, Visit, Weights
 
 VISITS = 2
 """Visits that each side of a pair rests on: rounds beyond these are the measurement's alone."""
@@ -62,13 +62,14 @@ def pairs(campaigns: Sequence[Campaign], visits: Sequence[Visit]) -> list[Pair]:
     """
     found = [v for v in reviewed(campaigns, visits) if v.access == "model"]
     twins = [v for v in found if v.role == "duplicate"]
-    # Of weights hot and cold the duplicate saw one: the measurement in that state is its pair.
-    states = {(v.configuration, v.setting): v.weights for v in twins}
+    # Of weights hot and cold the duplicate saw one, and its outputs went to memory of one sort:
+    # the measurement in that state is its pair.
+    states = {(v.configuration, v.setting): _state(v) for v in twins}
     measured = [
         v
         for v in found
         if v.role == "measurement"
-        and states.get((v.configuration, v.setting), v.weights) == v.weights
+        and states.get((v.configuration, v.setting), _state(v)) == _state(v)
     ]
     first = {(cost.configuration, cost.setting): cost for cost in _costs(campaigns, measured)}
     return [
@@ -78,6 +79,10 @@ def pairs(campaigns: Sequence[Campaign], visits: Sequence[Visit]) -> list[Pair]:
         and first[key].time_s is not None
         and cost.time_s is not None
     ]
+
+
+def _state(visit: Visit) -> tuple[Weights, Outputs]:
+    return visit.weights, visit.wrote_to
 
 
 def _costs(campaigns: Sequence[Campaign], visits: Iterable[Visit]) -> list[Cost]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from opdb.records.board import Board
-from opdb.records.words import Access, Form, Json, Mode, Outcome, Role, Weights
+from opdb.records.words import Access, Form, Json, Mode, Outcome, Outputs, Role, Weights
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Visit:
     `stretch` times the calls; where an operator works in place, its input is restored before
     every call and `restore` times the restoring alone, to be subtracted. `cost_s` is the device
     time the visit took, everything included. `kernels` counts kernel names for one call, None
-    where they could not be seen.
+    where they could not be seen. `outputs` is None in visits from before it was told, and
+    `wrote_to` says what they did.
     """
 
     id: str
@@ -78,6 +79,12 @@ class Visit:
     flags: tuple[str, ...] = ()
     access: Access = "model"
     neighbours: Neighbours | None = None
+    outputs: Outputs | None = None
+
+    @property
+    def wrote_to(self) -> Outputs:
+        """Where the calls wrote; before that was told, to fresh memory where weights are cold."""
+        return self.outputs or ("fresh" if self.weights == "cold" else "reused")
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,9 @@ Role: TypeAlias = Literal["measurement", "limited", "anchor", "duplicate"]
 `duplicate`: a measurement made once more, blind, to see whether stated intervals hold."""
 
 Weights: TypeAlias = Literal["cold", "hot"]
+Outputs: TypeAlias = Literal["fresh", "reused"]
+"""Where calls write: to memory that the L2 has let go of, or to that of the output before last."""
+
 Access: TypeAlias = Literal["model", "reused", "streamed", "chain"]
 """What calls find in the caches: `model`: what they find inside a model; `reused`: one input, one
 set of weights; `streamed`: inputs that step through a large array; `chain`: the output before."""

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, get_args
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, Table
 
-from opdb.records import Access, Form, Mode, Outcome, Phase, Role, Weights
+from opdb.records import Access, Form, Mode, Outcome, Outputs, Phase, Role, Weights
 from opdb.store.rows import (
     read_calibration,
     read_definition,
@@ -206,6 +206,7 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "issue": _one_of("graph", "eager"),
     "weights": _one_of(*get_args(Weights)),
     "access": _one_of(*get_args(Access)),
+    "visit.outputs": _one_of(*get_args(Outputs)),
     "document": _object,
     "inputs": _object,
     "settings": _object,

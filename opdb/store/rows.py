@@ -321,6 +321,7 @@ def visit_row(visit: Visit) -> NewRow:
         "flags": canonical_json(list(visit.flags)),
         "access": visit.access,
         "neighbours": _if_any(encode_neighbours, visit.neighbours),
+        "outputs": visit.outputs,
     }
 
 
@@ -345,6 +346,7 @@ def read_visit(row: Row) -> Visit:
         flags=tuple(read_json(row["flags"])),
         access=row["access"],
         neighbours=_if_any(decode_neighbours, row["neighbours"]),
+        outputs=row["outputs"],
     )
 
 

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 REVISIONS = (
     *("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"),
-    "0012",
+    *("0012", "0013"),
 )
 """Every Alembic revision, oldest first; the last is what this version writes."""
 
@@ -222,6 +222,7 @@ visit = Table(
     Column("flags", Text, nullable=False),
     Column("access", Text, nullable=False, server_default="model"),
     Column("neighbours", Text),
+    Column("outputs", Text),
     Index(None, "campaign", "role"),
 )
 

@@ -73,6 +73,7 @@ LATER_FILES = ("calibrations.csv", "learned.csv", "kernels.csv", "profiles.csv")
 LATER_COLUMNS = {
     "visit.access": "model",
     "visit.neighbours": "",
+    "visit.outputs": "",
     "workload.compiled_for": "",
     "workload.captured": "0",
     "workload.swept": "0",

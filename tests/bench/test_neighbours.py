@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -13,14 +15,22 @@ from tests.bench.calls import CONV, RELU, RELU_IN_PLACE
 
 CPU = torch.device("cpu")
 L2_BYTES = 2**24
+LARGE_CONV = replace(
+    CONV, inputs={**CONV.inputs, "input": {"shape": [1, 4, 128, 128], "dtype": "float32"}}
+)
+"""Its input and outputs are 3 % of what is to go through the L2."""
 
 
-def test_a_round_of_the_stream_pushes_weights_out_of_the_cache() -> None:
-    rotation = Rotation(build(CONV), l2_bytes=L2_BYTES, cold=True)
+@pytest.mark.parametrize("fresh", [True, False], ids=["fresh", "reused"])
+@pytest.mark.parametrize("configuration", [CONV, LARGE_CONV], ids=["small", "large"])
+def test_a_round_of_the_stream_pushes_weights_out_of_the_cache(
+    configuration: Configuration, fresh: bool
+) -> None:
+    rotation = Rotation(build(configuration), l2_bytes=L2_BYTES, cold=True, fresh=fresh)
     stream = Stream(rotation, L2_BYTES, CPU)
     assert stream.bytes_a_call > LEAST_SLICE_BYTES
-    touched = rotation.copies * (stream.bytes_a_call + rotation.bytes_a_call)
-    assert touched == pytest.approx(L2_EXCESS * L2_BYTES, rel=0.01)
+    a_round = rotation.copies * (stream.bytes_a_call + rotation.bytes_a_call)
+    assert rotation.bytes_again + a_round == pytest.approx(L2_EXCESS * L2_BYTES, rel=0.01)
     for _ in range(rotation.copies + 1):
         stream()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 import weakref
 from typing import Any
@@ -30,6 +31,9 @@ from opdb.operators import BuiltCall, build
 from opdb.records import Configuration
 from tests.bench.calls import ADD_IN_PLACE, CONV, RELU, RELU_IN_PLACE, SQUARE
 
+INPUT_BYTES, WEIGHT_BYTES, OUTPUT_BYTES = 4 * 8 * 8 * 4, 8 * 4 * 3 * 3 * 4, 8 * 8 * 8 * 4
+"""Of the convolution."""
+
 
 class Watched(BuiltCall):
     """A call that tells a list of each run: its weights, and its first input as it found it."""
@@ -51,18 +55,32 @@ def watched(call: BuiltCall, seen: list[tuple[int, torch.Tensor]]) -> Watched:
     return found
 
 
-def rotation(configuration: Configuration, *, l2_bytes: int, cold: bool = True) -> Any:
+def rotation(
+    configuration: Configuration, *, l2_bytes: int, cold: bool = True, fresh: bool = False
+) -> Any:
     seen: list[tuple[int, torch.Tensor]] = []
-    made = Rotation(watched(build(configuration), seen), l2_bytes=l2_bytes, cold=cold)
+    call = watched(build(configuration), seen)
+    made = Rotation(call, l2_bytes=l2_bytes, cold=cold, fresh=fresh)
     seen.clear()
     return made, seen
 
 
-def test_weights_rotate_over_copies_that_exceed_the_cache() -> None:
-    weight_bytes, output_bytes_ = 8 * 4 * 3 * 3 * 4, 8 * 8 * 8 * 4
-    turned, seen = rotation(CONV, l2_bytes=2 * (weight_bytes + output_bytes_))
-    assert turned.bytes_a_call == weight_bytes + output_bytes_
-    assert turned.copies == L2_EXCESS * 2 == 5
+@pytest.mark.parametrize(
+    ("fresh", "bytes_a_call", "bytes_again", "copies"),
+    [
+        (True, WEIGHT_BYTES + OUTPUT_BYTES, 0, L2_EXCESS * 2),
+        (False, WEIGHT_BYTES, INPUT_BYTES + 2 * OUTPUT_BYTES, 10),
+    ],
+    ids=["fresh", "reused"],
+)
+def test_weights_rotate_over_copies_that_exceed_the_cache(
+    fresh: bool, bytes_a_call: int, bytes_again: int, copies: int
+) -> None:
+    l2_bytes = 2 * (WEIGHT_BYTES + OUTPUT_BYTES)
+    turned, seen = rotation(CONV, l2_bytes=l2_bytes, fresh=fresh)
+    assert (turned.bytes_a_call, turned.bytes_again) == (bytes_a_call, bytes_again)
+    assert turned.copies == copies
+    assert turned.copies == math.ceil((L2_EXCESS * l2_bytes - bytes_again) / bytes_a_call)
     for _ in range(2 * turned.copies + 1):
         turned()
     weights = [which for which, _ in seen]
@@ -89,15 +107,19 @@ def test_copies_compute_the_same_and_share_the_input() -> None:
         (CONV, 0, True, 1),
         (RELU, 2**20, True, 1),
         (CONV, 2**30, True, FEW_COPIES),
+        (CONV, 2000, True, 1),
     ],
-    ids=["hot", "no cache", "no weights", "at most"],
+    ids=["hot", "no cache", "no weights", "at most", "less than input and outputs"],
 )
 def test_copies(configuration: Configuration, l2_bytes: int, cold: bool, copies: int) -> None:
     turned, _ = rotation(configuration, l2_bytes=l2_bytes, cold=cold)
     assert turned.copies == copies <= MAX_COPIES
 
 
-def test_outputs_are_held_until_they_exceed_the_cache() -> None:
+@pytest.mark.parametrize(("fresh", "held"), [(True, 5), (False, 1)], ids=["fresh", "reused"])
+def test_fresh_outputs_are_held_until_they_exceed_the_cache_and_others_singly(
+    fresh: bool, held: int
+) -> None:
     size = output_bytes(build(RELU)())
     made: list[weakref.ref[torch.Tensor]] = []
 
@@ -107,12 +129,12 @@ def test_outputs_are_held_until_they_exceed_the_cache() -> None:
             made.append(weakref.ref(output))
             return output
 
-    turned = Rotation(Noted(**vars(build(RELU))), l2_bytes=2 * size, cold=True)
+    turned = Rotation(Noted(**vars(build(RELU))), l2_bytes=2 * size, cold=True, fresh=fresh)
     made.clear()
     for _ in range(12):
         turned()
     gc.collect()
-    assert [ref() is not None for ref in made] == [False] * 7 + [True] * 5
+    assert [ref() is not None for ref in made] == [False] * (12 - held) + [True] * held
     turned.rewind()
     assert all(ref() is None for ref in made)
 
@@ -150,6 +172,11 @@ def test_restoring_alone_brings_the_input_back() -> None:
     assert not torch.equal(call.inputs[0], before)
     turned.restore()
     assert torch.equal(call.inputs[0], before)
+
+
+def test_a_call_in_place_touches_its_inputs_again_and_no_output() -> None:
+    turned, _ = rotation(ADD_IN_PLACE, l2_bytes=2**20)
+    assert (turned.bytes_a_call, turned.bytes_again) == (0, 2 * INPUT_BYTES)
 
 
 def test_what_changes_nothing_is_not_restored() -> None:

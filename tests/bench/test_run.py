@@ -70,6 +70,7 @@ def test_a_bench_visits_everything_twice_and_derives_costs(store: Store) -> None
     for [cost] in store.costs(result.board).values():
         assert cost.time_s is not None and cost.time_s.low is not None
         assert cost.energy_j is None and cost.reasons["energy_j"].startswith("no power")
+    assert {v.outputs for v in store.visits(result.board)} == {"reused"}
     [campaign] = store.campaigns()
     assert campaign.id == result.campaign
     assert campaign.calibration.base_power_w is None

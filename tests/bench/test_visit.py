@@ -24,7 +24,7 @@ from opdb.bench.visit import (
 from opdb.derive.costs import call_times_s, visit_cost
 from opdb.meters import Reading
 from opdb.meters.replay import ReplayMeter
-from opdb.records import Access, Configuration, Device, Outcome, Stretch, Weights
+from opdb.records import Access, Configuration, Device, Outcome, Outputs, Stretch, Weights
 from tests.bench.calls import (
     CONV,
     HUGE,
@@ -38,7 +38,53 @@ from tests.bench.calls import (
 from tests.bench.conftest import NO_POWER
 
 TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
+TRAINED = replace(CONV, gradient=True)
 pytestmark = pytest.mark.usefixtures("short")
+
+
+@pytest.mark.parametrize(
+    ("request_", "outputs"),
+    [
+        (VisitRequest(CONV), "reused"),
+        (VisitRequest(TRAINED), "fresh"),
+        (VisitRequest(TRAINED, role="anchor"), "fresh"),
+        (VisitRequest(CONV, role="anchor"), "fresh"),
+        (VisitRequest(OTHER_PASS), "fresh"),
+        (VisitRequest(replace(CONV, pass_name="update")), "fresh"),
+        (VisitRequest(CONV, weights="hot"), "reused"),
+        (VisitRequest(TRAINED, weights="hot"), "reused"),
+        (VisitRequest(OTHER_PASS, weights="hot"), "reused"),
+        *((VisitRequest(TRAINED, access=a), "reused") for a in ("reused", "streamed", "chain")),
+    ],
+)
+def test_calls_of_training_and_anchors_with_cold_weights_write_to_fresh_memory(
+    request_: VisitRequest, outputs: Outputs
+) -> None:
+    assert request_.outputs == outputs
+
+
+@pytest.mark.parametrize(
+    ("configuration", "weights", "outputs", "copies"),
+    [
+        (CONV, "cold", "reused", 10),
+        (TRAINED, "cold", "fresh", 5),
+        (TRAINED, "hot", "reused", 1),
+    ],
+    ids=["inference", "training", "training, hot"],
+)
+def test_a_visit_tells_where_its_outputs_went_and_rotates_for_it(
+    session: Session, configuration: Configuration, weights: Weights, outputs: Outputs, copies: int
+) -> None:
+    device = replace(session.platform.device, l2_bytes=6400)
+    there = replace(session, platform=replace(session.platform, device=device))
+    [made] = visit(there, VisitRequest(configuration, weights=weights))
+    assert (made.outcome, made.outputs, made.copies) == ("ok", outputs, copies)
+
+
+def test_a_failed_visit_tells_where_its_outputs_would_have_gone(session: Session) -> None:
+    for configuration, outputs in ((IMPOSSIBLE, "reused"), (OTHER_PASS, "fresh")):
+        [made] = visit(session, VisitRequest(configuration))
+        assert made.outcome != "ok" and made.outputs == outputs
 
 
 def test_an_operator_is_measured(session: Session) -> None:
@@ -62,7 +108,7 @@ def test_other_workloads_are_told_as_such(
     for configuration in (RELU, RELU_IN_PLACE):
         [made] = visit(session, VisitRequest(configuration, access=access))
         assert (made.outcome, made.access, made.weights) == ("ok", access, weights)
-        assert made.neighbours is None
+        assert (made.neighbours, made.outputs) == (None, "reused")
         assert (made.restore is not None) == (configuration is RELU_IN_PLACE)
 
 

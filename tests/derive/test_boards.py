@@ -85,6 +85,13 @@ def test_a_boards_anchors_are_medians_of_its_anchor_visits() -> None:
     assert found.anchors["anchor"].dynamic_energy_j == pytest.approx(0.31)
 
 
+def test_anchors_that_wrote_to_reused_memory_are_not_held_against_others() -> None:
+    made = anchors(400.0, 500.0, 410.0)
+    odd = [replace(v, id=f"{v.id} odd", outputs="reused") for v in anchors(300.0, 300.0)]
+    assert board_anchors([CAMPAIGN], [*made, *odd]) == board_anchors([CAMPAIGN], made)
+    assert not board_anchors([CAMPAIGN], odd).anchors
+
+
 def test_an_anchor_that_waited_for_the_host_tells_no_time() -> None:
     beside = Neighbours(10, (1e-2,), (9e-3,))  # 0.1 ms a call, and 1 ms or 0.1 ms alone
     waited = visit("a", stretch(1e-3), role="anchor", configuration="anchor", neighbours=beside)
@@ -126,6 +133,15 @@ def test_a_pair_is_of_one_state_of_the_weights() -> None:
     cold = [visit(f"cold{n}", stretch(power_w=900.0 + n), n) for n in (0, 1)]
     [pair] = pairs([CAMPAIGN], [*hot, *cold])
     assert pair.energy is not None and pair.energy.relative == 0
+
+
+def test_a_pair_is_of_outputs_that_went_to_memory_of_one_sort() -> None:
+    older = [visit(f"older{n}", stretch(power_w=900.0 + n), n) for n in (0, 1)]
+    newer = [visit(f"{role}{n}", stretch(power_w=500.0 + n), n, role=role, outputs="reused")
+             for role in ("measurement", "duplicate") for n in (2, 3)]  # fmt: skip
+    [pair] = pairs([CAMPAIGN], [*older, *newer])
+    assert pair.energy is not None and pair.energy.relative == 0
+    assert pairs([CAMPAIGN], [*older, *newer[2:]]) == []
 
 
 def test_kernels_differ_by_name_and_count() -> None:

@@ -21,7 +21,16 @@ from opdb.derive.costs import (
 )
 from opdb.derive.runs import AGREEING, agreeing, repeat_spread, run_cost
 from opdb.meters.replay import ReplayMeter
-from opdb.records import Calibration, Campaign, Cost, HostVisit, Neighbours, Stretch, Visit
+from opdb.records import (
+    Calibration,
+    Campaign,
+    Cost,
+    HostVisit,
+    Neighbours,
+    Outputs,
+    Stretch,
+    Visit,
+)
 from opdb.store import open_store
 from tests import published
 from tests.store import samples
@@ -373,3 +382,101 @@ def test_samples_that_tell_of_the_end_are_left_out() -> None:
     assert stretch_flags(seen) == []
     short = replace(seen, duration_s=0.05, power_samples=power[:3])
     assert stretch_power_w(short) == 400.0, "few samples are better than none"
+
+
+# Where outputs went
+
+
+def mean_times_s(*visits: Visit) -> dict[tuple[str, str], float]:
+    """Return the mean time of every configuration and setting that has one."""
+    campaign = replace(CONTEXT, calibration=CALIBRATION)
+    costs = Deriver([campaign], visits).costs({})
+    return {(c.configuration, c.setting): round(c.time_s.mean, 9) for c in costs if c.time_s}
+
+
+@pytest.mark.parametrize("before", ["fresh", None])
+def test_visits_of_reused_outputs_stand_for_a_call_where_there_are_any(
+    before: Outputs | None,
+) -> None:
+    older = [visit(stretch(2e-3, 400.0), i, outputs=before) for i in ("a", "b")]
+    newer = visit(stretch(1e-3, 300.0), "c", outputs="reused")
+    for visits in ((*older, newer), (newer, *older)):
+        cost = derived(*visits)
+        assert cost.time_s is not None and cost.power_w is not None
+        assert (cost.visits, cost.time_s.count) == (1, 15)
+        assert (cost.time_s.mean, cost.power_w.mean) == pytest.approx((1e-3, 300.0))
+    alone = derived(*older)
+    assert alone.visits == 2 and alone.time_s is not None
+    assert alone.time_s.mean == pytest.approx(2e-3)
+
+
+@pytest.mark.parametrize("before", ["fresh", None])
+def test_visits_at_the_power_limit_are_of_the_same_outputs(before: Outputs | None) -> None:
+    def limited(clock_hz: float, outputs: Outputs | None) -> Visit:
+        low = replace(stretch(3e-3, 300.0), clock_samples_hz=(clock_hz,) * 9)
+        flags = ("at the power limit: lower",)
+        return visit(low, f"{outputs}", role="limited", flags=flags, outputs=outputs)
+
+    high = replace(stretch(1e-3, 400.0), clock_samples_hz=(1.98e9,) * 9)
+    newer, older = (visit(high, f"full {o}", outputs=o) for o in ("reused", before))
+    both = derived(limited(1.2e9, before), limited(1.5e9, "reused"), newer, older)
+    assert both.limited is not None and both.limited.clock_hz == pytest.approx(1.5e9)
+    assert derived(limited(1.2e9, before), newer, older).limited is None
+    only = derived(limited(1.2e9, before), older)
+    assert only.limited is not None and only.limited.clock_hz == pytest.approx(1.2e9)
+
+
+@pytest.mark.parametrize("before", ["fresh", None])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"outcome": "error", "reason": "refused", "stretch": None, "kernels": None},
+        {"outcome": "out_of_memory", "reason": "none left", "stretch": None, "kernels": None},
+        {"role": "limited"},
+        {"role": "anchor"},
+        {"role": "duplicate"},
+        {"access": "chain"},
+        {"access": "reused", "weights": "hot"},
+        {"setting": "other"},
+        {"configuration": samples.RELU.key},
+    ],
+    ids=str,
+)
+def test_what_is_no_good_measurement_of_the_same_call_displaces_none(
+    changes: dict[str, Any], before: Outputs | None
+) -> None:
+    older = visit(stretch(2e-3, 400.0), "a", outputs=before)
+    other = replace(visit(stretch(1e-3, 300.0), "b", outputs="reused"), **changes)
+    for visits in ((older, other), (other, older)):
+        assert mean_times_s(*visits)[older.configuration, older.setting] == 2e-3
+
+
+def test_another_setting_or_configuration_is_untouched() -> None:
+    places = [(c, s) for c in (samples.CONV.key, samples.RELU.key) for s in ("default", "tf32")]
+    older = [visit(stretch(2e-3, 400.0), f"{c} {s}", configuration=c, setting=s) for c, s in places]
+    newer = visit(stretch(1e-3, 300.0), "newer", outputs="reused")
+    times = mean_times_s(*older, newer)
+    assert times.pop((newer.configuration, newer.setting)) == 1e-3
+    assert times == dict.fromkeys(places[1:], 2e-3)
+
+
+@pytest.mark.parametrize("of_hot", ["reused", None])
+def test_hot_weights_stay_a_state_beside_reused_outputs(of_hot: Outputs | None) -> None:
+    hot = visit(stretch(1e-3, 300.0), "hot", weights="hot", outputs=of_hot)
+    older = visit(stretch(3e-3, 300.0), "older")
+    newer = visit(stretch(2e-3, 300.0), "newer", outputs="reused")
+    cost = derived(hot, older, newer)
+    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(2e-3)
+    assert cost.hot is not None and cost.hot.time_s == pytest.approx(1e-3)
+    assert HOT_ALONE not in cost.flags
+
+
+@pytest.mark.parametrize("before", ["fresh", None])
+def test_hot_weights_do_not_displace_cold_ones(before: Outputs | None) -> None:
+    """Of a training call, outputs are reused where weights are hot and fresh where they are not."""
+    hot = visit(stretch(1e-3, 300.0), "hot", weights="hot", outputs="reused")
+    cold = visit(stretch(2e-3, 300.0), "cold", outputs=before)
+    cost = derived(hot, cold)
+    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(2e-3)
+    assert cost.hot is not None and cost.hot.time_s == pytest.approx(1e-3)
+    assert HOT_ALONE not in cost.flags

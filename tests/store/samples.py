@@ -176,7 +176,7 @@ def visit(
 
 
 def anchor_visit() -> Visit:
-    return visit("visit-3", ANCHOR, role="anchor", neighbours=NEIGHBOURS)
+    return visit("visit-3", ANCHOR, role="anchor", neighbours=NEIGHBOURS, outputs="fresh")
 
 
 def failed_visit(identity: str = "visit-2", configuration: Configuration = RELU) -> Visit:
@@ -189,6 +189,7 @@ def failed_visit(identity: str = "visit-2", configuration: Configuration = RELU)
         restore=None,
         kernels=None,
         flags=(),
+        outputs="reused",
     )
 
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -289,3 +290,17 @@ def test_migrating_counts_the_visits_that_are_there(sqlite: Store, tmp_path: Pat
         assert store.workloads() == filled.workloads()
     with closing(sqlite3.connect(path)) as upgraded:
         assert upgraded.execute(tallied).fetchall() == expected
+
+
+def test_visits_of_an_older_schema_do_not_tell_where_outputs_went(
+    sqlite: Store, tmp_path: Path
+) -> None:
+    fill(sqlite)
+    path = tmp_path / "older.sqlite"
+    assert sqlite.path is not None
+    copied_to_an_older_schema(sqlite.path, path, "0012")
+    with open_store(str(path)) as store:
+        newer = sqlite.visits("GPU-1")
+        assert store.visits("GPU-1") == [replace(v, outputs=None) for v in newer] != newer
+        store.save_visit(samples.visit("visit-4", outputs="reused"))
+        assert store.visits("GPU-1")[-1] == samples.visit("visit-4", outputs="reused")

@@ -34,6 +34,7 @@ def test_export_import_export_is_the_same_bytes(folder: Path, tmp_path: Path) ->
         export_set(other, tmp_path / "again", device="nvidia-h200")
         assert contents(tmp_path / "again") == contents(folder)
         assert other.visits("GPU-1")[1:] == [samples.failed_visit(), samples.anchor_visit()]
+        assert [v.outputs for v in other.visits("GPU-1")] == [None, "reused", "fresh"]
         assert other.workloads() == [samples.workload()]
         assert other.campaigns() == [samples.campaign()]
         assert other.board_calibrations("GPU-1") == [samples.board_calibration()]
@@ -59,7 +60,7 @@ def test_a_set_of_the_first_version_is_read(folder: Path, tmp_path: Path) -> Non
     for name in ("calibrations.csv", "learned.csv", "profiles.csv"):
         (folder / name).unlink()
     later_columns = {
-        "visits.csv": ("access", "neighbours"),
+        "visits.csv": ("access", "neighbours", "outputs"),
         "costs.csv": ("hot",),
         "model_runs.csv": ("setting", "facts"),
         "workloads.csv": ("compiled_for", "captured", "swept"),
@@ -74,7 +75,9 @@ def test_a_set_of_the_first_version_is_read(folder: Path, tmp_path: Path) -> Non
             writer.writerows(kept)
     with open_store(str(tmp_path / "other.sqlite")) as other:
         import_set(other, folder)
-        assert replace(samples.anchor_visit(), neighbours=None) in other.visits("GPU-1")
+        seen = other.visits("GPU-1")
+        assert replace(samples.anchor_visit(), neighbours=None, outputs=None) in seen
+        assert {v.outputs for v in seen} == {None}
         assert other.costs("GPU-1")[samples.CONV.key] == [replace(samples.cost(), hot=None)]
         assert other.workloads() == [samples.workload()] and not other.captured_keys()
 
@@ -185,6 +188,7 @@ TAMPERED = [
     ("visits.csv", "kernels", lambda v: "0" * 12, "no such kernel"),
     ("visits.csv", "kernels", lambda v: v + "*0", "not a list of kernels"),
     ("visits.csv", "neighbours", lambda v: pack({"n": 0, "q": 1, "t": [1], "a": [1]}), "calls"),
+    ("visits.csv", "outputs", lambda _: "kept", "line 2, column outputs: 'kept': not one of fresh"),
     ("host_visits.csv", "times", lambda v: pack({"t": 1}), "whole numbers"),
     ("visits.csv", "stretch", lambda v: "{}", "encoding None"),
     ("visits.csv", "flags", lambda v: "[1]", "list of strings"),

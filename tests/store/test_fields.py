@@ -53,6 +53,14 @@ def test_measured_columns_are_read_at_once() -> None:
         assert column_parser(column.table, column) is None
 
 
+def test_where_outputs_went_is_one_of_two_words_or_untold() -> None:
+    read = parser(schema.visit, schema.visit.c.outputs)
+    assert [read(field) for field in ("fresh", "reused", "")] == ["fresh", "reused", None]
+    for wrong in ("Reused", "none", "0"):
+        with pytest.raises(ValueError, match="not one of fresh, reused"):
+            read(wrong)
+
+
 def test_the_field_that_a_column_fails_for_is_named() -> None:
     column: Column[float] = schema.visit.c.cost_s
     fields = Columns(Path("visits.csv"), [2, 3, 4], {"cost_s": ["1", "-1", "2"]})

@@ -25,6 +25,7 @@ def test_what_is_read_equals_what_was_saved(filled: Store) -> None:
         samples.failed_visit(),
         samples.anchor_visit(),
     ]
+    assert [v.outputs for v in filled.visits("GPU-1")] == [None, "reused", "fresh"]
     assert filled.host_visits("GPU-1") == [samples.host_visit()]
     assert filled.model_runs() == [samples.model_run(workload)]
     assert filled.costs("GPU-1") == {samples.CONV.key: [samples.cost()]}

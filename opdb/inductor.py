@@ -183,8 +183,8 @@ def compiled(
     with _names():
         from torch._inductor.compile_fx import compile_fx_inner
 
-    with torch.no_grad():
-        found: Compiled = compile_fx_inner(graph, list(inputs), **_options(layout_optimized))
+    with torch.no_grad(), _layouts(layout_optimized):
+        found: Compiled = compile_fx_inner(graph, list(inputs), **_options())
     return found
 
 
@@ -238,19 +238,27 @@ def lowered(
     with _names():
         from torch._inductor.compile_fx import compile_fx_inner
 
-    with torch.no_grad():
-        return _lowered(compile_fx_inner, graph, inputs, _options(layout_optimized))
+    with torch.no_grad(), _layouts(layout_optimized):
+        return _lowered(compile_fx_inner, graph, inputs, _options())
 
 
-def _options(layout_optimized: bool | None) -> dict[str, Any]:
+@contextmanager
+def _layouts(optimized: bool | None) -> Iterator[None]:
+    """Have convolutions brought to channels last, or not; None: as inductor decides for a graph."""
+    with _names():
+        from torch._inductor import config
+    told: dict[str, bool] = {}
+    if optimized is not None:
+        told = {"layout_optimization": optimized, "force_layout_optimization": optimized}
+    with config.patch(told):
+        yield
+
+
+def _options() -> dict[str, Any]:
     with _names():
         from torch._inductor.utils import BoxedBool
 
-    return {
-        "cudagraphs": BoxedBool(False),
-        "is_inference": True,
-        "layout_opt": layout_optimized,
-    }
+    return {"cudagraphs": BoxedBool(False), "is_inference": True}
 
 
 @contextmanager

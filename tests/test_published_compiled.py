@@ -68,7 +68,7 @@ def test_predictions_are_as_far_off_as_the_docs_say(
 
 
 def test_passes_launch_the_kernels_of_their_groups_exactly(opdb: Opdb, path: Path) -> None:
-    """But for those of which cuDNN computes the first convolution otherwise."""
+    """But for the one convolution of two models: groups were not told yet where it lies."""
     ran = opdb("validate", "--kernels", "--json", "--db", str(path))
     assert ran.status == 0, ran.err
     rows = json.loads(ran.out)["kernels"]

@@ -248,6 +248,24 @@ def stored() -> Built:
     return Stored(), (torch.randn(2, 3, 8, 8),)
 
 
+class Late(nn.Module):
+    """One convolution among so many other nodes that inductor leaves it in its layout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(64, 128, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.convolution(x)
+        for _ in range(300):
+            y = y.cos()
+        return y
+
+
+def late() -> Built:
+    return Late(), (torch.randn(2, 64, 16, 16),)
+
+
 def uncompiled() -> Built:
     return nn.LSTM(8, 8), (torch.randn(3, 2, 8),)
 

@@ -46,6 +46,7 @@ SHORT = (
     (model, "SETTLE_S", 0.002),
     (model, "WINDOW_S", 0.02),
     (model, "MAX_REDONE", 0),
+    (model, "HOSTS_REDONE", 0),
 )
 
 

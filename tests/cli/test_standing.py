@@ -24,7 +24,7 @@ import io, json, sys
 from contextlib import redirect_stderr, redirect_stdout
 from opdb.bench import model
 from opdb.cli import main
-model.SETTLE_S, model.WINDOW_S, model.MAX_REDONE = 0.002, 0.02, 0
+model.SETTLE_S, model.WINDOW_S, model.MAX_REDONE, model.HOSTS_REDONE = 0.002, 0.02, 0, 0
 for line in sys.stdin:
     arguments = json.loads(line)
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:

@@ -26,7 +26,7 @@ def serve(place: Place, url: str, pipe: worker.Pipe, token: Path | None = None) 
     """Work; the first to save a visit that finds the token takes it, and dies by kill -9."""
     torch.set_num_threads(1)
     visit.SETTLE_S, visit.WINDOW_S = 0.005, 0.03
-    model.SETTLE_S, model.WINDOW_S, model.MAX_REDONE = 0.005, 0.03, 0
+    model.SETTLE_S, model.WINDOW_S, model.MAX_REDONE, model.HOSTS_REDONE = 0.005, 0.03, 0, 0
     sweep.FIRST_SETTLE_S, sweep.SETTLE_S, sweep.WINDOW_S = 0.005, 0.005, 0.03
     calibrate.BASE_WINDOW_S, calibrate.CONTAINER_ROUNDS = 0.02, 5
     rounds.MAX_FAILURES_IN_A_ROW = 3

@@ -48,7 +48,12 @@ def session(calibrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         open_store(str(path)) as store,
         campaign("cuda", store) as opened,
     ):
-        for name, value in (("SETTLE_S", 0.25), ("WINDOW_S", 0.4), ("MAX_REDONE", 2)):
+        for name, value in (
+            ("SETTLE_S", 0.25),
+            ("WINDOW_S", 0.4),
+            ("MAX_REDONE", 2),
+            ("HOSTS_REDONE", 2),
+        ):
             patch.setattr(model, name, value)
         yield opened
 

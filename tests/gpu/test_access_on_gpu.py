@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from opdb.bench.platform import detect, open_meter
 from opdb.bench.replay import prepare
 from opdb.bench.session import Session, open_session
 from opdb.bench.visit import VisitRequest, visit
-from opdb.derive.costs import call_times_s
+from opdb.derive.costs import call_times_s, visit_cost
 from opdb.operators import build
 from opdb.records import Access, Configuration
 
@@ -55,6 +56,20 @@ def test_what_streams_is_slower_than_what_is_reused(session: Session) -> None:
         assert stretch is not None
         times[access] = min(call_times_s(stretch))
     assert times["reused"] < times["streamed"]
+
+
+def test_an_output_written_over_one_let_go_of_takes_less_energy(session: Session) -> None:
+    """A training step keeps its outputs: the same call writes to fresh memory there."""
+    plain = Configuration("sigmoid", {}, {"input": {**IMAGE, "shape": [32, 64, 28, 28]}})
+    energies_j = []
+    for configuration in (plain, replace(plain, gradient=True)):
+        made = visit(session, VisitRequest(configuration))[-1]
+        cost = visit_cost(made, session.campaign.calibration)
+        assert cost is not None and cost.dynamic_energy_j is not None
+        energies_j.append((made.outputs, cost.dynamic_energy_j))
+    (kept, least_j), (anew, most_j) = energies_j
+    assert (kept, anew) == ("reused", "fresh")
+    assert least_j < 0.95 * most_j
 
 
 def test_a_chain_in_a_graph_stays_finite_over_replays() -> None:

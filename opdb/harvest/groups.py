@@ -8,6 +8,7 @@ writes a tensor of its own here.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.fx.node import Node
 
 from opdb.errors import UnsupportedError
@@ -247,10 +249,39 @@ class _Walk:
             if self.reader.stops(node, self.own, self.reads):
                 self._known[node] = self._input(node)
             else:
-                encoded = encode_node(node, self.reference)
-                self._known[node] = {"node": len(self.nodes)}
-                self.nodes.append(encoded)
+                found = self._variance(node)
+                self._known[node] = found or self._node(encode_node(node, self.reference))
         return dict(self._known[node])
+
+    def _node(self, encoded: Json) -> Json:
+        self.nodes.append(encoded)
+        return {"node": len(self.nodes) - 1}
+
+    def _variance(self, node: Node) -> Json | None:
+        """Return what computes a variance from a mean that lies in memory; None of other nodes.
+
+        Inductor may compute the two by two kernels: the second of them is no `var_mean`.
+        """
+        if node.target is not operator.getitem or packet_of(node.args[0]) != "var_mean":  # type: ignore[arg-type]
+            return None
+        both: Any = node.args[0]
+        means = [n for n in both.users if n.args[1] == 1 and n.target is operator.getitem]
+        if node.args[1] != 0 or not means or not self.reader.stops(means[0], self.own, self.reads):
+            return None
+        given, dims = (*both.args, None)[:2]
+        value: Tensor = given.meta["val"]
+        exact = value.dtype in (torch.float32, torch.float64)
+        if not dims or not both.kwargs.get("keepdim") or not exact:
+            return None
+        correction = both.kwargs.get("correction")
+        count = math.prod(value.shape[d] for d in dims) - (1 if correction is None else correction)
+        one, mean = self.reference(given), self.reference(means[0])
+        shape, reduced = list(value.shape), list(node.meta["val"].shape)
+        apart = self._node({"op": "aten.sub.Tensor", "args": [one, mean], "shape": shape})
+        squared = self._node({"op": "aten.mul.Tensor", "args": [apart, apart], "shape": shape})
+        summed = {"op": "aten.sum.dim_IntList", "args": [squared, list(dims), True]}
+        total = self._node({**summed, "shape": reduced})
+        return self._node({"op": "aten.div.Tensor", "args": [total, count], "shape": reduced})
 
     def _input(self, node: Node) -> Json:
         name, spec = self.reader.spec(node)
@@ -264,8 +295,7 @@ class _Walk:
         found = self.reference(root.node)
         if root.copied:
             shape = list(root.node.meta["val"].shape)
-            self.nodes.append({"op": "aten.clone.default", "args": [found], "shape": shape})
-            found = {"node": len(self.nodes) - 1}
+            found = self._node({"op": "aten.clone.default", "args": [found], "shape": shape})
         output = {**found, "dtype": dtype_name(root.node.meta["val"].dtype)}
         layout = self.reader.layout(root.buffer)
         return output if layout is None else {**output, "layout": layout}

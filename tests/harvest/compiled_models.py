@@ -248,6 +248,25 @@ def stored() -> Built:
     return Stored(), (torch.randn(2, 3, 8, 8),)
 
 
+class Twice(nn.Module):
+    """Normalized twice, by a mean and a variance that are read again after a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(48, 48), nn.Linear(48, 48)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(2):
+            x = x + self.up(x).roll(3, 1)
+            var, mean = torch.var_mean(x, 2, keepdim=True, correction=0)
+            x = self.down((x - mean) * (var + 1e-5).rsqrt())
+        return x
+
+
+def twice() -> Built:
+    return Twice(), (torch.randn(4, 16, 48),)
+
+
 class Late(nn.Module):
     """One convolution among so many other nodes that inductor leaves it in its layout."""
 
@@ -270,7 +289,7 @@ def uncompiled() -> Built:
     return nn.LSTM(8, 8), (torch.randn(3, 2, 8),)
 
 
-ALL = ("normed", "joined", "looked", "attended", "split", "constant")
+ALL = ("normed", "twice", "joined", "looked", "attended", "split", "constant")
 
 
 def path(name: str) -> str:

@@ -6,6 +6,7 @@ import math
 import sqlite3
 import statistics
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,6 +112,30 @@ def test_other_models_runs_make_the_interval_and_a_models_own_do_not(tmp_path: P
     unmeasured = after("TRUE")
     assert unmeasured.measured is None and unmeasured.attribution_time is None
     assert unmeasured.meets(0.9), "what was not measured cannot be held against it"
+
+
+def test_runs_of_models_of_which_a_part_is_not_described_say_nothing_of_intervals(
+    tmp_path: Path,
+) -> None:
+    """What such a run takes beyond the sum is no error of the sum."""
+    path = published.copy_to(tmp_path / "undescribed.sqlite")
+    with open_store(str(path)) as store:
+        wanted = model(store, "resnet152", 32)
+
+    def after(statement: str) -> Prediction:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(statement)
+        with open_store(str(path)) as store:
+            return predictor(store).answer(wanted, "graph").prediction
+
+    others = "name != 'resnet152'"
+    before = after("SELECT 1")
+    undescribed = after(f"""UPDATE workload SET unsupported = '{{"a": 1}}' WHERE {others}""")
+    alone = after(
+        f"DELETE FROM model_run WHERE workload_id IN (SELECT id FROM workload WHERE {others})"
+    )
+    assert undescribed.time_interval_s == alone.time_interval_s != before.time_interval_s
+    assert undescribed.energy_interval_j == alone.energy_interval_j != before.energy_interval_j
 
 
 def test_costs_of_another_setting_do_not_count(store: Store) -> None:

@@ -67,8 +67,12 @@ class Prediction:
 
     @property
     def call_time_s(self) -> float | None:
-        """Mean time of a call: the shorter, the more the gaps between kernels count."""
-        return self.time_s / len(self.workload.calls) if self.time_s else None
+        """Mean time of a call: the shorter, the more the gaps between kernels count.
+
+        None where the time is not known, or nothing is called.
+        """
+        calls = len(self.workload.calls)
+        return self.time_s / calls if self.time_s and calls else None
 
     @property
     def power_w(self) -> float | None:

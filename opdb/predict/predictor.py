@@ -336,7 +336,7 @@ class Predictor:
         A pass that waits for the host errs in another way than one that waits for the device, and
         one of short kernels in another way than one of long ones: of many, those are taken whose
         calls take most nearly as long. Usual runs all, held against what is predicted of them as
-        usual.
+        usual. One of which a part is missing, estimated or not described says nothing of a sum.
         """
         if self._usual is not None:
             return self._usual._known(prediction)
@@ -349,7 +349,8 @@ class Predictor:
         alike = [
             found
             for found in (self._plain(other, mode) for other in chosen)
-            if not (found.missing or found.estimated) and found.host_bound == prediction.host_bound
+            if not (found.missing or found.estimated or found.workload.unsupported)
+            and found.host_bound == prediction.host_bound
         ]
         alike.sort(key=lambda found: _apart(found.call_time_s, prediction.call_time_s))
         answers = [self._held(found) for found in alike[:MOST_VALIDATIONS]]

@@ -415,6 +415,15 @@ def test_a_board_that_keeps_below_its_limit_is_slower() -> None:
     assert kept.time_s > nominal.time_s
 
 
+def test_a_pass_of_containers_alone_has_a_time_and_no_time_of_a_call() -> None:
+    """A model that returns its input, or all of whose calls nothing describes."""
+    calibration = replace(CALIBRATION, container_time_s=1e-6)
+    on_cpu = grounds(device=CPU, calibration=calibration)
+    found = compose(workload(containers=3), "eager", on_cpu)
+    assert found.time_s == pytest.approx(3e-6)
+    assert found.call_time_s is None
+
+
 def test_transitions_are_paid_by_short_kernels_alone() -> None:
     slow_links = replace(CALIBRATION, transition_s=1e-7)
 

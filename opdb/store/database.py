@@ -122,8 +122,8 @@ def explained(url: str) -> Iterator[None]:
     """
     try:
         yield
-    except DBAPIError as error:
-        message = str(error.orig)
+    except (DBAPIError, sqlite3.Error) as error:  # the latter from outside of a transaction
+        message = str(error.orig if isinstance(error, DBAPIError) else error)
         if parse_url(url).get_backend_name() == "postgresql":
             explanation = postgresql.explanation(message)
         else:

@@ -486,4 +486,8 @@ def _read_quantity(row: Row, name: str) -> Quantity | None:
     columns = _COLUMNS_OF[name]
     if row[columns["median"]] is None:
         return None
-    return Quantity(**{part: row[column] for part, column in columns.items()})
+    parts = {part: row[column] for part, column in columns.items()}
+    for part in ("median", "mean"):  # the others are missing where there is no interval
+        if not isinstance(parts[part], (float, int)):
+            raise TypeError(f"{columns[part]} is {parts[part]!r}, no number")
+    return Quantity(**parts)

@@ -94,7 +94,7 @@ class Store:
         with database.explained(self.url), self._engine.connect() as connection:
             try:
                 yield connection
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise DatabaseError(
                     f"database {self.location}: a row is damaged: {error}"
                 ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sqlite3
 import subprocess
@@ -177,6 +178,44 @@ def test_a_full_disk_is_explained_and_changes_nothing(sqlite: Store) -> None:
         filled.save_configurations(many)
     assert len(filled.configurations()) == 4
     filled.save_visit(samples.visit("after"))
+
+
+def test_a_new_database_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
+    """No file of this process may hold a byte while it is created."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(DatabaseError, match="reading or writing it failed; check the disk"):
+            open_store(str(tmp_path / "new.sqlite"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with open_store(str(tmp_path / "new.sqlite")) as store:
+        assert store.devices() == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE cost SET time_s_mean = 'abc'", "time_s_mean is 'abc', no number"),
+        ("UPDATE cost SET time_s_median = x'00', time_s_mean = 1", "time_s_median is"),
+        ("UPDATE cost SET time_s_mean = NULL", "time_s_mean is None, no number"),
+        ("UPDATE campaign SET calibration = '[]'", "'list' object"),
+    ],
+)
+def test_a_value_of_another_type_is_a_damaged_row(
+    tmp_path: Path, statement: str, said: str
+) -> None:
+    path = tmp_path / "damaged.sqlite"
+    with open_store(str(path)) as store:
+        fill(store)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        assert connection.execute(statement).rowcount > 0
+    with (
+        open_store(str(path)) as store,
+        pytest.raises(DatabaseError, match=f"a row is damaged: {said}"),
+    ):
+        store.costs("GPU-1")
+        store.campaigns(samples.DEVICE.slug)
 
 
 def test_a_locked_database_is_explained(

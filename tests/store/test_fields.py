@@ -53,6 +53,18 @@ def test_measured_columns_are_read_at_once() -> None:
         assert column_parser(column.table, column) is None
 
 
+@pytest.mark.parametrize("quantity", ["time_s", "eager_time_s", "power_w", "energy_j"])
+@pytest.mark.parametrize("part", ["median", "mean"])
+def test_times_power_and_energy_are_not_negative_and_dynamic_energy_may_be(
+    quantity: str, part: str
+) -> None:
+    column = f"{quantity}_{part}"
+    assert one_by_one("costs.csv", column, ["0.5", "0", ""]) == [0.5, 0.0, None]
+    assert one_by_one("costs.csv", column, ["0.5", "-0.5"]) is None
+    dynamic = f"dynamic_energy_j_{part}"
+    assert one_by_one("costs.csv", dynamic, ["-0.5"]) == [-0.5]
+
+
 def test_where_outputs_went_is_one_of_two_words_or_untold() -> None:
     read = parser(schema.visit, schema.visit.c.outputs)
     assert [read(field) for field in ("fresh", "reused", "")] == ["fresh", "reused", None]

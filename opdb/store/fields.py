@@ -69,8 +69,6 @@ def column_parser(table: Table, column: Column[Any]) -> AllAtOnce | None:
         return None
     if check is _not_negative and convert is _finite and not column.nullable:
         return _numbers_not_negative
-    if check is _not_negative and convert is _finite:
-        return _numbers_not_negative_or_none
     if check is not None:
         return None
     if convert is str:
@@ -100,12 +98,6 @@ def _numbers(found: Sequence[str]) -> Sequence[float]:
 def _numbers_not_negative(found: Sequence[str]) -> Sequence[float]:
     numbers = _numbers(found)
     _not_negative(min(numbers, default=0.0))
-    return numbers
-
-
-def _numbers_not_negative_or_none(found: Sequence[str]) -> Sequence[float | None]:
-    numbers = _numbers_or_none(found)
-    _not_negative(min(filter(None, numbers), default=0.0))
     return numbers
 
 
@@ -236,10 +228,5 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "flags": _words,
     "cost_s": _not_negative,
     "position": _not_negative,
-    **{
-        f"cost.{quantity}_{part}": _not_negative
-        for quantity in ("time_s", "eager_time_s", "power_w", "energy_j")
-        for part in ("median", "mean")
-    },
 }
 """What a column's value must be, by `table.column` or by the column's name."""

@@ -428,7 +428,7 @@ class _Functions(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self._recorder.covered or is_metadata(func):
+        if self._recorder.covered or is_metadata(func) or _is_mark(custom_name(func)):
             return func(*args, **kwargs)
         return self._recorder.call_function(func, args, kwargs)
 
@@ -465,5 +465,11 @@ class _Guard(TorchDispatchMode):
 
 
 def computes(operator: Any) -> bool:
-    """Return whether a dispatcher operator does work: more than a view or an allocation."""
-    return not operator.is_view and operator._schema.name not in _ALLOCATIONS
+    """Return whether a dispatcher operator does work: more than a view, allocation or mark."""
+    name = operator._schema.name
+    return not (operator.is_view or name in _ALLOCATIONS or _is_mark(name))
+
+
+def _is_mark(name: str | None) -> bool:
+    """Return whether an operator only marks a part of a program for torch's profiler."""
+    return name is not None and name.startswith("profiler::")

@@ -159,6 +159,26 @@ def test_a_recurrent_layer_inside_a_module_of_ones_own_is_told() -> None:
     assert by_kind(workload) == {"sin": 1, "zeros": 2}
 
 
+class Marked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.profiler.record_function("a part"):
+            return torch.sin(self.linear(x))
+
+
+def marked() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Marked(), (torch.randn(2, 4),)
+
+
+def test_marks_for_a_profiler_are_no_calls() -> None:
+    workload = harvest(ModelRequest(f"{__name__}:marked"))
+    assert by_kind(workload) == {"linear": 1, "sin": 1}
+    assert workload.unsupported == {}
+
+
 def test_a_model_that_asks_for_values_runs_on_the_cpu() -> None:
     kinds = by_kind(own("asks_for_values"))
     assert kinds["linear"] == 1 and kinds["embedding"] == 1

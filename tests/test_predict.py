@@ -238,6 +238,31 @@ def test_a_board_is_named_by_the_beginning_of_its_uuid(store: Store) -> None:
         used.board("none")
 
 
+@pytest.mark.parametrize("mode", PLAIN_MODES)
+def test_of_several_boards_the_one_counts_that_measured_the_operators(
+    tmp_path: Path, mode: Mode
+) -> None:
+    """Even where another ran the model later: its run tells how boards differ, not how sums err."""
+    path = published.copy_to(tmp_path / "boards.sqlite")
+    with open_store(str(path)) as store:
+        wanted = model(store, "resnet50", 32)
+        before = predictor(store).answer(wanted, mode)
+        board = before.prediction.board
+        [*_, run] = store.model_runs(wanted.key, board=board, mode=mode)
+        [its] = [c for c in store.campaigns(board=board) if c.id == run.campaign]
+        calibration = replace(its.calibration, transition_s=None)  # boards may lend theirs
+        another = replace(its.board, uuid="GPU-later")
+        later = replace(its, id="later", board=another, calibration=calibration)
+        store.save_campaign(later)
+        anew = replace(run, id="later", campaign="later", started_at="2027-01-01T00:00:00Z")
+        store.save_model_run(anew)
+        used = predictor(store)
+        assert used.answer(wanted, mode) == before
+        assert (wanted, board) in used.measured_workloads(mode)
+        named = used.answer(wanted, mode, another.uuid)
+        assert named.prediction.board == another.uuid and named.measured is not None
+
+
 def test_what_only_another_board_has_is_brought_over_and_said(store: Store) -> None:
     [board] = [b.uuid for b in store.boards(published.DEVICE) if b.uuid.startswith("GPU-c1e7")]
     used = predictor(store)

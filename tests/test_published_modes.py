@@ -11,8 +11,10 @@ import pytest
 from opdb.bench.model import OUTRUN
 from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
 from opdb.predict import Predictor, choose_device
+from opdb.records import Mode
 from opdb.store import open_store
 from opdb.store.exchange import import_set
+from opdb.studies.gains import gains
 from opdb.studies.modes import ModeRow, stored_rows
 from tests import published
 from tests.cli.conftest import Opdb, opdb
@@ -23,6 +25,16 @@ MODES = published.SET.with_name("nvidia-h200-modes")
 SIZES = (1, 2, 4, 8, 16, 32)
 PLAIN = ("eager", "graph", "trace")
 COMPILED = ("compile", "compile:reduce-overhead", "dynamo")
+TUNED: Mode = "compile:max-autotune"
+PAIR: tuple[Mode, ...] = ("eager", TUNED)
+TUNED_SIZES = {
+    "lstm": SIZES,
+    "resnet50": (1,),
+    "bert-base-uncased": (1, 32),
+    "vit": (1, 2, 4, 8, 32),
+}
+"""What the mode that tunes was come to, each with an eager run of the same board."""
+
 HELD_UP = ("bert-base-uncased", 2, "eager")
 """A run that is left out."""
 
@@ -45,10 +57,23 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rows(path: Path) -> list[ModeRow]:
+def stored(path: Path) -> list[ModeRow]:
     with open_store(str(path)) as store:
         predictor = Predictor(store, choose_device(store, published.DEVICE))
         return stored_rows(store, predictor, [], [])
+
+
+@pytest.fixture(scope="module")
+def tuned(stored: list[ModeRow]) -> list[ModeRow]:
+    """What the boards hold that ran the mode that tunes."""
+    boards = {row.board for row in stored if row.mode == TUNED}
+    return [row for row in stored if row.board in boards]
+
+
+@pytest.fixture(scope="module")
+def rows(stored: list[ModeRow], tuned: list[ModeRow]) -> list[ModeRow]:
+    """What the other boards hold, which measured the operators, too."""
+    return [row for row in stored if row not in tuned]
 
 
 def test_each_model_at_each_batch_size_has_figures_in_each_mode_or_a_reason(
@@ -70,6 +95,52 @@ def test_each_model_at_each_batch_size_has_figures_in_each_mode_or_a_reason(
             assert (row.run.facts["graphs"], row.run.facts["graph_breaks"]) == (1, 0)
             assert row.run.facts["output_difference"] < (0.04 if model == "align" else 0.01)
             assert row.run.facts["compile_cold"] is True
+
+
+def test_what_was_tuned_stands_beside_an_eager_run_of_its_board(tuned: list[ModeRow]) -> None:
+    found = {(row.workload.name, row.workload.batch_size, row.mode): row for row in tuned}
+    assert len(found) == len(tuned)
+    assert found.keys() == {
+        (model, size, mode)
+        for model, sizes in TUNED_SIZES.items()
+        for size in sizes
+        for mode in PAIR
+    }
+    for (model, size, mode), row in found.items():
+        if mode != TUNED:
+            assert row.cost is not None and row.board == found[model, size, TUNED].board
+        elif model == "lstm":
+            assert row.cost is None and (row.run.reason or "").startswith("not compiled: dynamo")
+        else:
+            assert row.cost is not None and row.cost.energy_j is not None
+            facts = row.run.facts
+            assert (facts["graphs"], facts["graph_breaks"]) == (1, 0)
+            assert facts["compile_cold"] is True and facts["cuda_graphs_left_out"] == 0
+            assert facts["output_difference"] < 0.03
+
+
+def test_tuning_saves_as_the_docs_say(tuned: list[ModeRow]) -> None:
+    saved = {(r.workload.name, r.workload.batch_size): r.saves for r in tuned if r.mode == TUNED}
+    for place, (time, energy) in {
+        ("resnet50", 1): (0.736, 0.551),
+        ("bert-base-uncased", 1): (0.654, 0.434),
+        ("bert-base-uncased", 32): (0.085, 0.103),
+        ("vit", 1): (0.426, 0.231),
+        ("vit", 32): (0.025, 0.026),
+    }.items():
+        assert saved[place].time == pytest.approx(time, abs=0.0006)
+        assert saved[place].energy == pytest.approx(energy, abs=0.0006)
+
+
+def test_gains_hold_what_each_board_saved_of_its_own_eager_run(path: Path) -> None:
+    with open_store(str(path)) as store:
+        found = gains(store, choose_device(store, published.DEVICE))
+    [one] = [e for e in found if e.workload.name == "vit" and e.workload.batch_size == 1]
+    assert one.saves[TUNED].time == pytest.approx(0.426, abs=0.0006)
+    assert one.boards[TUNED].startswith("GPU-53413a51")
+    assert one.boards["compile"] == one.board and one.board.startswith("GPU-75cac6db")
+    [lstm] = [e for e in found if e.workload.name == "lstm" and e.workload.batch_size == 32]
+    assert lstm.refused[TUNED].startswith("not compiled: dynamo") and TUNED not in lstm.saves
 
 
 def test_the_operators_sum_is_close_to_a_cuda_graph(rows: list[ModeRow]) -> None:
@@ -94,14 +165,14 @@ def test_what_is_told_of_operators_rests_on_all_of_them(rows: list[ModeRow]) -> 
 def test_runs_launch_exactly_the_kernels_of_their_operators(opdb: Opdb, path: Path) -> None:
     ran = opdb("validate", "--kernels", "--db", str(path))
     assert ran.status == 0, ran.err
-    assert ran.out.endswith("exactly the kernels of their operators: 47 of 47\n")
+    assert ran.out.endswith("exactly the kernels of their operators: 61 of 61\n")
 
 
 def test_repeats_agree_as_the_docs_say_and_those_that_do_not_are_flagged(
-    rows: list[ModeRow],
+    stored: list[ModeRow],
 ) -> None:
     agree: Counter[tuple[bool, bool]] = Counter()
-    for row in rows:
+    for row in stored:
         if row.cost is None:
             continue
         by_host = row.run.facts["outrun_share"] >= OUTRUN
@@ -109,7 +180,7 @@ def test_repeats_agree_as_the_docs_say_and_those_that_do_not_are_flagged(
         close = repeat_spread(agreeing(row.run.repeats)) <= bound
         assert close != any(flag.startswith("no three repeats agree") for flag in row.run.flags)
         agree[by_host, close] += 1
-    assert agree == {(False, True): 69, (False, False): 1, (True, True): 70, (True, False): 15}
+    assert agree == {(False, True): 83, (False, False): 1, (True, True): 78, (True, False): 15}
 
 
 def test_kernels_of_inductor_in_cuda_graphs_save_most(rows: list[ModeRow]) -> None:

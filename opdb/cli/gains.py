@@ -193,7 +193,11 @@ def _gains_document(gained: Gains) -> dict[str, Json]:
         "eager_energy_j": gained.eager.energy_j.mean if gained.eager.energy_j else None,
         "traits": dict(gained.traits),
         "saves": {
-            mode: {"saving_time": saves.time, "saving_energy": saves.energy}
+            mode: {
+                "saving_time": saves.time,
+                "saving_energy": saves.energy,
+                "board": gained.boards[mode],
+            }
             for mode, saves in gained.saves.items()
         },
         "refused": dict(gained.refused),

@@ -130,7 +130,7 @@ class Predictor:
         return self._boards.costs(board, configurations)
 
     def measured_workloads(self, mode: Mode) -> list[tuple[Workload, str]]:
-        """Return the workloads that were measured in a mode, and the board of each's latest run."""
+        """Return the workloads that were measured in a mode, and whose run of each counts."""
         on = self._truths.measured(mode)
         return [(workload, on[workload.key].board) for workload in self._truths.workloads(mode)]
 

@@ -44,6 +44,9 @@ class Truths:
     def measured(self, mode: Mode) -> Mapping[str, Measured]:
         """Return the workloads (by key) with a usual, good run in a mode, without their calls.
 
+        Of several boards that ran a workload it is the one that measured most of its operators, and
+        among equals the one of the latest run: another's run tells how boards differ, not how a sum
+        errs.
         In a mode that compiles they are those compiled for the device, where these are known; in
         that of a CUDA graph what they call while captured, where that is known apart.
         """
@@ -54,12 +57,24 @@ class Truths:
             elif mode == CAPTURED_MODE and found:
                 keys = self._store.captured_keys()
                 found = [replace(each, key=keys.get(each.key, each.key)) for each in found]
-            self._measured[mode] = {each.key: each for each in found}
+            self._measured[mode] = self._of_best_boards(found)
         return self._measured[mode]
+
+    def _of_best_boards(self, found: Sequence[Measured]) -> dict[str, Measured]:
+        by_key: dict[str, list[Measured]] = {}
+        for each in found:
+            by_key.setdefault(each.key, []).append(each)
+        several = [key for key, measured in by_key.items() if len(measured) > 1]
+        counts = self._store.cost_counts_of_workloads(several)
+        return {
+            key: max(reversed(measured), key=lambda each: counts.get((each.key, each.board), 0))
+            for key, measured in by_key.items()
+        }
 
     def uncompiled(self, mode: Mode) -> int:
         """Count the workloads with a good run in a mode of which the compiled calls are unknown."""
-        return len(self._store.measured(self._device.slug, mode)) - len(self.measured(mode))
+        ran = {each.key for each in self._store.measured(self._device.slug, mode)}
+        return len(ran) - len(self.measured(mode))
 
     def compiled(self, workload: Workload) -> Workload | None:
         """Return a workload as it was compiled for the device; None where that is unknown."""

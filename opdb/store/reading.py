@@ -363,7 +363,10 @@ def usual_and_good() -> tuple[ColumnElement[bool], ...]:
 
 
 def measured(connection: Connection, device: str, mode: Mode) -> list[Measured]:
-    """Return the workloads with a usual, good run in a mode, in the order of `workloads`."""
+    """Return the workloads with a usual, good run in a mode, in the order of `workloads`.
+
+    One of each board that ran a workload, that of the latest run last.
+    """
     run, campaign, workload = schema.model_run, schema.campaign, schema.workload
     query = (
         select(workload.c.key, workload.c.name, workload.c.dtype, workload.c.batch_size)
@@ -373,8 +376,11 @@ def measured(connection: Connection, device: str, mode: Mode) -> list[Measured]:
         .where(campaign.c.device == device, run.c.mode == mode, *usual_and_good())
         .order_by(*_workload_order(), run.c.started_at, run.c.id)
     )
-    # Of a workload's runs the last one stays.
-    return list({row.key: Measured(*row) for row in connection.execute(query)}.values())
+    found: dict[tuple[str, str], Measured] = {}
+    for row in connection.execute(query):
+        found.pop((row.key, row.board), None)  # the latest run tells a board's place
+        found[row.key, row.board] = Measured(*row)
+    return list(found.values())
 
 
 def run_outcomes(
@@ -451,6 +457,22 @@ def cost_counts(connection: Connection) -> dict[str, int]:
     board = schema.cost.c.board
     query = select(board, func.count().label("costs")).group_by(board)
     return {row.board: row.costs for row in connection.execute(query)}
+
+
+def cost_counts_of_workloads(
+    connection: Connection, keys: Collection[str]
+) -> dict[tuple[str, str], int]:
+    """Count of how many of a workload's configurations a board has costs, by key and board."""
+    workload, call, cost = schema.workload, schema.call, schema.cost
+    query = (
+        select(workload.c.key, cost.c.board)
+        .add_columns(func.count(call.c.configuration_id.distinct()).label("costs"))
+        .join(call, call.c.workload_id == workload.c.id)
+        .join(cost, cost.c.configuration_id == call.c.configuration_id)
+        .where(workload.c.key.in_(keys), cost.c.time_s_median.is_not(None))
+        .group_by(workload.c.key, cost.c.board)
+    )
+    return {(row.key, row.board): row.costs for row in connection.execute(query)}
 
 
 def costs(

@@ -551,7 +551,10 @@ class Store:
             return reading.model_runs(connection, conditions)
 
     def measured(self, device: str, mode: Mode) -> list[Measured]:
-        """Return the workloads with a good run in a mode, by name and then as identified."""
+        """Return the workloads with a good run in a mode, by name and then as identified.
+
+        One of each board that ran a workload, that of the latest run last.
+        """
         with self.reading() as connection:
             return reading.measured(connection, device, mode)
 
@@ -640,6 +643,15 @@ class Store:
         """Count the costs of every board (UUID) that has any."""
         with self.reading() as connection:
             return reading.cost_counts(connection)
+
+    def cost_counts_of_workloads(self, keys: Collection[str]) -> dict[tuple[str, str], int]:
+        """Count of how many of a workload's configurations a board has costs, by key and board."""
+        with self.reading() as connection:
+            return {
+                place: count
+                for some in in_parts(keys)
+                for place, count in reading.cost_counts_of_workloads(connection, some).items()
+            }
 
     def _insert(
         self,

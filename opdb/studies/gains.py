@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, TypeVar
 
 from opdb.derive.runs import RunCost, run_cost
 from opdb.kinds import KINDS
@@ -15,6 +15,7 @@ from opdb.studies.modes import Saving, by_mode, saving
 from opdb.units import MILLI, counted, rounded, show_share
 
 What: TypeAlias = Literal["time", "energy"]
+Value = TypeVar("Value")
 
 
 def _names(text: str) -> frozenset[str]:
@@ -85,7 +86,8 @@ TRAITS: tuple[Trait, ...] = (
 class Gains:
     """A workload on one board: its traits (None where not known) and what each mode saves of eager.
 
-    `refused` are modes that gave no figures, with the reason.
+    `refused` are modes that gave no figures, with the reason. What the board did not run stands
+    there as another board had it, with its own eager run; `boards` says whose each mode's is.
     """
 
     workload: Workload
@@ -93,8 +95,9 @@ class Gains:
     torch: str | None
     traits: Mapping[str, float | None]
     eager: RunCost
-    saves: Mapping[Mode, Saving]
-    refused: Mapping[Mode, str]
+    saves: dict[Mode, Saving]
+    refused: dict[Mode, str]
+    boards: dict[Mode, str]
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ def gains(store: Store, device: Device) -> list[Gains]:
     """Return every workload of inference that a board ran in eager and in another mode.
 
     Of a workload's boards, and of their versions of torch, the one counts that ran it in most
-    modes, of several the last.
+    modes, of several the last; what it did not run comes from the others of its version of torch.
     """
     campaigns = {c.id: c for c in store.campaigns(device.slug)}
     groups: dict[str, dict[tuple[str, str | None], list[ModelRun]]] = {}
@@ -143,8 +146,25 @@ def gains(store: Store, device: Device) -> list[Gains]:
             if (gained := _gains(workload, board, torch, runs)) is not None
         ]
         if known:
-            found.append(max(reversed(known), key=lambda each: len(each.saves)))
+            found.append(_together(known))
     return found
+
+
+def _together(known: Sequence[Gains]) -> Gains:
+    best = max(reversed(known), key=lambda each: len(each.saves))
+    for other in reversed(known):
+        if other.torch == best.torch:
+            best = replace(
+                best,
+                saves=best.saves | _but(other.saves, best.boards),
+                refused=best.refused | _but(other.refused, best.boards),
+                boards=best.boards | _but(other.boards, best.boards),
+            )
+    return best
+
+
+def _but(values: Mapping[Mode, Value], left_out: Collection[Mode]) -> dict[Mode, Value]:
+    return {mode: value for mode, value in values.items() if mode not in left_out}
 
 
 def _place(campaign: Campaign) -> tuple[str, str | None]:
@@ -169,6 +189,7 @@ def _gains(
         eager,
         {mode: saving(cost, eager) for mode, cost in others.items() if cost is not None},
         {mode: str(chosen[mode].reason) for mode, cost in others.items() if cost is None},
+        dict.fromkeys(others, board),
     )
 
 

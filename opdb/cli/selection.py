@@ -23,6 +23,9 @@ _ENDINGS = (".yml", ".yaml")
 _OWN_FILE = re.compile(r"(?:.*/)?([^/]+)\.py:(.+)")
 """A Python file and a name in it, which is not how a model is named."""
 
+USUAL_SIZE = (3, 224, 224)
+"""The input of most models of images, which goes without saying."""
+
 
 def summary_files(argument: str) -> list[Path]:
     """Return the summary files that an argument names, a folder's all; none for a model's name.
@@ -142,7 +145,7 @@ def find_workload(store: Store, request: ModelRequest, options: ModelOptions) ->
             f"to add it: opdb harvest {request.name} {_as_options(request)}"
         )
     if len(meant) > 1:
-        sizes = ", ".join("x".join(map(str, _size(workload) or ())) for workload in meant)
+        sizes = ", ".join(_times(_size(workload) or ()) for workload in meant)
         raise InputError(
             f"{request.name} was harvested for several inputs ({sizes}); choose with --input-size"
         )
@@ -150,7 +153,7 @@ def find_workload(store: Store, request: ModelRequest, options: ModelOptions) ->
 
 
 def describe(what: Workload | ModelRequest) -> str:
-    """Return what tells a model's workloads apart, in words."""
+    """Return what tells a model's workloads apart, in words; of an image's size what is unusual."""
     words = [f"batch {what.batch_size}", what.dtype]
     if what.memory_format != "contiguous":
         words.append(what.memory_format)
@@ -158,9 +161,11 @@ def describe(what: Workload | ModelRequest) -> str:
         words.append(f"autocast {what.autocast}")
     if what.phase != "inference":
         words += _of_training(_training(what))
-    size = what.input_size if isinstance(what, ModelRequest) else _size(what)
+    size = _size(what)
     if size is not None and len(size) == 1:
         words.append(f"length {size[0]}")
+    elif size and size != USUAL_SIZE:
+        words.append(_times(size))
     return " ".join(words)
 
 
@@ -222,8 +227,8 @@ def _as_far_as_said(workload: Workload, options: ModelOptions) -> list[Workload]
 
 
 def _with_size(what: Workload | ModelRequest) -> str:
-    size = what.input_size if isinstance(what, ModelRequest) else _size(what)
-    return describe(what) + (" " + "x".join(map(str, size)) if size and len(size) > 1 else "")
+    """Describe a workload, the usual size of an image, too."""
+    return describe(what) + (f" {_times(USUAL_SIZE)}" if _size(what) == USUAL_SIZE else "")
 
 
 def _agrees(workload: Workload, request: ModelRequest) -> bool:
@@ -252,12 +257,18 @@ def _of_training(training: Json) -> list[str]:
     return words
 
 
-def _size(workload: Workload) -> tuple[int, ...] | None:
-    """Return the shape of a workload's first input without its batch; None where it has none."""
-    arguments = cast(Sequence[Json], workload.inputs.get("args") or [None])
+def _size(what: Workload | ModelRequest) -> tuple[int, ...] | None:
+    """Return the shape of the first input without its batch; None where none is known."""
+    if isinstance(what, ModelRequest):
+        return None if what.input_size is None else tuple(what.input_size)
+    arguments = cast(Sequence[Json], what.inputs.get("args") or [None])
     first = arguments[0]
     shape = first.get("shape") if isinstance(first, dict) else None
     return tuple(shape[1:]) if isinstance(shape, list) else None
+
+
+def _times(size: Sequence[int]) -> str:
+    return "x".join(map(str, size))
 
 
 def _as_options(request: ModelRequest) -> str:
@@ -271,5 +282,5 @@ def _as_options(request: ModelRequest) -> str:
     if request.autocast is not None:
         said.append(f"--autocast {request.autocast}")
     if request.input_size is not None:
-        said.append("--input-size " + "x".join(map(str, request.input_size)))
+        said.append(f"--input-size {_times(request.input_size)}")
     return " ".join(said)

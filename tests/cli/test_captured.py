@@ -53,7 +53,7 @@ def test_what_it_calls_then_is_benched_as_any_other(opdb: Opdb) -> None:
 def test_harvest_says_it(opdb: Opdb) -> None:
     ran = opdb("harvest", CAUSAL, "--quiet")
     [line] = [line for line in ran.out.splitlines() if "while it is captured" in line]
-    assert line.startswith(f"{CAUSAL} batch 2 float32: ")
+    assert line.startswith(f"{CAUSAL} batch 2 float32 6x16: ")
     assert "captured" not in opdb("harvest", "mlp", "--quiet").out
 
 

@@ -140,8 +140,8 @@ def test_a_model_that_is_left_as_it_is_is_no_full_row(opdb: Opdb) -> None:
     assert ran.status == 0, ran.err
     lines = [line for line in ran.out.splitlines() if line.startswith(HERE)]
     for line, mode in zip(lines[1:3], ("compile", "dynamo"), strict=True):
-        assert line.split("float32")[1].split() == [mode, *"–––––––", "0", "0"]
-    assert f"{HERE}:recurrent batch 2 float32 compile, dynamo: not compiled: dynamo" in ran.out
+        assert line.split("float32 3x8")[1].split() == [mode, *"–––––––", "0", "0"]
+    assert f"{HERE}:recurrent batch 2 float32 3x8 compile, dynamo: not compiled: dynamo" in ran.out
     [_, *left] = json.loads(opdb("modes", *model, "--modes", "eager,compile", "--json").out)["rows"]
     row: dict[str, Any]
     for row in left:

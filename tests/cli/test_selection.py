@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from opdb.cli.options import ModelOptions, model_options, parse_mode, parse_size
-from opdb.cli.selection import find_workload, request_for, requests_in, summary_files
+from opdb.cli.selection import describe, find_workload, request_for, requests_in, summary_files
 from opdb.errors import InputError
 from opdb.models import ModelRequest
 from opdb.store import Store, open_store
@@ -92,6 +92,19 @@ def test_what_was_not_harvested_is_explained(summary: Path, store: Store) -> Non
     assert "opdb harvest tiny --batch-size 7 --dtype float32 --input-size 3x32x32" in message
     with pytest.raises(InputError, match="not harvested"):
         find_workload(store, ModelRequest("tiny", batch_size=8, input_size=(3, 64, 64)), PLAIN)
+
+
+def test_workloads_of_one_model_are_told_apart_by_their_size(opdb: Opdb, store: Store) -> None:
+    """An image of 224 pixels goes without saying."""
+    small = samples.workload("tiny", 8)
+    usual = {"args": [{"shape": [8, 3, 224, 224], "dtype": "float32"}], "kwargs": {}}
+    store.save_workload(replace(small, inputs=usual))
+    told = [describe(found) for found in store.workloads("tiny", batch_size=8)]
+    assert sorted(told) == ["batch 8 float32", "batch 8 float32 3x32x32"]
+    store.save_campaign(samples.campaign())
+    shown = opdb("status", "--db", store.location, "--device", samples.DEVICE.slug).out
+    for words in ("batch 8 float32  ", "batch 8 float32 3x32x32  "):
+        assert shown.count(words) == 1
 
 
 def test_a_model_harvested_once_is_meant_by_its_name(store: Store) -> None:

@@ -6,7 +6,10 @@ one message says so where a version of torch lacks one.
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +23,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from opdb.dynamo import compiling
 from opdb.errors import CannotMeasureError, NotCompiledError, OpdbError
+from opdb.toolchain import lacking
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 """A compiled graph; it takes its inputs as a list, which it may empty."""
@@ -32,6 +36,9 @@ _INSIDE, _ATEN = "opdb: compiled graph ", "aten::"
 
 _QUIET = ("KINETO_LOG_LEVEL", "99")
 """What keeps the profiler's library from writing to stderr; it reads it when it is first used."""
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Why nothing can be written to a disk, whatever it is."""
 
 PASSES = 4
 """So many passes after the first may still compile something."""
@@ -172,19 +179,88 @@ def _steps(events: Iterable[Any], made: Sequence[Lowered]) -> Iterator[Step]:
             yield Outside(event.name, tuple(tuple(shape) for shape in event.input_shapes))
 
 
+def cause_of(error: Exception) -> Exception:
+    """Return what was raised inside of a compiler; dynamo and inductor wrap it."""
+    return getattr(error, "inner_exception", None) or error
+
+
+def no_room(error: Exception) -> str | None:
+    """Return why nothing can be written to a disk, where that is what went wrong."""
+    cause = cause_of(error)
+    return cause.strerror if isinstance(cause, OSError) and cause.errno in _NO_ROOM else None
+
+
+def check_compiles(device: str) -> None:
+    """Check, where something failed to compile, that this machine has what compiling takes.
+
+    What seems to be missing counts where it keeps a sine from being compiled for the device ("cpu",
+    "cuda").
+
+    Raises:
+        CannotMeasureError: it is missing.
+    """
+    lacks, advice = lacking(device)
+    if not lacks:
+        return
+    anew = random.SystemRandom().random()  # not to be found in a cache from when it was there
+    try:
+        with torch.no_grad():
+            torch.compile(lambda x: x.sin() + anew)(torch.ones(8, device=device))
+    except Exception as error:  # a compiler's inside may raise anything
+        raise CannotMeasureError(
+            f"torch.compile does not compile anything for {device} here: {', '.join(lacks)}; "
+            + "; ".join(advice)
+        ) from error
+
+
+@contextmanager
+def silent_tuning() -> Iterator[None]:
+    """Keep inductor from printing what it tries, and which of it a device has no room for.
+
+    What does so is not documented: where a version of torch names it otherwise, it is printed.
+    """
+    from torch._inductor import select_algorithm
+
+    silent = {"PRINT_AUTOTUNE": False, "_log_autotune_choices_stats": lambda *_: None}
+    told = {name: getattr(select_algorithm, name, None) for name in silent}
+    log = logging.getLogger(select_algorithm.__name__)
+    level = log.level
+    try:
+        for name, value in silent.items():
+            if told[name] is not None:
+                setattr(select_algorithm, name, value)
+        log.setLevel(logging.CRITICAL)
+        yield
+    finally:
+        log.setLevel(level)
+        for name, value in told.items():
+            if value is not None:
+                setattr(select_algorithm, name, value)
+
+
 def compiled(
     graph: GraphModule, inputs: Sequence[Tensor], *, layout_optimized: bool | None = None
 ) -> Compiled:
     """Compile a graph of aten operators, as it stands, for the device of its inputs.
 
     Raises:
-        CannotMeasureError: this version of torch does not let it.
+        CannotMeasureError: this version of torch does not let it, the disk is full, or this machine
+            lacks what compiling takes.
     """
     with _names():
         from torch._inductor.compile_fx import compile_fx_inner
 
-    with torch.no_grad(), _layouts(layout_optimized):
-        found: Compiled = compile_fx_inner(graph, list(inputs), **_options())
+    try:
+        with torch.no_grad(), _layouts(layout_optimized):
+            found: Compiled = compile_fx_inner(graph, list(inputs), **_options())
+    except Exception as error:  # a compiler's inside may raise anything
+        if full := no_room(error):
+            raise CannotMeasureError(
+                f"torch.compile cannot write what it makes: {full}; free some, or name another "
+                "folder in TORCHINDUCTOR_CACHE_DIR"
+            ) from error
+        check_compiles(next((tensor.device.type for tensor in inputs), "cpu"))
+        raise
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import tempfile
@@ -30,6 +29,7 @@ from opdb.dynamo import (
     compiling,
 )
 from opdb.errors import CannotMeasureError, InputError, NotCompiledError, OpdbError
+from opdb.inductor import cause_of, check_compiles, no_room, silent_tuning
 from opdb.models import LoadedModel
 from opdb.models.construction import ModelFailureError, one_line
 from opdb.models.inputs import tensors
@@ -56,9 +56,6 @@ _COMPILED: Mapping[Mode, Mapping[str, Any]] = {
     "dynamo": {"backend": "eager"},
 }
 """What torch.compile is told in each mode that it makes."""
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""Why nothing can be written to a disk, whatever it is."""
 
 Facts: TypeAlias = dict[str, Json]
 Step: TypeAlias = Callable[[], Any]
@@ -98,7 +95,8 @@ def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
     empty cache on disk, and leave none behind.
 
     Raises:
-        CannotMeasureError: the environment switches the mode off, or the disk is full.
+        CannotMeasureError: the environment switches the mode off, the disk is full, or this machine
+            lacks what inductor compiles with.
         NotCompiledError: the mode compiles, and leaves this model as it is.
         InputError: the mode fails in a way of its own.
         RuntimeError: the mode refuses the model, as do the other errors that torch raises.
@@ -115,7 +113,7 @@ def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
     else:
         with ExitStack() as stack:
             stack.enter_context(compiling())
-            with _failing_as(mode):
+            with _failing_as(mode, None if mode == "dynamo" else _device_of(passing.loaded)):
                 passes = _tell_graphs(passing, facts) - 1 + FIRST_PASSES
                 cold = stack.enter_context(_fresh_compiler())
                 counts = stack.enter_context(_inductor(passing.loaded, mode))
@@ -131,11 +129,12 @@ def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
 
 
 @contextmanager
-def _failing_as(mode: Mode) -> Iterator[None]:
+def _failing_as(mode: Mode, compiles_for: str | None = None) -> Iterator[None]:
     """Tell what a compiler raises by its cause, and by the mode where torch raises it nowhere else.
 
     Raises:
-        CannotMeasureError: the disk is full, which says nothing about the model.
+        CannotMeasureError: the disk is full, or this machine lacks what inductor compiles with for
+            the device, which says nothing about the model.
         InputError: an error that no other call of torch raises.
     """
     try:
@@ -143,12 +142,14 @@ def _failing_as(mode: Mode) -> Iterator[None]:
     except OpdbError:
         raise
     except Exception as error:  # a compiler's inside may raise anything
-        cause = getattr(error, "inner_exception", None) or error
-        if isinstance(cause, OSError) and cause.errno in _NO_ROOM:
+        if full := no_room(error):
             raise CannotMeasureError(
                 f"mode {mode!r} cannot write what it compiles to {tempfile.gettempdir()}: "
-                f"{cause.strerror}; free some, or name another folder in TMPDIR"
+                f"{full}; free some, or name another folder in TMPDIR"
             ) from error
+        if compiles_for is not None:
+            check_compiles(compiles_for)
+        cause = cause_of(error)
         if isinstance(cause, REFUSALS):
             raise cause from error
         raise ModelFailureError(f"mode {mode!r}: {one_line(cause)}") from error
@@ -341,17 +342,9 @@ def _inductor(loaded: LoadedModel, mode: Mode) -> Iterator[Mapping[str, int]]:
     if mode == "dynamo":
         yield Counter()
         return
-    from torch._inductor import select_algorithm
-
-    _start_inductor(next((t.device.type for t in _held(loaded)), "cpu"))
-    printing = getattr(select_algorithm, "PRINT_AUTOTUNE", None)
-    try:
-        if printing is not None:
-            select_algorithm.PRINT_AUTOTUNE = False
+    _start_inductor(_device_of(loaded))
+    with silent_tuning():
         yield _counts()
-    finally:
-        if printing is not None:
-            select_algorithm.PRINT_AUTOTUNE = printing
 
 
 def _counts() -> Mapping[str, int]:
@@ -370,6 +363,10 @@ def _start_inductor(device: str) -> None:
     """Compile something small, once in a process: importing inductor and its workers take long."""
     with torch.no_grad():
         torch.compile(lambda x: x.sin() + 1)(torch.ones(8, device=device))
+
+
+def _device_of(loaded: LoadedModel) -> str:
+    return next((t.device.type for t in _held(loaded)), "cpu")
 
 
 def _held(loaded: LoadedModel) -> list[Tensor]:

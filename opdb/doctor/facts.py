@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from opdb.meters.nvml import BoardState, MeterAnswers
+from opdb.toolchain import Toolchain
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,7 @@ class ToolFacts:
     `switched_off` are variables of the environment that keep torch from compiling or tracing.
     """
 
-    cxx: str | None = None
-    cxx_wanted: str = "g++"
-    cc: str | None = None
-    python_header: bool = True
-    triton: str | None = None
+    toolchain: Toolchain
     ncu: str | None = None
     ncu_elsewhere: str | None = None
     switched_off: tuple[str, ...] = ()

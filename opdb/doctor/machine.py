@@ -11,8 +11,6 @@ import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sysconfig
 import tempfile
 import time
 import warnings
@@ -21,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from opdb import toolchain
 from opdb.counters import ncu
 from opdb.doctor.facts import (
     BoardFacts,
@@ -39,9 +38,6 @@ PARAMS = Path("/proc/driver/nvidia/params")
 STATUS = Path("/proc/self/status")
 PCI = Path("/sys/bus/pci/devices")
 NSIGHT = ncu.ELSEWHERE
-
-ANSWERS_WITHIN_S = 10.0
-"""How long a compiler may take to say its version."""
 
 METERS_WAIT_S = 0.5
 """How long a meter may take to move; the counter changes every 20 to 100 ms."""
@@ -166,41 +162,13 @@ def torch_facts() -> TorchFacts:
 
 
 def tool_facts() -> ToolFacts:
-    """Find what inductor and Triton compile with, and Nsight Compute."""
-    wanted = os.environ.get("CXX") or "g++"
-    c_wanted = os.environ.get("CC")
-    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    """Find what torch.compile compiles with, and Nsight Compute."""
     return ToolFacts(
-        cxx=_working(wanted),
-        cxx_wanted=wanted,
-        cc=_working(c_wanted) if c_wanted else _working("clang") or _working("gcc"),
-        python_header=header.exists(),
-        triton=_version("triton") or _version("pytorch-triton"),
+        toolchain=toolchain.look(),
         ncu=ncu.on_path(),
         ncu_elsewhere=ncu.elsewhere(NSIGHT),
         switched_off=tuple(switch for part in SWITCHES for switch in switched_off(part)),
     )
-
-
-def _working(compiler: str) -> str | None:
-    """Return the compiler of this name on PATH; None where there is none, or it does not start."""
-    path = shutil.which(compiler)
-    if path is None:
-        return None
-    try:
-        done = subprocess.run(
-            [path, "--version"], capture_output=True, timeout=ANSWERS_WITHIN_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return path if done.returncode == 0 else None
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def missing_extras() -> dict[str, tuple[str, ...]] | None:
@@ -213,7 +181,7 @@ def missing_extras() -> dict[str, tuple[str, ...]] | None:
     for each in required:
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", each)
         name = re.match(r"[\w.-]+", each)
-        if extra and name and extra[1] != "dev" and _version(name[0]) is None:
+        if extra and name and extra[1] != "dev" and toolchain.version(name[0]) is None:
             lacks[extra[1]] = (*lacks.get(extra[1], ()), name[0])
     return lacks
 
@@ -254,7 +222,7 @@ def _server_facts(url: str, shown: str) -> DatabaseFacts:
     from opdb.store import database
     from opdb.store.schema import REVISIONS
 
-    if _version("psycopg") is None:
+    if toolchain.version("psycopg") is None:
         return DatabaseFacts(location=shown, is_file=False, driver_missing=True)
     found = DatabaseFacts(location=shown, is_file=False, revisions=REVISIONS)
     try:

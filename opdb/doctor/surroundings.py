@@ -5,6 +5,7 @@ from __future__ import annotations
 from opdb.counters import ncu
 from opdb.doctor.facts import DatabaseFacts, Facts
 from opdb.doctor.finding import Finding, blocks, fine, note, unknown
+from opdb.toolchain import INSTALL, INSTALL_TRITON
 from opdb.units import show
 
 FULL_BYTES = 200e6
@@ -24,19 +25,14 @@ PURPOSES = {
 
 def compiler(facts: Facts) -> Finding:
     """Judge whether inductor and Triton find a compiler and Python's headers."""
-    tools = facts.tools
-    lacks = [
-        *([f"no C++ compiler ({tools.cxx_wanted}) that works"] if tools.cxx is None else []),
-        *(["no C compiler that works"] if tools.cc is None else []),
-        *([] if tools.python_header else ["no Python.h"]),
-    ]
+    found = facts.tools.toolchain
+    lacks = [*found.no_cxx, *found.no_cc, *found.no_header]
     if not lacks:
-        return fine("compiler", str(tools.cxx))
+        return fine("compiler", str(found.cxx))
     return note(
         "compiler",
         ", ".join(lacks),
-        "torch.compile needs it, eager and graph do not: on Debian and Ubuntu, sudo apt install "
-        "g++ python3-dev.",
+        f"torch.compile needs it, eager and graph do not: {INSTALL}.",
     )
 
 
@@ -55,12 +51,13 @@ def switches(facts: Facts) -> Finding:
 
 def triton(facts: Facts) -> Finding:
     """Judge whether inductor has Triton, which it compiles for GPUs with."""
-    if facts.tools.triton is not None:
-        return fine("Triton", facts.tools.triton)
+    found = facts.tools.toolchain.triton
+    if found is not None:
+        return fine("Triton", found)
     return note(
         "Triton",
         "none",
-        "torch.compile needs it on a GPU, eager and graph do not: pip install triton.",
+        f"torch.compile needs it on a GPU, eager and graph do not: {INSTALL_TRITON}.",
     )
 
 

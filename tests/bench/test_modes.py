@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import warnings
 from collections.abc import Callable
@@ -295,14 +296,37 @@ def test_a_mode_that_needs_too_much_memory_does_not_take_it_from_the_next(
     assert outcomes == ["ok", "out_of_memory", "ok", "ok"]
 
 
-def test_no_compiler_is_an_outcome_that_names_it(
+def test_no_compiler_is_no_finding_about_a_model(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What it says, and that nothing is stored, is seen in tests/test_toolchain.py."""
     monkeypatch.setenv("CXX", "g++-none")
     monkeypatch.setenv("PATH", "/nowhere")
-    run = measure(session, ModelRequest("mlp", input_size=(16,)), "key", "compile", ONE)
-    assert run.outcome == "error" and run.reason is not None
-    assert "compiler" in run.reason.lower() or "g++" in run.reason
+    request = ModelRequest("mlp", input_size=(16,))
+    with pytest.raises(CannotMeasureError, match=r"no C\+\+ compiler \(g\+\+-none\)"):
+        measure(session, request, "key", "compile", ONE)
+    assert measure(session, request, "key", "dynamo", ONE).outcome == "ok"
+
+
+def linear() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return nn.Linear(64, 64), (torch.ones(8, 64),)
+
+
+def test_tuning_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Frozen weights let inductor choose between kernels on a processor, too."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    request = ModelRequest(f"{HERE}:linear")
+    log = logging.getLogger("torch._inductor.select_algorithm")
+    with torch._inductor.config.patch(freezing=True):
+        made = passing(load(request, device="cpu"))
+        with issuing("compile:max-autotune", made, {}):
+            assert not log.isEnabledFor(logging.ERROR), "of choices that a device has no room for"
+        assert log.isEnabledFor(logging.ERROR) and capfd.readouterr() == ("", "")
+        with torch.no_grad():
+            torch.compile(nn.Linear(32, 64), mode="max-autotune")(torch.ones(8, 32))
+    assert "Autotune Choices Stats" in capfd.readouterr().err, "as it does by itself"
 
 
 def test_modes_of_a_processor() -> None:

@@ -1,0 +1,94 @@
+"""What torch.compile compiles with: compilers, Python's headers, Triton.
+
+No torch: the doctor looks at them, too.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+ANSWERS_WITHIN_S = 10.0
+"""How long a compiler may take to say its version."""
+
+INSTALL = "on Debian and Ubuntu, sudo apt install g++ python3-dev"
+INSTALL_TRITON = "pip install triton"
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """Where the compilers are, None where none works, and which version of Triton there is."""
+
+    cxx: str | None = None
+    cxx_wanted: str = "g++"
+    cc: str | None = None
+    python_header: bool = True
+    triton: str | None = None
+
+    @property
+    def no_cxx(self) -> list[str]:
+        """That there is no C++ compiler, which inductor makes a processor's kernels with."""
+        return [f"no C++ compiler ({self.cxx_wanted}) that works"] if self.cxx is None else []
+
+    @property
+    def no_cc(self) -> list[str]:
+        """That there is no C compiler, which Triton makes what launches its kernels with."""
+        return ["no C compiler that works"] if self.cc is None else []
+
+    @property
+    def no_header(self) -> list[str]:
+        """That Python's headers are missing, which both of them need."""
+        return [] if self.python_header else ["no Python.h"]
+
+
+def look() -> Toolchain:
+    """Look for what torch.compile compiles with, as it does."""
+    wanted = os.environ.get("CXX") or "g++"
+    c_wanted = os.environ.get("CC")
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    return Toolchain(
+        cxx=_working(wanted),
+        cxx_wanted=wanted,
+        cc=_working(c_wanted) if c_wanted else _working("clang") or _working("gcc"),
+        python_header=header.exists(),
+        triton=version("triton") or version("pytorch-triton"),
+    )
+
+
+def lacking(device: str) -> tuple[list[str], list[str]]:
+    """Return what is missing to compile for a device ("cpu", "cuda"), and what to do, in words."""
+    found = look()
+    on_gpu = device != "cpu"
+    lacks = [*(found.no_cc if on_gpu else found.no_cxx), *found.no_header]
+    advice = [INSTALL] if lacks else []
+    if on_gpu and found.triton is None:
+        lacks.append("no Triton")
+        advice.append(INSTALL_TRITON)
+    return lacks, advice
+
+
+def _working(compiler: str) -> str | None:
+    """Return the compiler of this name on PATH; None where there is none, or it does not start."""
+    path = shutil.which(compiler)
+    if path is None:
+        return None
+    try:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, timeout=ANSWERS_WITHIN_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return path if done.returncode == 0 else None
+
+
+def version(distribution: str) -> str | None:
+    """Return which version of a distribution is installed; None where there is none."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

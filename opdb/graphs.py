@@ -46,8 +46,12 @@ class Graph:
 
 @dataclass(frozen=True)
 class ModelGraphs:
-    """The graphs of one pass, what broke it, and the device and torch that it was captured on."""
+    """The graphs of one pass, what broke it, and the device and torch that it was captured on.
 
+    `batch_size` is that of the inputs, which a model may bring itself.
+    """
+
+    batch_size: int
     graphs: tuple[Graph, ...]
     breaks: tuple[Break, ...]
     graph_breaks: int
@@ -83,6 +87,7 @@ def _captured(loaded: LoadedModel, device: str) -> ModelGraphs:
 
     found = _captured_by(loaded, run)
     return ModelGraphs(
+        loaded.batch_size,
         tuple(_graph(each, nodes.get(id(each), {})) for each in found.graphs),
         found.breaks,
         found.graph_breaks,

@@ -185,9 +185,14 @@ def cause_of(error: Exception) -> Exception:
 
 
 def no_room(error: Exception) -> str | None:
-    """Return why nothing can be written to a disk, where that is what went wrong."""
+    """Return why nothing can be written to a disk, where that is what went wrong.
+
+    A compiler that inductor runs says so in its own words.
+    """
     cause = cause_of(error)
-    return cause.strerror if isinstance(cause, OSError) and cause.errno in _NO_ROOM else None
+    if isinstance(cause, OSError) and cause.errno in _NO_ROOM:
+        return cause.strerror
+    return next((why for why in map(os.strerror, _NO_ROOM) if why in str(cause)), None)
 
 
 def check_compiles(device: str) -> None:

@@ -138,6 +138,20 @@ def test_runs_of_models_of_which_a_part_is_not_described_say_nothing_of_interval
     assert undescribed.energy_interval_j == alone.energy_interval_j != before.energy_interval_j
 
 
+def test_a_run_of_an_empty_batch_is_like_no_other(tmp_path: Path) -> None:
+    """A model may bring inputs without a single item."""
+    with open_store(str(published.copy_to(tmp_path / "empty.sqlite"))) as store:
+        wanted = model(store, "resnet50", 32)
+        before = predictor(store).answer(wanted, "graph")
+        [*_, run] = store.model_runs(wanted.key, board=before.prediction.board, mode="graph")
+        empty = replace(wanted, name="tests.models:empty", batch_size=0)
+        store.save_workload(empty)
+        store.save_model_run(replace(run, id="empty", workload=empty.key))
+        used = predictor(store)
+        assert used.answer(wanted, "graph").prediction.time_s == before.prediction.time_s
+        assert used.answer(empty, "graph").prediction.time_interval_s is not None
+
+
 def test_costs_of_another_setting_do_not_count(store: Store) -> None:
     other = {**DEFAULT_SETTINGS, "tf32_convolution": False}
     chosen = Predictor(store, choose_device(store, None), other)

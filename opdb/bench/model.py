@@ -22,7 +22,7 @@ from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
 from opdb.dynamo import compiled_frames
 from opdb.errors import InputError, NotCompiledError
 from opdb.models import LoadedModel, ModelRequest, load
-from opdb.models.inputs import tensors
+from opdb.models.inputs import numbers, tensors
 from opdb.records import Mode, ModelRun
 
 SETTLE_S = 0.5
@@ -190,5 +190,9 @@ def _training(norms: list[_BatchNorm]) -> Iterator[None]:
 
 
 def is_finite(outputs: Any) -> bool:
-    """Return whether every floating-point number in a model's outputs is finite."""
-    return all(bool(t.isfinite().all()) for t in tensors(outputs) if t.is_floating_point())
+    """Return whether every floating-point or complex number in a model's outputs is finite."""
+    return all(
+        bool(t.isfinite().all())
+        for t in numbers(outputs)
+        if t.dtype.is_floating_point or t.is_complex()
+    )

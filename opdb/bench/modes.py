@@ -32,7 +32,7 @@ from opdb.errors import CannotMeasureError, InputError, NotCompiledError, OpdbEr
 from opdb.inductor import cause_of, check_compiles, no_room, silent_tuning
 from opdb.models import LoadedModel
 from opdb.models.construction import ModelFailureError, one_line
-from opdb.models.inputs import tensors
+from opdb.models.inputs import numbers, tensors
 from opdb.records import Json, Mode
 from opdb.switches import check_works
 from opdb.units import counted
@@ -180,13 +180,18 @@ def output_difference(outputs: Sequence[Tensor], others: Sequence[Tensor]) -> fl
 
     None where they cannot be compared: other shapes, or nothing finite that is not zero.
     """
-    if [t.shape for t in outputs] != [t.shape for t in others]:
+    found, wanted = numbers(outputs), numbers(others)
+    if [t.shape for t in found] != [t.shape for t in wanted]:
         return None
-    pairs = [(a.double(), b.double()) for a, b in zip(outputs, others, strict=True) if a.numel()]
+    pairs = [(_widest(a), _widest(b)) for a, b in zip(found, wanted, strict=True) if a.numel()]
     largest = max((float(a.abs().max()) for a, _ in pairs), default=0.0)
     apart = max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
-    found = apart / largest if largest else math.nan
-    return found if math.isfinite(found) else None
+    share = apart / largest if largest else math.nan
+    return share if math.isfinite(share) else None
+
+
+def _widest(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.complex128) if tensor.is_complex() else tensor.double()
 
 
 def _first_passes(
@@ -307,7 +312,7 @@ def _fresh_compiler() -> Iterator[bool]:
     The folder stays as long as what was compiled may load from it.
     """
     told = {name: os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
-    with tempfile.TemporaryDirectory(prefix="opdb-", ignore_cleanup_errors=True) as folder:
+    with _temporary_folder() as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
         try:
@@ -319,6 +324,13 @@ def _fresh_compiler() -> Iterator[bool]:
                 else:
                     os.environ[name] = value
             _forget()
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="opdb-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise CannotMeasureError(f"there is no folder to compile in: {error.strerror}") from error
 
 
 def _forget() -> bool:

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -101,6 +101,7 @@ def run(
         with store:
             found = _captured(request)
             costs = _costs(store, _configurations(found), device, board)
+    request = replace(request, batch_size=found.batch_size)
     text = _text(request, found, costs)
     if output is not None:
         write_file(output, text.encode())

@@ -258,6 +258,26 @@ def tensors(value: Any) -> list[torch.Tensor]:
     return []
 
 
+def numbers(value: Any) -> list[torch.Tensor]:
+    """Return the tensors of nested objects as dense ones: of sparse ones what they store.
+
+    Nested tensors are told in parts, quantized ones by what they stand for.
+    """
+    return [dense for tensor in tensors(value) for dense in _dense(tensor)]
+
+
+def _dense(tensor: torch.Tensor) -> list[torch.Tensor]:
+    if tensor.is_nested:
+        return [dense for part in tensor.unbind() for dense in _dense(part)]
+    if tensor.layout is torch.sparse_coo:
+        return [tensor.coalesce().values()]
+    if tensor.layout not in (torch.strided, torch._mkldnn):  # type: ignore[attr-defined]
+        return [tensor.values()]
+    if tensor.is_mkldnn:
+        return [tensor.to_dense()]
+    return [tensor.dequantize() if tensor.is_quantized else tensor]
+
+
 def with_specs(spec: Json, value: Any) -> list[tuple[torch.Tensor, Mapping[str, Json]]]:
     """Return each tensor of an object made from a description with its description."""
     if is_spec(spec):

@@ -405,10 +405,9 @@ def check_forced(algorithm: str, model: str, mode: Mode, phase: Phase) -> None:
 
 
 def _unlikeness(other: Measured, workload: Workload) -> tuple[bool, float]:
-    apart = abs(math.log(other.batch_size / workload.batch_size))
-    return other.dtype != workload.dtype, apart
+    return other.dtype != workload.dtype, _apart(other.batch_size, workload.batch_size)
 
 
-def _apart(first_s: float | None, second_s: float | None) -> float:
-    """Return how far two times are apart, as the logarithm of their ratio."""
-    return abs(math.log(first_s / second_s)) if first_s and second_s else math.inf
+def _apart(first: float | None, second: float | None) -> float:
+    """Return how far two amounts are apart, as the logarithm of their ratio."""
+    return abs(math.log(first / second)) if first and second else math.inf

@@ -46,9 +46,8 @@ class Truths:
 
         Of several boards that ran a workload it is the one that measured most of its operators, and
         among equals the one of the latest run: another's run tells how boards differ, not how a sum
-        errs.
-        In a mode that compiles they are those compiled for the device, where these are known; in
-        that of a CUDA graph what they call while captured, where that is known apart.
+        errs. In a mode that compiles they are those compiled for the device, where these are known;
+        in that of a CUDA graph what they call while captured, where that is known apart.
         """
         if mode not in self._measured:
             found = self._store.measured(self._device.slug, mode)

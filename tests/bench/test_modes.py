@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
+import subprocess
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ from torch import Tensor, nn
 
 from opdb.bench import model, modes
 from opdb.bench.measure import check_modes, modes_of
-from opdb.bench.model import RunOptions, measure
+from opdb.bench.model import RunOptions, is_finite, measure
 from opdb.bench.modes import CUDA_ONLY, Passing, flags_of, issuing, output_difference
 from opdb.bench.replay import CpuClock
 from opdb.bench.session import Session
@@ -370,6 +373,43 @@ def overflowing() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return Overflowing(), (torch.ones(2, 8),)
 
 
+def sparse() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Answering(lambda x: x.relu().to_sparse()), (torch.ones(3, 8),)
+
+
+def in_rows() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Answering(lambda x: x.to_sparse_csr()), (torch.ones(3, 8),)
+
+
+def nested() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Answering(lambda x: torch.nested.as_nested_tensor([x, x[:2]])), (torch.ones(3, 8),)
+
+
+def quantized() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    def answer(x: Tensor) -> Tensor:
+        return torch.quantize_per_tensor(x, 0.1, 0, torch.quint8)
+
+    return Answering(answer), (torch.ones(3, 8),)
+
+
+@pytest.mark.parametrize("made", ["sparse", "in_rows", "nested", "quantized"])
+def test_outputs_that_are_not_dense_are_looked_at_by_their_numbers(
+    session: Session, made: str
+) -> None:
+    request = ModelRequest(f"{HERE}:{made}")
+    run = measure(session, request, "key", "eager", ONE)
+    assert (run.outcome, run.reason) == ("ok", None)
+    run = measure(session, request, "key", "dynamo", ONE)
+    assert (run.outcome, run.facts["output_difference"]) == ("ok", 0)
+
+
+def test_complex_outputs_are_compared_by_both_parts(recwarn: pytest.WarningsRecorder) -> None:
+    one = torch.ones(2, dtype=torch.complex64)
+    assert output_difference([one], [one * 1j]) == pytest.approx(2**0.5)
+    assert output_difference([one], [one]) == 0 and not recwarn.list
+    assert not is_finite([one * complex(0, math.inf)]) and is_finite([one])
+
+
 def test_outputs_that_a_mode_makes_infinite_are_told_and_stored(session: Session) -> None:
     run = measure(session, ModelRequest(f"{HERE}:overflowing"), "key", "dynamo", ONE)
     assert "outputs are finite in eager, and not in dynamo" in run.flags
@@ -487,8 +527,22 @@ def test_a_full_disk_is_no_finding_about_a_model(
     def backend(*_: Any) -> Any:
         Path("/dev/full").write_text("what a compiler writes")
 
-    monkeypatch.setattr(modes, "_COMPILED", {"compile": {"backend": backend}})
-    with pytest.raises(CannotMeasureError, match="No space left on device; free some, or name"):
+    def runs_a_compiler(*_: Any) -> Any:
+        command = ["cp", __file__, "/dev/full"]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        raise RuntimeError(f"compiling failed:\n{done.stderr}")
+
+    for each in (backend, runs_a_compiler):
+        monkeypatch.setattr(modes, "_COMPILED", {"compile": {"backend": each}})
+        with pytest.raises(CannotMeasureError, match="No space left on device; free some, or name"):
+            measure(session, ModelRequest("mlp", input_size=(16,)), "key", "compile", ONE)
+
+
+def test_no_folder_to_compile_in_is_no_finding_about_a_model(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent/folder")
+    with pytest.raises(CannotMeasureError, match="no folder to compile in: No such file"):
         measure(session, ModelRequest("mlp", input_size=(16,)), "key", "compile", ONE)
 
 

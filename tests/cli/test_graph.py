@@ -111,7 +111,7 @@ def test_every_break_is_accounted_for(opdb: Opdb) -> None:
 @pytest.mark.usefixtures("empty")
 def test_what_a_model_prints_is_kept_out_of_the_text(opdb: Opdb) -> None:
     ran = opdb("graph", f"{HERE}:printing")
-    assert ran.status == 0 and ran.out.startswith(f"# {HERE}:printing, ")
+    assert ran.status == 0 and ran.out.startswith(f"# {HERE}:printing, batch 2 float32: ")
     assert "hello from the model" not in ran.out.splitlines()
     assert "hello from the model" in ran.err.splitlines()
 

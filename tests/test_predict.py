@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,8 @@ import pytest
 from opdb.compose import Prediction
 from opdb.errors import InputError, UnknownNameError
 from opdb.predict import PLAIN_MODES, Answer, Predictor, choose_device
-from opdb.records import Mode, Workload
+from opdb.predict.boards import Boards
+from opdb.records import Configuration, Mode, Workload
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store, open_store
 from tests import published
@@ -150,6 +151,30 @@ def test_a_run_of_an_empty_batch_is_like_no_other(tmp_path: Path) -> None:
         used = predictor(store)
         assert used.answer(wanted, "graph").prediction.time_s == before.prediction.time_s
         assert used.answer(empty, "graph").prediction.time_interval_s is not None
+
+
+def test_estimates_are_made_of_the_model_that_is_asked_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take longer than all else; of other models, incomplete ones say nothing anyway."""
+    asked: list[str] = []
+
+    def noted(self: Boards, missing: Sequence[Configuration], board: str) -> None:
+        asked.extend(configuration.kind for configuration in missing)
+
+    monkeypatch.setattr(Boards, "estimates", noted)
+    path = published.copy_to(tmp_path / "without.sqlite")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "DELETE FROM cost WHERE configuration_id IN "
+            "(SELECT id FROM configuration WHERE kind = 'dropout')"
+        )
+    with open_store(str(path)) as store:
+        used = Predictor(store, choose_device(store, None), estimates=True)
+        assert not used.answer(model(store, "resnet152", 32), "graph").prediction.missing
+        assert not asked, "ResNets have no dropout"
+        assert used.answer(model(store, "alexnet", 32), "graph").prediction.missing
+    assert set(asked) == {"dropout"}
 
 
 def test_costs_of_another_setting_do_not_count(store: Store) -> None:

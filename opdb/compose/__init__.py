@@ -2,7 +2,7 @@
 
 from opdb.compose.calls import Pass, is_one_graph
 from opdb.compose.composer import Prediction, compose, composed, found_by, judged
-from opdb.compose.grounds import Estimated, Grounds, Known
+from opdb.compose.grounds import Estimated, Grounds, Known, with_estimates
 from opdb.compose.shares import EstimatedShare, Share
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "found_by",
     "is_one_graph",
     "judged",
+    "with_estimates",
 ]

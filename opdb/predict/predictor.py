@@ -18,6 +18,7 @@ from opdb.compose import (
     found_by,
     is_one_graph,
     judged,
+    with_estimates,
 )
 from opdb.derive.boards import in_words, transferred
 from opdb.derive.launches import Launches
@@ -101,6 +102,7 @@ class Predictor:
         self._passes: dict[str, Pass] = {}
         self._best: dict[Pass, str] = {}
         self._bases: dict[tuple[str, str], _Basis] = {}
+        self._estimates: dict[tuple[Pass, str], Estimated | None] = {}
         self._predictions: dict[tuple[str, Mode], Prediction] = {}
 
     # What is known of the device
@@ -170,7 +172,7 @@ class Predictor:
         if board is None:
             run = self._truths.measured(mode).get(workload.key) if self._usual is None else None
             board = self._best_board(workload) if run is None else run.board
-        basis = self._basis(workload, board)
+        basis = self._estimated(self._basis(workload, board))
         grounds = basis.grounds
         if not is_one_graph(mode):  # of other models' passes the interval is not asked
             grounds = replace(grounds, host_ratios=self._boards.host_ratios(board))
@@ -283,7 +285,9 @@ class Predictor:
         made, place = self._pass(workload), (workload.key, board)
         found = self._bases.get(place)
         if found is None or found.made is not made:
-            grounds = found_by(made, self._grounds(workload, board))
+            calibration = self._boards.calibration(board)
+            costs = self._boards.costs(board, workload.occurrences())
+            grounds = found_by(made, self._boards.grounds(workload, board, calibration, costs))
             refused = self._boards.refused(
                 c for key, c in made.configurations.items() if key not in grounds.costs
             )
@@ -293,21 +297,25 @@ class Predictor:
             found = self._bases[place] = _Basis(made, grounds, notes, refused)
         return found
 
-    def _grounds(self, workload: Workload, board: str) -> Grounds:
-        """Gather the board's costs, others' brought to it, and estimates of the rest if wanted.
+    def _estimated(self, basis: _Basis) -> _Basis:
+        """Return a basis with estimates of what nobody measured, if they are wanted.
 
         Estimates are of what torch does: of what is told its algorithm there is none.
         """
-        costs = self._boards.costs(board, workload.occurrences())
-        grounds = self._boards.grounds(workload, board, self._boards.calibration(board), costs)
-        forced = {c.key for c in self._boards.forced(workload.occurrences())}
-        missing = [c for c in workload.occurrences() if c.key not in costs.keys() | forced]
+        configurations, grounds = basis.made.configurations, basis.grounds
+        forced = {c.key for c in self._boards.forced(configurations.values())}
+        known = grounds.costs.keys() | forced
+        missing = [c for key, c in configurations.items() if key not in known]
         if not missing or not self._estimating:
-            return grounds
-        estimates = self._boards.estimates(missing, board)
+            return basis
+        place = (basis.made, grounds.board)
+        if place not in self._estimates:
+            self._estimates[place] = self._boards.estimates(missing, grounds.board)
+        estimates = self._estimates[place]
         if estimates is None:
-            return replace(grounds, notes=(*grounds.notes, NOTHING_LEARNED))
-        return replace(grounds, estimates=estimates)
+            return replace(basis, grounds=replace(grounds, notes=(*grounds.notes, NOTHING_LEARNED)))
+        filled = with_estimates(configurations, replace(grounds, estimates=estimates))
+        return replace(basis, grounds=filled)
 
     def _forced_notes(self, made: Pass, refused: Mapping[str, str]) -> list[str]:
         """Say what the algorithm that is forced cannot run, and where it changes nothing."""

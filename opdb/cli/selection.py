@@ -121,8 +121,8 @@ def batch_sizes_among(
 def find_workload(store: Store, request: ModelRequest, options: ModelOptions) -> Workload:
     """Return the harvested workload that a request means.
 
-    A model without a summary file that was harvested once may be meant by its name alone: its own
-    example inputs decide about batch and size.
+    A model without a summary file is meant by as little as tells its workloads apart: its own
+    example inputs may decide about batch and size.
 
     Raises:
         InputError: it was not harvested, or several were that differ in their input size.
@@ -136,13 +136,13 @@ def find_workload(store: Store, request: ModelRequest, options: ModelOptions) ->
             hint=f"(of those in {store.location}; to add it: opdb harvest {request.name})",
         )
     meant = [workload for workload in found if _agrees(workload, request)]
-    if not meant and summary_of(request.name) is None and len(found) == 1:
-        meant = _as_far_as_said(found[0], options)
+    if not meant and summary_of(request.name) is None:
+        meant = _as_far_as_said(found, request, options)
     if not meant:
         has = "; ".join(dict.fromkeys(_with_size(workload) for workload in found[:8]))
         raise InputError(
             f"{request.name} was not harvested for {_with_size(request)}, only for: {has}; "
-            f"to add it: opdb harvest {request.name} {_as_options(request)}"
+            f"to add it: opdb harvest {request.name} {_as_options(request, options)}"
         )
     if len(meant) > 1:
         sizes = ", ".join(_times(_size(workload) or ()) for workload in meant)
@@ -217,13 +217,26 @@ def _with_options(request: ModelRequest, options: ModelOptions) -> ModelRequest:
     return replace(request, **said)
 
 
-def _as_far_as_said(workload: Workload, options: ModelOptions) -> list[Workload]:
-    """Return the workload if it contradicts none of the options that were given."""
+def _as_far_as_said(
+    workloads: Sequence[Workload], request: ModelRequest, options: ModelOptions
+) -> list[Workload]:
+    """Return the one workload that contradicts no option that was given; none where several do not.
+
+    Of several it is the one that is all else as requested, its batch size apart.
+    """
+    possible = [each for each in workloads if not _contradicts(each, options)]
+    if len(possible) > 1:
+        of_batch = ((each, replace(request, batch_size=each.batch_size)) for each in possible)
+        possible = [each for each, wanted in of_batch if _agrees(each, wanted)]
+    return possible if len(possible) == 1 else []
+
+
+def _contradicts(workload: Workload, options: ModelOptions) -> bool:
     has = {field.name: getattr(workload, field.name, None) for field in fields(options)}
     has["input_size"] = _size(workload)
     has |= _training(workload) or {}
     said = {name: getattr(options, name) for name in has if getattr(options, name) is not None}
-    return [workload] if all(has[name] == value for name, value in said.items()) else []
+    return any(has[name] != value for name, value in said.items())
 
 
 def _with_size(what: Workload | ModelRequest) -> str:
@@ -271,8 +284,11 @@ def _times(size: Sequence[int]) -> str:
     return "x".join(map(str, size))
 
 
-def _as_options(request: ModelRequest) -> str:
-    said = [f"--batch-size {request.batch_size}", f"--dtype {request.dtype}"]
+def _as_options(request: ModelRequest, options: ModelOptions) -> str:
+    """Return a request as options; a batch size that nobody gave is left to the model's inputs."""
+    said = [f"--dtype {request.dtype}"]
+    if options.batch_size is not None or summary_of(request.name) is not None:
+        said.insert(0, f"--batch-size {request.batch_size}")
     if request.memory_format != "contiguous":
         said.append(f"--memory-format {request.memory_format}")
     if request.phase != "inference":

@@ -118,6 +118,23 @@ def test_a_model_harvested_once_is_meant_by_its_name(store: Store) -> None:
         find_workload(store, replace(name, batch_size=6), ModelOptions(batch_size=6))
 
 
+def test_a_model_of_one_batch_size_is_found_in_each_dtype(store: Store) -> None:
+    """What takes no other batch than its own cannot be harvested with the batch size 1."""
+    one = replace(samples.workload("tiny", 5), name="package.module:build")
+    narrow = replace(one, dtype="bfloat16")
+    store.save_workload(one)
+    store.save_workload(narrow)
+    name = ModelRequest(one.name)
+    assert find_workload(store, name, PLAIN) == one
+    said = ModelOptions(dtype="bfloat16")
+    assert find_workload(store, replace(name, dtype="bfloat16"), said) == narrow
+    with pytest.raises(InputError, match=f"to add it: opdb harvest {one.name} --dtype float16$"):
+        find_workload(store, replace(name, dtype="float16"), ModelOptions(dtype="float16"))
+    store.save_workload(replace(samples.workload("tiny", 6), name=one.name))
+    with pytest.raises(InputError, match="only for: batch 5 bfloat16 3x32x32; batch 5 float32"):
+        find_workload(store, name, PLAIN)
+
+
 def test_options_are_checked_and_short_names_understood() -> None:
     found = model_options(4, "3,8x8", "bf16", "channels_last", "training")
     assert found == ModelOptions(4, (3, 8, 8), "bfloat16", "channels_last", "training")

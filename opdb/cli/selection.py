@@ -163,7 +163,7 @@ def describe(what: Workload | ModelRequest) -> str:
         words += _of_training(_training(what))
     size = _size(what)
     if size is not None and len(size) == 1:
-        words.append(f"length {size[0]}")
+        words.append(f"size {size[0]}")
     elif size and size != USUAL_SIZE:
         words.append(_times(size))
     return " ".join(words)

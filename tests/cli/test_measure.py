@@ -29,14 +29,14 @@ def test_a_model_is_measured_harvested_and_stored(opdb: Opdb, tmp_path: Path) ->
         [workload] = store.workloads("mlp")
         [run] = store.model_runs(workload.key)
     assert len(run.repeats) == 2 and len(workload.calls) == 5
-    assert "measure 1/1 mlp batch 1 float32 length 16 eager" in ran.err
+    assert "measure 1/1 mlp batch 1 float32 size 16 eager" in ran.err
 
 
 def test_layers_are_shown_by_their_path_the_slowest_first(opdb: Opdb) -> None:
     ran = opdb("measure", *MLP, "--repeats", 1, "--layers", "--quiet")
     assert (ran.status, ran.err) == (0, "")
     lines = ran.out.splitlines()
-    after = lines.index("mlp batch 1 float32 length 16: leaf modules in place")
+    after = lines.index("mlp batch 1 float32 size 16: leaf modules in place")
     assert lines[after + 1].split() == ["module", "time"]
     assert sorted(line.split()[0] for line in lines[after + 2 :]) == ["0", "1", "2", "3", "4"]
     units = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
@@ -60,7 +60,7 @@ def test_a_model_that_fails_does_not_stop_the_others(opdb: Opdb, tmp_path: Path)
     assert (
         message[2]
         .strip()
-        .startswith(f"{names[1]} batch 1 float32 length 3 eager: error: RuntimeError")
+        .startswith(f"{names[1]} batch 1 float32 size 3 eager: error: RuntimeError")
     )
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         assert [run.outcome for run in store.model_runs()] == ["error", "ok"]
@@ -70,7 +70,7 @@ def test_one_failure_is_one_line(opdb: Opdb) -> None:
     ran = opdb("measure", "mlp", "--batch-size", 2**44, "--device", "cpu", "--quiet")
     assert ran.status == 2
     assert ran.err.startswith(
-        "opdb: mlp batch 17592186044416 float32 length 784 eager: out_of_memory: "
+        "opdb: mlp batch 17592186044416 float32 size 784 eager: out_of_memory: "
     )
     assert len(ran.err.splitlines()) == 1
 

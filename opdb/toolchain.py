@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -19,6 +21,9 @@ ANSWERS_WITHIN_S = 10.0
 INSTALL = "on Debian and Ubuntu, sudo apt install g++ python3-dev"
 INSTALL_TRITON = "pip install triton"
 
+SEVERAL_WORDS = (2, 15)
+"""A version of torch that takes a launcher or arguments with a C++ compiler; 2.11 does not."""
+
 
 @dataclass(frozen=True)
 class Toolchain:
@@ -27,6 +32,7 @@ class Toolchain:
     cxx: str | None = None
     cxx_wanted: str = "g++"
     cc: str | None = None
+    cc_wanted: str | None = None
     python_header: bool = True
     triton: str | None = None
 
@@ -38,7 +44,8 @@ class Toolchain:
     @property
     def no_cc(self) -> list[str]:
         """That there is no C compiler, which Triton makes what launches its kernels with."""
-        return ["no C compiler that works"] if self.cc is None else []
+        wanted = f" ({self.cc_wanted})" if self.cc_wanted else ""
+        return [f"no C compiler{wanted} that works"] if self.cc is None else []
 
     @property
     def no_header(self) -> list[str]:
@@ -48,13 +55,14 @@ class Toolchain:
 
 def look() -> Toolchain:
     """Look for what torch.compile compiles with, as it does."""
-    wanted = os.environ.get("CXX") or "g++"
+    wanted = os.environ.get("CXX", "g++")
     c_wanted = os.environ.get("CC")
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
     return Toolchain(
-        cxx=_working(wanted),
+        cxx=_working(*_command(wanted)),
         cxx_wanted=wanted,
-        cc=_working(c_wanted) if c_wanted else _working("clang") or _working("gcc"),
+        cc=_working("clang") or _working("gcc") if c_wanted is None else _working(c_wanted),
+        cc_wanted=c_wanted,
         python_header=header.exists(),
         triton=version("triton") or version("pytorch-triton"),
     )
@@ -72,18 +80,30 @@ def lacking(device: str) -> tuple[list[str], list[str]]:
     return lacks, advice
 
 
-def _working(compiler: str) -> str | None:
+def _command(wanted: str) -> list[str]:
+    """Return the words of the command that CXX names, as torch takes them; none of no command."""
+    numbers = re.match(r"(\d+)\.(\d+)", version("torch") or "")
+    if numbers is None or (int(numbers[1]), int(numbers[2])) < SEVERAL_WORDS:
+        return [wanted]
+    try:
+        return shlex.split(wanted)
+    except ValueError:  # a quotation without an end
+        return []
+
+
+def _working(name: str = "", *arguments: str) -> str | None:
     """Return the compiler of this name on PATH; None where there is none, or it does not start."""
-    path = shutil.which(compiler)
+    path = shutil.which(name)
     if path is None:
         return None
+    command = [path, *arguments]
     try:
         done = subprocess.run(
-            [path, "--version"], capture_output=True, timeout=ANSWERS_WITHIN_S, check=False
+            [*command, "--version"], capture_output=True, timeout=ANSWERS_WITHIN_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return path if done.returncode == 0 else None
+    return " ".join(command) if done.returncode == 0 else None
 
 
 def version(distribution: str) -> str | None:

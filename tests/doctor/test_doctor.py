@@ -365,6 +365,43 @@ def test_a_compiler_of_ones_own(machine: Machine, monkeypatch: pytest.MonkeyPatc
     assert found_on()[1]
 
 
+@pytest.mark.parametrize("command", ["launcher g++", "g++ -fsome-option", "'launcher' g++"])
+def test_a_compiler_with_a_launcher_or_arguments(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Torch takes one since 2.15; before, it looks for a program of that whole name."""
+    monkeypatch.setenv("CXX", command)
+    machine.program("launcher")
+    version = importlib.metadata.version
+    for of_torch, takes in (("2.11.0", False), ("2.15.0+cu132", True), ("3.0", True)):
+        monkeypatch.setattr(
+            importlib.metadata, "version", lambda n, v=of_torch: v if n == "torch" else version(n)
+        )
+        if takes:
+            assert {each.result for each in found_on()[0]} == {"fine"}
+        else:
+            said = re.escape(f"no C++ compiler ({command}) that works")
+            the_fault("compiler", f"^{said}$", r"torch\.compile", blocks=False)
+
+
+@pytest.mark.parametrize("command", ["", "'g++", "launcher g++"])
+def test_no_command_is_no_compiler(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Nothing, a quotation without an end, a launcher that is not there."""
+    monkeypatch.setenv("CXX", command)
+    the_fault("compiler", r"^no C\+\+ compiler \(", r"torch\.compile", blocks=False)
+
+
+def test_a_c_compiler_is_one_program(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton starts what CC says as it stands, an empty text too."""
+    for command in ("launcher gcc", ""):
+        monkeypatch.setenv("CC", command)
+        the_fault("compiler", "^no C compiler.* that works$", r"torch\.compile", blocks=False)
+    monkeypatch.setenv("CC", "cc-13")
+    the_fault("compiler", r"^no C compiler \(cc-13\) that works$", "apt install", blocks=False)
+
+
 def test_no_energy_of_the_processor(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rapl, "unavailable_reason", lambda: "RAPL cannot be read")
     the_fault("processor energy", "RAPL cannot be read", "bench --device cpu", blocks=False)

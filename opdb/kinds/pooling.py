@@ -53,10 +53,17 @@ def adaptive_shape(rank: int) -> ShapesRule:
 
 
 def window_flops(view: View) -> int:
-    """Count one operation for each output element and each entry of its window."""
-    kernel = view["kernel_size"]
-    sizes = kernel if isinstance(kernel, list) else [kernel]
-    return numel(view.outputs[0]) * numel([int(k) for k in sizes])
+    """Count one operation for each output element and each entry of its window.
+
+    A window larger than its input with its padding has no more entries than these.
+    """
+    kernels, shape = view["kernel_size"], view.shape()
+    rank = len(kernels) if isinstance(kernels, list) else 1
+    entries = [
+        min(_entry(kernels, axis), shape[axis - rank] + 2 * _entry(view["padding"] or 0, axis))
+        for axis in range(rank)
+    ]
+    return numel(view.outputs[0]) * numel(entries)
 
 
 def adaptive_flops(view: View) -> int:

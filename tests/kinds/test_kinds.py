@@ -128,3 +128,15 @@ def test_weight_bytes(kind: str, inputs: dict[str, Any], weights: int) -> None:
         for name, (shape, role) in inputs.items()
     }
     assert get_kind(kind).weight_bytes(Configuration(kind, {}, specs)) == weights
+
+
+def test_a_window_that_reaches_beyond_its_input_counts_what_it_finds_there() -> None:
+    """torch lets it, rounding up: EfficientNet of transformers pools 18 × 18 by 2560 × 2560."""
+
+    def flops(kind: str, shape: tuple[int, ...], **parameters: Any) -> int:
+        return get_kind(kind).flops(Configuration(kind, parameters, {"input": spec(*shape)}))
+
+    beyond = {"kernel_size": [2560, 2560], "ceil_mode": True}
+    assert flops("avg_pool2d", (2, 640, 18, 18), **beyond) == 2 * 640 * 18 * 18
+    assert flops("max_pool2d", (2, 6, 8, 8), kernel_size=[3, 3], padding=1) == 2 * 6 * 3**2 * 9
+    assert flops("lp_pool1d", (2, 6, 8), norm_type=2.0, kernel_size=20, ceil_mode=True) == 2 * 6 * 8

@@ -20,6 +20,7 @@ from torch.jit import TracerWarning  # type: ignore[attr-defined]
 from torch.utils import _pytree as pytree
 
 from opdb.bench.replay import Clock, capture, warm_up
+from opdb.bench.scratch import temporary_folder
 from opdb.bench.visit import REFUSALS
 from opdb.dynamo import (
     PASSES,
@@ -312,7 +313,7 @@ def _fresh_compiler() -> Iterator[bool]:
     The folder stays as long as what was compiled may load from it.
     """
     told = {name: os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
-    with _temporary_folder() as folder:
+    with temporary_folder() as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
         try:
@@ -324,13 +325,6 @@ def _fresh_compiler() -> Iterator[bool]:
                 else:
                     os.environ[name] = value
             _forget()
-
-
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    try:
-        return tempfile.TemporaryDirectory(prefix="opdb-", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise CannotMeasureError(f"there is no folder to compile in: {error.strerror}") from error
 
 
 def _forget() -> bool:

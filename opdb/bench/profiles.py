@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from opdb.bench.platform import Platform
 from opdb.bench.profiled import Job
+from opdb.bench.scratch import temporary_folder
 from opdb.bench.session import now
 from opdb.counters.metrics import Definition, metrics_in
 from opdb.counters.ncu import Ncu
@@ -73,7 +73,7 @@ def profile_calls(
     store.save_configurations(configurations)
     for number, start in enumerate(range(0, len(configurations), AT_ONCE), start=1):
         some = configurations[start : start + AT_ONCE]
-        with tempfile.TemporaryDirectory(prefix="opdb-") as folder:
+        with temporary_folder() as folder:
             _profile(store, platform, lens, some, (number, Path(folder)), looked)
         done(len(some))
     return looked

@@ -542,7 +542,7 @@ def test_no_folder_to_compile_in_is_no_finding_about_a_model(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nonexistent/folder")
-    with pytest.raises(CannotMeasureError, match="no folder to compile in: No such file"):
+    with pytest.raises(CannotMeasureError, match="no folder for temporary files: No such"):
         measure(session, ModelRequest("mlp", input_size=(16,)), "key", "compile", ONE)
 
 

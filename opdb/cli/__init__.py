@@ -8,11 +8,13 @@ leaves the exit status to `main`.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
@@ -153,7 +155,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, _stop)  # as Ctrl-C: what is derived and claimed is tidied up
     status = 0
     try:
-        with _heard(), document_alone() if "--json" in own else nullcontext():
+        with (
+            _heard(),
+            document_alone() if "--json" in own else nullcontext(),
+            _unwarned() if {"--quiet", "-q"} & {*own} else nullcontext(),
+        ):
             app(args=given, prog_name="opdb")
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else 0
@@ -218,6 +224,24 @@ def _heard() -> Iterator[None]:
             yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Keep back what libraries warn of; python -W and TORCH_LOGS let it through.
+
+    What of it matters to a result is told with the result.
+    """
+    disabled = logging.root.manager.disable
+    with warnings.catch_warnings():
+        if not sys.warnoptions:
+            warnings.simplefilter("ignore")
+        if not os.environ.get("TORCH_LOGS"):
+            logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(disabled)
 
 
 def _end() -> None:

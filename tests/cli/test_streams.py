@@ -18,6 +18,22 @@ FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="this system has no /dev/full")
 
 
+WARNING = """
+import logging, os, sys, warnings
+from torch import nn, ones
+
+class Warning(nn.Module):
+    def forward(self, x):
+        warnings.warn("of a model")
+        logging.getLogger("torch._inductor").warning("of a compiler")
+        print("of its own", file=sys.stderr)
+        return x.relu()
+
+def build():
+    return Warning(), (ones(2, 3),)
+"""
+
+
 def opdb(tmp_path: Path, redirected: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command by the shell, its streams redirected as it is told."""
     command = f'"$0" -m opdb "$@" {redirected}'
@@ -25,6 +41,7 @@ def opdb(tmp_path: Path, redirected: str, *arguments: str) -> subprocess.Complet
     environment.pop("PYTHONUNBUFFERED", None)  # what is printed is written at the end
     return subprocess.run(
         ["sh", "-c", command, sys.executable, *arguments],
+        cwd=tmp_path,
         env=environment,
         capture_output=True,
         text=True,
@@ -65,3 +82,16 @@ def test_a_full_device_is_an_error_and_stays_a_device() -> None:
     with pytest.raises(InputError, match="/dev/full: cannot be written: No space left"):
         write_file(FULL, b"a,b\n")
     assert FULL.is_char_device()
+
+
+def test_quiet_keeps_warnings_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a model prints is its own; PYTHONWARNINGS and TORCH_LOGS say what is wanted."""
+    (tmp_path / "warning.py").write_text(WARNING)
+    told = opdb(tmp_path, "", "harvest", "warning:build").stderr
+    assert "of a model" in told and "of a compiler" in told
+    found = opdb(tmp_path, "", "harvest", "warning:build", "--quiet")
+    assert (found.returncode, found.stderr) == (0, "of its own\n")
+    monkeypatch.setenv("PYTHONWARNINGS", "always")
+    monkeypatch.setenv("TORCH_LOGS", "+inductor")
+    told = opdb(tmp_path, "", "harvest", "warning:build", "-q").stderr
+    assert "of a model" in told and "of a compiler" in told

@@ -12,7 +12,7 @@ from opdb.compose.clock import Load, Scaling, clock_share, scalings
 from opdb.compose.grounds import Grounds, Known, in_state, with_estimates
 from opdb.compose.intervals import host_error, model_error, sum_half_width
 from opdb.compose.notes import notes, notes_of_host, notes_of_known, notes_of_parts
-from opdb.compose.shares import EstimatedShare, Share, rest, shares
+from opdb.compose.shares import NEARLY_ALL, EstimatedShare, Share, rest, shares
 from opdb.compose.timeline import eager_time_s
 from opdb.records import Cost, Device, Mode, Workload
 
@@ -30,11 +30,11 @@ HOST_BOUND_EXCESS = 0.01
 class Prediction:
     """Time and energy of one pass of a workload, and how much of it measured operators explain.
 
-    `energy_j` and its interval are None where the board has no power readings; `reasons` says why.
+    `energy_j` and its interval are None where the board has no power readings.
     Coverage weighs the measured calls by time and by energy; with the shares of what is missing
     each adds up to 1. On a device without power readings the energy is a weight alone.
-    Where nothing at all was measured, time and energy are None. `host_bound` says that the device
-    waits for the host.
+    Where nothing that takes time has a cost, time and energy are None. `host_bound` says that the
+    device waits for the host.
     What was never measured is `estimated`, in `time_s` and `energy_j` and not in coverage, or
     `missing` and in neither: its shares are for weighting alone. `widths_s` and `widths_j` are how
     far the intervals reach below and above, but for the error of a sum that other models showed.
@@ -140,7 +140,9 @@ def composed(made: Pass, mode: Mode, grounds: Grounds) -> Prediction:
         widths_s=widths_s,
         widths_j=widths_j,
     )
-    return found if sum_.costed or not made.counts else _unmeasured(found)
+    lacking = math.fsum(share.share_time for share in parts.uncosted)
+    is_sum = not made.counts or (sum_.costed and lacking < NEARLY_ALL)
+    return found if is_sum else _unmeasured(found)
 
 
 def judged(found: Prediction, known: Known) -> Prediction:
@@ -167,7 +169,8 @@ def _interval(value: float, widths: Interval, error: float = 0.0) -> Interval:
 
 def _unmeasured(found: Prediction) -> Prediction:
     """Return a prediction that claims nothing: a sum of no costs is not a cost of 0."""
-    note = f"nothing of this workload was measured on {found.device.slug}"
+    slug = found.device.slug
+    note = f"nothing of this workload that takes time was measured or estimated on {slug}"
     return replace(
         found,
         time_s=None,

@@ -6,7 +6,7 @@ import math
 
 from opdb.compose.calls import HostTimes, Pass, is_one_graph
 from opdb.compose.grounds import Grounds, Known
-from opdb.compose.shares import Share, Shares
+from opdb.compose.shares import NEARLY_ALL, Share, Shares
 from opdb.derive.costs import HOT_ALONE
 from opdb.footprint import is_kept, may_be_kept_in_part
 from opdb.records import Mode
@@ -150,7 +150,7 @@ def _unsupported_notes(made: Pass) -> list[str]:
 def _missing_notes(missing: tuple[Share, ...]) -> list[str]:
     """Say how much the sums lack; not where they lack everything and are no sums."""
     share = math.fsum(s.share_time for s in missing)
-    if not 0.0005 < share < 0.9999:
+    if not 0.0005 < share < NEARLY_ALL:
         return []
     return [
         "time, energy and their intervals leave out what is missing, "

@@ -11,6 +11,9 @@ from opdb.compose.estimate import NOTHING_MEASURED, Sizes, sizes_by
 from opdb.compose.grounds import Grounds
 from opdb.records import Configuration, Cost
 
+NEARLY_ALL = 0.9999
+"""Where more of the time is missing, what is left are views and the like: no sum of a pass."""
+
 
 @dataclass(frozen=True)
 class Share:

@@ -376,7 +376,20 @@ def test_a_sum_of_no_costs_is_no_cost_of_zero() -> None:
     found = compose(workload(CONV, RELU), "graph", grounds())
     assert (found.time_s, found.energy_j, found.power_w) == (None, None, None)
     assert (found.coverage_calls, found.coverage_time) == (0, 0)
-    assert any("nothing of this workload was measured" in note for note in found.notes)
+    assert any("nothing of this workload that takes time" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_sum_of_views_alone_is_no_cost_of_zero(mode: Mode) -> None:
+    """Views cost nothing wherever they are known, and the host's part of them is no pass."""
+    view = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
+    known = cost(view, 0.0, 0.0, {"function": 2e-6})
+    found = compose(workload(CONV, RELU, view), mode, grounds(known))
+    assert (found.time_s, found.energy_j, found.time_interval_s) == (None, None, None)
+    assert found.coverage_calls == pytest.approx(1 / 3)
+    assert any("nothing of this workload that takes time" in note for note in found.notes)
+    views = compose(workload(view), mode, grounds(known))
+    assert views.time_s is not None, "what is known to take nothing is known"
 
 
 def test_what_stands_in_for_a_measurement_is_told() -> None:

@@ -100,8 +100,9 @@ class _Graph:
             first, second = (self.shape(given[i]) for i in _PRODUCTS[name])
             return 2 * prod(first) * second[-1]
         if name in ("convolution", "_convolution"):
-            weight = self.shape(given[1])
-            return 2 * _elements(node) * prod(weight[1:])
+            weight, transposed = self.shape(given[1]), len(given) > 6 and given[6]
+            spread = prod(self.shape(given[0])) if transposed else _elements(node)
+            return 2 * spread * prod(weight[1:])
         if name.startswith("_scaled_dot_product"):
             query, key, value = (self.shape(given[i]) for i in range(3))
             return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])

@@ -61,6 +61,16 @@ def test_convolution_and_attention() -> None:
     assert FUSED.flops(attention) == 2 * (2 * 4 * 10) * 12 * (16 + 8)
 
 
+def test_a_transposed_convolution_multiplies_each_element_of_its_input() -> None:
+    given = [{"input": 0}, {"input": 1}, None, [2, 2], [0, 0], [1, 1], True, [0, 0], 2]
+    spread = group(
+        [spec(2, 8, 6, 6), spec(8, 3, 4, 4, role="weight")],
+        [("aten.convolution.default", given, [2, 6, 14, 14])],
+        [{"node": 0, "dtype": "float32"}],
+    )
+    assert FUSED.flops(spread) == 2 * (2 * 8 * 36) * (3 * 16)
+
+
 def test_both_reductions_of_a_softmax() -> None:
     configuration = group(
         [spec(4, 16)],

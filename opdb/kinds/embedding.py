@@ -7,6 +7,7 @@ from opdb.kinds.view import (
     Shape,
     View,
     index_dtype,
+    inputs_and_outputs,
     item_bytes,
     no_flops,
     numel,
@@ -29,8 +30,22 @@ def _bytes(view: View) -> int:
 
 
 def _bag_shape(view: View) -> list[Shape]:
-    bags = view.shape("offsets") if view["offsets"] is not None else view.shape()[:1]
-    return [[*bags, view.shape("weight")[-1]]]
+    bags = view.shape()[0] if view["offsets"] is None else view.shape("offsets")[0]
+    last = view["offsets"] is not None and view["include_last_offset"]
+    return [[bags - bool(last), view.shape("weight")[-1]]]
+
+
+def _bag_flops(view: View) -> int:
+    """Count an addition for each element of each row, and a product where rows are weighted."""
+    elements = numel(view.shape()) * view.shape("weight")[-1]
+    return elements if view["per_sample_weights"] is None else 2 * elements
+
+
+def _bag_bytes(view: View) -> int:
+    # as an embedding's, and a row is written for each bag
+    rows = numel(view.shape()) * view.shape("weight")[-1] * item_bytes(view.dtype("weight"))
+    table = spec_bytes(view["weight"])
+    return inputs_and_outputs(view) - table + min(rows, table)
 
 
 register(
@@ -48,7 +63,8 @@ register(
         "input, weight, offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, "
         "mode='mean', sparse=False, per_sample_weights=None, include_last_offset=False, "
         "padding_idx=None",
-        flops_rule=lambda view: numel(view.shape()) * view.shape("weight")[-1],
+        flops_rule=_bag_flops,
+        bytes_rule=_bag_bytes,
         shapes_rule=_bag_shape,
         dtype_rule=_dtype,
     ),

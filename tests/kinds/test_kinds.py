@@ -140,3 +140,23 @@ def test_a_window_that_reaches_beyond_its_input_counts_what_it_finds_there() -> 
     assert flops("avg_pool2d", (2, 640, 18, 18), **beyond) == 2 * 640 * 18 * 18
     assert flops("max_pool2d", (2, 6, 8, 8), kernel_size=[3, 3], padding=1) == 2 * 6 * 3**2 * 9
     assert flops("lp_pool1d", (2, 6, 8), norm_type=2.0, kernel_size=20, ceil_mode=True) == 2 * 6 * 8
+
+
+def test_a_bag_reads_the_rows_that_it_is_asked_for() -> None:
+    bag = get_kind("embedding_bag")
+    inputs = {
+        "input": spec(12, dtype="int64"),
+        "weight": spec(1000, 4, role="weight"),
+        "offsets": spec(4, dtype="int64"),
+    }
+    plain = Configuration("embedding_bag", {}, inputs)
+    assert bag.output_shapes(plain) == [[4, 4]]
+    assert bag.bytes_moved(plain) == 8 * 12 + 8 * 4 + 4 * 12 * 4 + 4 * 4 * 4
+    assert bag.weight_bytes(plain) == 4 * 12 * 4
+    assert bag.flops(plain) == 12 * 4
+    ended = Configuration("embedding_bag", {"include_last_offset": True}, inputs)
+    assert bag.output_shapes(ended) == [[3, 4]]
+    weighted = Configuration("embedding_bag", {}, {**inputs, "per_sample_weights": spec(12)})
+    assert bag.flops(weighted) == 2 * 12 * 4
+    small = Configuration("embedding_bag", {}, {**inputs, "weight": spec(3, 4, role="weight")})
+    assert bag.weight_bytes(small) == 4 * 3 * 4

@@ -119,30 +119,41 @@ def deform_flops(view: View) -> int:
 
 
 def fourier_flops(view: View) -> int:
-    """Count 5 n log2 n for each transform of n points, the usual account of Cooley and Tukey."""
-    shape = view.shape()
-    dims = view["dim"]
-    axes = dims if isinstance(dims, list) else [-1 if dims is None else dims]
-    points = numel([shape[int(a)] for a in axes])
-    return int(5 * numel(shape) * log2(max(points, 2)))
+    """Count 5 n log2 n for each transform of n points, the usual account of Cooley and Tukey.
+
+    Of real points, that are given or that come back, half of it.
+    """
+    name, (axes, shape) = view.configuration.kind, _transformed(view)
+    points = numel([shape[axis] for axis in axes])
+    each = 5.0 if "rfft" not in name else 2.5
+    return int(each * numel(shape) * log2(max(points, 2)))
 
 
-def _spectrum(view: View) -> list[Shape]:
-    """Give the input's shape, the axes of a length that is given cut or filled up to it.
+def _transformed(view: View) -> tuple[list[int], Shape]:
+    """Return the axes that are transformed, and the shape of all points that are.
 
-    Of a real input there is half a spectrum along the last axis, which its inverse fills again.
+    Along an axis of a length that is given the input is cut or filled up to it. What an inverse
+    gives is real where it is given half a spectrum along the last axis.
     """
     shape, dims, given = view.shape(), view["dim"], view["s"] or view["n"]
     lengths = given if isinstance(given, list) else [] if given is None else [given]
-    every = range(-len(lengths) or -len(shape), 0)
-    axes = dims if isinstance(dims, list) else every if dims is None else [dims]
+    every = list(range(-len(lengths) or -len(shape), 0))
+    axes = [int(n) for n in (dims if isinstance(dims, list) else every if dims is None else [dims])]
     for axis, length in zip(axes, lengths, strict=False):
-        shape[int(axis)] = int(length)
-    last, name = int(axes[-1]), view.configuration.kind
-    if name.startswith("irfft") and not lengths:
-        shape[last] = 2 * (shape[last] - 1)
-    elif name.startswith("rfft"):
-        shape[last] = shape[last] // 2 + 1
+        shape[axis] = int(length)
+    if view.configuration.kind.startswith("irfft") and not lengths:
+        shape[axes[-1]] = 2 * (shape[axes[-1]] - 1)
+    return axes, shape
+
+
+def _spectrum(view: View) -> list[Shape]:
+    """Give the shape of all points; of a real input there is half a spectrum along the last axis.
+
+    Its inverse fills it again.
+    """
+    axes, shape = _transformed(view)
+    if view.configuration.kind.startswith("rfft"):
+        shape[axes[-1]] = shape[axes[-1]] // 2 + 1
     return [shape]
 
 

@@ -160,3 +160,26 @@ def test_a_bag_reads_the_rows_that_it_is_asked_for() -> None:
     assert bag.flops(weighted) == 2 * 12 * 4
     small = Configuration("embedding_bag", {}, {**inputs, "weight": spec(3, 4, role="weight")})
     assert bag.weight_bytes(small) == 4 * 3 * 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "given", "flops"),
+    [
+        ("fft", {}, [4, 64], 5 * 4 * 64 * 6),
+        ("fft", {"n": 64}, [4, 8], 5 * 4 * 64 * 6),
+        ("fft", {"dim": 0}, [4, 64], 5 * 64 * 4 * 2),
+        ("fft2", {}, [3, 4, 64], 5 * 3 * 256 * 8),
+        ("fftn", {}, [4, 8, 16], 5 * 512 * 9),
+        ("fftn", {"s": [4, 32]}, [4, 8, 16], 5 * 4 * 128 * 7),
+        ("fftn", {"dim": [0, 1]}, [4, 8, 16], 5 * 512 * 5),
+        ("rfft", {}, [4, 64], 2.5 * 4 * 64 * 6),
+        ("irfft", {}, [4, 33], 2.5 * 4 * 64 * 6),
+        ("irfft", {"n": 64}, [4, 33], 2.5 * 4 * 64 * 6),
+        ("irfft2", {}, [4, 16, 33], 2.5 * 4 * 1024 * 10),
+    ],
+)
+def test_a_fourier_transform_counts_the_points_that_it_transforms(
+    kind: str, parameters: dict[str, Any], given: list[int], flops: float
+) -> None:
+    """All axes where none are named, as many points as asked for, of real ones half of it all."""
+    assert get_kind(kind).flops(Configuration(kind, parameters, {"input": spec(*given)})) == flops

@@ -6,7 +6,15 @@ from math import ceil
 
 from opdb.kinds.canonical import Arguments
 from opdb.kinds.registry import Kind, register
-from opdb.kinds.view import Shape, View, input_shape, no_flops
+from opdb.kinds.view import (
+    Shape,
+    View,
+    input_dtype,
+    input_shape,
+    inputs_and_outputs,
+    no_flops,
+    written_over,
+)
 from opdb.records import Json
 
 
@@ -146,19 +154,16 @@ register(
         "bernoulli",
         "input, p=None",
         flops_rule=no_flops,
+        bytes_rule=lambda view: (written_over if view.inplace else inputs_and_outputs)(view),
         shapes_rule=input_shape,
         mutates=("input",),
     ),
-    Kind("uniform", "input, from_=0, to=1", flops_rule=no_flops, mutates=("input",)),
-    Kind("normal", "input, mean=0, std=1", flops_rule=no_flops, mutates=("input",)),
     Kind(
         "multinomial",
         "input, num_samples, replacement=False",
         shapes_rule=lambda view: [[*view.shape()[:-1], int(view["num_samples"])]],
         dtype_rule=lambda view: "int64",
     ),
-    Kind("zero", "input", flops_rule=no_flops, mutates=("input",)),
-    Kind("fill", "input, value", flops_rule=no_flops, mutates=("input",)),
     Kind(
         "hann_window",
         "window_length, periodic=True, *, dtype=None",
@@ -167,3 +172,20 @@ register(
         dtype_rule=_default_dtype,
     ),
 )
+for _name, _signature in {
+    "uniform": "input, from_=0, to=1",
+    "normal": "input, mean=0, std=1",
+    "zero": "input",
+    "fill": "input, value",
+}.items():
+    register(
+        Kind(
+            _name,
+            _signature,
+            flops_rule=no_flops,
+            bytes_rule=written_over,
+            shapes_rule=input_shape,
+            dtype_rule=input_dtype,
+            mutates=("input",),
+        )
+    )

@@ -11,6 +11,7 @@ from opdb.kinds.view import (
     index_dtype,
     input_dtype,
     input_shape,
+    inputs_and_outputs,
     is_spec,
     item_bytes,
     no_flops,
@@ -39,7 +40,10 @@ def _sliced(size: int, item: Json) -> int:
 
 def indexed_shape(view: View) -> list[Shape]:
     """Give the shape of input[index]; a boolean index is taken to keep everything."""
-    shape, items = view.shape(), view["index"] or []
+    return [_indexed(view.shape(), view["index"] or [])]
+
+
+def _indexed(shape: Shape, items: list[Json]) -> Shape:
     taken = sum(_dimensions(i) for i in items)
     out: Shape = []
     fancy: list[Shape] = []
@@ -62,13 +66,40 @@ def indexed_shape(view: View) -> list[Shape]:
             fancy.append(_index_extent(item))
             axis += _dimensions(item)
     out += shape[axis:]
-    return [[*out[:place], *broadcast(fancy), *out[place:]] if fancy else out]
+    return [*out[:place], *broadcast(fancy), *out[place:]] if fancy else out
 
 
 def _assigned_bytes(view: View) -> int:
     # the value is read and the place that it goes to written; the rest of the input stays
     value = sum(spec_bytes(t) for t in view.specs("value"))
     return value + numel(indexed_shape(view)[0]) * item_bytes(view.dtype())
+
+
+def _places(view: View) -> int:
+    """Return how many elements of its input a call puts something in."""
+    name = view.configuration.kind
+    if name == "index_put":
+        return numel(_indexed(view.shape(), view["indices"] or []))
+    return numel(view.shape("index") if name.startswith("scatter") else _index_selected(view)[0])
+
+
+def _adds(view: View) -> bool:
+    """Return whether what is put in a place is joined to what is there."""
+    joined = view.configuration.kind in ("index_add", "scatter_add")
+    return joined or bool(view["accumulate"] or view["reduce"])
+
+
+def _put_flops(view: View) -> int:
+    """Count one operation for each place where something is added."""
+    return _places(view) if _adds(view) else 0
+
+
+def _put_bytes(view: View) -> int:
+    """Count what is given read and its places written, in place; else the whole input copied."""
+    if not view.inplace:
+        return inputs_and_outputs(view)
+    given = inputs_and_outputs(view) - view.output_bytes - spec_bytes(view["input"])
+    return given + (2 if _adds(view) else 1) * _places(view) * item_bytes(view.dtype())
 
 
 def _dimensions(item: Json) -> int:
@@ -106,14 +137,6 @@ register(
         flops_rule=no_flops,
         bytes_rule=_assigned_bytes,
         shapes_rule=lambda view: [],
-        dtype_rule=input_dtype,
-        mutates=("input",),
-    ),
-    Kind(
-        "index_put",
-        "input, indices, values, accumulate=False",
-        flops_rule=no_flops,
-        shapes_rule=input_shape,
         dtype_rule=input_dtype,
         mutates=("input",),
     ),
@@ -177,48 +200,24 @@ register(
         synchronises=True,
     ),
 )
-for _name, _source in (("scatter", "src"), ("scatter_add", "src")):
-    _more = ", *, reduce=None" if _name == "scatter" else ""
+for _name, _signature in {
+    "scatter": "input, dim, index, src, *, reduce=None",
+    "scatter_add": "input, dim, index, src",
+    "scatter_reduce": "input, dim, index, src, reduce, *, include_self=True",
+    "index_add": "input, dim, index, source, *, alpha=1",
+    "index_copy": "input, dim, index, source",
+    "index_fill": "input, dim, index, value",
+    "index_put": "input, indices, values, accumulate=False",
+}.items():
     register(
         Kind(
             _name,
-            f"input, dim, index, {_source}{_more}",
-            flops_rule=no_flops,
+            _signature,
+            flops_rule=_put_flops,
+            bytes_rule=_put_bytes,
             shapes_rule=input_shape,
             dtype_rule=input_dtype,
             canonical=_DIM,
             mutates=("input",),
         )
     )
-register(
-    Kind(
-        "scatter_reduce",
-        "input, dim, index, src, reduce, *, include_self=True",
-        shapes_rule=input_shape,
-        canonical=_DIM,
-        mutates=("input",),
-    ),
-    Kind(
-        "index_add",
-        "input, dim, index, source, *, alpha=1",
-        shapes_rule=input_shape,
-        canonical=_DIM,
-        mutates=("input",),
-    ),
-    Kind(
-        "index_copy",
-        "input, dim, index, source",
-        flops_rule=no_flops,
-        shapes_rule=input_shape,
-        canonical=_DIM,
-        mutates=("input",),
-    ),
-    Kind(
-        "index_fill",
-        "input, dim, index, value",
-        flops_rule=no_flops,
-        shapes_rule=input_shape,
-        canonical=_DIM,
-        mutates=("input",),
-    ),
-)

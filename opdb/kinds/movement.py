@@ -20,6 +20,7 @@ from opdb.kinds.view import (
     numel,
     promoted_dtype,
     same_values,
+    written_over,
 )
 from opdb.records import Json
 
@@ -174,7 +175,15 @@ register(
         values_rule=lambda view: same_values(view) if view["dtype"] is None else None,
         canonical=_to,
     ),
-    Kind("copy", "input, src", flops_rule=no_flops, shapes_rule=input_shape, mutates=("input",)),
+    Kind(
+        "copy",
+        "input, src",
+        flops_rule=no_flops,
+        bytes_rule=written_over,
+        shapes_rule=input_shape,
+        dtype_rule=input_dtype,
+        mutates=("input",),
+    ),
     Kind(
         "roll",
         "input, shifts, dims=()",

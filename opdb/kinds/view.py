@@ -179,6 +179,14 @@ def outputs_twice(view: View) -> int:
     return small + 2 * view.output_bytes
 
 
+def written_over(view: View) -> int:
+    """Count each distinct input read once and each output written once, but the first input.
+
+    It is written over, whatever it held.
+    """
+    return inputs_and_outputs(view) - spec_bytes(view["input"])
+
+
 def no_bytes(view: View) -> int:
     """Count nothing: a view."""
     return 0

@@ -183,3 +183,66 @@ def test_a_fourier_transform_counts_the_points_that_it_transforms(
 ) -> None:
     """All axes where none are named, as many points as asked for, of real ones half of it all."""
     assert get_kind(kind).flops(Configuration(kind, parameters, {"input": spec(*given)})) == flops
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "inputs", "moved"),
+    [
+        ("zero", {}, {}, 8000),
+        ("fill", {"value": 1.0}, {}, 8000),
+        ("normal", {}, {}, 8000),
+        ("bernoulli", {"p": 0.5}, {}, 8000),
+        ("copy", {}, {"src": spec(1000, 2)}, 16000),
+        ("copy", {}, {"src": spec(2)}, 8008),
+        ("copy", {}, {"src": spec(1000, 2, dtype="int64")}, 24000),
+    ],
+)
+def test_what_is_written_over_is_not_read(
+    kind: str, parameters: dict[str, Any], inputs: dict[str, Any], moved: int
+) -> None:
+    given = {"input": spec(1000, 2, dtype="float32"), **inputs}
+    configuration = Configuration(kind, {"inplace": True, **parameters}, given)
+    assert get_kind(kind).bytes_moved(configuration) == moved
+
+
+_ROW = {"dim": 0, "index": spec(1, dtype="int64")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "inputs", "adds"),
+    [
+        ("index_copy", {"dim": 0}, {"index": _ROW["index"], "source": spec(1, 2)}, False),
+        ("index_add", {"dim": 0}, {"index": _ROW["index"], "source": spec(1, 2)}, True),
+        ("index_put", {}, {"indices": [_ROW["index"]], "values": spec(1, 2)}, False),
+        (
+            "index_put",
+            {"accumulate": True},
+            {"indices": [_ROW["index"]], "values": spec(1, 2)},
+            True,
+        ),
+    ],
+)
+def test_what_is_put_in_places_touches_these_alone(
+    kind: str, parameters: dict[str, Any], inputs: dict[str, Any], adds: bool
+) -> None:
+    """Out of place the whole input is copied beside it."""
+    given = {"input": spec(1000, 2), **inputs}
+    known = get_kind(kind)
+    inplace = Configuration(kind, {"inplace": True, **parameters}, given)
+    assert known.bytes_moved(inplace) == 8 + 8 + 8 * (1 + adds)
+    assert known.flops(inplace) == 2 * adds
+    assert known.bytes_moved(Configuration(kind, parameters, given)) == 8 + 8 + 8000 + 8000
+
+
+def test_what_is_scattered_goes_to_as_many_places_as_there_are_indices() -> None:
+    index, source = spec(3, 1, dtype="int64"), spec(3, 1)
+    given = {"input": spec(1000, 2), "index": index, "src": source}
+    for kind, more, adds in (
+        ("scatter", {}, False),
+        ("scatter", {"reduce": "add"}, True),
+        ("scatter_add", {}, True),
+        ("scatter_reduce", {"reduce": "amax"}, True),
+    ):
+        configuration = Configuration(kind, {"dim": 0, "inplace": True, **more}, given)
+        assert get_kind(kind).bytes_moved(configuration) == 3 * (8 + 4 + 4 * (1 + adds)), kind
+        assert get_kind(kind).flops(configuration) == 3 * adds, kind

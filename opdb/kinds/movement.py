@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opdb.kinds.canonical import Arguments, count_dims
 from opdb.kinds.registry import Canonical, Kind, register
-from opdb.kinds.shape import contiguous_strides, strides_of
+from opdb.kinds.shape import channels_last_strides, contiguous_strides, strides_of
 from opdb.kinds.view import (
     Shape,
     View,
@@ -61,10 +61,10 @@ def _contiguous_launches(view: View) -> bool:
     spec = view["input"]
     if not is_spec(spec):
         return False
-    wanted = view["memory_format"]
-    if wanted is not None and "channels_last" in str(wanted):
-        return bool(spec.get("layout") != "channels_last")
-    return not _same_strides(spec, contiguous_strides(list(spec["shape"])))
+    shape = list(spec["shape"])
+    last = "channels_last" in str(view["memory_format"])
+    strides = channels_last_strides(shape) if last else contiguous_strides(shape)
+    return not _same_strides(spec, strides)
 
 
 def _same_strides(spec: Json, wanted: list[int]) -> bool:
@@ -75,7 +75,11 @@ def _same_strides(spec: Json, wanted: list[int]) -> bool:
 def _to_launches(view: View) -> bool:
     if view["copy"] or named_dtype(view) != input_dtype(view):
         return True
-    return view["memory_format"] is not None and _contiguous_launches(view)
+    wanted = str(view["memory_format"])
+    if view["memory_format"] is None or "preserve" in wanted:
+        return False
+    # torch goes by the format that a tensor seems to have: one that is no channels_last has none
+    return bool(("channels_last" in wanted) != (view["input"].get("layout") == "channels_last"))
 
 
 def _to(parameters: Arguments, inputs: Arguments) -> None:

@@ -225,3 +225,26 @@ def test_every_kind_can_be_described() -> None:
         if name not in (FUSED, ENTRY)  # a compiler makes these, no call
     ]
     assert orphans == []
+
+
+@pytest.mark.parametrize("wanted", ["preserve_format", "contiguous_format", "channels_last"])
+@pytest.mark.parametrize(
+    "shape", [(4, 8, 3, 3), (4, 8, 1, 1), (4, 1, 3, 3)], ids=["image", "vector", "one channel"]
+)
+@pytest.mark.parametrize("strides", ["contiguous", "channels_last", "permuted"])
+def test_a_layout_that_is_there_already_gives_no_work(
+    wanted: str, shape: tuple[int, ...], strides: str
+) -> None:
+    """A vector, or an image of one channel, lies as both formats ask."""
+    tensor, asked = torch.ones(shape), getattr(torch, wanted)
+    if strides == "channels_last":
+        tensor = tensor.contiguous(memory_format=torch.channels_last)
+    elif strides == "permuted":
+        tensor = torch.ones(shape[::-1]).permute(3, 2, 1, 0)
+    calls: list[Callable[[], Tensor]] = [lambda: tensor.to(memory_format=asked)]
+    if wanted != "preserve_format":
+        calls.append(lambda: tensor.contiguous(memory_format=asked))
+    for call in calls:
+        configuration = watch(call)[-1]
+        copied = call().data_ptr() != tensor.data_ptr()
+        assert get_kind(configuration.kind).launches(configuration) == copied, configuration.json

@@ -47,8 +47,8 @@ def _attention(batch: int, target: int, source: int, width: int) -> int:
 
 def mha_flops(view: View) -> int:
     """Count projections of query, key, value and output, and the two products between."""
-    width = int(view["embed_dim"])
-    key, value = int(view["kdim"] or width), int(view["vdim"] or width)
+    width = int(view["embed_dim"] or view["embed_dim_to_check"])
+    key, value = view.shape("key")[-1], view.shape("value")[-1]
     batch, target, source = _lengths(view, "query", "key")
     projections = 2 * batch * width * (2 * target * width + source * (key + value))
     return projections + 4 * batch * target * (source + _added(view)) * width
@@ -95,13 +95,18 @@ def decoder_flops(view: View) -> int:
 
 def _mha_weights(view: View) -> int:
     width = int(view["embed_dim"])
-    return width * (2 * width + int(view["kdim"] or width) + int(view["vdim"] or width) + 4)
+    columns = 2 * width + int(view["kdim"] or width) + int(view["vdim"] or width)
+    return width * (columns + 4 * bool(view["bias"]) + 2 * bool(view["add_bias_kv"]))
 
 
 def _layer_weights(attentions: int) -> CountRule:
+    """Count each attention with a norm, and two linear layers with one."""
+
     def rule(view: View) -> int:
-        width, hidden = int(view["d_model"]), int(view["dim_feedforward"])
-        return attentions * 4 * width * (width + 1) + 2 * width * hidden + hidden + 5 * width
+        width, hidden, bias = int(view["d_model"]), int(view["dim_feedforward"]), bool(view["bias"])
+        attention = 4 * width * (width + bias)
+        linear = 2 * width * hidden + bias * (hidden + width)
+        return attentions * attention + linear + (attentions + 1) * width * (1 + bias)
 
     return rule
 
@@ -159,9 +164,7 @@ register(
         "use_separate_proj_weight=False, q_proj_weight=None, k_proj_weight=None, "
         "v_proj_weight=None, static_k=None, static_v=None, average_attn_weights=True, "
         "is_causal=False",
-        flops_rule=lambda view: _attention(
-            *_lengths(view, "query", "key"), int(view["embed_dim_to_check"])
-        ),
+        flops_rule=mha_flops,
         shapes_rule=_mha_shapes,
         dtype_rule=input_dtype,
         settings=SETTINGS,

@@ -132,6 +132,40 @@ def test_modules(name: str) -> None:
     assert get_kind(configuration.kind).flops(configuration) == counter.get_total_flops()
 
 
+LAYERS: dict[str, tuple[nn.Module, int]] = {
+    "attention": (nn.MultiheadAttention(8, 2), 3),
+    "attention without bias": (nn.MultiheadAttention(8, 2, bias=False), 3),
+    "attention to added keys": (nn.MultiheadAttention(8, 2, add_bias_kv=True), 3),
+    "encoder layer": (nn.TransformerEncoderLayer(8, 2, 16), 1),
+    "encoder layer without bias": (nn.TransformerEncoderLayer(8, 2, 16, bias=False), 1),
+    "decoder layer": (nn.TransformerDecoderLayer(8, 2, 16), 2),
+    "decoder layer without bias": (nn.TransformerDecoderLayer(8, 2, 16, bias=False), 2),
+    "lstm": (nn.LSTM(8, 6, 2, bidirectional=True, proj_size=3), 1),
+    "gru without bias": (nn.GRU(8, 6, 2, bias=False), 1),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_weights_that_a_layer_does_not_name_are_its_parameters(name: str) -> None:
+    module, inputs = LAYERS[name]
+    x = torch.ones(5, 2, 8)
+    configuration = describe_module(module, (x,) * inputs, {}, NoNotes())
+    held = sum(p.nbytes for p in module.parameters())
+    assert get_kind(configuration.kind).weight_bytes(configuration) == held
+
+
+def test_attention_as_a_function_counts_the_keys_as_they_are() -> None:
+    """Keys and values of other widths, and one key more: as torch counts the module around it."""
+    module = nn.MultiheadAttention(8, 2, kdim=6, vdim=5, add_bias_kv=True).train()
+    inputs = torch.ones(3, 2, 8), torch.ones(4, 2, 6), torch.ones(4, 2, 5)
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        module(*inputs)
+    seen = {c.kind: c for c in watch(lambda: module(*inputs))}
+    kind = get_kind("multi_head_attention_forward")
+    assert kind.flops(seen[kind.name]) == counter.get_total_flops()
+
+
 def counted_backward(outputs: Any, wanted: Iterable[Tensor]) -> int:
     """Return what torch counts of the backward pass that gives these tensors their gradients."""
     differing = [t for t in torch.utils._pytree.tree_leaves(outputs) if t.requires_grad]

@@ -257,8 +257,25 @@ def test_a_mode_that_cannot_be_predicted_is_refused(store: Store) -> None:
 
 
 def test_a_model_that_nobody_compiled_says_how(store: Store) -> None:
-    with pytest.raises(InputError, match="opdb harvest resnet50 --mode compile"):
+    with pytest.raises(InputError, match="in float32 is not known: run opdb harvest resnet50"):
         predictor(store).answer(model(store, "resnet50", 1), "compile")
+
+
+def test_a_compiled_training_step_is_refused(store: Store) -> None:
+    step = replace(model(store, "resnet50", 1), phase="training")
+    with pytest.raises(InputError, match=r"compiled to is known of inference .* alone; use"):
+        predictor(store).answer(step, "compile")
+
+
+def test_a_model_that_was_compiled_for_other_inputs_says_which(tmp_path: Path) -> None:
+    with open_store(str(published.copy_to(tmp_path / "copy.sqlite"))) as store:
+        other = model(store, "resnet50", 32)
+        store.save_workload(replace(other, compiled_for=published.DEVICE))
+        said = (
+            "resnet50 is compiled to on 'nvidia-h200' at batch 1 in float32 is not known, only .*32"
+        )
+        with pytest.raises(InputError, match=said):
+            predictor(store).answer(model(store, "resnet50", 1), "compile")
 
 
 def test_a_board_is_named_by_the_beginning_of_its_uuid(store: Store) -> None:

@@ -184,9 +184,17 @@ class Predictor:
     def _compiled(self, workload: Workload) -> Workload:
         found = self._truths.compiled(workload)
         if found is None:
+            name, slug = workload.name, self.device.slug
+            if workload.phase != "inference" or workload.autocast is not None:
+                raise InputError(
+                    f"what {name} is compiled to is known of inference without autocast alone; "
+                    "use another mode, such as eager"
+                )
+            known = "; ".join(dict.fromkeys(map(_at, self._truths.all_compiled(name))))
             raise InputError(
-                f"what {workload.name} is compiled to on {self.device.slug!r} is not known: run "
-                f"opdb harvest {workload.name} --mode compile there, then opdb bench fused "
+                f"what {name} is compiled to on {slug!r} {_at(workload)} is not known"
+                + (f", only {known}" if known else "")
+                + f": run opdb harvest {name} --mode compile there, then opdb bench fused "
                 "enter_graph"
             )
         return found
@@ -410,6 +418,10 @@ def check_forced(algorithm: str, model: str, mode: Mode, phase: Phase) -> None:
             f"{model}'s {phase} cannot be predicted under the algorithm {algorithm!r}: algorithms "
             "are forced in forward passes alone; use --phase inference"
         )
+
+
+def _at(workload: Workload) -> str:
+    return f"at batch {workload.batch_size} in {workload.dtype}"
 
 
 def _unlikeness(other: Measured, workload: Workload) -> tuple[bool, float]:

@@ -80,6 +80,10 @@ class Truths:
         key = replace(workload, compiled_for=self._device.slug).key
         return next(iter(self._store.workloads_by_key([key])), None)
 
+    def all_compiled(self, name: str) -> list[Workload]:
+        """Return every workload of a model that was compiled for the device."""
+        return self._store.workloads(name, compiled_for=self._device.slug)
+
     def captured(self, workload: Workload) -> Workload | None:
         """Return what a workload calls while it is captured; None where that is not known apart."""
         if workload.key not in self._captured:

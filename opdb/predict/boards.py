@@ -11,7 +11,7 @@ from opdb.compose import Grounds
 from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors, transferred
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.host import moment_ratios
-from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
+from opdb.errors import DatabaseError, InputError, NothingMeasuredError, UnknownNameError
 from opdb.footprint import resident_bytes
 from opdb.records import (
     ALGORITHM_SETTING,
@@ -96,7 +96,11 @@ class Boards:
     # What operators cost
 
     def own(self, configurations: Iterable[Configuration], board: str) -> dict[str, Cost]:
-        """Return what a board measured of these, in these settings; each row is read once."""
+        """Return what a board measured of these, in these settings; each row is read once.
+
+        Raises:
+            DatabaseError: a cost is none that visits can give.
+        """
         kinds = {c.key: c.kind for c in configurations}
         seen = self._costs[board]
         unread = [key for key in kinds if key not in seen]
@@ -107,8 +111,16 @@ class Boards:
                 # Costs of this version's estimator stand before those of any other.
                 for cost in sorted(costs, key=lambda cost: cost.estimator == ESTIMATOR):
                     if cost.setting == setting and cost.time_s is not None:
+                        self._check(cost, kinds[key])
                         seen[key] = cost
         return {key: known for key in kinds if (known := seen[key]) is not None}
+
+    def _check(self, cost: Cost, kind: str) -> None:
+        if (why := cost.impossible) is not None:
+            raise DatabaseError(
+                f"database {self._store.location}: the cost of {kind} {cost.configuration[:12]} on "
+                f"{cost.board} is none that was measured: {why}; opdb derive restores it"
+            )
 
     def lent(
         self, configurations: Iterable[Configuration], board: str

@@ -472,7 +472,9 @@ def read_cost(row: Row) -> Cost:
         estimator=row["estimator"],
         visits=row["visits"],
         kernels=row["kernels"],
-        host_time_s={form: Quantity(**values) for form, values in host_times.items()},
+        host_time_s={
+            form: _quantity(f"host_time_s.{form}", parts) for form, parts in host_times.items()
+        },
         clock_hz=row["clock_hz"],
         limited=None if row["limited"] is None else read_operating_point(row["limited"]),
         hot=None if row["hot"] is None else read_operating_point(row["hot"]),
@@ -486,8 +488,14 @@ def _read_quantity(row: Row, name: str) -> Quantity | None:
     columns = _COLUMNS_OF[name]
     if row[columns["median"]] is None:
         return None
-    parts = {part: row[column] for part, column in columns.items()}
-    for part in ("median", "mean"):  # the others are missing where there is no interval
-        if not isinstance(parts[part], (float, int)):
-            raise TypeError(f"{columns[part]} is {parts[part]!r}, no number")
+    return _quantity(name, {part: row[column] for part, column in columns.items()})
+
+
+def _quantity(name: str, parts: dict[str, Any]) -> Quantity:
+    """Return a quantity of these parts; its name is told with one that is no number."""
+    for part, value in parts.items():
+        if part in ("low", "high") and value is None:
+            continue  # there is no interval
+        if not isinstance(value, float | int):
+            raise TypeError(f"{name}_{part} is {value!r}, no number")
     return Quantity(**parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -237,6 +238,25 @@ def test_bad_input_is_one_message_and_changes_nothing(
     message = ran.err.strip().splitlines()
     assert len(message) == 1 or message[0].startswith("Usage: ")
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("time_s_mean = 9e999", "time_s is not finite"),
+        ("energy_j_median = -1.0", "energy_j is negative"),
+        ("dynamic_energy_j_high = -9e999", "dynamic_energy_j is not finite"),
+        ("""host_time_s = replace(host_time_s, '"mean":', '"mean":-')""", "is negative"),
+    ],
+)
+def test_a_cost_that_no_visit_gives_is_refused(
+    opdb: Opdb, h200: Path, change: str, why: str
+) -> None:
+    drop(h200, f"UPDATE cost SET {change}")
+    ran = opdb(*RESNET152)
+    assert (ran.status, ran.out) == (2, "") and ran.err.count("\n") == 1
+    assert why in ran.err and ran.err.endswith("opdb derive restores it\n")
+    assert re.search(r"the cost of \w+ [0-9a-f]{12} on GPU-", ran.err)
 
 
 def test_a_device_that_measured_nothing_of_a_model_covers_nothing(opdb: Opdb, h200: Path) -> None:

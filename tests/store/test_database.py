@@ -199,6 +199,11 @@ def test_a_new_database_that_cannot_be_written_is_explained(tmp_path: Path) -> N
         ("UPDATE cost SET time_s_mean = 'abc'", "time_s_mean is 'abc', no number"),
         ("UPDATE cost SET time_s_median = x'00', time_s_mean = 1", "time_s_median is"),
         ("UPDATE cost SET time_s_mean = NULL", "time_s_mean is None, no number"),
+        ("UPDATE cost SET time_s_high = 'abc'", "time_s_high is 'abc', no number"),
+        (
+            """UPDATE cost SET host_time_s = replace(host_time_s, '"mean":', '"mean":"x","y":')""",
+            "host_time_s.module_mean is 'x', no number",
+        ),
         ("UPDATE campaign SET calibration = '[]'", "'list' object"),
     ],
 )

@@ -13,6 +13,7 @@ from opdb.cli import options
 from opdb.cli.console import note, print_json, print_table, progress, raise_all
 from opdb.cli.files import check_writable, csv_text, write_file
 from opdb.cli.selection import (
+    IDENTITY,
     batch_sizes_among,
     describe,
     identity,
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
     from opdb.models import ModelRequest
     from opdb.studies.complexity import Complexity, Count
 
-_WORKLOAD = ("model", "source", "batch_size", "dtype", "memory_format", "input_size", "phase")
 _COUNTS = (
     *("calls", "weight_bytes", "activation_bytes", "flops", "forward_flops", "backward_flops"),
     *("bytes_moved", "forward_bytes", "backward_bytes"),
 )
-_FIELDS = (*_WORKLOAD, "kind", "configuration", *_COUNTS, "parameters", "parameter_bytes")
+_FIELDS = (*IDENTITY, "kind", "configuration", *_COUNTS, "parameters", "parameter_bytes")
 
 
 def run(

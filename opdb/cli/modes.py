@@ -16,6 +16,7 @@ from opdb.cli.console import note, print_json, print_table, progress, raise_all
 from opdb.cli.files import check_writable, csv_text, write_file
 from opdb.cli.gains import Explained, explain
 from opdb.cli.selection import (
+    IDENTITY,
     batch_sizes_among,
     describe,
     identity,
@@ -43,7 +44,7 @@ _HEADER = (
     *("of operators: time", "energy", "compile", "graphs", "breaks"),
 )
 FIELDS = (
-    *("model", "source", "batch_size", "dtype", "memory_format", "input_size", "phase"),
+    *IDENTITY,
     *("board", "torch", "mode", "outcome", "reason", "compiled", "time_s", "energy_j"),
     *("energy_reason", "power_w", "clock_hz", "peak_memory_bytes", "launches", "compile_time_s"),
     *("compile_cold", "graphs", "graph_breaks", "graph_break_reasons", "output_difference"),

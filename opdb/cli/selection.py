@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 FOLDER = "measurements"
 NUMBERS = re.compile(r"[+-]?[\d.,]+")
+IDENTITY = (
+    *("model", "source", "batch_size", "dtype", "memory_format", "input_size", "phase"),
+    *("autocast", "optimizer", "accumulation"),
+)
+"""The names under which every command's JSON and CSV tell workloads apart."""
+
 _ENDINGS = (".yml", ".yaml")
 _OWN_FILE = re.compile(r"(?:.*/)?([^/]+)\.py:(.+)")
 """A Python file and a name in it, which is not how a model is named."""
@@ -194,7 +200,8 @@ def note_harvest(
 
 
 def identity(workload: Workload) -> dict[str, Json]:
-    """Return what tells workloads apart, under the names that every command's JSON uses."""
+    """Return what tells workloads apart, under `IDENTITY`'s names."""
+    training = _training(workload) or {}
     return {
         "model": workload.name,
         "source": workload.source,
@@ -203,6 +210,9 @@ def identity(workload: Workload) -> dict[str, Json]:
         "memory_format": workload.memory_format,
         "input_size": None if (size := _size(workload)) is None else list(size),
         "phase": workload.phase,
+        "autocast": workload.autocast,
+        "optimizer": training.get("optimizer"),
+        "accumulation": training.get("accumulation"),
     }
 
 

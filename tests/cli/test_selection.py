@@ -6,9 +6,18 @@ from pathlib import Path
 import pytest
 
 from opdb.cli.options import ModelOptions, model_options, parse_mode, parse_size
-from opdb.cli.selection import describe, find_workload, request_for, requests_in, summary_files
+from opdb.cli.selection import (
+    IDENTITY,
+    describe,
+    find_workload,
+    identity,
+    request_for,
+    requests_in,
+    summary_files,
+)
 from opdb.errors import InputError
 from opdb.models import ModelRequest
+from opdb.records import Workload
 from opdb.store import Store, open_store
 from tests.cli.conftest import Opdb
 from tests.store import samples
@@ -158,3 +167,19 @@ def test_in_an_empty_database_no_name_is_valid(opdb: Opdb) -> None:
     ran = opdb("predict", "resnet50")
     assert ran.status == 2
     assert ran.err.startswith("opdb: unknown model 'resnet50'; there are none (of those in ")
+
+
+def test_documents_tell_training_steps_apart() -> None:
+    plain = samples.workload()
+
+    def step(optimizer: str, accumulation: int, autocast: str | None = None) -> Workload:
+        training = {"optimizer": optimizer, "accumulation": accumulation}
+        inputs = {**plain.inputs, "training": training}
+        return replace(plain, phase="training", inputs=inputs, autocast=autocast)
+
+    every = [plain, step("sgd", 1), step("adamw", 1), step("sgd", 4), step("sgd", 1, "bfloat16")]
+    documents = [identity(each) for each in every]
+    assert all(tuple(document) == IDENTITY for document in documents)
+    assert len({str(document) for document in documents}) == len(every)
+    assert documents[3]["accumulation"] == 4
+    assert [documents[0][name] for name in IDENTITY[-3:]] == [None, None, None]

@@ -50,7 +50,8 @@ GENERATED, EXTERN, NOTHING = "generated", "extern", "nothing"
 class Kernel:
     """One step of a compiled graph: a kernel that inductor generates, a library's, or nothing.
 
-    `reads` and `writes` name buffers. A step is nothing where it only names memory.
+    `reads` and `writes` name buffers; what is read may be what the same kernel wrote. A step is
+    nothing where it only names memory.
     """
 
     sort: str
@@ -447,7 +448,8 @@ def _kernel(node: Any) -> Kernel:
     elif isinstance(node, NopKernelSchedulerNode):
         sort = NOTHING
     # What must only come after another kernel depends on it weakly, and reads nothing of it.
-    depends = [each for each in node.read_writes.reads if not isinstance(each, WeakDep)]
+    steps = node.get_nodes()
+    depends = [d for step in steps for d in step.read_writes.reads if not isinstance(d, WeakDep)]
     reads = frozenset(each.name for each in depends)
     return Kernel(sort, reads, tuple(buffer.get_name() for buffer in node.get_outputs()))
 

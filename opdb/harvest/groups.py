@@ -21,9 +21,10 @@ from torch.fx.node import Node
 
 from opdb.errors import UnsupportedError
 from opdb.inductor import EXTERN, NOTHING, Kernel, Lowered
-from opdb.kinds.fused import NAME, packet, words
+from opdb.kinds.fused import NAME, arguments, packet, words
+from opdb.kinds.shape import strides_of
 from opdb.operators import dtype_name
-from opdb.operators.fused import encode_node, layout_of, spec_of
+from opdb.operators.fused import FORCE, dense, encode_node, layout_of, spec_of
 from opdb.records import Configuration, Json
 
 _KEEPS_VALUES = words(
@@ -115,7 +116,12 @@ class _Reader:
         own = {name for kernel in kernels for name in kernel.writes}
         reads = {name for kernel in kernels for name in kernel.reads} - own
         walk = _Walk(self, own, reads)
-        outputs = [walk.output(root) for root in self._roots(kernels)]
+        roots = list(self._roots(kernels))
+        outputs = [walk.output(root) for root in roots]
+        read = {name for kernel in kernels for name in kernel.reads}
+        for place, root in enumerate(roots):
+            if not root.copied and self._is_written_alone(root, read):
+                outputs[place] = walk.apart(outputs[place])
         if not outputs:
             raise UnplacedError(f"{self._named(kernels)}: it gives no node's value")
         parameters: dict[str, Json] = {"nodes": walk.nodes, "outputs": outputs}
@@ -146,11 +152,15 @@ class _Reader:
             elif name in self._lowered.aliases:
                 raise UnplacedError("a tensor changed in place")
         for root in copies:
-            inner = self._lowered.buffers.get(root.node)
+            inner = self.buffer(root.node)
             first = root.node not in given and (inner is None or inner in own)
             first = first and root.node.op == "call_function" and not _is_view(root.node)
             given.add(root.node)
             yield _Root(root.node, root.buffer, copied=not first)
+
+    def _is_written_alone(self, root: _Root, read: set[str]) -> bool:
+        """Return whether what a group gives is computed anew by the rest of it, not read."""
+        return root.buffer not in read and self.buffer(root.node) in (None, root.buffer)
 
     def _concatenated(self) -> Iterator[tuple[str, Node]]:
         """Yield the buffers that are parts of a concatenation, each with the node it is a copy of.
@@ -175,7 +185,7 @@ class _Reader:
         """Return whether a group finds a node's value in memory instead of computing it."""
         if node.op != "call_function":
             return True
-        name = self._lowered.buffers.get(node)
+        name = self.buffer(node)
         return name is not None and name not in own and (name in reads or name in self._extern)
 
     def spec(self, node: Node) -> tuple[str, dict[str, Json]]:
@@ -197,6 +207,10 @@ class _Reader:
         elif (values := self._values_of(node)) is not None:
             spec["values"] = values
         return name, spec
+
+    def buffer(self, node: Node) -> str | None:
+        """Return the buffer that a node's value fills; None where it fills none."""
+        return self._lowered.buffers.get(node)
 
     def layout(self, buffer: str) -> Json | None:
         """Return how a buffer lies; None for contiguous, or where it is a part of another."""
@@ -250,8 +264,21 @@ class _Walk:
                 self._known[node] = self._input(node)
             else:
                 found = self._variance(node)
-                self._known[node] = found or self._node(encode_node(node, self.reference))
+                found = found or self._node(encode_node(node, self.reference))
+                self._known[node] = self._laid_out(node, found)
         return dict(self._known[node])
+
+    def _laid_out(self, node: Node, found: Json) -> Json:
+        """Return what stands for a view that lies in memory of its own, which the group writes."""
+        name = self.reader.buffer(node)
+        if name not in self.own or not _is_view(node):
+            return found
+        return self._copy(found, list(node.meta["val"].shape), self.reader.layout(name))
+
+    def _copy(self, found: Json, shape: list[int], layout: Json | None) -> Json:
+        """Return a copy in memory of its own, which is laid out so."""
+        strides = dense(shape, strides_of({"shape": shape, "layout": layout}))
+        return self._node({"op": FORCE, "args": [found, strides], "shape": shape})
 
     def _node(self, encoded: Json) -> Json:
         self.nodes.append(encoded)
@@ -299,6 +326,14 @@ class _Walk:
         output = {**found, "dtype": dtype_name(root.node.meta["val"].dtype)}
         layout = self.reader.layout(root.buffer)
         return output if layout is None else {**output, "layout": layout}
+
+    def apart(self, output: Json) -> Json:
+        """Return an output as a copy where other nodes of the group take the same value."""
+        used = {name: output[name] for name in ("node", "input") if name in output}
+        if not any(used in arguments([n["args"], n.get("kwargs")]) for n in self.nodes):
+            return output
+        shape = self.nodes[used["node"]]["shape"]
+        return {**output, **self._copy(used, shape, output.get("layout"))}
 
     def bound(self) -> None:
         """Keep whole-numbered inputs below the size of what is read by indices."""

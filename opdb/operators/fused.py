@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -26,7 +25,7 @@ from opdb.operators.encoding import decode, dtype_name, encode_constant
 from opdb.operators.values import materialize
 from opdb.records import Configuration, Json
 
-_FORCE = "prims.inductor_force_stride_order.default"
+FORCE = "prims.inductor_force_stride_order.default"
 _OF_DEVICE = {"device": True}
 """What stands for the device that a group is on."""
 
@@ -93,6 +92,15 @@ def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Json | None:
     if len(shape) in (4, 5) and _same_layout(shape, strides, channels_last_strides(list(shape))):
         return "channels_last"
     return list(strides)
+
+
+def dense(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """Return strides in the order of these that leave nothing out."""
+    found, step = list(strides), 1
+    for place in sorted(range(len(shape)), key=lambda i: (strides[i], -i)):
+        found[place] = step
+        step *= max(shape[place], 1)
+    return found
 
 
 def _same_layout(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
@@ -279,15 +287,15 @@ def _force_layouts(module: GraphModule, outputs: Sequence[Json], *, optimized: b
     forced = []
     for node, told in zip(returned.args[0], outputs, strict=True):
         value = node.meta["val"]
-        strides = strides_of({"shape": list(value.shape), "layout": told.get("layout")})
-        dense = math.prod(value.shape) == 1 + sum(
-            (n - 1) * s for n, s in zip(value.shape, strides, strict=True)
-        )
-        if not dense or _same_layout(value.shape, strides, value.stride()):
+        shape = list(value.shape)
+        strides = dense(shape, strides_of({"shape": shape, "layout": told.get("layout")}))
+        if str(node.target) == FORCE or _same_layout(shape, strides, value.stride()):
             forced.append(node)
             continue
-        with graph.inserting_before(returned):
-            forced.append(graph.call_function(operator_named(_FORCE), (node, strides)))
+        with graph.inserting_after(node):
+            laid = graph.call_function(operator_named(FORCE), (node, strides))
+        node.replace_all_uses_with(laid, lambda user, laid=laid: user is not laid)
+        forced.append(laid)
     returned.args = (tuple(forced),)
     if optimized:
         inductor.keep_layouts(returned, len(forced))

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, scaled_dot_product_attention
+from torch.nn.functional import avg_pool2d, gelu, scaled_dot_product_attention
 
 Built = tuple[nn.Module, tuple[Any, ...]]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -285,11 +285,54 @@ def late() -> Built:
     return Late(), (torch.randn(2, 64, 16, 16),)
 
 
+class Pooled(nn.Module):
+    """What a concatenation keeps as well, computed once more where it is used before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1)
+        self.norm, self.three = nn.BatchNorm2d(8), nn.Conv2d(16, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = avg_pool2d(self.one(x), 2)
+        z: Tensor = self.three(torch.cat([y, self.two(self.norm(y).relu())], 1))
+        return z
+
+
+def pooled() -> Built:
+    return Pooled().eval(), (torch.randn(1, 8, 16, 16),)
+
+
+class Windowed(nn.Module):
+    """Windows of images, normalized between convolutions: views over a long sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(64, 64, 1), nn.Conv2d(64, 64, 1)
+        self.norm, self.mlps = nn.LayerNorm(64), nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        rows = y.reshape(1, 64, 8, 7, 8, 7).permute(0, 2, 4, 3, 5, 1).reshape(1, 64, 49, 64)
+        for mlp in self.mlps:
+            rows = rows + mlp(self.norm(rows))
+        grid = rows.reshape(1, 8, 8, 7, 7, 64).permute(0, 5, 1, 3, 2, 4).reshape(1, 64, 56, 56)
+        grid = grid.reshape(1, 64, 7, 8, 7, 8).permute(0, 2, 4, 3, 5, 1).reshape(1, 49, 64, 64)
+        turned = grid.permute(0, 2, 1, 3)
+        turned = turned + self.norm(turned)
+        z: Tensor = self.last(turned.reshape(1, 64, 56, 56))
+        return z
+
+
+def windowed() -> Built:
+    return Windowed(), (torch.randn(1, 64, 56, 56),)
+
+
 def uncompiled() -> Built:
     return nn.LSTM(8, 8), (torch.randn(3, 2, 8),)
 
 
-ALL = ("normed", "twice", "joined", "looked", "attended", "split", "constant")
+ALL = ("normed", "twice", "joined", "looked", "attended", "split", "constant", "pooled", "windowed")
 
 
 def path(name: str) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def run(
     kinds: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KIND]...", help="Kinds of operator.  [default: all]"),
+        typer.Argument(metavar="KIND", help="Kinds of operator.  [default: all]"),
     ] = None,
     device: options.MeasuredDevice = None,
     devices: options.Devices = None,

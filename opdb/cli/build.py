@@ -47,7 +47,7 @@ def run(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATHS...",
+            metavar="PATH",
             help="Folders of summary files, summary files, model names, or patterns of names "
             "such as 'resnet*' or 'torchvision.classification:*'.",
         ),

@@ -39,7 +39,7 @@ _FIELDS = (*IDENTITY, "kind", "configuration", *_COUNTS, "parameters", "paramete
 def run(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL…", help="Summary files, folders of them, or model names."),
+        typer.Argument(metavar="MODEL", help="Summary files, folders of them, or model names."),
     ],
     batch_sizes: options.BatchSizes = None,
     input_size: options.InputSize = None,

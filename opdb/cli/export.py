@@ -13,7 +13,7 @@ from opdb.errors import InputError
 
 
 def run(
-    folder: Annotated[Path, typer.Argument(help="Folder to write the set into.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write the set into.")],
     device: options.DeviceName = None,
     db: options.Db = None,
     as_json: options.AsJson = False,

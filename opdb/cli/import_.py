@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def run(
     paths: Annotated[
-        list[Path], typer.Argument(help="Folders of published sets, or SQLite files of jobs.")
+        list[Path],
+        typer.Argument(metavar="PATH", help="Folders of published sets, or SQLite files of jobs."),
     ],
     db: options.Db = None,
     as_json: options.AsJson = False,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def run(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE.yml", help="The matrix: models and options, or lists.")
+        Path, typer.Argument(metavar="FILE", help="The matrix: models and options, or lists.")
     ],
     only: Annotated[
         list[str] | None,

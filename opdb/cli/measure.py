@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def run(
     models: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help="Model names or summary files.")
+        list[str], typer.Argument(metavar="MODEL", help="Model names or summary files.")
     ],
     modes: Annotated[
         list[str] | None,

@@ -57,7 +57,7 @@ FIELDS = (
 
 def run(
     models: Annotated[
-        list[str] | None, typer.Argument(metavar="MODEL…", help="Model names or summary files.")
+        list[str] | None, typer.Argument(metavar="MODEL", help="Model names or summary files.")
     ] = None,
     batch_sizes: options.BatchSizes = None,
     modes: Annotated[

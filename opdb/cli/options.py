@@ -79,7 +79,7 @@ Accumulation: TypeAlias = Annotated[
     ),
 ]
 ModeName: TypeAlias = Annotated[
-    str, typer.Option("--mode", metavar="MODE", help="How work is issued: eager, graph, compile.")
+    str, typer.Option("--mode", metavar="MODE", help="How work is issued: eager or graph.")
 ]
 DeviceName: TypeAlias = Annotated[
     str | None,

@@ -38,8 +38,8 @@ def run(
         typer.Option(
             "--mode",
             metavar="MODE",
-            help="How work is issued: eager, graph, compile.  [default: eager; graph where "
-            "--algorithm forces one]",
+            help="How work is issued: eager, graph, compile or compile:reduce-overhead.  "
+            "[default: eager; graph where --algorithm forces one]",
         ),
     ] = None,
     batch_size: options.BatchSize = None,

@@ -32,7 +32,7 @@ _SHOWN = 12
 
 def run(
     models: Annotated[
-        list[str], typer.Argument(metavar="MODEL…", help="Models' names or summary files.")
+        list[str], typer.Argument(metavar="MODEL", help="Models' names or summary files.")
     ],
     mode: options.ModeName = "eager",
     batch_size: options.BatchSize = None,

@@ -23,7 +23,7 @@ CLUSTERS = ("slurm",)
 def run(
     cluster: Annotated[str, typer.Argument(metavar="slurm", help="The cluster: slurm.")],
     command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND...", help="An opdb command, after --.")
+        list[str], typer.Argument(metavar="-- COMMAND", help="An opdb command, after --.")
     ],
     partition: Annotated[
         str | None,

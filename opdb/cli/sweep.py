@@ -51,7 +51,7 @@ MODES = ("graph", "eager")
 
 def run(
     models: Annotated[
-        list[str] | None, typer.Argument(metavar="MODEL...", help="Models that take images.")
+        list[str] | None, typer.Argument(metavar="MODEL", help="Models that take images.")
     ] = None,
     algorithms: options.Algorithms = None,
     stage: Annotated[

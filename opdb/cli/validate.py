@@ -26,7 +26,7 @@ _HOW = "what the models are compiled to is not known (opdb harvest … --mode co
 
 def run(
     models: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODEL]...", help="Models.  [default: all]")
+        list[str] | None, typer.Argument(metavar="MODEL", help="Models.  [default: all]")
     ] = None,
     within: Annotated[
         float | None,

@@ -257,7 +257,7 @@ BAD = [
     (["measure", "mlp", "--batch-size", "0"], 2, "--batch-size"),
     (["measure", "mlp", "--repeats", "0"], 2, "--repeats"),
     (["measure", "none.yml"], 2, "none.yml: no such file"),
-    (["measure"], 2, "Missing argument 'MODEL...'"),
+    (["measure"], 2, "Missing argument 'MODEL'"),
 ]
 
 

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from opdb.cli import COMMANDS
+from opdb.predict import MODES, PLAIN_MODES
 from tests.cli.conftest import Opdb
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +34,25 @@ def test_every_option_has_help(name: str, opdb: Opdb) -> None:
             flag = line.split()[0]
             following = options.split(line)[1].splitlines()[1]
             assert not following.strip().startswith("-"), f"{flag} of opdb {name} has no help"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_usage_names_each_argument_once_in_capitals(name: str, opdb: Opdb) -> None:
+    """The dots of several are the library's to add."""
+    usage = opdb(name, "--help").out.split("\n\n")[0].split("[OPTIONS]")[1]
+    named = re.sub(r"\.\.\.(?= |$)", "", usage).replace("slurm", "SLURM")
+    assert re.fullmatch(r"(\s*[\[{]?(-- )?[A-Z]+[\]}]?)*", named), usage
+
+
+@pytest.mark.parametrize(
+    ("name", "modes"), [("predict", MODES), ("build", PLAIN_MODES), ("roofline", PLAIN_MODES)]
+)
+def test_the_modes_that_a_command_predicts_are_listed(
+    name: str, modes: Sequence[str], opdb: Opdb
+) -> None:
+    shown = " ".join(opdb(name, "--help").out.split())
+    *others, last = modes
+    assert f"How work is issued: {', '.join(others)} or {last}." in shown
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -134,15 +134,14 @@ def load_significance(path: Path) -> Significance:
         return Significance()
     document = parse_mapping(path, read_text(path, _WHAT), _WHAT, f"target: {TARGET:g}")
     problems = _misspelled(document)
+    try:
+        found = Significance.model_validate(document)
+    except ValidationError as error:
+        problems += explained(error, _ALLOWED)
+    else:
+        problems += _wrong_pins(found)
     if not problems:
-        try:
-            found = Significance.model_validate(document)
-        except ValidationError as error:
-            problems = explained(error, _ALLOWED)
-        else:
-            problems = _wrong_pins(found)
-            if not problems:
-                return found
+        return found
     raise InputError(f"{path}: " + "; ".join(dict.fromkeys(problems)))
 
 

@@ -147,11 +147,12 @@ def load_summary(path: Path) -> Summary:
         )
     document = parse_mapping(path, read_text(path))
     problems = _misspelled(document, Summary)
+    try:
+        found = Summary.model_validate(document)
+    except ValidationError as error:
+        problems += explained(error, _ALLOWED)
     if not problems:
-        try:
-            return Summary.model_validate(document)
-        except ValidationError as error:
-            problems = explained(error, _ALLOWED)
+        return found
     raise InputError(f"{path}: " + "; ".join(dict.fromkeys(problems)))
 
 
@@ -283,8 +284,12 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 
 def explained(error: ValidationError, allowed: Mapping[str, str]) -> list[str]:
-    """Return validation errors in the words of the file; `allowed` says what a key may hold."""
-    return [_explained(detail, allowed) for detail in error.errors(include_url=False)]
+    """Return validation errors in the words of the file; `allowed` says what a key may hold.
+
+    Keys that are not known are left out: `unknown_key` says more of them.
+    """
+    found = error.errors(include_url=False)
+    return [_explained(each, allowed) for each in found if each["type"] != "extra_forbidden"]
 
 
 def _explained(detail: ErrorDetails, allowed_of: Mapping[str, str]) -> str:

@@ -170,6 +170,7 @@ BAD = [
     ("", "is empty; the list of significant operators has at least: target: 0.95"),
     ("never: [relu", "not valid YAML"),
     ("targt: 1\nnevr: []", "unknown key targt; did you mean 'target'?; unknown key nevr"),
+    ("targt: 1\nalways: 5", "did you mean 'target'?; always: found 5"),
 ]
 
 

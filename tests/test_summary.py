@@ -173,6 +173,13 @@ def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
     path = summary(tmp_path, "model: 3\nbatch_sizes: [0]\n")
     with pytest.raises(InputError, match=r"batch_sizes\[0\]: found 0.*model: found 3"):
         load_summary(path)
+    path = summary(tmp_path, "batch_sizes: [0]\ndtyp: float32\nphase: train\nzzz: 1\n")
+    with pytest.raises(InputError) as caught:
+        load_summary(path)
+    first, *others = str(caught.value).split("; ")
+    assert first == f"{path}: unknown key dtyp" and others[0] == "did you mean 'dtype'?"
+    for said in ("phase: found 'train'", "unknown key zzz", "batch_sizes[0]: found 0", "model is"):
+        assert str(caught.value).count(said) == 1, said
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:

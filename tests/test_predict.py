@@ -342,6 +342,50 @@ def test_what_only_another_board_has_is_brought_over_and_said(store: Store) -> N
     assert not any("brought" in note for note in own.notes)
 
 
+LESS_POWER = "nvidia-h200-500w"
+
+
+def limited_for_a_while(path: Path, prefix: str) -> Path:
+    """Return a copy of the published database, a board's first campaign under another limit."""
+    published.copy_to(path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        [[board]] = connection.execute(
+            "SELECT DISTINCT board FROM campaign WHERE board LIKE ?", [f"{prefix}%"]
+        )
+        connection.execute(
+            "INSERT INTO device SELECT ?, name, type, 500, memory_bytes, l2_bytes, max_clock_hz "
+            "FROM device",
+            [LESS_POWER],
+        )
+        connection.execute("INSERT INTO board VALUES (?, ?)", [board, LESS_POWER])
+        connection.execute(
+            "UPDATE campaign SET device = ? WHERE id = "
+            "(SELECT id FROM campaign WHERE board = ? ORDER BY started_at LIMIT 1)",
+            [LESS_POWER, board],
+        )
+    return path
+
+
+def test_anchors_under_another_power_limit_bring_nothing_over(tmp_path: Path) -> None:
+    """A board of two limits is one of two devices, and a clock that a limit lowered tells of it."""
+    path = limited_for_a_while(tmp_path / "limited.sqlite", "GPU-cc8a")
+    with open_store(str(path)) as store:
+        used = Predictor(store, choose_device(store, published.DEVICE))
+        found = used.answer(model(store, "efficientnet_b0", 32), "graph", used.board("GPU-cc8a"))
+        [note, *_] = [n for n in found.prediction.notes if "costs are brought to this board" in n]
+    without = published.copy_to(tmp_path / "without.sqlite")
+    with closing(sqlite3.connect(without)) as connection, connection:
+        connection.execute(
+            "DELETE FROM visit WHERE role = 'anchor' AND campaign = (SELECT id FROM campaign "
+            "WHERE board LIKE 'GPU-cc8a%' ORDER BY started_at LIMIT 1)"
+        )
+    with open_store(str(without)) as store:
+        used = predictor(store)
+        same = used.answer(model(store, "efficientnet_b0", 32), "graph", used.board("GPU-cc8a"))
+    said = note.partition(", base power")[0]
+    assert any(each.startswith(said) for each in same.prediction.notes), said
+
+
 def test_factors_do_not_make_transferred_predictions_worse_at_the_median(store: Store) -> None:
     found = predictor(store).transfers([])
     assert {t.raw.prediction.workload.name for t in found} >= {"resnet50", "vit_b_16"}

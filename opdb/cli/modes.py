@@ -241,7 +241,7 @@ def _lacking(
     """Return what this board has not run yet with this version of torch."""
     from opdb.studies.modes import done
 
-    known = done(store, platform.board.uuid, platform.environment["torch"], retry=retry)
+    known = done(store, platform.board, platform.environment["torch"], retry=retry)
     wanted = {
         (workload.key, mode): (request, workload, mode)
         for request, workload in jobs

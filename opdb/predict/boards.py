@@ -175,7 +175,9 @@ class Boards:
         if board not in self._anchors:
             campaigns = [c for c in self._campaigns.values() if c.board.uuid == board]
             visits = self._store.visits(board, role="anchor")
-            self._anchors[board] = board_anchors(campaigns, visits)
+            # what the same board saw under another power limit is another device's
+            own = [visit for visit in visits if visit.campaign in self._campaigns]
+            self._anchors[board] = board_anchors(campaigns, own)
         return self._anchors[board]
 
     def estimates(self, missing: Sequence[Configuration], board: str) -> Estimates | None:

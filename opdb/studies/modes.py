@@ -9,7 +9,7 @@ from typing import get_args
 from opdb.derive.runs import RunCost, run_cost
 from opdb.errors import UnknownNameError
 from opdb.predict import Answer, Predictor
-from opdb.records import Campaign, Mode, ModelRun, Workload
+from opdb.records import Board, Campaign, Mode, ModelRun, Workload
 from opdb.store import Store
 
 SUMMED: Mode = "graph"
@@ -72,16 +72,17 @@ class ModeRow:
 
 
 def done(
-    store: Store, board: str, torch: str | None, *, retry: bool = False
+    store: Store, board: Board, torch: str | None, *, retry: bool = False
 ) -> set[tuple[str, Mode]]:
     """Return what was run on a board with a version of torch: workloads (keys) and modes.
 
-    Runs that failed are among them, unless they are to be tried again.
+    What it ran under another power limit, as a board of another device, is not among them. Runs
+    that failed are, unless they are to be tried again.
     """
-    campaigns = {c.id: c for c in store.campaigns(board=board)}
+    campaigns = {c.id: c for c in store.campaigns(board.device, board=board.uuid)}
     return {
         (run.workload, run.mode)
-        for run in store.model_runs(board=board)
+        for run in store.model_runs(device=board.device, board=board.uuid)
         if _torch_of(campaigns[run.campaign]) == torch and (run.outcome == "ok" or not retry)
     }
 
@@ -91,13 +92,14 @@ def mode_rows(
 ) -> list[ModeRow]:
     """Return a row for each mode that each workload was run in on a board, in the modes' order.
 
-    Of several runs the last good one counts, else the last. All are of one version of torch, that
-    of the workload's last run.
+    Of several runs the last good one counts, else the last. All are of the predictor's device, so
+    under one power limit, and of one version of torch, that of the workload's last run.
     """
-    campaigns = {c.id: c for c in store.campaigns(board=board)}
+    device = predictor.device.slug
+    campaigns = {c.id: c for c in store.campaigns(device, board=board)}
     rows = []
     for workload in workloads:
-        runs = store.model_runs(workload.key, board=board)
+        runs = store.model_runs(workload.key, device=device, board=board)
         if not runs:
             continue
         torch = _torch_of(campaigns[runs[-1].campaign])

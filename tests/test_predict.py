@@ -320,8 +320,8 @@ def test_of_several_boards_the_one_counts_that_measured_the_operators(
 
 
 def test_what_only_another_board_has_is_brought_over_and_said(store: Store) -> None:
-    [board] = [b.uuid for b in store.boards(published.DEVICE) if b.uuid.startswith("GPU-c1e7")]
     used = predictor(store)
+    board, origin = used.board("GPU-c1e7"), used.board("GPU-ea87")
     found = used.answer(model(store, "vgg16", 32), "graph", board).prediction
     assert found.board == board and not found.missing
     [note] = [note for note in found.notes if "costs are brought to this board" in note]
@@ -340,6 +340,13 @@ def test_what_only_another_board_has_is_brought_over_and_said(store: Store) -> N
     assert not any("as they are" in note for note in found.notes)
     own = used.answer(model(store, "resnet50", 32), "graph", board).prediction
     assert not any("brought" in note for note in own.notes)
+    by = Boards(store, used.device, DEFAULT_SETTINGS).factors(board, origin)
+    assert by.time is not None and by.dynamic_energy is not None
+    assert found.time_s is not None and found.energy_j is not None and own.time_s is not None
+    assert found.widths_s[1] > by.time.half_width * found.time_s, "all calls err alike"
+    dynamic_j = found.energy_j - here_w * found.time_s
+    assert found.widths_j[1] > by.dynamic_energy.half_width * dynamic_j
+    assert own.widths_s[1] / own.time_s < found.widths_s[1] / found.time_s
 
 
 LESS_POWER = "nvidia-h200-500w"

@@ -10,7 +10,7 @@ from functools import cached_property
 from opdb.compose.calls import Pass, TimedPass, is_one_graph, timed_pass
 from opdb.compose.clock import Load, Scaling, clock_share, scalings
 from opdb.compose.grounds import Grounds, Known, in_state, with_estimates
-from opdb.compose.intervals import host_error, model_error, sum_half_width
+from opdb.compose.intervals import host_error, model_error, shared_half_width, sum_half_width
 from opdb.compose.notes import notes, notes_of_host, notes_of_known, notes_of_parts
 from opdb.compose.shares import NEARLY_ALL, EstimatedShare, Share, rest, shares
 from opdb.compose.timeline import eager_time_s
@@ -275,9 +275,9 @@ def _host_widths_s(sum_: _Sum, share: float, time_s: float) -> Interval:
 def _widths(sum_: _Sum, share: float, time_s: float, host_s: Interval) -> tuple[Interval, Interval]:
     """Return how far the 95 % intervals of time (seconds) and energy (joules) reach either way.
 
-    They join the operators' own, those of estimates, that of base power for the energy, the host's
-    (`host_s`), during which base power flows, and for the time what a limit that is kept a little
-    lower would add to it; not yet models' error.
+    They join the operators' own, those of estimates, of factors that brought costs from other
+    boards, of base power for the energy, the host's (`host_s`), during which base power flows, and
+    for the time what a limit that is kept a little lower would add to it; not yet models' error.
     """
     counts, grounds = sum_.made.counts, sum_.grounds
     measured = {key: cost for key, cost in sum_.costed.items() if not cost.is_estimated}
@@ -294,8 +294,9 @@ def _widths(sum_: _Sum, share: float, time_s: float, host_s: Interval) -> tuple[
     low_high = grounds.calibration.base_power_interval_w
     base_j = (low_high[1] - low_high[0]) / 2 * time_s if low_high else 0.0
     guessed_s, guessed_j = _estimates_widths(sum_)
-    of_operators_s = math.hypot(sum_half_width(times), limit_s, guessed_s)
-    of_operators_j = math.hypot(sum_half_width(energies), base_j, guessed_j)
+    brought_s, brought_j = _brought_widths(sum_, measured)
+    of_operators_s = math.hypot(sum_half_width(times), limit_s, guessed_s, brought_s)
+    of_operators_j = math.hypot(sum_half_width(energies), base_j, guessed_j, brought_j)
     below_s, above_s = host_s
     return (
         (math.hypot(of_operators_s, below_s), math.hypot(of_operators_s, above_s)),
@@ -304,6 +305,19 @@ def _widths(sum_: _Sum, share: float, time_s: float, host_s: Interval) -> tuple[
             math.hypot(of_operators_j, above_s * base_w),
         ),
     )
+
+
+def _brought_widths(sum_: _Sum, costs: Mapping[str, Cost]) -> tuple[float, float]:
+    """Return what factors between boards add to half the intervals of time (s) and energy (J)."""
+    counts, brought = sum_.made.counts, sum_.grounds.brought
+    ours = {key: cost for key, cost in costs.items() if key in brought}
+    seconds = ((counts[k] * c.time_s.mean, brought[k].time) for k, c in ours.items() if c.time_s)
+    joules = (
+        (counts[k] * c.dynamic_energy_j.mean, brought[k].dynamic_energy)
+        for k, c in ours.items()
+        if c.dynamic_energy_j is not None
+    )
+    return shared_half_width(seconds), shared_half_width(joules)
 
 
 def _estimates_widths(sum_: _Sum) -> tuple[float, float]:

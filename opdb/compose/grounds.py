@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from opdb.derive.boards import Factors
 from opdb.footprint import is_kept
 from opdb.records import Calibration, Cost, Device, Form
 
@@ -46,7 +47,8 @@ class Grounds:
     own; `resident_bytes` is how much its L2 keeps from one pass to the next, `kept_limit_w` the
     power at which the board was seen to keep under its limit (None: at the limit itself). `notes`
     say what of this stands in for what the board itself has not; `estimates` are of what nobody
-    measured. `host_ratios` are what the same calls took the host at one moment over another.
+    measured. `host_ratios` are what the same calls took the host at one moment over another,
+    `brought` the factors that brought costs (keys) here from other boards.
     """
 
     device: Device
@@ -60,6 +62,7 @@ class Grounds:
     notes: tuple[str, ...] = ()
     estimates: Estimated | None = None
     host_ratios: tuple[float, ...] = ()
+    brought: Mapping[str, Factors] = field(default_factory=dict)
 
     @property
     def limit_w(self) -> float | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from opdb.derive.boards import Factor
 from opdb.derive.statistics import t95
 from opdb.records import Quantity
 
@@ -27,6 +29,19 @@ def sum_half_width(parts: Iterable[tuple[int, Quantity]]) -> float:
     All calls of one configuration share one error, so its count multiplies the width.
     """
     return math.sqrt(sum((count * half_width(quantity)) ** 2 for count, quantity in parts))
+
+
+def shared_half_width(parts: Iterable[tuple[float, Factor | None]]) -> float:
+    """Return the half width that factors between boards add to a sum.
+
+    `parts` are amounts and the factor that brought each: what one brought errs all alike, two are
+    independent.
+    """
+    amounts: dict[Factor, float] = defaultdict(float)
+    for amount, factor in parts:
+        if factor is not None:
+            amounts[factor] += amount
+    return math.hypot(*(amount * factor.half_width for factor, amount in amounts.items()), 0.0)
 
 
 def model_error(attributions: Sequence[float]) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opdb.derive.costs import VisitCost, visit_cost
+from opdb.derive.statistics import t95
 from opdb.records import Campaign, Cost, OperatingPoint, Quantity, Visit
 
 MOST_LONGER = 1.1
@@ -45,6 +46,19 @@ class Factor:
     value: float
     spread: float | None
     count: int
+
+    @property
+    def half_width(self) -> float:
+        """Half the 95 % interval of the factor, relative, in which all that it brings err alike.
+
+        0 of one anchor, which says nothing of it.
+        """
+        return t95(self.count - 1) * self.spread / math.sqrt(self.count) if self.spread else 0.0
+
+    @property
+    def half_width_of_one(self) -> float:
+        """Half the 95 % interval of what one operator takes of what another did, relative."""
+        return math.sqrt(self.count + 1) * self.half_width
 
 
 @dataclass(frozen=True)
@@ -147,7 +161,7 @@ def _scaled(quantity: Quantity | None, by: Factor | None) -> Quantity | None:
     if quantity.low is None or quantity.high is None:
         return replace(quantity, median=median, mean=mean)
     own = (quantity.high - quantity.low) / 2 * by.value
-    width = math.hypot(own, 1.96 * (by.spread or 0.0) * abs(mean))
+    width = math.hypot(own, by.half_width_of_one * abs(mean))
     return Quantity(median, mean, mean - width, mean + width, quantity.count)
 
 

@@ -149,6 +149,14 @@ class Boards:
             costs |= {key: transferred(c, board, by, base_w) for key, c in brought.items()}
         return costs
 
+    def _brought(self, configurations: Iterable[Configuration], board: str) -> dict[str, Factors]:
+        """Return by which factors the costs (keys) that a board lacks are brought to it."""
+        return {
+            key: self.factors(board, other)
+            for other, found in self.lent(configurations, board)
+            for key in found
+        }
+
     def forced(self, configurations: Iterable[Configuration]) -> list[Configuration]:
         """Return those of the configurations that these settings tell their algorithm."""
         if ALGORITHM_SETTING not in self._settings:
@@ -224,7 +232,10 @@ class Boards:
     def grounds(
         self, workload: Workload, board: str, calibration: Calibration, costs: Mapping[str, Cost]
     ) -> Grounds:
-        """Gather what a prediction starts from, with these costs and this calibration."""
+        """Gather what a prediction starts from, with these costs and this calibration.
+
+        Costs of what the board lacks are taken as brought to it by its factors.
+        """
         calibration, notes = self._with_transition(calibration)
         return Grounds(
             self._device,
@@ -235,6 +246,7 @@ class Boards:
             resident_bytes=resident_bytes(self._device),
             kept_limit_w=self._kept_limit_w(board),
             notes=notes,
+            brought=self._brought(workload.occurrences(), board),
         )
 
     def _with_transition(self, calibration: Calibration) -> tuple[Calibration, tuple[str, ...]]:

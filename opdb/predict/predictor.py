@@ -20,7 +20,7 @@ from opdb.compose import (
     judged,
     with_estimates,
 )
-from opdb.derive.boards import in_words, transferred
+from opdb.derive.boards import Factors, in_words, transferred
 from opdb.derive.launches import Launches
 from opdb.errors import InputError
 from opdb.predict.answer import Answer, Transfer
@@ -247,12 +247,13 @@ class Predictor:
         raw = {key: replace(cost, board=board) for key, cost in costs.items()}
         brought = {key: transferred(cost, board, by, here_w) for key, cost in costs.items()}
 
-        def held(watts: float | None, taken: Mapping[str, Cost]) -> Answer:
+        def held(watts: float | None, taken: Mapping[str, Cost], *by: Factors) -> Answer:
             calibration = replace(own, base_power_w=watts)
             grounds = self._boards.grounds(workload, board, calibration, taken)
+            grounds = replace(grounds, brought={key: each for key in taken for each in by})
             return self._held(compose(workload, mode, grounds))
 
-        return Transfer(origin, by, held(base_w, raw), held(here_w, brought))
+        return Transfer(origin, by, held(base_w, raw), held(here_w, brought, by))
 
     def _measured(
         self, names: Collection[str], modes: Sequence[Mode] = MODES

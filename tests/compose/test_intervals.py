@@ -6,7 +6,14 @@ import math
 
 import pytest
 
-from opdb.compose.intervals import half_width, host_error, model_error, sum_half_width
+from opdb.compose.intervals import (
+    half_width,
+    host_error,
+    model_error,
+    shared_half_width,
+    sum_half_width,
+)
+from opdb.derive.boards import Factor
 from opdb.records import Quantity
 
 
@@ -18,6 +25,15 @@ def test_errors_of_operators_add_in_squares_and_of_calls_in_line() -> None:
     assert sum_half_width([(1, quantity(1, 0.3)), (1, quantity(1, 0.4))]) == pytest.approx(0.5)
     assert sum_half_width([(10, quantity(1, 0.3))]) == pytest.approx(3.0)
     assert sum_half_width([]) == 0
+
+
+def test_what_one_factor_brings_errs_alike_and_what_two_bring_apart() -> None:
+    one, other = Factor(1.1, 0.02, 6), Factor(0.9, 0.03, 6)
+    width = one.half_width
+    assert shared_half_width([(1.0, one)] * 100) == pytest.approx(100 * width)
+    both = shared_half_width([(1.0, one), (1.0, other), (5.0, None)])
+    assert both == pytest.approx(math.hypot(width, 1.5 * width))
+    assert shared_half_width([(1.0, Factor(1.1, None, 1))]) == 0 == shared_half_width([])
 
 
 def test_a_quantity_without_an_interval_adds_none() -> None:

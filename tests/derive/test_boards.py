@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -20,6 +21,7 @@ from opdb.derive.boards import (
 )
 from opdb.derive.duplicates import agreement, pairs
 from opdb.derive.launches import compare_launches
+from opdb.derive.statistics import t95
 from opdb.records import Cost, Neighbours, OperatingPoint, Quantity
 from tests.derive.test_review import BASE_W, CAMPAIGN, anchors, stretch, visit
 from tests.store import samples
@@ -72,9 +74,29 @@ def test_a_cost_is_brought_to_another_board() -> None:
     assert energy.mean == pytest.approx(180 + 120 * 1.1)
     assert power.mean == pytest.approx(energy.mean / 1.1)
     assert time.high is not None
-    assert time.high - time.mean == pytest.approx(math.hypot(0.022, 1.96 * 0.01 * 1.1))
+    of_one = t95(2) * 0.01 * math.sqrt(1 + 1 / 3)
+    assert time.high - time.mean == pytest.approx(math.hypot(0.022, of_one * 1.1))
     assert found.limited.time_s == pytest.approx(2.2)
     assert found.limited.dynamic_energy_j == pytest.approx(135.0)
+
+
+@pytest.mark.parametrize("anchors", [2, 3, 6])
+def test_intervals_of_factors_hold_as_often_as_stated(anchors: int) -> None:
+    """Of few anchors the spread is hardly known, which a normal quantile would pass over."""
+    random = Random(anchors)
+    inside, inside_one, trials = 0, 0, 4000
+    for _ in range(trials):
+        ratios = {str(i): math.exp(random.gauss(0.1, 0.02)) for i in range(anchors)}
+        found = factors(
+            BoardAnchors(None, {name: AnchorCost(ratio, None) for name, ratio in ratios.items()}),
+            BoardAnchors(None, dict.fromkeys(ratios, AnchorCost(1.0, None))),
+        ).time
+        assert found is not None
+        off = math.log(found.value) - 0.1
+        inside += abs(off) <= found.half_width
+        inside_one += abs(off - random.gauss(0, 0.02)) <= found.half_width_of_one
+    assert inside / trials == pytest.approx(0.95, abs=0.015)
+    assert inside_one / trials == pytest.approx(0.95, abs=0.015)
 
 
 def test_a_boards_anchors_are_medians_of_its_anchor_visits() -> None:

@@ -58,6 +58,8 @@ def check_writable(path: Path) -> None:
         raise InputError(f"{path}: cannot be written: there is no folder {path.parent}")
     if not os.access(folder, os.W_OK):
         raise InputError(f"{path}: cannot be written: no permission in {path.parent}")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise InputError(f"{path}: cannot be written: no permission")
 
 
 def make_folder(path: Path) -> None:

@@ -77,6 +77,18 @@ def test_a_dash_makes_no_file_of_that_name() -> None:
         check_writable(Path("-"))
 
 
+def test_a_file_that_may_not_be_written_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder would let it be; who may write everything, such as root, is let."""
+    file = tmp_path / "kept.csv"
+    file.write_text("a,b\n")
+    check_writable(file)
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != file)
+    with pytest.raises(InputError, match=r"kept.csv: cannot be written: no permission"):
+        check_writable(file)
+
+
 @needs_full
 def test_a_full_device_is_an_error_and_stays_a_device() -> None:
     with pytest.raises(InputError, match="/dev/full: cannot be written: No space left"):

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 
 from opdb.garbage import keep_all, uncollected
 
@@ -22,6 +23,7 @@ def main() -> int:
     try:
         with _ending_at_once(), uncollected():
             _open_standard_files()
+            _show_what_can_be()
             from opdb.cli import main as run
         status = run()
         # The process ends: to look for garbage once more takes long and helps nobody, but for
@@ -45,6 +47,12 @@ def _open_standard_files() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
+def _show_what_can_be() -> None:
+    """Print a question mark for each sign that the terminal's encoding lacks, µ perhaps."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 @contextmanager

@@ -186,6 +186,9 @@ def _told(error: Exception, arguments: Sequence[str]) -> int:
         return _failed(error, error.exit_status, arguments)
     if isinstance(error, OSError):
         return _failed(error, OpdbError.exit_status, arguments)
+    if isinstance(error, UnicodeEncodeError):  # of bytes that a shell took for a name
+        said = f"{error.object!r} is no text in {error.encoding}; give a name that is"
+        return _failed(error, OpdbError.exit_status, arguments, said)
     return _failed(error, OpdbError.exit_status, arguments, _unforeseen(error))
 
 

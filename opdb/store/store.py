@@ -94,6 +94,8 @@ class Store:
         with database.explained(self.url), self._engine.connect() as connection:
             try:
                 yield connection
+            except UnicodeEncodeError:  # of what is asked for, not of a row
+                raise
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise DatabaseError(
                     f"database {self.location}: a row is damaged: {error}"

@@ -11,6 +11,8 @@ import pytest
 
 from opdb.store import open_store
 from tests.paths import python_path
+from tests.store import samples
+from tests.store.conftest import fill
 
 
 def shell(line: str, database: Path) -> subprocess.CompletedProcess[str]:
@@ -36,3 +38,24 @@ def test_a_closed_file_is_no_error_and_nothing_is_printed_into_the_database(
     assert "Traceback" not in ran.stderr
     with open_store(str(database)) as store:
         assert store.workload_names() == ["mlp"]
+
+
+def test_what_a_terminal_cannot_show_is_replaced(tmp_path: Path) -> None:
+    """The sign of micro and the dash for a missing value, on a terminal of plain letters."""
+    database = tmp_path / "opdb.sqlite"
+    with open_store(str(database)) as store:
+        fill(store)
+    line = f"$OPDB predict tiny --batch-size 2 --device {samples.DEVICE.slug}"
+    usual = shell(line, database)
+    plain = shell(f"PYTHONIOENCODING=ascii {line}", database)
+    assert (plain.returncode, plain.stderr) == (usual.returncode, usual.stderr)
+    assert not usual.stdout.isascii()
+    assert plain.stdout == usual.stdout.encode("ascii", "replace").decode()
+
+
+def test_a_name_that_is_no_text_is_told_as_bytes(tmp_path: Path) -> None:
+    database = tmp_path / "opdb.sqlite"
+    open_store(str(database)).close()
+    ran = shell("$OPDB predict $(printf 'm\\377')", database)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "opdb: 'm\\udcff' is no text in utf-8; give a name that is\n"

@@ -91,18 +91,19 @@ def _median(values: Iterable[float], usual: float) -> float:
 
 def _seen(cost: Cost) -> Scaling | None:
     """Return the exponents between a cost's two clocks; None where it saw one clock alone."""
-    if cost.limited is None or cost.clock_hz is None or cost.time_s is None:
+    limited, dynamic = cost.limited, cost.dynamic_energy_j
+    if limited is None or cost.time_s is None or dynamic is None:
         return None
-    if cost.limited.clock_hz is None:
+    clocks = (limited.clock_hz or 0.0, cost.clock_hz or 0.0)
+    times = (limited.time_s, cost.time_s.mean)
+    energies = (limited.dynamic_energy_j or 0.0, dynamic.mean)
+    if min(*clocks, *times, *energies) <= 0:
+        return None  # not known, or less than its own noise
+    lowering, longer, smaller = (low / full for low, full in (clocks, times, energies))
+    if lowering > 1 - MIN_LOWERING:
         return None
-    lowering = cost.limited.clock_hz / cost.clock_hz
-    if lowering > 1 - MIN_LOWERING or cost.time_s.mean <= 0:
-        return None
-    slower = math.log(cost.limited.time_s / cost.time_s.mean) / -math.log(lowering)
-    dynamic = cost.dynamic_energy_j
-    if dynamic is None or dynamic.mean <= 0 or not cost.limited.dynamic_energy_j:
-        return None
-    cheaper = math.log(cost.limited.dynamic_energy_j / dynamic.mean) / math.log(lowering)
+    slower = math.log(longer) / -math.log(lowering)
+    cheaper = math.log(smaller) / math.log(lowering)
     return Scaling(min(max(slower, 0.0), 1.0), min(max(cheaper, 0.0), 3.0))
 
 

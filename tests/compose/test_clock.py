@@ -57,6 +57,15 @@ def test_without_a_second_clock_the_others_serve() -> None:
     assert usual == Scaling(USUAL_TIME_EXPONENT, USUAL_ENERGY_EXPONENT)
 
 
+@pytest.mark.parametrize(
+    "limited",
+    [OperatingPoint(1e9, 1.5e-3, -0.1), OperatingPoint(1e9, -1e-9, 0.4), OperatingPoint(0, 1.0, 1)],
+)
+def test_a_point_that_its_noise_left_nothing_of_tells_no_exponents(limited: OperatingPoint) -> None:
+    found = scalings({"k": cost(limited)})["k"]
+    assert found == Scaling(USUAL_TIME_EXPONENT, USUAL_ENERGY_EXPONENT)
+
+
 def test_the_share_is_the_largest_that_keeps_to_the_limit() -> None:
     assert clock_share(lambda share: 800 * share, 1000) == 1
     assert clock_share(lambda share: 800 * share, 600) == pytest.approx(0.75)

@@ -404,3 +404,15 @@ def test_factors_do_not_make_transferred_predictions_worse_at_the_median(store: 
 
     assert median_error("brought", "time") <= median_error("raw", "time") + 0.001
     assert median_error("brought", "energy") < 0.75 * median_error("raw", "energy")
+
+
+def test_a_transition_of_no_time_was_measured_all_the_same(tmp_path: Path) -> None:
+    path = published.copy_to(tmp_path / "even.sqlite")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "UPDATE campaign SET calibration = json_set(calibration, '$.transition_s', 0.0) "
+            "WHERE json_extract(calibration, '$.transition_s') IS NOT NULL"
+        )
+    with open_store(str(path)) as store:
+        found = predictor(store).answer(model(store, "resnet152", 32), "graph").prediction
+    assert "what transitions between operators take is that of other boards" in found.notes

@@ -256,7 +256,8 @@ class Boards:
         """
         if calibration.transition_s is not None or self._device.type == "cpu":
             return calibration, ()
-        known = [t for c in self._campaigns.values() if (t := c.calibration.transition_s)]
+        seen = (campaign.calibration.transition_s for campaign in self._campaigns.values())
+        known = [seconds for seconds in seen if seconds is not None]
         if not known:
             note = "what transitions between operators take was never calibrated on this device"
             return calibration, (note,)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from opdb.compose import Prediction
+from opdb.derive.boards import Factors
 from opdb.errors import InputError, UnknownNameError
 from opdb.predict import PLAIN_MODES, Answer, Predictor, choose_device
 from opdb.predict.boards import Boards
@@ -175,6 +176,38 @@ def test_estimates_are_made_of_the_model_that_is_asked_alone(
         assert not asked, "ResNets have no dropout"
         assert used.answer(model(store, "alexnet", 32), "graph").prediction.missing
     assert set(asked) == {"dropout"}
+
+
+def test_estimates_that_another_board_learned_are_as_unsure_as_what_brings_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = published.copy_to(tmp_path / "without.sqlite")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "DELETE FROM cost WHERE configuration_id IN "
+            "(SELECT id FROM configuration WHERE kind = 'conv2d')"
+        )
+
+    def predicted() -> Prediction:
+        with open_store(str(path)) as store:
+            used = Predictor(store, choose_device(store, None), estimates=True)
+            found = used.answer(model(store, "resnet152", 32), "graph", used.board("GPU-ea87"))
+        assert found.prediction.estimated and found.prediction.energy_j
+        return found.prediction
+
+    usual, factors = predicted(), Boards.factors
+
+    def sure(boards: Boards, board: str, origin: str) -> Factors:
+        found = factors(boards, board, origin)
+        assert found.time is not None and found.dynamic_energy is not None
+        assert min(found.time.half_width, found.dynamic_energy.half_width) > 0.01
+        alone = (replace(factor, spread=None) for factor in (found.time, found.dynamic_energy))
+        return Factors(found.base_power, *alone)
+
+    monkeypatch.setattr(Boards, "factors", sure)
+    less = predicted()
+    assert (usual.time_s, usual.energy_j) == (less.time_s, less.energy_j)
+    assert usual.widths_s[1] > less.widths_s[1] and usual.widths_j[1] > less.widths_j[1]
 
 
 def test_costs_of_another_setting_do_not_count(store: Store) -> None:

@@ -294,7 +294,7 @@ def _widths(sum_: _Sum, share: float, time_s: float, host_s: Interval) -> tuple[
     low_high = grounds.calibration.base_power_interval_w
     base_j = (low_high[1] - low_high[0]) / 2 * time_s if low_high else 0.0
     guessed_s, guessed_j = _estimates_widths(sum_)
-    brought_s, brought_j = _brought_widths(sum_, measured)
+    brought_s, brought_j = _brought_widths(sum_)
     of_operators_s = math.hypot(sum_half_width(times), limit_s, guessed_s, brought_s)
     of_operators_j = math.hypot(sum_half_width(energies), base_j, guessed_j, brought_j)
     below_s, above_s = host_s
@@ -307,10 +307,10 @@ def _widths(sum_: _Sum, share: float, time_s: float, host_s: Interval) -> tuple[
     )
 
 
-def _brought_widths(sum_: _Sum, costs: Mapping[str, Cost]) -> tuple[float, float]:
+def _brought_widths(sum_: _Sum) -> tuple[float, float]:
     """Return what factors between boards add to half the intervals of time (s) and energy (J)."""
     counts, brought = sum_.made.counts, sum_.grounds.brought
-    ours = {key: cost for key, cost in costs.items() if key in brought}
+    ours = {key: cost for key, cost in sum_.costed.items() if key in brought}
     seconds = ((counts[k] * c.time_s.mean, brought[k].time) for k, c in ours.items() if c.time_s)
     joules = (
         (counts[k] * c.dynamic_energy_j.mean, brought[k].dynamic_energy)

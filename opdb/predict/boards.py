@@ -192,7 +192,8 @@ class Boards:
         """Estimate what nobody measured; None where nothing was learned on the device.
 
         The board's own estimates come first, then those of others, last first; of all, those which
-        refuse the least. What was learned on another board is brought to this one as its costs are.
+        refuse the least. What was learned on another board, whose the estimates then say they are,
+        is brought to this one as its costs are.
         """
         best: Estimates | None = None
         for estimator in self._estimators_for(board):
@@ -205,7 +206,7 @@ class Boards:
             return best
         by, base_w = self.factors(board, best.board), self.calibration(board).base_power_w
         costs = {key: transferred(c, board, by, base_w) for key, c in best.costs.items()}
-        return replace(best, board=board, costs=costs)
+        return replace(best, costs=costs)
 
     def _estimators_for(self, board: str) -> Iterator[Estimator]:
         """Yield what was learned from the board's costs, then from other boards', last first."""

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from opdb.compose import (
     Estimated,
@@ -42,6 +43,9 @@ from opdb.records import (
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Measured, Store
 from opdb.units import counted
+
+if TYPE_CHECKING:
+    from opdb.estimates.estimator import Estimates
 
 PLAIN_MODES: tuple[Mode, ...] = ("eager", "graph")
 """The modes that run a model's operators as it calls them."""
@@ -102,7 +106,7 @@ class Predictor:
         self._passes: dict[str, Pass] = {}
         self._best: dict[Pass, str] = {}
         self._bases: dict[tuple[str, str], _Basis] = {}
-        self._estimates: dict[tuple[Pass, str], Estimated | None] = {}
+        self._estimates: dict[tuple[Pass, str], Estimates | None] = {}
         self._predictions: dict[tuple[str, Mode], Prediction] = {}
 
     # What is known of the device
@@ -323,7 +327,12 @@ class Predictor:
         estimates = self._estimates[place]
         if estimates is None:
             return replace(basis, grounds=replace(grounds, notes=(*grounds.notes, NOTHING_LEARNED)))
-        filled = with_estimates(configurations, replace(grounds, estimates=estimates))
+        brought = dict(grounds.brought)
+        if estimates.board != grounds.board:
+            by = self._boards.factors(grounds.board, estimates.board)
+            brought |= dict.fromkeys(estimates.costs, by)
+        grounds = replace(grounds, estimates=estimates, brought=brought)
+        filled = with_estimates(configurations, grounds)
         return replace(basis, grounds=filled)
 
     def _forced_notes(self, made: Pass, refused: Mapping[str, str]) -> list[str]:

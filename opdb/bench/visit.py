@@ -22,6 +22,7 @@ from opdb.bench.stretch import Observation, Timing, observe
 from opdb.derive.costs import AT_THE_LIMIT, stretch_power_w
 from opdb.derive.rejection import WAITED
 from opdb.errors import UnsupportedError, said_by
+from opdb.models.construction import one_line
 from opdb.operators import BuiltBackward, BuiltCall
 from opdb.records import (
     Access,
@@ -185,8 +186,8 @@ def refusal(error: BaseException) -> tuple[Outcome, str]:
     """Return the outcome that a refusal means, and its reason in one line."""
     said = said_by(error)
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or OUT_OF_HOST_MEMORY in said:
-        return "out_of_memory", said
-    return "error", f"{type(error).__name__}: {said}"
+        return "out_of_memory", said or one_line(error)
+    return "error", one_line(error)
 
 
 def _measure(session: Session, request: VisitRequest) -> list[_Seen]:

@@ -207,7 +207,7 @@ def in_short(reason: str) -> str:
     if not lines:
         return NO_REASON
     if lines[0].startswith(_BRANCHES):
-        return f"a branch hangs on a tensor's value ({lines[0]})"
+        return "a branch hangs on a tensor's value"
     if _TOO_OFTEN.search(lines[0]):
         return f"a function is compiled anew too often, and runs as it stands ({lines[0]})"
     explained = [line for line in lines[1:] if line.startswith(EXPLANATION)]

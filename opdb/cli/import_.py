@@ -35,6 +35,7 @@ def run(
     What is there already stays: twice is once. Every row is checked and every key recomputed; a
     set comes in whole or not at all, and one that cannot be taken stops no other.
     """
+    from opdb.deriving import derive_costs
     from opdb.store import open_store
 
     errors: list[str] = []
@@ -44,9 +45,12 @@ def run(
     with open_store(db) as store:
         done = [taken for one in ready if (taken := _taken(store, one, errors)) is not None]
         location = store.location
-        if any(path.is_file() and imported.added.get("visits") for path, imported in done):
+        shards = [path for path, new in done if path.is_file() and new.added.get("visits")]
+        boards = _boards(store, shards)
+        if boards:
             note("deriving costs from the visits of all", quiet=quiet)
-            _derive(store, [path for path, _ in done if path.is_file()])
+        for board in sorted(boards):
+            derive_costs(store, board)
     documents = [_document(*each) for each in done]
     if as_json:
         one = len(paths) == 1 and documents
@@ -88,17 +92,15 @@ def _taken(store: Store, ready: _Ready, errors: list[str]) -> tuple[Path, Import
         return None
 
 
-def _derive(store: Store, shards: list[Path]) -> None:
-    """Derive the costs of every board of these shards anew: its visits may lie in several."""
-    from opdb.deriving import derive_costs
+def _boards(store: Store, shards: list[Path]) -> set[str]:
+    """Return the boards whose visits may lie in several sets, or in several of these shards."""
     from opdb.store import open_store
 
-    boards = set()
+    boards = set(store.boards_of_several_sources())
     for path in shards:
         with open_store(str(path), create=False) as shard:
             boards |= {board.uuid for board in shard.boards()}
-    for board in sorted(boards):
-        derive_costs(store, board)
+    return boards
 
 
 def _document(path: Path, imported: Imported) -> dict[str, Json]:

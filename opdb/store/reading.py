@@ -452,6 +452,17 @@ def run_seconds(connection: Connection, device: str, mode: Mode) -> list[float]:
     return list(connection.scalars(query))
 
 
+def boards_of_several_sources(connection: Connection) -> list[str]:
+    """Return the boards (UUIDs) whose campaigns came from several sets, or from one and from here.
+
+    No set has the costs that follow from all of their visits.
+    """
+    campaign = schema.campaign
+    sources = func.count(func.coalesce(campaign.c.source_id, 0).distinct())
+    query = select(campaign.c.board).group_by(campaign.c.board).having(sources > 1)
+    return list(connection.scalars(query.order_by(campaign.c.board)))
+
+
 def cost_counts(connection: Connection) -> dict[str, int]:
     """Count the costs of every board (UUID) that has any."""
     board = schema.cost.c.board

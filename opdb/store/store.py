@@ -641,6 +641,14 @@ class Store:
         with self.reading() as connection:
             return reading.costs(connection, board, configurations)
 
+    def boards_of_several_sources(self) -> list[str]:
+        """Return the boards (UUIDs) whose campaigns came from several sets, or one and from here.
+
+        No set has the costs that follow from all of their visits.
+        """
+        with self.reading() as connection:
+            return reading.boards_of_several_sources(connection)
+
     def cost_counts(self) -> dict[str, int]:
         """Count the costs of every board (UUID) that has any."""
         with self.reading() as connection:

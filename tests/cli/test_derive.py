@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from opdb.deriving import derive_costs
+from opdb.store import open_store
 from tests import published
 from tests.cli.conftest import Opdb
+from tests.store import samples
 
 
 @pytest.fixture
@@ -22,6 +25,29 @@ def test_published_costs_are_what_the_samples_say(opdb: Opdb, database: Path) ->
     boards = json.loads(ran.out)
     assert {each["device"] for each in boards} == {published.DEVICE}
     assert all(each["costs"] > 100 and each["changed"] == 0 for each in boards)
+
+
+def test_costs_of_a_board_in_two_sets_rest_on_the_visits_of_both(
+    opdb: Opdb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In either order, and again: what a set says of such a board is of its own visits alone."""
+    for number in (1, 2):
+        with open_store(str(tmp_path / f"{number}.sqlite")) as store:
+            campaign = samples.campaign(f"campaign-{number}")
+            store.save_campaign(campaign)
+            store.save_configurations([samples.CONV])
+            seen = samples.visit(f"visit-{number}", campaign=campaign.id, restore=None, flags=())
+            store.save_visit(seen)
+            derive_costs(store, "GPU-1")
+        monkeypatch.setenv("OPDB_DB", str(tmp_path / f"{number}.sqlite"))
+        assert opdb("export", tmp_path / f"set-{number}").status == 0
+    monkeypatch.setenv("OPDB_DB", str(tmp_path / "both.sqlite"))
+    for number in (2, 1, 2):
+        assert opdb("import", tmp_path / f"set-{number}").status == 0
+    with open_store(str(tmp_path / "both.sqlite")) as store:
+        [[cost]] = store.costs("GPU-1").values()
+    assert cost.visits == 2
+    assert opdb("derive", "--check").status == 0
 
 
 def test_a_cost_that_was_altered_is_told_and_put_right(opdb: Opdb, database: Path) -> None:

@@ -65,10 +65,10 @@ class Lowered:
 
     `buffers` says which buffer holds a node's value, for those nodes whose value is a whole buffer;
     `layouts` how each buffer lies in memory; `constants` the tensors that the graph itself holds;
-    `aliases` which buffer a buffer lies in. `weights` are
-    the inputs that stay from call to call, `outputs` the buffers that the graph returns and the
-    nodes that it returns them for. `layout_optimized` says that convolutions were brought to
-    channels last.
+    `aliases` which buffer a buffer lies in. A kernel that changes a buffer writes it once more.
+    `weights` are the inputs that stay from call to call, `outputs` the buffers that the graph
+    returns and the nodes that it returns them for. `layout_optimized` says that convolutions were
+    brought to channels last.
     """
 
     module: GraphModule
@@ -408,7 +408,8 @@ def _read(
     """Read off what inductor holds after fusing: its graph, its nodes' values, its kernels."""
     held = {**graph.name_to_buffer, **graph.graph_inputs, **graph.constants}
     placeholders = [n for n in values if n.op == "placeholder"]
-    kernels = tuple(_kernel(node) for node in nodes)
+    changed = {b.get_name(): to for n in nodes for b in n.get_outputs() for to in b.get_mutations()}
+    kernels = tuple(_kernel(node, changed) for node in nodes)
     buffers = {n: name for n, value in values.items() if (name := _whole(value)) is not None}
     returned = next(n for n in values if n.op == "output")
     outputs = {
@@ -437,7 +438,14 @@ def _constant(module: GraphModule, node: Node) -> Tensor | None:
     return found if isinstance(found, Tensor) else None
 
 
-def _kernel(node: Any) -> Kernel:
+def _kernel(node: Any, changed: Mapping[str, str]) -> Kernel:
+    """Read off a kernel; `changed` says which buffer another stands for, once it was changed."""
+
+    def named(name: str) -> str:
+        while name in changed:
+            name = changed[name]
+        return name
+
     with _names():
         from torch._inductor.dependencies import WeakDep
         from torch._inductor.scheduler import ExternKernelSchedulerNode, NopKernelSchedulerNode
@@ -450,8 +458,9 @@ def _kernel(node: Any) -> Kernel:
     # What must only come after another kernel depends on it weakly, and reads nothing of it.
     steps = node.get_nodes()
     depends = [d for step in steps for d in step.read_writes.reads if not isinstance(d, WeakDep)]
-    reads = frozenset(each.name for each in depends)
-    return Kernel(sort, reads, tuple(buffer.get_name() for buffer in node.get_outputs()))
+    reads = frozenset(named(each.name) for each in depends)
+    writes = dict.fromkeys(named(buffer.get_name()) for buffer in node.get_outputs())
+    return Kernel(sort, reads, tuple(writes))
 
 
 def _whole(value: Any) -> str | None:
@@ -484,13 +493,8 @@ def _layout(held: Any) -> Layout | None:
 
 
 def _lies_in(held: Any) -> str | None:
-    """Return the buffer that a buffer is a part of, or writes into."""
+    """Return the buffer that a buffer is a part of."""
     from torch._inductor import ir
 
     layout = getattr(held, "layout", None)
-    if isinstance(layout, ir.NonOwningLayout):
-        return _underlying(layout.view)
-    if isinstance(layout, ir.MutationLayoutSHOULDREMOVE):
-        name: str = layout.get_buffer().get_name()
-        return name
-    return None
+    return _underlying(layout.view) if isinstance(layout, ir.NonOwningLayout) else None

@@ -72,8 +72,12 @@ def fused_calls(lowered: Lowered) -> tuple[list[Configuration], Counter[str]]:
 
 
 def _joined(lowered: Lowered) -> list[list[Kernel]]:
-    """Return the kernels that do something, those together that share unnamed memory, in order."""
+    """Return the kernels that do something, in order, and together those that share memory.
+
+    That is memory which is no node's value, and what one makes and another changes.
+    """
     named = set(lowered.buffers.values())
+    given = {name for node, name in lowered.buffers.items() if node.op != "call_function"}
     writer = {name: i for i, kernel in enumerate(lowered.kernels) for name in kernel.writes}
     group = list(range(len(lowered.kernels)))
 
@@ -88,6 +92,8 @@ def _joined(lowered: Lowered) -> list[list[Kernel]]:
         for name in kernel.reads:
             if name in writer and name not in named and name not in lowered.aliases:
                 group[of(writer[name])] = of(place)
+        for name in set(kernel.writes) - given:
+            group[of(writer[name])] = of(place)
     found: dict[int, list[Kernel]] = {}
     for place, kernel in enumerate(lowered.kernels):
         if kernel.sort != NOTHING:
@@ -101,9 +107,13 @@ class _Reader:
     def __init__(self, lowered: Lowered) -> None:
         self._lowered = lowered
         self._values: dict[Node, Json | None] = {}
+        self._given = {n for node, n in lowered.buffers.items() if node.op != "call_function"}
+        self._changed_in_part = set(self._changed_through_views())
+        writes = Counter(n for k in lowered.kernels for n in k.writes)
         self._first: dict[str, Node] = {}
         for node, name in lowered.buffers.items():
-            self._first.setdefault(name, node)
+            if name not in self._first or writes[name] > 1:  # what was changed is the last of them
+                self._first[name] = node
         self._extern = {n for k in lowered.kernels if k.sort == EXTERN for n in k.writes}
         self._parts = dict(self._concatenated())
 
@@ -115,6 +125,8 @@ class _Reader:
         """
         own = {name for kernel in kernels for name in kernel.writes}
         reads = {name for kernel in kernels for name in kernel.reads} - own
+        if any(self._is_seen_before_a_change(name, kernels) for name in own):
+            raise UnplacedError("a tensor changed in place")
         walk = _Walk(self, own, reads)
         roots = list(self._roots(kernels))
         outputs = [walk.output(root) for root in roots]
@@ -158,6 +170,27 @@ class _Reader:
             given.add(root.node)
             yield _Root(root.node, root.buffer, copied=not first)
 
+    def _changed_through_views(self) -> Iterator[str]:
+        """Yield the buffers that the graph changes through views of them."""
+        for node in self._lowered.module.graph.nodes:
+            schema = getattr(node.target, "_schema", None)
+            changed = node.args[0] if schema is not None and schema.is_mutable else None
+            while isinstance(changed, Node) and _is_view(changed):
+                changed = changed.args[0]
+                if isinstance(changed, Node) and (name := self.buffer(changed)) is not None:
+                    yield name
+
+    def _is_seen_before_a_change(self, name: str, kernels: Sequence[Kernel]) -> bool:
+        """Return whether something else sees a buffer before kernels changed it for good."""
+        every = self._lowered.kernels
+        writers = [place for place, kernel in enumerate(every) if name in kernel.writes]
+        if name in self._given or name in self._changed_in_part:
+            return True
+        between = every[writers[0] : writers[-1] + 1]
+        return any(
+            kernel not in kernels and name in (*kernel.reads, *kernel.writes) for kernel in between
+        )
+
     def _is_written_alone(self, root: _Root, read: set[str]) -> bool:
         """Return whether what a group gives is computed anew by the rest of it, not read."""
         return root.buffer not in read and self.buffer(root.node) in (None, root.buffer)
@@ -186,7 +219,7 @@ class _Reader:
         if node.op != "call_function":
             return True
         name = self.buffer(node)
-        return name is not None and name not in own and (name in reads or name in self._extern)
+        return name is not None and name not in own and (name in reads or self.is_extern(name))
 
     def spec(self, node: Node) -> tuple[str, dict[str, Json]]:
         """Return the buffer that holds a node's value, and its spec.
@@ -211,6 +244,10 @@ class _Reader:
     def buffer(self, node: Node) -> str | None:
         """Return the buffer that a node's value fills; None where it fills none."""
         return self._lowered.buffers.get(node)
+
+    def is_extern(self, buffer: str) -> bool:
+        """Return whether a library's kernel writes a buffer."""
+        return buffer in self._extern
 
     def layout(self, buffer: str) -> Json | None:
         """Return how a buffer lies; None for contiguous, or where it is a part of another."""
@@ -271,7 +308,7 @@ class _Walk:
     def _laid_out(self, node: Node, found: Json) -> Json:
         """Return what stands for a view that lies in memory of its own, which the group writes."""
         name = self.reader.buffer(node)
-        if name not in self.own or not _is_view(node):
+        if name not in self.own or self.reader.is_extern(name) or not _is_view(node):
             return found
         return self._copy(found, list(node.meta["val"].shape), self.reader.layout(name))
 

@@ -59,7 +59,7 @@ def encode_node(node: Node, reference: Callable[[Node], Json]) -> Json:
     Raises:
         UnsupportedError: no group may hold such a node.
     """
-    name = GETITEM if node.target is operator.getitem else str(node.target)
+    name = GETITEM if node.target is operator.getitem else _functional(node)
     if name != GETITEM and not is_allowed(name):
         raise UnsupportedError(name)
     encoded: dict[str, Json] = {
@@ -73,6 +73,16 @@ def encode_node(node: Node, reference: Callable[[Node], Json]) -> Json:
         if value is not None and key not in ("layout", "pin_memory")
     }
     return {**encoded, "kwargs": kept} if kept else encoded
+
+
+def _functional(node: Node) -> str:
+    """Return the name of a node's operator; of one that changes its argument, of its like."""
+    name = str(node.target)
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return name
+    library, packed, overload = name.split(".")
+    return f"{library}.{packed.removesuffix('_')}.{overload}"
 
 
 def _shape(value: Any) -> Json:

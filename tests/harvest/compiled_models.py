@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d, gelu, scaled_dot_product_attention
+from torch.nn.functional import avg_pool2d, fold, gelu, scaled_dot_product_attention
 
 Built = tuple[nn.Module, tuple[Any, ...]]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -328,11 +328,54 @@ def windowed() -> Built:
     return Windowed(), (torch.randn(1, 64, 56, 56),)
 
 
+class Scattered(nn.Module):
+    """Sums into zeros that the model makes, some of which are scattered into again."""
+
+    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+        sums = x.new_zeros(4, 16).index_add(0, ids, x)
+        wide = ids[:, None].expand(-1, 16)
+        again = sums.sin().scatter_add(0, wide, x)
+        return again.relu() @ fold(x.view(1, 8, 64)[..., :49], (8, 8), 2, stride=1)[
+            0, 0, :1
+        ].expand(16, 8)
+
+
+def scattered() -> Built:
+    return Scattered(), (torch.randn(32, 16), torch.randint(4, (32,)))
+
+
+class Overwritten(nn.Module):
+    """Zeros that are read between two changes of them, and zeros that are changed in part."""
+
+    def forward(self, x: Tensor, ids: Tensor) -> tuple[Tensor, ...]:
+        sums = x.new_zeros(4, 16).index_add(0, ids, x)
+        first = sums @ x.T
+        sums = sums.index_add(0, ids, first.T @ first[:, :16])
+        part = x.new_zeros(4, 16)
+        part[1:3].index_add_(0, ids % 2, x)
+        return sums @ x.T, part @ x.T
+
+
+def overwritten() -> Built:
+    return Overwritten(), (torch.randn(32, 16), torch.randint(4, (32,)))
+
+
 def uncompiled() -> Built:
     return nn.LSTM(8, 8), (torch.randn(3, 2, 8),)
 
 
-ALL = ("normed", "twice", "joined", "looked", "attended", "split", "constant", "pooled", "windowed")
+ALL = (
+    "normed",
+    "twice",
+    "joined",
+    "looked",
+    "attended",
+    "split",
+    "constant",
+    "pooled",
+    "windowed",
+    "scattered",
+)
 
 
 def path(name: str) -> str:

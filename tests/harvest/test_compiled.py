@@ -135,6 +135,14 @@ def test_what_only_comes_before_a_change_in_place_is_no_part_of_it() -> None:
     assert "aten.convolution" in convolution.configuration.json
 
 
+def test_what_is_read_between_two_changes_in_place_is_listed() -> None:
+    found = compiled(compiled_models.path("overwritten"))
+    assert found.unsupported == {"a tensor changed in place (compiled)": 1}
+    [_, *rest] = found.calls
+    assert len(rest) == 5
+    assert not any("index_put" in call.configuration.json for call in rest)
+
+
 def test_indices_that_a_model_holds_keep_their_range() -> None:
     [group] = groups(compiled_models.path("constant"))
     [ids] = [spec for spec in group.inputs["inputs"] if spec["dtype"] == "int64"]

@@ -22,11 +22,11 @@ from itertools import takewhile
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from opdb.cli.console import document_alone
 from opdb.cli.patience import ended_at_last
-from opdb.errors import OpdbError, UnknownNameError
+from opdb.errors import InputError, OpdbError, UnknownNameError
 
 COMMANDS = {
     "doctor": "opdb.cli.doctor",
@@ -68,6 +68,24 @@ _stopped = threading.Event()
 """Set by Ctrl-C or a request to end."""
 
 
+class Command(TyperCommand):
+    """A command that drops nothing of what it is told: an option of one value is given once."""
+
+    def parse_args(self, ctx: Any, args: Any) -> Any:
+        """Read the arguments of the command.
+
+        Raises:
+            InputError: an option that takes one value is given several times.
+        """
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for one in given:
+            times = given.count(one)
+            takes_one = isinstance(one, TyperOption) and not (one.multiple or one.is_flag)
+            if times > 1 and takes_one:
+                raise InputError(f"{one.opts[0]} is given {times} times; give it once")
+        return super().parse_args(ctx, args)
+
+
 class Commands(TyperGroup):
     """The commands, each module imported when its command is asked for."""
 
@@ -80,7 +98,7 @@ class Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         one = typer.Typer(add_completion=False, rich_markup_mode=None)
-        one.command(cmd_name)(import_module(COMMANDS[cmd_name]).run)
+        one.command(cmd_name, cls=Command)(import_module(COMMANDS[cmd_name]).run)
         return typer.main.get_command(one)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

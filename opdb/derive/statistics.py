@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 MIN_CLIP_COUNT = 11
-"""Below 11 values nothing can lie more than 3σ from the mean: the largest z is (n-1)/√n."""
+"""Below 11 values nothing can lie more than 3σ from the mean: at most it lies √(n - 1) σ off."""
 
 AGREEMENT_BOUND = 0.02
 """Median and 3σ-mean further apart than this share are flagged."""

@@ -9,8 +9,9 @@ _OF_CLASSES = "weight=None, ignore_index=-100, reduction='mean'"
 
 
 def _reduced(view: View) -> list[Shape]:
-    """Give one number, or without a reduction the targets' shape."""
-    return [view.shape("target") if view["reduction"] == "none" else []]
+    """Give one number, or without a reduction one for each place: the input's, but for classes."""
+    shape = view.shape()
+    return [[*shape[:-1][:1], *shape[2:]] if view["reduction"] == "none" else []]
 
 
 def _reduced_input(view: View) -> list[Shape]:

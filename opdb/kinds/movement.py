@@ -103,6 +103,29 @@ def _indexing(parameters: Arguments, inputs: Arguments) -> None:
         del parameters["indexing"]
 
 
+def _turned(view: View) -> list[Shape]:
+    shape = view.shape()
+    if int(view["k"]) % 2:
+        first, second = view["dims"]
+        shape[first], shape[second] = shape[second], shape[first]
+    return [shape]
+
+
+def _diagonal(view: View) -> list[Shape]:
+    shape, offset = view.shape(), int(view["diagonal"])
+    if len(shape) == 1:
+        return [[shape[0] + abs(offset)] * 2]
+    return [[max(min(shape[0] + min(offset, 0), shape[1] - max(offset, 0)), 0)]]
+
+
+def _embedded(view: View) -> list[Shape]:
+    *batch, length = view.shape()
+    places = {int(view[name]) % (len(batch) + 2) for name in ("dim1", "dim2")}
+    sizes = iter(batch)
+    side = length + abs(int(view["offset"]))
+    return [[side if axis in places else next(sizes) for axis in range(len(batch) + 2)]]
+
+
 def _mesh(view: View) -> list[Shape]:
     sizes = [numel(t["shape"]) for t in view.specs("tensors")]
     if view["indexing"] == "xy":
@@ -221,13 +244,13 @@ register(
     ),
     Kind("triu", "input, diagonal=0", flops_rule=no_flops, mutates=("input",)),
     Kind("tril", "input, diagonal=0", flops_rule=no_flops, mutates=("input",)),
-    Kind("rot90", "input, k=1, dims=(0, 1)", flops_rule=no_flops, shapes_rule=input_shape),
-    Kind("diag", "input, diagonal=0", flops_rule=no_flops, shapes_rule=input_shape),
+    Kind("rot90", "input, k=1, dims=(0, 1)", flops_rule=no_flops, shapes_rule=_turned),
+    Kind("diag", "input, diagonal=0", flops_rule=no_flops, shapes_rule=_diagonal),
     Kind(
         "diag_embed",
         "input, offset=0, dim1=-2, dim2=-1",
         flops_rule=no_flops,
-        shapes_rule=lambda view: [[*view.shape(), view.shape()[-1]]],
+        shapes_rule=_embedded,
     ),
     Kind("item", "input", flops_rule=no_flops, shapes_rule=lambda view: [], synchronises=True),
     Kind("tolist", "input", flops_rule=no_flops, shapes_rule=lambda view: [], synchronises=True),

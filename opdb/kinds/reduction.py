@@ -8,6 +8,7 @@ from opdb.kinds.view import (
     Shape,
     View,
     bool_dtype,
+    broadcast,
     index_dtype,
     input_dtype,
     input_shape,
@@ -189,14 +190,14 @@ register(
     Kind(
         "cosine_similarity",
         "x1, x2, dim=1, eps=1e-08",
-        flops_rule=lambda view: 6 * numel(view.shape("x1")),
-        shapes_rule=lambda view: [_without(view.shape("x1"), int(view["dim"]))],
+        flops_rule=lambda view: 6 * numel(_both(view)),
+        shapes_rule=lambda view: [_without(_both(view), int(view["dim"]))],
     ),
     Kind(
         "pairwise_distance",
         "x1, x2, p=2.0, eps=1e-06, keepdim=False",
-        flops_rule=lambda view: 4 * numel(view.shape("x1")),
-        shapes_rule=lambda view: [view.shape("x1")[:-1] + ([1] if view["keepdim"] else [])],
+        flops_rule=lambda view: 4 * numel(_both(view)),
+        shapes_rule=lambda view: [_both(view)[:-1] + ([1] if view["keepdim"] else [])],
     ),
     Kind(
         "histc",
@@ -212,6 +213,10 @@ register(
         synchronises=True,
     ),
 )
+
+
+def _both(view: View) -> Shape:
+    return broadcast([view.shape("x1"), view.shape("x2")])
 
 
 def _without(shape: Shape, dim: int) -> Shape:

@@ -203,6 +203,14 @@ CALLS: dict[str, Callable[[Tensors], Any]] = {
     "as_strided": lambda t: t.m.as_strided((2, 3), (6, 2)),
     "diagonal of a matrix": lambda t: torch.diagonal(t.m, 1),
     "full of whole numbers": lambda t: torch.full((2, 3), 7),
+    # losses
+    "cross_entropy": lambda t: F.cross_entropy(t.m, t.i[:4]),
+    "cross_entropy of each": lambda t: F.cross_entropy(t.m, t.i[:4], reduction="none"),
+    "cross_entropy of one": lambda t: F.cross_entropy(t.v, t.i[0], reduction="none"),
+    "cross_entropy of pixels": lambda t: F.cross_entropy(
+        t.x, torch.zeros(2, 8, 8, dtype=torch.long), reduction="none"
+    ),
+    "cross_entropy of shares": lambda t: F.cross_entropy(t.m, t.m.softmax(1), reduction="none"),
     # normalisations
     "batch_norm": lambda t: F.batch_norm(t.x, noise(6), noise(6).abs(), noise(6), noise(6)),
     "batch_norm without statistics": lambda t: F.batch_norm(
@@ -263,6 +271,8 @@ CALLS: dict[str, Callable[[Tensors], Any]] = {
     "sort": lambda t: t.x.sort(dim=1, descending=True),
     "argsort": lambda t: torch.argsort(t.x, -1),
     "cdist": lambda t: torch.cdist(t.m, t.m),
+    "cosine_similarity of pairs": lambda t: F.cosine_similarity(t.b[:, None], t.b[None], dim=-1),
+    "pairwise_distance of pairs": lambda t: F.pairwise_distance(t.b[:, None], t.b[None]),
     "cosine_similarity": lambda t: F.cosine_similarity(t.x, t.y, dim=-1),
     # views
     "view": lambda t: t.x.view(2, -1),
@@ -327,6 +337,11 @@ CALLS: dict[str, Callable[[Tensors], Any]] = {
     "zero_": lambda t: t.x.zero_(),
     "fill_": lambda t: t.x.fill_(1.0),
     "triu": lambda t: torch.triu(t.m, diagonal=1),
+    "rot90": lambda t: torch.rot90(t.b, 3, (1, 2)),
+    "rot90 twice": lambda t: torch.rot90(t.m, 2),
+    "diag of a vector": lambda t: torch.diag(t.v, -1),
+    "diag of a matrix": lambda t: torch.diag(t.m, 1),
+    "diag_embed": lambda t: torch.diag_embed(t.m, 1, 0, 2),
     "tril": lambda t: t.m.tril(),
     "meshgrid": lambda t: torch.meshgrid(t.v, t.v, indexing="ij"),
     # indexing

@@ -51,12 +51,14 @@ class Kernel:
     """One step of a compiled graph: a kernel that inductor generates, a library's, or nothing.
 
     `reads` and `writes` name buffers; what is read may be what the same kernel wrote. A step is
-    nothing where it only names memory.
+    nothing where it only names memory. `stepless` are those of `reads` that a library's kernel is
+    given with a stride of 0 along a dimension of one element.
     """
 
     sort: str
     reads: frozenset[str]
     writes: tuple[str, ...]
+    stepless: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -460,7 +462,18 @@ def _kernel(node: Any, changed: Mapping[str, str]) -> Kernel:
     depends = [d for step in steps for d in step.read_writes.reads if not isinstance(d, WeakDep)]
     reads = frozenset(named(each.name) for each in depends)
     writes = dict.fromkeys(named(buffer.get_name()) for buffer in node.get_outputs())
-    return Kernel(sort, reads, tuple(writes))
+    given = [each for step in steps for each in step.node.inputs] if sort == EXTERN else []
+    stepless = frozenset(named(each.get_name()) for each in given if _is_stepless(each))
+    return Kernel(sort, reads, tuple(writes), stepless)
+
+
+def _is_stepless(given: Any) -> bool:
+    """Return whether a view has a stride of 0 along a dimension of one element."""
+    from torch._inductor import ir
+
+    if not isinstance(given, ir.ReinterpretView):
+        return False
+    return any(n == 1 and s == 0 for n, s in zip(given.get_size(), given.get_stride(), strict=True))
 
 
 def _whole(value: Any) -> str | None:

@@ -137,8 +137,10 @@ class _Reader:
         if not outputs:
             raise UnplacedError(f"{self._named(kernels)}: it gives no node's value")
         parameters: dict[str, Json] = {"nodes": walk.nodes, "outputs": outputs}
-        if self._lowered.layout_optimized and any(packet(n) == "convolution" for n in walk.nodes):
-            parameters["layout_optimized"] = True
+        if any(packet(n) == "convolution" for n in walk.nodes):
+            walk.without_steps({name for kernel in kernels for name in kernel.stepless})
+            if self._lowered.layout_optimized:
+                parameters["layout_optimized"] = True
         walk.bound()
         return Configuration(NAME, parameters, {"inputs": walk.inputs})
 
@@ -371,6 +373,18 @@ class _Walk:
             return output
         shape = self.nodes[used["node"]]["shape"]
         return {**output, **self._copy(used, shape, output.get("layout"))}
+
+    def without_steps(self, buffers: set[str]) -> None:
+        """Have these buffers lie with strides of 0 along dimensions of one element.
+
+        What a convolution gives lies otherwise then: torch takes its input for no image in
+        channels last.
+        """
+        for name in buffers & self._known.keys():
+            spec = self.inputs[self._known[name]["input"]]
+            if 1 in spec["shape"]:
+                pairs = zip(spec["shape"], strides_of(spec), strict=True)
+                spec["layout"] = [0 if size == 1 else stride for size, stride in pairs]
 
     def bound(self) -> None:
         """Keep whole-numbered inputs below the size of what is read by indices."""

@@ -360,6 +360,24 @@ def overwritten() -> Built:
     return Overwritten(), (torch.randn(32, 16), torch.randint(4, (32,)))
 
 
+class Depthwise(nn.Module):
+    """One image, which a depthwise convolution is given as a view of rows of channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.convolution = nn.Conv2d(16, 16, 7, padding=3, groups=16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.convolution(self.norm(x).permute(0, 3, 1, 2))
+        z: Tensor = self.norm(y.permute(0, 2, 3, 1))
+        return z
+
+
+def depthwise() -> Built:
+    return Depthwise(), (torch.randn(1, 12, 12, 16),)
+
+
 def uncompiled() -> Built:
     return nn.LSTM(8, 8), (torch.randn(3, 2, 8),)
 
@@ -375,6 +393,7 @@ ALL = (
     "pooled",
     "windowed",
     "scattered",
+    "depthwise",
 )
 
 

@@ -31,14 +31,17 @@ _TRAINING = "Of training:"
 
 Backend: TypeAlias = Annotated[
     str | None,
-    typer.Option("--backend", metavar="NAME", help=f"{_TRAINING} auto, cuda, mps or cpu.  [auto]"),
+    typer.Option(
+        "--backend", metavar="NAME", help=f"{_TRAINING} auto, cuda, mps or cpu.  [default: auto]"
+    ),
 ]
 PrecisionName: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--precision",
         metavar="NAME",
-        help=f"{_TRAINING} fp32, or amp: autocast to bfloat16, fp32 where that cannot be.  [fp32]",
+        help=f"{_TRAINING} fp32, or amp: autocast to bfloat16, fp32 where that cannot be.  "
+        "[default: fp32]",
     ),
 ]
 ChannelsLast: TypeAlias = Annotated[
@@ -56,7 +59,7 @@ ImageFolder: TypeAlias = Annotated[
     typer.Option(
         "--images",
         metavar="FOLDER",
-        help=f"{_TRAINING} read images from here, one folder a class.  [--synthetic]",
+        help=f"{_TRAINING} read images from here, one folder a class.  [default: --synthetic]",
     ),
 ]
 Synthetic: TypeAlias = Annotated[
@@ -71,7 +74,10 @@ NoAugment: TypeAlias = Annotated[
 Workers: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--workers", metavar="N", min=0, help="Of --images: processes that read ahead.  [4]"
+        "--workers",
+        metavar="N",
+        min=0,
+        help="Of --images: processes that read ahead.  [default: 4]",
     ),
 ]
 PinMemory: TypeAlias = Annotated[
@@ -86,12 +92,17 @@ PrefetchFactor: TypeAlias = Annotated[
 WarmupIters: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--warmup-iters", metavar="N", min=1, help=f"{_TRAINING} iterations before timing.  [10]"
+        "--warmup-iters",
+        metavar="N",
+        min=1,
+        help=f"{_TRAINING} iterations before timing.  [default: 10]",
     ),
 ]
 Iters: TypeAlias = Annotated[
     int | None,
-    typer.Option("--iters", metavar="N", min=1, help=f"{_TRAINING} iterations timed.  [50]"),
+    typer.Option(
+        "--iters", metavar="N", min=1, help=f"{_TRAINING} iterations timed.  [default: 50]"
+    ),
 ]
 Nvtx: TypeAlias = Annotated[
     bool,

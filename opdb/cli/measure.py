@@ -44,7 +44,7 @@ def run(
             "--mode",
             metavar="MODE",
             help="eager, graph, compile, compile:reduce-overhead, compile:max-autotune, dynamo or "
-            "trace; may be repeated.  [eager]",
+            "trace; may be repeated.  [default: eager]",
         ),
     ] = None,
     layers: Annotated[

@@ -62,12 +62,14 @@ Autocast: TypeAlias = Annotated[
     typer.Option(
         "--autocast",
         metavar="DTYPE",
-        help="As under autocast on a GPU: bfloat16 or float16.  [none]",
+        help="As under autocast on a GPU: bfloat16 or float16.  [default: none]",
     ),
 ]
 Optimizer: TypeAlias = Annotated[
     str | None,
-    typer.Option("--optimizer", metavar="NAME", help="Of a training step: sgd or adamw.  [sgd]"),
+    typer.Option(
+        "--optimizer", metavar="NAME", help="Of a training step: sgd or adamw.  [default: sgd]"
+    ),
 ]
 Accumulation: TypeAlias = Annotated[
     int | None,
@@ -75,7 +77,7 @@ Accumulation: TypeAlias = Annotated[
         "--grad-accum-steps",
         metavar="N",
         min=1,
-        help="Batches whose gradients add up before the optimizer steps.  [1]",
+        help="Batches whose gradients add up before the optimizer steps.  [default: 1]",
     ),
 ]
 ModeName: TypeAlias = Annotated[

@@ -37,6 +37,13 @@ def test_every_option_has_help(name: str, opdb: Opdb) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_what_stands_in_brackets_is_a_default_or_a_range(name: str, opdb: Opdb) -> None:
+    options = " ".join(opdb(name, "--help").out.split("Options:")[1].split())
+    for said in re.findall(r"\[([^\]]*)\]", options):
+        assert re.match(r"default: |required|x>=|\d+<=x", said), said
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_usage_names_each_argument_once_in_capitals(name: str, opdb: Opdb) -> None:
     """The dots of several are the library's to add."""
     usage = opdb(name, "--help").out.split("\n\n")[0].split("[OPTIONS]")[1]

@@ -202,11 +202,12 @@ def database_facts(url: str | None) -> DatabaseFacts:
     if file is None:
         return _server_facts(location, shown)
     try:
+        obstacle = database.obstacle(file)
         size = file.stat().st_size if file.exists() else None
     except OSError as error:
         return DatabaseFacts(location=shown, problem=error.strerror)
-    if file.is_dir():
-        return DatabaseFacts(location=shown, problem="it is a folder", foreign=True)
+    if obstacle is not None:
+        return DatabaseFacts(location=shown, problem=obstacle, foreign=True)
     folder = _nearest(file.parent)
     found = DatabaseFacts(
         location=shown,
@@ -218,10 +219,16 @@ def database_facts(url: str | None) -> DatabaseFacts:
 
 
 def _server_facts(url: str, shown: str) -> DatabaseFacts:
-    """Ask a server whether it answers, and what the database holds; nothing is created."""
+    """Ask a server whether it answers, and what the database holds; nothing is created.
+
+    A database in memory is nobody's.
+    """
     from opdb.store import database
     from opdb.store.schema import REVISIONS
 
+    if database.parse_url(url).get_backend_name() == "sqlite":
+        problem = "it is in memory, and keeps nothing"
+        return DatabaseFacts(location=shown, is_file=False, problem=problem)
     if toolchain.version("psycopg") is None:
         return DatabaseFacts(location=shown, is_file=False, driver_missing=True)
     found = DatabaseFacts(location=shown, is_file=False, revisions=REVISIONS)

@@ -76,7 +76,11 @@ def default_url() -> str:
 
 def as_url(name: str) -> str:
     """Return a database URL for a URL or for the path of an SQLite file."""
-    return name if "://" in name else f"sqlite:///{Path(name).expanduser()}"
+    if "://" in name:
+        return name
+    # A question mark, a percent sign in a file's name would mean something in a URL.
+    file = URL.create("sqlite", database=str(Path(name).expanduser()))
+    return file.render_as_string(hide_password=False)
 
 
 def file_of(url: str) -> Path | None:
@@ -197,6 +201,16 @@ def _user_data_folder() -> Path:
     return base / "opdb"
 
 
+def obstacle(file: Path) -> str | None:
+    """Say what stands where a database's file is to be, and is none; None where nothing does."""
+    if file.is_dir():
+        return "it is a folder"
+    if file.exists() and not file.is_file():
+        return "it is a device or a pipe"
+    above = next((folder for folder in file.parents if folder.exists()), None)
+    return None if above is None or above.is_dir() else f"{above} is no folder"
+
+
 def check_file(file: Path, *, create: bool) -> None:
     """Look at a file without opening it as a database.
 
@@ -204,8 +218,8 @@ def check_file(file: Path, *, create: bool) -> None:
         DatabaseError: nothing there to open, or what is there is not a whole SQLite file.
     """
     try:
-        if file.is_dir():
-            raise DatabaseError(f"database {file}: it is a folder; give a file")
+        if (found := obstacle(file)) is not None:
+            raise DatabaseError(f"database {file}: {found}; give a file")
         if not file.exists():
             if not create:
                 raise NoDatabaseError(

@@ -464,6 +464,11 @@ def a_folder(path: Path) -> None:
     path.mkdir()
 
 
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 @pytest.mark.parametrize(
     ("spoil", "found", "advice"),
     [
@@ -473,6 +478,7 @@ def a_folder(path: Path) -> None:
         (foreign, "it is not an opdb database", "Name another with --db"),
         (newer, "schema 9999, unknown to this opdb", "Upgrade opdb"),
         (a_folder, "it is a folder", "Name another with --db"),
+        (a_pipe, "it is a device or a pipe", "Name another with --db"),
     ],
 )
 def test_a_database_that_cannot_be_used(
@@ -521,13 +527,21 @@ def database_finding(url: str) -> Finding:
     return next(each for each in found_on(url)[0] if each.check == "database")
 
 
-@pytest.mark.parametrize("spoil", [foreign, a_folder])
+@pytest.mark.parametrize("spoil", [foreign, a_folder, a_pipe])
 def test_nobody_is_told_to_delete_what_is_not_opdbs(
     machine: Machine, spoil: Callable[[Path], None]
 ) -> None:
     spoil(machine.database)
     advice = str(next(each.advice for each in found_on()[0] if each.check == "database"))
     assert "--db" in advice and "delete" not in advice
+
+
+def test_a_database_in_memory_or_below_a_file_keeps_nothing(machine: Machine) -> None:
+    for url in ("sqlite://", "sqlite:///:memory:", ":memory:"):
+        fault = database_finding(url)
+        assert fault.blocks and "in memory" in fault.found and "--db" in str(fault.advice)
+    fault = database_finding(f"{machine.database}/new.sqlite")
+    assert fault.blocks and f"{machine.database} is no folder" in fault.found
 
 
 def test_a_name_that_is_no_database(machine: Machine) -> None:

@@ -135,6 +135,30 @@ def test_a_missing_database_is_created_only_when_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["what?.sqlite", "a%41.sqlite", "a b#c@d:e&f=g.sqlite", "ä.sqlite"]
+)
+def test_any_name_of_a_file_is_that_file(tmp_path: Path, name: str) -> None:
+    with open_store(str(tmp_path / name)) as store:
+        assert store.path == tmp_path / name
+        open_store(store.url, create=False).close()  # as workers do
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    """To open a pipe would wait for somebody to write."""
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    for name, said in (
+        ("pipe", "it is a device or a pipe"),
+        ("/dev/null", "it is a device or a pipe"),
+        (".", "it is a folder"),
+        ("file/new.sqlite", "file is no folder"),
+    ):
+        with pytest.raises(DatabaseError, match=f"{said}; give a file"):
+            open_store(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
     ("url", "said"),
     [
         ("mysql://host/name", "'mysql' is not supported"),

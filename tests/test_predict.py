@@ -382,6 +382,23 @@ def test_what_only_another_board_has_is_brought_over_and_said(store: Store) -> N
     assert own.widths_s[1] / own.time_s < found.widths_s[1] / found.time_s
 
 
+def test_another_boards_host_is_not_taken_for_this_ones(store: Store) -> None:
+    """What a call of a kind usually takes on a host is nearer than what this call took on another.
+
+    Board GPU-f89dfe68 had a slow host.
+    """
+    used = predictor(store)
+    board = used.board("GPU-cc8a")
+    wanted = model(store, "googlenet", 1)
+    found = used.answer(wanted, "eager", board).prediction
+    assert found.host_bound and found.time_s is not None
+    brought = [n for n in found.notes if "costs are brought to this board" in n]
+    assert any("GPU-f89dfe68" in note for note in brought)
+    slow = used.answer(wanted, "eager", used.board("GPU-f89d")).prediction
+    assert slow.host_bound and slow.time_s is not None and found.time_s < 0.75 * slow.time_s
+    assert any("so the usual of its kind is taken" in note for note in found.notes)
+
+
 LESS_POWER = "nvidia-h200-500w"
 
 

@@ -230,13 +230,26 @@ class Boards:
         powered = [c for c in campaigns if c.calibration.base_power_w is not None]
         return (powered or campaigns)[-1].calibration
 
-    def grounds(
+    def grounds(self, workload: Workload, board: str, left_out: Collection[str] = ()) -> Grounds:
+        """Gather what a prediction starts from, but for the costs of what is left out (keys).
+
+        Times of another host do not come with the costs that are brought from its board: what calls
+        of their kind usually take on this one tells more of them.
+        """
+        configurations = workload.occurrences()
+        brought = self._brought(configurations, board)
+        costs = {
+            key: replace(cost, host_time_s={}) if key in brought else cost
+            for key, cost in self.costs(board, configurations).items()
+            if key not in left_out
+        }
+        found = self.grounds_of(workload, board, self.calibration(board), costs)
+        return replace(found, brought=brought)
+
+    def grounds_of(
         self, workload: Workload, board: str, calibration: Calibration, costs: Mapping[str, Cost]
     ) -> Grounds:
-        """Gather what a prediction starts from, with these costs and this calibration.
-
-        Costs of what the board lacks are taken as brought to it by its factors.
-        """
+        """Gather what a prediction starts from, with these costs and this calibration."""
         calibration, notes = self._with_transition(calibration)
         return Grounds(
             self._device,
@@ -247,7 +260,6 @@ class Boards:
             resident_bytes=resident_bytes(self._device),
             kept_limit_w=self._kept_limit_w(board),
             notes=notes,
-            brought=self._brought(workload.occurrences(), board),
         )
 
     def _with_transition(self, calibration: Calibration) -> tuple[Calibration, tuple[str, ...]]:

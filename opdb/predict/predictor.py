@@ -220,9 +220,7 @@ class Predictor:
         `instead` holds the estimates of them that take their place.
         """
         board = self._truths.measured(mode)[workload.key].board
-        costs = self._boards.costs(board, workload.occurrences())
-        kept = {key: cost for key, cost in costs.items() if key not in left_out}
-        grounds = self._boards.grounds(workload, board, self._boards.calibration(board), kept)
+        grounds = self._boards.grounds(workload, board, left_out)
         return self._held(compose(workload, mode, replace(grounds, estimates=instead)))
 
     def transfers(self, names: Collection[str]) -> list[Transfer]:
@@ -253,7 +251,7 @@ class Predictor:
 
         def held(watts: float | None, taken: Mapping[str, Cost], *by: Factors) -> Answer:
             calibration = replace(own, base_power_w=watts)
-            grounds = self._boards.grounds(workload, board, calibration, taken)
+            grounds = self._boards.grounds_of(workload, board, calibration, taken)
             grounds = replace(grounds, brought={key: each for key in taken for each in by})
             return self._held(compose(workload, mode, grounds))
 
@@ -298,9 +296,7 @@ class Predictor:
         made, place = self._pass(workload), (workload.key, board)
         found = self._bases.get(place)
         if found is None or found.made is not made:
-            calibration = self._boards.calibration(board)
-            costs = self._boards.costs(board, workload.occurrences())
-            grounds = found_by(made, self._boards.grounds(workload, board, calibration, costs))
+            grounds = found_by(made, self._boards.grounds(workload, board))
             refused = self._boards.refused(
                 c for key, c in made.configurations.items() if key not in grounds.costs
             )

@@ -17,7 +17,7 @@ def run(
         bool,
         typer.Option("--check", help="Write nothing; exit 1 where what is stored is not the same."),
     ] = False,
-    device: options.DeviceName = None,
+    device: options.EveryDevice = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,

@@ -92,6 +92,12 @@ DeviceName: TypeAlias = Annotated[
         "published device]",
     ),
 ]
+EveryDevice: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="DEVICE", help="A device as opdb status names it.  [default: all]"
+    ),
+]
 
 Target: TypeAlias = Annotated[
     float | None,

@@ -54,7 +54,7 @@ class DeviceStatus:
 
 
 def run(
-    device: options.DeviceName = None,
+    device: options.EveryDevice = None,
     jobs: Annotated[
         Path | None,
         typer.Option("--jobs", metavar="FOLDER", help="The jobs that opdb submit left there."),

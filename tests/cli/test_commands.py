@@ -236,6 +236,13 @@ def test_bad_input_is_one_message_and_changes_nothing(
     assert snapshot(tmp_path) == before
 
 
+def test_an_export_of_nothing_says_what_to_do(opdb: Opdb) -> None:
+    open_store("nothing.sqlite").close()
+    ran = opdb("export", "set", "--db", "nothing.sqlite")
+    assert ran.status == 2 and "nothing.sqlite holds no measurements; run opdb bench" in ran.err
+    assert not Path("set").exists()
+
+
 def test_debug_shows_where_it_happened(opdb: Opdb, database: Path) -> None:
     ran = opdb("status", "--device", "nvidia-h20", "--debug")
     assert ran.status == 2

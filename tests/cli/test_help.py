@@ -62,6 +62,14 @@ def test_the_modes_that_a_command_predicts_are_listed(
     assert f"How work is issued: {', '.join(others)} or {last}." in shown
 
 
+@pytest.mark.parametrize(
+    ("name", "usual"), [("status", "all"), ("derive", "all"), ("export", "the only one")]
+)
+def test_commands_that_choose_no_device_say_so(name: str, usual: str, opdb: Opdb) -> None:
+    shown = " ".join(opdb(name, "--help").out.split())
+    assert f"A device as opdb status names it. [default: {usual}]" in shown
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_in_the_docs(name: str) -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -473,14 +473,17 @@ def cost_counts(connection: Connection) -> dict[str, int]:
 def cost_counts_of_workloads(
     connection: Connection, keys: Collection[str]
 ) -> dict[tuple[str, str], int]:
-    """Count of how many of a workload's configurations a board has costs, by key and board."""
+    """Count of how many of a workload's configurations a board has costs, by key and board.
+
+    Those of convolutions that were forced to take an algorithm are none of what runs as usual.
+    """
     workload, call, cost = schema.workload, schema.call, schema.cost
     query = (
         select(workload.c.key, cost.c.board)
         .add_columns(func.count(call.c.configuration_id.distinct()).label("costs"))
         .join(call, call.c.workload_id == workload.c.id)
         .join(cost, cost.c.configuration_id == call.c.configuration_id)
-        .where(workload.c.key.in_(keys), cost.c.time_s_median.is_not(None))
+        .where(workload.c.key.in_(keys), cost.c.time_s_median.is_not(None), unforced(cost))
         .group_by(workload.c.key, cost.c.board)
     )
     return {(row.key, row.board): row.costs for row in connection.execute(query)}

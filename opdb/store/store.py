@@ -655,7 +655,10 @@ class Store:
             return reading.cost_counts(connection)
 
     def cost_counts_of_workloads(self, keys: Collection[str]) -> dict[tuple[str, str], int]:
-        """Count of how many of a workload's configurations a board has costs, by key and board."""
+        """Count of how many of a workload's configurations a board has costs, by key and board.
+
+        Those of convolutions that were forced to take an algorithm do not count.
+        """
         with self.reading() as connection:
             return {
                 place: count

@@ -160,6 +160,14 @@ def test_a_board_under_another_power_limit_is_another_device(store: Store) -> No
     assert len(store.boards()) == 2
 
 
+def test_costs_by_a_forced_algorithm_are_none_of_what_runs_as_usual(filled: Store) -> None:
+    of, usual = samples.workload().key, samples.cost()
+    forced = replace(usual, setting='{"convolution_algorithm":"gemm"}')
+    for costs, counted in (([usual, forced], {(of, "GPU-1"): 1}), ([forced], {})):
+        filled.replace_costs("GPU-1", costs)
+        assert filled.cost_counts_of_workloads([of]) == counted
+
+
 def test_costs_are_replaced_by_newer_ones(filled: Store) -> None:
     newer = replace(samples.cost(), visits=3, time_s=None, reasons={"time_s": "flagged"})
     filled.replace_costs("GPU-1", [newer])

@@ -134,8 +134,9 @@ def capture_graphs(
     entered = 0
     first = True
 
-    def backend(graph: GraphModule, _: list[Any]) -> Callable[..., Any]:
+    def backend(graph: GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
         graphs.append(graph)
+        _ = graph.code  # made now: what is raised in a call that has it made, torch prints, too
 
         def enter(*inputs: Any) -> Any:
             nonlocal entered

@@ -290,13 +290,14 @@ def greedy() -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 
 def test_a_mode_that_needs_too_much_memory_does_not_take_it_from_the_next(
-    session: Session,
+    session: Session, capfd: pytest.CaptureFixture[str]
 ) -> None:
     outcomes = []
     for mode in ("eager", "dynamo", "trace", "eager"):
         run = measure(session, ModelRequest(f"{HERE}:greedy"), "key", mode, ONE)
         outcomes.append(run.outcome)
     assert outcomes == ["ok", "out_of_memory", "ok", "ok"]
+    assert "Traceback" not in capfd.readouterr().err, "of the graph, which torch prints"
 
 
 def test_no_compiler_is_no_finding_about_a_model(

@@ -316,6 +316,7 @@ def test_a_board_is_named_by_the_beginning_of_its_uuid(store: Store) -> None:
     boards = [board.uuid for board in store.boards(published.DEVICE)]
     for board in boards:
         assert used.board(board) == used.board(board[:8]) == used.board(board[4:9]) == board
+        assert used.board(board[:12].lower()) == used.board(board[4:12].upper()) == board
         answer = used.answer(model(store, "resnet50", 32), "graph", board)
         assert answer.prediction.board == board
         ran = store.model_runs(answer.prediction.workload.key, board=board, mode="graph")
@@ -323,8 +324,9 @@ def test_a_board_is_named_by_the_beginning_of_its_uuid(store: Store) -> None:
     assert len(boards) > 2
     with pytest.raises(InputError, match="'GPU-' is the beginning of several: GPU-"):
         used.board("GPU-")
-    with pytest.raises(UnknownNameError, match="unknown board 'none'"):
-        used.board("none")
+    for none in ("none", ""):
+        with pytest.raises(UnknownNameError, match=rf"board '{none}'; .*opdb status --json lists"):
+            used.board(none)
 
 
 @pytest.mark.parametrize("mode", PLAIN_MODES)

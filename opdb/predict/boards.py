@@ -51,15 +51,17 @@ class Boards:
         self._estimators: dict[str, Estimator] = {}
 
     def find(self, prefix: str) -> str:
-        """Return the board whose UUID begins so, with or without its "GPU-".
+        """Return the board whose UUID begins so, with or without its "GPU-", in any case.
 
         Raises:
             UnknownNameError: none does.
             InputError: several do.
         """
-        found = [b for b in self.uuids if b.startswith(prefix) or _bare(b).startswith(prefix)]
-        if not found or not prefix:
-            raise UnknownNameError("board", prefix, self.uuids)
+        said = prefix.lower()
+        found = [b for b in self.uuids if said and b.lower().startswith((said, f"gpu-{said}"))]
+        if not found:
+            hint = "(opdb status --json lists all)"
+            raise UnknownNameError("board", prefix, self.uuids, hint=hint)
         if len(found) > 1:
             raise InputError(f"board {prefix!r} is the beginning of several: {', '.join(found)}")
         return found[0]
@@ -324,7 +326,3 @@ class Boards:
                 self._host_seen[board] = self._store.host_seen(board)
             self._usual_host[board, kind] = self._host_seen[board].usual_s(kind)
         return self._usual_host[board, kind]
-
-
-def _bare(board: str) -> str:
-    return board.removeprefix("GPU-")

@@ -42,7 +42,9 @@ def check_bounds(nodes: Sequence[Node], ranges: Sequence[tuple[int, int]]) -> No
         for index, size in _indices(name, node):
             made = index in made_of_nothing
             low, high = _range_of_made(index) if made else _range_of_given(index, ranges)
-            if low < 0 or high > max(size, 1):
+            wraps = name in _BY_PLACES and name != _UNCHECKED
+            least = -size if wraps else 0
+            if low < least or high > max(size, 1):
                 raise _beyond(node)
             if name == _UNCHECKED and not made:
                 node.target = torch.ops.aten.index.Tensor

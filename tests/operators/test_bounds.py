@@ -46,6 +46,7 @@ ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
         group(made(10**9), node("aten._unsafe_index.Tensor", IN, [LAST], shape=ROW)),
         group(made(-1), node("aten._unsafe_index.Tensor", IN, [LAST], shape=ROW)),
         group(node("aten.index.Tensor", IN, [BY], shape=ROW), inputs=indices(0, 5)),
+        group(made(-5), node("aten.index.Tensor", IN, [LAST], shape=ROW)),
         group(node("aten.embedding.default", IN, BY, shape=ROW), inputs=indices(-1, 4)),
         group(node("aten.gather.default", IN, 1, BY), inputs=indices(0, 5, 4, 4)),
         group(node("aten.scatter.src", IN, 0, BY, IN), inputs=indices(0, 5, 4, 4)),
@@ -65,6 +66,8 @@ def test_what_stays_within_is_read() -> None:
     unsafe = node("aten._unsafe_index.Tensor", IN, [LAST], shape=ROW)
     call = build(group(made(2), unsafe))
     torch.testing.assert_close(call()[0], call.inputs[0][[2, 2, 2]])
+    call = build(group(made(-3), node("aten.index.Tensor", IN, [LAST], shape=ROW)))
+    torch.testing.assert_close(call()[0], call.inputs[0][[1, 1, 1]])
     call = build(
         group(node("aten.index.Tensor", IN, [None, BY], shape=[4, 3]), inputs=indices(0, 4))
     )

@@ -188,10 +188,9 @@ class _Reader:
         writers = [place for place, kernel in enumerate(every) if name in kernel.writes]
         if name in self._given or name in self._changed_in_part:
             return True
-        between = every[writers[0] : writers[-1] + 1]
-        return any(
-            kernel not in kernels and name in (*kernel.reads, *kernel.writes) for kernel in between
-        )
+        between = [k for k in every[writers[0] : writers[-1] + 1] if k not in kernels]
+        allocates = Kernel(NOTHING, frozenset(), (name,))
+        return any(name in {*k.reads, *k.writes} for k in between if k != allocates)
 
     def _is_written_alone(self, root: _Root, read: set[str]) -> bool:
         """Return whether what a group gives is computed anew by the rest of it, not read."""

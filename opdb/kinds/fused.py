@@ -51,7 +51,7 @@ _MOVES = words(
     "split_with_sizes unbind alias clone cat stack constant_pad_nd getitem convert_element_type "
     "_to_copy full arange iota zeros ones empty embedding index index_select gather scatter copy "
     "scalar_tensor detach diagonal unfold as_strided repeat flip roll slice_scatter "
-    "select_scatter upsample_nearest2d device_put full_like zeros_like ones_like "
+    "select_scatter upsample_nearest2d device_put full_like zeros_like ones_like rev "
     "inductor_force_stride_order"
 )
 _GATHERS = "embedding"

@@ -22,27 +22,27 @@ constant_pad_nd convolution copy cos cosh cumprod cumsum _cdist_forward diagonal
 eq erf erfc erfinv exp exp2 expand expm1 flip floor floor_divide fmax fmin fmod full full_like
 gather ge gelu glu grid_sampler_2d gt hardsigmoid hardswish hardtanh index index_add index_copy
 index_put index_select isinf isnan le leaky_relu lgamma lift_fresh_copy linspace log log10 log1p
-log2 logaddexp logical_and logical_not logical_or logical_xor logsumexp lt max
+log2 logaddexp logical_and logical_not logical_or logical_xor logsumexp __lshift__ lt max
 max_pool2d_with_indices max_pool3d_with_indices maximum mean min minimum mish mm _int_mm mul
 native_dropout native_group_norm native_layer_norm ne neg nonzero_static ones ones_like
 pad permute _pdist_forward pixel_shuffle pixel_unshuffle pow prod reciprocal reflection_pad1d
-reflection_pad2d relu remainder repeat replication_pad2d reshape roll round rsqrt rsub
+reflection_pad2d relu remainder repeat replication_pad2d reshape roll round __rshift__ rsqrt rsub
 scalar_tensor _scaled_dot_product_attention_math _scaled_dot_product_cudnn_attention
 _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention
 _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_fused_attention_overrideable
 scatter scatter_add scatter_reduce select select_scatter selu
 sigmoid sign silu sin sinh slice slice_scatter _softmax _log_softmax softplus sort split
 split_with_sizes sqrt squeeze stack sub sum t tan tanh _to_copy topk transpose tril triu trunc
-unbind unfold _unsafe_index _unsafe_view unsqueeze upsample_bicubic2d
-upsample_bilinear2d upsample_nearest2d upsample_nearest3d var var_mean std view where zeros
-zeros_like as_strided _transformer_encoder_layer_fwd _native_multi_head_attention
+unbind unfold _unsafe_index _unsafe_view unsqueeze upsample_bicubic2d _upsample_bicubic2d_aa
+upsample_bilinear2d _upsample_bilinear2d_aa upsample_nearest2d upsample_nearest3d var var_mean std
+view where zeros zeros_like as_strided _transformer_encoder_layer_fwd _native_multi_head_attention
 """
 
 _PRIMS = """
 _low_memory_max_pool_with_offsets _low_memory_max_pool_offsets_to_indices
 _low_memory_max_pool2d_with_offsets _low_memory_max_pool2d_offsets_to_indices
 convert_element_type device_put fma inductor_force_stride_order iota
-broadcast_in_dim prepare_softmax_online
+broadcast_in_dim prepare_softmax_online rev
 """
 
 GETITEM = "getitem"

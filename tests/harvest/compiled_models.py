@@ -360,6 +360,30 @@ def overwritten() -> Built:
     return Overwritten(), (torch.randn(32, 16), torch.randint(4, (32,)))
 
 
+class Turned(nn.Module):
+    """Looked up from the end, and read from the end."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = (x[:, [-2, 0]] + 1) @ x.flip(0)[:2, :8]
+        return y
+
+
+def turned() -> Built:
+    return Turned(), (torch.randn(4, 16),)
+
+
+class Transformed(nn.Module):
+    """Copied into memory of another type, which is made for it, by a library's kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = torch.fft.fftn(x, dim=(0, 1)).real.relu()
+        return y
+
+
+def transformed() -> Built:
+    return Transformed(), (torch.randn(4, 16),)
+
+
 class Depthwise(nn.Module):
     """One image, which a depthwise convolution is given as a view of rows of channels."""
 
@@ -394,6 +418,7 @@ ALL = (
     "windowed",
     "scattered",
     "depthwise",
+    "turned",
 )
 
 

@@ -143,6 +143,13 @@ def test_what_is_read_between_two_changes_in_place_is_listed() -> None:
     assert not any("index_put" in call.configuration.json for call in rest)
 
 
+def test_what_is_copied_into_memory_of_its_own_is_not_changed_in_place() -> None:
+    found = compiled(compiled_models.path("transformed"))
+    names = ("aten._fft_c2c.default (compiled)", "aten.view_as_real.default (compiled)")
+    assert found.unsupported == dict.fromkeys(names, 1)
+    assert any("complex64" in call.configuration.json for call in found.calls)
+
+
 def test_indices_that_a_model_holds_keep_their_range() -> None:
     [group] = groups(compiled_models.path("constant"))
     [ids] = [spec for spec in group.inputs["inputs"] if spec["dtype"] == "int64"]

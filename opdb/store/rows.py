@@ -180,8 +180,12 @@ def read_calibration(text: str) -> Calibration:
 
     Raises:
         TypeError: a member is missing or unknown.
+        ValueError: no board draws such a power.
     """
     values = json.loads(text)
+    base_w = values.get("base_power_w")
+    if base_w is not None and not 0 <= base_w < math.inf:
+        raise ValueError(f"base power of {base_w} W")
     interval = values.get("base_power_interval_w")
     values["base_power_interval_w"] = None if interval is None else tuple(interval)
     values["notes"] = tuple(values.get("notes", ()))

@@ -229,6 +229,15 @@ def test_a_new_database_that_cannot_be_written_is_explained(tmp_path: Path) -> N
             "host_time_s.module_mean is 'x', no number",
         ),
         ("UPDATE campaign SET calibration = '[]'", "'list' object"),
+        (
+            """UPDATE campaign SET calibration = json_set(calibration, '$.base_power_w', -1.5)""",
+            "base power of -1.5 W",
+        ),
+        (
+            "UPDATE campaign SET calibration = "
+            "json_set(calibration, '$.base_power_w', json('9e999'))",
+            "base power of inf W",
+        ),
     ],
 )
 def test_a_value_of_another_type_is_a_damaged_row(

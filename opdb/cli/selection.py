@@ -72,11 +72,12 @@ def requests_in(path: Path, options: ModelOptions) -> list[ModelRequest]:
     """Return every request of a summary file, with what the command line says otherwise.
 
     Raises:
-        InputError: the file is not a summary file.
+        InputError: the file is not a summary file, or the options contradict what it asks for.
     """
     from opdb.summary import load_summary
 
     changed = [_with_options(request, options) for request in load_summary(path).requests()]
+    _check_step(changed, options)
     return [request for number, request in enumerate(changed) if request not in changed[:number]]
 
 
@@ -87,17 +88,31 @@ def request_for(name: str, options: ModelOptions) -> ModelRequest:
     first, changed to what the options say; without a summary file, batch 1 in float32.
 
     Raises:
-        InputError: the summary file is not one.
+        InputError: the summary file is not one, or the options contradict each other.
     """
     named = summary_files(name)
     path = named[0] if len(named) == 1 else summary_of(name)
-    if path is None:
-        return _with_options(ModelRequest(name), options)
-    from opdb.summary import load_summary
+    requests = [ModelRequest(name)]
+    if path is not None:
+        from opdb.summary import load_summary
 
-    requests = load_summary(path).requests()
+        requests = load_summary(path).requests()
     agreeing = [request for request in requests if _with_options(request, options) == request]
-    return (agreeing or [_with_options(requests[0], options)])[0]
+    found = (agreeing or [_with_options(requests[0], options)])[0]
+    _check_step([found], options)
+    return found
+
+
+def _check_step(requests: Sequence[ModelRequest], options: ModelOptions) -> None:
+    """Check that what is said of a training step is asked for of training steps alone.
+
+    Raises:
+        InputError: it is not, and a request is of inference.
+    """
+    said = {"--optimizer": options.optimizer, "--grad-accum-steps": options.accumulation}
+    given = [name for name, value in said.items() if value is not None]
+    if given and any(request.training is None for request in requests):
+        raise InputError(f"{given[0]} is of a training step: add --phase training")
 
 
 def batch_sizes_among(

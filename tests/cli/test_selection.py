@@ -183,3 +183,15 @@ def test_documents_tell_training_steps_apart() -> None:
     assert len({str(document) for document in documents}) == len(every)
     assert documents[3]["accumulation"] == 4
     assert [documents[0][name] for name in IDENTITY[-3:]] == [None, None, None]
+
+
+def test_an_optimizer_is_of_training_steps_alone(summary: Path) -> None:
+    for said in (ModelOptions(optimizer="adamw"), ModelOptions(accumulation=2)):
+        for name in ("tiny", str(summary), "nothing"):
+            with pytest.raises(InputError, match="is of a training step: add --phase training"):
+                request_for(name, said)
+        with pytest.raises(InputError, match="is of a training step: add --phase training"):
+            requests_in(summary, said)
+    step = ModelOptions(phase="training", optimizer="adamw", accumulation=2)
+    assert request_for("tiny", step).training == {"optimizer": "adamw", "accumulation": 2}
+    assert len(requests_in(summary, step)) == 3

@@ -1,4 +1,4 @@
-"""Costs of a store's boards, derived from their visits."""
+"""A board's costs, derived anew and held against those that are stored."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from opdb.derive.costs import ESTIMATOR
-from opdb.derive.review import board_costs
 from opdb.records import Cost, Json, Quantity
 from opdb.store import Store
+from opdb.store.deriving import costs_from_visits
 
 ROUNDING = 1e-9
 """How far a number may be off, relative to itself, for having been written to a file."""
@@ -48,7 +48,7 @@ def derived(store: Store, board: str) -> Derived:
         for costs in store.costs(board).values()
         for cost in sorted(costs, key=lambda cost: cost.estimator == ESTIMATOR)
     }
-    found = _from_visits(store, board)
+    found = costs_from_visits(store, board)
     pairs = [(stored.pop((cost.configuration, cost.setting), None), cost) for cost in found]
     both = [(old, cost) for old, cost in pairs if old is not None]
     return Derived(
@@ -60,18 +60,6 @@ def derived(store: Store, board: str) -> Derived:
         time=_largest([(old.time_s, cost.time_s) for old, cost in both]),
         energy=_largest([(old.energy_j, cost.energy_j) for old, cost in both]),
     )
-
-
-def derive_costs(store: Store, board: str) -> int:
-    """Derive a board's (UUID) costs from its visits and store them; return how many there are."""
-    costs = _from_visits(store, board)
-    store.replace_costs(board, costs)
-    return len(costs)
-
-
-def _from_visits(store: Store, board: str) -> list[Cost]:
-    campaigns = store.campaigns(board=board)
-    return board_costs(campaigns, store.visits(board), store.host_visits(board))
 
 
 def _alike(one: Json, other: Json) -> bool:

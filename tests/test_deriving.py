@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from opdb.deriving import derive_costs, derived
+from opdb.deriving import derived
 from opdb.store import open_store
+from opdb.store.deriving import derive_costs
 from tests import published
 
 

@@ -34,11 +34,11 @@ from opdb.bench.share import Share
 from opdb.bench.turns import ALONE, Turns
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.precision import PRECISION, Reached, is_within, reached
-from opdb.deriving import derive_costs
 from opdb.footprint import resident_bytes
 from opdb.records import Access, Board, Call, Configuration, Cost, Json
 from opdb.settings import relevant_setting
 from opdb.store import Claims, Store
+from opdb.store.deriving import derive_costs
 from opdb.units import counted
 
 WORKERS = "workers"

@@ -35,8 +35,8 @@ def run(
     What is there already stays: twice is once. Every row is checked and every key recomputed; a
     set comes in whole or not at all, and one that cannot be taken stops no other.
     """
-    from opdb.deriving import derive_costs
     from opdb.store import open_store
+    from opdb.store.deriving import derive_costs
 
     errors: list[str] = []
     ready = [each for path in paths if (each := _read(path, errors)) is not None]

@@ -121,13 +121,21 @@ def import_published(store: Store, *, sweeps: bool = False) -> None:
     with store.reading() as connection:
         query = select(schema.source.c.name, schema.source.c.fingerprint)
         seen = {row.name: row.fingerprint for row in connection.execute(query)}
-    for name, path in sets.items():
-        found = database.fingerprint(path)
-        if seen.get(name) != found:
-            # They read CSV, which most commands need not.
-            from opdb.store.exchange import import_set
-            from opdb.store.set_reading import read_set
+    new = {
+        name: found
+        for name, path in sets.items()
+        if seen.get(name) != (found := database.fingerprint(path))
+    }
+    if not new:
+        return
+    # They read CSV and statistics, which most commands need not.
+    from opdb.store.deriving import derive_costs
+    from opdb.store.exchange import import_set
+    from opdb.store.set_reading import read_set
 
-            # What lies beside the code is trusted as it is: raw samples are not looked at yet.
-            contents = read_set(path, samples=False)
-            import_set(store, path, contents=contents, source=(name, found))
+    for name, found in new.items():
+        # What lies beside the code is trusted as it is: raw samples are not looked at yet.
+        contents = read_set(sets[name], samples=False)
+        import_set(store, sets[name], contents=contents, source=(name, found))
+    for board in store.boards_of_several_sources():
+        derive_costs(store, board)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from opdb.deriving import derive_costs
 from opdb.store import open_store
+from opdb.store.deriving import derive_costs
 from tests import published
 from tests.cli.conftest import Opdb
 from tests.store import samples

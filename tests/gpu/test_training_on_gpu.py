@@ -26,13 +26,13 @@ from opdb.bench.run import campaign
 from opdb.bench.session import Session
 from opdb.bench.training import TrainingStep
 from opdb.bench.visit import VisitRequest, issuing, visit
-from opdb.deriving import derive_costs
 from opdb.garbage import uncollected
 from opdb.harvest import harvest
 from opdb.models import ModelRequest, load
 from opdb.operators import build
 from opdb.records import GRADIENTS, Configuration, Workload
 from opdb.store import Store, open_store
+from opdb.store.deriving import derive_costs
 from tests.harvest import test_step
 
 MODULES = {

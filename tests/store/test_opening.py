@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from opdb.cli import main
+from opdb.deriving import derived
 from opdb.errors import DatabaseError, InputError
 from opdb.records import Workload
 from opdb.store import Store, database, open_store
@@ -81,6 +82,21 @@ def test_it_holds_what_an_import_brings(tmp_path: Path, monkeypatch: pytest.Monk
         assert pragma(built, "journal_mode") == [("wal",)]
         assert pragma(built, "foreign_keys") == [(1,)]
     assert files(tmp_path) == ["nvidia-h200", "opdb.sqlite"]
+
+
+def test_costs_of_a_board_that_lies_in_two_sets_rest_on_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither set's own do: intervals are of the visits of both."""
+    monkeypatch.delenv("OPDB_DB", raising=False)
+    monkeypatch.setattr(database, "package_parent", lambda: tmp_path)
+    (tmp_path / "db").mkdir()
+    for name in ("nvidia-h200-compiled", "nvidia-h200-modes"):
+        (tmp_path / "db" / name).symlink_to(published.SET.with_name(name))
+    with open_store() as store:
+        boards = store.boards_of_several_sources()
+        assert boards
+        assert all(derived(store, board).is_as_stored for board in boards)
 
 
 def publish_sweep(checkout: Path) -> Workload:

@@ -218,7 +218,10 @@ def parse_size(text: str | None) -> tuple[int, ...] | None:
         return None
     parts = re.split(r"[x,]", text)
     if not all(re.fullmatch(r"[1-9][0-9]{0,9}", part) for part in parts):
-        raise InputError(f"--input-size {text!r}: give sizes of 1 or more, as in 3x224x224")
+        raise InputError(
+            f"--input-size {text!r}: give sizes of 1 or more, with 10 digits at most, as in "
+            "3x224x224"
+        )
     return tuple(int(part) for part in parts)
 
 

@@ -132,7 +132,9 @@ def batch_sizes_among(
     sizes = []
     for text in texts or [""]:
         if not re.fullmatch(r"0*[1-9][0-9]{0,9}", text):
-            raise InputError(f"--batch-sizes {text!r}: give whole numbers of 1 or more")
+            raise InputError(
+                f"--batch-sizes {text!r}: give whole numbers of 1 or more, with 10 digits at most"
+            )
         sizes.append(int(text))
     if needed and not names:
         raise InputError("no model is named, only batch sizes")

@@ -176,6 +176,8 @@ def test_too_large_a_batch_in_every_mode(opdb: Opdb) -> None:
         ((*MLP, "--modes", "graph"), 3, "mode 'graph' needs a CUDA device"),
         ((*MLP, "--modes", "eager,compile:reduce-overhead"), 3, "needs a CUDA device"),
         ((*MLP, "--batch-sizes", "0"), 2, "--batch-sizes '0': give whole numbers of 1 or more"),
+        ((*MLP, "--batch-sizes", "9" * 11), 2, "of 1 or more, with 10 digits at most"),
+        (("mlp", "--input-size", "9" * 11), 2, "of 1 or more, with 10 digits at most, as in"),
         ((*MLP, "--batch-sizes", "x"), 2, "--batch-sizes 'x'"),
         ((*MLP, "--batch-sizes", "4", "8x"), 2, "unknown model '8x'"),
         (("7", "--batch-sizes", "4", "8"), 2, "no model is named, only batch sizes"),

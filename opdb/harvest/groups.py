@@ -306,6 +306,21 @@ class _Walk:
                 self._known[node] = self._laid_out(node, found)
         return dict(self._known[node])
 
+    def _skip_copies(self, node: Node) -> None:
+        """Have the copies between views of what lies in memory stand for what they copy.
+
+        A copy of such a copy is no kernel where a compiler drops both.
+        """
+        copies: list[Node] = []
+        while not self.reader.stops(node, self.own, self.reads):
+            if packet_of(node) == "clone" and self.reader.buffer(node) is None:
+                copies.append(node)
+            elif not _is_view(node):
+                return
+            node = node.args[0]  # type: ignore[assignment]
+        for copy in reversed(copies):
+            self._known.setdefault(copy, self.reference(copy.args[0]))  # type: ignore[arg-type]
+
     def _laid_out(self, node: Node, found: Json) -> Json:
         """Return what stands for a view that lies in memory of its own, which the group writes."""
         name = self.reader.buffer(node)
@@ -357,6 +372,8 @@ class _Walk:
 
     def output(self, root: _Root) -> Json:
         """Return what stands for a value that the group gives."""
+        if root.copied:
+            self._skip_copies(root.node)
         found = self.reference(root.node)
         if root.copied:
             shape = list(root.node.meta["val"].shape)

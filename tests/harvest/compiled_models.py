@@ -372,6 +372,23 @@ def turned() -> Built:
     return Turned(), (torch.randn(4, 16),)
 
 
+class Heads(nn.Module):
+    """Rows of what convolutions give, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = (self.one(x), self.two(x))
+        rows = torch.cat([y.permute(0, 2, 3, 1).reshape(1, -1, 4) for y in found], 1)
+        return rows.sigmoid()
+
+
+def heads() -> Built:
+    return Heads(), (torch.randn(1, 8, 16, 16),)
+
+
 class Transformed(nn.Module):
     """Copied into memory of another type, which is made for it, by a library's kernel."""
 
@@ -419,6 +436,7 @@ ALL = (
     "scattered",
     "depthwise",
     "turned",
+    "heads",
 )
 
 

@@ -114,6 +114,8 @@ class _Reader:
         for node, name in lowered.buffers.items():
             if name not in self._first or writes[name] > 1:  # what was changed is the last of them
                 self._first[name] = node
+        self._before = dict(self._copied_concatenations())
+        self._first |= {name: node for node, name in self._before.items()}
         self._extern = {n for k in lowered.kernels if k.sort == EXTERN for n in k.writes}
         self._parts = dict(self._concatenated())
 
@@ -172,6 +174,21 @@ class _Reader:
             given.add(root.node)
             yield _Root(root.node, root.buffer, copied=not first)
 
+    def _copied_concatenations(self) -> Iterator[tuple[Node, str]]:
+        """Yield concatenations that are copied into another layout, with what they are copied from.
+
+        Inductor tells the copy alone to be the node's value.
+        """
+        for kernel in self._lowered.kernels:
+            for name in kernel.writes if kernel.sort == NOTHING else ():
+                parts = sum(to == name for to in self._lowered.aliases.values())
+                if name in self._first or not parts:
+                    continue
+                copied = [n for k in self._lowered.kernels if name in k.reads for n in k.writes]
+                for node in {self._first[n]: None for n in copied if n in self._first}:
+                    if packet_of(node) == "cat" and len(node.args[0]) == parts:  # type: ignore[arg-type]
+                        yield node, name
+
     def _changed_through_views(self) -> Iterator[str]:
         """Yield the buffers that the graph changes through views of them."""
         for node in self._lowered.module.graph.nodes:
@@ -219,16 +236,19 @@ class _Reader:
         """Return whether a group finds a node's value in memory instead of computing it."""
         if node.op != "call_function":
             return True
+        if self._before.get(node) in reads:
+            return True
         name = self.buffer(node)
         return name is not None and name not in own and (name in reads or self.is_extern(name))
 
-    def spec(self, node: Node) -> tuple[str, dict[str, Json]]:
-        """Return the buffer that holds a node's value, and its spec.
+    def spec(self, node: Node, reads: set[str]) -> tuple[str, dict[str, Json]]:
+        """Return the buffer that holds a node's value for a group that reads these, and its spec.
 
         Raises:
             UnplacedError: its layout is not known.
         """
         name = self._lowered.buffers.get(node, node.name)
+        name = before if (before := self._before.get(node)) in reads else name
         layout = self._lowered.layouts.get(name)
         held = self._lowered.constants.get(node)
         if layout is None and held is not None:  # inductor may write it into its code
@@ -364,7 +384,7 @@ class _Walk:
         return self._node({"op": "aten.div.Tensor", "args": [total, count], "shape": reduced})
 
     def _input(self, node: Node) -> Json:
-        name, spec = self.reader.spec(node)
+        name, spec = self.reader.spec(node, self.reads)
         if name not in self._known:
             self._known[name] = {"input": len(self.inputs)}
             self.inputs.append(spec)
@@ -375,7 +395,7 @@ class _Walk:
         if root.copied:
             self._skip_copies(root.node)
         found = self.reference(root.node)
-        if root.copied:
+        if root.copied or "input" in found:
             shape = list(root.node.meta["val"].shape)
             found = self._node({"op": "aten.clone.default", "args": [found], "shape": shape})
         output = {**found, "dtype": dtype_name(root.node.meta["val"].dtype)}

@@ -389,6 +389,22 @@ def heads() -> Built:
     return Heads(), (torch.randn(1, 8, 16, 16),)
 
 
+class Grown(nn.Module):
+    """What convolutions give, put together in channels last and given back in rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.one(x).relu()
+        return torch.cat([y, self.two((y * 2).sin())], 1)
+
+
+def grown() -> Built:
+    return Grown(), (torch.randn(2, 8, 16, 16),)
+
+
 class Transformed(nn.Module):
     """Copied into memory of another type, which is made for it, by a library's kernel."""
 
@@ -437,6 +453,7 @@ ALL = (
     "depthwise",
     "turned",
     "heads",
+    "grown",
 )
 
 

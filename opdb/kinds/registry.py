@@ -42,6 +42,14 @@ def _parameter(name: ast.arg, default: ast.expr | None, kind: Any) -> inspect.Pa
     return inspect.Parameter(name.arg, kind, default=value)
 
 
+_CAST = frozenset({"float16", "bfloat16", "float32"})
+"""The dtypes that autocast casts."""
+
+_OF_PRODUCTS = frozenset({"tf32_convolution", "tf32_matmul"})
+_RAISED = frozenset({"cdist", "transformer_encoder_layer", "transformer_decoder_layer"})
+"""Settings of kinds that come down to products, and those of them whose outputs are no halves."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """The name of the function that an operator computes, and what is known of it without torch.
@@ -115,8 +123,19 @@ class Kind:
         return self._with_outputs(self.view(configuration)).output_bytes
 
     def _with_outputs(self, view: View) -> View:
-        shapes, dtype = self.shapes_rule(view), self.dtype_rule(view)
+        shapes, dtype = self.shapes_rule(view), self._output_dtype(view)
         return view.with_outputs(shapes, dtype, then_indices=self.then_indices)
+
+    def _output_dtype(self, view: View) -> str:
+        """Return the outputs' dtype: autocast lowers those of products, and raises all others."""
+        dtype, lowered = self.dtype_rule(view), view.configuration.autocast
+        if lowered is None or dtype not in _CAST:
+            return dtype
+        return lowered if self._is_product else "float32"
+
+    @property
+    def _is_product(self) -> bool:
+        return self.name not in _RAISED and not _OF_PRODUCTS.isdisjoint(self.settings)
 
     def activation_bytes(self, configuration: Configuration) -> int:
         """Return the bytes of the outputs that one call makes room for; views have none."""

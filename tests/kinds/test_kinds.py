@@ -246,3 +246,17 @@ def test_what_is_scattered_goes_to_as_many_places_as_there_are_indices() -> None
         configuration = Configuration(kind, {"dim": 0, "inplace": True, **more}, given)
         assert get_kind(kind).bytes_moved(configuration) == 3 * (8 + 4 + 4 * (1 + adds)), kind
         assert get_kind(kind).flops(configuration) == 3 * adds, kind
+
+
+def test_autocast_writes_halves_of_products_and_float32_of_all_else_that_it_casts() -> None:
+    def written(kind: str, autocast: str | None, dtype: str, **inputs: Any) -> int:
+        given = {"input": {"shape": [4, 8], "dtype": dtype}, **inputs}
+        return get_kind(kind).output_bytes(Configuration(kind, {}, given, autocast=autocast))
+
+    weight = spec(16, 8, role="weight")
+    assert written("linear", None, "float32", weight=weight) == 4 * 16 * 4
+    assert written("linear", "bfloat16", "float32", weight=weight) == 4 * 16 * 2
+    assert written("linear", "bfloat16", "bfloat16", weight=weight) == 4 * 16 * 2
+    assert written("softmax", "bfloat16", "bfloat16") == 4 * 8 * 4
+    assert written("linear", "bfloat16", "float64", weight=weight) == 4 * 16 * 8
+    assert written("cdist", "bfloat16", "float32", x1=spec(4, 8), x2=spec(4, 8)) == 4 * 4 * 4

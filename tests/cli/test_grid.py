@@ -127,8 +127,11 @@ def test_a_sample_that_cannot_be_had_is_said(opdb: Opdb) -> None:
 
 LARGE = GRID.replace("[8, 16]", "{from: 1, to: 6000}")
 BAD = [
-    ([], "grid.yml: 12000 combinations, more than 10000; give fewer values or a sample"),
-    (["linear"], "linear and --grid grid.yml: give kinds or a grid"),
+    (
+        ["--grid", "grid.yml"],
+        "grid.yml: 12000 combinations, more than 10000; give fewer values or a sample",
+    ),
+    (["linear", "--grid", "grid.yml"], "linear and --grid grid.yml: give kinds or a grid"),
     (["--grid", "none.yml"], "none.yml: no such file"),
     (["--grid", "typo.yml"], "typo.yml: unknown key argumets; did you mean 'arguments'?"),
     (["--grid", "name.yml"], "name.yml: operator: unknown operator 'nn.Linaer'; did you mean"),
@@ -146,7 +149,7 @@ def test_a_grid_that_cannot_be_taken_is_one_message_and_changes_nothing(
     Path("none_fits.yml").write_text(GRID.replace("[8, 16]", "8").replace("0, 0.9", "0"
         ).replace("[batch, in_features]", "[batch, 3]"))  # fmt: skip
     before = snapshot(tmp_path)
-    ran = opdb("bench", "--device", "cpu", "--quiet", "--grid", "grid.yml", *more)
+    ran = opdb("bench", "--device", "cpu", "--quiet", *more)
     assert (ran.status, ran.out) == (2, "")
     assert said in ran.err and len(ran.err.splitlines()) == 1
     assert snapshot(tmp_path) == before

@@ -50,7 +50,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "store": ("derive", "errors", "garbage", "records"),
     "doctor": ("counters", "errors", "meters", "store", "switches", "toolchain", "units"),
     "graphs": ("dynamo", "errors", "harvest", "models", "records"),
-    "deriving": ("derive", "records", "store"),
     "sweep": ("algorithms", "derive", "errors", "models", "records", "store", "units"),
     "bench": (
         "algorithms",
@@ -140,7 +139,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "compose",
         "counters",
         "derive",
-        "deriving",
         "doctor",
         "errors",
         "garbage",

@@ -28,9 +28,9 @@ def run(
     A bench does so at its end. This is for a version of opdb that derives costs in a better way,
     and for whoever wants to see that stored costs are what the samples say (--check).
     """
-    from opdb.deriving import derived
     from opdb.predict import choose_device
     from opdb.store import open_store
+    from opdb.store.deriving import derived
 
     with open_store(db, create=False) as store:
         slug = None if device is None else choose_device(store, device).slug

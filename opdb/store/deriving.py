@@ -1,20 +1,92 @@
-"""Costs of a store's boards, derived from their visits and stored."""
+"""Costs of a store's boards, derived from their visits: stored, or held against what is stored."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from opdb.derive.costs import ESTIMATOR
 from opdb.derive.review import board_costs
-from opdb.records import Cost
+from opdb.records import Cost, Json, Quantity
 from opdb.store.store import Store
 
+ROUNDING = 1e-9
+"""How far a number may be off, relative to itself, for having been written to a file."""
 
-def costs_from_visits(store: Store, board: str) -> list[Cost]:
-    """Derive a board's (UUID) costs from its visits, whatever is stored."""
-    campaigns = store.campaigns(board=board)
-    return board_costs(campaigns, store.visits(board), store.host_visits(board))
+
+@dataclass(frozen=True)
+class Derived:
+    """A board's costs, derived anew, beside those that were stored.
+
+    `new` and `gone` count costs that only one side has, `changed` those that differ in any respect,
+    numbers by more than they are rounded to in a published set. `time` and `energy` are the largest
+    relative changes among what both have.
+    """
+
+    board: str
+    costs: tuple[Cost, ...]
+    new: int
+    gone: int
+    changed: int
+    time: float
+    energy: float
+
+    @property
+    def is_as_stored(self) -> bool:
+        """Whether nothing is new, gone or changed."""
+        return not (self.new or self.gone or self.changed)
+
+
+def derived(store: Store, board: str) -> Derived:
+    """Derive a board's (UUID) costs from its visits and compare them with what is stored.
+
+    Where several estimators' costs are stored, those of this version's are compared.
+    """
+    stored = {
+        (cost.configuration, cost.setting): cost
+        for costs in store.costs(board).values()
+        for cost in sorted(costs, key=lambda cost: cost.estimator == ESTIMATOR)
+    }
+    found = _from_visits(store, board)
+    pairs = [(stored.pop((cost.configuration, cost.setting), None), cost) for cost in found]
+    both = [(old, cost) for old, cost in pairs if old is not None]
+    return Derived(
+        board=board,
+        costs=tuple(found),
+        new=len(pairs) - len(both),
+        gone=len(stored),
+        changed=sum(not _alike(asdict(old), asdict(cost)) for old, cost in both),
+        time=_largest([(old.time_s, cost.time_s) for old, cost in both]),
+        energy=_largest([(old.energy_j, cost.energy_j) for old, cost in both]),
+    )
 
 
 def derive_costs(store: Store, board: str) -> int:
     """Derive a board's (UUID) costs from its visits and store them; return how many there are."""
-    costs = costs_from_visits(store, board)
+    costs = _from_visits(store, board)
     store.replace_costs(board, costs)
     return len(costs)
+
+
+def _from_visits(store: Store, board: str) -> list[Cost]:
+    campaigns = store.campaigns(board=board)
+    return board_costs(campaigns, store.visits(board), store.host_visits(board))
+
+
+def _alike(one: Json, other: Json) -> bool:
+    """Return whether two values are the same but for rounding."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=0.0)
+    return bool(one == other)
+
+
+def _largest(pairs: Sequence[tuple[Quantity | None, Quantity | None]]) -> float:
+    changes = [
+        abs(now.mean / before.mean - 1)
+        for before, now in pairs
+        if before is not None and now is not None and before.mean
+    ]
+    return max(changes, default=0.0)

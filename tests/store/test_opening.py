@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import Engine
 
 from opdb.cli import main
-from opdb.deriving import derived
 from opdb.errors import DatabaseError, InputError
 from opdb.records import Workload
 from opdb.store import Store, database, open_store
+from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
 from tests import published
 from tests.store import samples

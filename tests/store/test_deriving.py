@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from opdb.deriving import derived
 from opdb.store import open_store
-from opdb.store.deriving import derive_costs
+from opdb.store.deriving import derive_costs, derived
 from tests import published
 
 

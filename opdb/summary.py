@@ -289,7 +289,8 @@ def explained(error: ValidationError, allowed: Mapping[str, str]) -> list[str]:
     Keys that are not known are left out: `unknown_key` says more of them.
     """
     found = error.errors(include_url=False)
-    return [_explained(each, allowed) for each in found if each["type"] != "extra_forbidden"]
+    unknown = ("extra_forbidden", "invalid_key")
+    return [_explained(each, allowed) for each in found if each["type"] not in unknown]
 
 
 def _explained(detail: ErrorDetails, allowed_of: Mapping[str, str]) -> str:

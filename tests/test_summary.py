@@ -182,6 +182,13 @@ def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
         assert str(caught.value).count(said) == 1, said
 
 
+def test_a_key_that_is_no_text_is_one_mistake(tmp_path: Path) -> None:
+    for text, said in (("1: y", "unknown key 1"), ("variants: [{3: 4}]", "key variants[0].3")):
+        with pytest.raises(InputError) as caught:
+            load_summary(summary(tmp_path, f"model: x\n{text}\n"))
+        assert said in str(caught.value) and "found" not in str(caught.value)
+
+
 def test_what_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder"):
         load_summary(tmp_path)

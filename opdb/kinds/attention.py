@@ -145,6 +145,7 @@ register(
         shapes_rule=input_shape,
         dtype_rule=input_dtype,
         settings=LAYER_SETTINGS,
+        raised=True,
     ),
     Kind(
         "transformer_decoder_layer",
@@ -155,6 +156,7 @@ register(
         shapes_rule=input_shape,
         dtype_rule=input_dtype,
         settings=LAYER_SETTINGS,
+        raised=True,
     ),
     Kind(
         "multi_head_attention_forward",

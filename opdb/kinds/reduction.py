@@ -186,6 +186,7 @@ register(
             [*view.shape("x1")[:-2], view.shape("x1")[-2], view.shape("x2")[-2]]
         ],
         settings=("tf32_matmul",),
+        raised=True,
     ),
     Kind(
         "cosine_similarity",

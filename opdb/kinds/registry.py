@@ -46,8 +46,7 @@ _CAST = frozenset({"float16", "bfloat16", "float32"})
 """The dtypes that autocast casts."""
 
 _OF_PRODUCTS = frozenset({"tf32_convolution", "tf32_matmul"})
-_RAISED = frozenset({"cdist", "transformer_encoder_layer", "transformer_decoder_layer"})
-"""Settings of kinds that come down to products, and those of them whose outputs are no halves."""
+"""The settings of kinds that come down to products."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,8 @@ class Kind:
     """The name of the function that an operator computes, and what is known of it without torch.
 
     The methods take a configuration of this kind; the fields ending in `_rule` hold what they do.
-    `then_indices` says that the outputs after the first are indices.
+    `then_indices` says that the outputs after the first are indices. Under autocast the outputs of
+    what comes down to products are halves, unless it is `raised` in the end.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Kind:
     mutates: tuple[str, ...] = ()
     synchronises: bool = False
     settings: tuple[str, ...] = ()
+    raised: bool = False
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -131,11 +132,8 @@ class Kind:
         dtype, lowered = self.dtype_rule(view), view.configuration.autocast
         if lowered is None or dtype not in _CAST:
             return dtype
-        return lowered if self._is_product else "float32"
-
-    @property
-    def _is_product(self) -> bool:
-        return self.name not in _RAISED and not _OF_PRODUCTS.isdisjoint(self.settings)
+        is_product = not _OF_PRODUCTS.isdisjoint(self.settings)
+        return lowered if is_product and not self.raised else "float32"
 
     def activation_bytes(self, configuration: Configuration) -> int:
         """Return the bytes of the outputs that one call makes room for; views have none."""

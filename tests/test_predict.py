@@ -39,17 +39,25 @@ def predictor(store: Store) -> Predictor:
     return Predictor(store, choose_device(store, None))
 
 
-def without_kinds_but(path: Path, kind: str) -> Path:
-    """Return a copy of the published database that holds the costs of one kind alone."""
+def execute(path: Path, statement: str) -> None:
+    """Change a database by a statement of SQL."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+
+
+def changed(path: Path, statement: str) -> Path:
+    """Return a copy of the published database that a statement of SQL changed."""
     published.copy_to(path)
-    with sqlite3.connect(path) as connection:
-        connection.execute(
-            "DELETE FROM cost WHERE configuration_id NOT IN "
-            "(SELECT id FROM configuration WHERE kind = ?)",
-            [kind],
-        )
-    connection.close()
+    execute(path, statement)
     return path
+
+
+def without_costs(path: Path, of: str) -> Path:
+    """Return a copy of the published database without the costs of some configurations."""
+    return changed(
+        path,
+        f"DELETE FROM cost WHERE configuration_id IN (SELECT id FROM configuration WHERE {of})",
+    )
 
 
 @pytest.mark.parametrize("mode", PLAIN_MODES)
@@ -70,7 +78,7 @@ def test_resnet152_from_resnet50s_operators(store: Store, batch_size: int, mode:
 
 
 def test_conv2d_alone_covers_part(tmp_path: Path) -> None:
-    with open_store(str(without_kinds_but(tmp_path / "conv.sqlite", "conv2d"))) as store:
+    with open_store(str(without_costs(tmp_path / "conv.sqlite", "kind != 'conv2d'"))) as store:
         answer = predictor(store).answer(model(store, "resnet152", 32), "eager")
         full = Predictor(store, choose_device(store, None))
         assert full.answer(model(store, "resnet50", 32), "graph").prediction.missing
@@ -93,12 +101,10 @@ def test_other_models_runs_make_the_interval_and_a_models_own_do_not(tmp_path: P
 
     def after(removed: str) -> Answer:
         """Predict once the runs of these workloads are gone."""
-        with sqlite3.connect(path) as connection:
-            connection.execute(
-                "DELETE FROM model_run WHERE workload_id IN "
-                f"(SELECT id FROM workload WHERE {removed})"
-            )
-        connection.close()
+        execute(
+            path,
+            f"DELETE FROM model_run WHERE workload_id IN (SELECT id FROM workload WHERE {removed})",
+        )
         with open_store(str(path)) as store:
             return predictor(store).answer(wanted, "graph")
 
@@ -125,8 +131,7 @@ def test_runs_of_models_of_which_a_part_is_not_described_say_nothing_of_interval
         wanted = model(store, "resnet152", 32)
 
     def after(statement: str) -> Prediction:
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute(statement)
+        execute(path, statement)
         with open_store(str(path)) as store:
             return predictor(store).answer(wanted, "graph").prediction
 
@@ -164,12 +169,7 @@ def test_estimates_are_made_of_the_model_that_is_asked_alone(
         asked.extend(configuration.kind for configuration in missing)
 
     monkeypatch.setattr(Boards, "estimates", noted)
-    path = published.copy_to(tmp_path / "without.sqlite")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(
-            "DELETE FROM cost WHERE configuration_id IN "
-            "(SELECT id FROM configuration WHERE kind = 'dropout')"
-        )
+    path = without_costs(tmp_path / "without.sqlite", "kind = 'dropout'")
     with open_store(str(path)) as store:
         used = Predictor(store, choose_device(store, None), estimates=True)
         assert not used.answer(model(store, "resnet152", 32), "graph").prediction.missing
@@ -181,12 +181,7 @@ def test_estimates_are_made_of_the_model_that_is_asked_alone(
 def test_estimates_that_another_board_learned_are_as_unsure_as_what_brings_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = published.copy_to(tmp_path / "without.sqlite")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(
-            "DELETE FROM cost WHERE configuration_id IN "
-            "(SELECT id FROM configuration WHERE kind = 'conv2d')"
-        )
+    path = without_costs(tmp_path / "without.sqlite", "kind = 'conv2d'")
 
     def predicted() -> Prediction:
         with open_store(str(path)) as store:
@@ -432,12 +427,11 @@ def test_anchors_under_another_power_limit_bring_nothing_over(tmp_path: Path) ->
         used = Predictor(store, choose_device(store, published.DEVICE))
         found = used.answer(model(store, "efficientnet_b0", 32), "graph", used.board("GPU-cc8a"))
         [note, *_] = [n for n in found.prediction.notes if "costs are brought to this board" in n]
-    without = published.copy_to(tmp_path / "without.sqlite")
-    with closing(sqlite3.connect(without)) as connection, connection:
-        connection.execute(
-            "DELETE FROM visit WHERE role = 'anchor' AND campaign = (SELECT id FROM campaign "
-            "WHERE board LIKE 'GPU-cc8a%' ORDER BY started_at LIMIT 1)"
-        )
+    without = changed(
+        tmp_path / "without.sqlite",
+        "DELETE FROM visit WHERE role = 'anchor' AND campaign = (SELECT id FROM campaign "
+        "WHERE board LIKE 'GPU-cc8a%' ORDER BY started_at LIMIT 1)",
+    )
     with open_store(str(without)) as store:
         used = predictor(store)
         same = used.answer(model(store, "efficientnet_b0", 32), "graph", used.board("GPU-cc8a"))
@@ -459,12 +453,11 @@ def test_factors_do_not_make_transferred_predictions_worse_at_the_median(store: 
 
 
 def test_a_transition_of_no_time_was_measured_all_the_same(tmp_path: Path) -> None:
-    path = published.copy_to(tmp_path / "even.sqlite")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(
-            "UPDATE campaign SET calibration = json_set(calibration, '$.transition_s', 0.0) "
-            "WHERE json_extract(calibration, '$.transition_s') IS NOT NULL"
-        )
+    path = changed(
+        tmp_path / "even.sqlite",
+        "UPDATE campaign SET calibration = json_set(calibration, '$.transition_s', 0.0) "
+        "WHERE json_extract(calibration, '$.transition_s') IS NOT NULL",
+    )
     with open_store(str(path)) as store:
         found = predictor(store).answer(model(store, "resnet152", 32), "graph").prediction
     assert "what transitions between operators take is that of other boards" in found.notes

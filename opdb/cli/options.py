@@ -24,7 +24,8 @@ AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON document and nothing else.")
 ]
 Quiet: TypeAlias = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Show no progress and no messages.")
+    bool,
+    typer.Option("--quiet", "-q", help="Show no progress, no messages, no warnings of libraries."),
 ]
 Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.")]
 

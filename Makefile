@@ -41,11 +41,15 @@ demo: setup ## Predict ResNet-152 on the published H200, where its measured trut
 	@OPDB_DB= $(BIN)/opdb predict resnet152 --batch-size 32 --target 0.9 --device nvidia-h200 \
 		--mode graph
 
+# Hundreds of tests start processes: without bytecode each would compile opdb anew. A worker begins
+# with a whole stretch of the tests, so that what a file's tests share is made by one of them.
+# A test that hangs fails, and those after it run.
 check: setup ## Lint, types, tests: all that CI runs.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n $(WORKERS) --maxprocesses 8
+	$(BIN)/python -m compileall -q opdb tests
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal --timeout 600
 
 clean: ## Remove what setup and the tools made; databases stay.
 	rm -rf $(VENV) *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -37,7 +37,8 @@ from opdb.records import Configuration, Workload, canonical_json
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import open_store
 from opdb.store.exchange import import_set
-from opdb.store.rows import workload_row
+from opdb.store.packing import pack
+from opdb.store.rows import WORKLOAD
 
 ROOT = Path(__file__).resolve().parents[1]
 DEVICE = "nvidia-h200"
@@ -64,7 +65,9 @@ VISITS_AN_ANCHOR = 60
 DEVICES = {DEVICE: 3, OTHER_DEVICE: 2}
 """Synthetic boards of each device, the published one and one that is all synthetic."""
 
-_STRETCH = '{"b":1000000,"d":1000000,"f":2,"n":10,"p":[1000,300000],"t":[100000,0,0]}'
+_SAMPLES = {"b": 1000000, "d": 1000000, "f": 3, "n": 10, "p": [1000, 300000], "q": 100000}
+_STRETCH = pack({**_SAMPLES, "t": [1, 0, 0]})
+_REPEATS = pack([{**_SAMPLES, "t": [1, 0, 0]}])
 _CALIBRATION = canonical_json(
     {
         "base_power_w": 120.0,
@@ -208,7 +211,7 @@ def _add_workloads(connection: sqlite3.Connection, size: Size, first: int) -> No
     for low in range(first, first + size.configurations, WORKLOAD_EVERY):
         number += 1
         high = min(low + CONFIGURATIONS_A_WORKLOAD, first + size.configurations)
-        row = workload_row(_workload(number))
+        row = WORKLOAD.row(_workload(number))
         connection.execute(
             f"INSERT INTO workload (id, {', '.join(row)}) VALUES (?{', ?' * len(row)})",
             (number, *row.values()),
@@ -244,7 +247,7 @@ def _add_runs(connection: sqlite3.Connection, workload: int, campaign: str) -> N
         "INSERT INTO model_run (id, campaign, workload_id, mode, outcome, started_at, cost_s,"
         " repeats, flags) VALUES (?, ?, ?, ?, 'ok', ?, 1.0, ?, '[]')",
         [
-            (f"synthetic-{workload}-{mode}", campaign, workload, mode, _moment(0), f"[{_STRETCH}]")
+            (f"synthetic-{workload}-{mode}", campaign, workload, mode, _moment(0), _REPEATS)
             for mode in ("eager", "graph")
         ],
     )
@@ -296,7 +299,7 @@ FROM stretch_of s JOIN anchor_repeat n JOIN anchor a ON a.number = n.value % :an
 _HOST_VISITS = """
 INSERT INTO host_visit (id, campaign, configuration_id, form, started_at, times, flags)
 SELECT printf('synthetic-%s-%d', substr(device, 1, 1), configuration_id), campaign,
-    configuration_id, 'module', '2001-01-01T00:01:00.000+00:00', '[10000,10100,9900]', '[]'
+    configuration_id, 'module', '2001-01-01T00:01:00.000+00:00', :times, '[]'
 FROM made WHERE NOT failed AND configuration_id % 2
 """
 
@@ -341,7 +344,7 @@ def _add_measurements(connection: sqlite3.Connection, size: Size) -> None:
         "INSERT INTO anchor VALUES (?, ?, ?)", [(i, *each) for i, each in enumerate(anchors)]
     )
     connection.execute(_ANCHORS, {"stretch": _STRETCH, "anchors": len(anchors)})
-    connection.execute(_HOST_VISITS)
+    connection.execute(_HOST_VISITS, {"times": pack([10000, 10100, 9900])})
     connection.execute(_TALLY)
     _add_costs(connection, size)
 

@@ -32,11 +32,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.coverage_growth import visit_seconds
-from opdb.compose.estimate import NOTHING_MEASURED
+from opdb.compose.sizes import NOTHING_MEASURED
+from opdb.estimates.features import features
 from opdb.estimates.process import Kernel
-from opdb.estimates.training import TYPICAL_LENGTH, Example, scaled_points, train
+from opdb.estimates.training import TYPICAL_LENGTH, Example, placed, train
 from opdb.learning import examples_of
-from opdb.predict import Predictor, choose_device
+from opdb.predict import Predictor, predictor_for
 from opdb.records import Configuration, Workload
 from opdb.store import Store, open_store
 from opdb.store.exchange import import_set
@@ -84,9 +85,12 @@ def informative(
 
     At least those that `most_s` GPU-seconds are enough for, perhaps not all of the others.
     """
-    families = scaled_points(configurations)
+    families: dict[str, list[Configuration]] = defaultdict(list)
+    for configuration in configurations:
+        families[features(configuration).family].append(configuration)
     gains: list[tuple[float, Configuration]] = []
-    for members, places in families.values():
+    for members in families.values():
+        *_, places = placed([features(each) for each in members])
         gains += _in_family(members, np.array(places), weights, seconds, most_s)
     return [configuration for _, configuration in sorted(gains, key=lambda g: -g[0])]
 
@@ -175,7 +179,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 def study(store: Store, budgets_s: Sequence[float]) -> list[Found]:
     """Return what estimates are worth after each budget."""
-    predictor = Predictor(store, choose_device(store, DEVICE))
+    predictor = predictor_for(store, DEVICE, estimates=False)
     board = predictor.most_measured()
     examples = {e.configuration.key: e for e in examples_of(store, predictor, board)}
     taken_s = visit_seconds(store, DEVICE)

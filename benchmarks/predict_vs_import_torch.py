@@ -6,8 +6,8 @@ Run it on a machine that does little else, in a checkout with opdb installed:
 
 Every side starts a process of its own, and the sides take turns. "first use" builds the working
 database from the published sets first, "database exists" finds it there. Printed are the median
-wall times and their ratios to `import torch`; the bar is half its time, for both. The database is
-made in a folder of its own. `--rounds 15` takes more turns; `--json` prints one JSON document.
+wall times, their ratios to `import torch`, and the bars for these. The database is made in a
+folder of its own. `--rounds 15` takes more turns; `--json` prints one JSON document.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ import tempfile
 import time
 from pathlib import Path
 
-RATIO_BAR = 0.5
+BARS = {"first use": 1.2, "database exists": 0.35}
+"""The most that each side may take, as a multiple of `import torch`."""
+
 ROUNDS = 7
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -80,14 +82,15 @@ def main() -> int:
         times = measure(options.rounds, copy_checkout(Path(folder)))
     medians = {side: statistics.median(values) for side, values in times.items()}
     ratios = {side: seconds / medians["import torch"] for side, seconds in medians.items()}
-    met = all(ratios[side] <= RATIO_BAR for side in ("first use", "database exists"))
+    met = all(ratios[side] <= bar for side, bar in BARS.items())
     if options.json:
         sides = {side: {"wall_s": medians[side], "ratio": ratios[side]} for side in medians}
         print(json.dumps({**sides, "rounds": options.rounds, "bar_met": met}))
         return 0 if met else 1
     for side, seconds in medians.items():
-        print(f"{side:15} {seconds:6.3f} s  ratio {ratios[side]:.3f}")
-    print(f"bar {RATIO_BAR}: {'met' if met else 'missed'}")
+        bar = f"  bar {BARS[side]}" if side in BARS else ""
+        print(f"{side:15} {seconds:6.3f} s  ratio {ratios[side]:.3f}{bar}")
+    print(f"bars {'met' if met else 'missed'}")
     return 0 if met else 1
 
 

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.runtime_estimator import RuntimeEstimator
 
 from opdb.models import ModelRequest, load
-from opdb.predict import Predictor, choose_device
+from opdb.predict import predictor_for
 from opdb.records import Workload
 from opdb.store import open_store
 
@@ -55,7 +55,7 @@ def rows(database: str | None, device: str | None, models: list[str]) -> list[di
     """Return each published run of a CUDA graph beside what torch says of it."""
     found = []
     with open_store(database, create=False) as store:
-        predictor = Predictor(store, choose_device(store, device))
+        predictor = predictor_for(store, device, estimates=False)
         for workload, _ in predictor.measured_workloads("graph"):
             if models and workload.name not in models:
                 continue

@@ -2,7 +2,7 @@
 
 Run it where a database holds model runs as a CUDA graph and visits of other workloads:
 
-    opdb bench --workload reused      # also: streamed, chain
+    opdb bench --cache-state reused      # also: streamed, chain
     python benchmarks/workloads.py
 
 Printed are, for each measured model and workload, the time and energy that its operators add up to
@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import get_args
 
-from opdb.compose import Grounds, Prediction, compose
+from opdb.compose import Prediction, PredictionInputs, compose
 from opdb.derive.costs import Deriver
 from opdb.derive.runs import RunCost, run_cost
 from opdb.errors import OpdbError
@@ -95,10 +95,12 @@ class Measured:
 def row(measured: Measured, access: Access, costs: Costs, model: Costs) -> Row:
     """Compose a model under a workload and hold it against its run."""
     own, filled = costs.of(measured.workload), model.of(measured.workload)
-    grounds = Grounds(measured.device, measured.board, measured.calibration, {**filled, **own})
-    prediction = compose(measured.workload, "graph", grounds)
+    inputs = PredictionInputs(
+        measured.device, measured.board, measured.calibration, {**filled, **own}
+    )
+    prediction = compose(measured.workload, "graph", inputs)
     calls = measured.workload.occurrences()
-    times = {c.key: n * _time_s(grounds.costs, c.key) for c, n in calls.items()}
+    times = {c.key: n * _time_s(inputs.costs, c.key) for c, n in calls.items()}
     total_s = math.fsum(times.values())
     run = measured.run
     return Row(
@@ -140,7 +142,7 @@ def _ratio(ours: float | None, theirs: float | None, prediction: Prediction) -> 
 
 def compare(store: Store, device: Device, names: Collection[str] = ()) -> list[Row]:
     """Return a row for every measured model and each workload that any of its operators has."""
-    boards = store.measured_workloads(device.slug, "graph")
+    boards = {found.key: found.board for found in store.measured(device.slug, "graph")}
     rows = []
     for board in sorted(set(boards.values())):
         visits = store.visits(board)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 
-from opdb.garbage import keep_all, uncollected
+from opdb.garbage import gc_paused, keep_all
 
 _INTERRUPTED = 130
 _SAID = b"opdb: interrupted; nothing was begun\n"
@@ -21,7 +21,7 @@ _SAID = b"opdb: interrupted; nothing was begun\n"
 def main() -> int:
     """Run the command line and return the exit status."""
     try:
-        with _ending_at_once(), uncollected():
+        with _ending_at_once(), gc_paused():
             _open_standard_files()
             _show_what_can_be()
             from opdb.cli import main as run

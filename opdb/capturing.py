@@ -1,8 +1,8 @@
-"""Whether a CUDA graph is being captured: what is so, and what a model that asks is told.
+"""Whether a CUDA graph is being captured: the truth, and the answer that a model gets.
 
-A model may call something else while it is captured, and asks torch whether it is. What is told
-for a while reaches everyone who asks `torch.cuda.is_current_stream_capturing`, however imported;
-what opdb itself must know, `is_capturing` says. Who asks a stream object is told what is so.
+A model may call something else while it is captured, and asks torch whether it is. `answering`
+gives an answer of its own to all callers of `torch.cuda.is_current_stream_capturing`, however they
+imported it; `is_capturing` says the truth, for opdb itself. A stream object answers the truth.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ _PLACES: tuple[tuple[Any, str], ...] = (
     (graphs, "_cuda_isCurrentStreamCapturing"),
     (torch.cuda, "is_current_stream_capturing"),
 )
-"""What answers: the binding behind torch's function, and the function where that has no such name.
+"""The binding behind torch's function, and the function itself where there is no such binding.
 
 The function itself may have been imported from torch under any name.
 """
 
 _truths: list[Callable[[], bool]] = []
-"""What answered before anything was told, where anything is."""
+"""The functions that answered before, while an answer is given."""
 
 _answers: list[bool] = []
-"""What is told, the latest last."""
+"""The answers that are given, the latest last."""
 
 
 @dataclass
-class Told:
+class CaptureAnswer:
     """Whether anyone asked while an answer was given."""
 
     asked: bool = False
 
 
 @contextmanager
-def told(capturing: bool) -> Iterator[Told]:
-    """Tell this thread, if it asks, that its stream is being captured, or that it is not.
+def answering(capturing: bool) -> Iterator[CaptureAnswer]:
+    """Answer this thread, if it asks, that its stream is being captured, or that it is not.
 
     Blocks of several threads must not overlap.
     """
     place, name = next((place, name) for place, name in _PLACES if hasattr(place, name))
-    before, thread, seen = getattr(place, name), threading.get_ident(), Told()
+    before, thread, seen = getattr(place, name), threading.get_ident(), CaptureAnswer()
 
     def answer() -> bool:
         if threading.get_ident() != thread:
@@ -66,10 +66,10 @@ def told(capturing: bool) -> Iterator[Told]:
 
 
 def is_hidden() -> bool:
-    """Return whether who asks is told now that nothing is being captured, so or not."""
+    """Return whether the answer now is that nothing is being captured, true or not."""
     return bool(_answers) and not _answers[-1]
 
 
 def is_capturing() -> bool:
-    """Return whether this thread's current stream is being captured, whatever anyone is told."""
+    """Return whether this thread's current stream is being captured, whatever the answer given."""
     return _truths[0]() if _truths else torch.cuda.is_current_stream_capturing()

@@ -6,7 +6,7 @@ Only the command line catches these, once, and turns them into an exit status.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 EXPLANATION = "Explanation:"
@@ -40,6 +40,15 @@ class UnknownNameError(InputError):
         super().__init__(f"unknown {what} {name!r}; {advice}" + (f" {hint}" if hint else ""))
 
 
+class UnknownModelError(UnknownNameError):
+    """No source has a model of the name."""
+
+    def __init__(
+        self, name: str, valid: Iterable[str], *, hint: str = "", what: str = "model"
+    ) -> None:
+        super().__init__(what, name, valid, hint=hint)
+
+
 class NothingMeasuredError(InputError):
     """Nothing of what is asked about was measured on the device in question."""
 
@@ -50,6 +59,17 @@ class DatabaseError(InputError):
 
 class NoDatabaseError(DatabaseError):
     """There is no database of the name, and none is to be made."""
+
+
+class SamplesLeftOutError(InputError):
+    """Raw samples are needed of visits that came without them: those that a wheel carries."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "raw samples are needed, and the published sets that come with an installed opdb have "
+            "costs alone; a clone of opdb has the samples: opdb import CLONE/db/nvidia-h200 --db "
+            "FILE, then name this FILE with --db"
+        )
 
 
 class ClaimLostError(OpdbError):
@@ -92,3 +112,16 @@ def said_by(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).strip().splitlines()] or [""]
     explained = (line for line in lines[1:] if line.startswith(EXPLANATION))
     return ": ".join([lines[0], *(line.removeprefix(EXPLANATION).strip() for line in explained)])
+
+
+def raise_all(errors: Sequence[OpdbError], done: str) -> None:
+    """Raise what went wrong with some models, in one message; `done` says what the others are.
+
+    Raises:
+        OpdbError: something did: one error as it is, several as one that names them all.
+    """
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        lines = "\n".join(f"  {error}" for error in dict.fromkeys(map(str, errors)))
+        raise OpdbError(f"{len(errors)} models failed; what was finished is {done}\n{lines}")

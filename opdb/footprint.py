@@ -64,11 +64,6 @@ def resident_bytes(device: Device) -> float | None:
     return None if device.l2_bytes is None else RESIDENT_SHARE * device.l2_bytes
 
 
-def keeps_weights_hot(workload: Workload, resident: float | None) -> bool:
-    """Whether a pass finds its weights in the L2, of which `resident` bytes keep their data."""
-    return resident is not None and is_kept(touched_bytes(workload), resident)
-
-
 def may_be_kept_in_part(touched: int, resident: float | None) -> bool:
     """Whether the L2 may keep a part of what a pass touches, which is more than it keeps surely."""
     if resident is None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Look for no reference cycles within the block; all else is freed as ever.
 
     Reading a set or importing packages makes objects by the hundred thousand, and Python goes
@@ -21,6 +21,18 @@ def uncollected() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextmanager
+def collected() -> Iterator[None]:
+    """Look for reference cycles within the block all the same: it may take long, or much memory."""
+    was_on = gc.isenabled()
+    gc.enable()
+    try:
+        yield
+    finally:
+        if not was_on:
+            gc.disable()
 
 
 def keep_all() -> None:

@@ -7,13 +7,15 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from opdb.compose import Estimated
+from opdb.compose import EstimatedCosts
 from opdb.errors import InputError
 from opdb.predict import PLAIN_MODES, Answer, Predictor
-from opdb.records import Board, Cost, Mode, Workload
+from opdb.records import Board, Cost, Json, Mode, Workload
 from opdb.store import Store
+from opdb.tables import Report, Rows
+from opdb.units import plural
 
 if TYPE_CHECKING:
     from opdb.estimates.estimator import Estimates, Estimator
@@ -54,6 +56,44 @@ class ModelError:
     estimated: float
     refused: float
     answers: Mapping[str, Answer]
+
+
+@dataclass(frozen=True)
+class Lesson(Report):
+    """What was learned: from how many configurations, of which kinds and dtypes, by family."""
+
+    estimator: Estimator
+
+    def to_dict(self) -> Json:
+        """Return what was learned of each family."""
+        estimator = self.estimator
+        return {
+            "device": estimator.device,
+            "board": estimator.board,
+            "trained_at": estimator.trained_at,
+            "configurations": estimator.configurations,
+            "families": {
+                name: {
+                    "points": len(learned.time.points),
+                    "kinds": learned.kinds,
+                    "dtypes": sorted(learned.dtypes),
+                }
+                for name, learned in sorted(estimator.families.items())
+            },
+        }
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        """Yield a line for each family."""
+        told = self.to_dict()
+        yield (
+            f"{told['device']}: learned from {told['configurations']} configurations, as board "
+            f"{told['board']} has them"
+        )
+        for name, family in told["families"].items():
+            yield (
+                f"{name}: {family['points']} of {plural(len(family['kinds']), 'kind')}, "
+                f"in {', '.join(family['dtypes'])}"
+            )
 
 
 @dataclass(frozen=True)
@@ -164,7 +204,7 @@ def _without(
     predictor: Predictor,
     leaving: Leaving,
 ) -> LeftOut:
-    from opdb.estimates.baselines import BASELINES, guess
+    from opdb.estimates.baselines import BASELINES, apply_rule
 
     named = NAMES[leaving]
     out = [e for e, users in known if users and {named(w) for w in users} == {group}]
@@ -172,10 +212,10 @@ def _without(
     rest = [e for e, _ in known if e.configuration.key not in keys]
     estimates = _trained(rest, predictor, board).estimate(e.configuration for e in out)
     guesses = {
-        name: guess(made(rest), [e.configuration for e in out], board)
+        name: apply_rule(made(rest), [e.configuration for e in out], board)
         for name, made in BASELINES.items()
     }
-    each: dict[str, Estimated] = {OURS: estimates, **guesses}
+    each: dict[str, EstimatedCosts] = {OURS: estimates, **guesses}
     operators = tuple(
         OperatorError(
             group,

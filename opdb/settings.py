@@ -1,4 +1,4 @@
-"""What a backend was told, and which of it touches a kind of operator."""
+"""Backend settings, and which of them affect a kind of operator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_SETTINGS: Mapping[str, Json] = {
 
 
 def relevant_setting(kind: str, settings: Mapping[str, Json]) -> str:
-    """Return, as canonical JSON, the settings that touch this kind, and no others.
+    """Return, as canonical JSON, the settings that affect this kind, and no others.
 
     A kind that this version does not know (a newer one's set may hold it) has none.
     """
@@ -33,8 +33,8 @@ def is_forcible(kind: str) -> bool:
 def relevant_settings(
     settings: Mapping[str, Json], kinds: Collection[str] | None = None
 ) -> set[str]:
-    """Return what of the settings touches one of these kinds, as `relevant_setting` says it.
+    """Return the relevant setting of each of these kinds, each text once.
 
-    What touches one kind may be another's usual setting: ask for no more kinds than are meant.
+    One kind's setting may be another's default: pass no more kinds than are meant.
     """
     return {relevant_setting(kind, settings) for kind in (KINDS if kinds is None else kinds)}

@@ -23,7 +23,16 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
 from pydantic_core import ErrorDetails
 
 from opdb.errors import InputError
@@ -91,9 +100,13 @@ class Summary(Variant):
     processed: StrictBool = False
     source: StrictStr | None = None
     variants: tuple[Variant, ...] = ()
+    _file: Path | None = PrivateAttr(None)
 
     def requests(self) -> list[ModelRequest]:
-        """Return what to harvest: every batch size of the file and of each variant, in order."""
+        """Return what to harvest: every batch size of the file and of each variant, in order.
+
+        They say which file names the model, so that no code is run which it names.
+        """
         found: dict[str, ModelRequest] = {}
         for variant in (self, *self.variants):
             for request in self._requests(variant):
@@ -125,6 +138,7 @@ class Summary(Variant):
                 autocast=said("autocast"),
                 optimizer=said("optimizer") or OPTIMIZERS[0],
                 accumulation=said("accumulation") or 1,
+                named_in=None if self._file is None else str(self._file),
             )
 
 
@@ -152,6 +166,7 @@ def load_summary(path: Path) -> Summary:
     except ValidationError as error:
         problems += explained(error, _ALLOWED)
     if not problems:
+        found._file = path
         return found
     raise InputError(f"{path}: " + "; ".join(dict.fromkeys(problems)))
 
@@ -214,7 +229,7 @@ def parse_mapping(
     """Return the mapping that a YAML text holds.
 
     Raises:
-        InputError: it is not YAML, or is something else, nests too deep, or uses aliases.
+        InputError: it is not YAML, or is something else, nests too deep, or uses aliases or tags.
     """
     try:
         _check_shape(path, text)
@@ -239,15 +254,20 @@ def parse_mapping(
 
 
 def _check_shape(path: Path, text: str) -> None:
-    """Refuse what a small summary never needs and a hostile file lives on: aliases and depth."""
+    """Refuse what a small file never needs and a hostile one uses: aliases, tags and depth."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
+        line = event.start_mark.line + 1 if event.start_mark else 0
         if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST:
             what = "nested too deep" if depth > _DEEPEST else "an alias"
-            line = event.start_mark.line + 1 if event.start_mark else 0
             raise InputError(f"{path}, line {line}: {what}; write the values out, in few levels")
+        if tag := getattr(event, "tag", None):
+            name = tag.replace("tag:yaml.org,2002:", "!!")
+            raise InputError(
+                f"{path}, line {line}: the tag {name}; write plain values without tags"
+            )
 
 
 def _misspelled(document: Mapping[Any, Any], model: type[BaseModel], at: str = "") -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 MILLI = 1e-3
 MICRO = 1e-6
-NANO = 1e-9
 MEGA = 1e6
 
-_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
-_LARGE_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_PREFIXES = (
+    *((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")),
+    *((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")),
+)
 
 
 def show(value: float | None, unit: str, *, digits: int = 4) -> str:
@@ -21,9 +22,6 @@ def show(value: float | None, unit: str, *, digits: int = 4) -> str:
     if value == 0:
         return f"0 {unit}"
     magnitude = abs(value)
-    for scale, prefix in _LARGE_PREFIXES:
-        if magnitude >= scale:
-            return f"{rounded(value / scale, digits)} {prefix}{unit}"
     for scale, prefix in _PREFIXES:
         if magnitude >= scale:
             return f"{rounded(value / scale, digits)} {prefix}{unit}"
@@ -35,7 +33,7 @@ def rounded(value: float, digits: int) -> str:
     return f"{float(f'{value:.{digits}g}'):g}"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
+def plural(number: int, one: str, many: str | None = None) -> str:
     """Return a number before its noun, ``1 board`` or ``2 boards``.
 
     `many` is the plural where it is not `one` + s.

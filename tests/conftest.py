@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 # Workers of pytest share the cores: threads of several would wait for each other.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -15,7 +17,7 @@ import pytest
 import torch
 
 from opdb.bench import calibrate, model, visit
-from tests import postgres
+from tests import postgres, shared
 
 # A shell starts what stands before an `&` deaf to Ctrl-C, and so all that it starts in turn.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -23,19 +25,55 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 collect_ignore = [] if torch.cuda.is_available() else ["gpu"]
 
 
+def pytest_configure() -> None:
+    """Make the folder that workers share before there are any: they inherit its name."""
+    shared.folder()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out: a run without a GPU must not look as if it had covered one."""
+    if collect_ignore:
+        files = len(list(Path(__file__).with_name("gpu").glob("test_*.py")))
+        told = f"tests/gpu was not collected: {files} files need an NVIDIA GPU"
+        terminalreporter.write_line(told, yellow=True)
+
+
+thaw = gc.unfreeze
+THAWED_AFTER = 200
+"""Tests after which all is looked at again, so that nothing is kept for good."""
+
+_tests = itertools.count(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def frozen() -> Iterator[None]:
+    """Keep frozen what a bench thaws at its end: the next collection would look at all of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "unfreeze", lambda: None)
+        yield
+
+
 def pytest_runtest_setup() -> None:
     """Let collecting garbage look at what a test makes alone, not at all that torch's import made.
 
-    A bench collects twice, and thaws at its end: a third of the time of its tests went into that.
-    To ask whether anything is frozen goes through it all, which takes longer than this.
+    A bench collects twice: a third of the time of its tests went into that. To look at everything
+    takes 0.45 s once all tests are imported, and nothing measurable where it is frozen.
     """
+    if next(_tests) % THAWED_AFTER == 0:
+        thaw()
     gc.collect()
     gc.freeze()
 
 
+def pytest_runtest_teardown() -> None:
+    """Refuse a test, or one beside it, that wrote to what all tests share."""
+    names = shared.written()
+    assert not names, f"a test wrote to {', '.join(names)}, which all share; write to copies of it"
+
+
 def pytest_unconfigure() -> None:
     """Let parts of torch go as the process ends, or they complain."""
-    gc.unfreeze()
+    thaw()
 
 
 SHORT = (

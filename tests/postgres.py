@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from opdb.distribution import install
+
 DEBIAN = Path("/usr/lib/postgresql")
 """Where Debian and Ubuntu put the server's programs, one folder a version, not on PATH."""
 
@@ -25,7 +27,7 @@ def missing() -> str | None:
     try:
         import psycopg  # noqa: F401
     except ImportError:
-        return "psycopg is not installed (pip install 'opdb[postgres]')"
+        return f"psycopg is not installed ({install('postgres')})"
     if programs() is None:
         return "PostgreSQL's server is not installed (apt install postgresql)"
     return None

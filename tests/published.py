@@ -1,17 +1,20 @@
-"""The published set of db/nvidia-h200, imported once a test run into a database to read from."""
+"""The published sets, each imported once a test run into a database to read from."""
 
 from __future__ import annotations
 
-import atexit
 import shutil
 import sqlite3
-import tempfile
+from collections.abc import Callable
 from contextlib import closing
 from functools import cache
 from pathlib import Path
 
-from opdb.store import open_store
+from opdb.store import Store, open_store
+from opdb.store.deriving import derive_costs
 from opdb.store.exchange import import_set
+from opdb.store.opening import import_published
+from opdb.store.set_reading import read_set
+from tests import shared
 
 SET = Path(__file__).parents[1] / "db" / "nvidia-h200"
 DEVICE = "nvidia-h200"
@@ -22,12 +25,52 @@ EAGER_AND_GRAPH = 53
 @cache
 def database() -> Path:
     """Return a database that holds the published set and nothing else; write to copies of it."""
-    folder = tempfile.mkdtemp(prefix="opdb-tests-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = Path(folder, "published.sqlite")
-    with open_store(str(path)) as store:
-        import_set(store, SET)
-    return path
+    return shared.made_once("published.sqlite", stored(_published))
+
+
+@cache
+def default_database() -> Path:
+    """Return a database as the first command in a checkout builds it; write to copies of it."""
+    return shared.made_once("default.sqlite", stored(import_published))
+
+
+@cache
+def all_sets() -> Path:
+    """Return that database once a command has asked for sweeps, too; write to copies of it."""
+
+    def make(path: Path) -> None:
+        shutil.copy(default_database(), path)
+        with open_store(str(path)) as store:
+            import_published(store, sweeps=True)
+
+    return shared.made_once("all.sqlite", make)
+
+
+@cache
+def database_of(*names: str) -> Path:
+    """Return a database that holds these sets of db/; write to copies of it."""
+
+    def fill(store: Store) -> None:
+        for name in names:
+            import_set(store, SET.with_name(name), source=(name, ""))
+        for board in store.boards_of_several_sources():
+            derive_costs(store, board)
+
+    return shared.made_once(f"{'+'.join(names)}.sqlite", stored(fill))
+
+
+def stored(fill: Callable[[Store], object]) -> Callable[[Path], None]:
+    """Return what makes a database at a path and lets `fill` put something into it."""
+
+    def make(path: Path) -> None:
+        with open_store(str(path)) as store:
+            fill(store)
+
+    return make
+
+
+def _published(store: Store) -> None:
+    import_set(store, SET, contents=read_set(SET))
 
 
 def copy_to(path: Path) -> Path:

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from opdb.distribution import install
+
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "srun")
 SBIN = "/usr/sbin"
 
@@ -63,7 +65,7 @@ def missing() -> str | None:
     try:
         import submitit  # noqa: F401
     except ImportError:
-        return "submitit is not installed (pip install 'opdb[slurm]')"
+        return f"submitit is not installed ({install('slurm')})"
     return None
 
 

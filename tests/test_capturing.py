@@ -1,4 +1,4 @@
-"""What is told of a CUDA graph's capture reaches whoever asks, and nothing of it stays."""
+"""An answer about a CUDA graph's capture reaches all that ask, and nothing of it stays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.cuda import graphs
 from torch.cuda import is_current_stream_capturing as imported_by_name
 
 from opdb import capturing
-from opdb.capturing import is_capturing, told
+from opdb.capturing import answering, is_capturing
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def binding() -> object:
 @pytest.mark.parametrize("answer", [True, False])
 def test_everyone_who_asks_is_told(truth: list[bool], answer: bool) -> None:
     truth[:] = [not answer]
-    with told(answer) as seen:
+    with answering(answer) as seen:
         assert not seen.asked
         assert torch.cuda.is_current_stream_capturing() is answer
         assert imported_by_name() is answer
@@ -42,15 +42,15 @@ def test_everyone_who_asks_is_told(truth: list[bool], answer: bool) -> None:
 
 
 def test_opdb_asking_for_itself_is_no_question_of_the_model(truth: list[bool]) -> None:
-    with told(True) as seen:
+    with answering(True) as seen:
         is_capturing()
     assert not seen.asked
 
 
 def test_blocks_nest_and_are_left_by_an_error(truth: list[bool]) -> None:
     before = binding()
-    with told(True) as outer:
-        with pytest.raises(KeyError), told(False) as inner:
+    with answering(True) as outer:
+        with pytest.raises(KeyError), answering(False) as inner:
             assert not imported_by_name() and not is_capturing()
             raise KeyError
         assert imported_by_name() and not is_capturing()
@@ -60,7 +60,7 @@ def test_blocks_nest_and_are_left_by_an_error(truth: list[bool]) -> None:
 
 def test_another_thread_is_told_what_is_so(truth: list[bool]) -> None:
     found = []
-    with told(True) as seen:
+    with answering(True) as seen:
         thread = threading.Thread(target=lambda: found.append(imported_by_name()))
         thread.start()
         thread.join()
@@ -71,13 +71,13 @@ def test_a_torch_that_binds_it_under_another_name(monkeypatch: pytest.MonkeyPatc
     cuda: Any = SimpleNamespace(is_current_stream_capturing=lambda: False)
     places = ((SimpleNamespace(), "_binding"), (cuda, "is_current_stream_capturing"))
     monkeypatch.setattr(capturing, "_PLACES", places)
-    with told(True) as seen:
+    with answering(True) as seen:
         assert cuda.is_current_stream_capturing() and seen.asked
         assert not is_capturing()
     assert not cuda.is_current_stream_capturing()
 
 
 def test_this_torch_has_the_binding() -> None:
-    """Else functions that were imported by name are told nothing."""
+    """Else functions that were imported by name get no answer."""
     place, name = capturing._PLACES[0]
     assert hasattr(place, name)

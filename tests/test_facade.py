@@ -5,15 +5,29 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 import opdb
-from opdb import ModelRequest, Predictor, choose_device, open_store
-from opdb.harvest import harvest
+from opdb import ModelRequest, Predictor, choose_device, open_store, workload_of
 from opdb.store.exchange import import_set
 
 ROOT = Path(__file__).parents[1]
+VERBS = (
+    "bench",
+    "compare",
+    "data",
+    "export",
+    "harvest",
+    "load",
+    "measure",
+    "plan",
+    "predict",
+    "report",
+    "trace",
+    "validate",
+)
 
 
 def test_every_name_comes_from_where_types_say() -> None:
@@ -35,17 +49,39 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         getattr(opdb, "Predictr")  # noqa: B009  (a type checker would refuse the attribute)
 
 
-def test_no_name_is_that_of_a_module_or_loads_torch() -> None:
+def test_no_name_but_a_verb_is_that_of_a_module_or_loads_torch() -> None:
+    assert all(isinstance(getattr(opdb, name), FunctionType) for name in VERBS)
     modules = {path.stem for path in (ROOT / "opdb").iterdir()}
-    assert not modules & set(opdb.__all__)
+    assert not modules & set(opdb.__all__) - set(VERBS)
     program = "import sys; from opdb import *; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_the_example_of_the_docstring(tmp_path: Path) -> None:
-    workload = harvest(ModelRequest("resnet152", batch_size=32))
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         import_set(store, ROOT / "db" / "nvidia-h200")
-        answer = Predictor(store, choose_device(store, None)).answer(workload, "eager")
+        found = workload_of(store, ModelRequest("resnet152", batch_size=32))
+        assert found.harvest_s is None, "what is stored is not harvested"
+        answer = Predictor(store, choose_device(store, None)).answer(found.workload, "eager")
     assert answer.prediction.coverage_time == 1
     assert answer.measured is not None
+
+
+@pytest.mark.parametrize("first", ["import opdb.predict.figures", "opdb.predict"])
+def test_a_verb_is_a_function_whatever_was_imported_before(first: str) -> None:
+    """A room of the package may have its name: both are found."""
+    program = f"""
+import opdb
+{first}
+from opdb.predict import Predictor
+import opdb.predict.layers
+import sys
+assert callable(opdb.predict) and opdb.predict.__name__ == "predict"
+assert sys.modules["opdb.predict"].Predictor is Predictor is opdb.Predictor
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("name", opdb.__all__)
+def test_every_name_is_documented(name: str) -> None:
+    assert name == "__version__" or getattr(opdb, name).__doc__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opdb.footprint import RESIDENT_SHARE, keeps_weights_hot, resident_bytes, touched_bytes
+from opdb.footprint import RESIDENT_SHARE, is_kept, resident_bytes, touched_bytes
 from opdb.records import Call, Configuration
 from tests.store import samples
 
@@ -33,10 +33,11 @@ def test_a_small_model_keeps_its_weights_and_a_large_one_does_not() -> None:
     assert resident == RESIDENT_SHARE * 50_000_000
     for layers, hot in ((5, True), (6, False)):
         calls = tuple(Call(linear(LONG), "module") for _ in range(layers))
-        assert keeps_weights_hot(replace(samples.workload(), calls=calls), resident) is hot
+        touched = touched_bytes(replace(samples.workload(), calls=calls))
+        assert is_kept(touched, resident) is hot
 
 
 def test_without_an_l2_nothing_is_hot() -> None:
     unknown = replace(samples.DEVICE, l2_bytes=None)
     assert resident_bytes(unknown) is None
-    assert not keeps_weights_hot(samples.workload(), None)
+    assert not is_kept(touched_bytes(samples.workload()), None)

@@ -4,21 +4,21 @@ import gc
 
 import pytest
 
-from opdb.garbage import uncollected
+from opdb.garbage import gc_paused
 
 
 def test_nothing_is_collected_within_the_block_and_all_after_it() -> None:
     assert gc.isenabled()
-    with uncollected():
+    with gc_paused():
         assert not gc.isenabled()
-        with uncollected():
+        with gc_paused():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
 def test_an_error_lets_it_be_collected_again() -> None:
-    @uncollected()
+    @gc_paused()
     def fails() -> None:
         raise ValueError("as it must")
 
@@ -30,7 +30,7 @@ def test_an_error_lets_it_be_collected_again() -> None:
 def test_where_it_was_off_it_stays_off() -> None:
     gc.disable()
     try:
-        with uncollected():
+        with gc_paused():
             pass
         assert not gc.isenabled()
     finally:

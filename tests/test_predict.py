@@ -15,8 +15,9 @@ import pytest
 from opdb.compose import Prediction
 from opdb.derive.boards import Factors
 from opdb.errors import InputError, UnknownNameError
-from opdb.predict import PLAIN_MODES, Answer, Predictor, choose_device
+from opdb.predict import PLAIN_MODES, Answer, Predictor, choose_device, predictor_for
 from opdb.predict.boards import Boards
+from opdb.predict.snapshot import Snapshot
 from opdb.records import Configuration, Mode, Workload
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store, open_store
@@ -36,7 +37,7 @@ def model(store: Store, name: str, batch_size: int, dtype: str = "float32") -> W
 
 
 def predictor(store: Store) -> Predictor:
-    return Predictor(store, choose_device(store, None))
+    return predictor_for(store, None, estimates=False)
 
 
 def execute(path: Path, statement: str) -> None:
@@ -80,7 +81,7 @@ def test_resnet152_from_resnet50s_operators(store: Store, batch_size: int, mode:
 def test_conv2d_alone_covers_part(tmp_path: Path) -> None:
     with open_store(str(without_costs(tmp_path / "conv.sqlite", "kind != 'conv2d'"))) as store:
         answer = predictor(store).answer(model(store, "resnet152", 32), "eager")
-        full = Predictor(store, choose_device(store, None))
+        full = predictor_for(store, None, estimates=False)
         assert full.answer(model(store, "resnet50", 32), "graph").prediction.missing
     found = answer.prediction
     kinds = {share.configuration.kind for share in found.missing}
@@ -171,7 +172,7 @@ def test_estimates_are_made_of_the_model_that_is_asked_alone(
     monkeypatch.setattr(Boards, "estimates", noted)
     path = without_costs(tmp_path / "without.sqlite", "kind = 'dropout'")
     with open_store(str(path)) as store:
-        used = Predictor(store, choose_device(store, None), estimates=True)
+        used = predictor_for(store, None, estimates=True)
         assert not used.answer(model(store, "resnet152", 32), "graph").prediction.missing
         assert not asked, "ResNets have no dropout"
         assert used.answer(model(store, "alexnet", 32), "graph").prediction.missing
@@ -185,29 +186,38 @@ def test_estimates_that_another_board_learned_are_as_unsure_as_what_brings_them(
 
     def predicted() -> Prediction:
         with open_store(str(path)) as store:
-            used = Predictor(store, choose_device(store, None), estimates=True)
+            used = predictor_for(store, None, estimates=True)
             found = used.answer(model(store, "resnet152", 32), "graph", used.board("GPU-ea87"))
         assert found.prediction.estimated and found.prediction.energy_j
         return found.prediction
 
-    usual, factors = predicted(), Boards.factors
+    usual, factors = predicted(), Snapshot.factors
 
-    def sure(boards: Boards, board: str, origin: str) -> Factors:
+    def sure(boards: Snapshot, board: str, origin: str) -> Factors:
         found = factors(boards, board, origin)
         assert found.time is not None and found.dynamic_energy is not None
         assert min(found.time.half_width, found.dynamic_energy.half_width) > 0.01
         alone = (replace(factor, spread=None) for factor in (found.time, found.dynamic_energy))
         return Factors(found.base_power, *alone)
 
-    monkeypatch.setattr(Boards, "factors", sure)
+    monkeypatch.setattr(Snapshot, "factors", sure)
     less = predicted()
     assert (usual.time_s, usual.energy_j) == (less.time_s, less.energy_j)
-    assert usual.widths_s[1] > less.widths_s[1] and usual.widths_j[1] > less.widths_j[1]
+    assert usual.widths_time[1] > less.widths_time[1]
+    assert usual.widths_energy[1] > less.widths_energy[1]
+
+
+def test_a_predictor_is_of_the_device_named_or_given_else_of_the_chosen_one(store: Store) -> None:
+    chosen = choose_device(store, None)
+    for device in (None, chosen, chosen.slug):
+        assert predictor_for(store, device).device == chosen
+    with pytest.raises(UnknownNameError, match="no-such-device"):
+        predictor_for(store, "no-such-device")
 
 
 def test_costs_of_another_setting_do_not_count(store: Store) -> None:
     other = {**DEFAULT_SETTINGS, "tf32_convolution": False}
-    chosen = Predictor(store, choose_device(store, None), other)
+    chosen = predictor_for(store, None, other, estimates=False)
     found = chosen.answer(model(store, "resnet50", 32), "graph").prediction
     assert {share.configuration.kind for share in found.missing} == {"conv2d"}
 
@@ -215,7 +225,10 @@ def test_costs_of_another_setting_do_not_count(store: Store) -> None:
 def test_answers_hold_every_run_against_its_prediction(store: Store) -> None:
     found = predictor(store).answers([])
     runs = store.model_runs(device=published.DEVICE)
-    assert len(found) == len({(r.workload, r.mode) for r in runs if r.mode in PLAIN_MODES})
+    board_of = {c.id: c.board.uuid for c in store.campaigns(published.DEVICE)}
+    ran_on = {(r.mode, r.workload, board_of[r.campaign]) for r in runs if r.mode in PLAIN_MODES}
+    assert len(found) == len(ran_on)
+    assert all(a.brought == 0 for a in found if a.prediction.workload.name != "gpt2")
     assert all(a.measured and a.attribution_time and a.attribution_energy for a in found)
     some = predictor(store).answers(["resnet50"])
     assert {a.prediction.workload.name for a in some} == {"resnet50"}
@@ -267,7 +280,7 @@ def test_the_device_is_the_one_named_else_the_most_measured(store: Store, tmp_pa
         both.save_campaign(samples.campaign("c", "a-board", samples.PROCESSOR))
         assert choose_device(both, None).slug == published.DEVICE
         assert choose_device(both, "a-cpu") == samples.PROCESSOR
-        answer = Predictor(both, samples.PROCESSOR).answer(model(both, "resnet50", 1), "eager")
+        answer = predictor_for(both, samples.PROCESSOR).answer(model(both, "resnet50", 1), "eager")
     assert answer.prediction.coverage_calls == 0 and answer.measured is None
 
 
@@ -285,13 +298,13 @@ def test_a_mode_that_cannot_be_predicted_is_refused(store: Store) -> None:
 
 
 def test_a_model_that_nobody_compiled_says_how(store: Store) -> None:
-    with pytest.raises(InputError, match="in float32 is not known: run opdb harvest resnet50"):
+    with pytest.raises(InputError, match="in float32 are not known: run opdb harvest resnet50"):
         predictor(store).answer(model(store, "resnet50", 1), "compile")
 
 
 def test_a_compiled_training_step_is_refused(store: Store) -> None:
     step = replace(model(store, "resnet50", 1), phase="training")
-    with pytest.raises(InputError, match=r"compiled to is known of inference .* alone; use"):
+    with pytest.raises(InputError, match=r"calls of resnet50 are known only for inference .*; use"):
         predictor(store).answer(step, "compile")
 
 
@@ -299,9 +312,7 @@ def test_a_model_that_was_compiled_for_other_inputs_says_which(tmp_path: Path) -
     with open_store(str(published.copy_to(tmp_path / "copy.sqlite"))) as store:
         other = model(store, "resnet50", 32)
         store.save_workload(replace(other, compiled_for=published.DEVICE))
-        said = (
-            "resnet50 is compiled to on 'nvidia-h200' at batch 1 in float32 is not known, only .*32"
-        )
+        said = "calls of resnet50 on 'nvidia-h200' at batch 1 in float32 are not known, only .*32"
         with pytest.raises(InputError, match=said):
             predictor(store).answer(model(store, "resnet50", 1), "compile")
 
@@ -354,8 +365,8 @@ def test_what_only_another_board_has_is_brought_over_and_said(store: Store) -> N
     board, origin = used.board("GPU-c1e7"), used.board("GPU-ea87")
     found = used.answer(model(store, "vgg16", 32), "graph", board).prediction
     assert found.board == board and not found.missing
-    [note] = [note for note in found.notes if "costs are brought to this board" in note]
-    assert note.startswith("measured on board GPU-ea87fd5f")
+    [note] = [note for note in found.notes if "costs are scaled to this board" in note]
+    assert note.startswith("measured only on board GPU-ea87fd5f")
     here_w, there_w = (
         statistics.median(
             campaign.calibration.base_power_w
@@ -370,13 +381,13 @@ def test_what_only_another_board_has_is_brought_over_and_said(store: Store) -> N
     assert not any("as they are" in note for note in found.notes)
     own = used.answer(model(store, "resnet50", 32), "graph", board).prediction
     assert not any("brought" in note for note in own.notes)
-    by = Boards(store, used.device, DEFAULT_SETTINGS).factors(board, origin)
+    by = Snapshot(store, used.device).factors(board, origin)
     assert by.time is not None and by.dynamic_energy is not None
     assert found.time_s is not None and found.energy_j is not None and own.time_s is not None
-    assert found.widths_s[1] > by.time.half_width * found.time_s, "all calls err alike"
+    assert found.widths_time[1] > by.time.half_width, "all calls err alike"
     dynamic_j = found.energy_j - here_w * found.time_s
-    assert found.widths_j[1] > by.dynamic_energy.half_width * dynamic_j
-    assert own.widths_s[1] / own.time_s < found.widths_s[1] / found.time_s
+    assert found.widths_energy[1] > by.dynamic_energy.half_width * dynamic_j / found.energy_j
+    assert own.widths_time[1] < found.widths_time[1]
 
 
 def test_another_boards_host_is_not_taken_for_this_ones(store: Store) -> None:
@@ -389,11 +400,11 @@ def test_another_boards_host_is_not_taken_for_this_ones(store: Store) -> None:
     wanted = model(store, "googlenet", 1)
     found = used.answer(wanted, "eager", board).prediction
     assert found.host_bound and found.time_s is not None
-    brought = [n for n in found.notes if "costs are brought to this board" in n]
+    brought = [n for n in found.notes if "costs are scaled to this board" in n]
     assert any("GPU-f89dfe68" in note for note in brought)
     slow = used.answer(wanted, "eager", used.board("GPU-f89d")).prediction
     assert slow.host_bound and slow.time_s is not None and found.time_s < 0.75 * slow.time_s
-    assert any("so the usual of its kind is taken" in note for note in found.notes)
+    assert any("the usual of its kind taken" in note for note in found.notes)
 
 
 LESS_POWER = "nvidia-h200-500w"
@@ -424,9 +435,9 @@ def test_anchors_under_another_power_limit_bring_nothing_over(tmp_path: Path) ->
     """A board of two limits is one of two devices, and a clock that a limit lowered tells of it."""
     path = limited_for_a_while(tmp_path / "limited.sqlite", "GPU-cc8a")
     with open_store(str(path)) as store:
-        used = Predictor(store, choose_device(store, published.DEVICE))
+        used = predictor_for(store, published.DEVICE)
         found = used.answer(model(store, "efficientnet_b0", 32), "graph", used.board("GPU-cc8a"))
-        [note, *_] = [n for n in found.prediction.notes if "costs are brought to this board" in n]
+        [note, *_] = [n for n in found.prediction.notes if "costs are scaled to this board" in n]
     without = changed(
         tmp_path / "without.sqlite",
         "DELETE FROM visit WHERE role = 'anchor' AND campaign = (SELECT id FROM campaign "
@@ -460,4 +471,4 @@ def test_a_transition_of_no_time_was_measured_all_the_same(tmp_path: Path) -> No
     )
     with open_store(str(path)) as store:
         found = predictor(store).answer(model(store, "resnet152", 32), "graph").prediction
-    assert "what transitions between operators take is that of other boards" in found.notes
+    assert "transition times between operators were taken from other boards" in found.notes

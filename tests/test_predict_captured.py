@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.predict import Answer, Predictor, choose_device
+from opdb.predict import Answer, predictor_for
 from opdb.records import Call, Configuration, Mode, Workload
 from opdb.store import Store, open_store
 from tests import published
@@ -42,7 +42,7 @@ def relu_of(workload: Workload) -> Call:
 
 
 def answer(store: Store, workload: Workload, mode: Mode) -> Answer:
-    return Predictor(store, choose_device(store, None)).answer(workload, mode)
+    return predictor_for(store, None, estimates=False).answer(workload, mode)
 
 
 def notes(of: Answer) -> list[str]:
@@ -83,7 +83,7 @@ def test_what_it_calls_then_alone_is_missing_until_it_is_benched(
 def test_runs_are_held_against_what_they_called(
     store: Store, plain: Workload, captured: Workload
 ) -> None:
-    used = Predictor(store, choose_device(store, None))
+    used = predictor_for(store, None, estimates=False)
     answers = used.answers(["resnet50"], ["eager", "graph"])
     called = {
         (each.prediction.mode, each.prediction.workload.captured)

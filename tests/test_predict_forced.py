@@ -17,7 +17,7 @@ from opdb.algorithms.names import algorithm_named
 from opdb.compose import Prediction
 from opdb.derive.costs import ESTIMATOR
 from opdb.errors import InputError
-from opdb.predict import Predictor, choose_device
+from opdb.predict import Predictor, predictor_for
 from opdb.records import ELSEWHERE, Json, Mode, Workload
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store, open_store
@@ -49,7 +49,7 @@ def resnet18(store: Store) -> Workload:
 
 
 def predictor(store: Store, settings: dict[str, Json], *, estimates: bool = False) -> Predictor:
-    return Predictor(store, choose_device(store, None), settings, estimates=estimates)
+    return predictor_for(store, None, settings, estimates=estimates)
 
 
 def force(store: Store, longer_s: float = 0.0) -> None:
@@ -95,7 +95,7 @@ def test_the_board_is_the_one_that_has_most_of_it_and_others_lend_theirs(store: 
     assert usual.board.startswith(RUN_ON) and chosen.board.startswith(BENCHED_ON)
     lent = on.answer(workload, "graph", usual.board).prediction
     convolutions = {c for c in workload.occurrences() if c.kind == "conv2d"}
-    said = f"measured on board {chosen.board} alone: {len(convolutions)} configurations; costs are "
+    said = f"measured only on board {chosen.board}: {len(convolutions)} configurations; costs are "
     assert not lent.missing and any(note.startswith(said) for note in lent.notes)
 
 
@@ -154,4 +154,4 @@ def test_a_model_without_convolutions_takes_what_it_does_as_usual(store: Store) 
     usual = predictor(store, {**DEFAULT_SETTINGS}).answer(workload, "graph").prediction
     found = predictor(store, UNDER).answer(workload, "graph", usual.board).prediction
     assert found.time_s == usual.time_s
-    assert any("calls nothing whose algorithm can be forced" in note for note in found.notes)
+    assert any("makes no calls whose algorithm can be forced" in note for note in found.notes)

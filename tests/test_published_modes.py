@@ -10,7 +10,7 @@ import pytest
 
 from opdb.bench.model import OUTRUN
 from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
-from opdb.predict import Predictor, choose_device
+from opdb.predict import choose_device, predictor_for
 from opdb.records import Mode
 from opdb.store import open_store
 from opdb.store.exchange import import_set
@@ -59,7 +59,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def stored(path: Path) -> list[ModeRow]:
     with open_store(str(path)) as store:
-        predictor = Predictor(store, choose_device(store, published.DEVICE))
+        predictor = predictor_for(store, published.DEVICE)
         return stored_rows(store, predictor, [], [])
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.predict import PLAIN_MODES, Answer, Predictor, choose_device
+from opdb.predict import PLAIN_MODES, Answer, predictor_for
 from opdb.records import Json
 from opdb.store import open_store
 from tests import published
@@ -25,7 +25,7 @@ FILE = Path(__file__).parent / "data" / "published_predictions.json"
 def documents() -> Iterator[tuple[str, Json]]:
     """Yield the prediction of every workload in every mode, under a name of its own."""
     with open_store(str(published.database())) as store:
-        predictor = Predictor(store, choose_device(store, published.DEVICE))
+        predictor = predictor_for(store, published.DEVICE)
         for workload in store.workloads():
             for mode in PLAIN_MODES:
                 name = f"{workload.name} {workload.key[:12]} {mode}"

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from opdb.algorithms.names import ALGORITHMS
-from opdb.cli.swept import MODELS
 from opdb.derive.runs import run_cost
 from opdb.records import ALGORITHM_SETTING, Cost, Visit
 from opdb.store import Store, open_store
 from opdb.store.exchange import export_set, import_set
-from opdb.sweep.cells import state_of
+from opdb.sweep.report import MODELS
+from opdb.sweep.specs import state_of
 from opdb.sweep.stages import spread_sizes
 from tests import published
 from tests.cli.conftest import Opdb, opdb

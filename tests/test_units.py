@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from opdb.units import counted, show
+from opdb.units import plural, show
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_numbers_are_spelled_out(value: float | None, digits: int, shown: str) -
 
 
 def test_one_of_a_thing_is_one_and_of_all_else_there_are_many() -> None:
-    said = [counted(number, "board") for number in (0, 1, 2, 11)]
+    said = [plural(number, "board") for number in (0, 1, 2, 11)]
     assert said == ["0 boards", "1 board", "2 boards", "11 boards"]
-    assert counted(1, "class", "classes") == "1 class"
-    assert counted(2, "class", "classes") == "2 classes"
+    assert plural(1, "class", "classes") == "1 class"
+    assert plural(2, "class", "classes") == "2 classes"

@@ -1,8 +1,8 @@
-"""`opdb::conv2d_forward`: a torch operator that convolves by the algorithm that it is told.
+"""`opdb::conv2d_forward`: a torch operator that convolves by a named algorithm.
 
 It runs on torch's current stream and can be captured in a CUDA graph once it ran outside one: the
 first call prepares descriptors and workspace and probes the algorithm, and every call of the same
-shapes uses them. It never takes another algorithm than the one that it is told: what cannot run is
+shapes uses them. It never takes another algorithm than the one named: what cannot run is
 a RefusedError. The bias is added by a kernel of its own, as torch does beside cuDNN.
 """
 

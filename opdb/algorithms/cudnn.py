@@ -159,7 +159,7 @@ def cudnn() -> Cudnn:
 
 
 class Descriptors:
-    """What cuDNN is told of one convolution; needs no GPU. `close` gives the descriptors back."""
+    """One convolution as cuDNN takes it; needs no GPU. `close` gives the descriptors back."""
 
     def __init__(self, library: Cudnn, problem: Convolution) -> None:
         """Describe a convolution to cuDNN.

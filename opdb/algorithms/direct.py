@@ -1,4 +1,4 @@
-"""A plain direct convolution in Triton: every output is summed up where it stands.
+"""A plain direct convolution in Triton: every output is summed up in its place.
 
 cuDNN names a direct algorithm and never had one, so this is opdb's own, as the definition says it:
 no matrix, no transform, no tensor cores, sums in float32. It is slow, and a measure for the others.
@@ -18,7 +18,7 @@ from opdb.errors import RefusedError
 
 TYPES = ("float32", "float16", "bfloat16")
 PIXELS, CHANNELS = 64, 32
-"""Outputs that one program sums up: so many pixels, of so many channels of one group."""
+"""Outputs that one program sums up: `PIXELS` pixels of `CHANNELS` channels of one group."""
 
 MOST_ELEMENTS = 2**31
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

@@ -80,7 +80,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Swap:
-    """What of a model was swapped: its convolution layers by path, and those left, with why."""
+    """The convolution layers of a model that were swapped, by path, and those left, with why."""
 
     algorithm: Algorithm
     layers: dict[str, Layer]

@@ -19,10 +19,10 @@ class Workspace:
         self._last: torch.cuda.Stream | None = None
 
     def reserve(self, size_bytes: int) -> None:
-        """Grow to so many bytes.
+        """Grow to `size_bytes` bytes.
 
         Raises:
-            OutOfMemoryError: (torch's) the device has not so much left.
+            OutOfMemoryError: (torch's) the device has less memory left.
         """
         if size_bytes <= self._memory.nbytes:
             return

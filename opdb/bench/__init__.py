@@ -1,1 +1,1 @@
-"""What opdb exists for: operators replayed, timed and metered, and kept raw."""
+"""Measuring: operators replayed, timed and metered, their samples kept raw."""

@@ -1,4 +1,4 @@
-"""Operators measured in every campaign, so that boards can be told apart and drift be seen.
+"""Operators measured in every campaign, so that boards can be compared and drift be seen.
 
 They are bound by arithmetic (TF32, bfloat16, float32), by memory, and by neither (short kernels):
 what they cost here against what they cost on another board are that board's factors.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from opdb.bench.loads import copy_rate, matmul_rates, read_passes_s, square_matmul
-from opdb.bench.replay import CudaClock
+from opdb.bench.replay import CudaClock, mean_time_s
 from opdb.bench.session import Session, new_id, now
 from opdb.bench.visit import SETTLE_S
 from opdb.derive.board_facts import facts_of
@@ -25,7 +25,7 @@ from opdb.derive.meter_tests import distrusted, tests_of
 from opdb.derive.rejection import FOREIGN_PROCESS
 from opdb.derive.traces import BoardRecord, Ratings, Wave
 from opdb.errors import CannotMeasureError, said_by
-from opdb.meters.trusted import TrustedMeter
+from opdb.meters import TrustedMeter
 from opdb.records import BoardCalibration, Trace
 from opdb.store import Store
 
@@ -228,12 +228,7 @@ class _Recording:
     def _timed(self, work: Callable[[], None], calls: int = 10) -> _Load:
         """Time a piece of work after a first call of it."""
         work()
-        first = self._clock.mark()
-        for _ in range(calls):
-            work()
-        last = self._clock.mark()
-        self._clock.wait(last)
-        return _Load(work, self._clock.elapsed_s(first, last) / calls)
+        return _Load(work, mean_time_s(work, self._clock, calls))
 
     def _steady(self, busy: _Busy, polling: Polling) -> Trace:
         """Trace a steady load, the counter polled this way between the two ends."""

@@ -1,4 +1,4 @@
-"""What a campaign finds out first: base power, the meter's lag and periods.
+"""The calibration with which a campaign begins: base power, the meter's lag and periods.
 
 It is quick and made every time; whether a board's meters can be trusted at all is tested once, in
 `board`.
@@ -18,7 +18,7 @@ from opdb.bench.session import Session
 from opdb.bench.transitions import transition_time_s
 from opdb.derive.rejection import FOREIGN_PROCESS
 from opdb.derive.traces import FULL_CLOCK_SHARE, counter_power_w, crossing_s, period_s
-from opdb.records import Calibration
+from opdb.records import Calibration, positive_interval
 
 WARM_UP_S = 4.0
 BASE_SETTLE_S = 0.4
@@ -70,11 +70,11 @@ def _run_for(load: Callable[[], None], seconds: float) -> None:
 
 def _interval(values: Sequence[float]) -> tuple[float, tuple[float, float]] | None:
     """Return mean and 95 % interval, the samples taken as correlated over ten of them."""
-    if not values:
+    if not values or statistics.fmean(values) <= 0:
         return None
     mean = statistics.fmean(values)
     width = 1.96 * statistics.pstdev(values) / max(1.0, len(values) / 10) ** 0.5
-    return mean, (mean - width, mean + width)
+    return mean, positive_interval(mean, width / mean, width / mean)
 
 
 def _base_power(

@@ -1,4 +1,4 @@
-"""Training runs: so many iterations of a model, data loading and compute timed apart."""
+"""Training runs: a number of iterations of a model, data loading and compute timed apart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 from opdb.bench.images import Images
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.options import DriverOptions
-from opdb.bench.seen import Aim, Seen, run_of
+from opdb.bench.readings import RunReadings, RunTarget, run_of
 from opdb.bench.session import Session
 from opdb.bench.stretch import Timing, observe
 from opdb.bench.training import TrainingStep
@@ -25,7 +25,7 @@ from opdb.bench.visit import session_flags
 from opdb.errors import CannotMeasureError, InputError
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.records import Json, ModelRun
-from opdb.units import counted
+from opdb.units import plural
 
 AMP_DTYPE = "bfloat16"
 """What autocast casts to: it needs no scaling of the loss."""
@@ -49,16 +49,6 @@ def why_no_mps() -> str:
     return "opdb has neither a clock nor a meter for the backend 'mps' yet; use --backend cpu"
 
 
-def check_nvtx(session: Session) -> None:
-    """Check that ranges can be marked for NVIDIA's profilers.
-
-    Raises:
-        CannotMeasureError: the device is no NVIDIA GPU.
-    """
-    if not session.on_gpu:
-        raise CannotMeasureError(f"NVTX ranges need a GPU; {session.platform.device.name} is none")
-
-
 def train(
     session: Session,
     request: ModelRequest,
@@ -73,23 +63,27 @@ def train(
 
     Raises:
         InputError: the images cannot be read, or do not fit the model.
-        CannotMeasureError: the device stopped answering.
+        CannotMeasureError: the device stopped answering, or is no GPU and ranges are to be marked.
     """
-    if options.nvtx:
-        check_nvtx(session)
-    aim = Aim(workload, "eager", {InputError: "error"} if keep_errors else {}, options.setting)
+    if options.nvtx and not session.on_gpu:
+        raise CannotMeasureError(f"NVTX ranges need a GPU; {session.platform.device.name} is none")
+    target = RunTarget(
+        workload, "eager", {InputError: "error"} if keep_errors else {}, options.setting
+    )
 
-    def work(seen: Seen) -> None:
+    def work(seen: RunReadings) -> None:
         try:
             with _backend(options):
                 _train(session, request, options, seen)
         finally:
             seen.facts |= _facts(session, request, options)
 
-    return run_of(session, aim, work)
+    return run_of(session, target, work)
 
 
-def _train(session: Session, request: ModelRequest, options: DriverOptions, seen: Seen) -> None:
+def _train(
+    session: Session, request: ModelRequest, options: DriverOptions, seen: RunReadings
+) -> None:
     device = session.platform.torch_device
     loaded = load(request, device=device)
     iteration = _Iteration(session, loaded, request, options)
@@ -105,7 +99,7 @@ def _train(session: Session, request: ModelRequest, options: DriverOptions, seen
     timing = Timing(0.0, 0.0, lag_s=session.lag_s, least=options.iters)
     for _ in range(options.repeats):
         iteration.forget_times()
-        found = observe(iteration.run, 1, session.clock, session.meter, timing)
+        found = observe(iteration, 1, session.clock, session.meter, timing)
         seen.repeats.append(found.stretch)
         seen.flags += session_flags(session, found)
         times_s.append(iteration.times_s(options.iters))
@@ -141,7 +135,7 @@ class _Iteration:
             if self.step.classes < images.classes:
                 known = self.step.classes or "no"
                 raise InputError(
-                    f"{counted(images.classes, 'class', 'classes')} of images; "
+                    f"{plural(images.classes, 'class', 'classes')} of images; "
                     f"{loaded.name!r} tells {known} apart"
                 )
             self._images = iter(images)
@@ -161,10 +155,6 @@ class _Iteration:
         timed = [pair for marks in self._marks[1 : 1 + iters] for pair in marks]
         compute_s = sum(self._clock.elapsed_s(first, last) for first, last in timed)
         return sum(self._data_s[1 : 1 + iters]) / iters, compute_s / iters
-
-    def run(self) -> None:
-        """Run one iteration."""
-        self()
 
     def __call__(self) -> torch.Tensor:
         """Run one iteration and return its loss."""

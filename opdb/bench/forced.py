@@ -1,4 +1,4 @@
-"""Convolutions that are told their algorithm, as calls to be measured."""
+"""Convolutions with a forced algorithm, as calls to be measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Harvests in the store: what stands is taken, what does not is harvested anew and saved."""
+"""Harvests for all that measures: a stored one counts where it has the digest of today's code.
+
+All that reads takes any stored workload instead: see `opdb.lookup.workloads`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Stored:
     """
 
     found: Harvest
-    estranged: int = 0
+    stale: int = 0
     stood: bool = False
 
 
@@ -29,19 +32,26 @@ def standing(store: Store, request: ModelRequest) -> Harvest | None:
     return None if found is None else Harvest(*found, fingerprint=known)
 
 
-def harvest_into(store: Store, request: ModelRequest, *, anew: bool = False) -> Stored:
+def harvest_into(
+    store: Store, request: ModelRequest, *, anew: bool = False, swept: bool = False
+) -> Stored:
     """Harvest a request and save what is found, unless it stands; with `anew` all the same.
+
+    What only sweeps ask for (`swept`) calls nothing that `opdb bench` takes for pending.
 
     Raises:
         InputError: the model cannot be harvested.
     """
     found = None if anew else standing(store, request)
     if found is not None:
-        store.ask_for(found.workload)
+        if not swept:
+            store.ask_for(found.workload)
         return Stored(found, stood=True)
     found = harvest_in_both(request)
-    estranged = store.save_workload(found.workload, found.captured, fingerprint=found.fingerprint)
-    return Stored(found, estranged)
+    stale = store.save_workload(
+        found.workload, found.captured, swept=swept, fingerprint=found.fingerprint
+    )
+    return Stored(found, stale)
 
 
 def compile_into(

@@ -73,7 +73,7 @@ UNSTEADY = "the host was not steady: its two fastest blocks of rounds lie {:.0f}
 
 
 def _kernels(count: int) -> Configuration:
-    """Return a fused group of so many kernels, alike but for their size, so that none are fused."""
+    """Return a fused group of `count` kernels, alike but for their size, so that none are fused."""
     sizes = [64 * (number + 1) for number in range(count)]
     nodes = [
         {"op": "aten.cos.default", "args": [{"input": number}], "shape": [size]}
@@ -94,7 +94,7 @@ def host_visits(
 ) -> Iterator[HostVisit]:
     """Measure each workload's distinct calls among themselves, in random order.
 
-    Calls that cannot be built here are passed over; their device visit has told why. A workload
+    Calls that cannot be built here are passed over; their device visit says why. A workload
     too large for the memory is measured in parts, workloads of few calls together.
     """
     for group in _groups(session, workloads):
@@ -302,7 +302,7 @@ def _entered(built: BuiltCall) -> str:
 
 
 def _entry(words: str, session: Session) -> tuple[_Timed, ...]:
-    """Return what tells how long entering takes (`entry_s`), to be timed among the calls.
+    """Return the calls that show how long entering takes (`entry_s`), timed among the others.
 
     A training step enters autograd once, for all of its calls; here each call enters it.
     """

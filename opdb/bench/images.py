@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from opdb.bench.options import ImageOptions
 from opdb.errors import InputError
-from opdb.units import counted
+from opdb.units import plural
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
@@ -35,7 +35,7 @@ class Images:
         count = len(self._dataset)
         if count < batch_size:
             raise InputError(
-                f"{options.folder}: {counted(count, 'image')}; a batch needs {batch_size}: give a "
+                f"{options.folder}: {plural(count, 'image')}; a batch needs {batch_size}: give a "
                 "smaller --batch-size, or --synthetic"
             )
         self.classes = len(self._dataset.classes)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from opdb.capturing import told
+from opdb.capturing import answering
 
 _UNNAMED_NODES = ("EMPTY", "EVENT_RECORD", "WAIT_EVENT", "EXT_SEMAS_SIGNAL", "EXT_SEMAS_WAIT")
 """Graph nodes that give the device nothing to do."""
@@ -24,7 +24,7 @@ def launched_kernels(step: Callable[[], Any], *, hidden: bool = True) -> dict[st
     """Capture one run of `step` and count its device work by name: kernels, copies and fills.
 
     The capture is hidden from `step`, which may do something else where it knows of it, unless a
-    CUDA graph is what it is measured as. None where it cannot be told: the step cannot be captured
+    CUDA graph is what it is measured as. None where it is not known: the step cannot be captured
     (it synchronises), or this torch or its CUDA bindings cannot show a graph's nodes.
     """
     try:
@@ -35,7 +35,7 @@ def launched_kernels(step: Callable[[], Any], *, hidden: bool = True) -> dict[st
     try:
         with warnings.catch_warnings(), torch.cuda.graph(graph):
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # that is an answer too
-            with told(False) if hidden else nullcontext():
+            with answering(False) if hidden else nullcontext():
                 step()
     except RuntimeError:
         torch.cuda.synchronize()

@@ -1,11 +1,12 @@
-"""Time every leaf module where it stands: events set by hooks, inside the running model."""
+"""Time every leaf module in its place: events set by hooks, inside the running model."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
@@ -33,10 +34,32 @@ def time_layers(
 
     A leaf that is called more than once in a pass has its calls added. The time between two
     events includes the gap after the launch, so eager sums lie above a sum of operators. `hold`
-    keeps the device from what is issued next for so many seconds: it then never waits for the
-    host, and the times are its own.
+    keeps the device busy for a number of seconds before what is issued next: it then never waits
+    for the host, and the times are its own.
     """
     holding = _Holding(hold)
+    with _marked(module, clock, holding) as marks:
+        for _ in range(WARM_UP_PASSES):
+            holding.learn(step)
+            clock.wait(clock.mark())
+            marks.clear()
+        found = []
+        for _ in range(passes):
+            holding.begin_pass()
+            step()
+            holding.end_pass()
+            clock.wait(clock.mark())
+            found.append(_sums(marks, clock))
+            marks.clear()
+    paths = dict.fromkeys(path for sums in found for path in sums)  # not every pass has to call all
+    return {path: statistics.median(sums.get(path, 0.0) for sums in found) for path in paths}
+
+
+@contextmanager
+def _marked(
+    module: nn.Module, clock: Clock, holding: _Holding
+) -> Iterator[list[tuple[str, Any, Any]]]:
+    """Hook the leaves of a module; yields the list that each call adds its path and marks to."""
     began: dict[str, list[Any]] = defaultdict(list)
     marks: list[tuple[str, Any, Any]] = []
     handles = []
@@ -59,27 +82,14 @@ def time_layers(
         for path, leaf in leaves:
             handles.append(leaf.register_forward_pre_hook(before(path)))
             handles.append(leaf.register_forward_hook(after(path)))
-        for _ in range(WARM_UP_PASSES):
-            holding.learn(step)
-            clock.wait(clock.mark())
-            marks.clear()
-        found = []
-        for _ in range(passes):
-            holding.begin_pass()
-            step()
-            holding.end_pass()
-            clock.wait(clock.mark())
-            found.append(_sums(marks, clock))
-            marks.clear()
+        yield marks
     finally:
         for handle in handles:
             handle.remove()
-    paths = dict.fromkeys(path for sums in found for path in sums)  # not every pass has to call all
-    return {path: statistics.median(sums.get(path, 0.0) for sums in found) for path in paths}
 
 
 class _Holding:
-    """Holds the device up before every so many leaves, for as long as the host issues them."""
+    """Holds the device up before every `HELD_LEAVES` leaves, while the host issues them."""
 
     def __init__(self, hold: Callable[[float], None] | None) -> None:
         self._hold = hold

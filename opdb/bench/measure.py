@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, get_args
 
 from opdb.bench.harvests import harvest_into
@@ -11,10 +13,15 @@ from opdb.bench.model import RunOptions, measure
 from opdb.bench.modes import CUDA_ONLY, check_switches
 from opdb.bench.platform import Platform, detect
 from opdb.bench.run import campaign
-from opdb.errors import CannotMeasureError, DatabaseError, OpdbError
+from opdb.bench.session import Session
+from opdb.errors import CannotMeasureError, DatabaseError, InputError, OpdbError
 from opdb.models import ModelRequest
 from opdb.records import Mode, ModelRun, Workload
-from opdb.store import Store
+from opdb.runs.models import ModelPolicy, ModelSpec
+from opdb.runs.progress import Progress
+from opdb.runs.table import RunTable, Spec
+from opdb.runs.work import Here, Make, Maker, Work, execute
+from opdb.store import Claims, RunState, Store
 
 
 def check_modes(modes: Collection[Mode], device: str | None) -> None:
@@ -45,35 +52,6 @@ Tell: TypeAlias = Callable[[Workload, str | None, int], None]
 many runs of it stand against other calls now."""
 
 
-def measure_models(
-    store: Store,
-    jobs: Sequence[tuple[ModelRequest, Mode]],
-    options: RunOptions,
-    *,
-    device: str | None = None,
-    errors: list[OpdbError] | None = None,
-    tell: Tell | None = None,
-) -> Iterator[tuple[Workload, ModelRun]]:
-    """Measure each request in its mode; yield workload and run as they are saved.
-
-    A model that was not harvested yet is harvested first. One that fails does not stop the others:
-    its run carries the outcome. One that cannot be harvested has no run; with `errors`, why is
-    appended there and the others are measured. `tell` is that of `harvested`.
-
-    Raises:
-        CannotMeasureError: there is no such device, or it stopped answering.
-        InputError: a model cannot be harvested, and no `errors` are given.
-    """
-    check_modes({mode for _, mode in jobs}, device)
-    workloads = harvested(store, [request for request, _ in jobs], errors, tell)
-    wanted = [
-        (request, workloads[repr(request)], mode)
-        for request, mode in jobs
-        if repr(request) in workloads
-    ]
-    yield from measure_harvested(store, wanted, options, device=device)
-
-
 def harvested(
     store: Store,
     requests: Iterable[ModelRequest],
@@ -101,50 +79,112 @@ def harvested(
         else:
             found = stored.found
             if tell is not None:
-                tell(found.workload, found.failure, stored.estranged)
+                tell(found.workload, found.failure, stored.stale)
             workloads[repr(request)] = found.workload
     return workloads
 
 
-def measure_harvested(
+class CampaignWork(Work[Spec]):
+    """Runs that this process measures itself, all in one campaign."""
+
+    @abstractmethod
+    def measurer(self, session: Session, store: Store) -> Callable[[Spec], ModelRun | InputError]:
+        """Return what measures one run: it returns the run, or why there can be none."""
+
+    @contextmanager
+    def opened(
+        self, store: Store, device: str | None, workers: int
+    ) -> Iterator[tuple[str, str, Make[Spec]]]:
+        """Open a campaign on a device; see `Work.opened`."""
+        flags = (f"{workers} workers measured on this host at once",) if workers > 1 else ()
+        with campaign(device, store, workers) as session:
+            measure_one = self.measurer(session, store)
+
+            def make(spec: Spec, claims: Claims) -> ModelRun | InputError:
+                run = measure_one(spec)
+                if isinstance(run, ModelRun):
+                    run = replace(run, flags=(*run.flags, *flags))
+                    store.save_model_run(run, claims.claim(spec.key))
+                return run
+
+            yield session.platform.device.slug, session.platform.board.uuid, make
+
+
+@dataclass(frozen=True)
+class ModelWork(CampaignWork[ModelSpec]):
+    """Runs of models in a mode."""
+
+    options: RunOptions = field(default_factory=RunOptions)
+
+    def measurer(self, session: Session, store: Store) -> Callable[[ModelSpec], ModelRun]:
+        """Return what measures one run."""
+        return lambda spec: measure(session, spec.request, spec.workload, spec.mode, self.options)
+
+
+@dataclass(frozen=True)
+class AlikeRuns(ModelPolicy):
+    """Count only runs that were measured as these options ask for."""
+
+    options: RunOptions = field(default_factory=RunOptions)
+
+    def runs(self, store: Store, spec: ModelSpec | None = None) -> list[RunState]:
+        """Return the runs that count, oldest first; of one spec, or all."""
+        found = super().runs(store, spec)
+        alike = {
+            run.id
+            for key in {run.workload for run in found}
+            for run in store.model_runs(key)
+            if len(run.repeats) >= self.options.repeats
+            and (run.layers is not None) == self.options.layers
+        }
+        return [run for run in found if run.id in alike]
+
+
+def here(store: Store, device: str | None) -> Here:
+    """Return this process as the one that makes runs on a device.
+
+    Raises:
+        CannotMeasureError: there is no such device.
+    """
+    return Here(store, device, (detect(device).board,))
+
+
+def measure_models(
     store: Store,
     jobs: Sequence[tuple[ModelRequest, Workload, Mode]],
     options: RunOptions,
-    *,
-    device: str | None = None,
+    on: Maker,
+    shown: Progress | None = None,
+    name: Callable[[Workload, Mode], str] = lambda workload, mode: f"{workload.name} {mode}",
 ) -> Iterator[tuple[Workload, ModelRun]]:
-    """Measure each request, its workload stored, in its mode; yield what `measure_models` does.
+    """Measure each request, its workload stored, in its mode; yield workload and run once saved.
+
+    A model that fails does not stop the others: its run carries the outcome. What another process
+    measures on the same boards at the same time is yielded when that has stored it.
 
     Raises:
         CannotMeasureError: there is no such device, or it stopped answering.
     """
-    if jobs:
-        each = [(request, workload.key, mode) for request, workload, mode in jobs]
-        runs = measure_each(store, each, options, device=device)
-        for (_, workload, _), run in zip(jobs, runs, strict=True):
-            yield workload, run
-
-
-def measure_each(
-    store: Store,
-    jobs: Iterable[tuple[ModelRequest, str, Mode]],
-    options: RunOptions,
-    *,
-    device: str | None = None,
-    workers: int = 1,
-) -> Iterator[ModelRun]:
-    """Measure each request, its workload (key) stored, in its mode; yield each run once saved.
-
-    A job is asked for when the one before is done. Where several workers measure on this host at
-    once, each run says so.
-
-    Raises:
-        CannotMeasureError: there is no such device, or it stopped answering.
-    """
-    flags = (f"{workers} workers measured on this host at once",) if workers > 1 else ()
-    with campaign(device, store, workers) as session:
-        for request, workload, mode in jobs:
-            run = measure(session, request, workload, mode, options)
-            run = replace(run, flags=(*run.flags, *flags))
-            store.save_model_run(run)
-            yield run
+    boards = tuple(board.uuid for board in on.boards)
+    specs = {
+        spec.key: spec
+        for request, workload, mode in jobs
+        for spec in [ModelSpec(request, workload.key, mode, boards)]
+    }
+    workloads = {workload.key: workload for _, workload, _ in jobs}
+    devices = tuple(dict.fromkeys(board.device for board in on.boards))
+    policy = AlikeRuns(devices, boards, options=options).without_stored(store)
+    work = ModelWork(policy, options=options)
+    names = {key: name(workloads[spec.workload], spec.mode) for key, spec in specs.items()}
+    of_others = dict(specs)
+    for spec, _, run in execute(
+        on, work, [*specs.values()], shown or Progress(), lambda s: names[s.key]
+    ):
+        del of_others[spec.key]
+        yield workloads[spec.workload], run
+    table = RunTable(work.policy, work.policy.runs(store))
+    for spec in of_others.values():
+        state = table.run(spec)
+        if state is not None:
+            [run] = [r for r in store.model_runs(spec.workload) if r.id == state.id]
+            yield workloads[spec.workload], run

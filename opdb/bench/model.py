@@ -13,13 +13,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.layers import time_layers
 from opdb.bench.modes import REPLAYING, Passing, flags_of, issuing, output_difference
-from opdb.bench.seen import Aim, Seen, run_of
+from opdb.bench.readings import RunReadings, RunTarget, run_of
 from opdb.bench.session import Session
 from opdb.bench.stretch import Timing, observe
 from opdb.bench.training import TrainingStep
 from opdb.bench.visit import session_flags, waiting_flags
+from opdb.compile.dynamo import compiled_frames
 from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
-from opdb.dynamo import compiled_frames
 from opdb.errors import InputError, NotCompiledError
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.inputs import numbers, tensors
@@ -58,14 +58,18 @@ def measure(
     Raises:
         CannotMeasureError: the device stopped answering.
     """
-    aim = Aim(workload, mode, {InputError: "error", NotCompiledError: "unsupported"})
-    return run_of(session, aim, lambda seen: _measure(session, request, aim, options, seen))
+    target = RunTarget(workload, mode, {InputError: "error", NotCompiledError: "unsupported"})
+    return run_of(session, target, lambda seen: _measure(session, request, target, options, seen))
 
 
 def _measure(
-    session: Session, request: ModelRequest, aim: Aim, options: RunOptions, seen: Seen
+    session: Session,
+    request: ModelRequest,
+    target: RunTarget,
+    options: RunOptions,
+    seen: RunReadings,
 ) -> None:
-    mode = aim.mode
+    mode = target.mode
     before = compiled_frames()
     loaded = load(request, device=session.platform.torch_device)
     step = _step(loaded, request, mode)
@@ -86,7 +90,7 @@ def _measure(
             seen.kernels = launched_kernels(step, hidden=mode != "graph")
     if options.layers:
         seen.layers = time_layers(loaded.module, step, session.clock)
-    passing = Passing(loaded, step, session.clock, aim.workload, session.graphs)
+    passing = Passing(loaded, step, session.clock, target.workload, session.graphs)
     with issuing(mode, passing, seen.facts) as issue:
         if kept is not None:
             found = [t.cpu() for t in tensors(issue())]
@@ -105,7 +109,12 @@ def _measure(
 
 
 def _observe(
-    session: Session, issue: Callable[[], Any], options: RunOptions, seen: Seen, *, replays: bool
+    session: Session,
+    issue: Callable[[], Any],
+    options: RunOptions,
+    seen: RunReadings,
+    *,
+    replays: bool,
 ) -> None:
     """Observe stretches of passes, or of CUDA graphs, until as many agree as must."""
     timing = Timing(SETTLE_S, WINDOW_S, lag_s=session.lag_s)

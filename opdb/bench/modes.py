@@ -1,4 +1,4 @@
-"""How each mode issues a pass: as it stands, as one CUDA graph, compiled, or traced."""
+"""How each mode issues a pass: as it is, as one CUDA graph, compiled, or traced."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from torch.utils import _pytree as pytree
 from opdb.bench.replay import Clock, capture, warm_up
 from opdb.bench.scratch import temporary_folder
 from opdb.bench.visit import REFUSALS
-from opdb.dynamo import (
+from opdb.compile.dynamo import (
     PASSES,
     Counted,
     capture_graphs,
     compiled_frames,
     compiling,
+    counted,
 )
+from opdb.compile.inductor import cause_of, check_compiles, no_room, silent_tuning
+from opdb.compile.switches import check_works
 from opdb.errors import CannotMeasureError, InputError, NotCompiledError, OpdbError
-from opdb.inductor import cause_of, check_compiles, no_room, silent_tuning
 from opdb.models import LoadedModel
 from opdb.models.construction import ModelFailureError, one_line
 from opdb.models.inputs import numbers, tensors
 from opdb.records import Json, Mode
-from opdb.switches import check_works
-from opdb.units import counted
+from opdb.units import plural
 
 CUDA_ONLY: tuple[Mode, ...] = ("graph", "compile:reduce-overhead")
 """Modes that replay CUDA graphs, and are another mode without them."""
@@ -48,7 +49,7 @@ FIRST_PASSES = 3
 """Passes after which a mode has compiled, recorded and captured what a first pass asks for."""
 
 DIFFERENT = 0.05
-"""A largest difference from eager outputs above this share of the largest output is told of."""
+"""A largest difference from eager outputs above this share of the largest output is reported."""
 
 _COMPILED: Mapping[Mode, Mapping[str, Any]] = {
     "compile": {},
@@ -56,7 +57,7 @@ _COMPILED: Mapping[Mode, Mapping[str, Any]] = {
     "compile:max-autotune": {"mode": "max-autotune"},
     "dynamo": {"backend": "eager"},
 }
-"""What torch.compile is told in each mode that it makes."""
+"""The arguments of torch.compile in each of its modes."""
 
 Facts: TypeAlias = dict[str, Json]
 Step: TypeAlias = Callable[[], Any]
@@ -77,7 +78,7 @@ class Passing:
 
 
 def check_switches(mode: Mode) -> None:
-    """Check that the environment does not switch a mode off, which torch would not tell.
+    """Check that the environment does not switch a mode off, which torch would not report.
 
     Raises:
         CannotMeasureError: it does.
@@ -160,13 +161,11 @@ def flags_of(facts: Mapping[str, Json]) -> list[str]:
     """Say in words what of the facts makes a run doubtful."""
     flags = []
     if places := facts.get("trace_warnings"):
-        flags.append(
-            f"tracing fixed {counted(places, 'place')} that may hang on the inputs' values"
-        )
+        flags.append(f"tracing fixed {plural(places, 'place')} that may hang on the inputs' values")
     if anew := facts.get("compiled_while_measured"):
-        flags.append(f"compiled anew while it was measured, {counted(anew, 'time')}")
+        flags.append(f"compiled anew while it was measured, {plural(anew, 'time')}")
     if graphs := facts.get("cuda_graphs_left_out"):
-        flags.append(f"inductor left out {counted(graphs, 'CUDA graph')}")
+        flags.append(f"inductor left out {plural(graphs, 'CUDA graph')}")
     difference, own = facts.get("output_difference"), facts.get("eager_difference")
     if difference is not None and difference > DIFFERENT:
         said = f"outputs differ from eager's by {100 * difference:.1f} % of the largest"
@@ -285,7 +284,7 @@ class _Traceable(nn.Module):
 
 
 def _trace(passing: Passing, facts: Facts) -> Step:
-    """Trace a model, and count where the trace keeps what may hang on the inputs' values."""
+    """Trace a model, and count where the trace keeps what may depend on the inputs' values."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         issue = _first_passes(lambda: _traced(passing.loaded), passing.clock, facts)
@@ -328,9 +327,9 @@ def _fresh_compiler() -> Iterator[bool]:
 
 
 def _forget() -> bool:
-    """Forget all that dynamo and inductor keep in memory; return whether inductor could be told.
+    """Forget all that dynamo and inductor keep in memory; return whether inductor forgot, too.
 
-    What tells it is not documented, and has another name in older versions of torch.
+    The function for it is not documented, and has another name in older versions of torch.
     """
     from torch._inductor import utils
 
@@ -350,18 +349,9 @@ def _inductor(loaded: LoadedModel, mode: Mode) -> Iterator[Mapping[str, int]]:
         return
     _start_inductor(_device_of(loaded))
     with silent_tuning():
-        yield _counts()
-
-
-def _counts() -> Mapping[str, int]:
-    """Return what inductor counts from here on; nothing where this torch does not tell."""
-    try:
-        from torch._dynamo.utils import counters
-    except ImportError:
-        return Counter()
-    counters["inductor"].clear()
-    counts: Mapping[str, int] = counters["inductor"]
-    return counts
+        counts = counted("inductor")
+        counts.clear()
+        yield counts
 
 
 @cache

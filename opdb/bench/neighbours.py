@@ -84,8 +84,8 @@ def has_room(rotation: Rotation) -> bool:
 def among_neighbours(rotation: Rotation, call_s: float, l2_bytes: int) -> Neighbours | None:
     """Time calls of a rotation with neighbours and these alone, in replays that take turns.
 
-    None where the call has no neighbour to be told from: it has no input that can be written, and
-    no weights that must be cold.
+    None where the call has no neighbours: it has no input that can be written, and no weights that
+    must be cold.
 
     Raises:
         RuntimeError: the call cannot be captured as a CUDA graph.

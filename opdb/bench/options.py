@@ -1,4 +1,4 @@
-"""What a training run is asked for beyond its model, as data: no torch is needed to say it."""
+"""The options of a training run beyond its model, as data: no torch is needed."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class ImageOptions:
 
 @dataclass(frozen=True)
 class DriverOptions:
-    """How to run a training: what the backend is told, on which data, for how long.
+    """How to run a training: which backend settings, on which data, for how long.
 
-    Without `images` it trains on the model's example inputs, which stay on the device. `repeats`
-    times so many iterations (`iters`) are timed, after `warmup_iters` that are not.
+    Without `images` it trains on the model's example inputs, which stay on the device. `iters`
+    iterations are timed `repeats` times, after `warmup_iters` that are not.
     """
 
     deterministic: bool = False
@@ -61,7 +61,7 @@ class DriverOptions:
 
     @property
     def setting(self) -> dict[str, Json]:
-        """What of it sets a run apart from usual ones."""
+        """The options that distinguish a run from usual ones."""
         told: dict[str, Json] = {}
         if self.deterministic:
             told["deterministic"] = True

@@ -1,4 +1,4 @@
-"""What is pending on a device, in which order, and what it will cost."""
+"""The visits pending on a device, their order and their cost."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from opdb.records import (
     Weights,
 )
 from opdb.settings import relevant_setting, relevant_settings
-from opdb.store import Among, Lack, Sort, Store
+from opdb.store import ConfigurationFilter, MissingVisits, Store, VisitFilter
 
 ROUNDS = 2
 """Good visits wanted of each configuration: two in different random rounds beat one long one."""
 
 SPREAD_SHARE = 0.1
-"""Share of the configurations that are visited twice where one visit each is asked for: by how far
-their visits lie apart, all intervals are told."""
+"""Share of the configurations that are visited twice where one visit each is requested: by how far
+their visits lie apart, all intervals are judged."""
 
 OTHER_WORKLOAD_ROUNDS = 1
 """Good visits wanted under a workload other than a model's: they differ by more than visits do."""
 
 MAX_ROUNDS = 4
-"""Good visits of a configuration whose interval stays wider than asked, at most."""
+"""Good visits of a configuration whose interval stays wider than requested, at most."""
 
 MAX_REDONE = 2
 """Visits of a configuration made again because they were rejected, at most."""
@@ -47,7 +47,7 @@ FINAL_OUTCOMES: tuple[Outcome, ...] = ("unsupported", "out_of_memory", "error")
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What to plan: kinds (None: all), in which random order, with which share of duplicates.
+    """A request for a plan: kinds (None: all), seed of the random order, share of duplicates.
 
     `this_board` asks what this very board lacks, whatever other boards of the device have;
     `access` what calls are to find in the caches; `resident_bytes` is how much the L2 keeps from
@@ -75,7 +75,7 @@ class PlanRequest:
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedVisit:
     """One visit to make: a configuration, the role in which it is stored, and what calls find.
 
     `algorithm` is the one that the convolution is forced to take; None: torch chooses.
@@ -92,7 +92,7 @@ class Job:
 class Plan:
     """Visits to make: rounds of jobs, each round in its own order."""
 
-    rounds: tuple[tuple[Job, ...], ...]
+    rounds: tuple[tuple[PlannedVisit, ...], ...]
 
     @property
     def visits(self) -> int:
@@ -101,14 +101,14 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Seen:
+class VisitCounts:
     """The visits of one role that a device or board has of every configuration and setting."""
 
     outcomes: Mapping[tuple[str, str], Counter[Outcome]] = field(default_factory=dict)
     rejected: Mapping[tuple[str, str], Counter[Outcome]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, store: Store, sort: Sort, configurations: Collection[str]) -> Seen:
+    def of(cls, store: Store, sort: VisitFilter, configurations: Collection[str]) -> VisitCounts:
         """Count what is stored of a sort, of these configurations (keys)."""
         return cls(
             store.outcomes(sort, configurations),
@@ -131,9 +131,9 @@ class Seen:
         rounds: int,
         retry: bool = False,
     ) -> int:
-        """Return how many visits are still wanted for so many good ones.
+        """Return how many visits are still wanted for `rounds` good ones.
 
-        Rejected visits are made up for, but no more than so often.
+        Rejected visits are repeated, a limited number of times.
         """
         outcomes, rejected = self.counts(configuration, settings)
         if retry:
@@ -146,16 +146,6 @@ class Seen:
 def is_duplicated(configuration: Configuration, share: float) -> bool:
     """Return whether a configuration is among those measured twice over; by its key alone."""
     return int(configuration.key[:8], 16) < share * 2**32
-
-
-def called(
-    store: Store, kinds: Collection[str] | None, configurations: Collection[str] | None = None
-) -> list[Configuration]:
-    """Return the configurations of these kinds that a workload calls, or that have these keys.
-
-    What is named by its key need not be called by any workload.
-    """
-    return store.configurations_among(Among(kinds, configurations))
 
 
 def weight_states(
@@ -176,7 +166,7 @@ def weight_states(
 
 
 def _know_footprints(store: Store, resident: float | None) -> None:
-    """Store what a pass of each workload touches, where that is asked for and not known yet."""
+    """Store what a pass of each workload touches, where that is requested and not known yet."""
     if resident is not None and (unknown := store.workloads_of_unknown_size()):
         store.save_touched_bytes({workload.key: touched_bytes(workload) for workload in unknown})
 
@@ -194,12 +184,12 @@ def plan(store: Store, board: Board, settings: Mapping[str, Json], request: Plan
     the measurements, in the same random order. Where an order is given, all rounds keep it, and
     duplicates are each round's last.
     """
-    asked = _Question(store, board, settings, request)
+    query = _PlanQuery(store, board, settings, request)
     if request.access == "model":
-        wanted = _measurements(asked)
-        wanted |= _duplicates(asked)
+        wanted = _measurements(query)
+        wanted |= _duplicates(query)
     else:
-        wanted = _other_workloads(asked)
+        wanted = _other_workloads(query)
     order = _ordered([job for job, count in wanted.items() if count], request)
     made = []
     for left in range(max(request.rounds, ROUNDS), 0, -1):
@@ -209,7 +199,7 @@ def plan(store: Store, board: Board, settings: Mapping[str, Json], request: Plan
     return Plan(tuple(made))
 
 
-def _ordered(jobs: Iterable[Job], request: PlanRequest) -> list[Job]:
+def _ordered(jobs: Iterable[PlannedVisit], request: PlanRequest) -> list[PlannedVisit]:
     """Return jobs in the order that was given, duplicates last; without one, in random order."""
     order = list(jobs)
     random.Random(request.seed).shuffle(order)
@@ -220,8 +210,8 @@ def _ordered(jobs: Iterable[Job], request: PlanRequest) -> list[Job]:
 
 
 @dataclass(frozen=True)
-class _Question:
-    """What is asked of a store: what a board lacks, in these settings."""
+class _PlanQuery:
+    """A query of the store: the visits that a board lacks, in these settings."""
 
     store: Store
     board: Board
@@ -235,16 +225,20 @@ class _Question:
 
     def sort(
         self, role: Role = "measurement", weights: Weights | None = None, *, here: bool = False
-    ) -> Sort:
+    ) -> VisitFilter:
         """Return which visits count; with `here`, those of this board whatever is requested."""
         board = self.board.uuid if here or self.request.this_board else None
-        return Sort(self.board.device, board, role, self.request.access, weights)
+        return VisitFilter(self.board.device, board, role, self.request.access, weights)
 
-    def lacking(self, sort: Sort, visits: int, among: Among | None = None) -> list[Configuration]:
+    def lacking(
+        self, sort: VisitFilter, visits: int, among: ConfigurationFilter | None = None
+    ) -> list[Configuration]:
         """Return what may lack visits of a sort: all that does, and some that failed."""
         request = self.request
-        given = Among(request.kinds, request.configurations) if among is None else among
-        lack = Lack(sort, visits, relevant_settings(self.settings, request.kinds))
+        given = (
+            ConfigurationFilter(request.kinds, request.configurations) if among is None else among
+        )
+        lack = MissingVisits(sort, visits, relevant_settings(self.settings, request.kinds))
         return self.store.lacking(lack, replace(given, device=self.board.device))
 
     def lacking_by_weights(
@@ -253,7 +247,9 @@ class _Question:
         """Return what may lack visits in one state of its weights, with the states they are in."""
         resident = self.request.resident_bytes
         _know_footprints(self.store, resident)
-        given = Among(self.request.kinds, keys, called=self.request.configurations is None)
+        given = ConfigurationFilter(
+            self.request.kinds, keys, called=self.request.configurations is None
+        )
         found = self.lacking(self.sort(weights="cold", here=here), visits, given)
         if resident is not None:
             given = replace(given, called_in=("at most", resident))
@@ -262,51 +258,53 @@ class _Question:
 
     def seen_by_weights(
         self, configurations: Iterable[Configuration], *, here: bool = False
-    ) -> dict[Weights, Seen]:
+    ) -> dict[Weights, VisitCounts]:
         """Count the visits of configurations for each state of the weights."""
         keys = [c.key for c in configurations]
         states: tuple[Weights, ...] = ("cold", "hot")
-        return {s: Seen.of(self.store, self.sort(weights=s, here=here), keys) for s in states}
+        return {
+            s: VisitCounts.of(self.store, self.sort(weights=s, here=here), keys) for s in states
+        }
 
 
-def _measurements(asked: _Question) -> dict[Job, int]:
+def _measurements(query: _PlanQuery) -> dict[PlannedVisit, int]:
     """Return the visits wanted of each configuration in each state of its weights."""
-    request = asked.request
-    found = asked.lacking_by_weights(max(request.rounds, ROUNDS), request.configurations)
-    seen = asked.seen_by_weights(found)
+    request = query.request
+    found = query.lacking_by_weights(max(request.rounds, ROUNDS), request.configurations)
+    seen = query.seen_by_weights(found)
     return {
-        Job(c, weights=state, algorithm=asked.algorithm): seen[state].wanted(
-            c, asked.settings, rounds=request.rounds_of(c), retry=request.retry
+        PlannedVisit(c, weights=state, algorithm=query.algorithm): seen[state].wanted(
+            c, query.settings, rounds=request.rounds_of(c), retry=request.retry
         )
         for c, states in found.items()
         for state in states
     }
 
 
-def _other_workloads(asked: _Question) -> dict[Job, int]:
-    request, rounds = asked.request, OTHER_WORKLOAD_ROUNDS
-    found = asked.lacking(asked.sort(), rounds)
-    seen = Seen.of(asked.store, asked.sort(), [c.key for c in found])
+def _other_workloads(query: _PlanQuery) -> dict[PlannedVisit, int]:
+    request, rounds = query.request, OTHER_WORKLOAD_ROUNDS
+    found = query.lacking(query.sort(), rounds)
+    seen = VisitCounts.of(query.store, query.sort(), [c.key for c in found])
     return {
-        Job(c, access=request.access, algorithm=asked.algorithm): seen.wanted(
-            c, asked.settings, rounds=rounds, retry=request.retry
+        PlannedVisit(c, access=request.access, algorithm=query.algorithm): seen.wanted(
+            c, query.settings, rounds=rounds, retry=request.retry
         )
         for c in found
     }
 
 
-def _duplicates(asked: _Question) -> dict[Job, int]:
+def _duplicates(query: _PlanQuery) -> dict[PlannedVisit, int]:
     """Return the duplicates wanted, each on the board that has or gets the measurement."""
-    store, request, settings = asked.store, asked.request, asked.settings
+    store, request, settings = query.store, query.request, query.settings
     if request.duplicates <= 0:
         return {}
     end = None if request.duplicates >= 1 else f"{math.ceil(request.duplicates * 2**32):08x}"
-    given = Among(request.kinds, request.configurations, keys_below=end)
-    found = asked.lacking(asked.sort("duplicate"), max(request.rounds, ROUNDS), given)
+    given = ConfigurationFilter(request.kinds, request.configurations, keys_below=end)
+    found = query.lacking(query.sort("duplicate"), max(request.rounds, ROUNDS), given)
     keys = [c.key for c in found]
-    here = Seen.of(store, asked.sort(here=True), keys)
-    on_device = Seen.of(store, asked.sort(), keys)
-    duplicated = Seen.of(store, asked.sort("duplicate"), keys)
+    here = VisitCounts.of(store, query.sort(here=True), keys)
+    on_device = VisitCounts.of(store, query.sort(), keys)
+    duplicated = VisitCounts.of(store, query.sort("duplicate"), keys)
     wanted = {}
     for configuration, states in weight_states(store, found, request.resident_bytes).items():
         if not is_duplicated(configuration, request.duplicates):
@@ -315,8 +313,8 @@ def _duplicates(asked: _Question) -> dict[Job, int]:
         rounds = request.rounds_of(configuration)
         anywhere = on_device.wanted(configuration, settings, rounds=rounds, retry=request.retry)
         if outcomes["ok"] or anywhere == rounds:
-            algorithm = asked.algorithm
-            job = Job(configuration, "duplicate", weights=states[0], algorithm=algorithm)
+            algorithm = query.algorithm
+            job = PlannedVisit(configuration, "duplicate", weights=states[0], algorithm=algorithm)
             wanted[job] = duplicated.wanted(configuration, settings, rounds=rounds)
     return wanted
 
@@ -327,18 +325,18 @@ def further_round(
     settings: Mapping[str, Json],
     coarse: Collection[str],
     request: PlanRequest,
-) -> tuple[Job, ...]:
+) -> tuple[PlannedVisit, ...]:
     """Return one more visit of each of these configurations (keys), in the order of a plan.
 
     Those that have all the rounds there are, or have been rejected too often, are left out.
     """
-    asked = _Question(store, board, settings, request)
+    query = _PlanQuery(store, board, settings, request)
     given = request.configurations
     keys = set(coarse) if given is None else set(coarse) & set(given)
-    found = asked.lacking_by_weights(MAX_ROUNDS, keys, here=True)
-    seen = asked.seen_by_weights(found, here=True)
+    found = query.lacking_by_weights(MAX_ROUNDS, keys, here=True)
+    seen = query.seen_by_weights(found, here=True)
     jobs = [
-        Job(c, weights=states[0], algorithm=asked.algorithm)
+        PlannedVisit(c, weights=states[0], algorithm=query.algorithm)
         for c, states in found.items()
         if seen[states[0]].wanted(c, settings, rounds=MAX_ROUNDS)
     ]

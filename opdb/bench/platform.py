@@ -16,13 +16,13 @@ import opdb
 from opdb.errors import CannotMeasureError, InputError
 from opdb.meters import Meter, NoMeter
 from opdb.meters.rapl import RaplMeter, unavailable_reason
-from opdb.records import Board, Device, Host
-from opdb.units import counted
+from opdb.records import Board, Device, Host, Json
+from opdb.units import plural
 
 
 @dataclass(frozen=True)
 class Platform:
-    """What a campaign runs on. `torch_device` is what tensors are made on ("cuda:0" or "cpu")."""
+    """The machine of a campaign. `torch_device` is where tensors are made ("cuda:0" or "cpu")."""
 
     torch_device: str
     device: Device
@@ -34,7 +34,7 @@ class Platform:
 def slug_of(name: str) -> str:
     """Turn a vendor's name into a folder name: "NVIDIA H200" → "nvidia-h200"."""
     plain = re.sub(r"\((r|tm)\)|@.*$|\bcpu\b|\bprocessor\b", " ", name.lower())
-    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
+    return re.sub(r"[^a-z0-9]+", "-", plain)[:90].strip("-") or "unnamed"
 
 
 def detect(device: str | None = None) -> Platform:
@@ -58,9 +58,19 @@ def detect(device: str | None = None) -> Platform:
         )
     index, count = int(found[1] or 0), torch.cuda.device_count()
     if index >= count:
-        there = counted(count, "CUDA device")
+        there = plural(count, "CUDA device")
         raise CannotMeasureError(f"no device cuda:{index}; this machine has {there}")
     return _detect_cuda(index)
+
+
+def current_settings() -> dict[str, Json]:
+    """Return the backend settings in force in this process."""
+    return {
+        "tf32_convolution": torch.backends.cudnn.allow_tf32,
+        "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "mha_fastpath": torch.backends.mha.get_fastpath_enabled(),
+    }
 
 
 def cuda_devices() -> int:

@@ -28,7 +28,7 @@ WARM_UP_CALLS = 2
 
 
 @dataclass(frozen=True)
-class Job:
+class ProfilingJob:
     """Calls to make on a device (torch's name of it): configurations as JSON texts.
 
     `result` is the file for what came of them: by key, null or why a call could not be made.
@@ -46,12 +46,12 @@ class Job:
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
-    def read(cls, path: Path) -> Job:
+    def read(cls, path: Path) -> ProfilingJob:
         """Read a job back."""
         return cls(**json.loads(path.read_text()))
 
 
-def run(job: Job) -> dict[str, str | None]:
+def run(job: ProfilingJob) -> dict[str, str | None]:
     """Make a job's calls; return by key why one could not be made, None where it was."""
     reasons: dict[str, str | None] = {}
     for text in job.configurations:
@@ -68,7 +68,7 @@ def run(job: Job) -> dict[str, str | None]:
     return reasons
 
 
-def _call(configuration: Configuration, job: Job) -> None:
+def _call(configuration: Configuration, job: ProfilingJob) -> None:
     call = build(configuration, device=job.torch_device)
     pristine = [call.inputs[i].clone() for i in call.mutated]
     board = board_range(Board(job.board, job.device), job.begun_at)
@@ -103,7 +103,7 @@ def _profiled(*ranges: str) -> Iterator[None]:
 
 def main() -> None:
     """Run the job that the command line names."""
-    job = Job.read(Path(sys.argv[1]))
+    job = ProfilingJob.read(Path(sys.argv[1]))
     if job.torch_device.startswith("cuda"):
         torch.cuda.set_device(job.torch_device)
     Path(job.result).write_text(json.dumps(run(job)))

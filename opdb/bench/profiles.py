@@ -1,4 +1,4 @@
-"""What hardware counters see of single calls: programs under Nsight Compute, profiles stored."""
+"""Hardware counters of single calls: programs under Nsight Compute, profiles stored."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opdb.bench.platform import Platform
-from opdb.bench.profiled import Job
+from opdb.bench.profiled import ProfilingJob
 from opdb.bench.scratch import temporary_folder
 from opdb.bench.session import now
 from opdb.counters.metrics import Definition, metrics_in
 from opdb.counters.ncu import Ncu
-from opdb.counters.profiles import profiles_of
 from opdb.counters.report import read_report
 from opdb.errors import CannotMeasureError
 from opdb.records import Configuration
@@ -29,7 +28,7 @@ ENDING = ".ncu-rep"
 
 @dataclass(frozen=True)
 class Lens:
-    """With what calls are looked at: the tool, the metrics, and where to keep its reports."""
+    """How calls are profiled: the tool, the metrics, and where to keep its reports."""
 
     tool: Ncu
     definition: Definition
@@ -44,7 +43,7 @@ class Lens:
 
 
 @dataclass
-class Looked:
+class ProfilingResult:
     """What was stored, the reports that were kept, and why calls have no profile, by key."""
 
     profiles: int = 0
@@ -59,24 +58,24 @@ def profile_calls(
     configurations: Sequence[Configuration],
     *,
     done: Callable[[int], None] = lambda _: None,
-) -> Looked:
+) -> ProfilingResult:
     """Run calls under the profiler, some at a time, and store what it saw of each.
 
-    `done` is told how many more were made.
+    `done` is called with how many more were made.
 
     Raises:
         CannotMeasureError: the counters cannot be read here.
         InputError: what the profiler prints cannot be read.
     """
-    looked = Looked()
+    outcome = ProfilingResult()
     store.save_board(platform.device, platform.board)
     store.save_configurations(configurations)
     for number, start in enumerate(range(0, len(configurations), AT_ONCE), start=1):
         some = configurations[start : start + AT_ONCE]
         with temporary_folder() as folder:
-            _profile(store, platform, lens, some, (number, Path(folder)), looked)
+            _profile(store, platform, lens, some, (number, Path(folder)), outcome)
         done(len(some))
-    return looked
+    return outcome
 
 
 def _profile(
@@ -85,11 +84,11 @@ def _profile(
     lens: Lens,
     configurations: Sequence[Configuration],
     place: tuple[int, Path],
-    looked: Looked,
+    outcome: ProfilingResult,
 ) -> None:
     number, folder = place
     report, result = lens.report(number, folder), folder / "result.json"
-    job = Job(
+    job = ProfilingJob(
         platform.torch_device,
         platform.board.uuid,
         platform.board.device,
@@ -106,15 +105,14 @@ def _profile(
         if not reasons or None in reasons.values():
             raise
         # no call could be made: there was nothing to profile
-        looked.missing |= {key: str(reason) for key, reason in reasons.items()}
+        outcome.missing |= {key: str(reason) for key, reason in reasons.items()}
         return
     reasons = _reasons(result)
     if len(reasons) < len(configurations):
         raise CannotMeasureError("the program under ncu ended before its last call")
     read = read_report(text, lens.tool.name)
     made = [c for c in configurations if reasons[c.key] is None]
-    profiles = profiles_of(
-        read,
+    profiles = read.profiles(
         made,
         platform.board,
         lens.definition,
@@ -122,11 +120,11 @@ def _profile(
         measured_at=job.begun_at,
     )
     store.save_profiles(profiles)
-    looked.profiles += len(profiles)
-    looked.reports += [report] if lens.keep is not None else []
-    looked.missing |= {key: reason for key, reason in reasons.items() if reason is not None}
+    outcome.profiles += len(profiles)
+    outcome.reports += [report] if lens.keep is not None else []
+    outcome.missing |= {key: reason for key, reason in reasons.items() if reason is not None}
     seen = {profile.configuration for profile in profiles}
-    looked.missing |= {c.key: "it launched no kernel" for c in made if c.key not in seen}
+    outcome.missing |= {c.key: "it launched no kernel" for c in made if c.key not in seen}
 
 
 def _reasons(result: Path) -> dict[str, str | None]:

@@ -16,13 +16,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
-if TYPE_CHECKING:
-    from opdb.operators import BuiltCall
-
+from opdb.operators.call import BuiltCall, tensors_of
 
 L2_EXCESS = 2.5
 """By how much rotated weights and fresh outputs exceed the L2, so that LRU keeps nothing."""
@@ -33,7 +31,7 @@ FEW_COPIES = 32
 """Copies of weights so small that reading them takes no energy worth naming."""
 
 PLACES = 2
-"""Where one output is held while the next is made, so many take turns in memory."""
+"""How many outputs take turns in memory where one is held while the next is made."""
 
 MAX_CALLS = 1000
 REPLAY_TARGET_S = 4e-3
@@ -44,7 +42,7 @@ TOO_SHORT = 0.5
 
 EAGER_CALLS = 32
 EAGER_TARGET_S = 10e-3
-"""What the calls of an eager round need take at most: long ones show their gaps in a few."""
+"""The most device time of an eager round's calls: long calls show their gaps in a few."""
 
 EAGER_ROUNDS = 7
 HOLD_UP = 1.5
@@ -60,7 +58,7 @@ MEMORY_SHARE = 0.4
 
 
 class Clock(Protocol):
-    """Marks points in the device's work and tells the time between them."""
+    """Marks points in the device's work and measures the time between them."""
 
     def mark(self) -> Any:
         """Note this point of the work issued so far."""
@@ -139,13 +137,7 @@ def clock_for(device_type: str) -> Clock:
 
 def output_bytes(outputs: Any) -> int:
     """Return the bytes of all tensors in a call's outputs."""
-    if isinstance(outputs, torch.Tensor):
-        return int(outputs.numel() * outputs.element_size())
-    if isinstance(outputs, dict):
-        return sum(output_bytes(o) for o in outputs.values())
-    if isinstance(outputs, (list, tuple)):
-        return sum(output_bytes(o) for o in outputs)
-    return 0
+    return sum(t.numel() * t.element_size() for t in tensors_of(outputs))
 
 
 def writable(tensor: torch.Tensor) -> bool:
@@ -330,17 +322,12 @@ def eager_times_s(step: Callable[[], None], kernels: int, call_s: float) -> tupl
     times = []
     for _ in range(EAGER_ROUNDS):
         hold_device(host_s * HOLD_UP)
-        first = clock.mark()
-        for _ in range(calls):
-            step()
-        last = clock.mark()
-        clock.wait(last)
-        times.append(clock.elapsed_s(first, last) / calls)
+        times.append(mean_time_s(step, clock, calls))
     return tuple(times)
 
 
 def eager_calls(kernels: int, call_s: float) -> int:
-    """Return how many calls of so many kernels and seconds make an eager round, 1 at least."""
+    """Return how many calls of a number of kernels and seconds make an eager round, 1 at least."""
     enough = math.ceil(EAGER_TARGET_S / max(call_s, 1e-7))
     return max(1, min(EAGER_CALLS, LAUNCH_QUEUE // max(kernels, 1), enough))
 

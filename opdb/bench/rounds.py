@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from opdb.bench.anchors import ANCHORS
-from opdb.bench.plan import MAX_REDONE, Job
+from opdb.bench.plan import MAX_REDONE, PlannedVisit
 from opdb.bench.session import Session
 from opdb.bench.share import Lacking, Share
 from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, is_at_full_clock, visit
@@ -19,10 +19,10 @@ from opdb.derive.review import is_rejected, marked
 from opdb.errors import CannotMeasureError, ClaimLostError
 from opdb.records import Configuration, Visit
 from opdb.store import Store
-from opdb.units import counted
+from opdb.units import plural
 
 MAX_FAILURES_IN_A_ROW = 8
-"""After so many errors in a row something else than the configurations is wrong."""
+"""After this many errors in a row something else than the configurations is wrong."""
 
 ANCHOR_EVERY_S = 60.0
 """How often an anchor is measured between visits, one of them in turn."""
@@ -43,7 +43,7 @@ class Progress(Protocol):
 
 @dataclass
 class Tally:
-    """What a campaign did: visits by outcome, device time (seconds) by configuration key."""
+    """The work of a campaign: visits by outcome, device time (seconds) by configuration key."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     costs_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -150,8 +150,8 @@ def duty_after(made: Sequence[Visit]) -> float:
 class Rounds:
     """Makes the visits of rounds one by one, each saved as soon as it is done.
 
-    What measures knows nothing of roles: a duplicate is told apart when it is stored. Where other
-    workers share the list, a visit is made by the one that claimed its configuration.
+    The measuring code knows nothing of roles: a duplicate gets its role when it is stored. Where
+    other workers share the list, a visit is made by the one that claimed its configuration.
     """
 
     def __init__(
@@ -162,12 +162,12 @@ class Rounds:
         self.board = session.platform.board
         self.tally = Tally()
         self.anchors = Anchors(session, store)
-        self._known: dict[Job, VisitRequest] = {}
-        self._redone: Counter[Job] = Counter()
+        self._known: dict[PlannedVisit, VisitRequest] = {}
+        self._redone: Counter[PlannedVisit] = Counter()
         self._failed: set[tuple[str, str | None]] = set()
         self._failures = 0
 
-    def make(self, rounds: Sequence[Sequence[Job]], lacking: Lacking) -> bool:
+    def make(self, rounds: Sequence[Sequence[PlannedVisit]], lacking: Lacking) -> bool:
         """Visit what rounds hold, what was rejected once more; False when the time was up first.
 
         `lacking` is asked of each configuration once it is claimed: others may have been there.
@@ -179,14 +179,14 @@ class Rounds:
             return True
         self._share.begin(rounds, lacking)
         self._progress.begin(sum(len(jobs) for jobs in rounds))
-        again: list[Job] = []
+        again: list[PlannedVisit] = []
         for jobs in rounds:
             found = self._round(jobs)
             if found is None:
                 return False
             again += found
         while again:
-            self._progress.say(f"rejected and made again: {counted(len(again), 'visit')}")
+            self._progress.say(f"rejected and made again: {plural(len(again), 'visit')}")
             self._progress.begin(len(again))
             found = self._round(again)
             if found is None:
@@ -194,7 +194,7 @@ class Rounds:
             again = found
         return True
 
-    def _round(self, jobs: Sequence[Job]) -> list[Job] | None:
+    def _round(self, jobs: Sequence[PlannedVisit]) -> list[PlannedVisit] | None:
         """Visit each; return what was rejected and may be redone, None when the time was up."""
         again = []
         for job in jobs:
@@ -213,7 +213,7 @@ class Rounds:
                 again.append(job)
         return again
 
-    def _visit(self, job: Job) -> Visit | None:
+    def _visit(self, job: PlannedVisit) -> Visit | None:
         """Make a visit and save it; None where another worker has taken it over meanwhile."""
         request = self._known.get(job) or VisitRequest(
             job.configuration,
@@ -245,7 +245,7 @@ class Rounds:
             )
         return last
 
-    def _as_stored(self, one: Visit, job: Job) -> Visit:
+    def _as_stored(self, one: Visit, job: PlannedVisit) -> Visit:
         """Return a visit with its role and what is said of it; a failure is never a duplicate."""
         one = replace(one, flags=(*one.flags, *self.anchors.flags))
         if one.role == "measurement" and one.outcome == "ok":

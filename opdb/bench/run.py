@@ -19,17 +19,15 @@ from opdb.bench.plan import (
     DUPLICATE_SHARE,
     MAX_ROUNDS,
     ROUNDS,
-    Job,
     Plan,
+    PlannedVisit,
     PlanRequest,
-    called,
     further_round,
     plan,
 )
-from opdb.bench.platform import Platform, detect, open_meter
+from opdb.bench.platform import Platform, current_settings, detect, open_meter
 from opdb.bench.rounds import Budget, Progress, Rounds, Tally
 from opdb.bench.session import Session, open_session
-from opdb.bench.settings import current_settings
 from opdb.bench.share import Share
 from opdb.bench.turns import ALONE, Turns
 from opdb.derive.costs import ESTIMATOR
@@ -37,9 +35,9 @@ from opdb.derive.precision import PRECISION, Reached, is_within, reached
 from opdb.footprint import resident_bytes
 from opdb.records import Access, Board, Call, Configuration, Cost, Json
 from opdb.settings import relevant_setting
-from opdb.store import Claims, Store
+from opdb.store import Claims, ConfigurationFilter, Store
 from opdb.store.deriving import derive_costs
-from opdb.units import counted
+from opdb.units import plural
 
 WORKERS = "workers"
 """In a campaign's environment: how many workers measured on its host at once, where several."""
@@ -47,7 +45,7 @@ WORKERS = "workers"
 
 @dataclass
 class BenchResult:
-    """What a campaign did: visits by outcome, what they cost, how precise the costs are now.
+    """The work of a campaign: visits by outcome, what they cost, how precise the costs are now.
 
     `cost_s` is device time, `typical_cost_s` its median over the configurations visited.
     `rejected` counts visits kept and not counted, `reached` is None where nothing was to do.
@@ -109,7 +107,7 @@ def _freeze() -> None:
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """What to bench: kinds (None: all) on a device, for at most so many seconds.
+    """A request to bench: kinds (None: all) on a device, for at most a number of seconds.
 
     `this_board` asks what this very board lacks, whatever other boards of the device have.
     `rounds` good visits are wanted of each configuration, whatever its interval; where that is
@@ -145,7 +143,7 @@ class BenchRequest:
 
     @property
     def planned(self) -> PlanRequest:
-        """What of it concerns the plan."""
+        """The part of it that concerns the plan."""
         return PlanRequest(
             kinds={forced.KIND} if self.algorithms else self.kinds,
             seed=self.seed,
@@ -174,8 +172,7 @@ def bench(
     platform = detect(request.device)
     board = platform.board
     forced.check_algorithms(request.algorithms, platform)
-    if request.resident_bytes is None:
-        request = replace(request, resident_bytes=resident_bytes(platform.device))
+    request = _with_resident_bytes(request, platform)
     result = BenchResult(None, platform.device.slug, board.uuid)
     # A list is its device's, and the device's boards share it, or a board's own.
     scope = board.uuid if request.this_board else board.device
@@ -196,6 +193,18 @@ def bench(
     if request.access == "model" and result.campaign is not None:
         result.reached = _reached(store, board, request, result)
     return result
+
+
+def pending(store: Store, platform: Platform, request: BenchRequest) -> Plan:
+    """Return the visits that a bench of this request would begin with on a platform."""
+    return _planned(store, platform.board, _with_resident_bytes(request, platform))
+
+
+def _with_resident_bytes(request: BenchRequest, platform: Platform) -> BenchRequest:
+    """Return a request that says how much the L2 keeps: as the device's size suggests, if None."""
+    if request.resident_bytes is not None:
+        return request
+    return replace(request, resident_bytes=resident_bytes(platform.device))
 
 
 @dataclass(frozen=True)
@@ -229,7 +238,7 @@ class _Bench:
     def _take_host_times(self, session: Session, unheard: list[list[Call]]) -> None:
         if not unheard or self.budget.spent():
             return
-        self.progress.say(f"host times of {counted(len(unheard), 'workload')}")
+        self.progress.say(f"host times of {plural(len(unheard), 'workload')}")
         for host_visit in host_visits(session, unheard, seed=self.request.seed):
             self.store.save_host_visit(host_visit)
             if self.budget.spent():
@@ -259,7 +268,7 @@ class _Bench:
                 break
             self.progress.say(
                 f"not within {100 * request.precision:g} % yet: "
-                f"{counted(len(jobs), 'configuration')}; a further round"
+                f"{plural(len(jobs), 'configuration')}; a further round"
             )
             going_on = rounds.make([jobs], self._lacking_further)
         rounds.anchors.all()
@@ -273,13 +282,13 @@ class _Bench:
         left = _planned(self.store, rounds.board, asked)
         return rounds.make(self.share.unclaimed(left).rounds, self._lacking)
 
-    def _lacking(self, configuration: Configuration) -> list[Job]:
+    def _lacking(self, configuration: Configuration) -> list[PlannedVisit]:
         """Return the visits that one configuration lacks now, each as often as it is wanted."""
         asked = replace(self.request, configurations=[configuration.key])
         found = _planned(self.store, self.platform.board, asked)
         return [job for jobs in found.rounds for job in jobs]
 
-    def _lacking_further(self, configuration: Configuration) -> list[Job]:
+    def _lacking_further(self, configuration: Configuration) -> list[PlannedVisit]:
         """Return the further visits of one configuration that are still to be made, if any."""
         key, board = configuration.key, self.platform.board
         asked = replace(self.request, configurations=[key])
@@ -301,12 +310,14 @@ def _planned(store: Store, board: Board, request: BenchRequest) -> Plan:
     return Plan(tuple(tuple(jobs) for jobs in rounds))
 
 
-def _further(store: Store, board: Board, request: BenchRequest, number: int) -> tuple[Job, ...]:
+def _further(
+    store: Store, board: Board, request: BenchRequest, number: int
+) -> tuple[PlannedVisit, ...]:
     """Return the visits of a further round: what this board has not as precise as asked."""
     if request.access != "model":
         return ()
     asked = replace(request.planned, seed=request.seed + number)
-    found: list[Job] = []
+    found: list[PlannedVisit] = []
     for settings in request.settings:
         coarse = {
             cost.configuration
@@ -321,7 +332,8 @@ def _costs_of(
     store: Store, board: Board, request: BenchRequest, settings: Mapping[str, Json]
 ) -> list[Cost]:
     """Return the board's costs of what workloads call of these kinds, in some settings."""
-    benched = called(store, request.planned.kinds, request.configurations)
+    kinds = request.planned.kinds
+    benched = store.configurations_among(ConfigurationFilter(kinds, request.configurations))
     wanted = {c.key: relevant_setting(c.kind, settings) for c in benched}
     return [
         cost

@@ -1,4 +1,4 @@
-"""What every measurement of one campaign shares: platform, meter, clock, calibration."""
+"""The session that all measurements of a campaign share: platform, meter, clock, calibration."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 import torch
 
 from opdb.algorithms.plans import forget_plans
-from opdb.bench.platform import Platform
+from opdb.bench.platform import Platform, current_settings
 from opdb.bench.replay import Clock, clock_for
-from opdb.bench.settings import current_settings
-from opdb.dynamo import Counted
+from opdb.compile.dynamo import Counted
 from opdb.errors import CannotMeasureError
 from opdb.meters import Meter
 from opdb.records import Calibration, Campaign, Stretch

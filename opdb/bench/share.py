@@ -11,16 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from opdb.bench.plan import Job, Plan
+from opdb.bench.plan import Plan, PlannedVisit
 from opdb.records import Configuration
 from opdb.store import Claims
 from opdb.store.lease import Claim
 
-Lacking: TypeAlias = Callable[[Configuration], Iterable[Job]]
+Lacking: TypeAlias = Callable[[Configuration], Iterable[PlannedVisit]]
 """Says which visits of a configuration are lacking now, each as often as it is wanted."""
 
 
-def task_of(job: Job) -> str:
+def task_of(job: PlannedVisit) -> str:
     """Return what is claimed for a job: its configuration, in each sort of workload."""
     return f"{job.access} {job.configuration.key}"
 
@@ -31,13 +31,13 @@ class Share:
     def __init__(self, claims: Claims) -> None:
         """Share a list with whoever else claims of it."""
         self._claims = claims
-        self._planned: dict[str, Counter[Job]] = {}
-        self._spare: Counter[Job] = Counter()
+        self._planned: dict[str, Counter[PlannedVisit]] = {}
+        self._spare: Counter[PlannedVisit] = Counter()
         self._lacking: Lacking = lambda configuration: ()
         self.missed: set[str] = set()
         """Configurations (keys) that were another worker's when they came up."""
 
-    def begin(self, rounds: Sequence[Sequence[Job]], lacking: Lacking) -> None:
+    def begin(self, rounds: Sequence[Sequence[PlannedVisit]], lacking: Lacking) -> None:
         """Hear which visits are planned, and how to ask what is lacking of one configuration."""
         self._planned, self._spare, self._lacking = {}, Counter(), lacking
         for job in (job for jobs in rounds for job in jobs):
@@ -53,7 +53,7 @@ class Share:
         self.missed |= {j.configuration.key for jobs in plan.rounds for j in jobs} - kept
         return found
 
-    def is_mine(self, job: Job) -> bool:
+    def is_mine(self, job: PlannedVisit) -> bool:
         """Return whether this worker is to make a visit now; claims what nobody has."""
         task = task_of(job)
         if not self._claims.has(task):
@@ -71,11 +71,11 @@ class Share:
             return False
         return True
 
-    def claim(self, job: Job) -> Claim:
+    def claim(self, job: PlannedVisit) -> Claim:
         """Return the claim that a job's visits are stored under."""
         return self._claims.claim(task_of(job))
 
-    def lose(self, job: Job) -> None:
+    def lose(self, job: PlannedVisit) -> None:
         """Give up a configuration that another worker took over."""
         self._claims.give_back([task_of(job)])
         self.missed.add(job.configuration.key)

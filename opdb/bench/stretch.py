@@ -53,7 +53,7 @@ class Observation:
 
 
 def observe(
-    issue: Callable[[], None], calls: int, clock: Clock, meter: Meter, timing: Timing
+    issue: Callable[[], object], calls: int, clock: Clock, meter: Meter, timing: Timing
 ) -> Observation:
     """Replay until the window is full and return the raw record.
 
@@ -86,7 +86,7 @@ class _Idle:
 
 
 def _back_to_back(
-    issue: Callable[[], None], clock: Clock, timing: Timing
+    issue: Callable[[], object], clock: Clock, timing: Timing
 ) -> tuple[list[float], float, float, _Idle]:
     """Keep the queue full; the window runs from one completed replay to another.
 
@@ -123,7 +123,7 @@ def _back_to_back(
 
 
 def _with_gaps(
-    issue: Callable[[], None], clock: Clock, timing: Timing
+    issue: Callable[[], object], clock: Clock, timing: Timing
 ) -> tuple[list[float], float, float, _Idle]:
     """Replay, wait, sleep, repeat; only the replays themselves are timed, so none is waited for."""
     began_s = time.monotonic()

@@ -53,7 +53,7 @@ class TrainingStep:
 
     @property
     def classes(self) -> int:
-        """How many classes the model tells apart, once it has run; 0 where it has its own loss."""
+        """The number of the model's classes, once it has run; 0 where it has its own loss."""
         return 0 if self._loss is None else self._loss.classes
 
     def feed(self, images: Tensor, classes: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What a kernel takes longer where different operators follow one another.
+"""The extra time of a kernel where different operators follow one another.
 
 Operators are timed one at a time, among the same two neighbours. In a model each follows another
 operator, and on an H200 that adds about 0.1 µs to every kernel. A small network of blocks that
@@ -9,6 +9,7 @@ lacks, for each kernel, is added to every pass that is predicted. No model is in
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -94,9 +95,7 @@ def transition_time_s(session: Session) -> float | None:
         return None
     warm_up(step)
     whole_s = _time_s(capture(step, 1).replay)
-    counts: dict[Any, int] = {}
-    for call in recorder.calls:
-        counts[call] = counts.get(call, 0) + 1
+    counts = Counter(recorder.calls)
     l2_bytes = session.platform.device.l2_bytes or 0
     parts_s = sum(
         count * _call_time_s(build(call.configuration, form=call.form, device=device), l2_bytes)

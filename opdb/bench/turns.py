@@ -1,4 +1,4 @@
-"""What workers on one host owe each other: the host's own times are taken by one at a time."""
+"""Turns between workers on one host: one at a time measures host times."""
 
 from __future__ import annotations
 

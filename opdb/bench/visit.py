@@ -16,7 +16,7 @@ from opdb.bench.access import HOT_WEIGHTS, Steps, access_flags, steps_of
 from opdb.bench.forced import built, guess_flags
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.neighbours import NO_ROOM, among_neighbours, has_room
-from opdb.bench.replay import Replay, Rotation, eager_times_s, prepare
+from opdb.bench.replay import Replay, Rotation, eager_times_s, mean_time_s, prepare
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.stretch import Observation, Timing, observe
 from opdb.derive.costs import AT_THE_LIMIT, stretch_power_w
@@ -66,7 +66,7 @@ CLOCK_TOLERANCE = 0.985
 """A mean clock below this share of the board's highest was held back."""
 
 REFUSALS = (RuntimeError, MemoryError, ValueError, TypeError, IndexError, AttributeError)
-"""What torch raises when it will not run a call: a finding about it, not the bench's end."""
+"""Errors that torch raises when it will not run a call: a finding about it, not the bench's end."""
 
 OUT_OF_HOST_MEMORY = "DefaultCPUAllocator: "
 """What the CPU's allocator calls itself; what it raises is a RuntimeError like any other."""
@@ -74,7 +74,7 @@ OUT_OF_HOST_MEMORY = "DefaultCPUAllocator: "
 
 @dataclass(frozen=True)
 class VisitRequest:
-    """What to visit, in which role, and the busy share to begin with (1: back to back, no gaps).
+    """The call to visit, its role, and the busy share to begin with (1: back to back, no gaps).
 
     `algorithm` is the one that a convolution is forced to take (None: torch chooses).
     `kernels` are those that an earlier visit of the campaign saw, to save looking again. `weights`
@@ -107,8 +107,8 @@ class VisitRequest:
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What one stretch of a measurement saw, before it is told as a visit."""
+class _Reading:
+    """The readings of one stretch of a measurement, from which a visit is made."""
 
     kernels: Mapping[str, int] | None
     replay: Replay | None = None
@@ -128,10 +128,10 @@ def visit(session: Session, request: VisitRequest) -> list[Visit]:
     Raises:
         CannotMeasureError: the device stopped answering, so no further visit can succeed.
     """
-    seen: list[_Seen] = []
+    seen: list[_Reading] = []
     outcome: Outcome = "ok"
     reason = None
-    visits = _Teller(session, request)
+    visits = _VisitRecorder(session, request)
     release(session)
     try:
         seen += _measure(session, request)
@@ -141,19 +141,23 @@ def visit(session: Session, request: VisitRequest) -> list[Visit]:
         outcome, reason = refusal(error)
     if outcome != "ok":
         session.check_alive()
-        return [visits.tell(None, request.role, outcome, reason)]
-    return [visits.tell(s, request.role if s is seen[-1] else "limited", "ok", None) for s in seen]
+        return [visits.record(None, request.role, outcome, reason)]
+    return [
+        visits.record(s, request.role if s is seen[-1] else "limited", "ok", None) for s in seen
+    ]
 
 
-class _Teller:
-    """Tells what was seen as visits that share the device time spent."""
+class _VisitRecorder:
+    """Makes visits from readings; they share the device time spent."""
 
     def __init__(self, session: Session, request: VisitRequest) -> None:
         self._session, self._request = session, request
         self._started_at, self._began_s = now(), time.monotonic()
 
-    def tell(self, seen: _Seen | None, role: Role, outcome: Outcome, reason: str | None) -> Visit:
-        """Make one visit; the first one told bears the cost."""
+    def record(
+        self, seen: _Reading | None, role: Role, outcome: Outcome, reason: str | None
+    ) -> Visit:
+        """Make one visit; the first one bears the cost."""
         cost_s = time.monotonic() - self._began_s
         self._began_s += cost_s
         configuration = self._request.configuration
@@ -190,7 +194,7 @@ def refusal(error: BaseException) -> tuple[Outcome, str]:
     return "error", one_line(error)
 
 
-def _measure(session: Session, request: VisitRequest) -> list[_Seen]:
+def _measure(session: Session, request: VisitRequest) -> list[_Reading]:
     call = built(request.configuration, request.forced, session.platform.torch_device)
     with issuing(call):
         return _replayed(session, request, call)
@@ -199,27 +203,27 @@ def _measure(session: Session, request: VisitRequest) -> list[_Seen]:
 def issuing(*calls: BuiltCall) -> AbstractContextManager[Any]:
     """Issue everything on the stream that kernels of these calls run on, where it is a certain one.
 
-    That of all backward passes is one. Issued from another, each would wait for that one, and that
-    one for it.
+    All backward passes share one stream; issuing from another would make the two wait for each
+    other.
     """
     streams = [call.stream for call in calls if isinstance(call, BuiltBackward) and call.stream]
     return torch.cuda.stream(streams[0]) if streams else nullcontext()
 
 
-def _replayed(session: Session, request: VisitRequest, call: BuiltCall) -> list[_Seen]:
+def _replayed(session: Session, request: VisitRequest, call: BuiltCall) -> list[_Reading]:
     l2_bytes = session.platform.device.l2_bytes or 0
     steps = _steps(call, request, l2_bytes)  # it keeps inputs before the first call changes them
     kernels = request.kernels
     if session.on_gpu and kernels is None:
         kernels = launched_kernels(call)
     if kernels is not None and not kernels:
-        return [_Seen(kernels)]
+        return [_Reading(kernels)]
     steps.restore()
     replay = _prepare(session, steps, steps.copies)
     eager = _eager_times_s(replay, steps, kernels)
     found = replay.flags + access_flags(steps, l2_bytes) + guess_flags(call, request.forced)
     seen = [
-        _Seen(
+        _Reading(
             kernels,
             replay,
             replace(stretch, eager_times_s=eager),
@@ -236,8 +240,8 @@ def _replayed(session: Session, request: VisitRequest, call: BuiltCall) -> list[
 
 
 def _beside_neighbours(
-    session: Session, seen: _Seen, rotation: Rotation, replay: Replay, l2_bytes: int
-) -> _Seen:
+    session: Session, seen: _Reading, rotation: Rotation, replay: Replay, l2_bytes: int
+) -> _Reading:
     """Return what was seen with the call's time among neighbours, or the flag that says why not."""
     if not has_room(rotation):
         return replace(seen, flags=(*seen.flags, NO_ROOM))
@@ -317,14 +321,7 @@ def _observed(
 
 def _replay_time_s(session: Session, replay: Replay) -> float:
     """Return the shortest of a few replays: the host may be held up while it issues one."""
-    times = []
-    for _ in range(TIMED_REPLAYS):
-        first = session.clock.mark()
-        replay.issue()
-        last = session.clock.mark()
-        session.clock.wait(last)
-        times.append(session.clock.elapsed_s(first, last))
-    return min(times)
+    return min(mean_time_s(replay.issue, session.clock, 1) for _ in range(TIMED_REPLAYS))
 
 
 def session_flags(session: Session, seen: Observation) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """The command line: the only place that parses, prints and exits.
 
-A command is a module with a function `run` and a line in `COMMANDS`. `run` takes the options of
-`opdb.cli.options`, opens what it needs, makes one call, and prints through `opdb.cli.console`.
-It imports what is heavy inside the function, raises `OpdbError` for what the user must know, and
-leaves the exit status to `main`.
+A command is a module of `opdb.cli.commands`, named as the command, with a function `run`. `run`
+takes the options of `opdb.cli.support.options`, makes one call of the library, and shows what it
+returns. It imports what is heavy inside the function, raises `OpdbError` for what the user must
+know, and leaves the exit status to `main`.
 """
 
 from __future__ import annotations
@@ -19,38 +19,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from itertools import takewhile
+from pkgutil import iter_modules
 from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from opdb.cli.console import document_alone
-from opdb.cli.patience import ended_at_last
+from opdb.cli import commands
+from opdb.cli.support.console import document_alone, fitted, note
+from opdb.cli.support.patience import ended_at_last
+from opdb.cli.support.records import taken_apart
+from opdb.cli.support.terminal import escaping
 from opdb.errors import InputError, OpdbError, UnknownNameError
 
 COMMANDS = {
-    "doctor": "opdb.cli.doctor",
-    "harvest": "opdb.cli.harvest",
-    "build": "opdb.cli.build",
-    "bench": "opdb.cli.bench",
-    "measure": "opdb.cli.measure",
-    "matrix": "opdb.cli.matrix",
-    "modes": "opdb.cli.modes",
-    "graph": "opdb.cli.graph",
-    "sweep": "opdb.cli.sweep",
-    "calibrate": "opdb.cli.calibrate",
-    "derive": "opdb.cli.derive",
-    "learn": "opdb.cli.learn",
-    "predict": "opdb.cli.predict",
-    "validate": "opdb.cli.validate",
-    "roofline": "opdb.cli.roofline",
-    "complexity": "opdb.cli.complexity",
-    "submit": "opdb.cli.submit",
-    "status": "opdb.cli.status",
-    "export": "opdb.cli.export",
-    "import": "opdb.cli.import_",
+    module.name.removesuffix("_"): f"{commands.__name__}.{module.name}"
+    for module in iter_modules(commands.__path__)
 }
-"""Every command and its module, in the order in which `opdb --help` lists them."""
+"""Every command and its module, by name."""
+
+TORCH = ("torch", "torchvision")
+"""Packages that predictions of stored workloads do without; other commands need them."""
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -78,12 +67,19 @@ class Command(TyperCommand):
             InputError: an option that takes one value is given several times.
         """
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
-        for one in given:
+        for one in () if ctx.resilient_parsing else given:  # a shell completes what is half typed
             times = given.count(one)
             takes_one = isinstance(one, TyperOption) and not (one.multiple or one.is_flag)
             if times > 1 and takes_one:
                 raise InputError(f"{one.opts[0]} is given {times} times; give it once")
         return super().parse_args(ctx, args)
+
+
+def command_named(name: str) -> Any:
+    """Import the module of a command and return the command."""
+    one = typer.Typer(add_completion=False, rich_markup_mode=None)
+    one.command(name, cls=Command)(taken_apart(import_module(COMMANDS[name]).run))
+    return typer.main.get_command(one)
 
 
 class Commands(TyperGroup):
@@ -97,9 +93,7 @@ class Commands(TyperGroup):
         """Import a command's module and return its command; None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
-        one = typer.Typer(add_completion=False, rich_markup_mode=None)
-        one.command(cmd_name, cls=Command)(import_module(COMMANDS[cmd_name]).run)
-        return typer.main.get_command(one)
+        return command_named(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the arguments start with.
@@ -107,7 +101,8 @@ class Commands(TyperGroup):
         Raises:
             UnknownNameError: there is none of that name.
         """
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        unknown = args and not args[0].startswith("-") and args[0] not in COMMANDS
+        if unknown and not ctx.resilient_parsing:
             raise UnknownNameError("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
@@ -131,12 +126,11 @@ class Commands(TyperGroup):
             _discard(sys.stdout)
             raise typer.Exit(_BROKEN_PIPE) from error
         except KeyboardInterrupt as error:
-            raise StoppedError(INTERRUPTED) from error
+            raise StoppedError(str(error) or INTERRUPTED) from error
 
 
 app = typer.Typer(
     cls=Commands,
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -166,7 +160,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 done; 1 the check that was asked for does not hold; 2 bad input or usage; 3 it cannot be
     measured here; 130 interrupted.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    with escaping():
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _run(given: list[str]) -> int:
     own = list(takewhile("--".__ne__, given))  # what follows is of a job that `submit` submits
     _stopped.clear()
     if threading.current_thread() is threading.main_thread():
@@ -175,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with (
             _heard(),
-            document_alone() if "--json" in own else nullcontext(),
+            document_alone() if "--json" in own else fitted(),
             _unwarned() if {"--quiet", "-q"} & {*own} else nullcontext(),
         ):
             app(args=given, prog_name="opdb")
@@ -199,7 +197,7 @@ def _told(error: Exception, arguments: Sequence[str]) -> int:
     make an error of its own of it.
     """
     if _stopped.is_set() and not isinstance(error, StoppedError):
-        return _failed(error, StoppedError.exit_status, arguments, INTERRUPTED)
+        return _failed(error, StoppedError.exit_status, arguments, _interrupted(error))
     if isinstance(error, OpdbError):
         return _failed(error, error.exit_status, arguments)
     if isinstance(error, OSError):
@@ -207,7 +205,20 @@ def _told(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, UnicodeEncodeError):  # of bytes that a shell took for a name
         said = f"{error.object!r} is no text in {error.encoding}; give a name that is"
         return _failed(error, OpdbError.exit_status, arguments, said)
+    if isinstance(error, ModuleNotFoundError) and error.name in TORCH:
+        from opdb.models import missing_library
+
+        return _failed(missing_library(error, "for this"), OpdbError.exit_status, arguments)
     return _failed(error, OpdbError.exit_status, arguments, _unforeseen(error))
+
+
+def _interrupted(error: BaseException | None) -> str:
+    """Say what Ctrl-C left, by the interrupt that an error of tidying up came after."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) and str(error):
+            return str(error)
+        error = error.__context__
+    return INTERRUPTED
 
 
 def _unforeseen(error: Exception) -> str:
@@ -240,11 +251,13 @@ def _heard() -> Iterator[None]:
         yield
         return
     signal.signal(signal.SIGINT, _interrupt)
+    sys.unraisablehook, before = _raise_again, sys.unraisablehook
     try:
         with ended_at_last(_end):
             yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = before
 
 
 @contextmanager
@@ -277,6 +290,15 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+def _raise_again(ignored: sys.UnraisableHookArgs) -> None:
+    """Interrupt once more where Ctrl-C struck in a callback, whose errors Python ignores."""
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        main_thread = threading.main_thread().ident
+        threading.Timer(0.01, signal.pthread_kill, [main_thread, signal.SIGINT]).start()
+    else:
+        sys.__unraisablehook__(ignored)
+
+
 def _stop(*_: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what follows tidies up
     _interrupt()
@@ -288,5 +310,5 @@ def _failed(
     if "--debug" in arguments:
         traceback.print_exception(error)
     with suppress(OSError):  # where stderr is full the status alone tells
-        print(f"opdb: {said or error}", file=sys.stderr)
+        note(f"opdb: {said or error}")
     return status

@@ -1,7 +1,7 @@
 """Workers on several devices of this host, driven by this process.
 
-What is pending they claim from the database, so that no two measure the same; models are handed
-out one by one. A worker that fails or dies stops no other: what it left is taken over.
+What is pending they claim from the database, so that no two measure the same. A worker that fails
+or dies stops no other: what it left is taken over.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
-from opdb.bench.model import RunOptions
 from opdb.bench.platform import Platform
 from opdb.bench.rounds import Progress
 from opdb.bench.run import BenchRequest, BenchResult
-from opdb.bench.sweep import SweepOptions
-from opdb.cluster.devices import Place
+from opdb.cluster.devices import WorkerDevice
 from opdb.cluster.messages import (
+    Answered,
+    Asked,
     Began,
     Bench,
     Failed,
     Finished,
     Go,
-    Job,
-    Measure,
-    Next,
-    NoMore,
+    Made,
+    Make,
     Ready,
     Said,
-    Sweep,
-    Swept,
     Turn,
     Visited,
 )
 from opdb.cluster.worker import Pipe, serve, uninterrupted
 from opdb.errors import CannotMeasureError
-from opdb.records import ModelRun
-from opdb.sweep.cells import Cell
+from opdb.records import Board
+from opdb.runs.table import Spec
+from opdb.runs.work import Answer, Work
 
 START = "spawn"
 """How a worker's process is started: afresh, so that it shares no state of CUDA with this one."""
+
+MOST_DEATHS = 2
+"""A run of which so many workers died is given to no other."""
 
 STOPPED_WITHIN_S = 30.0
 """So long a worker that was told to stop may take to derive its costs; then it is killed."""
@@ -54,13 +54,12 @@ STOPPED_WITHIN_S = 30.0
 class Worker:
     """A worker's process, seen from here."""
 
-    place: Place
+    place: WorkerDevice
     process: BaseProcess
     pipe: Pipe
     platform: Platform | None = None
     failed: str | None = None
     turn: str | None = None
-    job: Job | None = None
     results: list[BenchResult] = field(default_factory=list)
 
     @property
@@ -76,7 +75,7 @@ class Worker:
 class Crew:
     """Workers, one a device, from their start to their end."""
 
-    def __init__(self, places: Sequence[Place], url: str) -> None:
+    def __init__(self, places: Sequence[WorkerDevice], url: str) -> None:
         """Start a process for each place; all write the database of the URL, which must exist.
 
         Raises:
@@ -123,6 +122,11 @@ class Crew:
         """What each worker measures on, those that failed at their start left out."""
         return [worker.platform for worker in self._workers if worker.platform is not None]
 
+    @property
+    def boards(self) -> list[Board]:
+        """The boards that the workers measure on."""
+        return [platform.board for platform in self.platforms]
+
     def bench(self, request: BenchRequest, progress: Progress) -> list[BenchResult]:
         """Bench what is pending on all devices; return what each campaign did.
 
@@ -146,67 +150,41 @@ class Crew:
             request = replace(request, retry=False)  # what was tried again is not tried for ever
         raise CannotMeasureError("; ".join(self.failures))
 
-    def measure(
-        self,
-        jobs: Sequence[Job],
-        options: RunOptions,
-        tell: Callable[[Job, str], bool] = lambda job, device: True,
-    ) -> Iterator[tuple[Job, ModelRun]]:
-        """Measure each model on whichever device is free; yield each run once it is saved.
+    def make(
+        self, work: Work[Spec], specs: Sequence[Spec], ask: Callable[[Spec, str], Answer]
+    ) -> Iterator[tuple[str, Spec, Any]]:
+        """Make runs, each on whichever device is free; yield device, spec and run once saved.
 
-        `tell` hears of each before it begins, with the device, and says whether it shall. A job
-        whose worker died is given to another worker, once.
-
-        Raises:
-            CannotMeasureError: every worker failed, with jobs left.
-        """
-        left, again = deque(jobs), set[int]()
-        done: deque[tuple[Job, ModelRun]] = deque()
-
-        def hand_out(worker: Worker, message: Next) -> None:
-            if message.run is not None and worker.job is not None:
-                done.append((worker.job, message.run))
-            worker.job = left.popleft() if left else None
-            if worker.job is not None and not tell(worker.job, worker.name):
-                left.clear()
-                worker.job = None
-            _tell(worker, worker.job or NoMore())
-
-        while left and (workers := self.alive[: len(left)]):
-            self._send(workers, Measure(options, len(workers)))
-            for _ in self._events(workers, {Next: hand_out}):
-                while done:
-                    yield done.popleft()
-            for worker in workers:
-                job, worker.job = worker.job, None
-                if job is not None and id(job) not in again:
-                    again.add(id(job))
-                    left.append(job)
-        if left:
-            raise CannotMeasureError("; ".join(self.failures))
-
-    def sweep(self, cells: Sequence[Cell], options: SweepOptions) -> Iterator[tuple[str, Swept]]:
-        """Measure the cells of a sweep on all devices; yield each, its device first, once saved.
-
-        What a worker left that failed is measured by the others; `failures` tell of it.
+        `ask` hears of each run with its device before it begins. What a worker left that failed is
+        made by the others, unless two workers died of it; `failures` tell of it.
 
         Raises:
             CannotMeasureError: every worker failed.
         """
-        done: deque[tuple[str, Swept]] = deque()
+        left = {spec.key: spec for spec in specs}
+        at: dict[Worker, str] = {}
+        done: deque[tuple[str, Spec, Any]] = deque()
 
-        def keep(worker: Worker, message: Swept) -> None:
-            done.append((worker.name, message))
+        def answer(worker: Worker, message: Asked) -> None:
+            at[worker] = message.key
+            died = [each for each in at if each.failed and at[each] == message.key]
+            may = "skip" if len(died) >= MOST_DEATHS else ask(left[message.key], worker.name)
+            _tell(worker, Answered(may))
 
-        while workers := self.alive:
-            self._send(workers, Sweep(tuple(cells), options, len(workers)))
-            for _ in self._events(workers, {Swept: keep}):
+        def keep(worker: Worker, message: Made) -> None:
+            done.append((worker.name, left[message.key], message.run))
+
+        while left and (workers := self.alive):
+            self._send(workers, Make(work, tuple(left.values()), len(workers)))
+            for _ in self._events(workers, {Asked: answer, Made: keep}):
                 while done:
-                    yield done.popleft()
+                    device, spec, run = done.popleft()
+                    yield device, spec, run
+                    del left[spec.key]
             if len(self.alive) == len(workers):
                 return
-            options = replace(options, retry=False)  # what was tried again is not for ever
-        raise CannotMeasureError("; ".join(self.failures))
+        if left:
+            raise CannotMeasureError("; ".join(self.failures))
 
     def _try_again(self, progress: Progress) -> None:
         """Count on workers again that failed at a task and are still there."""
@@ -218,7 +196,7 @@ class Crew:
 
     # Driving
 
-    def _send(self, workers: Sequence[Worker], task: Bench | Measure | Sweep) -> None:
+    def _send(self, workers: Sequence[Worker], task: Bench | Make) -> None:
         for worker in workers:
             worker.turn = None
             _tell(worker, task)
@@ -295,7 +273,7 @@ class Crew:
 Handlers = dict[type, Callable[[Worker, Any], None]]
 
 
-def _started(place: Place, url: str) -> Worker:
+def _started(place: WorkerDevice, url: str) -> Worker:
     context: Any = multiprocessing.get_context(START)
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(place, url, there), name=f"opdb {place.name}")

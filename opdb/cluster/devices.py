@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from opdb.bench.platform import cuda_devices
 from opdb.errors import CannotMeasureError, InputError
-from opdb.units import counted
+from opdb.units import plural
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerDevice:
     """A worker's device: its name here, and all of CUDA's devices that its process is to see.
 
     A GPU's worker sees its own GPU alone, so that it can leave nothing on another's board.
@@ -28,7 +28,7 @@ class Place:
         return "cpu" if self.name == "cpu" else "cuda"
 
 
-def places(text: str) -> list[Place]:
+def places(text: str) -> list[WorkerDevice]:
     """Read "all", or devices such as "0,1,3"; the processor may be named, even twice, to try it.
 
     Raises:
@@ -61,14 +61,14 @@ def _named(part: str, text: str) -> str:
     return f"cuda:{int(found[1])}"
 
 
-def _place(name: str, text: str) -> Place:
+def _place(name: str, text: str) -> WorkerDevice:
     if name == "cpu":
-        return Place(name, None)
+        return WorkerDevice(name, None)
     index, count = int(name.removeprefix("cuda:")), cuda_devices()
     if index >= count:
         raise CannotMeasureError(
-            f"--devices {text}: no device {name}; this machine has {counted(count, 'CUDA device')}"
+            f"--devices {text}: no device {name}; this machine has {plural(count, 'CUDA device')}"
         )
     # What is visible here already may be chosen and reordered; the index counts within that.
     visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    return Place(name, visible[index] if visible != [""] else str(index))
+    return WorkerDevice(name, visible[index] if visible != [""] else str(index))

@@ -58,13 +58,15 @@ class Files:
 class Job:
     """A command to run: its arguments, and the database of its own or of all.
 
-    `base` is the database that a new shard begins as. Called on a node, possibly several times.
+    `base` is the database that a new shard begins as. Without a `database` it is the one that
+    OPDB_DB names on the node too: its URL, which may hold a password, is then written nowhere.
+    Called on a node, possibly several times.
     """
 
     name: str
     command: tuple[str, ...]
     folder: str
-    database: str
+    database: str | None
     base: str | None = None
 
     @property
@@ -78,6 +80,8 @@ class Job:
         Raises:
             InputError: it failed, so that the cluster counts the job as failed.
         """
+        if self.database is None and not os.environ.get("OPDB_DB"):
+            raise InputError("OPDB_DB is not set here as it was for opdb submit; give it --db URL")
         files = self.files
         state = read_state(files.state) | {"state": "running", "host": socket.gethostname()}
         state |= {"runs": state.get("runs", 0) + 1, "since": _now(), "exit_status": None}
@@ -108,7 +112,9 @@ class Job:
     def _run(self, log: Path) -> int:
         """Run the command in a session of its own, so that this process alone is signalled."""
         command = [sys.executable, "-m", "opdb", *self.command]
-        environment = {**os.environ, "OPDB_DB": self.database}
+        environment = dict(os.environ)
+        if self.database is not None:
+            environment["OPDB_DB"] = self.database
         with log.open("ab") as stream:
             running = subprocess.Popen(
                 command,

@@ -6,15 +6,13 @@ Nothing is shared between workers, no lock and no queue: one that is killed take
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from opdb.bench.model import RunOptions
 from opdb.bench.platform import Platform
 from opdb.bench.run import BenchRequest, BenchResult
-from opdb.bench.sweep import SweepOptions
-from opdb.models import ModelRequest
-from opdb.records import Configuration, Mode, ModelRun, Outcome, Visit
-from opdb.sweep.cells import Cell
+from opdb.records import Configuration, ModelRun, Visit
+from opdb.runs.table import RunSpec
+from opdb.runs.work import Answer, Work
 
 # To a worker
 
@@ -28,34 +26,19 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """Measure models, asking for one after another."""
+class Make:
+    """Make the runs of models that nobody else makes; `workers` measure on this host at once."""
 
-    options: RunOptions
+    work: Work[Any]
+    specs: tuple[RunSpec, ...]
     workers: int
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """Measure the cells of a sweep that nobody else has."""
+class Answered:
+    """Whether the run that was asked for may begin."""
 
-    cells: tuple[Cell, ...]
-    options: SweepOptions
-    workers: int
-
-
-@dataclass(frozen=True)
-class Job:
-    """A model to measure: its request, its workload's key, the mode."""
-
-    request: ModelRequest
-    workload: str
-    mode: Mode
-
-
-@dataclass(frozen=True)
-class NoMore:
-    """There is no further model to measure."""
+    answer: Answer
 
 
 @dataclass(frozen=True)
@@ -104,19 +87,18 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Next:
-    """The worker asks for a model; the last one, if any, is measured and saved."""
+class Asked:
+    """The worker asks whether the run of a spec (key) may begin."""
 
-    run: ModelRun | None
+    key: str
 
 
 @dataclass(frozen=True)
-class Swept:
-    """A cell is measured and saved; `reason` says why it has no numbers, where it has none."""
+class Made:
+    """The run of a spec (key) is made and saved."""
 
-    cell: Cell
-    outcome: Outcome
-    reason: str | None
+    key: str
+    run: ModelRun
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from opdb.cluster.job import Job, read_state, states_in, write_state
+from opdb.distribution import install
 from opdb.errors import CannotMeasureError, InputError
 from opdb.records import Json
 
@@ -97,7 +99,7 @@ def check_slurm() -> None:
     try:
         import submitit  # noqa: F401
     except ImportError as error:
-        raise CannotMeasureError("opdb submit needs submitit: pip install 'opdb[slurm]'") from error
+        raise CannotMeasureError(f"opdb submit needs submitit: {install('slurm')}") from error
 
 
 def snapshot(database: Path, folder: Path) -> Path | None:
@@ -150,7 +152,7 @@ def submit(jobs: Sequence[Job], resources: Resources, name: str) -> list[str]:
     for job in jobs:
         write_state(job.files.state, _submitted(job, None))
     try:
-        with executor.batch():
+        with _private(folder / "submitit"), executor.batch():
             given = [executor.submit(job) for job in jobs]
     except (FailedJobError, FailedSubmissionError) as error:
         for job in jobs:
@@ -172,10 +174,35 @@ def _submitted(job: Job, number: str | None) -> dict[str, Json]:
         "job": number,
         "command": list(job.command),
         "log": str(job.files.log),
-        "shard": str(job.files.shard) if job.database.endswith(str(job.files.shard)) else None,
+        "shard": str(job.files.shard) if _has_shard(job) else None,
         "runs": 0,
         "exit_status": None,
     }
+
+
+def _has_shard(job: Job) -> bool:
+    return job.database is not None and job.database.endswith(str(job.files.shard))
+
+
+@contextmanager
+def _private(folder: Path) -> Iterator[None]:
+    """Make a folder, and what is written in it inside the block, for this user alone.
+
+    A job is written there with its database, whose URL may hold a password.
+
+    Raises:
+        InputError: the folder cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror}") from error
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def queue() -> dict[str, str] | None:

@@ -13,28 +13,26 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any, TypeAlias
 
-from opdb.bench.measure import measure_each
 from opdb.bench.platform import detect
 from opdb.bench.run import BenchResult, bench
-from opdb.bench.sweep import sweep
-from opdb.cluster.devices import Place
+from opdb.cluster.devices import WorkerDevice
 from opdb.cluster.messages import (
+    Asked,
     Began,
     Bench,
     Failed,
     Finished,
-    Job,
-    Measure,
-    Next,
+    Made,
+    Make,
     Ready,
     Said,
-    Sweep,
-    Swept,
     Turn,
     Visited,
 )
 from opdb.errors import OpdbError
-from opdb.records import Configuration, ModelRun, Visit
+from opdb.records import Configuration, Visit
+from opdb.runs.table import RunSpec
+from opdb.runs.work import Answer
 from opdb.store import Store, open_store
 
 Pipe: TypeAlias = "Connection[Any, Any]"
@@ -59,7 +57,7 @@ def uninterrupted() -> Iterator[None]:
             handler(*waiting[0])
 
 
-def serve(place: Place, url: str, pipe: Pipe) -> None:
+def serve(place: WorkerDevice, url: str, pipe: Pipe) -> None:
     """Do one task after another until the pipe is closed; what runs in a worker's process.
 
     Ctrl-C reaches every process of a terminal; a worker leaves it to the one that drives it, which
@@ -82,52 +80,37 @@ def _stop(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _serve(place: Place, url: str, pipe: Pipe) -> None:
+def _serve(place: WorkerDevice, url: str, pipe: Pipe) -> None:
     try:
         pipe.send(Ready(detect(place.device)))
     except OpdbError as error:
         pipe.send(Failed(str(error), error.exit_status))
         return
     while True:
-        task: Bench | Measure | Sweep = pipe.recv()
+        task: Bench | Make = pipe.recv()
         try:
             with open_store(url, create=False) as store:
                 done = _bench(place, store, task, pipe) if isinstance(task, Bench) else None
-                if isinstance(task, Measure):
-                    _measure(place, store, task, pipe)
-                if isinstance(task, Sweep):
-                    _sweep(place, store, task, pipe)
+                if isinstance(task, Make):
+                    _make(place, store, task, pipe)
             pipe.send(Finished(done))
         except OpdbError as error:
             pipe.send(Failed(str(error), error.exit_status))
 
 
-def _bench(place: Place, store: Store, task: Bench, pipe: Pipe) -> BenchResult:
+def _bench(place: WorkerDevice, store: Store, task: Bench, pipe: Pipe) -> BenchResult:
     request = replace(task.request, device=place.device)
     return bench(store, request, _Told(pipe), _Turns(pipe, task.workers))
 
 
-def _measure(place: Place, store: Store, task: Measure, pipe: Pipe) -> None:
-    last: ModelRun | None = None
+def _make(place: WorkerDevice, store: Store, task: Make, pipe: Pipe) -> None:
+    def ask(spec: RunSpec) -> Answer:
+        pipe.send(Asked(spec.key))
+        answer: Answer = pipe.recv().answer
+        return answer
 
-    def jobs() -> Iterator[Job]:
-        while True:
-            pipe.send(Next(last))
-            job = pipe.recv()
-            if not isinstance(job, Job):
-                return
-            yield job
-
-    asked = ((job.request, job.workload, job.mode) for job in jobs())
-    options = task.options
-    for run in measure_each(store, asked, options, device=place.device, workers=task.workers):
-        last = run
-
-
-def _sweep(place: Place, store: Store, task: Sweep, pipe: Pipe) -> None:
-    found = sweep(store, task.cells, task.options, device=place.device, workers=task.workers)
-    for cell, run in found:
-        pipe.send(Swept(cell, run.outcome, run.reason))
+    for spec, run in task.work.run(store, task.specs, place.device, ask, task.workers):
+        pipe.send(Made(spec.key, run))
 
 
 class _Told:

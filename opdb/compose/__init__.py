@@ -1,22 +1,39 @@
 """Costs of operators composed into the time and energy of a model. Pure: no torch, no database."""
 
 from opdb.compose.calls import Pass, is_one_graph
-from opdb.compose.composer import Prediction, compose, composed, found_by, judged
-from opdb.compose.grounds import Estimated, Grounds, Known, with_estimates
+from opdb.compose.composer import (
+    Breakdown,
+    Prediction,
+    break_down,
+    compose,
+    compose_pass,
+    inputs_in_pass,
+    with_intervals,
+)
+from opdb.compose.inputs import EstimatedCosts, PeerRatios, PredictionInputs, with_estimates
+from opdb.compose.schedule import CallCost, Schedule, Slot, schedule
 from opdb.compose.shares import EstimatedShare, Share
+from opdb.compose.shortfall import shortfall
 
 __all__ = [
-    "Estimated",
+    "Breakdown",
+    "CallCost",
+    "EstimatedCosts",
     "EstimatedShare",
-    "Grounds",
-    "Known",
     "Pass",
+    "PeerRatios",
     "Prediction",
+    "PredictionInputs",
+    "Schedule",
     "Share",
+    "Slot",
+    "break_down",
     "compose",
-    "composed",
-    "found_by",
+    "compose_pass",
+    "inputs_in_pass",
     "is_one_graph",
-    "judged",
+    "schedule",
+    "shortfall",
     "with_estimates",
+    "with_intervals",
 ]

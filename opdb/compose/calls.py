@@ -1,4 +1,4 @@
-"""The calls of a pass: what every prediction asks of them, and their times at full clock."""
+"""The calls of a pass: their order, counts and bytes, and their times at full clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeGuard
 
-from opdb.compose.grounds import Grounds
+from opdb.compose.inputs import PredictionInputs
 from opdb.compose.timeline import Step
 from opdb.footprint import bytes_moved, touched_bytes, weight_bytes
 from opdb.kinds import get_kind
@@ -25,8 +25,9 @@ AS_ONE_GRAPH: Mapping[Mode, bool] = {
 
 SHORT_KERNEL_S = 5e-6
 LONG_KERNEL_S = 15e-6
-"""A kernel that takes so long hides the transition to it: on an H200 it cost 0.13 µs a kernel at
-batch 1 and nothing at batch 32 (docs/measuring.md)."""
+"""The transition to a kernel shorter than the first adds to its time whole, that to one longer than
+the second not at all: on an H200 it cost 0.13 µs a kernel at batch 1 and nothing at batch 32
+(docs/measuring.md)."""
 
 
 def is_one_graph(mode: Mode) -> bool:
@@ -43,7 +44,7 @@ def is_one_graph(mode: Mode) -> bool:
 class Pass:
     """One pass of a workload: distinct calls, how often and in which order, what they touch.
 
-    None of it hangs on a device, so whoever predicts a workload again keeps its pass.
+    Nothing in it depends on a device, so all predictions of a workload share its pass.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -85,7 +86,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class TimedCall:
-    """A call with a cost, at full clock, made so often; `transition_s` is the same at any clock."""
+    """A call with a cost, at full clock, and its number; no clock changes `transition_s`."""
 
     key: str
     times: int
@@ -97,7 +98,7 @@ class TimedCall:
 
 @dataclass(frozen=True)
 class TimedPass:
-    """The calls of a pass that have a cost, and the sequence they are made in (None: no cost)."""
+    """The calls of a pass that have a cost, and the whole sequence of calls (None: no cost)."""
 
     calls: Sequence[TimedCall]
     order: Sequence[TimedCall | None]
@@ -119,24 +120,24 @@ class TimedPass:
 
     def steps(self, slower_by: Callable[[str], float], host: float) -> Iterator[Step]:
         """Yield the calls in order, each configuration (key) slower by a factor, as is the host."""
-        made = {
+        steps = {
             id(c): Step(
                 c.device_s * slower_by(c.key) + c.transition_s, c.host_s * host, c.synchronises
             )
             for c in self.calls
         }
-        return (made[id(call)] for call in self.order if call is not None)
+        return (steps[id(call)] for call in self.order if call is not None)
 
 
-def timed_pass(made: Pass, mode: Mode, grounds: Grounds) -> TimedPass:
+def timed_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> TimedPass:
     """Return the calls that have a cost, each with its part of the containers' host time."""
-    host, one_graph = HostTimes(made, grounds), is_one_graph(mode)
-    containers_s = made.workload.containers * (grounds.calibration.container_time_s or 0.0)
-    each_s = containers_s / len(made.order) if made.order else 0.0
-    transition_s = grounds.calibration.transition_s or 0.0
+    host, one_graph = HostTimes(pass_, inputs), is_one_graph(mode)
+    containers_s = pass_.workload.containers * (inputs.calibration.container_time_s or 0.0)
+    each_s = containers_s / len(pass_.order) if pass_.order else 0.0
+    transition_s = inputs.calibration.transition_s or 0.0
     calls: list[TimedCall | None] = []
-    for call, times in zip(made.calls, made.times, strict=True):
-        cost = grounds.costs.get(call.configuration.key)
+    for call, times in zip(pass_.calls, pass_.times, strict=True):
+        cost = inputs.costs.get(call.configuration.key)
         if cost is None or cost.time_s is None:
             calls.append(None)
             continue
@@ -151,7 +152,7 @@ def timed_pass(made: Pass, mode: Mode, grounds: Grounds) -> TimedPass:
                 synchronises=get_kind(call.configuration.kind).synchronises,
             )
         )
-    return TimedPass([c for c in calls if c is not None], [calls[place] for place in made.order])
+    return TimedPass([c for c in calls if c is not None], [calls[place] for place in pass_.order])
 
 
 def _transitions(cost: Cost, time_s: float) -> float:
@@ -166,15 +167,15 @@ def _transitions(cost: Cost, time_s: float) -> float:
 class HostTimes:
     """Host time of a call: its own, else the median of those issued as it is, in the same form."""
 
-    def __init__(self, made: Pass, grounds: Grounds) -> None:
-        self._costs = costs = grounds.costs
+    def __init__(self, pass_: Pass, inputs: PredictionInputs) -> None:
+        self._costs = costs = inputs.costs
         seen: dict[tuple[str, Form], list[float]] = defaultdict(list)
-        for key, configuration in made.configurations.items():
+        for key, configuration in pass_.configurations.items():
             cost = costs.get(key)
             for form, quantity in cost.host_time_s.items() if _is_measured(cost) else ():
                 seen[configuration.issued_as, form].append(quantity.mean)
         own = {key: statistics.median(values) for key, values in seen.items()}
-        self._of_kind = {**grounds.host_s, **own}
+        self._of_kind = {**inputs.host_s, **own}
 
     def is_own(self, call: Call) -> bool:
         """Return whether the call's own host time was measured."""

@@ -2,10 +2,10 @@
 
 The limiter is slower than one pass, so all operators of a pass share one clock. It is found from
 the limit alone: the share r of the highest clock at which base power and the operators' dynamic
-energy together draw just what is allowed. How an operator's time and energy go with the clock is
-known where the limit pulled the clock down during one of its own visits: t ∝ r^-a and D ∝ r^b. Of
+energy together draw just what is allowed. How an operator's time and energy scale with the clock
+is known where the limit lowered the clock during one of its own visits: t ∝ r^-a and D ∝ r^b. Of
 the others, those that move their bytes nearly as fast as any are bound by memory (a = 0); the rest
-go with the clock as the known ones do at the median.
+scale as the known ones do at the median.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ LOWEST_SHARE = 0.3
 STEPS = 20
 
 MIN_LOWERING = 0.04
-"""A visit whose clock was lowered by less says too little of the exponents."""
+"""A visit whose clock was lowered by less shows too little of the exponents."""
 
 BEYOND_CACHES = 2**27
-"""Operators that move so many bytes find them in memory, so the fastest of them shows its rate."""
+"""Operators that move at least this many bytes read memory: the fastest of them shows its rate."""
 
 BANDWIDTH_SHARE = 0.5
-"""What moves its bytes at less than this share of the best rate waits for something else."""
+"""An operator that moves its bytes at less than this share of the best rate is not memory-bound."""
 
 USUAL_TIME_EXPONENT = 0.66
 USUAL_ENERGY_EXPONENT = 1.07
@@ -36,7 +36,7 @@ USUAL_ENERGY_EXPONENT = 1.07
 
 @dataclass(frozen=True)
 class Scaling:
-    """How one operator goes with the clock's share r: t ∝ r^-time and D ∝ r^energy exponent."""
+    """How one operator scales with the clock's share r: t ∝ r^-time and D ∝ r^energy exponent."""
 
     time_exponent: float
     energy_exponent: float
@@ -55,8 +55,8 @@ def scalings(
 ) -> dict[str, Scaling]:
     """Return each cost's scaling, exponents kept within what is possible (0 to 1, 0 to 3).
 
-    `bytes_moved` by configuration key tells which are bound by memory; without it all are that
-    the limit did not slow down.
+    `bytes_moved` by configuration key shows which are bound by memory; without it, all that the
+    limit did not slow down count as memory-bound.
     """
     seen = {key: found for key, cost in costs.items() if (found := _seen(cost)) is not None}
     slow = _below_bandwidth(costs, bytes_moved or {})
@@ -109,7 +109,7 @@ def _seen(cost: Cost) -> Scaling | None:
 
 @dataclass(frozen=True)
 class Load:
-    """What a pass takes at full clock, in parts that go with the clock alike.
+    """Device time and dynamic energy of a pass at full clock, summed by how they scale with it.
 
     `parts` holds the device time (seconds) and the dynamic energy (joules) of each.
     """
@@ -118,7 +118,7 @@ class Load:
 
     @classmethod
     def of(cls, scaled: Iterable[tuple[Scaling, float, float]]) -> Load:
-        """Join what goes with the clock alike: scaling, device time and dynamic energy of each."""
+        """Sum (scaling, device time, dynamic energy) of calls by their scaling."""
         parts: dict[Scaling, tuple[float, float]] = {}
         for scaling, time_s, energy_j in scaled:
             time_before_s, energy_before_j = parts.get(scaling, (0.0, 0.0))

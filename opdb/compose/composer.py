@@ -9,18 +9,20 @@ from functools import cached_property
 
 from opdb.compose.calls import Pass, TimedPass, is_one_graph, timed_pass
 from opdb.compose.clock import Load, Scaling, clock_share, scalings
-from opdb.compose.grounds import Grounds, Known, in_state, with_estimates
+from opdb.compose.inputs import PeerRatios, PredictionInputs, with_estimates, with_weights_found
 from opdb.compose.intervals import host_error, model_error, shared_half_width, sum_half_width
-from opdb.compose.notes import notes, notes_of_host, notes_of_known, notes_of_parts
+from opdb.compose.notes import notes, notes_of_host, notes_of_parts, notes_of_ratios
 from opdb.compose.shares import NEARLY_ALL, EstimatedShare, Share, rest, shares
 from opdb.compose.timeline import eager_time_s
-from opdb.records import Cost, Device, Mode, Workload
+from opdb.records import Cost, Device, Mode, Workload, positive_interval
 
 Interval = tuple[float, float]
 
 LIMIT_TOLERANCE = 0.02
 """How far below its limit, as calibrated or stated, a board may keep (690 of 700 W were seen)."""
 
+MOST_SAVED = 0.99
+"""The largest share of a sum that a host which is faster for a moment can save."""
 
 HOST_BOUND_EXCESS = 0.01
 """An eager pass longer than its device time by more than this share waits for the host."""
@@ -34,10 +36,13 @@ class Prediction:
     Coverage weighs the measured calls by time and by energy; with the shares of what is missing
     each adds up to 1. On a device without power readings the energy is a weight alone.
     Where nothing that takes time has a cost, time and energy are None. `host_bound` says that the
-    device waits for the host.
-    What was never measured is `estimated`, in `time_s` and `energy_j` and not in coverage, or
-    `missing` and in neither: its shares are for weighting alone. `widths_s` and `widths_j` are how
-    far the intervals reach below and above, but for the error of a sum that other models showed.
+    device waits for the host. `lacking` calls take time and have no cost, `dark` ones have a time
+    and no energy: a sum that lacks a part is a lower bound and has no interval.
+    Configurations that were never measured are either `estimated`, counted in `time_s` and
+    `energy_j` but not in coverage, or `missing` and counted in neither: their shares only weight
+    the coverage. `widths_time` and `widths_energy`
+    are the logarithms by which the intervals reach below and above, but for the error of a sum that
+    other models showed.
     """
 
     workload: Workload
@@ -54,10 +59,22 @@ class Prediction:
     coverage_energy: float | None
     missing: tuple[Share, ...]
     parts: tuple[Share, ...]
+    lacking: tuple[Share, ...] = ()
+    dark: tuple[Share, ...] = ()
     estimated: tuple[EstimatedShare, ...] = ()
     notes: tuple[str, ...] = ()
-    widths_s: Interval = (0.0, 0.0)
-    widths_j: Interval = (0.0, 0.0)
+    widths_time: Interval = (0.0, 0.0)
+    widths_energy: Interval = (0.0, 0.0)
+
+    @property
+    def time_complete(self) -> bool:
+        """Whether the time is that of all calls, not a lower bound."""
+        return not self.lacking and not self.workload.unsupported
+
+    @property
+    def complete(self) -> bool:
+        """Whether time and energy (where any is known) are those of all calls."""
+        return self.time_complete and not self.dark
 
     @property
     def coverages(self) -> dict[str, float]:
@@ -66,109 +83,109 @@ class Prediction:
         return {"time": self.coverage_time, **energy}
 
     @property
-    def call_time_s(self) -> float | None:
-        """Mean time of a call: the shorter, the more the gaps between kernels count.
-
-        None where the time is not known, or nothing is called.
-        """
-        calls = len(self.workload.calls)
-        return self.time_s / calls if self.time_s and calls else None
-
-    @property
     def power_w(self) -> float | None:
-        """Mean power over a pass."""
-        return None if self.energy_j is None or not self.time_s else self.energy_j / self.time_s
+        """Mean power over a pass; None where a part is left out, which may take more or less."""
+        if self.energy_j is None or not self.time_s or not self.complete:
+            return None
+        return self.energy_j / self.time_s
 
 
-def compose(workload: Workload, mode: Mode, grounds: Grounds) -> Prediction:
+def compose(workload: Workload, mode: Mode, inputs: PredictionInputs) -> Prediction:
     """Predict one pass of a workload from the costs of its operators.
 
     Raises:
         ValueError: the mode is not one the composer knows.
     """
-    made = Pass(workload)
-    return judged(composed(made, mode, found_by(made, grounds)), grounds.known)
+    pass_ = Pass(workload)
+    return with_intervals(
+        compose_pass(pass_, mode, inputs_in_pass(pass_, inputs)), inputs.peer_ratios
+    )
 
 
-def found_by(made: Pass, grounds: Grounds) -> Grounds:
-    """Return the grounds as a pass finds them, estimates where there are no measurements."""
-    return with_estimates(made.configurations, in_state(made.touched_bytes, grounds))
+def inputs_in_pass(pass_: Pass, inputs: PredictionInputs) -> PredictionInputs:
+    """Return inputs with costs in a pass's cache state, estimates where nothing was measured."""
+    return with_estimates(pass_.configurations, with_weights_found(pass_.touched_bytes, inputs))
 
 
-def composed(made: Pass, mode: Mode, grounds: Grounds) -> Prediction:
-    """Predict one pass as if sums of operators never erred: `judged` widens its intervals.
+def compose_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Prediction:
+    """Predict one pass, without intervals: `with_intervals` adds them.
 
-    `grounds` are as `found_by` returns them.
+    `inputs` are as `inputs_in_pass` returns them.
 
     Raises:
         ValueError: the mode is not one the composer knows.
     """
-    one_graph = is_one_graph(mode)
-    sum_ = _Sum(made, mode, grounds)
-    share = sum_.clock_share(grounds.limit_w)
+    sum_ = _Sum(pass_, mode, inputs)
+    share = sum_.clock_share(inputs.limit_w)
     time_s = sum_.time_s(share)
     energy_j = sum_.energy_j(share)
     host_s = _host_widths_s(sum_, share, time_s)
-    widths_s, widths_j = _widths(sum_, share, time_s, host_s)
-    parts = shares(made, sum_.costed, grounds)
+    widths_time, widths_energy = _widths(sum_, share, host_s)
+    parts = shares(pass_, sum_.costed, inputs)
     parts = parts if energy_j is not None else replace(parts, dark=())
     missing = parts.uncosted + parts.dark
-    whole = sum(made.counts.values()) + sum(made.workload.unsupported.values())
+    unmeasured = missing + parts.estimated
+    whole = sum(pass_.counts.values()) + sum(pass_.workload.unsupported.values())
     found = Prediction(
-        workload=made.workload,
+        workload=pass_.workload,
         mode=mode,
-        device=grounds.device,
-        board=grounds.board,
+        device=inputs.device,
+        board=inputs.board,
         time_s=time_s,
-        time_interval_s=_interval(time_s, widths_s),
-        host_bound=not one_graph and time_s > sum_.device_s(share) * (1 + HOST_BOUND_EXCESS),
+        time_interval_s=None,
+        host_bound=not is_one_graph(mode)
+        and time_s > sum_.device_s(share) * (1 + HOST_BOUND_EXCESS),
         energy_j=energy_j,
-        energy_interval_j=None if energy_j is None else _interval(energy_j, widths_j),
+        energy_interval_j=None,
         coverage_calls=sum(s.count for s in parts.measured) / whole if whole else 1.0,
-        coverage_time=rest(s.share_time for s in (*missing, *parts.estimated)),
-        coverage_energy=None
-        if energy_j is None
-        else rest(s.share_energy for s in (*missing, *parts.estimated)),
+        coverage_time=rest(s.share_time for s in unmeasured),
+        coverage_energy=None if energy_j is None else rest(s.share_energy for s in unmeasured),
         missing=missing,
         parts=parts.measured,
+        lacking=tuple(s for s in parts.uncosted if s.launches),
+        dark=parts.dark,
         estimated=parts.estimated,
         notes=(
-            *notes(made, mode, grounds, share),
-            *notes_of_host(max(host_s) / time_s if time_s else 0.0, grounds),
-            *notes_of_parts(parts, missing, grounds),
+            *notes(pass_, mode, inputs, share),
+            *notes_of_host(max(host_s) / time_s if time_s else 0.0, inputs),
+            *notes_of_parts(parts, missing, inputs),
         ),
-        widths_s=widths_s,
-        widths_j=widths_j,
+        widths_time=widths_time,
+        widths_energy=widths_energy,
     )
     lacking = math.fsum(share.share_time for share in parts.uncosted)
-    is_sum = not made.counts or (sum_.costed and lacking < NEARLY_ALL)
+    is_sum = not pass_.counts or (sum_.costed and lacking < NEARLY_ALL)
     return found if is_sum else _unmeasured(found)
 
 
-def judged(found: Prediction, known: Known) -> Prediction:
-    """Return a composed prediction with intervals that count in what other models' runs showed."""
+def with_intervals(found: Prediction, ratios: PeerRatios) -> Prediction:
+    """Return a composed prediction with intervals, to which other models' errors are added.
+
+    A sum that lacks a part has none.
+    """
     time_interval_s = energy_interval_j = None
-    if found.time_s is not None:
-        error_s = model_error(known.time) * found.time_s
-        time_interval_s = _interval(found.time_s, found.widths_s, error_s)
-    if found.energy_j is not None:
-        error_j = model_error(known.energy) * found.energy_j
-        energy_interval_j = _interval(found.energy_j, found.widths_j, error_j)
+    if found.time_s is not None and found.time_complete:
+        time_interval_s = _interval(found.time_s, found.widths_time, model_error(ratios.time))
+    if found.energy_j is not None and found.complete:
+        energy_interval_j = _interval(
+            found.energy_j, found.widths_energy, model_error(ratios.energy)
+        )
     return replace(
         found,
         time_interval_s=time_interval_s,
         energy_interval_j=energy_interval_j,
-        notes=found.notes + notes_of_known(known),
+        notes=found.notes + notes_of_ratios(ratios),
     )
 
 
-def _interval(value: float, widths: Interval, error: float = 0.0) -> Interval:
+def _interval(value: float, widths: Interval, error: float) -> Interval:
+    """Return the 95 % interval that reaches these logarithms below and above a sum."""
     below, above = (math.hypot(width, error) for width in widths)
-    return max(0.0, value - below), value + above
+    return positive_interval(value, below, above)
 
 
 def _unmeasured(found: Prediction) -> Prediction:
-    """Return a prediction that claims nothing: a sum of no costs is not a cost of 0."""
+    """Return a prediction without figures: a sum of no costs is not a cost of 0."""
     slug = found.device.slug
     note = f"nothing of this workload that takes time was measured or estimated on {slug}"
     return replace(
@@ -183,34 +200,69 @@ def _unmeasured(found: Prediction) -> Prediction:
 
 
 @dataclass(frozen=True)
-class _Sum:
-    """What the costs of a pass add up to, at any share of the highest clock."""
+class Breakdown:
+    """The parts of a pass's time and energy, at the clock at which the pass runs.
 
-    made: Pass
+    `call_s` and `call_j` hold the device time (seconds) and the dynamic energy (joules) of one call
+    of each configuration (key) that has one. Besides the calls, a pass takes `transition_s`
+    between its kernels, and `waiting_s` in which the device waits for the host. Base power flows
+    all the time (None: not known).
+    """
+
+    call_s: Mapping[str, float]
+    call_j: Mapping[str, float]
+    transition_s: float
+    waiting_s: float
+    base_power_w: float | None
+
+
+def break_down(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Breakdown:
+    """Return the parts that `compose_pass` adds up for the same pass, mode and inputs.
+
+    Raises:
+        ValueError: the mode is not one the composer knows.
+    """
+    sum_ = _Sum(pass_, mode, inputs)
+    share = sum_.clock_share(inputs.limit_w)
+    slower, scalings = sum_.slower_by(share), sum_.scalings
+    return Breakdown(
+        call_s={c.key: c.device_s * slower(c.key) for c in sum_.timed.calls},
+        call_j={key: j * scalings[key].energy(share) for key, j in sum_.dynamic_j.items()},
+        transition_s=sum_.timed.transition_s,
+        waiting_s=sum_.time_s(share) - sum_.device_s(share),
+        base_power_w=inputs.calibration.base_power_w,
+    )
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """The sums of a pass's costs, at any share of the highest clock."""
+
+    pass_: Pass
     mode: Mode
-    grounds: Grounds
+    inputs: PredictionInputs
 
     @cached_property
     def costed(self) -> dict[str, Cost]:
         """The costs, measured or estimated, by configuration key."""
-        costs = ((key, self.grounds.costs.get(key)) for key in self.made.counts)
+        costs = ((key, self.inputs.costs.get(key)) for key in self.pass_.counts)
         return {key: cost for key, cost in costs if cost is not None and cost.time_s is not None}
 
     @cached_property
     def timed(self) -> TimedPass:
         """The calls that have a cost, at full clock."""
-        return timed_pass(self.made, self.mode, self.grounds)
+        return timed_pass(self.pass_, self.mode, self.inputs)
 
     @cached_property
     def scalings(self) -> Mapping[str, Scaling]:
-        """How each configuration goes with the clock."""
-        return scalings(self.costed, self.made.bytes_moved)
+        """How each configuration scales with the clock."""
+        return scalings(self.costed, self.pass_.bytes_moved)
 
     @cached_property
     def load(self) -> Load:
-        """All calls, in parts that go with the clock alike."""
+        """Time and energy of all calls, summed by how they scale with the clock."""
         times = ((c.key, c.times * c.device_s, 0.0) for c in self.timed.calls)
-        dynamic = ((key, 0.0, self.made.counts[key] * d) for key, d in self.dynamic_j.items())
+        dynamic = ((key, 0.0, self.pass_.counts[key] * d) for key, d in self.dynamic_j.items())
         return Load.of((self.scalings[key], t, d) for key, t, d in (*times, *dynamic))
 
     @cached_property
@@ -235,16 +287,16 @@ class _Sum:
         device_s = self.device_s(share)
         if is_one_graph(self.mode):
             return device_s
-        if self.grounds.device.type == "cpu":
-            containers_s = self.grounds.calibration.container_time_s or 0.0
-            return device_s + self.made.workload.containers * containers_s
+        if self.inputs.device.type == "cpu":
+            containers_s = self.inputs.calibration.container_time_s or 0.0
+            return device_s + self.pass_.workload.containers * containers_s
         if self.timed.synchronises:
             return eager_time_s(self.timed.steps(self.slower_by(share), host))
         return max(self.timed.host_s * host, device_s)
 
     def energy_j(self, share: float) -> float | None:
         """Return E = P_base · T + Σ D; None where the board has no power readings."""
-        base_w = self.grounds.calibration.base_power_w
+        base_w = self.inputs.calibration.base_power_w
         if base_w is None or (self.costed and not self.dynamic_j):
             return None
         return base_w * self.time_s(share) + self.load.energy_j(share)
@@ -260,56 +312,69 @@ class _Sum:
 
 
 def _host_widths_s(sum_: _Sum, share: float, time_s: float) -> Interval:
-    """Return what an uneven host alone may take from a pass's time and add to it (seconds).
+    """Return how much shorter and longer an uneven host may make a pass (seconds).
 
-    The host is as much faster or slower in all calls at once; a pass takes as long as the device
-    does, however fast the host.
+    The host is faster or slower by the same factor in all calls; a pass is never shorter than its
+    device time.
     """
-    error = host_error(sum_.grounds.host_ratios)
-    if not error:
+    ratios = sum_.inputs.host_ratios
+    if ratios is None or is_one_graph(sum_.mode) or sum_.inputs.device.type == "cpu":
         return 0.0, 0.0  # nor is the pass played twice more for nothing
+    error = host_error(ratios)
     slower = math.exp(error)
     return time_s - sum_.time_s(share, 1 / slower), sum_.time_s(share, slower) - time_s
 
 
-def _widths(sum_: _Sum, share: float, time_s: float, host_s: Interval) -> tuple[Interval, Interval]:
-    """Return how far the 95 % intervals of time (seconds) and energy (joules) reach either way.
+def _widths(sum_: _Sum, share: float, host_s: Interval) -> tuple[Interval, Interval]:
+    """Return how far the 95 % intervals of time and energy reach either way, in logarithms.
 
-    They join the operators' own, those of estimates, of factors that brought costs from other
-    boards, of base power for the energy, the host's (`host_s`), during which base power flows, and
-    for the time what a limit that is kept a little lower would add to it; not yet models' error.
+    They join the widths of the operators' costs, of estimates, of factors that brought costs from
+    other boards, of base power (for the energy), of the host (`host_s`, during which base power
+    flows) and, for the time, of a power limit kept a little lower. Models' errors come later.
     """
-    counts, grounds = sum_.made.counts, sum_.grounds
-    measured = {key: cost for key, cost in sum_.costed.items() if not cost.is_estimated}
-    times = [(counts[key], cost.time_s) for key, cost in measured.items() if cost.time_s]
-    energies = [
-        (counts[key], cost.dynamic_energy_j)
-        for key, cost in measured.items()
-        if cost.dynamic_energy_j is not None
-    ]
+    inputs = sum_.inputs
+    time_s, energy_j = sum_.time_s(share), sum_.energy_j(share)
     limit_s = 0.0
-    if share < 1 and grounds.limit_w is not None:
-        limit_s = sum_.time_s(sum_.clock_share(grounds.limit_w * (1 - LIMIT_TOLERANCE))) - time_s
-    base_w = grounds.calibration.base_power_w or 0.0
-    low_high = grounds.calibration.base_power_interval_w
+    if share < 1 and inputs.limit_w is not None:
+        limit_s = sum_.time_s(sum_.clock_share(inputs.limit_w * (1 - LIMIT_TOLERANCE))) - time_s
+    base_w = inputs.calibration.base_power_w or 0.0
+    low_high = inputs.calibration.base_power_interval_w
     base_j = (low_high[1] - low_high[0]) / 2 * time_s if low_high else 0.0
     guessed_s, guessed_j = _estimates_widths(sum_)
     brought_s, brought_j = _brought_widths(sum_)
-    of_operators_s = math.hypot(sum_half_width(times), limit_s, guessed_s, brought_s)
-    of_operators_j = math.hypot(sum_half_width(energies), base_j, guessed_j, brought_j)
-    below_s, above_s = host_s
+    own_s, own_j = _own_widths(sum_)
+    host_j = host_s[0] * base_w, host_s[1] * base_w
     return (
-        (math.hypot(of_operators_s, below_s), math.hypot(of_operators_s, above_s)),
-        (
-            math.hypot(of_operators_j, below_s * base_w),
-            math.hypot(of_operators_j, above_s * base_w),
+        _logarithms(time_s, math.hypot(own_s, limit_s, guessed_s, brought_s), host_s),
+        _logarithms(energy_j, math.hypot(own_j, base_j, guessed_j, brought_j), host_j),
+    )
+
+
+def _logarithms(value: float | None, half_width: float, host: Interval) -> Interval:
+    """Join half an interval of a sum with how much the host may shorten and lengthen it."""
+    if not value or value <= 0:
+        return 0.0, 0.0
+    below, above = -math.log1p(-min(host[0] / value, MOST_SAVED)), math.log1p(host[1] / value)
+    return math.hypot(half_width / value, below), math.hypot(half_width / value, above)
+
+
+def _own_widths(sum_: _Sum) -> tuple[float, float]:
+    """Return half the widths due to measured costs, of time (seconds) and energy (joules)."""
+    counts = sum_.pass_.counts
+    measured = {key: cost for key, cost in sum_.costed.items() if not cost.is_estimated}
+    return (
+        sum_half_width((counts[k], c.time_s) for k, c in measured.items() if c.time_s is not None),
+        sum_half_width(
+            (counts[k], c.dynamic_energy_j)
+            for k, c in measured.items()
+            if c.dynamic_energy_j is not None
         ),
     )
 
 
 def _brought_widths(sum_: _Sum) -> tuple[float, float]:
-    """Return what factors between boards add to half the intervals of time (s) and energy (J)."""
-    counts, brought = sum_.made.counts, sum_.grounds.brought
+    """Return half the widths due to factors between boards, of time (s) and energy (J)."""
+    counts, brought = sum_.pass_.counts, sum_.inputs.brought
     ours = {key: cost for key, cost in sum_.costed.items() if key in brought}
     seconds = ((counts[k] * c.time_s.mean, brought[k].time) for k, c in ours.items() if c.time_s)
     joules = (
@@ -321,10 +386,10 @@ def _brought_widths(sum_: _Sum) -> tuple[float, float]:
 
 
 def _estimates_widths(sum_: _Sum) -> tuple[float, float]:
-    """Return what estimates add to half the interval of the time (seconds) and energy (joules)."""
-    counts, grounds = sum_.made.counts, sum_.grounds
+    """Return half the widths due to estimates, of time (seconds) and energy (joules)."""
+    counts, inputs = sum_.pass_.counts, sum_.inputs
     asked = {key: float(counts[key]) for key, cost in sum_.costed.items() if cost.is_estimated}
-    if grounds.estimates is None or not asked:
+    if inputs.estimates is None or not asked:
         return 0.0, 0.0
-    time_s, energy_j = grounds.estimates.half_widths(asked, grounds.calibration.base_power_w)
+    time_s, energy_j = inputs.estimates.half_widths(asked, inputs.calibration.base_power_w)
     return time_s, energy_j or 0.0

@@ -1,4 +1,4 @@
-"""How sure a sum of operators is: what the operators say of themselves, and what models showed."""
+"""The uncertainty of a sum of operators: from their own intervals, and from measured models."""
 
 from __future__ import annotations
 
@@ -13,29 +13,26 @@ from opdb.records import Quantity
 PRIOR_MODEL_ERROR = 0.02
 PRIOR_DEGREES = 4.0
 """Before any model was validated: a model's sum is trusted to 2 % (one standard deviation), and
-that belief weighs as much as four validated runs. So is a host, from one moment to another."""
+that belief weighs as much as four validated runs. Other models' runs never make it less."""
 
-
-def half_width(quantity: Quantity) -> float:
-    """Return half the width of a quantity's interval; 0 where it has none."""
-    if quantity.low is None or quantity.high is None:
-        return 0.0
-    return (quantity.high - quantity.low) / 2
+PRIOR_HOST_ERROR = 0.1
+"""The same for the time of a pass that waits for its host, from one moment to another."""
 
 
 def sum_half_width(parts: Iterable[tuple[int, Quantity]]) -> float:
     """Return the half width of Σ count · quantity, the quantities' errors being independent.
 
-    All calls of one configuration share one error, so its count multiplies the width.
+    All calls of one configuration share one error, so its count multiplies the width. A quantity
+    without an interval adds none.
     """
-    return math.sqrt(sum((count * half_width(quantity)) ** 2 for count, quantity in parts))
+    return math.sqrt(sum((count * (each.half_width or 0.0)) ** 2 for count, each in parts))
 
 
 def shared_half_width(parts: Iterable[tuple[float, Factor | None]]) -> float:
     """Return the half width that factors between boards add to a sum.
 
-    `parts` are amounts and the factor that brought each: what one brought errs all alike, two are
-    independent.
+    `parts` are amounts and the factor that brought each: all amounts that one factor brought share
+    its error, two factors err independently.
     """
     amounts: dict[Factor, float] = defaultdict(float)
     for amount, factor in parts:
@@ -45,26 +42,28 @@ def shared_half_width(parts: Iterable[tuple[float, Factor | None]]) -> float:
 
 
 def model_error(attributions: Sequence[float]) -> float:
-    """Return the relative 95 % half width that attributions of other models' runs suggest.
+    """Return the 95 % half width, on logarithms, that attributions of other models' runs suggest.
 
     `attributions` are predicted / measured. The spread is about 1, not about their mean, because
-    no factor is ever fitted; it is joined with the prior belief.
+    no factor is ever fitted. It is joined with the prior belief, and never less than that: even
+    where all others err little, the next model may be the first of its sort.
     """
-    return _spread_about_one(attributions)
+    degrees, variance = _spread_about_one(attributions, PRIOR_MODEL_ERROR)
+    return t95(degrees) * math.sqrt(max(variance, PRIOR_MODEL_ERROR**2))
 
 
 def host_error(ratios: Sequence[float]) -> float:
-    """Return the relative 95 % half width of what a host takes, as its moments suggest.
+    """Return the 95 % half width, on logarithms, of a host's time from one moment to another.
 
-    `ratios` are what the same calls took at one moment over another. A run and what its operators'
-    host times were measured at are two moments as well, so they differ as those do. 0 where no
-    call was timed at two moments: then the attributions alone tell.
+    `ratios` are predicted / measured times of passes that wait for their host: it issued the calls
+    at one moment and was timed at another. They are joined with the prior belief.
     """
-    return _spread_about_one(ratios) if ratios else 0.0
+    degrees, variance = _spread_about_one(ratios, PRIOR_HOST_ERROR)
+    return t95(degrees) * math.sqrt(variance)
 
 
-def _spread_about_one(ratios: Sequence[float]) -> float:
+def _spread_about_one(ratios: Sequence[float], prior: float) -> tuple[float, float]:
+    """Return degrees of freedom and variance of logarithms about 0, a prior joined in."""
     errors = [math.log(ratio) for ratio in ratios if ratio > 0]
     degrees = PRIOR_DEGREES + len(errors)
-    variance = (PRIOR_DEGREES * PRIOR_MODEL_ERROR**2 + sum(e * e for e in errors)) / degrees
-    return t95(degrees) * math.sqrt(variance)
+    return degrees, (PRIOR_DEGREES * prior**2 + sum(e * e for e in errors)) / degrees

@@ -1,4 +1,4 @@
-"""Which part of a pass each configuration is: of its time and of its energy."""
+"""The share of each configuration in the time and the energy of a pass."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opdb.compose.calls import Pass
-from opdb.compose.estimate import NOTHING_MEASURED, Sizes, sizes_by
-from opdb.compose.grounds import Grounds
+from opdb.compose.inputs import PredictionInputs
+from opdb.compose.sizes import NOTHING_MEASURED, Sizes, sizes_by
+from opdb.kinds import get_kind
 from opdb.records import Configuration, Cost
 
+ROUNDING = 1e-12
 NEARLY_ALL = 0.9999
-"""Where more of the time is missing, what is left are views and the like: no sum of a pass."""
+"""Where more of the time is missing, only views and the like are left: that is no sum of a pass."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,11 @@ class Share:
     share_time: float
     share_energy: float
 
+    @property
+    def launches(self) -> bool:
+        """Whether its calls run on the device; a view, say, does not."""
+        return get_kind(self.configuration.kind).launches(self.configuration)
+
 
 @dataclass(frozen=True)
 class EstimatedShare(Share):
@@ -34,9 +41,9 @@ class EstimatedShare(Share):
 
 @dataclass(frozen=True)
 class Shares:
-    """All parts of a pass, the largest first, by what they rest on.
+    """All parts of a pass, the largest first: measured, estimated, or without a cost.
 
-    `dark` was timed but not metered: it is missing from the energy, not from the time.
+    `dark` parts were timed but not metered: the energy lacks them, the time does not.
     """
 
     measured: tuple[Share, ...]
@@ -45,10 +52,10 @@ class Shares:
     dark: tuple[Share, ...]
 
 
-def shares(made: Pass, costed: Mapping[str, Cost], grounds: Grounds) -> Shares:
-    """Sort the parts of a pass by what they rest on; `costed` by configuration key."""
+def shares(pass_: Pass, costed: Mapping[str, Cost], inputs: PredictionInputs) -> Shares:
+    """Sort the parts of a pass into measured, estimated and others; `costed` is by key."""
     every = [
-        (share, costed.get(share.configuration.key)) for share in _every(made, costed, grounds)
+        (share, costed.get(share.configuration.key)) for share in _every(pass_, costed, inputs)
     ]
     return Shares(
         measured=tuple(s for s, cost in every if cost is not None and not cost.is_estimated),
@@ -67,35 +74,38 @@ def shares(made: Pass, costed: Mapping[str, Cost], grounds: Grounds) -> Shares:
 
 
 def rest(missing: Iterable[float]) -> float:
-    """Return what shares leave of the whole."""
-    return max(0.0, 1 - math.fsum(missing))
+    """Return 1 minus the shares; 0 where that is less than their rounding."""
+    left = 1 - math.fsum(missing)
+    return left if left > ROUNDING else 0.0
 
 
-def _every(made: Pass, costed: Mapping[str, Cost], grounds: Grounds) -> Sequence[Share]:
+def _every(pass_: Pass, costed: Mapping[str, Cost], inputs: PredictionInputs) -> Sequence[Share]:
     """Return every configuration's share of device time and energy, the largest first."""
-    sizes = _sizes(made, costed, grounds)
-    base_w = grounds.calibration.base_power_w or 0.0
+    sizes = _sizes(pass_, costed, inputs)
+    base_w = inputs.calibration.base_power_w or 0.0
     times: list[float] = []
     energies: list[float] = []
-    for key, count in made.counts.items():
-        time_s, dynamic_j = _size(made.configurations[key], costed.get(key), sizes)
+    for key, count in pass_.counts.items():
+        time_s, dynamic_j = _size(pass_.configurations[key], costed.get(key), sizes)
         times.append(count * time_s)
         energies.append(count * (dynamic_j + base_w * time_s))
     whole_s, whole_j = math.fsum(times), math.fsum(energies)
     found = [
-        Share(made.configurations[key], count, _part(time_s, whole_s), _part(energy_j, whole_j))
-        for (key, count), time_s, energy_j in zip(made.counts.items(), times, energies, strict=True)
+        Share(pass_.configurations[key], count, _part(time_s, whole_s), _part(energy_j, whole_j))
+        for (key, count), time_s, energy_j in zip(
+            pass_.counts.items(), times, energies, strict=True
+        )
     ]
     return sorted(found, key=lambda s: s.share_time, reverse=True)
 
 
-def _sizes(made: Pass, costed: Mapping[str, Cost], grounds: Grounds) -> Sizes:
-    """Return what sizes configurations that lack a time or an energy, where there are any."""
-    if len(costed) == len(made.counts) and all(
+def _sizes(pass_: Pass, costed: Mapping[str, Cost], inputs: PredictionInputs) -> Sizes:
+    """Return rough sizes for configurations that lack a time or an energy, if any do."""
+    if len(costed) == len(pass_.counts) and all(
         cost.dynamic_energy_j is not None for cost in costed.values()
     ):
         return NOTHING_MEASURED
-    return sizes_by(made.configurations.values(), grounds.costs)
+    return sizes_by(pass_.configurations.values(), inputs.costs)
 
 
 def _part(value: float, whole: float) -> float:

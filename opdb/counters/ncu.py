@@ -25,11 +25,6 @@ _BASE_NAME = re.compile(r"[A-Za-z_]\w*__\w+")
 _VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
 
 
-def on_path() -> str | None:
-    """Return the ncu on PATH; None where there is none."""
-    return shutil.which("ncu")
-
-
 def elsewhere(patterns: Sequence[str] = ELSEWHERE) -> str | None:
     """Return the newest ncu that is installed and not on PATH; None where there is none."""
     found = [str(path) for pattern in patterns for path in Path("/").glob(pattern.lstrip("/"))]
@@ -115,7 +110,7 @@ def find() -> Ncu:
     Raises:
         CannotMeasureError: there is none, or it does not run.
     """
-    path = on_path()
+    path = shutil.which("ncu")
     if path is None:
         there = elsewhere()
         advice = f"put {Path(there).parent} on PATH" if there else f"{INSTALL} and put it on PATH"

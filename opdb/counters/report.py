@@ -10,12 +10,15 @@ import csv
 import io
 import math
 import re
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from opdb.counters.metrics import Definition
 from opdb.errors import InputError
-from opdb.records import Board, KernelCounts
-from opdb.units import counted
+from opdb.records import Board, Configuration, KernelCounts, Profile
+from opdb.settings import DEFAULT_SETTINGS, relevant_setting
+from opdb.units import plural
 
 _CALL = re.compile(r"opdb call ([0-9a-f]{64})")
 _BOARD = re.compile(r"opdb board ([\w.-]+) ([a-z0-9][a-z0-9.-]*) (\d{4}-\d\d-\d\dT[\d:.]+\+00:00)")
@@ -56,6 +59,33 @@ class Report:
     measured_at: str = ""
     calls: dict[str, list[KernelCounts]] = field(default_factory=dict)
 
+    def profiles(
+        self,
+        configurations: Iterable[Configuration],
+        board: Board,
+        definition: Definition,
+        environment: Mapping[str, str | None],
+        measured_at: str,
+    ) -> list[Profile]:
+        """Return a profile of each of the configurations that the report saw a kernel of.
+
+        Backend settings are those of a fresh torch process, in which the calls were made.
+        """
+        return [
+            Profile(
+                id=uuid.uuid4().hex,
+                board=board,
+                configuration=configuration.key,
+                setting=relevant_setting(configuration.kind, DEFAULT_SETTINGS),
+                measured_at=measured_at,
+                environment=dict(environment),
+                definition=definition,
+                kernels=tuple(self.calls[configuration.key]),
+            )
+            for configuration in configurations
+            if configuration.key in self.calls
+        ]
+
 
 def read_report(text: str, source: str) -> Report:
     """Read the CSV of a report's raw page; lines of the profiler before and after are skipped.
@@ -77,7 +107,7 @@ def read_report(text: str, source: str) -> Report:
             "ncu --import REPORT --csv --page raw"
         )
     if "Kernel Name" not in header or len(rows) < 2:
-        length = counted(len(lines) - start, "line")
+        length = plural(len(lines) - start, "line")
         raise InputError(f"{source}: no kernel in it: it has {length}")
     return _read(header, rows[1], rows[2:], source)
 
@@ -92,7 +122,7 @@ def _read(header: list[str], units: list[str], rows: list[list[str]], source: st
     for number, row in enumerate(rows):
         where = f"{source}, kernel {number}"
         if len(row) != len(header):
-            there = counted(len(row), "field")
+            there = plural(len(row), "field")
             raise InputError(f"{where}: {there}; expected {len(header)}; is it cut off?")
         ranged = " ".join(row[n] for n in ranges)
         called = _CALL.search(ranged)
@@ -108,7 +138,7 @@ def _read(header: list[str], units: list[str], rows: list[list[str]], source: st
         kernels.append(KernelCounts(row[header.index("Kernel Name")], values))
     if not report.calls:
         raise InputError(
-            f"{source}: of {counted(len(rows), 'kernel')} none is in a range that names a call; "
+            f"{source}: of {plural(len(rows), 'kernel')} none is in a range that names a call; "
             "opdb roofline --ncu sets them, and --ncu-report keeps them"
         )
     return report

@@ -128,7 +128,7 @@ def transferred(cost: Cost, to: str, by: Factors, base_power_w: float | None) ->
     factor widens the intervals. Without a factor a quantity is taken as it is.
     """
     time_s = _scaled(cost.time_s, by.time)
-    dynamic = _scaled(cost.dynamic_energy_j, by.dynamic_energy)
+    dynamic = _scaled(cost.dynamic_energy_j, by.dynamic_energy, positive=cost.is_estimated)
     energy, power = cost.energy_j, cost.power_w
     if dynamic and time_s and base_power_w is not None and cost.energy_j and cost.energy_j.mean:
         gross_j = dynamic.mean + base_power_w * time_s.mean
@@ -153,16 +153,16 @@ def _exactly(value: float, like: Factor | None) -> Factor:
     return Factor(value, like.spread if like else None, like.count if like else 0)
 
 
-def _scaled(quantity: Quantity | None, by: Factor | None) -> Quantity | None:
+def _scaled(
+    quantity: Quantity | None, by: Factor | None, *, positive: bool = True
+) -> Quantity | None:
     """Return a quantity times a factor, its interval widened by the factor's spread."""
     if quantity is None or by is None:
         return quantity
-    median, mean = quantity.median * by.value, quantity.mean * by.value
-    if quantity.low is None or quantity.high is None:
-        return replace(quantity, median=median, mean=mean)
-    own = (quantity.high - quantity.low) / 2 * by.value
-    width = math.hypot(own, by.half_width_of_one * abs(mean))
-    return Quantity(median, mean, mean - width, mean + width, quantity.count)
+    median, mean, width = quantity.median * by.value, quantity.mean * by.value, quantity.half_width
+    if width is not None:
+        width = math.hypot(width * by.value, by.half_width_of_one * abs(mean))
+    return Quantity.around(median, mean, width, quantity.count, positive=positive)
 
 
 def _point(point: OperatingPoint | None, by: Factors) -> OperatingPoint | None:

@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from opdb.derive.statistics import (
     AGREEMENT_BOUND,
     PooledSpread,
+    Typical,
     disagreement,
     half_width,
     pool_spread,
     slope,
     three_sigma_mean,
     trapezoid_mean,
+    typical_on,
 )
 from opdb.records import (
     Calibration,
@@ -30,7 +32,7 @@ from opdb.records import (
     Visit,
 )
 
-ESTIMATOR = "4"
+ESTIMATOR = "5"
 """Raised whenever the same visits would give other costs."""
 
 METER_BOUND = 0.03
@@ -41,6 +43,9 @@ FULL_CLOCK_SHARE = 0.985
 
 AT_THE_LIMIT = "at the power limit"
 """How the flag begins of a visit whose clock the power limit pulled down."""
+
+NO_TIME = "the call takes no longer than the spread of what it is set off against"
+NO_ENERGY = "no power: the call draws no more than what it is set off against"
 
 HOT_ALONE = "measured with hot weights alone"
 
@@ -132,8 +137,32 @@ def _dynamic_j(stretch: Stretch, call_s: float, base_power_w: float | None) -> f
     return (power - base_power_w) * call_s / stretch.busy_share
 
 
-def visit_cost(visit: Visit, calibration: Calibration) -> VisitCost | None:
-    """Derive what one visit says of one call; None for a visit that did not succeed.
+def no_time(visit: Visit, typical: Typical = three_sigma_mean) -> str | None:
+    """Return in words why a good visit gives no time above 0; None where it gives one."""
+    if visit.outcome != "ok" or visit.stretch is None or _call_s(visit, typical) > 0:
+        return None
+    return NO_TIME
+
+
+def _call_s(visit: Visit, typical: Typical) -> float:
+    """Return the time of one call (seconds); of a difference of two, it may be 0 or less."""
+    if visit.neighbours is not None:
+        return statistics.median(times_among_neighbours_s(visit.neighbours))
+    return _replay_s(visit, typical)
+
+
+def _replay_s(visit: Visit, typical: Typical) -> float:
+    """Return the time of one call in replays of it alone (seconds), less what restoring takes."""
+    if visit.stretch is None:
+        return 0.0
+    restore_s = 0.0 if visit.restore is None else typical(call_times_s(visit.restore))
+    return typical(call_times_s(visit.stretch)) - restore_s
+
+
+def visit_cost(
+    visit: Visit, calibration: Calibration, typical: Typical = three_sigma_mean
+) -> VisitCost | None:
+    """Derive what one visit says of one call; None for one that failed, or gives no time above 0.
 
     A call that launched no kernel costs the device nothing, and that is measured, not missing.
     Power comes from replays of the call alone, and dynamic energy from these; its time among
@@ -143,13 +172,15 @@ def visit_cost(visit: Visit, calibration: Calibration) -> VisitCost | None:
         return None
     if visit.stretch is None:
         return VisitCost(0.0, 0.0, (0.0,), 0.0, 0.0, 0.0, None, None, visit.flags)
+    if no_time(visit, typical):
+        return None
     base = calibration.base_power_w
     times = call_times_s(visit.stretch)
-    time_s = three_sigma_mean(times)
+    time_s = typical(times)
     dynamic = _dynamic_j(visit.stretch, time_s, base)
     flags = [*visit.flags, *stretch_flags(visit.stretch)]
     if visit.restore is not None:
-        restore_s = three_sigma_mean(call_times_s(visit.restore))
+        restore_s = typical(call_times_s(visit.restore))
         restoring = _dynamic_j(visit.restore, restore_s, base)
         time_s -= restore_s
         times = [t - restore_s for t in times]
@@ -160,7 +191,10 @@ def visit_cost(visit: Visit, calibration: Calibration) -> VisitCost | None:
         times = times_among_neighbours_s(visit.neighbours)
         time_s = statistics.median(times)
     energy = None if dynamic is None or base is None else dynamic + base * time_s
-    power = None if energy is None or time_s <= 0 else energy / time_s
+    if energy is not None and energy <= 0:
+        dynamic = energy = None
+        flags.append(NO_ENERGY)
+    power = None if energy is None else energy / time_s
     clocks = visit.stretch.clock_samples_hz
     clock = statistics.fmean(clocks) if clocks else None
     eager = _eager_time_s(visit)
@@ -192,18 +226,17 @@ def _eager_time_s(visit: Visit) -> float | None:
 
 
 def quantity_of(
-    values: Sequence[float], pooled: PooledSpread | None, samples: Sequence[float] | None = None
+    values: Sequence[float],
+    pooled: PooledSpread | None,
+    samples: Sequence[float] | None = None,
+    *,
+    positive: bool = True,
 ) -> Quantity:
     """Join visits into one quantity; `samples` are the finer values behind them, if any."""
     fine = samples or values
     mean = statistics.fmean(values)
-    return _with_interval(statistics.median(fine), mean, half_width(values, pooled), len(fine))
-
-
-def _with_interval(median: float, mean: float, width: float | None, count: int) -> Quantity:
-    if width is None:
-        return Quantity(median, mean, None, None, count)
-    return Quantity(median, mean, mean - width, mean + width, count)
+    width = half_width(values, pooled)
+    return Quantity.around(statistics.median(fine), mean, width, len(fine), positive=positive)
 
 
 class Deriver:
@@ -222,7 +255,7 @@ class Deriver:
             calibration = self._campaigns[visit.campaign].calibration
             key = (visit.configuration, visit.setting)
             of_state = self._hot if visit.weights == "hot" else self._found
-            of_state[key].append((visit, visit_cost(visit, calibration)))
+            of_state[key].append((visit, visit_cost(visit, calibration, self._typical(visit))))
         self._found = {**self._hot, **self._found}  # hot weights alone: better than nothing
         clocks = [c.clock_hz for f in self._found.values() for _, c in f if c and c.clock_hz]
         self._best_clock_hz = max(clocks, default=None)
@@ -236,9 +269,13 @@ class Deriver:
             for costs in chosen
         )
 
+    def _typical(self, visit: Visit) -> Typical:
+        return typical_on(self._campaigns[visit.campaign].device)
+
     def _keep_limited(self, visit: Visit) -> None:
         """Keep a visit at the power limit (not one that only found the clock still low)."""
-        cost = visit_cost(visit, self._campaigns[visit.campaign].calibration)
+        calibration = self._campaigns[visit.campaign].calibration
+        cost = visit_cost(visit, calibration, self._typical(visit))
         if cost is not None and any(flag.startswith(AT_THE_LIMIT) for flag in visit.flags):
             self._limited[visit.configuration, visit.setting].append(cost)
 
@@ -284,7 +321,8 @@ class Deriver:
         reasons: dict[str, str] = {}
         if not costs:
             last = found[-1][0]
-            reasons["time_s"] = f"{last.outcome}: {last.reason}"
+            why = f"{last.outcome}: {last.reason}"
+            reasons["time_s"] = no_time(last, self._typical(last)) or why
         energies = [c.energy_j for c in costs if c.energy_j is not None]
         dynamic = [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
         eager = [c.eager_time_s for c in costs if c.eager_time_s is not None]
@@ -292,7 +330,7 @@ class Deriver:
         if any(c.time_s > 0 for c in costs) and not eager and found[-1][0].issue == "graph":
             reasons["eager_time_s"] = _why_no_eager_time(found[-1][0])
         if costs and not energies:
-            reasons["energy_j"] = _why_no_energy(found[-1][0])
+            reasons["energy_j"] = _why_no_energy(flags, found[-1][0])
         clocks = [c.clock_hz for c in costs if c.clock_hz]
         return Cost(
             configuration=configuration,
@@ -309,7 +347,9 @@ class Deriver:
             eager_time_s=quantity_of(eager, self.time_spread) if eager else None,
             power_w=quantity_of(powers, self.energy_spread) if powers else None,
             energy_j=quantity_of(energies, self.energy_spread) if energies else None,
-            dynamic_energy_j=quantity_of(dynamic, self.dynamic_spread) if dynamic else None,
+            dynamic_energy_j=quantity_of(dynamic, self.dynamic_spread, positive=False)
+            if dynamic
+            else None,
             host_time_s=dict(host),
             clock_hz=statistics.fmean(clocks) if clocks else None,
             limited=self._at_the_limit(configuration, setting, costs),
@@ -350,21 +390,24 @@ def _operating_point(costs: Sequence[VisitCost]) -> OperatingPoint:
 def _why_no_eager_time(visit: Visit) -> str:
     if visit.stretch is None or not visit.stretch.eager_times_s:
         return "no call was timed as it is issued eagerly"
-    return "the call takes no longer than the spread of what it is set off against"
+    return NO_TIME
 
 
-def _why_no_energy(visit: Visit) -> str:
-    return next((f for f in visit.flags if f.startswith("no power")), "no power was read")
+def _why_no_energy(flags: Sequence[str], last: Visit) -> str:
+    said = (f for f in (*last.flags, *flags) if f.startswith("no power"))
+    return next(said, "no power was read")
 
 
 def host_quantities(visits: Iterable[HostVisit]) -> dict[str, dict[Form, Quantity]]:
     """Join host visits into a quantity for each configuration and form.
 
-    Other work can only hold a host up, so that visits much slower than the fastest are left out.
+    Other work can only hold a host up, so that visits much slower than the fastest are left out;
+    so are visits without a time above 0.
     """
     seen: dict[tuple[str, Form], list[tuple[float, ...]]] = defaultdict(list)
     for visit in visits:
-        seen[visit.configuration, visit.form].append(visit.times_s)
+        if three_sigma_mean(visit.times_s) > 0:
+            seen[visit.configuration, visit.form].append(visit.times_s)
     joined: dict[str, dict[Form, Quantity]] = defaultdict(dict)
     for (configuration, form), all_times in seen.items():
         fastest_s = min(map(statistics.median, all_times))
@@ -372,7 +415,16 @@ def host_quantities(visits: Iterable[HostVisit]) -> dict[str, dict[Form, Quantit
         times = [s for each in calm for s in each]
         width = half_width(times, None) if len(times) > 1 else None
         mean = statistics.fmean(map(three_sigma_mean, calm))
-        joined[configuration][form] = _with_interval(
+        joined[configuration][form] = Quantity.around(
             statistics.median(times), mean, width, len(times)
         )
     return dict(joined)
+
+
+def cost_in(costs: Sequence[Cost], setting: str) -> Cost | None:
+    """Return the cost with a time in a setting, of those of one configuration; None: there is none.
+
+    A cost by this version's estimator comes before those of any other, then the last one.
+    """
+    timed = [cost for cost in costs if cost.setting == setting and cost.time_s is not None]
+    return max(reversed(timed), key=lambda cost: cost.estimator == ESTIMATOR, default=None)

@@ -113,9 +113,9 @@ def _difference(first: Quantity | None, second: Quantity | None) -> Difference |
     """Return how two quantities differ; None where one lacks an interval, or both are zero."""
     if first is None or second is None or first.mean + second.mean == 0:
         return None
-    if first.low is None or first.high is None or second.low is None or second.high is None:
+    if (one := first.half_width) is None or (other := second.half_width) is None:
         return None
-    combined = math.hypot(first.high - first.low, second.high - second.low) / 2
+    combined = math.hypot(one, other)
     apart = second.mean - first.mean
     return Difference(2 * apart / (first.mean + second.mean), abs(apart) <= combined)
 

@@ -30,11 +30,9 @@ class Reached:
 
 def relative_half_width(quantity: Quantity | None) -> float | None:
     """Return half the width of a quantity's 95 % interval over its mean; None without one."""
-    if quantity is None or quantity.low is None or quantity.high is None:
+    if quantity is None or (width := quantity.half_width) is None:
         return None
-    if quantity.mean == 0:
-        return 0.0
-    return (quantity.high - quantity.low) / 2 / abs(quantity.mean)
+    return width / abs(quantity.mean) if quantity.mean else 0.0
 
 
 def is_within(cost: Cost, asked: float) -> bool:

@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from opdb.derive.costs import AT_THE_LIMIT, Deriver, host_quantities, stretch_flags
+from opdb.derive.costs import AT_THE_LIMIT, Deriver, host_quantities, no_time, stretch_flags
 from opdb.derive.drift import drift_flags
 from opdb.derive.rejection import COUNTED, MOVING_CLOCK, REJECTED, rejection
+from opdb.derive.statistics import typical_on
 from opdb.records import Campaign, Cost, Device, HostVisit, Stretch, Visit, is_forced
 
 CLOCK_BOUND = 0.03
@@ -33,7 +34,7 @@ def why_rejected(visit: Visit, device: Device) -> str | None:
     flags = list(visit.flags)
     if visit.stretch is not None:
         flags += stretch_flags(visit.stretch) + clock_flags(visit.stretch, flags)
-    return rejection(flags, device)
+    return rejection(flags, device) or no_time(visit, typical_on(device))
 
 
 def marked(visit: Visit, device: Device) -> Visit:

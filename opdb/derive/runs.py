@@ -7,18 +7,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from opdb.derive.costs import HELD_UP, call_times_s, quantity_of, stretch_power_w
-from opdb.derive.statistics import three_sigma_mean
+from opdb.derive.statistics import Typical, three_sigma_mean
 from opdb.records import ModelRun, Quantity, Stretch
 
 
 @dataclass(frozen=True)
 class RunCost:
-    """What one pass of a measured model took; energy and power None where no power was read."""
+    """What one pass of a measured model took; energy and power None where no power was read.
+
+    `spread` is how far apart the repeats that count are, relative to the fastest, of the run where
+    they are furthest; `flags` are what was noticed of the runs.
+    """
 
     time_s: Quantity
     energy_j: Quantity | None
     power_w: float | None
     clock_hz: float | None
+    spread: float = 0.0
+    flags: tuple[str, ...] = ()
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether no three repeats agree: the host or the board was most likely disturbed."""
+        return self.spread > HOSTS_AGREEMENT
 
 
 AGREEING = 3
@@ -47,11 +58,11 @@ def repeat_spread(repeats: Sequence[Stretch]) -> float:
     return max(times) / min(times) - 1
 
 
-def _agreeing(repeats: Sequence[Stretch]) -> list[tuple[float, Stretch]]:
-    """Return the agreeing repeats, each with the mean time of its replays (seconds)."""
-    timed = sorted(
-        ((three_sigma_mean(r.replay_times_s), r) for r in repeats), key=lambda pair: pair[0]
-    )
+def _agreeing(
+    repeats: Sequence[Stretch], typical: Typical = three_sigma_mean
+) -> list[tuple[float, Stretch]]:
+    """Return the agreeing repeats, each with the typical time of its replays (seconds)."""
+    timed = sorted(((typical(r.replay_times_s), r) for r in repeats), key=lambda pair: pair[0])
     within = sum(mean_s <= timed[0][0] * (1 + HELD_UP) for mean_s, _ in timed)
     calm = timed[: max(within, AGREEING)]
     spans = [calm[i : i + AGREEING] for i in range(max(1, len(calm) - AGREEING + 1))]
@@ -59,12 +70,16 @@ def _agreeing(repeats: Sequence[Stretch]) -> list[tuple[float, Stretch]]:
     return closest if closest[-1][0] <= closest[0][0] * (1 + AGREEMENT) else spans[0]
 
 
-def run_cost(runs: Iterable[ModelRun]) -> RunCost | None:
-    """Join the repeats of a workload's runs in one mode on one board; None where none succeeded."""
+def run_cost(runs: Iterable[ModelRun], typical: Typical = three_sigma_mean) -> RunCost | None:
+    """Join the repeats of a workload's runs in one mode on one board; None where none succeeded.
+
+    `typical` is what the times of a repeat come to (`typical_on` the device).
+    """
     found = [run for run in runs if run.outcome == "ok"]
     if not found:
         return None
-    taken = [pair for run in found for pair in _agreeing(run.repeats)]
+    agreed = [_agreeing(run.repeats, typical) for run in found]
+    taken = [pair for pairs in agreed for pair in pairs]
     repeats = [repeat for _, repeat in taken]
     times = [mean_s / repeat.calls_per_replay for mean_s, repeat in taken]
     powers = [p for p in map(stretch_power_w, repeats) if p is not None]
@@ -76,4 +91,6 @@ def run_cost(runs: Iterable[ModelRun]) -> RunCost | None:
         energy_j=quantity_of(energies, None) if energies else None,
         power_w=statistics.fmean(powers) if powers else None,
         clock_hz=statistics.fmean(clocks) if clocks else None,
+        spread=max(pairs[-1][0] / pairs[0][0] for pairs in agreed) - 1,
+        flags=tuple(dict.fromkeys(flag for run in found for flag in run.flags)),
     )

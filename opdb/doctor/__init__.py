@@ -8,5 +8,12 @@ from opdb.doctor.checks import examine, works
 from opdb.doctor.facts import Facts
 from opdb.doctor.finding import Finding
 from opdb.doctor.machine import gather
+from opdb.doctor.report import Diagnosis
 
-__all__ = ["Facts", "Finding", "examine", "gather", "works"]
+__all__ = ["Diagnosis", "Facts", "Finding", "diagnose", "examine", "gather", "works"]
+
+
+def diagnose(db: str | None = None) -> Diagnosis:
+    """Check what measuring needs on this machine, and in the database `db` (a file or URL)."""
+    facts = gather(db)
+    return Diagnosis(facts, examine(facts))

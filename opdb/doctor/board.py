@@ -74,7 +74,7 @@ def samples(board: BoardFacts) -> Finding:
         if meters is not None and meters.new_samples is not None
         else "the driver gives none"
     )
-    if _ticks(board):
+    if meters is not None and meters.ticks:
         return note(
             "power samples",
             found,
@@ -116,10 +116,6 @@ def instant(board: BoardFacts) -> Finding:
         "the driver reports none",
         "Nothing need be done: it only checks the other meters, and they are checked without it.",
     )
-
-
-def _ticks(board: BoardFacts) -> bool:
-    return board.meters is not None and bool(board.meters.ticks)
 
 
 def _waited(board: BoardFacts) -> str:

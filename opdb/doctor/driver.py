@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from opdb.doctor.facts import BoardFacts, Facts
 from opdb.doctor.finding import Finding, blocks, fine, note, unknown
-from opdb.units import counted
+from opdb.units import plural
 
 
 def gpu(facts: Facts) -> Finding:
@@ -21,7 +21,7 @@ def gpu(facts: Facts) -> Finding:
     if on_bus:
         return blocks(
             "GPU",
-            f"{counted(on_bus, 'NVIDIA GPU')} on the PCI bus, none offered by a driver",
+            f"{plural(on_bus, 'NVIDIA GPU')} on the PCI bus, none offered by a driver",
             "Install the NVIDIA driver, or load it (sudo modprobe nvidia); in a container, start "
             "it with --gpus all.",
         )
@@ -92,12 +92,12 @@ def torch(facts: Facts) -> Finding:
         )
     if found.cuda is None:
         advice = (
-            "Install a CUDA build: pip install --force-reinstall torch torchvision "
+            " a CUDA build: pip install --force-reinstall torch torchvision "
             "--index-url https://download.pytorch.org/whl/cu126, or as your driver asks."
         )
         if boards:
-            return blocks("torch", f"{said} beside a GPU", advice)
-        return note("torch", said, f"Enough without a GPU. To measure one: {_uncapital(advice)}")
+            return blocks("torch", f"{said} beside a GPU", f"Install{advice}")
+        return note("torch", said, f"Enough without a GPU. To measure one: install{advice}")
     if boards and not found.gpus:
         return _sees_none(facts, said)
     missing = [b.state.name for b in boards if not _has_kernels(b, found.architectures)]
@@ -132,10 +132,6 @@ def _sees_none(facts: Facts, said: str) -> Finding:
         "Hold nvidia-smi and python -c 'import torch; torch.cuda.init()' against each other; a "
         "driver too old for this build or a GPU in a bad state (reboot) is the usual cause.",
     )
-
-
-def _uncapital(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
 
 
 def _has_kernels(board: BoardFacts, architectures: Sequence[str]) -> bool:

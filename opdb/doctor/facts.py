@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from opdb.compile.toolchain import Toolchain
 from opdb.meters.nvml import BoardState, MeterAnswers
-from opdb.toolchain import Toolchain
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ class DatabaseFacts:
     """The database that commands would use. `integrity` is "ok", or what SQLite complained of.
 
     `problem` says why it cannot be read at all, and `foreign` that what is there is something else
-    than a database of opdb; `revision` is None where there is no database yet.
+    than a database of opdb; `revision` is None where there is no database yet. Commit `upgraded_by`
+    of opdb upgrades what is older than the first of `revisions`.
     """
 
     location: str
@@ -74,6 +75,7 @@ class DatabaseFacts:
     size_bytes: int | None = None
     revision: str | None = None
     revisions: tuple[str, ...] = ()
+    upgraded_by: str = ""
     integrity: str | None = None
     problem: str | None = None
     foreign: bool = False

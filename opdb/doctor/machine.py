@@ -19,8 +19,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opdb import toolchain
+from opdb.compile import toolchain
+from opdb.compile.switches import SWITCHES, switched_off
 from opdb.counters import ncu
+from opdb.distribution import DISTRIBUTION
 from opdb.doctor.facts import (
     BoardFacts,
     DatabaseFacts,
@@ -32,7 +34,7 @@ from opdb.doctor.facts import (
 )
 from opdb.errors import CannotMeasureError, DatabaseError
 from opdb.meters import nvml, rapl
-from opdb.switches import SWITCHES, switched_off
+from opdb.secrets import masked
 
 PARAMS = Path("/proc/driver/nvidia/params")
 STATUS = Path("/proc/self/status")
@@ -165,7 +167,7 @@ def tool_facts() -> ToolFacts:
     """Find what torch.compile compiles with, and Nsight Compute."""
     return ToolFacts(
         toolchain=toolchain.look(),
-        ncu=ncu.on_path(),
+        ncu=shutil.which("ncu"),
         ncu_elsewhere=ncu.elsewhere(NSIGHT),
         switched_off=tuple(switch for part in SWITCHES for switch in switched_off(part)),
     )
@@ -174,7 +176,7 @@ def tool_facts() -> ToolFacts:
 def missing_extras() -> dict[str, tuple[str, ...]] | None:
     """Return what each extra of opdb lacks here, `dev` left out; None if opdb was not installed."""
     try:
-        required = importlib.metadata.requires("opdb") or []
+        required = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         return None
     lacks: dict[str, tuple[str, ...]] = {}
@@ -192,13 +194,14 @@ def missing_extras() -> dict[str, tuple[str, ...]] | None:
 def database_facts(url: str | None) -> DatabaseFacts:
     """Look at the database that a command would use, without creating or upgrading it."""
     from opdb.store import database
-    from opdb.store.schema import REVISIONS
+    from opdb.store.schema import LAST_TO_READ_EARLIER, REVISIONS
 
     try:
         location = database.as_url(url) if url else database.default_url()
         file, shown = database.file_of(location), database.shown(location)
     except DatabaseError as error:
-        return DatabaseFacts(location=str(url), problem=str(error), foreign=True)
+        named = masked(url or os.environ["OPDB_DB"])
+        return DatabaseFacts(location=named, problem=str(error), foreign=True)
     if file is None:
         return _server_facts(location, shown)
     try:
@@ -213,6 +216,7 @@ def database_facts(url: str | None) -> DatabaseFacts:
         location=shown,
         size_bytes=size,
         revisions=REVISIONS,
+        upgraded_by=LAST_TO_READ_EARLIER,
         writable=os.access(folder, os.W_OK) and (size is None or os.access(file, os.W_OK)),
     )
     return replace(found, **_look_inside(file, size)) if size else found

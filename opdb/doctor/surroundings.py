@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from opdb.compile.toolchain import INSTALL, INSTALL_TRITON
 from opdb.counters import ncu
+from opdb.distribution import install
 from opdb.doctor.facts import DatabaseFacts, Facts
 from opdb.doctor.finding import Finding, blocks, fine, note, unknown
-from opdb.toolchain import INSTALL, INSTALL_TRITON
 from opdb.units import show
 
 FULL_BYTES = 200e6
@@ -146,10 +147,13 @@ def _schema(found: DatabaseFacts) -> Finding:
         )
     newest = found.revisions[-1]
     if found.revision not in found.revisions:
+        upgrade = "Upgrade opdb"
+        if str(found.revision) < found.revisions[0]:
+            upgrade = f"Check out commit {found.upgraded_by} of opdb and run its opdb status once"
         return blocks(
             "database",
             f"{said}, unknown to this opdb ({newest})",
-            "Upgrade opdb, or name another database with --db.",
+            f"{upgrade}, or name another database with --db.",
         )
     if found.revision != newest:
         return note(
@@ -173,7 +177,7 @@ def _server(found: DatabaseFacts) -> Finding:
         return blocks(
             "database",
             f"{found.location}: its driver is missing",
-            "Install it: pip install 'opdb[postgres]'.",
+            f"Install it: {install('postgres')}.",
         )
     if found.problem is not None:
         return blocks(
@@ -220,19 +224,14 @@ def _disk(folder: str, holds: str, free_bytes: int | None) -> Finding:
 def extras(facts: Facts) -> list[Finding]:
     """Judge each optional part that lacks a package."""
     if facts.extras is None:
-        return [
-            unknown(
-                "extras", "opdb runs without being installed", "Install it: pip install -e '.'."
-            )
-        ]
+        return [unknown("extras", "opdb runs without being installed", f"Install it: {install()}.")]
     if not facts.extras:
         return [fine("extras", "none missing")]
     return [
         note(
             f"extra {extra}",
             f"missing: {', '.join(packages)}",
-            f"Only {PURPOSES.get(extra, f'what {extra} adds')} needs it: "
-            f"pip install 'opdb[{extra}]'.",
+            f"Only {PURPOSES.get(extra, f'what {extra} adds')} needs it: {install(extra)}.",
         )
         for extra, packages in facts.extras.items()
     ]

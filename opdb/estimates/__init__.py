@@ -1,6 +1,7 @@
 """Estimates of operators that were never measured, learned from those that were.
 
-`features` shows a configuration as numbers, `roofline` is what its time is held against, `process`
-says what lies between measured points and how far to trust it, `estimator` joins them, `training`
-(which alone needs scikit-learn) learns one from costs, `holdout` tests it on what it was not shown.
+`features` turns a configuration into numbers, `roofline` gives the time that its own is compared
+with, `process` interpolates between measured points and says how far to trust the result,
+`estimator` joins them, `training` (the only module that needs scikit-learn) learns an estimator
+from costs, and `baselines` are simple rules to compare it with.
 """

@@ -1,4 +1,4 @@
-"""What estimates are held against: simple rules that anybody would try first."""
+"""Simple rules with which estimates are compared: those that anybody would try first."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Rule = Callable[[Features], tuple[float, float]]
 
 
 @dataclass(eq=False)
-class Guesses:
-    """Costs by a rule, which says nothing of how sure it is."""
+class RuleCosts:
+    """Costs by a rule, which states no uncertainty."""
 
     costs: dict[str, Cost]
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Guesses:
         return 0.0, 0.0
 
 
-def guess(rule: Rule, configurations: Iterable[Configuration], board: str) -> Guesses:
+def apply_rule(rule: Rule, configurations: Iterable[Configuration], board: str) -> RuleCosts:
     """Apply a rule to configurations; a call that launches nothing costs nothing."""
     costs = {}
     for configuration in configurations:
@@ -50,7 +50,7 @@ def guess(rule: Rule, configurations: Iterable[Configuration], board: str) -> Gu
             energy_j=None,
             dynamic_energy_j=_exactly(dynamic_j),
         )
-    return Guesses(costs)
+    return RuleCosts(costs)
 
 
 def _exactly(value: float) -> Quantity:
@@ -90,7 +90,7 @@ def nearest_neighbour(examples: Sequence[Example]) -> Rule:
 
 
 def scaled_neighbour(examples: Sequence[Example]) -> Rule:
-    """The same, brought to the call's size: the neighbour's utilisation and dynamic power."""
+    """The same, scaled to the call's size by the neighbour's utilisation and dynamic power."""
     seen = [(features(e.configuration), *_cost(e)) for e in examples if usable(e)]
     under = roofline((of, time_s) for of, time_s, _ in seen)
 

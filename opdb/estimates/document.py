@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
+import numpy as np
+
 from opdb.errors import InputError
-from opdb.estimates.estimator import Estimator, Learned, Reach, Usual
-from opdb.estimates.process import Kernel, Process
+from opdb.estimates.estimator import Estimator, KindMedians, Learned, Reach
+from opdb.estimates.process import Kernel, Matrix, Process
 from opdb.estimates.roofline import Roofline
 from opdb.records import Json, Quantity
 
-FORMAT = 1
+FORMAT = 2
 
 
 def to_document(estimator: Estimator) -> Json:
@@ -60,29 +62,24 @@ def _family(learned: Learned) -> Json:
         "scale": list(learned.scale),
         "levels": dict(learned.levels),
         "dtypes": sorted(learned.dtypes),
-        "points": [list(point) for point in learned.time.points],
+        "points": learned.time.points.tolist(),
         "time": _process(learned.time),
-        "power": None if learned.power is None else _metered(learned.power, learned.time),
+        "power": None
+        if learned.power is None
+        else {**_process(learned.power), "rows": list(learned.metered)},
         "reach": asdict(learned.reach),
     }
 
 
 def _process(process: Process) -> Json:
     kernel = asdict(process.kernel)
-    return {"kernel": kernel, "mean": process.mean, "values": list(process.values)}
-
-
-def _metered(power: Process, time: Process) -> Json:
-    """Return the power's process; `rows` are the points that were metered, in their order."""
-    rows: list[int] = []
-    for point in power.points:
-        rows.append(time.points.index(point, rows[-1] + 1 if rows else 0))
-    return {**_process(power), "rows": rows}
+    return {"kernel": kernel, "mean": process.mean, "weights": process.weights.tolist()}
 
 
 def _learned(document: Mapping[str, Json]) -> Learned:
-    points = tuple(tuple(float(v) for v in point) for point in document["points"])
+    points = np.array(document["points"], dtype=float)
     power = document["power"]
+    metered = [] if power is None else [int(row) for row in power["rows"]]
     return Learned(
         columns=tuple(document["columns"]),
         centre=tuple(document["centre"]),
@@ -90,26 +87,25 @@ def _learned(document: Mapping[str, Json]) -> Learned:
         levels={kind: float(level) for kind, level in document["levels"].items()},
         dtypes=frozenset(document["dtypes"]),
         time=_process_of(document["time"], points),
-        power=None
-        if power is None
-        else _process_of(power, tuple(points[row] for row in power["rows"])),
+        power=None if power is None else _process_of(power, points[metered]),
+        metered=tuple(metered),
         reach=Reach(**document["reach"]),
     )
 
 
-def _process_of(document: Mapping[str, Json], points: tuple[tuple[float, ...], ...]) -> Process:
+def _process_of(document: Mapping[str, Json], points: Matrix) -> Process:
     kernel = document["kernel"]
-    values = tuple(float(v) for v in document["values"])
-    if len(values) != len(points):
-        raise ValueError(f"{len(values)} values at {len(points)} points")
+    weights = np.array(document["weights"], dtype=float)
+    if points.shape != (len(weights), len(kernel["lengths"])):
+        raise ValueError(f"{len(weights)} weights for points of shape {points.shape}")
     return Process(
         Kernel(float(kernel["variance"]), tuple(kernel["lengths"]), float(kernel["noise"])),
         float(document["mean"]),
         points,
-        values,
+        weights,
     )
 
 
-def _usual(document: Mapping[str, Json]) -> Usual:
+def _usual(document: Mapping[str, Json]) -> KindMedians:
     hosts = {form: Quantity(**quantity) for form, quantity in document["host_s"].items()}
-    return Usual(int(document["kernels"]), float(document["eager_s"]), hosts)
+    return KindMedians(int(document["kernels"]), float(document["eager_s"]), hosts)

@@ -1,4 +1,4 @@
-"""The estimator: what was learned from a board's costs, and what it says of other calls."""
+"""The estimator: learned from a board's costs, it estimates those of other calls."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ ESTIMATED = "estimated"
 """The flag of a cost that rests on no visit of its configuration."""
 
 FARTHEST = 0.6
-"""Share of a family's variance that measured points may leave open; beyond it is a guess."""
+"""The largest share of a family's variance that measured points may leave unexplained: beyond it
+a configuration is refused, since an estimate would be a guess."""
 
 
 @dataclass(frozen=True)
-class Usual:
-    """What calls of a kind usually need beside their device time, each the median of its kind.
+class KindMedians:
+    """Medians of a kind's calls, beside their device time.
 
-    `kernels` a call; `eager_s`, what a call takes longer when it is issued eagerly; `host_s`, by
-    form, with the range that holds 95 % of what was measured.
+    `kernels` per call; `eager_s`, how much longer a call takes when it is issued eagerly; `host_s`,
+    host times by form, with the range that holds 95 % of the measured ones.
     """
 
     kernels: int
@@ -34,7 +35,7 @@ class Usual:
 
 @dataclass(frozen=True)
 class Reach:
-    """How many standard deviations hold 95 % of the errors of what was left out of learning.
+    """How many standard deviations hold 95 % of the errors of examples left out of learning.
 
     `time` and `energy` (dynamic) are of single operators, `times` and `energies` of the sums over
     what one model alone has; None where nothing was metered.
@@ -48,12 +49,13 @@ class Reach:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What one family learned.
+    """The estimator of one family of kinds.
 
     `time` is of the logarithm of time over the roofline's, `power` of the logarithm of dynamic
     energy over time (watts), None where nothing was metered; both at points scaled by `centre` and
     `scale` from the numbers in `columns`. `levels` are by how much each kind's times lie above
-    what `time` expects, which knows no kinds where no point is near.
+    what `time` expects, which knows no kinds where no point is near. `metered` are the rows of the
+    points of `time` that `power` has.
     """
 
     columns: tuple[str, ...]
@@ -63,6 +65,7 @@ class Learned:
     dtypes: frozenset[str]
     time: Process
     power: Process | None
+    metered: tuple[int, ...]
     reach: Reach
 
     @property
@@ -80,7 +83,7 @@ class Learned:
 
 @dataclass(frozen=True, eq=False)
 class Estimator:
-    """What was learned from one board's costs at one time."""
+    """An estimator of the costs of one board, learned at one time."""
 
     device: str
     board: str
@@ -88,10 +91,10 @@ class Estimator:
     configurations: int
     roofline: Roofline
     families: Mapping[str, Learned]
-    usual: Mapping[str, Usual]
+    usual: Mapping[str, KindMedians]
 
     def estimate(self, configurations: Iterable[Configuration]) -> Estimates:
-        """Estimate one call of each configuration; what is too far from all measured is refused."""
+        """Estimate one call of each configuration; refuse those too far from all measured ones."""
         found = Estimates(self.board)
         by_family: dict[str, list[tuple[Configuration, Features]]] = {}
         for configuration in configurations:
@@ -165,8 +168,9 @@ class Estimator:
         found.blocks.append(block)
 
     def _cost(self, configuration: Configuration, time: Quantity, dynamic: Quantity | None) -> Cost:
-        usual = self.usual.get(configuration.title, Usual(0, 0.0))
+        usual = self.usual.get(configuration.title, KindMedians(0, 0.0))
         launches = time is not _EXACTLY_NOTHING
+        eager = time.moved(usual.eager_s) if launches else time
         return Cost(
             configuration=configuration.key,
             board=self.board,
@@ -175,7 +179,7 @@ class Estimator:
             visits=0,
             kernels=usual.kernels if launches else 0,
             time_s=time,
-            eager_time_s=time.moved(usual.eager_s) if launches else time,
+            eager_time_s=None if launches and eager.mean <= 0 else eager,
             power_w=None,
             energy_j=None,
             dynamic_energy_j=dynamic if launches else _EXACTLY_NOTHING,

@@ -98,7 +98,7 @@ def features(configuration: Configuration) -> Features:
 
 
 def units(kind: Kind) -> str:
-    """Return what a kind mostly works, by the settings that its time hangs on."""
+    """Return what a kind mostly works, by the settings that its time depends on."""
     if "tf32_matmul" in kind.settings:
         return "matrix"
     return "convolution" if "tf32_convolution" in kind.settings else "memory"

@@ -1,9 +1,8 @@
 """Gaussian processes over configurations: what lies between measured points, and how surely.
 
-Only what is learned is kept (length scales, variances, the points and their values), so that it
-can be stored as data; the posterior is solved anew when it is first asked for. Formulas: Rasmussen
-and Williams, Gaussian Processes for Machine Learning (2006), equations 2.25, 2.26 and 4.17 (Matérn
-with ν = 3/2).
+What is learned is kept ready to use, as data (length scales, variances, the points and their
+weights): a question takes no solve of all points. Formulas: Rasmussen and Williams, Gaussian
+Processes for Machine Learning (2006), equations 2.25 to 2.27 and 4.17 (Matérn with ν = 3/2).
 """
 
 from __future__ import annotations
@@ -11,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 Matrix = Any
-"""A numpy array of two dimensions."""
+"""A numpy array, of two dimensions where nothing else is said."""
+
+NEAREST = 512
+"""Learned points that a covariance is conditioned on."""
 
 
 @dataclass(frozen=True)
@@ -45,36 +46,42 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """A quantity known at `points` (n rows), expected at `mean` far from all of them."""
+    """A quantity learned at `points` (shape (n, d)), expected at `mean` far from all of them.
+
+    `weights` (n) say what each point adds at the places near it.
+    """
 
     kernel: Kernel
     mean: float
-    points: tuple[tuple[float, ...], ...]
-    values: tuple[float, ...]
+    points: Matrix
+    weights: Matrix
 
-    @cached_property
-    def _at(self) -> Matrix:
-        return np.asarray(self.points)
+    @classmethod
+    def through(cls, kernel: Kernel, mean: float, points: Matrix, values: Matrix) -> Process:
+        """Return the process that was seen to have these n values at n points."""
+        covariances = _with_noise(kernel, points)
+        return cls(kernel, mean, points, np.linalg.solve(covariances, values - mean))
 
-    @cached_property
-    def _covariances(self) -> Matrix:
-        return self.kernel.between(self._at, self._at) + self.kernel.noise * np.eye(len(self._at))
-
-    @cached_property
-    def _weights(self) -> Matrix:
-        return np.linalg.solve(self._covariances, np.asarray(self.values) - self.mean)
-
-    def expected(self, asked: Sequence[Sequence[float]]) -> Matrix:
+    def expected(self, asked: Matrix | Sequence[Sequence[float]]) -> Matrix:
         """Return what the quantity is expected to be at m points, shape (m,)."""
-        return self.mean + self.kernel.between(np.asarray(asked), self._at) @ self._weights
+        return self.mean + self.kernel.between(np.asarray(asked), self.points) @ self.weights
 
-    def covariance(self, asked: Sequence[Sequence[float]]) -> Matrix:
+    def covariance(self, asked: Matrix | Sequence[Sequence[float]]) -> Matrix:
         """Return the covariance of the quantity's true values at m points, shape (m, m).
 
-        The noise is on its diagonal: the true value at a point is one draw.
+        The noise is on its diagonal: the true value at a point is one draw. It is conditioned on
+        the learned points that go most with each of those asked, `NEAREST` in all; the others would
+        take little off it.
         """
         at = np.asarray(asked)
-        between = self.kernel.between(at, self._at)
-        explained = between @ np.linalg.solve(self._covariances, between.T)
-        unexplained = self.kernel.between(at, at) - explained
-        return (unexplained + unexplained.T) / 2 + self.kernel.noise * np.eye(len(at))
+        between = self.kernel.between(at, self.points)
+        ranks = np.argsort(np.argsort(-between, axis=1, kind="stable"), axis=1)
+        near = np.argsort(ranks.min(axis=0), kind="stable")[:NEAREST]
+        between = between[:, near]
+        known = _with_noise(self.kernel, self.points[near])
+        unexplained = _with_noise(self.kernel, at) - between @ np.linalg.solve(known, between.T)
+        return (unexplained + unexplained.T) / 2
+
+
+def _with_noise(kernel: Kernel, points: Matrix) -> Matrix:
+    return kernel.between(points, points) + kernel.noise * np.eye(len(points))

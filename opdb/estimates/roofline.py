@@ -18,7 +18,7 @@ SHORTEST = 0.01
 
 @dataclass(frozen=True)
 class Roofline:
-    """What operators reach at best: FLOP/s by family and dtype, byte/s, and the shortest time.
+    """The best rates of operators: FLOP/s by family and dtype, byte/s, and the shortest time.
 
     The rates of a family and dtype are those of the units that it runs on (a convolution in fp32
     on tensor cores, a linear layer in fp32 not), whatever a data sheet calls them.

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from opdb.distribution import install
 from opdb.errors import CannotMeasureError, InputError
-from opdb.estimates.estimator import Estimator, Learned, Reach, Usual
+from opdb.estimates.estimator import Estimator, KindMedians, Learned, Reach
 from opdb.estimates.features import KIND, PASSES, STATES, Features, features
 from opdb.estimates.process import Kernel, Matrix, Process
 from opdb.estimates.roofline import Roofline, roofline
 from opdb.kinds import KINDS
 from opdb.records import Configuration, Cost, Form, Quantity
-from opdb.units import counted
+from opdb.units import plural
 
 MOST_POINTS = 1500
 """Configurations that a family learns from at most, drawn at random: the work grows with their
@@ -43,7 +44,7 @@ KIND_SCALE = 0.5
 which kind it is, counts as this."""
 
 LEVEL_PRIOR = 4.0
-"""A kind's level is drawn to the family's mean as by so many points there."""
+"""A kind's level is shrunk towards the family's mean as if it had this many points there."""
 
 FOLDS = 8
 """Parts into which configurations of no model, or of several, are drawn to be left out."""
@@ -90,7 +91,7 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
     points = [_point(e) for e in given if usable(e)]
     if len(points) < FEWEST_POINTS:
         raise InputError(
-            f"too few to learn from: {counted(len(points), 'measured configuration')}; it takes "
+            f"too few to learn from: {plural(len(points), 'measured configuration')}; it takes "
             f"{FEWEST_POINTS}"
         )
     under = roofline((p.of, p.time_s) for p in points)
@@ -113,7 +114,7 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
 
 
 def usable(example: Example) -> bool:
-    """Return whether an example says what a pass of a call that launches kernels takes."""
+    """Return whether an example has the time of a forward or backward call with kernels."""
     configuration, cost = example.configuration, example.cost
     return (
         configuration.kind in KINDS
@@ -138,7 +139,7 @@ def _point(example: Example) -> _Point:
 
 
 def _some(points: Sequence[_Point], most: int) -> Sequence[_Point]:
-    """Return at most so many of the points, drawn the same way every time."""
+    """Return at most this many of the points, drawn the same way every time."""
     if len(points) <= most:
         return points
     drawn = np.random.default_rng(0).permutation(len(points))[:most]
@@ -146,15 +147,14 @@ def _some(points: Sequence[_Point], most: int) -> Sequence[_Point]:
 
 
 def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
-    columns, centre, scale, places = _placed([p.of for p in points])
+    columns, centre, scale, places = placed([p.of for p in points])
     slower = np.array([math.log(p.time_s / under.time_s(p.of)) for p in points])
     levels = _levels(points, slower)
     metered = [i for i, p in enumerate(points) if p.dynamic_w is not None]
-    time = _process(places, slower - np.array([levels[p.of.kind] for p in points]))
-    power = None
-    if len(metered) >= FEWEST_POINTS:
-        watts = np.array([math.log(points[i].dynamic_w or 1.0) for i in metered])
-        power = _process(places[metered], watts)
+    above = slower - np.array([levels[p.of.kind] for p in points])
+    watts = np.array([math.log(points[i].dynamic_w or 1.0) for i in metered])
+    time = _process(places, above)
+    power = _process(places[metered], watts) if len(metered) >= FEWEST_POINTS else None
     return Learned(
         columns=columns,
         centre=centre,
@@ -163,7 +163,8 @@ def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
         dtypes=frozenset(p.of.dtype for p in points),
         time=time,
         power=power,
-        reach=_reach(points, time, power, metered),
+        metered=() if power is None else tuple(metered),
+        reach=_reach(points, metered, (time, above), None if power is None else (power, watts)),
     )
 
 
@@ -178,20 +179,7 @@ def _levels(points: Sequence[_Point], slower: Matrix) -> dict[str, float]:
     }
 
 
-def scaled_points(
-    configurations: Iterable[Configuration],
-) -> dict[str, tuple[list[Configuration], Matrix]]:
-    """Return the configurations of each family, and their places (rows) as training sees them."""
-    families: dict[str, list[Configuration]] = defaultdict(list)
-    for configuration in configurations:
-        families[features(configuration).family].append(configuration)
-    return {
-        family: (members, _placed([features(c) for c in members])[3])
-        for family, members in families.items()
-    }
-
-
-def _placed(
+def placed(
     members: Sequence[Features],
 ) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...], Matrix]:
     """Return the names of the numbers in which members differ, means, scales, and scaled rows."""
@@ -211,15 +199,10 @@ def _placed(
 
 
 def _process(places: Matrix, values: Matrix) -> Process:
-    """Learn the kernel from some points, and keep all."""
+    """Learn the kernel from some points, and keep all points."""
     mean = round(float(values.mean()), 6)
     drawn = np.random.default_rng(0).permutation(len(places))[:MOST_TUNED]
-    return Process(
-        kernel=_tuned(places[drawn], values[drawn] - mean),
-        mean=mean,
-        points=tuple(tuple(float(v) for v in place) for place in places),
-        values=tuple(round(float(v), 6) for v in values),
-    )
+    return Process.through(_tuned(places[drawn], values[drawn] - mean), mean, places, values)
 
 
 def _tuned(places: Matrix, values: Matrix) -> Kernel:
@@ -277,7 +260,7 @@ def _sklearn() -> tuple[Any, Any]:
         from sklearn.gaussian_process import GaussianProcessRegressor, kernels
     except ImportError as error:
         raise CannotMeasureError(
-            "learning estimates needs scikit-learn; pip install 'opdb[estimates]'"
+            f"learning estimates needs scikit-learn; {install('estimates')}"
         ) from error
     return kernels, GaussianProcessRegressor
 
@@ -299,22 +282,15 @@ class _LeftOut:
         return float(weights @ self.errors / math.sqrt(weights @ self.covariance @ weights))
 
 
-def _left_out(process: Process, folds: Sequence[str]) -> dict[str, _LeftOut]:
-    """Leave out each fold in turn."""
-    places, values = process.points, process.values
+def _left_out(process: Process, values: Matrix, folds: Sequence[str]) -> dict[str, _LeftOut]:
+    """Leave out each fold of a process's points, which have these values, in turn."""
     found = {}
     for fold in sorted(set(folds)):
         out = [i for i, each in enumerate(folds) if each == fold]
         rest = [i for i, each in enumerate(folds) if each != fold]
-        known = Process(
-            process.kernel,
-            process.mean,
-            tuple(places[i] for i in rest),
-            tuple(values[i] for i in rest),
-        )
-        asked = [places[i] for i in out]
-        truth = np.array([values[i] for i in out])
-        found[fold] = _LeftOut(out, known.expected(asked) - truth, known.covariance(asked))
+        asked, points = process.points[out], process.points[rest]
+        known = Process.through(process.kernel, process.mean, points, values[rest])
+        found[fold] = _LeftOut(out, known.expected(asked) - values[out], known.covariance(asked))
     return found
 
 
@@ -330,17 +306,23 @@ def _folds(points: Sequence[_Point], metered: Sequence[int]) -> list[str]:
 
 
 def _reach(
-    points: Sequence[_Point], time: Process, power: Process | None, metered: Sequence[int]
+    points: Sequence[_Point],
+    metered: Sequence[int],
+    time: tuple[Process, Matrix],
+    power: tuple[Process, Matrix] | None,
 ) -> Reach:
-    """Return how many standard deviations hold 95 % of what is left out and estimated."""
+    """Return how many standard deviations hold 95 % of what is left out and estimated.
+
+    `time` and `power` are processes and the values that their points have.
+    """
     folds = _folds(points, metered)
-    times = _left_out(time, folds)
+    times = _left_out(*time, folds)
     of_time, of_sums = _multiples(times, points)
     if power is None:
         return Reach(of_time, of_sums, None, None)
     energies = {
         fold: _joined(times[fold], left, metered)
-        for fold, left in _left_out(power, [folds[i] for i in metered]).items()
+        for fold, left in _left_out(*power, [folds[i] for i in metered]).items()
     }
     of_energy, of_energies = _multiples(energies, points)
     # Of few models, the largest sum is no 95 % quantile yet: the wider of the two counts.
@@ -376,28 +358,26 @@ def _conformal(normalised: Collection[float]) -> float:
     return round(ordered[min(rank, len(ordered)) - 1], 5)
 
 
-def _usual(examples: Sequence[Example]) -> dict[str, Usual]:
+def _usual(examples: Sequence[Example]) -> dict[str, KindMedians]:
     by_kind: dict[str, list[Cost]] = defaultdict(list)
     for example in examples:
         if example.cost.time_s is not None:
             by_kind[example.configuration.title].append(example.cost)
     return {
-        kind: Usual(
-            kernels=round(_median(c.kernels for c in costs if c.kernels)),
-            eager_s=_median(
-                c.eager_time_s.mean - c.time_s.mean
-                for c in costs
-                if c.kernels and c.eager_time_s and c.time_s
+        kind: KindMedians(
+            kernels=round(statistics.median([c.kernels for c in costs if c.kernels] or [0])),
+            eager_s=statistics.median(
+                [
+                    c.eager_time_s.mean - c.time_s.mean
+                    for c in costs
+                    if c.kernels and c.eager_time_s and c.time_s
+                ]
+                or [0.0]
             ),
             host_s=_usual_host_s(costs),
         )
         for kind, costs in sorted(by_kind.items())
     }
-
-
-def _median(values: Iterable[float]) -> float:
-    found = list(values)
-    return statistics.median(found) if found else 0.0
 
 
 def _usual_host_s(costs: Sequence[Cost]) -> Mapping[Form, Quantity]:

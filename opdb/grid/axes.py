@@ -11,7 +11,8 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from itertools import product
+from itertools import count as counting
+from itertools import islice, product
 from math import ceil, floor, log2, prod
 
 from opdb.records import Json
@@ -145,14 +146,9 @@ class _Digits:
         return found
 
 
-def _primes(count: int) -> list[int]:
-    found: list[int] = []
-    number = 2
-    while len(found) < count:
-        if all(number % prime for prime in found):
-            found.append(number)
-        number += 1
-    return found
+def _primes(number: int) -> list[int]:
+    primes = (n for n in counting(2) if all(n % divisor for divisor in range(2, n)))
+    return list(islice(primes, number))
 
 
 def resolved(axes: Axes, order: Sequence[str], point: Sequence[int]) -> dict[str, Json]:

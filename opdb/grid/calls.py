@@ -24,15 +24,14 @@ from opdb.operators.names import NamedOperator, find_operator
 from opdb.records import Call, Configuration, Json
 
 MOST = 10_000
-"""Steps of a file's grids that are taken without being told to."""
+"""Steps of a file's grids that are taken by default."""
 
 REFUSED = (
     *(OpdbError, RuntimeError, ValueError, TypeError, IndexError, AttributeError),
     *(AssertionError, ArithmeticError, KeyError),
 )
-"""What constructing or running an operator raises where its arguments do not fit together."""
+"""Errors of constructing or running an operator whose arguments do not fit together."""
 
-_COMMON = ("dtype", "memory_format", "values")
 _NUMBER = re.compile(r"-?\d+")
 
 
@@ -116,7 +115,7 @@ def _points(grid: Grid) -> Iterator[tuple[int, ...]]:
 
 
 def _try(source: _Source, point: tuple[int, ...], expansion: Expansion) -> bool:
-    """Add a point's call to the expansion, or the reason why it is none; say which."""
+    """Add a point's call to the expansion, or the reason why it has none; return which."""
     grid = source.grid
     values: Mapping[str, Json] = {}
     expansion.tried += 1
@@ -204,7 +203,7 @@ def _operator(grid: Grid) -> NamedOperator:
 
 
 class _Notes:
-    """What is known of the tensors that were made: value classes, and which are weights."""
+    """The value classes of the tensors that were made, and which of them are weights."""
 
     def __init__(self) -> None:
         self.classes: dict[int, Json] = {}
@@ -253,9 +252,8 @@ def _module(
     with torch.device("meta"):
         module = cls(**arguments)
     module.eval().to(dtype_of(values["dtype"]))
-    if values["memory_format"] != "contiguous":
-        for parameter in module.parameters():
-            parameter.data = in_layout(parameter.data, values["memory_format"])
+    for parameter in module.parameters():
+        parameter.data = in_layout(parameter.data, values["memory_format"])
     return module
 
 
@@ -274,21 +272,15 @@ def _made(
         if not isinstance(size, int) or isinstance(size, bool):
             raise ValueError(f"{name} is {size!r}, not a size")
     dtype = dtype_of(request.dtype or values["dtype"])
-    tensor = in_layout(torch.empty(shape, dtype=dtype, device="meta"), _layout(values))
+    tensor = in_layout(torch.empty(shape, dtype=dtype, device="meta"), values["memory_format"])
     given = request.values
-    classes = _common_class(tensor, values) if given is None else _own_class(given, values)
+    if given is not None:
+        classes = _own_class(given, values)
+    else:  # the value class of the point, for tensors that can have it
+        classes = values["values"] if tensor.is_floating_point() else None
     if classes is not None:
         notes.classes[id(tensor)] = classes
     return tensor
-
-
-def _layout(values: Mapping[str, Json]) -> Json | None:
-    return None if values["memory_format"] == "contiguous" else values["memory_format"]
-
-
-def _common_class(tensor: Tensor, values: Mapping[str, Json]) -> Json | None:
-    """Return the value class of the point, for tensors that can have it; None for normal."""
-    return values["values"] if tensor.is_floating_point() else None
 
 
 def _own_class(given: Json, values: Mapping[str, Json]) -> Json | None:

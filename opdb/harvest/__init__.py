@@ -11,11 +11,12 @@ from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opdb.capturing import told
+from opdb.capturing import answering
 from opdb.errors import OpdbError, UnsupportedError
 from opdb.harvest.compiled import harvest_compiled
 from opdb.harvest.digest import fingerprint
 from opdb.harvest.kept import differ, held
+from opdb.harvest.memory import LiveMemory
 from opdb.harvest.recorder import OUTSIDE, Recorder, computes
 from opdb.harvest.training import train
 from opdb.models import LoadedModel, ModelRequest, load
@@ -45,10 +46,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Harvest:
-    """What a model calls, and what while a CUDA graph captures it, where that is something else.
+    """The calls of a model, and those while a CUDA graph captures it, where they differ.
 
     `failure` says why the latter is not known of a model that asks whether it is captured.
-    A harvest of the same `fingerprint` finds the same; None where that cannot be said.
+    A harvest of the same `fingerprint` finds the same; None where that is not known.
     """
 
     workload: Workload
@@ -75,14 +76,14 @@ def harvest(request: ModelRequest) -> Workload:
 def harvest_in_both(request: ModelRequest) -> Harvest:
     """Return the workload of a model, and what it calls while a CUDA graph captures it.
 
-    A model of inference that asks whether it is captured is run a second time, and told that it is.
+    A model of inference that asks whether it is captured is run a second time, and is answered yes.
 
     Raises:
         InputError, UnsupportedError: as `harvest` does, of the first pass.
     """
     first = _first_pass(request)
     workload = first.workload
-    # What is found on the CPU hangs on how it rounds, too.
+    # What is found on the CPU depends on how it rounds, too.
     known = fingerprint(request) if first.device == "meta" else None
     if not first.asked or request.training is not None:
         return Harvest(workload, fingerprint=known)
@@ -99,7 +100,7 @@ def harvest_in_both(request: ModelRequest) -> Harvest:
 
 @dataclass(frozen=True)
 class _Pass:
-    """What one pass on a device showed, and whether the model asked if it is being captured."""
+    """The result of one pass on a device, and whether the model asked if it is being captured."""
 
     workload: Workload
     device: str
@@ -154,6 +155,7 @@ def _recorded(
         foreign_leaves=dict(recorder.foreign_leaves),
         unsupported=dict(recorder.unsupported),
         captured=capturing,
+        memory=None if recorder.memory is None else recorder.memory.seen(),
     )
     return _Pass(workload, device, recorder.asked)
 
@@ -173,9 +175,9 @@ def record(
 
     `training` (see `ModelRequest.training`) asks for a whole training step, `autocast` for a
     pass on meta as it casts to that dtype on a GPU. A model that asks whether a CUDA graph is being
-    captured is told `capturing`, and the recorder keeps that it asked. `recorder_type` may keep
-    more than a Recorder does. `observer` makes a dispatch mode that runs inside the recorder's own,
-    for a second opinion.
+    captured gets the answer `capturing`, and the recorder keeps that it asked. `recorder_type` may
+    keep more than a Recorder does. `observer` makes a dispatch mode that runs inside the
+    recorder's own, for a second opinion.
 
     Raises:
         InputError: the pass fails; the message names the last call.
@@ -217,10 +219,11 @@ def _watch(
     observer: Callable[[Recorder], TorchDispatchMode] | None,
 ) -> None:
     """Run one pass, or one training step, under a recorder."""
+    recorder.memory = LiveMemory(loaded)
     with ExitStack() as stack:
         stack.enter_context(recorder.watching())  # one thread at a time
         stack.enter_context(autocast_refused(loaded.name))
-        seen = stack.enter_context(told(capturing))
+        seen = stack.enter_context(answering(capturing))
         if observer is not None:
             stack.enter_context(observer(recorder))
         if training is None:

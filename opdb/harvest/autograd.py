@@ -31,7 +31,6 @@ from torch import Tensor
 
 from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS
-from opdb.kinds.gradients import nonzero_share
 from opdb.operators import describe_function
 from opdb.operators.encoding import Encoder, NoNotes, layout_of
 from opdb.records import GRADIENTS, Call, Configuration, Json
@@ -85,7 +84,7 @@ class _Output:
 
 @dataclass(eq=False)
 class _Part:
-    """A call's part of the graph; `place` is where its backward pass stands among the calls.
+    """A call's part of the graph; `place` is the position of its backward pass among the calls.
 
     `views` are the nodes that work beside the call, where it changed a view.
     """
@@ -159,14 +158,15 @@ class Backward:
             # torch.autograd.backward would be a torch function, with all of this inside it
             with self._aside():
                 gradient = torch.ones_like(loss)
-            self._calls.append(Call(_described(torch.ones_like, (loss,)), "function"))
+            self._calls.append(Call(_described(torch.ones_like, (loss,)), "function", ""))
             engine: Any = torch.autograd.Variable._execution_engine
             engine.run_backward((loss,), (gradient,), False, False, (), True, accumulate_grad=True)
         finally:
             self.runs = False
         for part in dict.fromkeys(p for p in self._parts.values() if p and p.place is not None):
             assert part.place is not None
-            self._calls[part.place] = Call(self._configuration(part), "function")
+            path = self._calls[part.place].path
+            self._calls[part.place] = Call(self._configuration(part), "function", path)
         self.forget()
 
     def forget(self) -> None:
@@ -206,7 +206,7 @@ class Backward:
     def _add(self, name: str, describe: Callable[[], Configuration]) -> None:
         """Write down what the engine computes itself."""
         try:
-            self._calls.append(Call(describe(), "function"))
+            self._calls.append(Call(describe(), "function", ""))
         except (KeyError, UnsupportedError):
             self._unsupported[name + IN_BACKWARD] += 1
 
@@ -220,7 +220,8 @@ class Backward:
                 return
             if part.place is None:
                 part.place = len(self._calls)
-                self._calls.append(Call(self._calls[part.call].configuration, "function"))
+                forward = self._calls[part.call]
+                self._calls.append(Call(forward.configuration, "function", forward.path))
             alone = {self._inside(node)}  # of an output that nothing but the call itself uses
             for output in part.outputs:
                 given = output.node is node and gradients[output.number] is not None
@@ -263,7 +264,8 @@ class Backward:
         """Return the share of the gradients that a part gives on that is not zero."""
         if part is None:
             return 1.0
-        return nonzero_share(self._calls[part.call].configuration, part.nonzero())
+        configuration = self._calls[part.call].configuration
+        return KINDS[configuration.kind].nonzero_share(configuration, part.nonzero())
 
     def _add_nonzero(self, target: Any, number: int, share: float) -> None:
         """Add to what is not zero of a node's gradient: of several, each elsewhere."""
@@ -369,8 +371,8 @@ def _down_to_the_change(node: Any, found: set[Any]) -> set[Any]:
 def _is_changed(tensor: Tensor) -> bool:
     """Return whether the engine adds to a gradient in place: where it alone holds the memory.
 
-    Under a dispatch mode it never does, and outside it does, so that has to be told from how many
-    hold the gradient here.
+    Under a dispatch mode it never does, and outside it does, so that follows from how many hold
+    the gradient here.
     """
     count = getattr(torch._C, "_storage_Use_Count", None)
     if count is None:

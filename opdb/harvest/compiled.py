@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import torch
 
+from opdb.compile.inductor import Lowered, Outside, Step, steps_of_pass
 from opdb.errors import InputError, NotCompiledError, OpdbError
 from opdb.harvest.groups import fused_calls
-from opdb.inductor import Lowered, Outside, Step, steps_of_pass
 from opdb.kinds.fused import ENTRY, words
 from opdb.kinds.view import walk
 from opdb.models import LoadedModel, ModelRequest, load
@@ -26,7 +26,7 @@ _FREE = words(
 )
 """Operators between graphs that most often give the device nothing to do."""
 
-_Place = tuple[str, tuple[tuple[int, ...], ...]]
+_CallSite = tuple[str, tuple[tuple[int, ...], ...]]
 """An operator's name and the shape of its first input."""
 
 
@@ -74,7 +74,7 @@ def harvest_compiled(request: ModelRequest, workload: Workload, device: str, slu
 
 
 def _entry(weights: int) -> Configuration:
-    """Return what entering a compiled graph of so many weights is described as."""
+    """Return the configuration of entering a compiled graph with a number of weights."""
     given = {"shape": [2, 2], "dtype": "float32"}
     return Configuration(ENTRY, {"weights": weights}, {"input": given})
 
@@ -95,15 +95,15 @@ def _own_calls(outside: Sequence[Outside], workload: Workload) -> Iterator[Call 
     """Yield for each operator between graphs the model's own call: of that name, on an equal input.
 
     Where the model has different ones, as many as ran between graphs, they are taken in order; None
-    where which one it is cannot be told.
+    where it is ambiguous which one it is.
     """
-    of_model: dict[_Place, list[Call]] = defaultdict(list)
+    of_model: dict[_CallSite, list[Call]] = defaultdict(list)
     for call in workload.calls:
         specs = [spec for value in call.configuration.inputs.values() for spec in walk(value)]
         shapes = (tuple(specs[0]["shape"]),) if specs else ()
         of_model[f"aten::{call.configuration.kind}", shapes].append(call)
     places = [(each.name, each.shapes[:1]) for each in outside]
-    counts, reached = Counter(places), Counter[_Place]()
+    counts, reached = Counter(places), Counter[_CallSite]()
     for place in places:
         found = of_model.get(place, [])
         if len({call.configuration.key for call in found}) == 1:

@@ -1,4 +1,4 @@
-"""All that decides what a harvest finds, as one digest: of the same one, it would find the same."""
+"""One digest of all that a harvest depends on: with the same digest, it finds the same calls."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _READ = (
     *("ACCELERATE_", "AOT", "ATEN_", "CUTLASS", "ENABLE_", "FLASH_", "HF_", "INDUCTOR", "PYTORCH"),
     *("TENSORIFY_", "TORCH", "TRANSFORMERS_", "TRITON_", "USE_", "XLA_"),
 )
-"""How the environment variables begin by which torch, transformers and Triton are told anything."""
+"""Prefixes of the environment variables that configure torch, transformers and Triton."""
 
 _NOT_READ = ("CACHE", "TOKEN")
-"""What is in the names of those that say where something is kept, or who asks; torch sets some."""
+"""Parts of the names of variables that say where files are, or who asks; torch sets some."""
 
 
 def fingerprint(request: ModelRequest) -> str | None:
     """Return the SHA-256 (hex) of a request and of the code that would be harvested, as it is here.
 
     The code is Python, opdb file by file, and every distribution that is installed, by the digests
-    of its files that its installer recorded. What it is told by environment variables, and whether
+    of its files that its installer recorded. Environment variables that configure it, and whether
     there is a GPU, counts too. None where that is not all: a model from an import path may change
     at any time, and so may modules that were imported from elsewhere than where packages are
     installed, such as those of a checkout.

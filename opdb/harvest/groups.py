@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 from torch.fx.node import Node
 
+from opdb.compile.inductor import EXTERN, NOTHING, Kernel, Lowered
 from opdb.errors import UnsupportedError
-from opdb.inductor import EXTERN, NOTHING, Kernel, Lowered
 from opdb.kinds.fused import NAME, arguments, packet, words
-from opdb.kinds.shape import strides_of
+from opdb.kinds.layout import strides_of
 from opdb.operators import dtype_name
 from opdb.operators.fused import FORCE, dense, encode_node, layout_of, spec_of
 from opdb.records import Configuration, Json
@@ -46,7 +46,7 @@ _INDEXING = words(
 
 
 class UnplacedError(Exception):
-    """A kernel whose work cannot be told as a graph of aten operators; the text says of what."""
+    """A kernel whose work is no graph of aten operators; the text says of what."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What a pass leaves in a model: a table of positions made once, a cache that the first call fills.
+"""Objects that a pass leaves in a model: a table of positions, a cache that the first call fills.
 
 A model is measured pass after pass, so what it calls in its first alone is no part of it.
 """

@@ -1,4 +1,4 @@
-"""What one pass of a model was seen to call.
+"""Records the calls of one pass of a model.
 
 Two views of the same pass are joined. Global forward hooks show the modules: a call to one that
 the registry rebuilds is one operator, and whatever runs inside belongs to it. A torch function
@@ -30,6 +30,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from opdb.errors import InputError, UnsupportedError
 from opdb.harvest.autograd import Backward
+from opdb.harvest.memory import LiveMemory, storages
 from opdb.kinds import KINDS
 from opdb.models import LoadedModel
 from opdb.models.casting import CastingKernels, Convolutions
@@ -39,6 +40,7 @@ from opdb.models.meta import (
     MetaKernels,
     attention_on_meta,
     fused_attention_on_meta,
+    is_one_kernel,
     laid_out_as_on_device,
 )
 from opdb.models.recurrent import recurrent_on_meta
@@ -49,7 +51,7 @@ from opdb.operators import (
     is_metadata,
     is_operator_module,
 )
-from opdb.operators.encoding import dtype_of, is_wrapped
+from opdb.operators.encoding import dtype_of
 from opdb.operators.functions import custom_name
 from opdb.records import Call, Configuration, Form, Json
 
@@ -66,12 +68,13 @@ _ALLOCATIONS = frozenset(
 
 
 class Recorder:
-    """What one pass was seen to call, and what is known of the tensors in it.
+    """Records what one pass calls, and what is known of the tensors in it.
 
     `active` is the index of the operator call that runs now, None between operators. `backward`
     watches the backward pass of a training step, and is None where there is none. `autocast` is the
     dtype that autocast casts to (None: there is none); only a pass on meta shows what it casts.
-    `asked` says whether the model asked if a CUDA graph is being captured.
+    `asked` says whether the model asked if a CUDA graph is being captured. `memory` keeps book of
+    what is live, where that is wanted.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -83,6 +86,7 @@ class Recorder:
         self.covered = False
         self.asked = False
         self.backward: Backward | None = None
+        self.memory: LiveMemory | None = None
         self.autocast: str | None = None
         self.has_cast = False
         self._last: tuple[object, str] = (model, "")
@@ -116,8 +120,7 @@ class Recorder:
 
     def is_weight(self, tensor: torch.Tensor) -> bool:
         """Return whether the tensor is a parameter or buffer of the model, or a view of one."""
-        memory = _storage(tensor)
-        return memory is not None and memory._cdata in self._weights
+        return not self._weights.keys().isdisjoint(storages((tensor,)))
 
     def needs_gradient(self, tensor: torch.Tensor) -> bool | None:
         """Return whether a gradient is asked of the tensor; None where none are taken."""
@@ -128,9 +131,7 @@ class Recorder:
 
         A model may replace a buffer as it runs; what was freed would be the next tensor's.
         """
-        held = (*self._model.parameters(), *self._model.buffers())
-        memories = [memory for t in held if (memory := _storage(t)) is not None]
-        self._weights = {memory._cdata: memory for memory in memories}
+        self._weights = storages((*self._model.parameters(), *self._model.buffers()))
 
     def declare(self, loaded: LoadedModel) -> None:
         """Note the value classes that the model's inputs are declared to have, and draw indices."""
@@ -243,7 +244,12 @@ class Recorder:
                 self.known_values.made(function, args, output)
             return laid_out_as_on_device(function, args, kwargs, output)
 
-        return self._run(configuration, "function", run, args, kwargs)
+        if self.memory is None or not is_one_kernel(function, args, kwargs):
+            return self._run(configuration, "function", run, args, kwargs)
+        with self.memory.aside():
+            output = self._run(configuration, "function", run, args, kwargs)
+        self.memory.saw(output)
+        return output
 
     def kernels(self) -> MetaKernels:
         """Return what runs the pass's dispatcher operators."""
@@ -335,7 +341,7 @@ class Recorder:
     def keep(self, configuration: Configuration, form: Form, output: Any) -> Json | None:
         """Write a call down that has returned; returns the value class of its output."""
         configuration, values = self._shared(configuration)
-        self.calls.append(Call(configuration, form))
+        self.calls.append(Call(configuration, form, self._last[1]))
         return values
 
     def _shared(self, configuration: Configuration) -> tuple[Configuration, Json | None]:
@@ -357,13 +363,6 @@ def aten_name(operator: Any) -> str:
     return str(
         operator.name() if isinstance(operator, HigherOrderOperator) else operator._schema.name
     )
-
-
-def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """Return a tensor's memory, on meta too; None where it has none."""
-    if nn.parameter.is_lazy(tensor) or tensor.layout != torch.strided or is_wrapped(tensor):
-        return None
-    return tensor.untyped_storage()
 
 
 def _binds(module: nn.Module, args: Any) -> bool:
@@ -446,7 +445,12 @@ class _Guard(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        output = self._called(func, args, kwargs or {})
+        if self._recorder.memory is not None:
+            self._recorder.memory.saw(output)
+        return output
+
+    def _called(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         recorder = self._recorder
         if isinstance(func, HigherOrderOperator):
             if recorder.covered:

@@ -34,10 +34,12 @@ def train(recorder: Recorder, loaded: LoadedModel, training: Json) -> None:
                     recorder.set_values(loss_of.targets, {"range": [0, loss_of.classes]})
             loss = loss_of(outputs)
             backward.run(loss / accumulation if accumulation > 1 else loss)
+        if recorder.memory is not None:
+            recorder.memory.saw_gradients(parameters)
         with recorder.aside():
             updated = [p for p in parameters if p.grad is not None]
             update = describe_update(optimizer, updated)
-        recorder.calls.append(Call(update, "function"))
+        recorder.calls.append(Call(update, "function", ""))
     finally:
         recorder.backward = None
         for parameter in parameters:

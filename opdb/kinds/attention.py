@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from opdb.kinds.backward import rows_spared, twice
+from opdb.kinds.families import NO_FUNCTION
+from opdb.kinds.gradients import dense
 from opdb.kinds.registry import Kind, register
 from opdb.kinds.view import (
     CountRule,
@@ -14,19 +19,12 @@ from opdb.kinds.view import (
     numel,
 )
 
-SETTINGS = ("tf32_matmul",)
-LAYER_SETTINGS = ("tf32_matmul", "mha_fastpath")
-
 
 def sdpa_flops(view: View) -> int:
     """Count the two matrix products of softmax(Q K^T) V, a multiply-add as 2; the mask is full."""
     query, value = view.shape("query"), view.shape("value")
     keys = view.shape("key")[-2]
     return 2 * numel(query[:-1]) * keys * (query[-1] + value[-1])
-
-
-def _sdpa_shape(view: View) -> list[Shape]:
-    return [[*view.shape("query")[:-1], view.shape("value")[-1]]]
 
 
 def _lengths(view: View, first: str, second: str) -> tuple[int, int, int]:
@@ -111,21 +109,56 @@ def _layer_weights(attentions: int) -> CountRule:
     return rule
 
 
+def _spared_by_layer(view: View) -> int:
+    """Return the operations of the products spared for inputs that need no gradient."""
+    # a norm that comes first has weights: what follows it needs its gradient all the same
+    own = 0 if view["norm_first"] else 3 * rows_spared(view, "src", "tgt")
+    return 2 * (own + 2 * rows_spared(view, "memory")) * int(view["d_model"]) ** 2
+
+
+def _spared_by_attention(view: View) -> int:
+    width = int(view["embed_dim"])
+    entries = (("query", width), ("key", view["kdim"]), ("value", view["vdim"]))
+    return sum(2 * width * rows_spared(view, n) * int(size or width) for n, size in entries)
+
+
+attention = partial(
+    Kind,
+    bytes_rule=inputs_and_outputs,
+    dtype_rule=input_dtype,
+    backward=twice(),
+    nonzero_rule=dense,
+    kernels="attention",
+    functions="F.{0}",
+    settings=("tf32_matmul",),
+)
+"""Matrix products with a softmax between."""
+
+attention_layer = partial(
+    attention, functions=NO_FUNCTION, settings=("tf32_matmul", "mha_fastpath")
+)
+"""A layer whose weights its constructor's arguments imply."""
+
+transformer_layer = partial(
+    attention_layer,
+    shapes_rule=input_shape,
+    backward=twice(_spared_by_layer),
+    raised=True,
+)
+
 _LAYER = (
     "d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', layer_norm_eps=1e-05, "
     "batch_first=False, norm_first=False, bias=True, training=False, weight_dtype=None"
 )
 register(
-    Kind(
+    attention(
         "scaled_dot_product_attention",
         "query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, "
         "enable_gqa=False",
         flops_rule=sdpa_flops,
-        shapes_rule=_sdpa_shape,
-        dtype_rule=input_dtype,
-        settings=SETTINGS,
+        shapes_rule=lambda view: [[*view.shape("query")[:-1], view.shape("value")[-1]]],
     ),
-    Kind(
+    attention_layer(
         "multi_head_attention",
         "query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, "
         "average_attn_weights=True, is_causal=False, *, embed_dim, num_heads, dropout=0.0, "
@@ -134,31 +167,22 @@ register(
         flops_rule=mha_flops,
         bytes_rule=_weights_too(_mha_weights),
         shapes_rule=_mha_shapes,
-        dtype_rule=input_dtype,
-        settings=LAYER_SETTINGS,
+        backward=twice(_spared_by_attention),
     ),
-    Kind(
+    transformer_layer(
         "transformer_encoder_layer",
         f"src, src_mask=None, src_key_padding_mask=None, is_causal=False, *, {_LAYER}",
         flops_rule=encoder_flops,
         bytes_rule=_weights_too(_layer_weights(1)),
-        shapes_rule=input_shape,
-        dtype_rule=input_dtype,
-        settings=LAYER_SETTINGS,
-        raised=True,
     ),
-    Kind(
+    transformer_layer(
         "transformer_decoder_layer",
         "tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, "
         "memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False, *, " + _LAYER,
         flops_rule=decoder_flops,
         bytes_rule=_weights_too(_layer_weights(2)),
-        shapes_rule=input_shape,
-        dtype_rule=input_dtype,
-        settings=LAYER_SETTINGS,
-        raised=True,
     ),
-    Kind(
+    attention(
         "multi_head_attention_forward",
         "query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, "
         "bias_v, add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True, "
@@ -168,7 +192,5 @@ register(
         "is_causal=False",
         flops_rule=mha_flops,
         shapes_rule=_mha_shapes,
-        dtype_rule=input_dtype,
-        settings=SETTINGS,
     ),
 )

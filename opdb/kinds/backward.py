@@ -1,4 +1,4 @@
-"""What the backward pass of one call costs, by the same rules as its forward pass.
+"""The cost of a call's backward pass, by the same rules as that of its forward pass.
 
 FLOPs: a product gives each of its factors a gradient by one product more, of as many FLOPs as the
 forward one: a convolution or linear layer costs two forwards, one where its input needs no
@@ -17,184 +17,112 @@ optimizer.
 
 from __future__ import annotations
 
-from opdb.kinds.linear import einsum_steps
-from opdb.kinds.registry import KINDS, PassRules, register_pass
-from opdb.kinds.view import View, numel, spec_bytes
-from opdb.records import Configuration, Json
+from collections.abc import Callable
 
-_PRODUCTS: dict[str, tuple[str, ...]] = {
-    **{f"conv{rank}d": ("input", "weight") for rank in (1, 2, 3)},
-    **{f"conv_transpose{rank}d": ("input", "weight") for rank in (1, 2, 3)},
-    "linear": ("input", "weight"),
-    "matmul": ("input", "other"),
-    "mm": ("input", "mat2"),
-    "bmm": ("input", "mat2"),
-    "grouped_mm": ("input", "mat2"),
-    "outer": ("input", "vec2"),
-    "deform_conv2d": ("input", "weight"),
-    "mv": ("input", "vec"),
-    "addmm": ("mat1", "mat2"),
-    "baddbmm": ("batch1", "batch2"),
-    "addbmm": ("batch1", "batch2"),
-    "addmv": ("mat", "vec"),
-    "mul": ("input", "other"),
-}
-"""Products of two factors, and the arguments that hold them."""
-
-_GATES = {"lstm": 4, "gru": 3, "rnn": 1, "lstm_cell": 4, "gru_cell": 3, "rnn_cell": 1}
-_TWICE = frozenset(
-    (
-        *("bilinear", "scaled_dot_product_attention", "multi_head_attention_forward"),
-        *("multi_head_attention", "transformer_encoder_layer", "transformer_decoder_layer"),
-        *("batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm"),
-        *("local_response_norm", "normalize", "weight_norm"),
-        *_GATES,
-    )
-)
-_PASSED_ON = frozenset(("add", "cat", "stack", "hstack", "vstack", "sum", "clone", "contiguous"))
-"""The output's gradient, or a view of it, is the inputs': work where an input was broadcast."""
-
-_LINEAR = frozenset(
-    (
-        *("neg", "positive", "sub", "rsub", "mean", "pad", "roll", "flip", "rot90", "to"),
-        *("repeat", "repeat_interleave", "tile", "triu", "tril", "reshape", "flatten"),
-        *("interpolate", "unfold", "fold", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle"),
-        *(f"{name}_pool{rank}d" for name in ("avg", "adaptive_avg") for rank in (1, 2, 3)),
-        *("embedding", "embedding_bag", "getitem", "index_select", "gather", "take"),
-        *("take_along_dim", "masked_select", "masked_fill", "where"),
-    )
-)
-"""Linear in the input: its gradient is made of the output's, and of indices and conditions."""
-
-_CONSTANT = frozenset(
-    (
-        *("floor", "ceil", "round", "trunc", "sign", "sgn", "floor_divide", "rfloordiv"),
-        *("logical_not", "isin", "heaviside", "bernoulli", "multinomial", "detach"),
-        *("zero", "fill", "zeros_like", "ones_like", "empty_like", "full_like", "rand_like"),
-        *("randn_like", "new_zeros", "new_ones", "new_empty", "new_full", "setitem", "normal"),
-        *("uniform",),
-    )
-)
-"""Nothing of the inputs' gradients is in the output."""
-
-_SPREAD = frozenset(
-    (
-        *("getitem", "narrow", "select", "split", "chunk", "tensor_split", "unbind", "diagonal"),
-        *("expand", "expand_as", "broadcast_to", "unfold_view", "as_strided"),
-    )
-)
-"""Views of another size than their input: its gradient is put together, or summed, anew."""
-
-_STATISTICS = ("running_mean", "running_var")
+from opdb.kinds.registry import Backward, Kind
+from opdb.kinds.view import View, is_floating, needs_gradient, numel, spec_bytes
+from opdb.records import Json
 
 
-def backward_flops(configuration: Configuration) -> int:
-    """Return the floating point operations of one call's backward pass; a multiply-add counts 2."""
-    kind = KINDS[configuration.kind]
-    view = kind.view(configuration)
-    if not _is_differentiable(view):
-        return 0
-    forward = kind.flops(configuration)
-    if configuration.kind in _PASSED_ON:
-        return numel(kind.output_shapes(configuration)[0]) * len(_broadcast(view))
-    if configuration.kind in _PRODUCTS:
-        factors = [t for name in _PRODUCTS[configuration.kind] for t in view.specs(name)]
-        return forward * sum(_needs(t) for t in factors)
-    if configuration.kind == "einsum" and len(view.specs("operands")) > 1:
-        needs = [_needs(t) for t in view.specs("operands")]
-        joins = enumerate(einsum_steps(view), 1)  # of all before an operand with it
-        return sum(flops * (any(needs[:n]) + needs[n]) for n, flops in joins)
-    if configuration.kind in _TWICE:
-        return 2 * forward - _spared(view)
-    return forward
-
-
-def backward_bytes(configuration: Configuration) -> int:
-    """Return the bytes that one call's backward pass moves: each read and written once."""
-    kind = KINDS[configuration.kind]
-    view = kind.view(configuration)
-    if not _is_differentiable(view):
-        return 0
-    outgoing = kind.output_bytes(configuration)
-    written = _needing(view)
-    if not kind.launches(configuration):
-        spreads = configuration.kind in _SPREAD
-        return outgoing + sum(spec_bytes(t) for t in written) if spreads else 0
-    if configuration.kind in _PASSED_ON:
-        written = _broadcast(view)
-        return sum(outgoing + spec_bytes(t) for t in written)
-    gradients = sum(spec_bytes(t) for t in written) + _implied_weight_bytes(view)
-    if configuration.kind in _LINEAR:
-        given = [t for t in view.unique if not _is_floating(t["dtype"])]
-        return outgoing + sum(spec_bytes(t) for t in given) + gradients
-    return kind.bytes_moved(configuration) + gradients
-
-
-def _is_differentiable(view: View) -> bool:
-    kind = KINDS[view.configuration.kind]
-    dtype = kind.dtype_rule(view.with_outputs(kind.shapes_rule(view)))
-    if view.configuration.kind in _CONSTANT or not _is_floating(dtype):
-        return False
-    return bool(_needing(view)) or _implied_weight_bytes(view) > 0
-
-
-def _needing(view: View) -> list[dict[str, Json]]:
-    statistics = {id(t) for name in _STATISTICS for t in view.specs(name)}  # equal to a weight's
-    return [t for t in view.unique if _needs(t) and id(t) not in statistics]
-
-
-def _broadcast(view: View) -> list[dict[str, Json]]:
-    """Return the inputs of an addition whose gradients are sums over the output's."""
-    if view.configuration.kind != "add":
-        return []
-    shape = KINDS["add"].shapes_rule(view)[0]
-    return [t for t in _needing(view) if list(t["shape"]) != shape]
-
-
-def _needs(spec: Json) -> bool:
-    return bool(spec.get("gradient", True)) and _is_floating(spec["dtype"])
-
-
-def _is_floating(dtype: str) -> bool:
-    return dtype.startswith(("float", "bfloat", "complex"))
-
-
-def _implied_weight_bytes(view: View) -> int:
-    """Return the bytes of weights that a layer has and does not name: recurrent, attention."""
-    configuration = view.configuration
-    if "weight_dtype" not in view.signature.parameters:
-        return 0
-    named = sum(spec_bytes(t) for t in view.unique if t.get("role") == "weight")
-    return KINDS[configuration.kind].weight_bytes(configuration) - named
-
-
-def _spared(view: View) -> int:
-    """Return the FLOPs of the products that a layer is spared for inputs that need no gradient."""
-    kind = view.configuration.kind
-    if kind in _GATES:
-        rate = (2 if view["bidirectional"] else 1) * _GATES[kind] * int(view["hidden_size"])
-        return 2 * rate * _rows_spared(view, "input") * int(view["input_size"])
-    if kind in ("transformer_encoder_layer", "transformer_decoder_layer"):
-        # a norm that comes first has weights: what follows it needs its gradient all the same
-        own = 0 if view["norm_first"] else 3 * _rows_spared(view, "src", "tgt")
-        return 2 * (own + 2 * _rows_spared(view, "memory")) * int(view["d_model"]) ** 2
-    if kind == "multi_head_attention":
-        width = int(view["embed_dim"])
-        entries = (("query", width), ("key", view["kdim"]), ("value", view["vdim"]))
-        return sum(2 * width * _rows_spared(view, n) * int(size or width) for n, size in entries)
+def _nothing(kind: Kind, view: View) -> int:
     return 0
 
 
-def _rows_spared(view: View, *names: str) -> int:
+def _as_forward(kind: Kind, view: View) -> int:
+    return kind.flops(view.configuration)
+
+
+def _reads_all(kind: Kind, view: View) -> int:
+    """Count the forward pass's bytes, the outputs' as their gradient's, and each gradient."""
+    return kind.bytes_moved(view.configuration) + _gradients(kind, view)
+
+
+def _reads_indices(kind: Kind, view: View) -> int:
+    """Count the output's gradient, indices and conditions read, and each gradient written."""
+    given = sum(spec_bytes(t) for t in view.unique if not is_floating(t["dtype"]))
+    return kind.output_bytes(view.configuration) + given + _gradients(kind, view)
+
+
+def _gradients(kind: Kind, view: View) -> int:
+    written = sum(spec_bytes(t) for t in view.needing_gradient)
+    return written + kind.implied_weight_bytes(view)
+
+
+def _broadcast_inputs(kind: Kind, view: View) -> list[dict[str, Json]]:
+    """Return the inputs whose gradients are sums over the output's."""
+    shape = kind.shapes_rule(view)[0]
+    return [t for t in view.needing_gradient if list(t["shape"]) != shape]
+
+
+def _sums(kind: Kind, view: View) -> int:
+    """Count an operation for each element that is summed for an input that was broadcast."""
+    return numel(kind.shapes_rule(view)[0]) * len(_broadcast_inputs(kind, view))
+
+
+def _sums_bytes(kind: Kind, view: View) -> int:
+    outgoing = kind.output_bytes(view.configuration)
+    return sum(outgoing + spec_bytes(t) for t in _broadcast_inputs(kind, view))
+
+
+ONCE = Backward(_as_forward, _reads_all)
+"""As many operations as the forward pass, on what it was given and the output's gradient."""
+
+LINEAR = Backward(_as_forward, _reads_indices)
+"""Linear in the input: its gradient is made of the output's, and of indices and conditions."""
+
+LINEAR_OR_VIEW = Backward(_as_forward, _reads_indices, spreads=True)
+"""As `LINEAR`; where the call is a view, its gradient is put together anew."""
+
+PASSED_ON = Backward(_nothing, _nothing)
+"""The output's gradient, or a view of it, is the inputs'."""
+
+PASSED_ON_OR_SUMMED = Backward(_sums, _sums_bytes)
+"""The output's gradient is the inputs'; summed where an input was broadcast: an addition."""
+
+SPREAD = Backward(_nothing, _nothing, spreads=True)
+"""A view of another size than its input: its gradient is put together, or summed, anew."""
+
+CONSTANT = Backward(_nothing, _nothing, has_gradient=False)
+"""Nothing of the inputs' gradients is in the output."""
+
+
+def twice(spared: Callable[[View], int] | None = None) -> Backward:
+    """Return the rule of two forward passes, less the operations that are `spared`."""
+
+    def flops(kind: Kind, view: View) -> int:
+        saved = 0 if spared is None else spared(view)
+        return 2 * kind.flops(view.configuration) - saved
+
+    return Backward(flops, _reads_all)
+
+
+def product_of(*factors: str) -> Backward:
+    """Return the rule of a product: a forward pass more for each factor that needs a gradient."""
+
+    def flops(kind: Kind, view: View) -> int:
+        needing = [needs_gradient(t) for name in factors for t in view.specs(name)]
+        return kind.flops(view.configuration) * sum(needing)
+
+    return Backward(flops, _reads_all)
+
+
+def steps_of(name: str, steps: Callable[[View], list[int]]) -> Backward:
+    """Return the rule of tensors of an argument that join one after another, `steps` of FLOPs each.
+
+    A join gives a gradient to what was joined before, where that needs one, and to what joins.
+    """
+
+    def flops(kind: Kind, view: View) -> int:
+        needs = [needs_gradient(t) for t in view.specs(name)]
+        if len(needs) < 2:
+            return kind.flops(view.configuration)
+        joins = enumerate(steps(view), 1)
+        return sum(count * (any(needs[:n]) + needs[n]) for n, count in joins)
+
+    return Backward(flops, _reads_all)
+
+
+def rows_spared(view: View, *names: str) -> int:
     """Return the rows of the inputs of these names that need no gradient."""
-    found = [t for name in names for t in view.specs(name) if not _needs(t)]
+    found = [t for name in names for t in view.specs(name) if not needs_gradient(t)]
     return sum(numel(t["shape"][:-1]) for t in found)
-
-
-register_pass(
-    "backward",
-    PassRules(
-        flops=lambda configuration: backward_flops(configuration.forward),
-        bytes_moved=lambda configuration: backward_bytes(configuration.forward),
-    ),
-)

@@ -36,12 +36,6 @@ def spread_now(parameters: Arguments, rank: int, **defaults: Json) -> None:
             del parameters[name]
 
 
-def input_rank(inputs: Arguments, name: str = "input") -> int | None:
-    """Return the number of dimensions of a tensor argument, None where it is not a plain tensor."""
-    value = inputs.get(name)
-    return len(value["shape"]) if is_spec(value) else None
-
-
 def count_dims(extra: int = 0, of: str = "input", **defaults: Json) -> Canonical:
     """Return a rewriter that counts dimensions from the start: the last of four is 3.
 
@@ -90,5 +84,25 @@ def drop_unless(condition: str, *names: str) -> Canonical:
         if not parameters.get(condition):
             for name in names:
                 parameters.pop(name, None)
+
+    return rewrite
+
+
+def drop(name: str, value: Json) -> Canonical:
+    """Return a rewriter that drops a parameter at a value that means its default."""
+
+    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+        if name in parameters and repr(parameters[name]) == repr(value):
+            del parameters[name]
+
+    return rewrite
+
+
+def listed(name: str) -> Canonical:
+    """Return a rewriter that makes a whole number a list of one."""
+
+    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+        if isinstance(parameters.get(name), int):
+            parameters[name] = [parameters[name]]
 
     return rewrite

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from opdb.kinds.canonical import chain, spread
+from functools import partial
+
+from opdb.kinds.backward import product_of
+from opdb.kinds.canonical import chain, drop, spread
+from opdb.kinds.gradients import dense
 from opdb.kinds.registry import Canonical, Kind, register
-from opdb.kinds.view import Shape, View, numel
+from opdb.kinds.view import Shape, View, entry, inputs_and_outputs, numel, promoted_dtype
 from opdb.records import ALGORITHM_SETTING
 
 SETTINGS = ("tf32_convolution", "cudnn_benchmark")
-FORCIBLE = {"conv2d": (*SETTINGS, ALGORITHM_SETTING)}
-"""The kinds whose algorithm can be forced, with what touches them."""
-
-
-def _entry(value: object, axis: int) -> int:
-    return int(value[axis]) if isinstance(value, list) else int(value)  # type: ignore[call-overload]
 
 
 def convolution_shape(view: View) -> list[Shape]:
@@ -23,12 +21,12 @@ def convolution_shape(view: View) -> list[Shape]:
     axes = []
     for axis in range(rank):
         size, kernel = image[axis - rank], weight[axis + 2]
-        stride, dilation = _entry(view["stride"], axis), _entry(view["dilation"], axis)
+        stride, dilation = entry(view["stride"], axis), entry(view["dilation"], axis)
         padding = view["padding"]
         if padding == "same":
             axes.append(size)
             continue
-        around = 0 if padding == "valid" else 2 * _entry(padding, axis)
+        around = 0 if padding == "valid" else 2 * entry(padding, axis)
         axes.append((size + around - dilation * (kernel - 1) - 1) // stride + 1)
     return [[*image[: -rank - 1], weight[0], *axes]]
 
@@ -40,7 +38,7 @@ def transposed_shape(view: View) -> list[Shape]:
     axes = []
     for axis in range(rank):
         stride, padding, added, dilation = (
-            _entry(view[n], axis) for n in ("stride", "padding", "output_padding", "dilation")
+            entry(view[n], axis) for n in ("stride", "padding", "output_padding", "dilation")
         )
         kernel = weight[axis + 2]
         axes.append(
@@ -59,36 +57,36 @@ def transposed_flops(view: View) -> int:
     return 2 * numel(view.shape()) * numel(view.shape("weight")[1:])
 
 
-def _zeros_padding(parameters: dict[str, object], inputs: dict[str, object]) -> None:
-    # "valid" is padding 0 by another name
-    if parameters.get("padding") == "valid":
-        del parameters["padding"]
-
-
 def _canonical(rank: int, **more: int) -> Canonical:
-    return chain(spread(rank, stride=1, padding=0, dilation=1, **more), _zeros_padding)
+    return chain(spread(rank, stride=1, padding=0, dilation=1, **more), drop("padding", "valid"))
 
 
-_PLAIN = "input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *"
-_TRANSPOSED = (
-    "input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *"
+convolution = partial(
+    Kind,
+    spelled="input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, "
+    "padding_mode='zeros'",
+    flops_rule=convolution_flops,
+    bytes_rule=inputs_and_outputs,
+    shapes_rule=convolution_shape,
+    dtype_rule=promoted_dtype,
+    backward=product_of("input", "weight"),
+    nonzero_rule=dense,
+    kernels="convolution",
+    functions="F.{0} torch.{0}",
+    settings=SETTINGS,
 )
-for _rank in (1, 2, 3):
-    register(
-        Kind(
-            f"conv{_rank}d",
-            f"{_PLAIN}, padding_mode='zeros'",
-            flops_rule=convolution_flops,
-            shapes_rule=convolution_shape,
-            canonical=_canonical(_rank),
-            settings=FORCIBLE.get(f"conv{_rank}d", SETTINGS),
-        ),
-        Kind(
-            f"conv_transpose{_rank}d",
-            _TRANSPOSED.removesuffix(", *"),
-            flops_rule=transposed_flops,
-            shapes_rule=transposed_shape,
-            canonical=_canonical(_rank, output_padding=0),
-            settings=SETTINGS,
-        ),
-    )
+transposed = partial(
+    convolution,
+    spelled="input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1",
+    flops_rule=transposed_flops,
+    shapes_rule=transposed_shape,
+)
+register(
+    convolution("conv1d", canonical=_canonical(1)),
+    convolution("conv2d", canonical=_canonical(2), settings=(*SETTINGS, ALGORITHM_SETTING)),
+    convolution("conv3d", canonical=_canonical(3)),
+    *(
+        transposed(f"conv_transpose{rank}d", canonical=_canonical(rank, output_padding=0))
+        for rank in (1, 2, 3)
+    ),
+)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import ceil
 
+from opdb.kinds.backward import CONSTANT
 from opdb.kinds.canonical import Arguments
+from opdb.kinds.families import NO_FUNCTION, PLAIN, filled
+from opdb.kinds.gradients import dense
 from opdb.kinds.registry import Kind, register
 from opdb.kinds.view import (
     Shape,
     View,
-    input_dtype,
+    index_dtype,
     input_shape,
     inputs_and_outputs,
+    never,
     no_flops,
+    one_flop_an_output,
+    promoted_dtype,
     written_over,
 )
 from opdb.records import Json
-
-
-def _written(view: View) -> int:
-    return view.output_bytes
 
 
 def _default_dtype(view: View) -> str:
@@ -28,10 +31,13 @@ def _default_dtype(view: View) -> str:
         return str(given["dtype"])
     if view.occurrences:
         return str(view.occurrences[0]["dtype"])
-    if view.configuration.kind == "randint":
-        return "int64"
     whole = {bool: "bool", int: "int64"}
     return whole.get(type(view["fill_value"]), "float32")
+
+
+def _whole_dtype(view: View) -> str:
+    given = isinstance(view["dtype"], dict) or view.occurrences
+    return _default_dtype(view) if given else "int64"
 
 
 def _size(view: View) -> list[Shape]:
@@ -62,130 +68,102 @@ def _range(parameters: Arguments, inputs: Arguments) -> None:
         del parameters["dtype"]
 
 
-def _data_shape(view: View) -> list[Shape]:
-    return [[int(n) for n in view["shape"] or []]]
+created = partial(
+    Kind,
+    flops_rule=no_flops,
+    bytes_rule=lambda view: view.output_bytes,
+    shapes_rule=_size,
+    dtype_rule=_default_dtype,
+    backward=CONSTANT,
+    nonzero_rule=dense,
+    kernels="generated",
+    functions=PLAIN,
+)
+"""A tensor that is written, whatever was there."""
 
-
-for _name in ("zeros", "ones", "empty", "rand", "randn"):
-    register(
-        Kind(
-            _name,
-            "*size, dtype=None",
-            flops_rule=no_flops,
-            bytes_rule=_written,
-            shapes_rule=_size,
-            dtype_rule=_default_dtype,
-            launches_rule=lambda view: view.configuration.kind != "empty",
-        ),
-        Kind(
-            f"{_name}_like",
-            "input, *, dtype=None, memory_format=None",
-            flops_rule=no_flops,
-            bytes_rule=_written,
-            shapes_rule=input_shape,
-            dtype_rule=_default_dtype,
-            launches_rule=lambda view: view.configuration.kind != "empty_like",
-        ),
-    )
-for _name, _signature in {
-    "new_zeros": "input, *size, dtype=None",
-    "new_ones": "input, *size, dtype=None",
-    "new_empty": "input, *size, dtype=None",
-    "new_full": "input, size, fill_value, *, dtype=None",
-    "full": "size, fill_value, *, dtype=None",
-    "randint": "low, high, size, *, dtype=None",
-}.items():
-    register(
-        Kind(
-            _name,
-            _signature,
-            flops_rule=no_flops,
-            bytes_rule=_written,
-            shapes_rule=_size,
-            dtype_rule=_default_dtype,
-            launches_rule=lambda view: view.configuration.kind != "new_empty",
-        )
-    )
-
+from_nothing = partial(created, creates=True)
+sized = partial(from_nothing, spelled="*size, dtype=None")
+created_like = partial(
+    created, spelled="input, *, dtype=None, memory_format=None", shapes_rule=input_shape
+)
+created_by = partial(
+    created,
+    spelled="input, *size, dtype=None",
+    functions="Tensor.{0}(input, *size, dtype=None)",
+)
 register(
-    Kind(
+    *map(sized, ("zeros", "ones", "rand", "randn")),
+    *map(created_like, ("zeros_like", "ones_like", "rand_like", "randn_like")),
+    *map(created_by, ("new_zeros", "new_ones")),
+    sized("empty", launches_rule=never),
+    created_like("empty_like", launches_rule=never),
+    created_by("new_empty", launches_rule=never),
+    created("new_full", "input, size, fill_value, *, dtype=None", functions="Tensor.new_full"),
+    from_nothing("full", "size, fill_value, *, dtype=None"),
+    created(
         "full_like",
         "input, fill_value, *, dtype=None, memory_format=None",
-        flops_rule=no_flops,
-        bytes_rule=_written,
         shapes_rule=input_shape,
-        dtype_rule=_default_dtype,
     ),
-    Kind(
+    from_nothing(
+        "randint",
+        "low, high, size, *, dtype=None",
+        dtype_rule=_whole_dtype,
+        functions="torch.randint",
+    ),
+    from_nothing(
         "arange",
         "start, end, step=1, *, dtype=None",
-        flops_rule=no_flops,
-        bytes_rule=_written,
         shapes_rule=_arange_shape,
         dtype_rule=_arange_dtype,
         canonical=_range,
+        functions="torch.arange",
     ),
-    Kind(
+    from_nothing(
         "linspace",
         "start, end, steps, *, dtype=None",
-        bytes_rule=_written,
+        flops_rule=one_flop_an_output,
         shapes_rule=lambda view: [[int(view["steps"])]],
-        dtype_rule=_default_dtype,
     ),
-    Kind(
+    from_nothing(
         "eye",
         "n, m=None, *, dtype=None",
-        flops_rule=no_flops,
-        bytes_rule=_written,
         shapes_rule=lambda view: [[int(view["n"]), int(view["m"] or view["n"])]],
-        dtype_rule=_default_dtype,
     ),
     # the data of a constant cost nothing but their size: only shape and dtype are kept
-    Kind(
+    created(
         "tensor",
         "shape, dtype",
-        flops_rule=no_flops,
-        bytes_rule=_written,
-        shapes_rule=_data_shape,
-        dtype_rule=_default_dtype,
+        shapes_rule=lambda view: [[int(n) for n in view["shape"] or []]],
         launches_rule=lambda view: 0 not in (view["shape"] or []),
+        functions=NO_FUNCTION,
     ),
-    Kind(
-        "bernoulli",
-        "input, p=None",
-        flops_rule=no_flops,
-        bytes_rule=lambda view: (written_over if view.inplace else inputs_and_outputs)(view),
-        shapes_rule=input_shape,
-        mutates=("input",),
-    ),
-    Kind(
-        "multinomial",
-        "input, num_samples, replacement=False",
-        shapes_rule=lambda view: [[*view.shape()[:-1], int(view["num_samples"])]],
-        dtype_rule=lambda view: "int64",
-    ),
-    Kind(
+    from_nothing(
         "hann_window",
         "window_length, periodic=True, *, dtype=None",
+        flops_rule=one_flop_an_output,
         shapes_rule=lambda view: [[int(view["window_length"])]],
-        bytes_rule=_written,
-        dtype_rule=_default_dtype,
+        functions="torch.hann_window",
     ),
+    created(
+        "multinomial",
+        "input, num_samples, replacement=False",
+        flops_rule=one_flop_an_output,
+        bytes_rule=inputs_and_outputs,
+        shapes_rule=lambda view: [[*view.shape()[:-1], int(view["num_samples"])]],
+        dtype_rule=index_dtype,
+        probabilities=("input",),
+    ),
+    filled(
+        "bernoulli",
+        "input, p=None",
+        bytes_rule=lambda view: (written_over if view.inplace else inputs_and_outputs)(view),
+        dtype_rule=promoted_dtype,
+        functions=PLAIN,
+        probabilities=("input",),
+    ),
+    filled("uniform", "input, from_=0, to=1", functions="Tensor.uniform_!"),
+    filled("normal", "input, mean=0, std=1", functions="Tensor.normal_!"),
+    filled("zero", "input", functions="Tensor.zero_! torch.zero_!"),
+    filled("fill", "input, value", functions="torch.fill Tensor.fill_! torch.fill_!"),
 )
-for _name, _signature in {
-    "uniform": "input, from_=0, to=1",
-    "normal": "input, mean=0, std=1",
-    "zero": "input",
-    "fill": "input, value",
-}.items():
-    register(
-        Kind(
-            _name,
-            _signature,
-            flops_rule=no_flops,
-            bytes_rule=written_over,
-            shapes_rule=input_shape,
-            dtype_rule=input_dtype,
-            mutates=("input",),
-        )
-    )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from opdb.kinds.registry import Kind, register
+from opdb.kinds.backward import CONSTANT
+from opdb.kinds.families import moved
+from opdb.kinds.registry import register
 from opdb.kinds.view import (
     Shape,
     View,
     index_dtype,
     inputs_and_outputs,
     item_bytes,
-    no_flops,
     numel,
     spec_bytes,
 )
@@ -27,6 +28,16 @@ def _bytes(view: View) -> int:
     # a row is read for each index, never more than the table
     rows = view.output_elements * item_bytes(view.output_dtype)
     return spec_bytes(view["input"]) + min(rows, spec_bytes(view["weight"])) + rows
+
+
+def _rows(view: View, name: str) -> int | None:
+    """Bound indices by the table's rows; every bag of a measured call begins at the first index."""
+    return {"input": int(view.shape("weight")[0]), "offsets": 1}.get(name)
+
+
+def _classes(view: View, name: str) -> int | None:
+    count = int(view["num_classes"])
+    return count if count > 0 else None
 
 
 def _bag_shape(view: View) -> list[Shape]:
@@ -49,16 +60,18 @@ def _bag_bytes(view: View) -> int:
 
 
 register(
-    Kind(
+    moved(
         "embedding",
         "input, weight, padding_idx=None, max_norm=None, norm_type=2.0, "
         "scale_grad_by_freq=False, sparse=False",
-        flops_rule=no_flops,
         bytes_rule=_bytes,
         shapes_rule=_shape,
         dtype_rule=_dtype,
+        bound_rule=_rows,
+        functions="F.embedding torch.embedding(weight, input, padding_idx=None, "
+        "scale_grad_by_freq=False, sparse=False)",
     ),
-    Kind(
+    moved(
         "embedding_bag",
         "input, weight, offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, "
         "mode='mean', sparse=False, per_sample_weights=None, include_last_offset=False, "
@@ -67,12 +80,17 @@ register(
         bytes_rule=_bag_bytes,
         shapes_rule=_bag_shape,
         dtype_rule=_dtype,
+        bound_rule=_rows,
+        kernels="other",
+        functions="F.embedding_bag",
     ),
-    Kind(
+    moved(
         "one_hot",
         "input, num_classes=-1",
-        flops_rule=no_flops,
         shapes_rule=lambda view: [[*view.shape(), max(int(view["num_classes"]), 1)]],
         dtype_rule=index_dtype,
+        backward=CONSTANT,
+        bound_rule=_classes,
+        functions="F.one_hot",
     ),
 )

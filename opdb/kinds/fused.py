@@ -1,4 +1,4 @@
-"""What a compiler fuses: a small graph of aten operators as one operator.
+"""Fused groups: a small graph of aten operators that a compiler makes one operator.
 
 The graph is data. `inputs` are its tensors; `nodes` its operators in order, each with its name, its
 arguments, and the shape that it gives (a list of shapes where it gives several tensors):
@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from opdb.kinds.backward import ONCE
+from opdb.kinds.families import NO_FUNCTION
+from opdb.kinds.gradients import dense
 from opdb.kinds.registry import Kind, register
 from opdb.kinds.view import (
     Shape,
@@ -22,16 +25,16 @@ from opdb.kinds.view import (
     inputs_and_outputs,
     item_bytes,
     never,
-    no_bytes,
     no_flops,
     numel,
+    promoted_dtype,
     spec_bytes,
 )
 from opdb.records import Json
 
 NAME = "fused"
 ENTRY = "enter_graph"
-"""What a compiled graph takes the host before its first kernel: it hangs on its weights alone."""
+"""The host's work before a compiled graph's first kernel: it depends on its weights alone."""
 
 
 def words(text: str) -> frozenset[str]:
@@ -56,7 +59,7 @@ _MOVES = words(
 )
 _GATHERS = "embedding"
 _SOFTMAX = "prepare_softmax_online"
-"""What inductor makes of the two reductions of a softmax on a GPU."""
+"""The operator into which inductor joins the two reductions of a softmax on a GPU."""
 
 
 def packet(node: Json) -> str:
@@ -164,14 +167,23 @@ register(
         bytes_rule=_bytes,
         shapes_rule=_output_shapes,
         dtype_rule=_output_dtype,
+        backward=ONCE,
+        nonzero_rule=dense,
+        kernels="generated",
+        functions=NO_FUNCTION,
         settings=("tf32_convolution", "tf32_matmul", "cudnn_benchmark"),
     ),
     Kind(
         ENTRY,
         "input, *, weights",
         flops_rule=no_flops,
-        bytes_rule=no_bytes,
+        bytes_rule=lambda view: 0,
         shapes_rule=input_shape,
+        dtype_rule=promoted_dtype,
+        backward=ONCE,
+        nonzero_rule=dense,
+        kernels="generated",
+        functions=NO_FUNCTION,
         launches_rule=never,
     ),
 )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from opdb.kinds.backward import CONSTANT, LINEAR_OR_VIEW, ONCE
 from opdb.kinds.canonical import count_dims
-from opdb.kinds.registry import Kind, register
+from opdb.kinds.families import NO_FUNCTION, elementwise, moved
+from opdb.kinds.gradients import goes_on
+from opdb.kinds.registry import register
 from opdb.kinds.view import (
     Shape,
     View,
@@ -15,8 +20,10 @@ from opdb.kinds.view import (
     is_spec,
     item_bytes,
     no_flops,
+    no_output,
     numel,
     outputs_twice,
+    promoted_dtype,
     same_values,
     spec_bytes,
 )
@@ -119,105 +126,112 @@ def _indexing_launches(view: View) -> bool:
     return any(is_spec(i) or isinstance(i, list | bool) for i in view["index"] or [])
 
 
+def _dim_size(view: View, name: str) -> int | None:
+    """Bound indices by the size of the dimension that they point into."""
+    if name not in _INDICES:
+        return None
+    shape, dim = view.shape(), view["dim"]
+    return int(shape[int(dim)]) if dim is not None and shape else numel(shape)
+
+
+def _least_size(view: View, name: str) -> int | None:
+    """Bound indices by the smallest dimension: which one an index points into is not looked up."""
+    return max(min(view.shape(), default=1), 1) if name in _INDICES else None
+
+
+_INDICES = ("index", "indices")
 _DIM = count_dims(dim=None)
+
+gathered = partial(moved, bytes_rule=outputs_twice, dtype_rule=input_dtype, bound_rule=_dim_size)
+"""Elements read from where indices say, and no others."""
+
+put = partial(
+    moved,
+    flops_rule=_put_flops,
+    bytes_rule=_put_bytes,
+    shapes_rule=input_shape,
+    dtype_rule=input_dtype,
+    backward=ONCE,
+    bound_rule=_dim_size,
+    canonical=_DIM,
+    mutates=("input",),
+)
+"""Elements written to where indices say."""
+
+found = partial(
+    moved, dtype_rule=index_dtype, backward=CONSTANT, kernels="other", synchronises=True
+)
+"""Results of a size that the data decide: the host waits for it."""
+
 register(
-    Kind(
+    gathered(
         "getitem",
         "input, index",
-        flops_rule=no_flops,
-        bytes_rule=outputs_twice,
         shapes_rule=indexed_shape,
-        dtype_rule=input_dtype,
+        backward=LINEAR_OR_VIEW,
+        nonzero_rule=goes_on,
         launches_rule=_indexing_launches,
+        bound_rule=_least_size,
         values_rule=same_values,
+        functions=NO_FUNCTION,
     ),
-    Kind(
+    put(
         "setitem",
         "input, index, value",
         flops_rule=no_flops,
         bytes_rule=_assigned_bytes,
-        shapes_rule=lambda view: [],
-        dtype_rule=input_dtype,
-        mutates=("input",),
+        shapes_rule=no_output,
+        backward=CONSTANT,
+        bound_rule=_least_size,
+        canonical=None,
+        functions=NO_FUNCTION,
     ),
-    Kind(
+    gathered(
         "index_select",
         "input, dim, index",
-        flops_rule=no_flops,
-        bytes_rule=outputs_twice,
         shapes_rule=_index_selected,
-        dtype_rule=input_dtype,
+        nonzero_rule=goes_on,
         values_rule=same_values,
         canonical=_DIM,
     ),
-    Kind(
-        "gather",
-        "input, dim, index",
-        flops_rule=no_flops,
-        bytes_rule=outputs_twice,
-        shapes_rule=_index_shape,
-        dtype_rule=input_dtype,
-        canonical=_DIM,
-    ),
-    Kind(
+    gathered("gather", "input, dim, index", shapes_rule=_index_shape, canonical=_DIM),
+    gathered(
         "take_along_dim",
         "input, indices, dim=None",
-        flops_rule=no_flops,
-        bytes_rule=outputs_twice,
         shapes_rule=lambda view: [view.shape("indices")],
-        dtype_rule=input_dtype,
     ),
-    Kind(
-        "take",
-        "input, index",
-        flops_rule=no_flops,
-        bytes_rule=outputs_twice,
-        shapes_rule=_index_shape,
-        dtype_rule=input_dtype,
-    ),
-    Kind(
+    gathered("take", "input, index", shapes_rule=_index_shape),
+    moved(
         "masked_select",
         "input, mask",
-        flops_rule=no_flops,
         shapes_rule=lambda view: [[numel(view.shape())]],
         dtype_rule=input_dtype,
         synchronises=True,
     ),
-    Kind("masked_scatter", "input, mask, source", shapes_rule=input_shape, mutates=("input",)),
-    Kind(
+    elementwise("masked_scatter", "input, mask, source", shapes_rule=input_shape),
+    found(
         "nonzero",
         "input, *, as_tuple=False",
-        flops_rule=no_flops,
         shapes_rule=lambda view: [[numel(view.shape()), len(view.shape())]],
-        dtype_rule=index_dtype,
-        synchronises=True,
+        functions="torch.nonzero Tensor.nonzero torch.argwhere Tensor.argwhere",
     ),
-    Kind(
+    found(
         "unique",
         "input, sorted=True, return_inverse=False, return_counts=False, dim=None",
-        flops_rule=no_flops,
         shapes_rule=input_shape,
-        synchronises=True,
+        dtype_rule=promoted_dtype,
+        backward=ONCE,
+        functions="torch.unique Tensor.unique",
     ),
+    put(
+        "scatter",
+        "input, dim, index, src, *, reduce=None",
+        functions="torch.scatter Tensor.scatter Tensor.scatter_!",
+    ),
+    put("scatter_add", "input, dim, index, src"),
+    put("scatter_reduce", "input, dim, index, src, reduce, *, include_self=True"),
+    put("index_add", "input, dim, index, source, *, alpha=1"),
+    put("index_copy", "input, dim, index, source"),
+    put("index_fill", "input, dim, index, value"),
+    put("index_put", "input, indices, values, accumulate=False", bound_rule=_least_size),
 )
-for _name, _signature in {
-    "scatter": "input, dim, index, src, *, reduce=None",
-    "scatter_add": "input, dim, index, src",
-    "scatter_reduce": "input, dim, index, src, reduce, *, include_self=True",
-    "index_add": "input, dim, index, source, *, alpha=1",
-    "index_copy": "input, dim, index, source",
-    "index_fill": "input, dim, index, value",
-    "index_put": "input, indices, values, accumulate=False",
-}.items():
-    register(
-        Kind(
-            _name,
-            _signature,
-            flops_rule=_put_flops,
-            bytes_rule=_put_bytes,
-            shapes_rule=input_shape,
-            dtype_rule=input_dtype,
-            canonical=_DIM,
-            mutates=("input",),
-        )
-    )

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
+from opdb.kinds.backward import ONCE, product_of, steps_of, twice
+from opdb.kinds.families import PLAIN, broadcasting
+from opdb.kinds.gradients import dense
 from opdb.kinds.registry import Kind, register
-from opdb.kinds.view import CountRule, Shape, ShapesRule, View, broadcast, numel
-
-SETTINGS = ("tf32_matmul",)
+from opdb.kinds.view import (
+    CountRule,
+    Shape,
+    ShapesRule,
+    View,
+    broadcast,
+    inputs_and_outputs,
+    numel,
+    promoted_dtype,
+)
 
 
 def linear_shape(view: View) -> list[Shape]:
@@ -17,7 +28,7 @@ def linear_shape(view: View) -> list[Shape]:
 
 
 def linear_flops(view: View) -> int:
-    """Count a multiply-add (2) for each output element and each input feature."""
+    """Count a multiply-add (2) for each output element and each feature of the input."""
     return 2 * view.output_elements * view.shape()[-1]
 
 
@@ -39,10 +50,6 @@ def _shape(view: View) -> list[Shape]:
     return [product_shape(view.shape(), view.shape(_second(view)))]
 
 
-def _flops(view: View) -> int:
-    return 2 * view.output_elements * view.shape()[-1]
-
-
 def _added_shape(first: str, second: str, reduce: bool = False) -> ShapesRule:
     def rule(view: View) -> list[Shape]:
         shape = product_shape(view.shape(first), view.shape(second))
@@ -51,9 +58,9 @@ def _added_shape(first: str, second: str, reduce: bool = False) -> ShapesRule:
     return rule
 
 
-def _added_flops(first: str) -> CountRule:
+def _added_flops(first: str, reduce: bool = False) -> CountRule:
     def rule(view: View) -> int:
-        batch = view.shape(first)[0] if view.configuration.kind == "addbmm" else 1
+        batch = view.shape(first)[0] if reduce else 1
         return 2 * batch * view.output_elements * view.shape(first)[-1]
 
     return rule
@@ -132,25 +139,6 @@ def bilinear_flops(view: View) -> int:
     return 2 * rows * out * first * second + 2 * rows * out * second
 
 
-def _product(name: str, signature: str) -> Kind:
-    return Kind(name, signature, flops_rule=_flops, shapes_rule=_shape, settings=SETTINGS)
-
-
-def _added(name: str, first: str, second: str) -> Kind:
-    return Kind(
-        name,
-        f"input, {first}, {second}, *, beta=1, alpha=1",
-        flops_rule=_added_flops(first),
-        shapes_rule=_added_shape(first, second, reduce=name == "addbmm"),
-        mutates=("input",),
-        settings=SETTINGS,
-    )
-
-
-def _outer_shape(view: View) -> list[Shape]:
-    return [[*view.shape(), *view.shape("vec2")]]
-
-
 def _grouped_shape(view: View) -> list[Shape]:
     """Give each group's product in its place: groups are slices of rows, columns or both."""
     first, second = view.shape(), view.shape("mat2")
@@ -168,44 +156,85 @@ def _grouped_flops(view: View) -> int:
     return 2 * groups * first[-2] * first[-1] * second[-1]
 
 
+product = partial(
+    Kind,
+    flops_rule=linear_flops,
+    bytes_rule=inputs_and_outputs,
+    shapes_rule=_shape,
+    dtype_rule=promoted_dtype,
+    nonzero_rule=dense,
+    kernels="product",
+    functions=PLAIN,
+    settings=("tf32_matmul",),
+)
+"""A matrix product, of which a member says what its factors are."""
+
+
+def added(name: str, first: str, second: str, reduce: bool = False) -> Kind:
+    """Return the kind of a product that is added to an input; `reduce` sums it over a batch."""
+    return product(
+        name,
+        f"input, {first}, {second}, *, beta=1, alpha=1",
+        flops_rule=_added_flops(first, reduce),
+        shapes_rule=_added_shape(first, second, reduce),
+        backward=product_of(first, second),
+        mutates=("input",),
+    )
+
+
 register(
+    product(
+        "matmul",
+        "input, other",
+        backward=product_of("input", "other"),
+        functions="torch.matmul Tensor.matmul Tensor.__matmul__ Tensor.__rmatmul__~ linalg.matmul",
+    ),
+    product("mm", "input, mat2", backward=product_of("input", "mat2")),
+    product("bmm", "input, mat2", backward=product_of("input", "mat2")),
+    product("mv", "input, vec", backward=product_of("input", "vec")),
+    product("dot", "input, other", backward=ONCE),
+    added("addmm", "mat1", "mat2"),
+    added("baddbmm", "batch1", "batch2"),
+    added("addbmm", "batch1", "batch2", reduce=True),
+    added("addmv", "mat", "vec"),
+    product(
+        "linear",
+        "input, weight, bias=None",
+        shapes_rule=linear_shape,
+        backward=product_of("input", "weight"),
+        functions="F.linear",
+    ),
     # groups of one size each: how a model's router fills them is not kept
-    Kind(
+    product(
         "grouped_mm",
         "input, mat2, offs=None, bias=None, out_dtype=None",
         flops_rule=_grouped_flops,
         shapes_rule=_grouped_shape,
-        settings=SETTINGS,
+        backward=product_of("input", "mat2"),
+        kernels="generated",
+        functions="torch._grouped_mm",
     ),
-    Kind(
-        "linear",
-        "input, weight, bias=None",
-        flops_rule=linear_flops,
-        shapes_rule=linear_shape,
-        settings=SETTINGS,
-    ),
-    Kind(
+    product(
         "bilinear",
         "input1, input2, weight, bias=None",
         flops_rule=bilinear_flops,
         shapes_rule=lambda view: [[*view.shape("input1")[:-1], view.shape("weight")[0]]],
-        settings=SETTINGS,
+        backward=twice(),
+        functions=f"{PLAIN} F.bilinear",
     ),
-    _product("matmul", "input, other"),
-    _product("mm", "input, mat2"),
-    _product("bmm", "input, mat2"),
-    _product("mv", "input, vec"),
-    _product("dot", "input, other"),
-    Kind("outer", "input, vec2", shapes_rule=_outer_shape),
-    Kind(
+    product(
         "einsum",
         "equation, *operands",
         flops_rule=einsum_flops,
         shapes_rule=einsum_shapes,
-        settings=SETTINGS,
+        backward=steps_of("operands", einsum_steps),
+        functions="torch.einsum",
     ),
-    _added("addmm", "mat1", "mat2"),
-    _added("baddbmm", "batch1", "batch2"),
-    _added("addbmm", "batch1", "batch2"),
-    _added("addmv", "mat", "vec"),
+    broadcasting(
+        "outer",
+        "input, vec2",
+        shapes_rule=lambda view: [[*view.shape(), *view.shape("vec2")]],
+        backward=product_of("input", "vec2"),
+        functions="torch.outer Tensor.outer torch.ger Tensor.ger",
+    ),
 )

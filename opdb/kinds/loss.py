@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from opdb.kinds.backward import ONCE
+from opdb.kinds.gradients import dense
 from opdb.kinds.registry import Kind, register
-from opdb.kinds.view import Shape, View, input_dtype, numel
+from opdb.kinds.view import Shape, View, flops_an_element, input_dtype, inputs_and_outputs
+
+_SOFTMAX = flops_an_element(6)
+"""The five operations of a softmax and a logarithm for each element."""
+
+_DIFFERENCE = flops_an_element(3)
+"""A difference, its square (or absolute value) and the sum of all."""
 
 _OF_CLASSES = "weight=None, ignore_index=-100, reduction='mean'"
 
@@ -14,65 +24,64 @@ def _reduced(view: View) -> list[Shape]:
     return [[*shape[:-1][:1], *shape[2:]] if view["reduction"] == "none" else []]
 
 
-def _reduced_input(view: View) -> list[Shape]:
-    return [view.shape() if view["reduction"] == "none" else []]
+def _classes(view: View, name: str) -> int | None:
+    """Bound the target by the classes that the input has scores of."""
+    shape = view.shape()
+    return int(shape[1] if len(shape) > 1 else shape[0]) if name == "target" else None
 
 
-def _of_softmax(view: View) -> int:
-    """Count the five operations of a softmax and a logarithm for each element."""
-    return 6 * numel(view.shape())
+loss = partial(
+    Kind,
+    bytes_rule=inputs_and_outputs,
+    shapes_rule=lambda view: [view.shape() if view["reduction"] == "none" else []],
+    dtype_rule=input_dtype,
+    backward=ONCE,
+    nonzero_rule=dense,
+    kernels="generated",
+)
+class_loss = partial(loss, shapes_rule=_reduced, bound_rule=_classes)
 
-
-def _picked(view: View) -> int:
-    return numel(view.shape("target"))
-
-
-def _three(view: View) -> int:
-    return 3 * numel(view.shape())
-
-
+# arguments that torch deprecates have no description
+_OF_TWO = "F.{0}(input, target, size_average=None, reduce=None, reduction='mean', weight=None)"
 register(
-    Kind(
+    class_loss(
         "cross_entropy",
         f"input, target, {_OF_CLASSES}, label_smoothing=0.0",
-        flops_rule=_of_softmax,
-        shapes_rule=_reduced,
-        dtype_rule=input_dtype,
+        flops_rule=_SOFTMAX,
+        functions="F.{0}(input, target, weight=None, size_average=None, ignore_index=-100, "
+        "reduce=None, reduction='mean', label_smoothing=0.0)",
     ),
-    Kind(
+    class_loss(
         "nll_loss",
         f"input, target, {_OF_CLASSES}",
-        flops_rule=_picked,
-        shapes_rule=_reduced,
-        dtype_rule=input_dtype,
+        flops_rule=flops_an_element(1, "target"),
+        functions="F.{0}(input, target, weight=None, size_average=None, ignore_index=-100, "
+        "reduce=None, reduction='mean')",
     ),
-    # a difference, its square (or absolute value) and the sum of all
-    Kind(
+    loss(
         "mse_loss",
         "input, target, reduction='mean', weight=None",
-        flops_rule=_three,
-        shapes_rule=_reduced_input,
-        dtype_rule=input_dtype,
+        flops_rule=_DIFFERENCE,
+        functions=_OF_TWO,
     ),
-    Kind(
+    loss(
         "l1_loss",
         "input, target, reduction='mean', weight=None",
-        flops_rule=_three,
-        shapes_rule=_reduced_input,
-        dtype_rule=input_dtype,
+        flops_rule=_DIFFERENCE,
+        functions=_OF_TWO,
     ),
-    Kind(
+    loss(
         "smooth_l1_loss",
         "input, target, reduction='mean', beta=1.0",
-        flops_rule=_three,
-        shapes_rule=_reduced_input,
-        dtype_rule=input_dtype,
+        flops_rule=_DIFFERENCE,
+        functions="F.{0}(input, target, size_average=None, reduce=None, reduction='mean', "
+        "beta=1.0)",
     ),
-    Kind(
+    loss(
         "binary_cross_entropy_with_logits",
         "input, target, weight=None, reduction='mean', pos_weight=None",
-        flops_rule=_of_softmax,
-        shapes_rule=_reduced_input,
-        dtype_rule=input_dtype,
+        flops_rule=_SOFTMAX,
+        functions="F.{0}(input, target, weight=None, size_average=None, reduce=None, "
+        "reduction='mean', pos_weight=None)",
     ),
 )

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from opdb.kinds.canonical import Arguments, count_dims
-from opdb.kinds.registry import Canonical, Kind, register
-from opdb.kinds.shape import channels_last_strides, contiguous_strides, strides_of
+from functools import partial
+
+from opdb.kinds.backward import CONSTANT, ONCE, PASSED_ON
+from opdb.kinds.canonical import Arguments, count_dims, drop, listed
+from opdb.kinds.families import NO_FUNCTION, broadcasting, filled, moved
+from opdb.kinds.gradients import goes_on, taken_apart
+from opdb.kinds.layout import (
+    channels_last_strides,
+    contiguous_strides,
+    same_strides,
+    strides_of,
+)
+from opdb.kinds.registry import register
 from opdb.kinds.view import (
     Shape,
     View,
@@ -17,12 +27,12 @@ from opdb.kinds.view import (
     named_dtype,
     never,
     no_flops,
+    no_output,
+    no_values,
     numel,
     promoted_dtype,
     same_values,
-    written_over,
 )
-from opdb.records import Json
 
 
 def _joined(view: View) -> list[Shape]:
@@ -64,12 +74,7 @@ def _contiguous_launches(view: View) -> bool:
     shape = list(spec["shape"])
     last = "channels_last" in str(view["memory_format"])
     strides = channels_last_strides(shape) if last else contiguous_strides(shape)
-    return not _same_strides(spec, strides)
-
-
-def _same_strides(spec: Json, wanted: list[int]) -> bool:
-    pairs = zip(spec["shape"], strides_of(spec), wanted, strict=True)
-    return all(size == 1 or have == want for size, have, want in pairs)
+    return not same_strides(shape, strides_of(spec), strides)
 
 
 def _to_launches(view: View) -> bool:
@@ -87,20 +92,6 @@ def _to(parameters: Arguments, inputs: Arguments) -> None:
     spec = inputs.get("input")
     if is_spec(spec) and parameters.get("dtype") == {"dtype": spec["dtype"]}:
         del parameters["dtype"]
-
-
-def _flatten_lists(name: str) -> Canonical:
-    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
-        if isinstance(parameters.get(name), int):
-            parameters[name] = [parameters[name]]
-
-    return rewrite
-
-
-def _indexing(parameters: Arguments, inputs: Arguments) -> None:
-    # torch takes None for "ij"
-    if parameters.get("indexing", "ij") is None:
-        del parameters["indexing"]
 
 
 def _turned(view: View) -> list[Shape]:
@@ -133,151 +124,6 @@ def _mesh(view: View) -> list[Shape]:
     return [sizes] * len(sizes)
 
 
-_DIM = count_dims(dim=None)
-register(
-    Kind(
-        "cat",
-        "tensors, dim=0",
-        flops_rule=no_flops,
-        shapes_rule=_joined,
-        dtype_rule=promoted_dtype,
-        values_rule=kept_rectified,
-        canonical=count_dims(of="tensors", dim=0),
-    ),
-    Kind(
-        "stack",
-        "tensors, dim=0",
-        flops_rule=no_flops,
-        shapes_rule=_stacked,
-        values_rule=kept_rectified,
-        canonical=count_dims(extra=1, of="tensors", dim=0),
-    ),
-    Kind(
-        "pad",
-        "input, pad, mode='constant', value=None",
-        flops_rule=no_flops,
-        shapes_rule=_padded,
-        dtype_rule=input_dtype,
-        values_rule=lambda view: None if view["value"] else kept_rectified(view),
-    ),
-    Kind(
-        "meshgrid",
-        "*tensors, indexing='ij'",
-        shapes_rule=_mesh,
-        launches_rule=never,
-        canonical=_indexing,
-    ),
-    Kind(
-        "broadcast_tensors",
-        "*tensors",
-        shapes_rule=lambda view: (
-            [broadcast([list(t["shape"]) for t in view.occurrences])] * len(view.occurrences)
-        ),
-        launches_rule=never,
-    ),
-    Kind(
-        "contiguous",
-        "input, memory_format=None",
-        flops_rule=no_flops,
-        shapes_rule=input_shape,
-        dtype_rule=input_dtype,
-        launches_rule=_contiguous_launches,
-        values_rule=same_values,
-    ),
-    Kind(
-        "clone",
-        "input, *, memory_format=None",
-        flops_rule=no_flops,
-        shapes_rule=input_shape,
-        dtype_rule=input_dtype,
-        values_rule=same_values,
-    ),
-    Kind(
-        "to",
-        "input, *, dtype=None, copy=False, memory_format=None",
-        flops_rule=no_flops,
-        shapes_rule=input_shape,
-        dtype_rule=named_dtype,
-        launches_rule=_to_launches,
-        values_rule=lambda view: same_values(view) if view["dtype"] is None else None,
-        canonical=_to,
-    ),
-    Kind(
-        "copy",
-        "input, src",
-        flops_rule=no_flops,
-        bytes_rule=written_over,
-        shapes_rule=input_shape,
-        dtype_rule=input_dtype,
-        mutates=("input",),
-    ),
-    Kind(
-        "roll",
-        "input, shifts, dims=()",
-        flops_rule=no_flops,
-        shapes_rule=input_shape,
-        values_rule=same_values,
-        canonical=_flatten_lists("shifts"),
-    ),
-    Kind(
-        "flip",
-        "input, *dims",
-        flops_rule=no_flops,
-        shapes_rule=input_shape,
-        values_rule=same_values,
-    ),
-    Kind(
-        "repeat",
-        "input, *repeats",
-        flops_rule=no_flops,
-        shapes_rule=_repeated,
-        values_rule=same_values,
-    ),
-    Kind("tile", "input, *repeats", flops_rule=no_flops, shapes_rule=_repeated),
-    Kind(
-        "repeat_interleave",
-        "input, repeats, dim=None, *, output_size=None",
-        flops_rule=no_flops,
-        shapes_rule=lambda view: _interleaved(view),
-        dtype_rule=input_dtype,
-        canonical=_DIM,
-    ),
-    Kind("triu", "input, diagonal=0", flops_rule=no_flops, mutates=("input",)),
-    Kind("tril", "input, diagonal=0", flops_rule=no_flops, mutates=("input",)),
-    Kind("rot90", "input, k=1, dims=(0, 1)", flops_rule=no_flops, shapes_rule=_turned),
-    Kind("diag", "input, diagonal=0", flops_rule=no_flops, shapes_rule=_diagonal),
-    Kind(
-        "diag_embed",
-        "input, offset=0, dim1=-2, dim2=-1",
-        flops_rule=no_flops,
-        shapes_rule=_embedded,
-    ),
-    Kind("item", "input", flops_rule=no_flops, shapes_rule=lambda view: [], synchronises=True),
-    Kind("tolist", "input", flops_rule=no_flops, shapes_rule=lambda view: [], synchronises=True),
-    Kind(
-        "contains",
-        "input, element",
-        shapes_rule=lambda view: [],
-        dtype_rule=bool_dtype,
-        synchronises=True,
-    ),
-    Kind(
-        "equal",
-        "input, other",
-        shapes_rule=lambda view: [],
-        dtype_rule=bool_dtype,
-        synchronises=True,
-    ),
-    Kind(
-        "allclose",
-        "input, other, rtol=1e-05, atol=1e-08, equal_nan=False",
-        shapes_rule=lambda view: [],
-        dtype_rule=bool_dtype,
-        synchronises=True,
-    ),
-)
-
-
 def _interleaved(view: View) -> list[Shape]:
     shape, times, dim = view.shape(), view["repeats"], view["dim"]
     factor = times if isinstance(times, int) else 1
@@ -285,3 +131,130 @@ def _interleaved(view: View) -> list[Shape]:
         return [[numel(shape) * factor]]
     shape[int(dim)] = int(view["output_size"] or shape[int(dim)] * factor)
     return [shape]
+
+
+joined = partial(moved, backward=PASSED_ON, nonzero_rule=taken_apart, values_rule=kept_rectified)
+"""Tensors put together into one."""
+
+rearranged = partial(moved, shapes_rule=input_shape, nonzero_rule=goes_on, values_rule=same_values)
+"""The same elements in another order, or as another type."""
+
+asked = partial(
+    broadcasting,
+    shapes_rule=no_output,
+    dtype_rule=bool_dtype,
+    backward=CONSTANT,
+    synchronises=True,
+)
+"""Answers that the host waits for."""
+
+register(
+    joined(
+        "cat",
+        "tensors, dim=0",
+        shapes_rule=_joined,
+        canonical=count_dims(of="tensors", dim=0),
+        functions="torch.cat torch.concat torch.concatenate",
+    ),
+    joined(
+        "stack",
+        "tensors, dim=0",
+        shapes_rule=_stacked,
+        canonical=count_dims(extra=1, of="tensors", dim=0),
+        functions="torch.stack",
+    ),
+    rearranged(
+        "pad",
+        "input, pad, mode='constant', value=None",
+        shapes_rule=_padded,
+        dtype_rule=input_dtype,
+        values_rule=lambda view: None if view["value"] else kept_rectified(view),
+        functions="F.pad torch.constant_pad_nd(input, pad, value=None)",
+    ),
+    broadcasting(
+        "meshgrid",
+        "*tensors, indexing='ij'",
+        shapes_rule=_mesh,
+        launches_rule=never,
+        canonical=drop("indexing", None),  # torch takes None for "ij"
+        functions="torch.meshgrid(*tensors, indexing=None)",
+    ),
+    broadcasting(
+        "broadcast_tensors",
+        "*tensors",
+        shapes_rule=lambda view: (
+            [broadcast([list(t["shape"]) for t in view.occurrences])] * len(view.occurrences)
+        ),
+        launches_rule=never,
+        functions="torch.broadcast_tensors",
+    ),
+    rearranged(
+        "contiguous",
+        "input, memory_format=None",
+        dtype_rule=input_dtype,
+        backward=PASSED_ON,
+        launches_rule=_contiguous_launches,
+        functions="Tensor.contiguous(input, *, memory_format=None)",
+    ),
+    rearranged(
+        "clone",
+        "input, *, memory_format=None",
+        dtype_rule=input_dtype,
+        backward=PASSED_ON,
+        functions="torch.clone Tensor.clone",
+    ),
+    rearranged(
+        "to",
+        "input, *, dtype=None, copy=False, memory_format=None",
+        dtype_rule=named_dtype,
+        launches_rule=_to_launches,
+        values_rule=lambda view: same_values(view) if view["dtype"] is None else None,
+        canonical=_to,
+        functions=NO_FUNCTION,
+    ),
+    filled("copy", "input, src", backward=ONCE, functions="Tensor.copy_!"),
+    rearranged("roll", "input, shifts, dims=()", canonical=listed("shifts")),
+    rearranged("flip", "input, *dims", functions="Tensor.flip torch.flip"),
+    rearranged("rot90", "input, k=1, dims=(0, 1)", shapes_rule=_turned, values_rule=no_values),
+    rearranged("repeat", "input, *repeats", shapes_rule=_repeated, functions="Tensor.repeat"),
+    rearranged(
+        "tile",
+        "input, *repeats",
+        shapes_rule=_repeated,
+        values_rule=no_values,
+        functions="Tensor.tile torch.tile",
+    ),
+    moved(
+        "repeat_interleave",
+        "input, repeats, dim=None, *, output_size=None",
+        shapes_rule=_interleaved,
+        bound_rule=lambda view, name: 2 if name == "repeats" else None,
+        dtype_rule=input_dtype,
+        canonical=count_dims(dim=None),
+        functions="torch.repeat_interleave Tensor.repeat_interleave",
+    ),
+    moved("triu", "input, diagonal=0", mutates=("input",)),
+    moved("tril", "input, diagonal=0", mutates=("input",)),
+    moved("diag", "input, diagonal=0", shapes_rule=_diagonal, backward=ONCE),
+    moved("diag_embed", "input, offset=0, dim1=-2, dim2=-1", shapes_rule=_embedded, backward=ONCE),
+    asked(
+        "item",
+        "input",
+        flops_rule=no_flops,
+        dtype_rule=promoted_dtype,
+        backward=ONCE,
+        functions="Tensor.item Tensor.__bool__ Tensor.__int__ Tensor.__float__ Tensor.__index__ "
+        "Tensor.is_nonzero torch.is_nonzero",
+    ),
+    asked(
+        "tolist",
+        "input",
+        flops_rule=no_flops,
+        dtype_rule=promoted_dtype,
+        backward=ONCE,
+        functions="Tensor.tolist",
+    ),
+    asked("contains", "input, element", functions="Tensor.__contains__"),
+    asked("equal", "input, other"),
+    asked("allclose", "input, other, rtol=1e-05, atol=1e-08, equal_nan=False"),
+)

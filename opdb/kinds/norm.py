@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from opdb.kinds.canonical import Arguments, count_dims
+from functools import partial
+
+from opdb.kinds.backward import ONCE, twice
+from opdb.kinds.canonical import Arguments, count_dims, drop_unless, listed
+from opdb.kinds.families import moved
+from opdb.kinds.gradients import dense
 from opdb.kinds.registry import Kind, register
-from opdb.kinds.view import CountRule, View, input_dtype, input_shape, no_flops, numel
-from opdb.records import Json
+from opdb.kinds.view import (
+    CountRule,
+    View,
+    flops_an_element,
+    input_dtype,
+    input_shape,
+    inputs_and_outputs,
+    numel,
+    promoted_dtype,
+)
 
 
 def _flops(per_element: int, affine: int = 2) -> CountRule:
@@ -21,86 +34,85 @@ def batch_norm_flops(view: View) -> int:
     return numel(view.shape()) * (7 if view["training"] else 2)
 
 
-def _batch_norm(parameters: Arguments, inputs: Arguments) -> None:
-    # an evaluation neither updates nor reads the running statistics' momentum
-    if not parameters.get("training"):
-        parameters.pop("momentum", None)
-
-
 def _instance_norm(parameters: Arguments, inputs: Arguments) -> None:
     if "running_mean" not in inputs:
         parameters.pop("momentum", None)
         parameters.pop("use_input_stats", None)
 
 
-def _shape_as_list(parameters: Arguments, inputs: Arguments) -> None:
-    value: Json = parameters.get("normalized_shape")
-    if isinstance(value, int):
-        parameters["normalized_shape"] = [value]
-
+norm = partial(
+    Kind,
+    bytes_rule=inputs_and_outputs,
+    shapes_rule=input_shape,
+    dtype_rule=input_dtype,
+    backward=twice(),
+    nonzero_rule=dense,
+    kernels="generated",
+    functions="F.{0}",
+)
+"""A normalisation: its input in the same shape, for two forward passes backward."""
 
 register(
-    Kind(
+    norm(
         "batch_norm",
         "input, running_mean=None, running_var=None, weight=None, bias=None, training=False, "
         "momentum=0.1, eps=1e-05",
         flops_rule=batch_norm_flops,
-        shapes_rule=input_shape,
-        dtype_rule=input_dtype,
-        canonical=_batch_norm,
+        # an evaluation neither updates nor reads the running statistics' momentum
+        canonical=drop_unless("training", "momentum"),
+        functions="F.batch_norm(input, running_mean, running_var, weight=None, bias=None, "
+        "training=False, momentum=0.1, eps=1e-05) torch.batch_norm(input, weight, bias, "
+        "running_mean, running_var, training, momentum, eps, _cudnn)",
     ),
-    Kind(
+    norm(
         "layer_norm",
         "input, normalized_shape, weight=None, bias=None, eps=1e-05",
         flops_rule=_flops(5),
-        shapes_rule=input_shape,
-        dtype_rule=input_dtype,
-        canonical=_shape_as_list,
+        canonical=listed("normalized_shape"),
+        functions="F.layer_norm torch.layer_norm(input, normalized_shape, weight=None, bias=None, "
+        "eps=1e-05, _cudnn=True)",
     ),
-    Kind(
+    norm(
         "rms_norm",
         "input, normalized_shape, weight=None, eps=None",
         flops_rule=_flops(3, 1),
-        shapes_rule=input_shape,
-        dtype_rule=input_dtype,
-        canonical=_shape_as_list,
+        canonical=listed("normalized_shape"),
+        functions="F.rms_norm torch.rms_norm",
     ),
-    Kind(
+    norm(
         "group_norm",
         "input, num_groups, weight=None, bias=None, eps=1e-05",
         flops_rule=_flops(5),
-        shapes_rule=input_shape,
-        dtype_rule=input_dtype,
+        functions="F.group_norm torch.group_norm(input, num_groups, weight=None, bias=None, "
+        "eps=1e-05, _cudnn=True)",
     ),
-    Kind(
+    norm(
         "instance_norm",
         "input, running_mean=None, running_var=None, weight=None, bias=None, "
         "use_input_stats=True, momentum=0.1, eps=1e-05",
         flops_rule=_flops(5),
-        shapes_rule=input_shape,
-        dtype_rule=input_dtype,
         canonical=_instance_norm,
     ),
-    Kind(
+    norm(
         "local_response_norm",
         "input, size, alpha=0.0001, beta=0.75, k=1.0",
         flops_rule=lambda view: numel(view.shape()) * (int(view["size"]) + 4),
-        shapes_rule=input_shape,
+        dtype_rule=promoted_dtype,
     ),
-    Kind(
+    norm(
         "normalize",
         "input, p=2.0, dim=1, eps=1e-12",
-        flops_rule=lambda view: 3 * numel(view.shape()),
-        shapes_rule=input_shape,
+        flops_rule=flops_an_element(3),
+        dtype_rule=promoted_dtype,
         canonical=count_dims(dim=1),
+        functions="F.normalize(input, p=2.0, dim=1, eps=1e-12)",
     ),
     # a square, a sum and a product an element; the norms themselves are few
-    Kind(
+    norm(
         "weight_norm",
         "input, magnitude, dim=0",
-        flops_rule=lambda view: 3 * numel(view.shape()),
-        shapes_rule=input_shape,
-        dtype_rule=input_dtype,
+        flops_rule=flops_an_element(3),
+        functions="torch._weight_norm",
     ),
-    Kind("renorm", "input, p, dim, maxnorm", shapes_rule=input_shape, flops_rule=no_flops),
+    moved("renorm", "input, p, dim, maxnorm", shapes_rule=input_shape, backward=ONCE),
 )

@@ -6,9 +6,14 @@ learning rate is a value, which no kernel depends on.
 
 from __future__ import annotations
 
+from functools import partial
+
+from opdb.kinds.backward import ONCE
 from opdb.kinds.canonical import Arguments
+from opdb.kinds.families import NO_FUNCTION
+from opdb.kinds.gradients import dense
 from opdb.kinds.registry import Kind, register
-from opdb.kinds.view import CountRule, Shape, View, numel, spec_bytes
+from opdb.kinds.view import Shape, View, numel, promoted_dtype, spec_bytes
 from opdb.records import canonical_json
 
 
@@ -49,18 +54,27 @@ def _adam_bytes(view: View) -> int:
     return (7 + 2 * bool(view["amsgrad"])) * _bytes(view)
 
 
-def _optimizer(name: str, options: str, flops: CountRule, moved: CountRule) -> Kind:
-    return Kind(
-        name,
-        f"params, *, {options}",
-        flops_rule=flops,
-        bytes_rule=moved,
-        shapes_rule=_shapes,
-        canonical=_sorted,
-    )
-
-
+optimizer = partial(
+    Kind,
+    shapes_rule=_shapes,
+    dtype_rule=promoted_dtype,
+    backward=ONCE,
+    nonzero_rule=dense,
+    kernels="generated",
+    functions=NO_FUNCTION,
+    canonical=_sorted,
+)
 register(
-    _optimizer("sgd", "momentum=0.0, weight_decay=0.0, nesterov=False", _sgd_flops, _sgd_bytes),
-    _optimizer("adamw", "weight_decay=0.01, amsgrad=False", _adam_flops, _adam_bytes),
+    optimizer(
+        "sgd",
+        "params, *, momentum=0.0, weight_decay=0.0, nesterov=False",
+        flops_rule=_sgd_flops,
+        bytes_rule=_sgd_bytes,
+    ),
+    optimizer(
+        "adamw",
+        "params, *, weight_decay=0.01, amsgrad=False",
+        flops_rule=_adam_flops,
+        bytes_rule=_adam_bytes,
+    ),
 )

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import ceil
 
+from opdb.kinds.backward import LINEAR, ONCE
 from opdb.kinds.canonical import Arguments, spread_now
+from opdb.kinds.gradients import averaged, dense, goes_on, unchanged
 from opdb.kinds.registry import Canonical, Kind, register
-from opdb.kinds.view import Shape, ShapesRule, View, input_dtype, kept_rectified, numel
-
-
-def _entry(value: object, axis: int) -> int:
-    return int(value[axis]) if isinstance(value, list) else int(value)  # type: ignore[call-overload]
+from opdb.kinds.view import (
+    Shape,
+    ShapesRule,
+    View,
+    entry,
+    input_dtype,
+    inputs_and_outputs,
+    kept_rectified,
+    no_values,
+    numel,
+    promoted_dtype,
+)
 
 
 def pool_shape(rank: int) -> ShapesRule:
@@ -21,9 +31,9 @@ def pool_shape(rank: int) -> ShapesRule:
         kernels, strides = view["kernel_size"], view["stride"] or view["kernel_size"]
         axes = []
         for axis in range(rank):
-            dilation = _entry(view["dilation"] or 1, axis)
-            kernel, stride = _entry(kernels, axis), _entry(strides, axis)
-            padding = _entry(view["padding"] or 0, axis)
+            dilation = entry(view["dilation"] or 1, axis)
+            kernel, stride = entry(kernels, axis), entry(strides, axis)
+            padding = entry(view["padding"] or 0, axis)
             size = shape[axis - rank]
             span = size + 2 * padding - dilation * (kernel - 1) - 1
             out = (ceil(span / stride) if view["ceil_mode"] else span // stride) + 1
@@ -60,7 +70,7 @@ def window_flops(view: View) -> int:
     kernels, shape = view["kernel_size"], view.shape()
     rank = len(kernels) if isinstance(kernels, list) else 1
     entries = [
-        min(_entry(kernels, axis), shape[axis - rank] + 2 * _entry(view["padding"] or 0, axis))
+        min(entry(kernels, axis), shape[axis - rank] + 2 * entry(view["padding"] or 0, axis))
         for axis in range(rank)
     ]
     return numel(view.outputs[0]) * numel(entries)
@@ -101,46 +111,61 @@ def _adaptive(rank: int) -> Canonical:
     return rewrite
 
 
-def _pool(name: str, rank: int, signature: str) -> Kind:
-    return Kind(
-        name,
-        f"input, kernel_size, stride=None, {signature}",
-        flops_rule=window_flops,
-        shapes_rule=pool_shape(rank),
-        dtype_rule=input_dtype,
-        then_indices=True,
-        values_rule=kept_rectified,
-        canonical=_window(rank),
-    )
+pool = partial(
+    Kind,
+    flops_rule=window_flops,
+    bytes_rule=inputs_and_outputs,
+    dtype_rule=input_dtype,
+    backward=ONCE,
+    nonzero_rule=goes_on,
+    kernels="generated",
+    functions="F.{0}",
+    then_indices=True,
+    values_rule=kept_rectified,
+)
+"""A window that slides over the last dimensions, for one output in each place."""
 
+adaptive = partial(pool, flops_rule=adaptive_flops)
+"""A pool whose output has a given size."""
 
-def _adaptive_pool(name: str, rank: int, signature: str) -> Kind:
-    return Kind(
-        name,
-        f"input, output_size{signature}",
-        flops_rule=adaptive_flops,
-        shapes_rule=adaptive_shape(rank),
-        dtype_rule=input_dtype,
-        then_indices=True,
-        values_rule=kept_rectified,
-        canonical=_adaptive(rank),
-    )
-
-
-_MAX = "padding=0, dilation=1, ceil_mode=False, return_indices=False"
+_MAX = "padding=0, dilation=1, ceil_mode=False"
 _AVERAGE = "padding=0, ceil_mode=False, count_include_pad=True"
 for _rank in (1, 2, 3):
     _divisor = "" if _rank == 1 else ", divisor_override=None"
+    _sliding = partial(pool, shapes_rule=pool_shape(_rank), canonical=_window(_rank))
+    _sized = partial(adaptive, shapes_rule=adaptive_shape(_rank), canonical=_adaptive(_rank))
     register(
-        _pool(f"max_pool{_rank}d", _rank, _MAX),
-        _pool(f"avg_pool{_rank}d", _rank, _AVERAGE + _divisor),
-        _adaptive_pool(f"adaptive_avg_pool{_rank}d", _rank, ""),
-        _adaptive_pool(f"adaptive_max_pool{_rank}d", _rank, ", return_indices=False"),
-        Kind(
+        _sliding(
+            f"max_pool{_rank}d",
+            f"input, kernel_size, stride=None, {_MAX}, return_indices=False",
+            functions=f"F.{{0}} torch.{{0}}(input, kernel_size, stride=None, {_MAX}) "
+            f"F.{{0}}_with_indices(input, kernel_size, stride=None, {_MAX}, return_indices=True)",
+        ),
+        _sliding(
+            f"avg_pool{_rank}d",
+            f"input, kernel_size, stride=None, {_AVERAGE}{_divisor}",
+            backward=LINEAR,
+            nonzero_rule=averaged(_rank),
+        ),
+        _sized(
+            f"adaptive_avg_pool{_rank}d",
+            "input, output_size",
+            backward=LINEAR,
+            nonzero_rule=unchanged,
+            functions="F.{0} torch.{0}",
+        ),
+        _sized(
+            f"adaptive_max_pool{_rank}d",
+            "input, output_size, return_indices=False",
+            functions="F.{0} F.{0}_with_indices(input, output_size, return_indices=True)",
+        ),
+        _sliding(
             f"lp_pool{_rank}d",
             "input, norm_type, kernel_size, stride=None, ceil_mode=False",
-            flops_rule=window_flops,
-            shapes_rule=pool_shape(_rank),
+            dtype_rule=promoted_dtype,
+            nonzero_rule=dense,
+            then_indices=False,
+            values_rule=no_values,
             canonical=_window(_rank) if _rank > 1 else _single_window,
         ),
     )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from opdb.kinds.canonical import Arguments
+from functools import partial
+
+from opdb.kinds.backward import rows_spared, twice
+from opdb.kinds.canonical import drop_unless
+from opdb.kinds.families import NO_FUNCTION
+from opdb.kinds.gradients import dense
 from opdb.kinds.registry import Kind, register
 from opdb.kinds.view import (
     Shape,
@@ -13,8 +18,6 @@ from opdb.kinds.view import (
     numel,
 )
 
-# cuDNN runs these: its TF32 switch is the convolutions'
-SETTINGS = ("tf32_convolution", "tf32_matmul")
 _GATES = {"lstm": 4, "gru": 3, "rnn": 1, "lstm_cell": 4, "gru_cell": 3, "rnn_cell": 1}
 
 
@@ -61,35 +64,44 @@ def _cell_shapes(view: View) -> list[Shape]:
     return [shape, shape] if view.configuration.kind == "lstm_cell" else [shape]
 
 
-def _dropout(parameters: Arguments, inputs: Arguments) -> None:
-    if not parameters.get("training"):
-        parameters.pop("dropout", None)
+def _spared(view: View) -> int:
+    """Return the operations of the products spared for an input that needs no gradient."""
+    rate = (2 if view["bidirectional"] else 1) * _GATES[view.configuration.kind]
+    rows = rows_spared(view, "input")
+    return 2 * rate * int(view["hidden_size"]) * rows * int(view["input_size"])
 
+
+recurrent = partial(
+    Kind,
+    flops_rule=recurrent_flops,
+    bytes_rule=_bytes,
+    dtype_rule=input_dtype,
+    backward=twice(_spared),
+    nonzero_rule=dense,
+    kernels="recurrent",
+    functions=NO_FUNCTION,
+)
+"""Gates' products, for each step of each sequence."""
+
+# cuDNN runs these: its TF32 switch is the convolutions'
+layer = partial(
+    recurrent,
+    shapes_rule=_sequence_shapes,
+    canonical=drop_unless("training", "dropout"),
+    settings=("tf32_convolution", "tf32_matmul"),
+)
+cell = partial(recurrent, shapes_rule=_cell_shapes, settings=("tf32_matmul",))
 
 _LAYER = (
     "input, hx=None, *, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, "
     "dropout=0.0, bidirectional=False, training=False, weight_dtype=None"
 )
 _CELL = "input, hx=None, *, input_size, hidden_size, bias=True, weight_dtype=None"
-for _name, _more in {"lstm": ", proj_size=0", "gru": "", "rnn": ", nonlinearity='tanh'"}.items():
-    register(
-        Kind(
-            _name,
-            _LAYER + _more,
-            flops_rule=recurrent_flops,
-            bytes_rule=_bytes,
-            shapes_rule=_sequence_shapes,
-            dtype_rule=input_dtype,
-            canonical=_dropout,
-            settings=SETTINGS,
-        ),
-        Kind(
-            f"{_name}_cell",
-            _CELL + (_more if _name == "rnn" else ""),
-            flops_rule=recurrent_flops,
-            bytes_rule=_bytes,
-            shapes_rule=_cell_shapes,
-            dtype_rule=input_dtype,
-            settings=("tf32_matmul",),
-        ),
-    )
+register(
+    layer("lstm", f"{_LAYER}, proj_size=0"),
+    layer("gru", _LAYER),
+    layer("rnn", f"{_LAYER}, nonlinearity='tanh'"),
+    cell("lstm_cell", _CELL),
+    cell("gru_cell", _CELL),
+    cell("rnn_cell", f"{_CELL}, nonlinearity='tanh'"),
+)

@@ -1,22 +1,33 @@
-"""What a kind is, and the one registry of kinds."""
+"""The declaration of a kind of operator, and the registry of all kinds."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cache, cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from opdb.errors import UnknownNameError
 from opdb.kinds import view as v
 from opdb.kinds.view import Shape, View
 from opdb.records import Configuration, Json
 
-Canonical = Callable[[dict[str, Json], dict[str, Json]], None]
+Canonical: TypeAlias = Callable[[dict[str, Json], dict[str, Json]], None]
 """Rewrite a call's parameters and inputs in place, so that equal calls become equal text."""
+
+NonzeroRule: TypeAlias = Callable[[View, float], float]
+"""Give the share of nonzero elements in an input's gradient, from that in the outputs' ones."""
+
+Kernels: TypeAlias = Literal[
+    "generated", "convolution", "product", "attention", "recurrent", "other"
+]
+"""Who writes a kind's kernels under torch.compile: inductor ("generated"), or a library.
+
+Of those that a library writes this says what they do.
+"""
 
 
 @cache
@@ -50,24 +61,78 @@ _OF_PRODUCTS = frozenset({"tf32_convolution", "tf32_matmul"})
 
 
 @dataclass(frozen=True)
-class Kind:
-    """The name of the function that an operator computes, and what is known of it without torch.
+class Backward:
+    """How the backward pass of a call follows from its forward pass; see `opdb.kinds.backward`.
 
+    `flops_rule` and `bytes_rule` are asked where the call has a gradient and work in its forward
+    pass. `spreads` says that a view's gradient is written anew all the same: it is of another size.
+    Without `has_gradient` nothing of the inputs' gradients is in the output.
+    """
+
+    flops_rule: Callable[[Kind, View], int]
+    bytes_rule: Callable[[Kind, View], int]
+    has_gradient: bool = True
+    spreads: bool = False
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The function that an operator computes, and all that is known of it without torch.
+
+    This is the one place where a kind is declared. What has no default must be decided, for the
+    kind itself or by its family (`opdb.kinds.families`): a kind that leaves it out fails at import.
     The methods take a configuration of this kind; the fields ending in `_rule` hold what they do.
-    `then_indices` says that the outputs after the first are indices. Under autocast the outputs of
-    what comes down to products are halves, unless it is `raised` in the end.
+
+    Attributes:
+        name: the kind.
+        spelled: its named arguments as the text of a signature.
+        flops_rule: operations of one call, a multiply-add counts 2.
+        bytes_rule: bytes of one call that must move at least.
+        shapes_rule: shapes of the outputs.
+        dtype_rule: dtype of the outputs; where `then_indices`, those after the first are indices.
+        backward: the work of the backward pass.
+        nonzero_rule: how zeros among gradients pass through the backward pass.
+        kernels: who writes the kernels when torch.compile compiles it.
+        functions: the reviewed torch callables that compute it, read by `opdb.operators.functions`,
+            the one that `build` calls first; "{0}" stands for the kind's name. Names are looked up
+            in `torch`, `Tensor`, `F` (torch.nn.functional), `linalg`, `special` and `fft`; one that
+            this torch lacks is left out. After a name, `!` says that the first argument is changed
+            in place, `~` that the first two are swapped, `@` that it is an attribute's getter, and
+            a signature in parentheses, in the kind's argument names, replaces the kind's own.
+        launches_rule: whether a call gives the device work; a view does not.
+        values_rule: the value class of the outputs.
+        canonical: rewrites arguments so that equal calls become equal text.
+        bound_rule: what the whole numbers in an argument must stay below, None where nothing bounds
+            them: sizes that indices point into.
+        positive: arguments whose values must lie above 0.
+        probabilities: arguments whose values must lie between 0 and 1.
+        creates: whether a call makes a tensor from no other, and so takes the device.
+        mutates: arguments that a call in place changes.
+        synchronises: whether the host waits for the device.
+        settings: the backend settings that its time depends on.
+        raised: under autocast, whether outputs are float32 although it computes with products,
+            whose outputs are halves.
     """
 
     name: str
-    spelled: str = "input"
-    flops_rule: Callable[[View], int] = v.one_flop_an_output
-    bytes_rule: Callable[[View], int] = v.inputs_and_outputs
-    shapes_rule: Callable[[View], list[Shape]] = v.broadcast_output
-    dtype_rule: Callable[[View], str] = v.promoted_dtype
+    spelled: str
+    _: KW_ONLY
+    flops_rule: Callable[[View], int]
+    bytes_rule: Callable[[View], int]
+    shapes_rule: Callable[[View], list[Shape]]
+    dtype_rule: Callable[[View], str]
+    backward: Backward
+    nonzero_rule: NonzeroRule
+    kernels: Kernels
+    functions: str
     then_indices: bool = False
     launches_rule: Callable[[View], bool] = v.always
     values_rule: Callable[[View], Json | None] = v.no_values
     canonical: Canonical | None = None
+    bound_rule: Callable[[View, str], int | None] = v.no_bound
+    positive: tuple[str, ...] = ()
+    probabilities: tuple[str, ...] = ()
+    creates: bool = False
     mutates: tuple[str, ...] = ()
     synchronises: bool = False
     settings: tuple[str, ...] = ()
@@ -90,8 +155,8 @@ class Kind:
 
     def flops(self, configuration: Configuration) -> int:
         """Return the floating point operations of one call; a multiply-add counts 2."""
-        if configuration.pass_name in _passes:
-            return _passes[configuration.pass_name].flops(configuration)
+        if configuration.pass_name == "backward":
+            return self.backward_flops(configuration.forward)
         view = self.view(configuration)
         return self.flops_rule(view.with_outputs(self.shapes_rule(view)))
 
@@ -109,8 +174,8 @@ class Kind:
 
     def traffic(self, configuration: Configuration) -> tuple[int, int]:
         """Return the bytes that one call moves, and those of weights among them."""
-        if configuration.pass_name in _passes:
-            return _passes[configuration.pass_name].bytes_moved(configuration), 0
+        if configuration.pass_name == "backward":
+            return self.backward_bytes(configuration.forward), 0
         view = self.view(configuration)
         if not self.launches_rule(view):
             return 0, 0
@@ -142,13 +207,9 @@ class Kind:
             return 0
         return self.output_bytes(configuration)
 
-    def output_shapes(self, configuration: Configuration) -> list[Shape]:
-        """Return the shapes of the outputs, as far as shapes alone decide them."""
-        return self.shapes_rule(self.view(configuration))
-
     def launches(self, configuration: Configuration) -> bool:
         """Return whether the call gives the device work; a view does not."""
-        if configuration.pass_name in _passes:
+        if configuration.pass_name == "backward":
             return self.bytes_moved(configuration) > 0
         return self.launches_rule(self.view(configuration))
 
@@ -156,16 +217,46 @@ class Kind:
         """Return the value class of the output, None for normal."""
         return self.values_rule(self.view(configuration))
 
+    def backward_flops(self, configuration: Configuration) -> int:
+        """Return the operations of the backward pass of one call, which is given forward."""
+        view = self.view(configuration)
+        if not self._is_differentiable(view):
+            return 0
+        return self.backward.flops_rule(self, view)
 
-@dataclass(frozen=True)
-class PassRules:
-    """What a pass of its own costs, of any kind."""
+    def backward_bytes(self, configuration: Configuration) -> int:
+        """Return the bytes that the backward pass of one call moves, which is given forward."""
+        view = self.view(configuration)
+        if not self._is_differentiable(view):
+            return 0
+        if self.launches(configuration):
+            return self.backward.bytes_rule(self, view)
+        written = sum(v.spec_bytes(t) for t in view.needing_gradient)
+        return self.output_bytes(configuration) + written if self.backward.spreads else 0
 
-    flops: Callable[[Configuration], int]
-    bytes_moved: Callable[[Configuration], int]
+    def _is_differentiable(self, view: View) -> bool:
+        """Return whether a call has a gradient; its outputs' shapes are in the view then."""
+        dtype = self.dtype_rule(view.with_outputs(self.shapes_rule(view)))
+        if not self.backward.has_gradient or not v.is_floating(dtype):
+            return False
+        return bool(view.needing_gradient) or self.implied_weight_bytes(view) > 0
+
+    def implied_weight_bytes(self, view: View) -> int:
+        """Return the bytes of weights that a call has and does not name: recurrent, attention."""
+        if "weight_dtype" not in view.signature.parameters:
+            return 0
+        named = sum(v.spec_bytes(t) for t in view.unique if t.get("role") == "weight")
+        return self.weight_bytes(view.configuration) - named
+
+    def nonzero_share(self, configuration: Configuration, given: float) -> float:
+        """Return the share of an input's gradient that is not zero, from 0 to 1.
+
+        `configuration` is the call's forward pass, `given` that share of its outputs' gradients.
+        """
+        view = self.view(configuration)
+        return self.nonzero_rule(view.with_outputs(self.shapes_rule(view)), given)
 
 
-_passes: dict[str, PassRules] = {}
 _kinds: dict[str, Kind] = {}
 
 KINDS: Mapping[str, Kind] = MappingProxyType(_kinds)
@@ -182,11 +273,6 @@ def register(*kinds: Kind) -> None:
         if kind.name in _kinds:
             raise ValueError(f"kind {kind.name!r} is registered twice")
         _kinds[kind.name] = kind
-
-
-def register_pass(name: str, rules: PassRules) -> None:
-    """Say what a pass costs that follows from no kind's own rules."""
-    _passes[name] = rules
 
 
 def get_kind(name: str) -> Kind:

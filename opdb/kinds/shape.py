@@ -3,77 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
-from opdb.kinds.canonical import Arguments, count_dims, input_rank
-from opdb.kinds.registry import Canonical, Kind, register
+from opdb.kinds.backward import CONSTANT, LINEAR, ONCE
+from opdb.kinds.canonical import Arguments, chain, count_dims
+from opdb.kinds.families import NO_FUNCTION, part_of, view_of
+from opdb.kinds.gradients import dense
+from opdb.kinds.layout import is_viewable
+from opdb.kinds.registry import register
 from opdb.kinds.view import (
     Shape,
+    ShapesRule,
     View,
     complex_dtype,
-    input_dtype,
     input_shape,
-    inputs_and_outputs,
     is_spec,
-    never,
-    no_flops,
     numel,
     real_dtype,
-    same_values,
 )
-from opdb.records import Json
-
-
-def contiguous_strides(shape: Shape) -> list[int]:
-    """Return the strides of a contiguous tensor."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return strides[::-1]
-
-
-def channels_last_strides(shape: Shape) -> list[int]:
-    """Return the strides of a channels-last tensor of 4 or 5 dimensions."""
-    order = [1, *range(len(shape) - 1, 1, -1), 0]
-    strides, step = [0] * len(shape), 1
-    for axis in order:
-        strides[axis] = step
-        step *= max(shape[axis], 1)
-    return strides
-
-
-def strides_of(spec: Json) -> list[int]:
-    """Return a spec's strides, in elements."""
-    shape, layout = list(spec["shape"]), spec.get("layout")
-    if isinstance(layout, list):
-        return layout
-    if layout == "channels_last":
-        return channels_last_strides(shape)
-    return contiguous_strides(shape)
-
-
-def is_viewable(spec: Json, shape: Shape) -> bool:
-    """Return whether a tensor can be viewed as another shape without a copy.
-
-    As in ATen's computeStride: each run of dimensions that lie together in memory must be cut
-    into whole dimensions of the new shape.
-    """
-    old = [(n, s) for n, s in zip(spec["shape"], strides_of(spec), strict=True) if n != 1]
-    runs: list[int] = []
-    for index, (size, stride) in enumerate(old):
-        if index and old[index - 1][1] == size * stride:
-            runs[-1] *= size
-        else:
-            runs.append(size)
-    new = [n for n in shape if n != 1]
-    for run in runs:
-        product = 1
-        while product < run and new:
-            product *= new.pop(0)
-        if product != run:
-            return False
-    return not new
 
 
 def resolved(shape: Shape, elements: int) -> Shape:
@@ -99,10 +47,14 @@ def _other_shape(view: View) -> list[Shape]:
     return [view.shape("other")]
 
 
-def _copies(view: View) -> bool:
-    spec = view["input"]
-    shapes = view.outputs or _RESHAPES[view.configuration.kind](view)
-    return is_spec(spec) and not is_viewable(spec, shapes[0])
+def _copies(shapes: ShapesRule) -> Callable[[View], bool]:
+    """Return the rule of what gives the device work where no view has the shape."""
+
+    def rule(view: View) -> bool:
+        spec = view["input"]
+        return is_spec(spec) and not is_viewable(spec, shapes(view)[0])
+
+    return rule
 
 
 def _flat(view: View) -> list[Shape]:
@@ -143,10 +95,6 @@ def _moved(view: View) -> list[Shape]:
     return [[shape[axis] for axis in rest]]
 
 
-def _sized(view: View) -> list[Shape]:
-    return [[int(n) for n in view["size"]]]
-
-
 def _diagonal(view: View) -> list[Shape]:
     shape, offset = view.shape(), int(view["offset"])
     rows, columns = (int(view[name]) % len(shape) for name in ("dim1", "dim2"))
@@ -155,10 +103,8 @@ def _diagonal(view: View) -> list[Shape]:
     return [[*kept, max(length, 0)]]
 
 
-def _reversed(view: View) -> list[Shape]:
+def _last_reversed(view: View) -> list[Shape]:
     shape = view.shape()
-    if view.configuration.kind == "t":
-        return [shape[::-1]]
     return [[*shape[:-2], *shape[:-3:-1]]]
 
 
@@ -195,16 +141,22 @@ def _selected(view: View) -> list[Shape]:
 
 
 def _pieces(view: View) -> list[Shape]:
+    given = view["split_size_or_sections"]
+    if not isinstance(given, list):
+        return _steps(view, given)
+    shape, dim = view.shape(), int(view["dim"] or 0)
+    return [[*shape[:dim], int(n), *shape[dim + 1 :]] for n in given]
+
+
+def _chunks(view: View) -> list[Shape]:
+    size = view.shape()[int(view["dim"] or 0)]
+    return _steps(view, -(-size // int(view["chunks"])))
+
+
+def _steps(view: View, step: int) -> list[Shape]:
     shape, dim = view.shape(), int(view["dim"] or 0)
     size = shape[dim]
-    if view.configuration.kind == "chunk":
-        step = -(-size // int(view["chunks"]))
-    else:
-        step = view["split_size_or_sections"]
-    if isinstance(step, list):
-        lengths = [int(n) for n in step]
-    else:
-        lengths = [min(step, size - at) for at in range(0, size, max(step, 1))]
+    lengths = [min(step, size - at) for at in range(0, size, max(step, 1))]
     return [[*shape[:dim], n, *shape[dim + 1 :]] for n in lengths]
 
 
@@ -232,87 +184,170 @@ def _unfolded(view: View) -> list[Shape]:
     return [[*shape, size]]
 
 
-_RESHAPES = {"reshape": _given_shape, "flatten": _flat, "reshape_as": _other_shape}
-for _name, _signature, _canonical in (
-    ("reshape", "input, *shape", _resolve),
-    ("flatten", "input, start_dim=0, end_dim=-1", count_dims(start_dim=0, end_dim=-1)),
-    ("reshape_as", "input, other", None),
-):
-    register(
-        Kind(
-            _name,
-            _signature,
-            flops_rule=no_flops,
-            bytes_rule=inputs_and_outputs,
-            shapes_rule=_RESHAPES[_name],
-            dtype_rule=input_dtype,
-            launches_rule=_copies,
-            values_rule=same_values,
-            canonical=_canonical,
-        )
-    )
-
-
-def _positive_dims(parameters: Arguments, inputs: Arguments) -> None:
-    rank = input_rank(inputs)
-    dims = parameters.get("dims")
-    if rank and isinstance(dims, list):
-        parameters["dims"] = [d % rank for d in dims]
-
-
-def _two_dims(parameters: Arguments, inputs: Arguments) -> None:
-    rank = input_rank(inputs)
-    if rank and {"dim0", "dim1"} <= parameters.keys():
-        pair = sorted((parameters["dim0"] % rank, parameters["dim1"] % rank))
+def _in_order(parameters: Arguments, inputs: Arguments) -> None:
+    if {"dim0", "dim1"} <= parameters.keys():
+        pair = sorted((parameters["dim0"], parameters["dim1"]))
         parameters["dim0"], parameters["dim1"] = pair
 
 
+reshaped = partial(view_of, backward=LINEAR)
+"""A view where the data lie so that they can be viewed, else a copy."""
+
+register(
+    reshaped(
+        "reshape",
+        "input, *shape",
+        shapes_rule=_given_shape,
+        launches_rule=_copies(_given_shape),
+        canonical=_resolve,
+        functions="Tensor.reshape torch.reshape",
+    ),
+    reshaped(
+        "flatten",
+        "input, start_dim=0, end_dim=-1",
+        shapes_rule=_flat,
+        launches_rule=_copies(_flat),
+        canonical=count_dims(start_dim=0, end_dim=-1),
+        functions="torch.flatten Tensor.flatten torch.ravel(input) Tensor.ravel(input)",
+    ),
+    reshaped(
+        "reshape_as",
+        "input, other",
+        shapes_rule=_other_shape,
+        launches_rule=_copies(_other_shape),
+        backward=ONCE,
+        functions="Tensor.reshape_as",
+    ),
+)
+
+half_of_complex = partial(
+    view_of,
+    spelled="input",
+    shapes_rule=input_shape,
+    dtype_rule=real_dtype,
+    functions="torch.{0} Tensor.{0}@",
+)
+
 _DIM = count_dims(dim=None)
 _FIRST = count_dims(dim=0)
-_VIEWS: dict[str, tuple[str, Callable[[View], list[Shape]], Canonical | None]] = {
-    "view": ("input, *shape", _given_shape, _resolve),
-    "view_as": ("input, other", _other_shape, None),
-    "unflatten": ("input, dim, sizes", _unflat, _DIM),
-    "permute": ("input, *dims", _permuted, _positive_dims),
-    "transpose": ("input, dim0, dim1", _swapped, _two_dims),
-    "t": ("input", _reversed, None),
-    "mT": ("input", _reversed, None),
-    "movedim": ("input, source, destination", _moved, None),
-    "squeeze": ("input, dim=None", _squeezed, _DIM),
-    "unsqueeze": ("input, dim", _unsqueezed, count_dims(extra=1, dim=None)),
-    "expand": ("input, *size", _expanded, None),
-    "expand_as": ("input, other", _other_shape, None),
-    "broadcast_to": ("input, *size", _expanded, None),
-    "narrow": ("input, dim, start, length", _narrowed, _DIM),
-    "select": ("input, dim, index", _selected, _DIM),
-    "split": ("input, split_size_or_sections, dim=0", _pieces, _FIRST),
-    "chunk": ("input, chunks, dim=0", _pieces, _FIRST),
-    "tensor_split": ("input, indices_or_sections, dim=0", _cut, _FIRST),
-    "unbind": ("input, dim=0", _unbound, _FIRST),
-    "diagonal": ("input, offset=0, dim1=0, dim2=1", _diagonal, None),
-    "unfold_view": ("input, dimension, size, step", _unfolded, count_dims(dimension=None)),
-    "as_strided": ("input, size, stride, storage_offset=None", _sized, None),
-    "detach": ("input", input_shape, None),
-    "identity": ("input", input_shape, None),
-    "real": ("input", input_shape, None),
-    "imag": ("input", input_shape, None),
-    "view_as_real": ("input", lambda view: [[*view.shape(), 2]], None),
-    "view_as_complex": ("input", lambda view: [view.shape()[:-1]], None),
-}
-_PARTS = {
-    **dict.fromkeys(("real", "imag", "view_as_real"), real_dtype),
-    "view_as_complex": complex_dtype,
-}
-for _name, (_signature, _shapes, _canonical) in _VIEWS.items():
-    register(
-        Kind(
-            _name,
-            _signature,
-            flops_rule=no_flops,
-            shapes_rule=_shapes,
-            dtype_rule=_PARTS.get(_name, input_dtype),
-            launches_rule=never,
-            values_rule=same_values,
-            canonical=_canonical,
-        )
-    )
+register(
+    view_of(
+        "view",
+        "input, *shape",
+        shapes_rule=_given_shape,
+        canonical=_resolve,
+        functions="Tensor.view",
+    ),
+    view_of("view_as", "input, other", shapes_rule=_other_shape, functions="Tensor.view_as"),
+    view_of(
+        "unflatten",
+        "input, dim, sizes",
+        shapes_rule=_unflat,
+        canonical=_DIM,
+        functions="Tensor.unflatten torch.unflatten",
+    ),
+    view_of(
+        "permute",
+        "input, *dims",
+        shapes_rule=_permuted,
+        canonical=count_dims(dims=None),
+        functions="Tensor.permute torch.permute",
+    ),
+    view_of(
+        "transpose",
+        "input, dim0, dim1",
+        shapes_rule=_swapped,
+        canonical=chain(count_dims(dim0=None, dim1=None), _in_order),
+        functions="torch.transpose Tensor.transpose torch.swapaxes Tensor.swapaxes "
+        "torch.swapdims Tensor.swapdims",
+    ),
+    view_of(
+        "t",
+        "input",
+        shapes_rule=lambda view: [view.shape()[::-1]],
+        functions="torch.t Tensor.t Tensor.T@",
+    ),
+    view_of("mT", "input", shapes_rule=_last_reversed, functions="Tensor.mT@"),
+    view_of(
+        "movedim",
+        "input, source, destination",
+        shapes_rule=_moved,
+        functions="torch.movedim Tensor.movedim torch.moveaxis Tensor.moveaxis",
+    ),
+    view_of(
+        "squeeze",
+        "input, dim=None",
+        shapes_rule=_squeezed,
+        canonical=_DIM,
+        functions="torch.squeeze Tensor.squeeze",
+    ),
+    view_of(
+        "unsqueeze", "input, dim", shapes_rule=_unsqueezed, canonical=count_dims(extra=1, dim=None)
+    ),
+    view_of("identity", "input", shapes_rule=input_shape, functions=NO_FUNCTION),
+    view_of(
+        "detach",
+        "input",
+        shapes_rule=input_shape,
+        backward=CONSTANT,
+        nonzero_rule=dense,
+        functions="Tensor.detach torch.detach Tensor.data@",
+    ),
+    part_of("expand", "input, *size", shapes_rule=_expanded, functions="Tensor.expand"),
+    part_of("expand_as", "input, other", shapes_rule=_other_shape, functions="Tensor.expand_as"),
+    part_of(
+        "broadcast_to",
+        "input, *size",
+        shapes_rule=_expanded,
+        functions="Tensor.broadcast_to torch.broadcast_to",
+    ),
+    part_of("narrow", "input, dim, start, length", shapes_rule=_narrowed, canonical=_DIM),
+    part_of("select", "input, dim, index", shapes_rule=_selected, canonical=_DIM),
+    part_of(
+        "split",
+        "input, split_size_or_sections, dim=0",
+        shapes_rule=_pieces,
+        canonical=_FIRST,
+        functions="torch.split Tensor.split torch.split_with_sizes Tensor.split_with_sizes",
+    ),
+    part_of("chunk", "input, chunks, dim=0", shapes_rule=_chunks, canonical=_FIRST),
+    part_of(
+        "tensor_split", "input, indices_or_sections, dim=0", shapes_rule=_cut, canonical=_FIRST
+    ),
+    part_of(
+        "unbind",
+        "input, dim=0",
+        shapes_rule=_unbound,
+        canonical=_FIRST,
+        functions="torch.unbind Tensor.unbind Tensor.__iter__",
+    ),
+    part_of("diagonal", "input, offset=0, dim1=0, dim2=1", shapes_rule=_diagonal),
+    part_of(
+        "unfold_view",
+        "input, dimension, size, step",
+        shapes_rule=_unfolded,
+        nonzero_rule=dense,
+        canonical=count_dims(dimension=None),
+        functions="Tensor.unfold",
+    ),
+    part_of(
+        "as_strided",
+        "input, size, stride, storage_offset=None",
+        shapes_rule=lambda view: [[int(n) for n in view["size"]]],
+    ),
+    *map(half_of_complex, ("real", "imag")),
+    view_of(
+        "view_as_real",
+        "input",
+        shapes_rule=lambda view: [[*view.shape(), 2]],
+        dtype_rule=real_dtype,
+        nonzero_rule=dense,
+    ),
+    view_of(
+        "view_as_complex",
+        "input",
+        shapes_rule=lambda view: [view.shape()[:-1]],
+        dtype_rule=complex_dtype,
+        nonzero_rule=dense,
+    ),
+)

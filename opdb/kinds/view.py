@@ -16,6 +16,7 @@ _WIDE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "complex64": 8
 _OTHER = {"complex32": 4, "uint16": 2, "uint32": 4, "uint64": 8}
 _ORDER = [*_NARROW, *_WIDE]
 _BYTES = _NARROW | _WIDE | _OTHER
+_STATISTICS = ("running_mean", "running_var")
 
 
 def item_bytes(dtype: str) -> int:
@@ -103,15 +104,16 @@ class View:
         value = self[name]
         return [t for t in walk(value) if is_spec(t)]
 
-    def values(self, name: str = "input") -> Json | None:
-        """Return a tensor argument's value class."""
-        value = self[name]
-        return value.get("values") if is_spec(value) else None
-
     @property
     def inplace(self) -> bool:
         """Whether the call changes its argument."""
         return bool(self.configuration.parameters.get("inplace"))
+
+    @property
+    def needing_gradient(self) -> list[dict[str, Json]]:
+        """The distinct tensors that get a gradient; running statistics do not."""
+        statistics = {id(t) for n in _STATISTICS for t in self.specs(n)}  # equal to a weight's
+        return [t for t in self.unique if needs_gradient(t) and id(t) not in statistics]
 
     @property
     def output_elements(self) -> int:
@@ -139,6 +141,21 @@ def spec_bytes(spec: Json) -> int:
     return numel(shape) * item_bytes(spec["dtype"])
 
 
+def needs_gradient(spec: Json) -> bool:
+    """Return whether a tensor gets a gradient where gradients are taken."""
+    return bool(spec.get("gradient", True)) and is_floating(spec["dtype"])
+
+
+def is_floating(dtype: str) -> bool:
+    """Return whether a dtype can have gradients."""
+    return category(dtype) > 1
+
+
+def entry(value: object, axis: int) -> int:
+    """Return a window's number for an axis: an entry of a list, or one number for all axes."""
+    return int(value[axis]) if isinstance(value, list) else int(value)  # type: ignore[call-overload]
+
+
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """Return the shape that shapes broadcast to; sizes that disagree give the larger."""
     rank = max((len(s) for s in shapes), default=0)
@@ -157,6 +174,11 @@ def one_flop_an_output(view: View) -> int:
 def one_flop_an_input(view: View) -> int:
     """Count one operation for each input element: reductions."""
     return sum(numel(t["shape"]) for t in view.unique)
+
+
+def flops_an_element(count: int, name: str = "input") -> CountRule:
+    """Return the rule of `count` operations for each element of a tensor argument."""
+    return lambda view: count * numel(view.shape(name))
 
 
 def no_flops(view: View) -> int:
@@ -187,11 +209,6 @@ def written_over(view: View) -> int:
     return inputs_and_outputs(view) - spec_bytes(view["input"])
 
 
-def no_bytes(view: View) -> int:
-    """Count nothing: a view."""
-    return 0
-
-
 # rules: shapes
 
 
@@ -203,6 +220,11 @@ def broadcast_output(view: View) -> list[Shape]:
 def input_shape(view: View) -> list[Shape]:
     """Give one output of the first tensor's shape."""
     return [list(view.occurrences[0]["shape"])] if view.occurrences else [[]]
+
+
+def no_output(view: View) -> list[Shape]:
+    """Give no tensor: what is asked is answered on the host, or written in place."""
+    return []
 
 
 # rules: dtype
@@ -333,3 +355,11 @@ def kept_rectified(view: View) -> Json | None:
     """Give "rectified" where all tensors are: pools and concatenation."""
     classes = [t.get("values") for t in view.occurrences]
     return "rectified" if classes and all(c == "rectified" for c in classes) else None
+
+
+# rules: bounds
+
+
+def no_bound(view: View, name: str) -> None:
+    """Bound no argument."""
+    return

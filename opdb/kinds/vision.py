@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import log2
 
-from opdb.kinds.canonical import Arguments, spread_now
-from opdb.kinds.registry import Kind, register
+from opdb.kinds.backward import CONSTANT, LINEAR, product_of
+from opdb.kinds.canonical import Arguments, chain, drop, spread_now
+from opdb.kinds.families import NO_FUNCTION, PLAIN, broadcasting, moved
+from opdb.kinds.gradients import goes_on
+from opdb.kinds.registry import register
 from opdb.kinds.view import (
     Shape,
     View,
@@ -14,7 +18,6 @@ from opdb.kinds.view import (
     input_dtype,
     input_shape,
     is_spec,
-    no_flops,
     numel,
     real_dtype,
     same_values,
@@ -41,32 +44,22 @@ def interpolation_flops(view: View) -> int:
     return 2 * view.output_elements * (taps | more).get(str(view["mode"]), 1)
 
 
-def _interpolate(parameters: Arguments, inputs: Arguments) -> None:
+def _for_each_axis(parameters: Arguments, inputs: Arguments) -> None:
     spec = inputs.get("input")
     if is_spec(spec):
         spread_now(parameters, len(spec["shape"]) - 2, size=None, scale_factor=None)
-    # False is what None means to every mode that knows it
-    if parameters.get("align_corners") is False:
-        del parameters["align_corners"]
-
-
-def _corners(parameters: Arguments, inputs: Arguments) -> None:
-    # None means False here, and warns
-    if parameters.get("align_corners", False) is None:
-        del parameters["align_corners"]
-
-
-def _sampled(view: View) -> list[Shape]:
-    return [[*view.shape()[:2], *view.shape("grid")[1:-1]]]
 
 
 def _shuffled(view: View) -> list[Shape]:
     *batch, channels, height, width = view.shape()
-    if view.configuration.kind == "pixel_unshuffle":
-        factor = int(view["downscale_factor"])
-        return [[*batch, channels * factor**2, height // factor, width // factor]]
     factor = int(view["upscale_factor"])
     return [[*batch, channels // factor**2, height * factor, width * factor]]
+
+
+def _unshuffled(view: View) -> list[Shape]:
+    *batch, channels, height, width = view.shape()
+    factor = int(view["downscale_factor"])
+    return [[*batch, channels * factor**2, height // factor, width // factor]]
 
 
 def _aligned(view: View) -> list[Shape]:
@@ -157,103 +150,112 @@ def _spectrum(view: View) -> list[Shape]:
     return [shape]
 
 
+sampled = partial(broadcasting, dtype_rule=input_dtype, kernels="other", functions=NO_FUNCTION)
+"""Operators of torchvision; `opdb.operators.table` names them."""
+
+shuffled = partial(
+    moved,
+    nonzero_rule=goes_on,
+    values_rule=same_values,
+    functions="F.{0} torch.{0}",
+)
 register(
-    Kind(
+    moved(
         "interpolate",
         "input, size=None, scale_factor=None, mode='nearest', align_corners=None, "
         "recompute_scale_factor=None, antialias=False",
         flops_rule=interpolation_flops,
         shapes_rule=_interpolated,
         dtype_rule=input_dtype,
-        canonical=_interpolate,
+        # False is what None means to every mode that knows it
+        canonical=chain(_for_each_axis, drop("align_corners", False)),
+        functions="F.interpolate F.upsample(input, size=None, scale_factor=None, mode='nearest', "
+        "align_corners=None)",
     ),
-    Kind(
+    broadcasting(
         "grid_sample",
         "input, grid, mode='bilinear', padding_mode='zeros', align_corners=False",
         flops_rule=lambda view: 8 * view.output_elements,
-        shapes_rule=_sampled,
+        shapes_rule=lambda view: [[*view.shape()[:2], *view.shape("grid")[1:-1]]],
         dtype_rule=input_dtype,
-        canonical=_corners,
+        canonical=drop("align_corners", None),  # it means False here, and warns
+        functions="F.grid_sample(input, grid, mode='bilinear', padding_mode='zeros', "
+        "align_corners=None)",
     ),
-    Kind(
+    broadcasting(
         "affine_grid",
         "theta, size, align_corners=False",
         flops_rule=lambda view: 6 * view.output_elements,
         shapes_rule=lambda view: [
             [int(view["size"][0]), *(int(n) for n in view["size"][2:]), len(view["size"]) - 2]
         ],
-        canonical=_corners,
+        canonical=drop("align_corners", None),  # it means False here, and warns
+        functions="F.affine_grid(theta, size, align_corners=None)",
     ),
-    Kind(
-        "pixel_shuffle",
-        "input, upscale_factor",
-        flops_rule=no_flops,
-        shapes_rule=_shuffled,
-        values_rule=same_values,
-    ),
-    Kind(
-        "pixel_unshuffle",
-        "input, downscale_factor",
-        flops_rule=no_flops,
-        shapes_rule=_shuffled,
-        values_rule=same_values,
-    ),
-    Kind(
+    shuffled("pixel_shuffle", "input, upscale_factor", shapes_rule=_shuffled),
+    shuffled("pixel_unshuffle", "input, downscale_factor", shapes_rule=_unshuffled),
+    shuffled(
         "channel_shuffle",
         "input, groups",
-        flops_rule=no_flops,
         shapes_rule=input_shape,
-        values_rule=same_values,
+        functions=f"{PLAIN} F.channel_shuffle",
     ),
-    Kind(
+    moved(
         "unfold",
         "input, kernel_size, dilation=1, padding=0, stride=1",
-        flops_rule=no_flops,
         shapes_rule=_columns,
         canonical=_windows,
+        functions="F.unfold",
     ),
-    Kind(
+    broadcasting(
         "fold",
         "input, output_size, kernel_size, dilation=1, padding=0, stride=1",
         shapes_rule=_folded,
+        backward=LINEAR,
         canonical=_windows,
+        functions="F.fold",
     ),
-    Kind(
+    sampled(
         "roi_align",
         "input, boxes, output_size, spatial_scale=1.0, sampling_ratio=-1, aligned=False",
         flops_rule=align_flops,
         shapes_rule=_aligned,
-        dtype_rule=input_dtype,
     ),
-    Kind(
+    sampled(
         "nms",
         "boxes, scores, iou_threshold",
         shapes_rule=lambda view: [view.shape("scores")],
         dtype_rule=index_dtype,
+        backward=CONSTANT,
         synchronises=True,
     ),
-    Kind(
+    sampled(
         "deform_conv2d",
         "input, offset, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), "
         "mask=None",
         flops_rule=deform_flops,
         shapes_rule=deform_shape,
-        dtype_rule=input_dtype,
+        backward=product_of("input", "weight"),
+        kernels="convolution",
         settings=("tf32_matmul",),
     ),
 )
-for _name in ("fft", "ifft", "fft2", "ifft2", "fftn", "ifftn", "rfft", "rfft2", "irfft", "irfft2"):
-    _two = _name.endswith("2")
-    register(
-        Kind(
-            _name,
-            "input, s=None, dim=(-2, -1), norm=None"
-            if _two
-            else "input, n=None, dim=-1, norm=None"
-            if not _name.endswith("n")
-            else "input, s=None, dim=None, norm=None",
-            flops_rule=fourier_flops,
-            shapes_rule=_spectrum,
-            dtype_rule=real_dtype if _name.startswith("irfft") else complex_dtype,
-        )
-    )
+
+fourier = partial(
+    broadcasting,
+    spelled="input, n=None, dim=-1, norm=None",
+    flops_rule=fourier_flops,
+    shapes_rule=_spectrum,
+    dtype_rule=complex_dtype,
+    kernels="other",
+    functions="fft.{0}",
+)
+fourier_2d = partial(fourier, spelled="input, s=None, dim=(-2, -1), norm=None")
+fourier_nd = partial(fourier, spelled="input, s=None, dim=None, norm=None")
+register(
+    *map(fourier, ("fft", "ifft", "rfft")),
+    *map(fourier_2d, ("fft2", "ifft2", "rfft2")),
+    *map(fourier_nd, ("fftn", "ifftn")),
+    fourier("irfft", dtype_rule=real_dtype),
+    fourier_2d("irfft2", dtype_rule=real_dtype),
+)

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from opdb.distribution import install
 from opdb.errors import InputError
 from opdb.matrix.rows import Line
 
@@ -32,7 +33,7 @@ def draw(lines: Sequence[Line], title: str, command: str) -> bytes:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError(
-            "a figure needs matplotlib, which is not installed; pip install 'opdb[plots]'"
+            f"a figure needs matplotlib, which is not installed; {install('plots')}"
         ) from error
     drawn = [line for line in lines if line.figures is not None]
     if not drawn:
@@ -62,7 +63,7 @@ def _throughput(line: Line) -> Value | None:
         return None
     time = found.time_s
     low = None if time.high is None else images / time.high
-    high = None if time.low is None or time.low <= 0 else images / time.low
+    high = None if time.low is None else images / time.low
     return images / time.mean, low, high
 
 

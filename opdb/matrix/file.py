@@ -97,13 +97,14 @@ _OF_OPTIONS = ("deterministic", "cudnn_benchmark", "warmup_iters", "iters", "nvt
 _RENAMED = {"models": "model", "batch_sizes": "batch_size"}
 
 
-def load_matrix(path: Path) -> list[Combination]:
+def load_matrix(path: Path, *, allow_code: bool = False) -> list[Combination]:
     """Read a matrix file: its combinations, those of one repeat before those of the next.
 
     Repeats are so far apart as can be: what drifts meanwhile shows in their spread.
 
     Raises:
-        InputError: it cannot be read or does not hold a matrix; all of its mistakes at once.
+        InputError: it cannot be read or does not hold a matrix; all of its mistakes at once. Or it
+            names a model by its import path, and code is not allowed.
     """
     document = read_mapping(path, what=_WHAT, least=_LEAST)
     problems = _unknown(document, (*_KEYS, "variants"), "")
@@ -127,6 +128,9 @@ def load_matrix(path: Path) -> list[Combination]:
     for each in said:
         for combination in _combinations(each):
             found.setdefault(combination.label(combination.backend), combination)
+    if not allow_code:
+        for model in dict.fromkeys(combination.model for combination in found.values()):
+            ModelRequest(model, named_in=str(path)).checked()
     return sorted(found.values(), key=lambda combination: combination.number)
 
 

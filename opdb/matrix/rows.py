@@ -1,33 +1,44 @@
-"""What the runs of a matrix say: a row a run for CSV, a line a combination for people."""
+"""What the runs of a matrix say, alone and with the repeats of a combination joined."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from opdb.derive.costs import quantity_of, stretch_power_w
-from opdb.matrix.cells import Cell, State
-from opdb.records import Campaign, Json, ModelRun, Quantity
-from opdb.units import rounded, show, show_share
+from opdb.matrix.specs import TrainingSpec
+from opdb.records import Campaign, ModelRun, Quantity
+from opdb.runs.table import State
 
-SLOW_LOADER = 0.1
-"""The share of a step in which the device waits for data from which on the loader is called so."""
+if TYPE_CHECKING:
+    pass
 
 _NAMED = 3
 """So many combinations a remark names; of more it says how many they are."""
 
-_VERSIONS = ("torch", "cuda", "cudnn", "driver", "opdb")
-
 
 @dataclass(frozen=True)
-class Made:
+class MatrixRun:
     """A run of a matrix as far as it was made; `run` and its campaign None where it was not."""
 
-    cell: Cell
+    cell: TrainingSpec
     state: State
     run: ModelRun | None = None
     campaign: Campaign | None = None
+
+    @cached_property
+    def figures(self) -> Figures | None:
+        """What it says, where it ended well."""
+        return None if self.run is None else figures([self.run])
+
+    @property
+    def images_per_s(self) -> float | None:
+        """How many images it trains on in a second."""
+        images = self.cell.combination.images_per_step
+        return None if self.figures is None else images / self.figures.time_s.mean
 
     @property
     def reason(self) -> str | None:
@@ -95,107 +106,31 @@ def _no_energy(runs: Iterable[ModelRun]) -> str:
     return said[0] if said else "no power was read"
 
 
-def document(made: Made, command: str) -> dict[str, Json]:
-    """Return a run as a flat row: what it is, what it took, where it ran, how to repeat it."""
-    cell, run, campaign = made.cell, made.run, made.campaign
-    facts = {} if run is None else run.facts
-    environment = {} if campaign is None else campaign.environment
-    found = None if run is None else figures([run])
-    return {
-        "label": cell.label,
-        **_identity(cell),
-        "state": made.state,
-        "reason": made.reason,
-        **_measured(cell, found),
-        "peak_memory_bytes": None if run is None else run.peak_memory_bytes,
-        "peak_resident_bytes": facts.get("peak_resident_bytes"),
-        "device": cell.place.device or None,
-        "board": None if campaign is None else campaign.board.uuid,
-        "os": facts.get("os"),
-        "host": facts.get("host"),
-        **{name: environment.get(name) for name in _VERSIONS},
-        "started_at": None if run is None else run.started_at,
-        "run": None if run is None else run.id,
-        "note": facts.get("note"),
-        "flags": None if run is None else "; ".join(run.flags),
-        "command": command,
-    }
-
-
-def _identity(cell: Cell) -> dict[str, Json]:
-    one = cell.combination
-    images = one.options.images
-    return {
-        "model": one.model,
-        "batch_size": one.batch_size,
-        "precision": one.precision if one.dtype == "float32" else one.dtype,
-        "backend": cell.place.backend,
-        "repeat": one.number,
-        "input_size": None if one.input_size is None else "x".join(map(str, one.input_size)),
-        "memory_format": "channels_last" if one.channels_last else "contiguous",
-        "optimizer": one.optimizer,
-        "grad_accum_steps": one.grad_accum_steps,
-        "deterministic": one.options.deterministic,
-        "cudnn_benchmark": one.options.cudnn_benchmark,
-        "images": None if images is None else str(images.folder),
-        "workers": None if images is None else images.workers,
-        "iters": one.options.iters,
-        "stretches": one.options.repeats,
-    }
-
-
-def _measured(cell: Cell, found: Figures | None) -> dict[str, Json]:
-    images = cell.combination.images_per_step
-    energy = None if found is None else found.energy_j
-    return {
-        "images_per_s": None if found is None else images / found.time_s.mean,
-        "time_s": None if found is None else found.time_s.mean,
-        "time_low_s": None if found is None else found.time_s.low,
-        "time_high_s": None if found is None else found.time_s.high,
-        "data_time_s": None if found is None else found.data_time_s,
-        "compute_time_s": None if found is None else found.compute_time_s,
-        "waits_for_data": None if found is None else found.waits,
-        "energy_per_image_j": None if energy is None else energy.mean / images,
-        "energy_low_j": None if energy is None or energy.low is None else energy.low / images,
-        "energy_high_j": None if energy is None or energy.high is None else energy.high / images,
-        "energy_reason": None if found is None else found.energy_reason,
-        "power_w": None if found is None else found.power_w,
-    }
-
-
 @dataclass(frozen=True)
 class Line:
     """The repeats of one combination, joined."""
 
-    runs: tuple[Made, ...]
+    runs: tuple[MatrixRun, ...]
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> TrainingSpec:
         """The first of them, which stands for all."""
         return self.runs[0].cell
 
-    @property
+    @cached_property
     def figures(self) -> Figures | None:
         """What the good ones say together."""
         return figures([made.run for made in self.runs if made.run is not None])
 
-    def cells(self) -> tuple[str, ...]:
-        """Return the line's cells, under `HEADER`."""
-        done = [m.run for m in self.runs if m.run is not None and m.run.outcome == "ok"]
-        found, images = self.figures, self.cell.combination.images_per_step
-        memory = [run.peak_memory_bytes for run in done if run.peak_memory_bytes is not None]
-        resident = [run.facts["peak_resident_bytes"] for run in done]
-        energy = None if found is None else found.energy_j
-        return (
-            self.cell.group,
-            f"{len(done)} of {len(self.runs)}",
-            "–" if found is None else rounded(images / found.time_s.mean, 4),
-            _with_interval(None if found is None else found.time_s, "s", 1),
-            "–" if found is None else _waiting(found.waits),
-            _with_interval(energy, "J", images),
-            show(max(memory, default=None), "B", digits=3),
-            show(max(resident, default=None), "B", digits=3),
-        )
+    @property
+    def done(self) -> list[ModelRun]:
+        """The good ones."""
+        return [m.run for m in self.runs if m.run is not None and m.run.outcome == "ok"]
+
+    @property
+    def images_per_step(self) -> int:
+        """How many images a step trains on."""
+        return self.cell.combination.images_per_step
 
     def remarks(self) -> list[str]:
         """Return what must be known beside the figures, or why there are none."""
@@ -212,30 +147,9 @@ class Line:
         return list(dict.fromkeys(said))
 
 
-HEADER: tuple[str, ...] = (
-    *("training", "runs", "images/s", "a step", "waits for data", "energy an image"),
-    *("peak memory", "on the host"),
-)
-"""What stands above the cells of a line."""
-
-
-def _waiting(share: float) -> str:
-    return show_share(share) + (", slow loader" if share >= SLOW_LOADER else "")
-
-
-def _with_interval(value: Quantity | None, unit: str, per: int) -> str:
-    """Return a quantity for people, with the half width of its interval in percent."""
-    if value is None:
-        return "–"
-    told = show(value.mean / per, unit)
-    if value.high is None or not value.mean:
-        return told
-    return f"{told} ± {rounded(100 * (value.high - value.mean) / value.mean, 2)} %"
-
-
-def lines_of(made: Iterable[Made]) -> list[Line]:
+def lines_of(made: Iterable[MatrixRun]) -> list[Line]:
     """Return a line for each combination, its repeats joined, in the order of the file."""
-    found: dict[str, list[Made]] = {}
+    found: dict[str, list[MatrixRun]] = {}
     for each in made:
         found.setdefault(each.cell.group, []).append(each)
     return [Line(tuple(some)) for some in found.values()]
@@ -253,7 +167,7 @@ def remarks_of(lines: Sequence[Line]) -> list[str]:
     ]
 
 
-def mixed(made: Iterable[Made]) -> list[str]:
+def mixed(made: Iterable[MatrixRun]) -> list[str]:
     """Say where figures of one table come from several boards, hosts or versions of torch."""
     campaigns = [each.campaign for each in made if each.campaign is not None]
     kinds = (
@@ -266,17 +180,3 @@ def mixed(made: Iterable[Made]) -> list[str]:
         for what, found in kinds
         if len(found) > 1
     ]
-
-
-def markdown(made: Sequence[Made], title: str) -> str:
-    """Return the table of a matrix as Markdown, its remarks below."""
-    lines = lines_of(made)
-    rows = [HEADER, ("---", *["---:"] * (len(HEADER) - 1)), *(line.cells() for line in lines)]
-    table = "\n".join("| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in rows)
-    said = [*remarks_of(lines), *mixed(made)]
-    below = "".join(f"- {_escaped(remark)}\n" for remark in said)
-    return f"# {title}\n\n{table}\n" + (f"\n{below}" if below else "")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

@@ -6,11 +6,12 @@ Importing this package imports no torch: what it names is data. `load` imports t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from opdb.errors import InputError, UnknownNameError
+from opdb.distribution import install
+from opdb.errors import InputError, UnknownModelError, UnknownNameError
 from opdb.records import Json, Phase
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "is_fixed",
     "load",
     "load_to_look",
+    "missing_library",
     "names",
     "sources",
 ]
@@ -46,12 +48,12 @@ MEMORY_FORMATS = ("contiguous", "channels_last")
 PHASES = ("inference", "training")
 AUTOCASTS = ("bfloat16", "float16")
 OPTIMIZERS = ("sgd", "adamw")
-"""What a training step may end with: SGD with a momentum of 0.9, or AdamW."""
+"""The optimizers that a training step may end with: SGD with a momentum of 0.9, or AdamW."""
 
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """What model to load, and for which work.
+    """A request for a model: which one to load, and for which work.
 
     `source` None is found from the name. `weights` None means random weights; nothing is ever
     downloaded otherwise. `input_size` is one input's shape without the batch. `inputs` describes
@@ -62,6 +64,9 @@ class ModelRequest:
 
     where "batch" stands for the batch size, a list for a list, {"tuple": [...]} for a tuple, any
     other object for a dict, and everything else for itself.
+
+    `named_in` is the file, or other data of somebody's, that names the model, where no code may be
+    run that it names; None where the user names it, or allows the code.
     """
 
     name: str
@@ -77,6 +82,7 @@ class ModelRequest:
     num_classes: int | None = None
     optimizer: str = OPTIMIZERS[0]
     accumulation: int = 1
+    named_in: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def training(self) -> Json | None:
@@ -92,7 +98,8 @@ class ModelRequest:
         """Return the request with its source found, all of it valid.
 
         Raises:
-            InputError: a value is not among the allowed; the message names the nearest.
+            InputError: a value is not among the allowed; the message names the nearest. Or a file
+                names the model by an import path, whose code it would run.
         """
         for what, value, valid in (
             ("dtype", self.dtype, DTYPES),
@@ -114,7 +121,13 @@ class ModelRequest:
             raise InputError(f"input size {size} of {self.name!r}; give sizes of 1 or more")
         if self.input_size is not None and self.inputs is not None:
             raise InputError(f"{self.name!r} has both an input size and inputs; give one of them")
-        return replace(self, source=_source_name(self))
+        source = _source_name(self)
+        if self.named_in is not None and _source(source).runs_code:
+            raise InputError(
+                f"{self.named_in}: model {self.name!r} is an import path: to load it runs that "
+                "module's code, which no file is trusted with; where you trust it, add --allow-code"
+            )
+        return replace(self, source=source)
 
 
 @dataclass(frozen=True)
@@ -189,10 +202,21 @@ def load_to_look(request: ModelRequest) -> LoadedModel:
         return load(request, device="cpu")
 
 
+def missing_library(error: ModuleNotFoundError, needed: str) -> InputError:
+    """Return the error to raise in place of one of an import, where a package is not installed."""
+    return InputError(
+        f"{needed} the Python package {error.name!r} is needed, and it is not installed: "
+        f"{install()}"
+    )
+
+
 def _source(name: str) -> Source:
     if name not in _SOURCES:
         raise UnknownNameError("source", name, _SOURCES)
-    source: Source = import_module(_SOURCES[name]).SOURCE
+    try:
+        source: Source = import_module(_SOURCES[name]).SOURCE
+    except ModuleNotFoundError as error:
+        raise missing_library(error, f"for models of {name}") from error
     return source
 
 
@@ -201,10 +225,11 @@ def _source_name(request: ModelRequest) -> str:
         source = _source(request.source)
         if not source.has(request.name):
             what = f"{request.source} model"
-            raise UnknownNameError(what, request.name, source.names(), hint=source.hint())
+            valid = source.names()
+            raise UnknownModelError(request.name, valid, hint=source.hint(), what=what)
         return request.source
     for name in _SOURCES:
         if _source(name).has(request.name):
             return name
     hints = filter(None, (_source(name).hint() for name in _SOURCES))
-    raise UnknownNameError("model", request.name, names(), hint=" ".join(hints))
+    raise UnknownModelError(request.name, names(), hint=" ".join(hints))

@@ -10,11 +10,10 @@ import opdb
 from opdb.errors import InputError
 from opdb.models import ModelRequest
 from opdb.models.source import Blueprint, sized_input
+from opdb.models.usual import FEATURES, TOKENS
 from opdb.records import Json
 
 VOCABULARY = 10_000
-FEATURES = 784
-LENGTH = 128
 
 
 class LSTMLanguageModel(nn.Module):
@@ -73,6 +72,7 @@ class BuiltinSource:
 
     name = "builtin"
     fixed = True
+    runs_code = False
 
     def names(self) -> Sequence[str]:
         """Return their names."""
@@ -106,7 +106,7 @@ class BuiltinSource:
             features = request.input_size[0] if request.input_size else FEATURES
             module = mlp(features=features, **options)
             return Blueprint(module, inputs=sized_input((features,), request.dtype))
-        length = request.input_size[0] if request.input_size else LENGTH
+        length = request.input_size[0] if request.input_size else TOKENS
         tokens: dict[str, Json] = {
             "shape": ["batch", length],
             "dtype": "int64",

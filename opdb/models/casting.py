@@ -1,4 +1,4 @@
-"""What autocast casts on an NVIDIA GPU, told on meta, where PyTorch's own autocast does nothing.
+"""The casts of autocast on an NVIDIA GPU, on meta, where PyTorch's own autocast does nothing.
 
 PyTorch casts the arguments of certain operators as they are called ("CUDA Ops that can autocast to
 float16" and "to float32" in its documentation of torch.amp). Here the same is done to what these
@@ -43,7 +43,7 @@ _CONVOLUTIONS = frozenset(
 )
 
 _SINGLE = (torch.float32, torch.float16, torch.bfloat16)
-"""What is cast at all: doubles stay as they are."""
+"""The dtypes that are cast: doubles stay as they are."""
 
 
 class CastingKernels(MetaKernels):

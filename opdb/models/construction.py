@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ from torch import nn
 from opdb.errors import InputError, OpdbError, said_by
 from opdb.models import LoadedModel, ModelRequest
 from opdb.models.inputs import describe, in_layout, make, mapped, resolve, tensors
+from opdb.models.large import LargeOnMeta
 from opdb.models.source import Blueprint, Source, sized_input
 from opdb.records import Json
 
@@ -28,7 +29,7 @@ SEED = 0
 
 
 ANY_FAILURE = (Exception, SystemExit)
-"""What a model's own code may raise: a script that parses its arguments ends the process."""
+"""Errors of a model's own code: a script that parses its arguments ends the process."""
 
 
 class ModelFailureError(InputError):
@@ -43,34 +44,46 @@ class ModelFailureError(InputError):
 
 
 @contextmanager
-def parameters_on_meta() -> Iterator[dict[int, nn.Parameter]]:
+def parameters_on_meta(large: LargeOnMeta | None = None) -> Iterator[dict[int, nn.Parameter]]:
     """Move each parameter to the meta device as a module registers it, in this thread.
 
-    Unlike a meta device context, constructors that compute with small tensors still work, and
-    a large parameter's memory is freed before anything is written to it. Yields what was moved.
+    With `large`, large buffers go, too. Unlike a meta device context, constructors that compute
+    with small tensors still work. Yields the parameters that are on meta, by their identity.
     """
     thread = threading.get_ident()
     moved: dict[int, nn.Parameter] = {}
     with _patching:
         # Only under the lock is this not another thread's patch, which would then stay for good.
         register = nn.Module.register_parameter
+        register_buffer = nn.Module.register_buffer
 
         def register_on_meta(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-            if threading.get_ident() == thread and _movable(param):
-                param = _twin(param)
-                moved[id(param)] = param
+            if threading.get_ident() == thread and isinstance(param, nn.Parameter):
+                if _movable(param):
+                    param = _twin(param)
+                if param.is_meta:
+                    moved[id(param)] = param
             register(self, name, param)
 
+        def register_buffer_on_meta(
+            self: nn.Module, name: str, tensor: torch.Tensor | None, persistent: bool = True
+        ) -> None:
+            if threading.get_ident() == thread and large is not None and tensor is not None:
+                tensor = large.held(tensor)
+            register_buffer(self, name, tensor, persistent)
+
         nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
+        nn.Module.register_buffer = register_buffer_on_meta  # type: ignore[method-assign]
         try:
             yield moved
         finally:
             nn.Module.register_parameter = register  # type: ignore[method-assign]
+            nn.Module.register_buffer = register_buffer  # type: ignore[method-assign]
 
 
-def _movable(param: object) -> bool:
+def _movable(param: nn.Parameter) -> bool:
     # Anything else is refused, or handled, by register_parameter itself.
-    return isinstance(param, nn.Parameter) and not param.is_meta and param.grad_fn is None
+    return not param.is_meta and param.grad_fn is None
 
 
 def _twin(param: Any) -> nn.Parameter:
@@ -129,7 +142,7 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
         args=args,
         kwargs=kwargs,
         inputs=data,
-        batch_size=request.batch_size if stated else _batch_of(data, request),
+        batch_size=request.batch_size if stated else _batch_of(tensors((args, kwargs)), request),
         known=known,
     )
 
@@ -142,8 +155,13 @@ def _indices(named: Iterable[tuple[object, torch.Tensor]]) -> dict[object, torch
         if type(tensor) is torch.Tensor
         and tensor.device.type == "cpu"
         and tensor.layout == torch.strided
-        and not (tensor.is_floating_point() or tensor.is_complex())
+        and is_index(tensor)
     }
+
+
+def is_index(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor holds indices or a mask: no floating-point numbers."""
+    return not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def _moved(
@@ -169,19 +187,43 @@ def _named(request: ModelRequest) -> Iterator[None]:
 
 
 def _build(source: Source, request: ModelRequest, device: str) -> Blueprint:
-    moved: dict[int, nn.Parameter] = {}
+    if device != "meta":
+        return _built(source, request, device)
+    large = LargeOnMeta()
+    try:
+        with parameters_on_meta(large) as moved, large:
+            blueprint = _built(source, request, device, moved)
+        if not any(t.is_meta and is_index(t) for t in tensors(blueprint.example)):
+            return blueprint
+    except ModelFailureError as error:
+        error.weights_bytes = max(error.weights_bytes, large.largest_bytes)
+        if large.largest_bytes == 0 or not _has_room(error.weights_bytes):
+            raise
+    # It asks for values of what is large, or its example inputs have some: so it is made for real.
+    with parameters_on_meta() as moved:
+        return _built(source, request, device, moved)
+
+
+def _built(
+    source: Source,
+    request: ModelRequest,
+    device: str,
+    moved: Mapping[int, nn.Parameter] | None = None,
+) -> Blueprint:
+    """Build a model; `moved` are the parameters that have gone to meta so far.
+
+    Raises:
+        ModelFailureError: its constructor fails.
+    """
     try:
         with seeded(device):
-            if device == "meta":
-                with parameters_on_meta() as moved:
-                    return source.build(request)
             return source.build(request)
     except OpdbError:
         raise
     except ANY_FAILURE as error:  # a model's constructor is anyone's code and may raise anything
         raise ModelFailureError(
             f"{request.name!r} ({source.name}) cannot be built: {one_line(error)}",
-            bytes_of(moved.values()),
+            bytes_of((moved or {}).values()),
         ) from error
 
 
@@ -192,12 +234,20 @@ def bytes_of(held: Iterable[torch.Tensor]) -> int:
 
 def check_fits(weights_bytes: int, failure: ModelFailureError) -> None:
     """Raise the failure on meta where the weights leave no memory here for a pass with values."""
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if weights_bytes > memory_bytes / 2:
+    if not _has_room(weights_bytes):
         raise ModelFailureError(
             f"{failure}; its weights ({weights_bytes / 1e9:.0f} GB) are too large for a pass on "
-            f"the CPU here ({memory_bytes / 1e9:.0f} GB of memory)"
+            f"the CPU here ({_memory_bytes() / 1e9:.0f} GB of memory)"
         ) from failure
+
+
+def _has_room(weights_bytes: int) -> bool:
+    """Return whether weights leave memory here for a pass with values."""
+    return weights_bytes <= _memory_bytes() / 2
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def one_line(error: BaseException) -> str:
@@ -288,32 +338,21 @@ def _as_asked(example: Any, request: ModelRequest) -> Any:
         if not tensor.is_floating_point():
             return tensor
         cast = tensor.to(getattr(torch, request.dtype))
-        return cast if request.memory_format == "contiguous" else in_layout(cast, "channels_last")
+        return in_layout(cast, request.memory_format)
 
     return mapped(example, asked)
 
 
-def _batch_of(data: Json, request: ModelRequest) -> int:
+def _batch_of(examples: Sequence[torch.Tensor], request: ModelRequest) -> int:
     """Return the batch of example inputs: the first size of their first tensor.
 
     Raises:
         InputError: another batch was asked for than the examples have.
     """
-    first = _first_spec(data)
-    batch = first["shape"][0] if first and first["shape"] else 1
+    batch = examples[0].shape[0] if examples and examples[0].dim() else 1
     if request.batch_size not in (1, batch):
         raise InputError(
             f"{request.name!r} returns example inputs of batch {batch}, not {request.batch_size}; "
             "let the callable take batch_size, or give inputs"
         )
-    return int(batch)
-
-
-def _first_spec(value: Json) -> Json:
-    if isinstance(value, dict):
-        if "shape" in value:
-            return value
-        value = list(value.values())
-    if isinstance(value, list):
-        return next((found for item in value if (found := _first_spec(item))), None)
-    return None
+    return batch

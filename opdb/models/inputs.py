@@ -207,11 +207,11 @@ def _make_tensor(spec: Mapping[str, Json], device: str) -> torch.Tensor:
 
 
 def in_layout(tensor: torch.Tensor, layout: Json) -> torch.Tensor:
-    """Return the tensor in a layout: None, "channels_last", or a list of strides.
+    """Return the tensor in a layout: as it is (None, "contiguous"), "channels_last", or strides.
 
     "channels_last" concerns tensors of four and five dimensions; others stay as they are.
     """
-    if layout is None:
+    if layout in (None, "contiguous"):
         return tensor
     if layout == "channels_last":
         if tensor.dim() == 4:
@@ -261,7 +261,7 @@ def tensors(value: Any) -> list[torch.Tensor]:
 def numbers(value: Any) -> list[torch.Tensor]:
     """Return the tensors of nested objects as dense ones: of sparse ones what they store.
 
-    Nested tensors are told in parts, quantized ones by what they stand for.
+    Nested tensors are given in parts, quantized ones dequantized.
     """
     return [dense for tensor in tensors(value) for dense in _dense(tensor)]
 

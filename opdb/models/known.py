@@ -10,18 +10,16 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
-from opdb.models.construction import seeded
+from opdb.models.construction import is_index, seeded
 from opdb.models.inputs import make
+from opdb.models.large import MOST_KNOWN_BYTES, tensors_in, written
 from opdb.records import Json
 
 MOST_ELEMENTS = 2**18
-"""What has more is not known: a pass on meta is to stay fast, and need no memory."""
-
-WIDEST = 16
-"""Bytes of the widest element."""
+"""Values of larger tensors are not kept: a pass on meta stays fast, and needs no memory."""
 
 MOST_HELD = 512
-"""From so many tensors on, and each time they have doubled, those go that nothing holds."""
+"""At this many tensors, and each time they have doubled, those that nothing holds are dropped."""
 
 _FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor)
 _ALLOCATIONS = ("empty", "new_empty")
@@ -51,7 +49,7 @@ class KnownValues:
 
         Of one whose values are known already, these stay.
         """
-        if given.is_meta and not _holds_numbers(given) and self.value(given) is None:
+        if given.is_meta and is_index(given) and self.value(given) is None:
             with seeded("cpu"):
                 self.keep(given, make(described, "cpu"))
 
@@ -81,17 +79,17 @@ class KnownValues:
             output = pytree.tree_map_only(Tensor, _on_meta, found[0])
         else:
             output = run(operator, args, kwargs)
-            small = all(t.numel() <= MOST_ELEMENTS for t in _tensors(output))
+            small = all(t.numel() <= MOST_ELEMENTS for t in tensors_in(output))
             found = self._on_cpu(operator, args, kwargs) if small else None
         if operator._schema.is_mutable:
             if found is None:
-                self._forget(_written(operator, args, kwargs))
+                self._forget(written(operator, args, kwargs))
         elif found is not None:
-            for tensor, value in zip(_tensors(output), _tensors(found[0]), strict=True):
+            for tensor, value in zip(tensors_in(output), tensors_in(found[0]), strict=True):
                 self.keep(tensor, value)
         elif _allocates(operator):
-            for tensor in _tensors(output):
-                if not _holds_numbers(tensor):
+            for tensor in tensors_in(output):
+                if is_index(tensor):
                     self.keep(tensor, torch.zeros((), dtype=tensor.dtype))
         return output
 
@@ -106,7 +104,7 @@ class KnownValues:
         """Keep the values of a tensor that a function made on meta of lists or NumPy's arrays."""
         if function in _FROM_DATA and isinstance(output, Tensor) and output.is_meta:
             data = args[-1:] if function is Tensor.new_tensor else args[:1]
-            if not _tensors(data):
+            if not tensors_in(data):
                 for given in data:
                     self.keep(output, torch.tensor(given, dtype=output.dtype))
 
@@ -132,7 +130,7 @@ class KnownValues:
         """Return the arguments with the values of their tensors; None where one is not known."""
         if torch.Tag.nondeterministic_seeded in operator.tags or _allocates(operator):
             return None
-        given = _tensors((args, kwargs))
+        given = tensors_in((args, kwargs))
         if not any(tensor.is_meta for tensor in given) and not _makes_on_meta(kwargs):
             return None
         known = {id(tensor): self.value(tensor) for tensor in given}
@@ -146,7 +144,7 @@ class KnownValues:
         if not tensor.is_meta or tensor.numel() > MOST_ELEMENTS:
             return
         storage = tensor.untyped_storage()
-        if storage._cdata in self._held or storage.nbytes() > WIDEST * MOST_ELEMENTS:
+        if storage._cdata in self._held or storage.nbytes() > MOST_KNOWN_BYTES:
             return
         if len(self._held) >= self._most_held:
             self._held = {k: v for k, v in self._held.items() if not v[0].expired()}
@@ -160,10 +158,6 @@ class KnownValues:
         for tensor in tensors:
             if tensor.is_meta:
                 self._held.pop(tensor.untyped_storage()._cdata, None)
-
-
-def _holds_numbers(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def with_index_known(function: Any, args: Any) -> Any:
@@ -181,15 +175,6 @@ def with_index_known(function: Any, args: Any) -> Any:
 
 def _is_list(part: object) -> bool:
     return isinstance(part, list) and all(isinstance(each, int) for each in part) and part != []
-
-
-def _written(operator: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
-    """Return the tensors that an operator changes in place."""
-    if not operator._schema.is_mutable:
-        return []
-    named = {a.name: v for a, v in zip(operator._schema.arguments, args, strict=False)} | kwargs
-    written = [a.name for a in operator._schema.arguments if a.alias_info and a.alias_info.is_write]
-    return _tensors([named[name] for name in written if name in named])
 
 
 def _allocates(operator: Any) -> bool:
@@ -212,7 +197,3 @@ def _makes_on_meta(kwargs: dict[str, Any]) -> bool:
 
 def _on_meta(made: Tensor) -> Tensor:
     return torch.empty_strided(made.shape, made.stride(), dtype=made.dtype, device="meta")
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    return [each for each in pytree.tree_leaves(value) if isinstance(each, Tensor)]

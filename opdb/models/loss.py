@@ -16,7 +16,7 @@ from opdb.models.inputs import tensors
 
 @dataclass(frozen=True)
 class Loss:
-    """What a training step minimises, as a function of the model's outputs.
+    """The loss that a training step minimises, as a function of the model's outputs.
 
     A model's own loss is any scalar that it returns in train mode. Any other model is a
     classifier: the classes are dimension 1 of its first output, the last one of a sequence's
@@ -51,19 +51,13 @@ class Loss:
     def __call__(self, outputs: Any) -> Tensor:
         """Return the loss of a model's outputs, a scalar."""
         if self.targets is None:
-            return _sum(_own(outputs))
+            own, *others = _own(outputs)
+            return sum(others, own)
         terms = []
         for logits in _logits(outputs):
             flat = logits.flatten(0, 1) if logits.dim() == 3 else logits
             terms.append(functional.cross_entropy(flat, self.targets))
-        return _sum(terms)
-
-
-def _sum(terms: list[Tensor]) -> Tensor:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+        return sum(terms[1:], terms[0])
 
 
 def _own(outputs: Any) -> list[Tensor]:

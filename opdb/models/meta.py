@@ -1,4 +1,4 @@
-"""What the meta device needs beside PyTorch's own kernels: layouts that a device has, and speed."""
+"""Kernels on the meta device beside PyTorch's own: for the layouts of a device, and for speed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch._prims_common import compute_elementwise_output_strides, suggest_memory_format
 from torch.utils import backend_registration
+
+from opdb.models.large import tensors_in
 
 F = nn.functional
 Made: TypeAlias = tuple[torch.Size, tuple[int, ...], torch.dtype]
@@ -31,6 +33,8 @@ class MetaKernels:
         """Return what the operator returns, with the strides that a device gives it."""
         if operator in _FUSED and args[0].is_meta:
             return _FUSED[operator](args, kwargs)
+        if operator is _GROUPED_MM and args[0].is_meta and args[0].dtype == torch.float32:
+            return _grouped_in_float32(*args, **kwargs)
         key = _key(operator, args, kwargs)
         remembered = None if key is None else self._seen.get(key)
         if remembered is None:
@@ -62,6 +66,25 @@ def _check_alike(args: Any) -> None:
     if all(t.is_meta for t in given) and len({t.dtype for t in given}) > 1:
         dtypes = ", ".join(str(t.dtype).removeprefix("torch.") for t in given)
         raise RuntimeError(f"a product of tensors whose dtypes differ: {dtypes}")
+
+
+_GROUPED_MM = torch.ops.aten._grouped_mm.default
+
+
+def _grouped_in_float32(
+    a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor | None = None, *rest: Any, **others: Any
+) -> torch.Tensor:
+    """Return the output of a grouped product in float32, contiguous.
+
+    Up to torch 2.14 its meta kernel refuses float32, which the devices' kernels take.
+    """
+    _check_alike((a, b))
+    if a.shape[-1] != b.shape[-2]:
+        raise RuntimeError(f"a product of shapes that do not fit: {a.shape}, {b.shape}")
+    groups = a.shape[:1] if a.dim() == b.dim() == 3 else ()
+    if a.dim() == b.dim() == 2 and offs is not None:
+        groups = offs.shape
+    return a.new_empty((*groups, a.shape[-2], b.shape[-1]))
 
 
 _NEVER = object()  # stands for calls whose output aliases an argument, or is no new tensor
@@ -99,7 +122,7 @@ def _part(value: Any) -> Any:
 
 
 def _remember(output: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    given = list(_tensors((*args, *kwargs.values())))
+    given = tensors_in((args, kwargs))
     if args and output is args[0]:
         return _FIRST if given else _NEVER
     outputs = output if isinstance(output, list | tuple) else [output]
@@ -121,14 +144,6 @@ def _is_new(tensor: torch.Tensor, memories: set[int]) -> bool:
     plain = tensor.is_meta and tensor.layout == torch.strided
     from_start = bool(tensor.storage_offset() == 0)
     return plain and from_start and tensor.untyped_storage()._cdata not in memories
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _laid_out(operator: Any, output: Any, args: Any) -> Any:
@@ -185,7 +200,7 @@ def _pointwise(output: torch.Tensor, args: Any) -> torch.Tensor:
     Where tensors of one shape are all contiguous, so is the output on a device, also where they
     could pass for channels_last: 2x16x1x1 (`compute_fast_setup_type` in ATen/TensorIterator.cpp).
     """
-    given = list(_tensors(args))
+    given = tensors_in(args)
     numbers = any(isinstance(value, int | float) for value in args[1:2])
     alike = all(t.shape == output.shape and t.is_contiguous() for t in given) and not numbers
     if not alike or any(output is tensor for tensor in given):
@@ -247,6 +262,14 @@ def laid_out_as_on_device(function: Any, args: Any, kwargs: dict[str, Any], outp
     if not _has_fused_kernel(query, key, value, mask, dtype=output.dtype):
         return output
     return _attended(output, query, mask)
+
+
+def is_one_kernel(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Return whether a GPU has one kernel for a call that meta puts together from others."""
+    if function is not F.scaled_dot_product_attention:
+        return False
+    query, key, value, mask = _attending(args, kwargs)
+    return _has_fused_kernel(query, key, value, mask, dtype=query.dtype)
 
 
 def _attending(

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from opdb.errors import InputError
 from opdb.models import ModelRequest
@@ -24,6 +25,7 @@ class PythonSource:
 
     name = "python"
     fixed = False
+    runs_code = True
 
     def names(self) -> Sequence[str]:
         """Return nothing: import paths cannot be listed."""
@@ -96,7 +98,8 @@ def _find(name: str) -> Callable[..., object]:
 
 def _import(path: str, name: str) -> ModuleType:
     try:
-        with _working_directory_importable():
+        # What a module makes as it is imported stays, and is to have its values.
+        with _working_directory_importable(), _disable_current_modes():
             return importlib.import_module(path)
     except ModuleNotFoundError as error:
         raise InputError(f"model {name!r}: no module named {error.name!r}") from error

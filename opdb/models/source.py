@@ -1,4 +1,4 @@
-"""What every source of models offers."""
+"""The interface of every source of models."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ class Blueprint:
 class Source(Protocol):
     """A family of models that are found by name.
 
-    `fixed` says that a name stands for the same model as long as the same packages are installed.
+    `fixed` says that a name stands for the same model as long as the same packages are installed,
+    `runs_code` that it says itself which code is run.
     """
 
     name: str
     fixed: bool
+    runs_code: bool
 
     def names(self) -> Sequence[str]:
         """Return the valid names; empty where they cannot be listed."""

@@ -12,6 +12,7 @@ from torchvision import models
 from opdb.errors import InputError, UnknownNameError
 from opdb.models import ModelRequest
 from opdb.models.source import Blueprint, sized_input
+from opdb.models.usual import FAMILY_SIZES
 from opdb.records import Json
 
 _FAMILIES = ("classification", "segmentation", "video", "detection", "optical_flow")
@@ -30,10 +31,11 @@ def _family(name: str) -> str | None:
 
 
 class TorchvisionSource:
-    """What `torchvision.models.get_model` builds, quantized models left out."""
+    """The models that `torchvision.models.get_model` builds, quantized ones left out."""
 
     name = "torchvision"
     fixed = True
+    runs_code = False
 
     def names(self) -> Sequence[str]:
         """Return the names of all families."""
@@ -96,15 +98,7 @@ def _default_size(name: str, family: str) -> tuple[int, ...]:
         weights = models.get_model_weights(name).DEFAULT
         frames = max(_FRAMES, weights.meta.get("min_temporal_size", 1))
         return (3, frames, *weights.transforms().crop_size)
-    return _SIZES[family]
-
-
-_SIZES = {
-    "classification": (3, 224, 224),
-    "segmentation": (3, 520, 520),
-    "detection": (3, 800, 800),
-    "optical_flow": (3, 520, 960),
-}
+    return FAMILY_SIZES[family]
 
 
 def _images(size: tuple[int, ...], request: ModelRequest) -> dict[str, Json]:

@@ -1,6 +1,6 @@
 """The models of transformers, built from their configuration with random weights.
 
-A name is one of transformers' model types ("bert": its configuration as it stands), or that of a
+A name is one of transformers' model types ("bert": its configuration as it is), or that of a
 checkpoint whose sizes are listed here. Nothing is ever downloaded.
 
 The pass is that of a batch without padding: text models are given input_ids alone. A mask of ones
@@ -22,52 +22,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from opdb.distribution import install
 from opdb.errors import InputError
 from opdb.models import ModelRequest
+from opdb.models.checkpoints import CHECKPOINTS
 from opdb.models.source import Blueprint
+from opdb.models.usual import IMAGE_SIDE, TOKENS
 from opdb.records import Json
-
-LENGTH = 128
-SIDE = 224
-INSTALL = "pip install 'opdb[transformers]'"
-
-_BERT_LARGE = {
-    "hidden_size": 1024,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "intermediate_size": 4096,
-}
-_ROBERTA = {"max_position_embeddings": 514, "type_vocab_size": 1}
-_ALBERT = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
-CHECKPOINTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
-    "bert-base": ("bert", {}),
-    "bert-base-uncased": ("bert", {}),
-    "bert-base-cased": ("bert", {"vocab_size": 28996}),
-    "bert-large-uncased": ("bert", _BERT_LARGE),
-    "distilbert-base-uncased": ("distilbert", {}),
-    "roberta-base": ("roberta", _ROBERTA),
-    "roberta-large": ("roberta", {**_BERT_LARGE, **_ROBERTA}),
-    "albert-base-v2": ("albert", _ALBERT),
-    "gpt2": ("gpt2", {}),
-    "gpt2-medium": ("gpt2", {"n_embd": 1024, "n_layer": 24, "n_head": 16}),
-    "gpt2-large": ("gpt2", {"n_embd": 1280, "n_layer": 36, "n_head": 20}),
-    "gpt2-xl": ("gpt2", {"n_embd": 1600, "n_layer": 48, "n_head": 25}),
-    "opt-125m": ("opt", {}),
-    "t5-small": ("t5", {}),
-    "t5-base": ("t5", {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12}),
-    "tinyllama-1.1b": (
-        "llama",
-        {
-            "hidden_size": 2048,
-            "intermediate_size": 5632,
-            "num_hidden_layers": 22,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 4,
-        },
-    ),
-    "vit-base-patch16-224": ("vit", {}),
-}
-"""Names of published checkpoints: the model type, and what differs from its configuration."""
 
 
 def _checkpoint(name: str) -> tuple[str, Mapping[str, Json]] | None:
@@ -91,10 +52,11 @@ def model_types() -> tuple[str, ...]:
 
 
 class TransformersSource:
-    """What `transformers.AutoModel.from_config` builds."""
+    """The models that `transformers.AutoModel.from_config` builds."""
 
     name = "transformers"
     fixed = True
+    runs_code = False
 
     def names(self) -> Sequence[str]:
         """Return the checkpoints' names and the model types."""
@@ -109,7 +71,9 @@ class TransformersSource:
 
     def hint(self) -> str:
         """Say what to install for more names."""
-        return "" if installed() else f"(more names come with transformers: {INSTALL})"
+        return (
+            "" if installed() else f"(more names come with transformers: {install('transformers')})"
+        )
 
     def version(self, name: str) -> str:
         """Return transformers' version."""
@@ -120,10 +84,12 @@ class TransformersSource:
 
         Raises:
             InputError: transformers is not installed, weights or classes are asked for, the input
-                size does not fit, or the model's inputs cannot be told from its configuration.
+                size does not fit, or the model's inputs do not follow from its configuration.
         """
         if not installed():
-            raise InputError(f"{request.name!r} is built by transformers; {INSTALL}")
+            raise InputError(
+                f"{request.name!r} is built by transformers; {install('transformers')}"
+            )
         if request.weights is not None:
             raise InputError(
                 f"{request.name!r} has random weights, not {request.weights!r}; leave them out"
@@ -189,20 +155,20 @@ def _inputs(module: Any, config: Any, request: ModelRequest) -> dict[str, Json]:
         return {"args": [tokens], "kwargs": kwargs}
     shown = ", ".join([*takes][:4])
     raise InputError(
-        f"the inputs of {request.name!r} cannot be told from its configuration; give inputs "
+        f"the inputs of {request.name!r} do not follow from its configuration; give inputs "
         f"(it takes {shown}{', …' if len(takes) > 4 else ''})"
     )
 
 
 def _mixes(config: Any) -> bool:
-    """Return whether some tokens stand for images: how many hangs on the images."""
+    """Return whether some tokens stand for images: their number depends on the images."""
     return any(getattr(config, f"image_token_{name}", None) is not None for name in ("id", "index"))
 
 
 def _image(config: Any, size: tuple[int, ...] | None) -> dict[str, Json]:
     """Return images of the size that is given, or of the one that a configuration says."""
     if size is None:
-        side = getattr(config, "image_size", None) or SIDE
+        side = getattr(config, "image_size", None) or IMAGE_SIDE
         height, width = side if isinstance(side, list | tuple) else (side, side)
         size = (getattr(config, "num_channels", 3), height, width)
     if len(size) != 3:
@@ -217,7 +183,7 @@ def _length(module: nn.Module, config: Any, request: ModelRequest) -> int:
         InputError: it is not one number, or more than the model has positions for, which the meta
             device would not notice.
     """
-    size = request.input_size or (min(LENGTH, _positions(module, config) or LENGTH),)
+    size = request.input_size or (min(TOKENS, _positions(module, config) or TOKENS),)
     if len(size) != 1:
         raise InputError(f"input size {list(size)} of {request.name!r}; it takes one number")
     most = _positions(module, config)

@@ -1,9 +1,23 @@
-"""The one registry of operators: describe a call as a configuration, build a call from one.
+"""Operators in torch: describe a call as a configuration, build a call from one.
 
 An operator is a function with a named signature; a module is a form of it. `nn.Conv2d` and
 `F.conv2d` on a parameter describe as the same `conv2d`. Integer ranges ({"range": [low, high]})
 leave `high` out, as torch.randint does; {"same": i} counts every tensor of the call, in the order
 of the kind's signature.
+
+How a callable finds its kind, in this order:
+
+1. `describe.is_metadata`: what only asks for a shape or a dtype is no operator (`table.METADATA`).
+2. A module: the entry of its class in `modules.FORMS` names the kind and where its arguments are.
+3. A custom operator ("torchvision::nms"): `table.CUSTOM`.
+4. A function that a signature cannot bind (`torch.max` of one tensor, or of two): `overloads.py`.
+5. Any other function: the kind whose declaration names it, as the text `Kind.functions`
+   (`opdb/kinds/`), which `functions.forms_by_function` resolves.
+
+`Kind.signature` then orders the arguments, and `Kind.canonical` makes equal calls equal text. Back
+from a configuration, `build` calls the first callable that its kind names; `special.py` has the
+kinds that are called in another way. What a group of aten operators may call is apart, in the
+reviewed table `aten.py`.
 """
 
 from __future__ import annotations

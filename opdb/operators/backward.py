@@ -155,7 +155,7 @@ def _gradients(
     """Make the gradient of each output: as its configuration says, else laid out as the output.
 
     Raises:
-        UnsupportedError: the configuration tells of other outputs, or of no tensors.
+        UnsupportedError: the configuration describes other outputs, or no tensors.
     """
     try:
         specs = configuration.gradients

@@ -19,7 +19,7 @@ _BY_PLACES = words("index _unsafe_index index_put")
 _ALONG_DIM = words("gather index_select index_add index_copy scatter scatter_add scatter_reduce")
 _UNCHECKED = "_unsafe_index"
 MOST_INDICES = 2**24
-"""So many indices that hang on no input are looked at, no more."""
+"""The most indices that are computed where they depend on no input."""
 
 
 def check_bounds(nodes: Sequence[Node], ranges: Sequence[tuple[int, int]]) -> None:
@@ -132,7 +132,7 @@ def _range_of_given(index: Node, ranges: Sequence[tuple[int, int]]) -> tuple[int
 
 
 def _range_of_made(index: Node) -> tuple[int, int]:
-    """Return from where to below what indices are that hang on no input, computed on the processor.
+    """Return the range of indices that depend on no input, computed on the processor.
 
     Raises:
         UnsupportedError: there are too many.

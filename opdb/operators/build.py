@@ -16,8 +16,7 @@ from opdb.kinds.fused import NAME as FUSED
 from opdb.kinds.registry import parse_signature
 from opdb.kinds.view import View
 from opdb.operators.backward import build_backward
-from opdb.operators.call import BuiltCall, compact, named_tensors
-from opdb.operators.describe import tensors_in
+from opdb.operators.call import BuiltCall, compact, named_tensors, tensors_of
 from opdb.operators.encoding import decode
 from opdb.operators.entry import build_entry
 from opdb.operators.functions import forms_by_kind
@@ -26,11 +25,8 @@ from opdb.operators.module_form import ModuleForm
 from opdb.operators.modules import forms_of_kind
 from opdb.operators.special import SPECIAL
 from opdb.operators.update import build_update
-from opdb.operators.values import adjusted_spec, materialize, tame
+from opdb.operators.values import adjusted_spec, generator_on, materialize, tame
 from opdb.records import Configuration, Form, Json
-
-_CREATES = {"zeros", "ones", "empty", "rand", "randn", "full", "arange", "linspace", "eye"}
-_CREATES |= {"randint", "hann_window"}
 
 
 class _Arguments:
@@ -40,9 +36,7 @@ class _Arguments:
         kind = KINDS[configuration.kind]
         self.view: View = kind.view(configuration)
         self.device, self.gradient = device, configuration.gradient
-        self.generator = None
-        if torch.device(device).type != "meta":
-            self.generator = torch.Generator(device).manual_seed(seed)
+        self.generator = generator_on(device, seed)
         self.inputs: list[Tensor] = []
         self.weights: list[Tensor] = []
         self._made: list[Tensor] = []
@@ -152,7 +146,7 @@ def _mutated(configuration: Configuration, made: _Arguments) -> tuple[int, ...]:
     kind = KINDS[configuration.kind]
     if not configuration.parameters.get("inplace"):
         return ()
-    changed = [t for n in kind.mutates for t in tensors_in(made.named.get(n))]
+    changed = [t for n in kind.mutates for t in tensors_of(made.named.get(n))]
     return tuple(i for i, t in enumerate(made.inputs) if any(t is c for c in changed))
 
 
@@ -187,7 +181,7 @@ def _function_call(
     if not chosen or (inplace and not in_signature and not KINDS[kind].mutates):
         raise UnsupportedError(f"no function computes this {kind}")
     args, kwargs = _positional(chosen[0].signature, made)
-    if kind in _CREATES:
+    if KINDS[kind].creates:
         kwargs["device"] = made.device
     return chosen[0].function, args, kwargs
 
@@ -233,7 +227,7 @@ def _build_module(configuration: Configuration, made: _Arguments) -> BuiltCall |
     for form in forms_of_kind(configuration.kind):
         if not form.matches(full) or not _weights_fit(configuration, form):
             continue
-        module = _construct(form, full, made, bool(configuration.parameters.get("inplace")))
+        module = _construct(form, full, made)
         args, kwargs = _positional(parse_signature(form.call), _CallOnly(form, made))
         weights = [t for _, t in named_tensors(module)] if form.opaque else made.weights
         return BuiltCall(
@@ -270,9 +264,7 @@ def _weights_fit(configuration: Configuration, form: ModuleForm) -> bool:
     return True
 
 
-def _construct(
-    form: ModuleForm, full: dict[str, Any], made: _Arguments, inplace: bool
-) -> nn.Module:
+def _construct(form: ModuleForm, full: dict[str, Any], made: _Arguments) -> nn.Module:
     arguments = form.constructor_arguments(full)
     with torch.device("meta"):
         module = form.module(**arguments)

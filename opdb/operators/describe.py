@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS
@@ -91,7 +91,7 @@ def _configuration(name: str, arguments: Mapping[str, Any], encoder: Encoder) ->
         encoded = encoder.encode(value)
         if any(True for _ in walk(encoded)):
             if argument in _SIZES:
-                raise UnsupportedError(f"{name}: a size that is a tensor hangs on its value")
+                raise UnsupportedError(f"{name}: a size that is a tensor depends on its value")
             inputs[argument] = encoded
         elif not _is_default(encoded, parameter):
             parameters[argument] = encoded
@@ -123,12 +123,3 @@ def _is_default(encoded: Json, parameter: inspect.Parameter | None) -> bool:
     # 1 and 1.0 are one default; True is neither
     numbers = [n for n in (encoded, spelled) if type(n) in (int, float)]
     return len(numbers) == 2 and bool(numbers[0] == numbers[1])
-
-
-def tensors_in(value: Any) -> list[Tensor]:
-    """Return the tensors in an argument, in order."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [t for item in value for t in tensors_in(item)]
-    return []

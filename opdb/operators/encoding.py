@@ -13,7 +13,7 @@ from torch import Tensor
 
 from opdb.errors import UnsupportedError
 from opdb.kinds import is_spec
-from opdb.kinds.shape import channels_last_strides, contiguous_strides
+from opdb.kinds.layout import channels_last_strides, contiguous_strides
 from opdb.records import Json
 
 _MEMORY_FORMATS = {

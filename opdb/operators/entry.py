@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from opdb import inductor
+from opdb.compile import inductor
 from opdb.errors import UnsupportedError
 from opdb.operators.call import BuiltCall
 from opdb.records import Configuration
@@ -45,7 +45,7 @@ class _Blocks(nn.Module):
 
 
 def build_entry(configuration: Configuration, device: str) -> BuiltCall:
-    """Build the call that enters a compiled graph of so many weights, and runs nothing in it.
+    """Build the call that enters a compiled graph of a number of weights, and runs nothing in it.
 
     Raises:
         UnsupportedError: it says no such number.

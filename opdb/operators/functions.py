@@ -1,4 +1,4 @@
-"""Read the table: from a torch callable to its kind and named arguments, and back."""
+"""From a torch callable to its kind and named arguments, and back, by the kinds' declarations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from opdb.errors import UnsupportedError
-from opdb.kinds import KINDS
+from opdb.kinds import KINDS, Kind
 from opdb.kinds.registry import parse_signature
 from opdb.operators import table
 from opdb.operators.overloads import OVERLOADS, Bound
@@ -135,30 +135,23 @@ def _resolve(name: str, getter: bool) -> Any:
     return getattr(found, "__get__", None) if getter else found
 
 
-def _entries(kind: str, text: str) -> dict[str, Form]:
-    """Return the callables of one line of the table by their names, in order."""
+def _entries(kind: Kind) -> dict[str, Form]:
+    """Return the callables that a kind names, by their names, in order."""
     forms = {}
-    for match in _ENTRY.finditer(text):
+    for match in _ENTRY.finditer(kind.functions.format(kind.name)):
         name, signature, flag = match.groups()
         function = _resolve(name, flag == "@")
         if function is None:
             continue
-        spelled = parse_signature(signature[1:-1]) if signature else KINDS[kind].signature
-        forms[name] = Form(function, kind, spelled, flag == "!", flag == "~")
+        spelled = parse_signature(signature[1:-1]) if signature else kind.signature
+        forms[name] = Form(function, kind.name, spelled, flag == "!", flag == "~")
     return forms
 
 
 @cache
 def _table() -> Mapping[str, Mapping[str, Form]]:
     """Return each kind's callables by name."""
-    texts = {name: table.PLAIN.format(name) for name in table.PLAIN_KINDS.split()}
-    for name, text in table.EXTRA.items():
-        texts[name] = f"{texts.get(name, '')} {text}"
-    texts |= table.TABLE
-    unknown = texts.keys() - KINDS.keys()
-    if unknown:
-        raise ValueError(f"functions of kinds that are not registered: {sorted(unknown)}")
-    return {kind: _entries(kind, text) for kind, text in texts.items()}
+    return {name: _entries(kind) for name, kind in KINDS.items()}
 
 
 @cache

@@ -13,21 +13,27 @@ from torch.fx import Graph, GraphModule
 from torch.fx.node import Node
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from opdb import inductor
+from opdb.compile import inductor
 from opdb.errors import UnsupportedError
 from opdb.kinds.fused import NAME, packet
-from opdb.kinds.shape import channels_last_strides, contiguous_strides, strides_of
+from opdb.kinds.layout import (
+    channels_last_strides,
+    contiguous_strides,
+    packed_strides,
+    same_strides,
+    strides_of,
+)
 from opdb.operators.aten import GETITEM, is_allowed
 from opdb.operators.aten import operator as operator_named
 from opdb.operators.bounds import check_bounds
 from opdb.operators.call import BuiltCall
 from opdb.operators.encoding import decode, dtype_name, encode_constant
-from opdb.operators.values import materialize
+from opdb.operators.values import generator_on, materialize
 from opdb.records import Configuration, Json
 
 FORCE = "prims.inductor_force_stride_order.default"
 _OF_DEVICE = {"device": True}
-"""What stands for the device that a group is on."""
+"""The placeholder of the device that a group is on."""
 
 _POSITIVE = frozenset({"rsqrt", "sqrt", "log", "log2", "log10", "lgamma"})
 _DIVIDING = frozenset({"div", "floor_divide", "remainder", "fmod"})
@@ -49,7 +55,7 @@ def encode_argument(value: Any, reference: Callable[[Node], Json]) -> Json:
     if isinstance(value, torch.device):
         return dict(_OF_DEVICE)
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        raise UnsupportedError("a size that hangs on values")
+        raise UnsupportedError("a size that depends on values")
     return encode_constant(value)
 
 
@@ -88,7 +94,7 @@ def _functional(node: Node) -> str:
 def _shape(value: Any) -> Json:
     if isinstance(value, Tensor):
         if any(not isinstance(size, int) for size in value.shape):
-            raise UnsupportedError("a size that hangs on values")
+            raise UnsupportedError("a size that depends on values")
         return list(value.shape)
     if isinstance(value, list | tuple):
         return [_shape(item) for item in value]
@@ -106,18 +112,11 @@ def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Json | None:
 
 def dense(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
     """Return strides in the order of these that leave nothing out."""
-    found, step = list(strides), 1
-    for place in sorted(range(len(shape)), key=lambda i: (strides[i], -i)):
-        found[place] = step
-        step *= max(shape[place], 1)
-    return found
+    return packed_strides(shape, sorted(range(len(shape)), key=lambda i: (strides[i], -i)))
 
 
 def _same_layout(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
-    if 0 in shape:
-        return True
-    pairs = zip(shape, one, other, strict=True)
-    return all(size == 1 or a == b for size, a, b in pairs)
+    return 0 in shape or same_strides(shape, one, other)
 
 
 def spec_of(layout: inductor.Layout) -> dict[str, Json]:
@@ -163,8 +162,7 @@ def build_fused(configuration: Configuration, device: str, seed: int) -> BuiltCa
 def _tensors(
     configuration: Configuration, specs: Sequence[Json], device: str, seed: int
 ) -> list[Tensor]:
-    on_meta = torch.device(device).type == "meta"
-    generator = None if on_meta else torch.Generator(device).manual_seed(seed)
+    generator = generator_on(device, seed)
     nodes: list[Json] = list(configuration.parameters["nodes"])
     positive, divisors = _inputs_of(nodes, _POSITIVE, 0), _inputs_of(nodes, _DIVIDING, 1)
     tensors = []
@@ -192,7 +190,7 @@ def _inputs_of(nodes: Sequence[Json], names: Collection[str], place: int) -> set
 
 
 _built: dict[tuple[str, str], Callable[..., Any]] = {}
-"""What was compiled in this process, by configuration and device: compiling takes seconds."""
+"""The groups compiled in this process, by configuration and device: compiling takes seconds."""
 
 
 def _compiled(
@@ -241,7 +239,7 @@ def graph_of(
         if isinstance(value, dict) and "input" in value:
             return given[value["input"]]
         if isinstance(value, str) and not value.isidentifier():
-            raise UnsupportedError(f"no operator is told {value!r}")
+            raise UnsupportedError(f"no operator takes {value!r}")
         return decode(value, _no_tensor)
 
     for node in nodes:
@@ -255,7 +253,9 @@ def graph_of(
     _propagate(module, tensors)
     for node, told in zip(made, nodes, strict=True):
         if _shape(node.meta["val"]) != told["shape"]:
-            raise UnsupportedError(f"{told['op']} gives {_shape(node.meta['val'])}, not as told")
+            raise UnsupportedError(
+                f"{told['op']} gives {_shape(node.meta['val'])}, expected {told['shape']}"
+            )
     check_bounds(made, [_range(spec) for spec in configuration.inputs["inputs"]])
     outputs_told = configuration.parameters["outputs"]
     _force_layouts(module, outputs_told, optimized=is_layout_optimized(configuration))
@@ -291,7 +291,7 @@ def _propagate(module: GraphModule, tensors: Sequence[Tensor]) -> None:
 
 
 def _force_layouts(module: GraphModule, outputs: Sequence[Json], *, optimized: bool) -> None:
-    """Have outputs laid out as they are told to be, where they would not be by themselves."""
+    """Lay outputs out as the configuration says, where they would not be by themselves."""
     graph = module.graph
     returned = next(iter(reversed(graph.nodes)))
     forced = []

@@ -1,4 +1,4 @@
-"""What makes a torch.nn class a form of a kind."""
+"""A torch.nn class as a form of a kind."""
 
 from __future__ import annotations
 

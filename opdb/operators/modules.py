@@ -122,12 +122,8 @@ _LAYER: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _forms() -> list[ModuleForm]:
-    forms: list[ModuleForm] = []
-    for n in (1, 2, 3):
-        forms += _ranked_forms(n)
-    forms += _plain_forms()
-    forms += _opaque_forms()
-    return forms
+    ranked = (form for n in (1, 2, 3) for form in _ranked_forms(n))
+    return [*ranked, *_plain_forms(), *_opaque_forms()]
 
 
 def _ranked(text: str, rank: int) -> type[nn.Module] | None:
@@ -264,8 +260,8 @@ _SIMPLE: Mapping[str, type[nn.Module]] = {
 
 
 def _plain_forms() -> list[ModuleForm]:
-    forms = [ModuleForm(module, kind) for kind, module in _SIMPLE.items()]
-    forms += [
+    return [
+        *(ModuleForm(module, kind) for kind, module in _SIMPLE.items()),
         ModuleForm(nn.Linear, "linear", construct=_linear),
         ModuleForm(nn.Bilinear, "bilinear", call="input1, input2", construct=_bilinear),
         ModuleForm(nn.LayerNorm, "layer_norm", construct=_affine),
@@ -302,7 +298,6 @@ def _plain_forms() -> list[ModuleForm]:
             construct=_table,
         ),
     ]
-    return forms
 
 
 def _opaque_forms() -> list[ModuleForm]:

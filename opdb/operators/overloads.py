@@ -12,7 +12,6 @@ from torch import Tensor
 from opdb.errors import UnsupportedError
 
 Bound: TypeAlias = tuple[str, dict[str, Any]]
-_DIM_NAMES = ("axis", "dims")
 
 
 def _extreme(kind: str, pairwise: str, input: Tensor, *args: Any, **kwargs: Any) -> Bound:
@@ -159,10 +158,6 @@ def _norm(input: Tensor, ord: Any = None, dim: Any = None, **kwargs: Any) -> Bou
 def _round(inplace: bool, input: Tensor, decimals: int = 0, **kwargs: Any) -> Bound:
     arguments = {"input": input, "decimals": decimals}
     return "round", arguments | ({"inplace": True} if inplace else {})
-
-
-def _cumulative(kind: str, input: Tensor, dim: int, dtype: Any = None) -> Bound:
-    return kind, {"input": input, "dim": dim, "dtype": dtype}
 
 
 def _sort(kind: str, input: Tensor, *args: Any, **kwargs: Any) -> Bound:

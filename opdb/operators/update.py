@@ -15,7 +15,7 @@ from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS
 from opdb.operators.call import BuiltCall
 from opdb.operators.encoding import Encoder, NoNotes
-from opdb.operators.values import materialize
+from opdb.operators.values import generator_on, materialize
 from opdb.records import Configuration, Json
 
 OPTIMIZERS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str, Json]]] = {
@@ -99,8 +99,7 @@ def build_update(configuration: Configuration, device: str, seed: int) -> BuiltU
 
 def _built(configuration: Configuration, device: str, seed: int) -> BuiltUpdate:
     made, _ = OPTIMIZERS[configuration.kind]
-    on_meta = torch.device(device).type == "meta"
-    generator = None if on_meta else torch.Generator(device).manual_seed(seed)
+    generator = generator_on(device, seed)
     parameters, gradients = [], []
     for spec in configuration.inputs["params"]:
         parameters.append(nn.Parameter(materialize(spec, device, generator)))

@@ -8,26 +8,17 @@ import torch
 from torch import Tensor
 
 from opdb.errors import UnsupportedError
-from opdb.kinds.shape import strides_of
+from opdb.kinds import KINDS
+from opdb.kinds.layout import strides_of
 from opdb.kinds.view import View
 from opdb.operators.encoding import dtype_of
 from opdb.records import Json
 
-_POSITIVE = {"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "lgamma", "digamma", "xlogy"}
-_PROBABILITIES = {("lerp", "weight"), ("bernoulli", "input"), ("multinomial", "input")}
-_BOUNDED_BY_DIM = frozenset(
-    [
-        "gather",
-        "index_select",
-        "index_add",
-        "index_copy",
-        "index_fill",
-        "scatter",
-        "scatter_add",
-        "scatter_reduce",
-        "take_along_dim",
-    ]
-)
+
+def generator_on(device: torch.device | str, seed: int) -> torch.Generator | None:
+    """Return a seeded generator on a device; None on meta, where no values are drawn."""
+    on_meta = torch.device(device).type == "meta"
+    return None if on_meta else torch.Generator(device).manual_seed(seed)
 
 
 def materialize(
@@ -97,38 +88,12 @@ def adjusted_spec(view: View, name: str, spec: Json) -> Json:
     whole = not spec["dtype"].startswith(("float", "bfloat", "complex", "bool"))
     if not whole:
         return spec
-    bound = _bound(view, name)
+    bound = KINDS[view.configuration.kind].bound_rule(view, name)
     if bound is None:
         return spec
     values = spec.get("values")
     low, high = values["range"] if isinstance(values, dict) and "range" in values else (0, bound)
     return {**spec, "values": {"range": [max(0, min(low, bound - 1)), max(1, min(high, bound))]}}
-
-
-def _bound(view: View, name: str) -> int | None:
-    """Return what the indices of an argument must stay below, None where nothing bounds them."""
-    kind = view.configuration.kind
-    if kind in ("embedding", "embedding_bag") and name == "input":
-        return int(view.shape("weight")[0])
-    if kind in ("cross_entropy", "nll_loss") and name == "target":
-        shape = view.shape()
-        return int(shape[1] if len(shape) > 1 else shape[0])
-    if kind == "embedding_bag" and name == "offsets":
-        return 1
-    if kind == "one_hot":
-        count = int(view["num_classes"])
-        return count if count > 0 else None
-    if kind in _BOUNDED_BY_DIM and name in ("index", "indices"):
-        shape = view.shape()
-        dim = view["dim"]
-        return int(shape[int(dim)]) if dim is not None and shape else prod(shape)
-    if kind == "take" and name == "index":
-        return prod(view.shape())
-    if kind in ("getitem", "setitem", "index_put") and name in ("index", "indices"):
-        return max(min(view.shape(), default=1), 1)
-    if kind == "repeat_interleave" and name == "repeats":
-        return 2
-    return None
 
 
 def tame(view: View, name: str, tensor: Tensor) -> Tensor:
@@ -137,17 +102,17 @@ def tame(view: View, name: str, tensor: Tensor) -> Tensor:
     Variances and arguments of logarithms are positive; boxes have their corners in order; groups
     end one after the other, the last where what they divide ends.
     """
-    kind = view.configuration.kind
-    if (kind, name) == ("grouped_mm", "offs"):
+    kind = KINDS[view.configuration.kind]
+    if (kind.name, name) == ("grouped_mm", "offs"):
         return _ends(tensor, view)
     floating = tensor.is_floating_point() and tensor.numel() > 0
     if not floating:
         return tensor
-    if name == "running_var" or (kind in _POSITIVE and name == "input"):
+    if name == "running_var" or name in kind.positive:
         return tensor.abs_().add_(0.5)
-    if (kind, name) in _PROBABILITIES:
+    if name in kind.probabilities:
         return tensor.sigmoid_()
-    if kind in ("nms", "roi_align") and name == "boxes" and tensor.dim() == 2:
+    if kind.name in ("nms", "roi_align") and name == "boxes" and tensor.dim() == 2:
         return _boxes(tensor, 64.0)
     return tensor
 

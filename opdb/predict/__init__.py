@@ -1,11 +1,21 @@
-"""Answers from the database: a workload predicted, and predictions held against measured runs.
+"""Answers from the database: workloads predicted, and predictions compared with measured runs.
 
-`boards` is what a device's boards know of operators, `truths` the models that they ran.
+`snapshot` reads what a device's boards measured, `boards` chooses the costs that count under some
+settings, `bases` gathers what a prediction starts from, `measured_runs` and `peers` are what the
+boards ran, and `predictor` joins them.
 """
 
 from opdb.predict.answer import Answer, Transfer
 from opdb.predict.device import choose_device
-from opdb.predict.predictor import MODES, PLAIN_MODES, Predictor, check_forced, check_mode
+from opdb.predict.predictor import (
+    MODES,
+    PLAIN_MODES,
+    Predictor,
+    check_compiled,
+    check_forced,
+    check_mode,
+    predictor_for,
+)
 
 __all__ = [
     "MODES",
@@ -13,7 +23,9 @@ __all__ = [
     "Answer",
     "Predictor",
     "Transfer",
+    "check_compiled",
     "check_forced",
     "check_mode",
     "choose_device",
+    "predictor_for",
 ]

@@ -1,27 +1,36 @@
-"""What is said of a workload: the prediction, and the measured truth beside it."""
+"""The answer for a workload: its prediction, and the measured run beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from opdb.compose import Prediction
 from opdb.derive.boards import Factors
 from opdb.derive.runs import RunCost
+from opdb.memory import Memory, memory_of
 from opdb.records import Json
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A prediction, and the measured truth of the same board beside it where there is one.
+    """A prediction, and the measured run of the same board beside it where there is one.
 
-    `refused` says why the algorithm that convolutions were told cannot run some of them (keys).
+    `refused` says why the forced algorithm cannot run some convolutions (keys). `brought` counts
+    the calls that the board did not measure: they have another board's cost, scaled by factors.
     """
 
     prediction: Prediction
     measured: RunCost | None
     setting: Mapping[str, Json]
     refused: Mapping[str, str] = field(default_factory=dict)
+    brought: int = 0
+
+    @cached_property
+    def memory(self) -> Memory:
+        """The device memory that the workload needs, and whether it fits."""
+        return memory_of(self.prediction.workload, self.prediction.device)
 
     @property
     def attribution_time(self) -> float | None:
@@ -40,10 +49,10 @@ class Answer:
         return self.prediction.energy_j / self.measured.energy_j.mean
 
     @property
-    def order(self) -> tuple[str, str, str, int]:
-        """Its place among others: by model, mode, dtype and batch size."""
-        workload = self.prediction.workload
-        return workload.name, self.prediction.mode, workload.dtype, workload.batch_size
+    def order(self) -> tuple[str, str, str, int, str]:
+        """The key by which answers are sorted: model, mode, dtype, batch size and board."""
+        found, workload = self.prediction, self.prediction.workload
+        return workload.name, found.mode, workload.dtype, workload.batch_size, found.board
 
     def meets(self, target: float) -> bool:
         """Whether coverage reaches the target and attribution lies within 1 ± (1 - target).
@@ -60,7 +69,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Transfer:
-    """A measured run predicted from another board's costs: as they are, and brought by factors."""
+    """A measured run predicted from another board's costs: unchanged, and scaled by factors."""
 
     origin: str
     factors: Factors

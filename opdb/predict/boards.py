@@ -1,140 +1,77 @@
-"""What the boards of one device know: each its own, and what it may take from the others."""
+"""What each board of a device knows in some settings, and what it may take from the others."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
-from opdb.compose import Grounds
-from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors, transferred
-from opdb.derive.costs import ESTIMATOR
-from opdb.derive.host import moment_ratios
-from opdb.errors import DatabaseError, InputError, NothingMeasuredError, UnknownNameError
+from opdb.compose import PredictionInputs
+from opdb.derive.boards import Factors, transferred
+from opdb.derive.costs import cost_in
+from opdb.errors import DatabaseError
 from opdb.footprint import resident_bytes
-from opdb.records import (
-    ALGORITHM_SETTING,
-    Calibration,
-    Configuration,
-    Cost,
-    Device,
-    Form,
-    Json,
-    ModelRun,
-    Workload,
-)
+from opdb.predict.snapshot import Snapshot
+from opdb.records import ALGORITHM_SETTING, Calibration, Configuration, Cost, Form, Json, Workload
 from opdb.settings import is_forcible, relevant_setting
-from opdb.store import HostSeen, Store
 
 if TYPE_CHECKING:
-    from opdb.estimates.estimator import Estimates, Estimator
+    from opdb.estimates.estimator import Estimates
+
+NO_TRANSITION_TIMES = "transition times between operators were never calibrated on this device"
+
+TRANSITION_TIMES_OF_OTHERS = "transition times between operators were taken from other boards"
 
 
 class Boards:
-    """The boards of a device that measured something, read from a store once and as needed."""
+    """What the boards of a snapshot know of operators under some backend settings."""
 
-    def __init__(self, store: Store, device: Device, settings: Mapping[str, Json]) -> None:
-        self._store = store
-        self._device = device
+    def __init__(self, snapshot: Snapshot, settings: Mapping[str, Json]) -> None:
+        self._snapshot = snapshot
         self._settings = settings
-        self._campaigns = {c.id: c for c in store.campaigns(device.slug)}
-        measured = {c.board.uuid for c in self._campaigns.values()}  # calibrated alone is no help
-        self.uuids = [b.uuid for b in store.boards(device.slug) if b.uuid in measured]
-        self._costs: dict[str, dict[str, Cost | None]] = {board: {} for board in self.uuids}
-        self._kept_limits_w: dict[str, float | None] = {}
-        self._host_seen: dict[str, HostSeen] = {}
-        self._usual_host: dict[tuple[str, str], Mapping[tuple[str, Form], float]] = {}
-        self._host_ratios: dict[str, tuple[float, ...]] = {}
-        self._anchors: dict[str, BoardAnchors] = {}
-        self._learned: dict[str, Json] | None = None
-        self._estimators: dict[str, Estimator] = {}
-
-    def find(self, prefix: str) -> str:
-        """Return the board whose UUID begins so, with or without its "GPU-", in any case.
-
-        Raises:
-            UnknownNameError: none does.
-            InputError: several do.
-        """
-        said = prefix.lower()
-        found = [b for b in self.uuids if said and b.lower().startswith((said, f"gpu-{said}"))]
-        if not found:
-            hint = "(opdb status --json lists all)"
-            raise UnknownNameError("board", prefix, self.uuids, hint=hint)
-        if len(found) > 1:
-            raise InputError(f"board {prefix!r} is the beginning of several: {', '.join(found)}")
-        return found[0]
-
-    def most_measured(self) -> str:
-        """Return the board that has costs of the most configurations.
-
-        Raises:
-            NothingMeasuredError: nothing was measured on the device.
-        """
-        self.check_any()
-        counts = self._store.cost_counts()
-        return max(self.uuids, key=lambda board: counts.get(board, 0))
-
-    def check_any(self) -> None:
-        """Check that there is one.
-
-        Raises:
-            NothingMeasuredError: nothing was measured on the device.
-        """
-        if not self.uuids:
-            raise NothingMeasuredError(
-                f"nothing was measured on {self._device.slug!r}; run opdb bench there"
-            )
-
-    def last(self, board: str) -> list[str]:
-        """Return the device's boards, this one last: what it has itself replaces the others'."""
-        return [*(b for b in self.uuids if b != board), board]
-
-    def of_run(self, run: ModelRun) -> str:
-        """Return the board that a run was made on."""
-        return self._campaigns[run.campaign].board.uuid
+        self._cost = cache(self._choose_cost)
 
     # What operators cost
 
     def own(self, configurations: Iterable[Configuration], board: str) -> dict[str, Cost]:
-        """Return what a board measured of these, in these settings; each row is read once.
+        """Return what a board measured of these (by key), in these settings.
 
         Raises:
-            DatabaseError: a cost is none that visits can give.
+            DatabaseError: a cost has values that no measurement gives.
         """
-        kinds = {c.key: c.kind for c in configurations}
-        seen = self._costs[board]
-        unread = [key for key in kinds if key not in seen]
-        if unread:
-            seen |= dict.fromkeys(unread)
-            for key, costs in self._store.costs(board, unread).items():
-                setting = relevant_setting(kinds[key], self._settings)
-                # Costs of this version's estimator stand before those of any other.
-                for cost in sorted(costs, key=lambda cost: cost.estimator == ESTIMATOR):
-                    if cost.setting == setting and cost.time_s is not None:
-                        self._check(cost, kinds[key])
-                        seen[key] = cost
-        return {key: known for key in kinds if (known := seen[key]) is not None}
+        given = {c.key: c for c in configurations}
+        self._snapshot.costs(board, given)  # one query for all
+        costs = {key: self._cost(configuration, board) for key, configuration in given.items()}
+        return {key: cost for key, cost in costs.items() if cost is not None}
 
-    def _check(self, cost: Cost, kind: str) -> None:
-        if (why := cost.impossible) is not None:
+    def _choose_cost(self, configuration: Configuration, board: str) -> Cost | None:
+        """Return a board's cost of a configuration in these settings; None where it has none.
+
+        Raises:
+            DatabaseError: it has values that no measurement gives.
+        """
+        [costs] = self._snapshot.costs(board, [configuration.key]).values()
+        cost = cost_in(costs, relevant_setting(configuration.kind, self._settings))
+        if cost is not None and (why := cost.impossible) is not None:
             raise DatabaseError(
-                f"database {self._store.location}: the cost of {kind} {cost.configuration[:12]} on "
-                f"{cost.board} is none that was measured: {why}; opdb derive restores it"
+                f"database {self._snapshot.location}: the cost of {configuration.kind} "
+                f"{cost.configuration[:12]} on {cost.board} is none that was measured: {why}; "
+                "opdb derive restores it"
             )
+        return cost
 
     def lent(
         self, configurations: Iterable[Configuration], board: str
     ) -> Iterator[tuple[str, Mapping[str, Cost]]]:
-        """Yield what a board lacks and others have: each board and its costs, the last board first.
+        """Yield the costs that a board lacks, by the other board that has them, the last one first.
 
-        What several have is the last one's.
+        Where several boards have a cost, the last one lends it.
         """
         given = list(configurations)
         own = self.own(given, board)
         lacking = [c for c in given if c.key not in own]
-        for other in reversed(self.last(board)[:-1]):
+        for other in reversed(self._snapshot.last(board)[:-1]):
             if lacking and (found := self.own(lacking, other)):
                 lacking = [c for c in lacking if c.key not in found]
                 yield other, found
@@ -144,29 +81,19 @@ class Boards:
 
         What only other boards of the device have is brought over by factors.
         """
-        base_w = self.calibration(board).base_power_w
         costs = self.own(configurations, board)
-        for other, brought in self.lent(configurations, board):
-            by = self.factors(board, other)
-            costs |= {key: transferred(c, board, by, base_w) for key, c in brought.items()}
+        for other, lent in self.lent(configurations, board):
+            costs |= self._transferred(lent, board, other)
         return costs
 
-    def _brought(self, configurations: Iterable[Configuration], board: str) -> dict[str, Factors]:
-        """Return by which factors the costs (keys) that a board lacks are brought to it."""
-        return {
-            key: self.factors(board, other)
-            for other, found in self.lent(configurations, board)
-            for key in found
-        }
-
     def forced(self, configurations: Iterable[Configuration]) -> list[Configuration]:
-        """Return those of the configurations that these settings tell their algorithm."""
+        """Return the configurations whose algorithm these settings force."""
         if ALGORITHM_SETTING not in self._settings:
             return []
         return [c for c in configurations if is_forcible(c.kind)]
 
     def refused(self, configurations: Iterable[Configuration]) -> dict[str, str]:
-        """Return why configurations (keys) cannot run by the algorithm that they are told."""
+        """Return why configurations (keys) cannot run by the algorithm that is forced on them."""
         by_setting: dict[str, list[str]] = {}
         for each in self.forced(configurations):
             setting = relevant_setting(each.kind, self._settings)
@@ -174,31 +101,18 @@ class Boards:
         return {
             key: reason
             for setting, keys in by_setting.items()
-            for key, reason in self._store.refusals(self._device.slug, setting, keys).items()
+            for key, reason in self._snapshot.refusals(setting, keys).items()
         }
-
-    def factors(self, board: str, origin: str) -> Factors:
-        """Return what brings costs of the board `origin` to this one."""
-        return factors(self._anchors_of(board), self._anchors_of(origin))
-
-    def _anchors_of(self, board: str) -> BoardAnchors:
-        if board not in self._anchors:
-            campaigns = [c for c in self._campaigns.values() if c.board.uuid == board]
-            visits = self._store.visits(board, role="anchor")
-            # what the same board saw under another power limit is another device's
-            own = [visit for visit in visits if visit.campaign in self._campaigns]
-            self._anchors[board] = board_anchors(campaigns, own)
-        return self._anchors[board]
 
     def estimates(self, missing: Sequence[Configuration], board: str) -> Estimates | None:
         """Estimate what nobody measured; None where nothing was learned on the device.
 
-        The board's own estimates come first, then those of others, last first; of all, those which
-        refuse the least. What was learned on another board, whose the estimates then say they are,
-        is brought to this one as its costs are.
+        Of all boards' estimators, the one that refuses the fewest configurations estimates them;
+        among equals the board's own, then the latest. Estimates of another board's estimator keep
+        its name in `board`, and factors bring them to this board as they bring its costs.
         """
         best: Estimates | None = None
-        for estimator in self._estimators_for(board):
+        for estimator in self._snapshot.estimators(board):
             found = estimator.estimate(missing)
             if best is None or len(found.refused) < len(best.refused):
                 best = found
@@ -206,104 +120,70 @@ class Boards:
                 break
         if best is None or best.board == board:
             return best
-        by, base_w = self.factors(board, best.board), self.calibration(board).base_power_w
-        costs = {key: transferred(c, board, by, base_w) for key, c in best.costs.items()}
-        return replace(best, costs=costs)
+        return replace(best, costs=self._transferred(best.costs, board, best.board))
 
-    def _estimators_for(self, board: str) -> Iterator[Estimator]:
-        """Yield what was learned from the board's costs, then from other boards', last first."""
-        if self._learned is None:
-            self._learned = self._store.learned(self._device.slug)
-        others = [each for each in reversed(self._learned) if each != board]
-        own = [board] if board in self._learned else []
-        for each in own + others:
-            if each not in self._estimators:
-                # It takes numpy, which takes its time.
-                from opdb.estimates.document import from_document
+    def _transferred(self, costs: Mapping[str, Cost], board: str, origin: str) -> dict[str, Cost]:
+        """Return costs of the board `origin`, brought to another one by factors."""
+        by = self._snapshot.factors(board, origin)
+        base_w = self._snapshot.calibration(board).base_power_w
+        return {key: transferred(cost, board, by, base_w) for key, cost in costs.items()}
 
-                self._estimators[each] = from_document(self._learned[each])
-            yield self._estimators[each]
+    # What predictions start from
 
-    # What a pass of a model starts from
+    def inputs(
+        self, workload: Workload, board: str, left_out: Collection[str] = ()
+    ) -> PredictionInputs:
+        """Gather what a prediction starts from, without the costs of what is left out (keys).
 
-    def calibration(self, board: str) -> Calibration:
-        """Return the calibration of the board's latest campaign that has base power."""
-        campaigns = [c for c in self._campaigns.values() if c.board.uuid == board]
-        powered = [c for c in campaigns if c.calibration.base_power_w is not None]
-        return (powered or campaigns)[-1].calibration
-
-    def grounds(self, workload: Workload, board: str, left_out: Collection[str] = ()) -> Grounds:
-        """Gather what a prediction starts from, but for the costs of what is left out (keys).
-
-        Times of another host do not come with the costs that are brought from its board: what calls
-        of their kind usually take on this one tells more of them.
+        Costs that are brought from another board lose the times of that board's host: the usual
+        times of calls of their kind on this board's host are nearer.
         """
-        configurations = workload.occurrences()
-        brought = self._brought(configurations, board)
-        costs = {
-            key: replace(cost, host_time_s={}) if key in brought else cost
-            for key, cost in self.costs(board, configurations).items()
-            if key not in left_out
-        }
-        found = self.grounds_of(workload, board, self.calibration(board), costs)
+        costs = self.own(workload.occurrences(), board)
+        brought: dict[str, Factors] = {}
+        for other, lent in self.lent(workload.occurrences(), board):
+            brought |= dict.fromkeys(lent, self._snapshot.factors(board, other))
+            for key, cost in self._transferred(lent, board, other).items():
+                costs[key] = replace(cost, host_time_s={})
+        kept = {key: cost for key, cost in costs.items() if key not in left_out}
+        found = self.inputs_of(workload, board, self._snapshot.calibration(board), kept)
         return replace(found, brought=brought)
 
-    def grounds_of(
+    def inputs_of(
         self, workload: Workload, board: str, calibration: Calibration, costs: Mapping[str, Cost]
-    ) -> Grounds:
+    ) -> PredictionInputs:
         """Gather what a prediction starts from, with these costs and this calibration."""
+        device = self._snapshot.device
         calibration, notes = self._with_transition(calibration)
-        return Grounds(
-            self._device,
+        return PredictionInputs(
+            device,
             board,
             calibration,
             costs,
             self._usual_host_s(workload, board, costs),
-            resident_bytes=resident_bytes(self._device),
-            kept_limit_w=self._kept_limit_w(board),
+            resident_bytes=resident_bytes(device),
+            kept_limit_w=self._snapshot.kept_limit_w(board),
             notes=notes,
         )
 
     def _with_transition(self, calibration: Calibration) -> tuple[Calibration, tuple[str, ...]]:
-        """Return a calibration with what transitions take, and the note that says whose it is.
+        """Return a calibration with a transition time, and a note where it is not the board's own.
 
-        The kind of device decides it, hardly the board: another one's is better than none.
+        It depends on the kind of device, hardly on the board: that of others is better than none.
         """
-        if calibration.transition_s is not None or self._device.type == "cpu":
+        if calibration.transition_s is not None or self._snapshot.device.type == "cpu":
             return calibration, ()
-        seen = (campaign.calibration.transition_s for campaign in self._campaigns.values())
-        known = [seconds for seconds in seen if seconds is not None]
-        if not known:
-            note = "what transitions between operators take was never calibrated on this device"
-            return calibration, (note,)
-        lent = replace(calibration, transition_s=statistics.median(known))
-        return lent, ("what transitions between operators take is that of other boards",)
-
-    def _kept_limit_w(self, board: str) -> float | None:
-        """Return the power that the board keeps to at its limit, as last calibrated."""
-        if board not in self._kept_limits_w:
-            found = [
-                each.facts.get("limit_power_w")
-                for each in self._store.board_calibrations(board)
-                if each.power_limit_w == self._device.power_limit_w
-            ]
-            known = [kept for kept in found if kept is not None]
-            self._kept_limits_w[board] = known[-1] if known else None
-        return self._kept_limits_w[board]
-
-    def host_ratios(self, board: str) -> tuple[float, ...]:
-        """Return what the same calls took the board's host at one moment over another."""
-        if board not in self._host_ratios:
-            self._host_ratios[board] = moment_ratios(self._store.host_visits(board))
-        return self._host_ratios[board]
+        median_s = self._snapshot.transition_s
+        if median_s is None:
+            return calibration, (NO_TRANSITION_TIMES,)
+        return replace(calibration, transition_s=median_s), (TRANSITION_TIMES_OF_OTHERS,)
 
     def _usual_host_s(
         self, workload: Workload, board: str, costs: Mapping[str, Cost]
     ) -> Mapping[tuple[str, Form], float]:
         """Return the usual host times of kinds, where a call of the workload has none of its own.
 
-        The host's part hangs on how a call is issued, hardly on its shape. What the board
-        itself has comes first, then what the last of the others has.
+        A host time depends on how a call is issued, hardly on its shape. Times of the board itself
+        come first, then those of the other boards, the last board first.
         """
         lacking = {
             (call.configuration.issued_as, call.form): call.configuration.kind
@@ -312,17 +192,10 @@ class Boards:
             if cost is None or call.form not in cost.host_time_s
         }
         found: dict[tuple[str, Form], float] = {}
-        if self._device.type != "cpu":
-            for each in reversed(self.last(board)):
+        if self._snapshot.device.type != "cpu":
+            for each in reversed(self._snapshot.last(board)):
                 if lacking.keys() <= found.keys():
                     break
                 for kind in set(lacking.values()):
-                    found = {**self._usual_host_of(each, kind), **found}
+                    found = {**self._snapshot.usual_host_s(each, kind), **found}
         return found
-
-    def _usual_host_of(self, board: str, kind: str) -> Mapping[tuple[str, Form], float]:
-        if (board, kind) not in self._usual_host:
-            if board not in self._host_seen:
-                self._host_seen[board] = self._store.host_seen(board)
-            self._usual_host[board, kind] = self._host_seen[board].usual_s(kind)
-        return self._usual_host[board, kind]

@@ -1,10 +1,10 @@
-"""Which device a command is about."""
+"""Choose the device that a command predicts for."""
 
 from __future__ import annotations
 
 from opdb.errors import InputError, UnknownNameError
 from opdb.records import Device
-from opdb.store import Store
+from opdb.store import Store, how_to_fill
 
 
 def choose_device(store: Store, name: str | None) -> Device:
@@ -17,8 +17,8 @@ def choose_device(store: Store, name: str | None) -> Device:
     devices = {d.slug: d for d in store.devices()}
     if not devices:
         raise InputError(
-            f"{store.location} holds no measurements; run opdb bench on a machine with a GPU, or "
-            "opdb import a published set"
+            f"{store.location} holds no measurements; run opdb bench on a machine with a GPU; "
+            f"{how_to_fill(store.url)}"
         )
     if name is not None:
         if name not in devices:

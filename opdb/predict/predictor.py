@@ -1,32 +1,35 @@
-"""Workloads predicted, and predictions held against measured runs."""
+"""Predict workloads, and compare predictions with measured runs."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
+import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import cache
 
 from opdb.compose import (
-    Estimated,
-    Grounds,
-    Known,
-    Pass,
+    Breakdown,
+    EstimatedCosts,
     Prediction,
+    Schedule,
+    break_down,
     compose,
-    composed,
-    found_by,
+    compose_pass,
     is_one_graph,
-    judged,
-    with_estimates,
+    schedule,
+    with_intervals,
 )
-from opdb.derive.boards import Factors, in_words, transferred
+from opdb.derive.boards import Factors, transferred
 from opdb.derive.launches import Launches
 from opdb.errors import InputError
+from opdb.models.usual import asked_as
 from opdb.predict.answer import Answer, Transfer
+from opdb.predict.bases import Bases
 from opdb.predict.boards import Boards
-from opdb.predict.truths import Truths
+from opdb.predict.device import choose_device
+from opdb.predict.measured_runs import MeasuredRuns
+from opdb.predict.peers import Peers
+from opdb.predict.snapshot import Snapshot
 from opdb.records import (
     ALGORITHM_SETTING,
     CAPTURED_MODE,
@@ -41,11 +44,7 @@ from opdb.records import (
     Workload,
 )
 from opdb.settings import DEFAULT_SETTINGS
-from opdb.store import Measured, Store
-from opdb.units import counted
-
-if TYPE_CHECKING:
-    from opdb.estimates.estimator import Estimates
+from opdb.store import Store
 
 PLAIN_MODES: tuple[Mode, ...] = ("eager", "graph")
 """The modes that run a model's operators as it calls them."""
@@ -53,37 +52,16 @@ PLAIN_MODES: tuple[Mode, ...] = ("eager", "graph")
 MODES: tuple[Mode, ...] = (*PLAIN_MODES, *COMPILED_MODES)
 """The modes that the composer predicts."""
 
-NOTHING_LEARNED = "nothing was learned of this device; opdb learn lets predict estimate the missing"
-
-NOTHING_FORCED = "{} calls nothing whose algorithm can be forced: this is what it takes as usual"
-
-CAPTURED_NOTE = (
-    "{} asks whether it is being captured in a CUDA graph, and then calls other operators than in "
-    "eager: these are what is summed"
-)
-
-MOST_VALIDATIONS = 6
-"""Runs of other models that an interval rests on: those most like the workload predicted."""
-
-MOST_COMPOSED = 12
-"""Measured workloads, the most alike in dtype and batch size, among which those are looked for."""
-
-
-@dataclass(frozen=True)
-class _Basis:
-    """What a workload's predictions on a board start from: read once, whatever is asked of it."""
-
-    made: Pass
-    grounds: Grounds
-    notes: tuple[str, ...]
-    refused: Mapping[str, str]
-
 
 class Predictor:
-    """Predicts workloads on one device from a store, with estimates of what is missing or not.
+    """Predicts workloads on one device from a store, as `opdb predict` does.
 
-    Where the settings name an algorithm of convolutions, these cost what they were benched to take
-    by it, and the runs under it are the truth; all else is as usual, and so are other models' runs.
+    Configurations that were never measured are estimated where `opdb learn` has learned enough;
+    without `estimates` they are missing.
+
+    Where the settings force an algorithm on convolutions, their costs are those benched under it,
+    and predictions are compared with runs under it; all else is as torch chooses, and so are other
+    models' runs. `predictor_for` makes one of a device's name.
     """
 
     def __init__(
@@ -92,22 +70,22 @@ class Predictor:
         device: Device,
         settings: Mapping[str, Json] = DEFAULT_SETTINGS,
         *,
-        estimates: bool = False,
+        estimates: bool = True,
     ) -> None:
         self.device = device
         self._settings = settings
-        self._estimating = estimates
-        self._boards = Boards(store, device, settings)
-        told = {n: value for n, value in settings.items() if n == ALGORITHM_SETTING}
-        self._truths = Truths(store, device, self._boards, told)
-        usual = {n: value for n, value in settings.items() if n not in told}
-        self._algorithm = told.get(ALGORITHM_SETTING)
-        self._usual = Predictor(store, device, usual) if told else None
-        self._passes: dict[str, Pass] = {}
-        self._best: dict[Pass, str] = {}
-        self._bases: dict[tuple[str, str], _Basis] = {}
-        self._estimates: dict[tuple[Pass, str], Estimates | None] = {}
-        self._predictions: dict[tuple[str, Mode], Prediction] = {}
+        self._algorithm = settings.get(ALGORITHM_SETTING)
+        self._snapshot = snapshot = Snapshot(store, device)
+        self._runs = MeasuredRuns(store, snapshot)
+        self._boards = usual_boards = Boards(snapshot, settings)
+        self._bases = usual_bases = Bases(snapshot, self._boards, self._algorithm)
+        if self._algorithm is not None:
+            usual = {n: value for n, value in settings.items() if n != ALGORITHM_SETTING}
+            usual_boards = Boards(snapshot, usual)
+            usual_bases = Bases(snapshot, usual_boards)
+        self._peers = Peers(self._runs, snapshot, usual_boards, usual_bases)
+        self._basis = self._bases.estimated if estimates else self._bases.of
+        self._best_board = cache(self._find_best_board)
 
     # What is known of the device
 
@@ -118,7 +96,12 @@ class Predictor:
             UnknownNameError: none does.
             InputError: several do.
         """
-        return self._boards.find(prefix)
+        return self._snapshot.find(prefix)
+
+    @property
+    def boards(self) -> list[str]:
+        """The boards of the device that measured something, by UUID."""
+        return self._snapshot.boards
 
     def most_measured(self) -> str:
         """Return the board that has costs of the most configurations.
@@ -126,7 +109,7 @@ class Predictor:
         Raises:
             NothingMeasuredError: nothing was measured on the device.
         """
-        return self._boards.most_measured()
+        return self._snapshot.most_measured()
 
     def costs_on(self, board: str, configurations: Collection[Configuration]) -> dict[str, Cost]:
         """Return the costs of configurations on a board, by key, as far as any board has them.
@@ -136,26 +119,26 @@ class Predictor:
         return self._boards.costs(board, configurations)
 
     def measured_workloads(self, mode: Mode) -> list[tuple[Workload, str]]:
-        """Return the workloads that were measured in a mode, and whose run of each counts."""
-        on = self._truths.measured(mode)
-        return [(workload, on[workload.key].board) for workload in self._truths.workloads(mode)]
+        """Return the workloads that were measured in a mode, with the board whose run counts."""
+        on = self._runs.measured(mode)
+        return [(workload, on[workload.key].board) for workload in self._runs.workloads(mode)]
 
     def runs(self, names: Collection[str]) -> list[tuple[Workload, ModelRun]]:
         """Return the latest good run of each workload, mode and board; of these models, or all."""
         found: dict[tuple[str, str, str], tuple[Workload, ModelRun]] = {}
         for mode, workload in self._measured(names):
-            for run in self._truths.runs(workload, mode):
-                found[workload.key, mode, self._boards.of_run(run)] = (workload, run)
+            for run in self._runs.runs(workload, mode, self._algorithm):
+                found[workload.key, mode, self._snapshot.board_of(run)] = (workload, run)
         return list(found.values())
 
     def launches(self, workload: Workload, run: ModelRun) -> Launches | None:
-        """Hold a run's kernels against its operators', as its board saw them, else another."""
-        return self._truths.launches(workload, run)
+        """Compare a run's kernels with its operators', as its board saw them, else another."""
+        return self._runs.launches(workload, run)
 
     # Predictions
 
     def answer(self, workload: Workload, mode: Mode, board: str | None = None) -> Answer:
-        """Predict a workload for a board (UUID); the one that measured it where none is said.
+        """Predict a workload for a board (UUID), by default for the one that measured it.
 
         Without a board and a measured run, and always under an algorithm, it is the board that
         covers the workload best. In a mode that compiles, the calls are those which the workload
@@ -172,66 +155,86 @@ class Predictor:
         if mode in COMPILED_MODES and workload.compiled_for is None:
             workload = self._compiled(workload)
         if mode == CAPTURED_MODE and not workload.captured:
-            workload = self._truths.captured(workload) or workload
+            workload = self._runs.captured(workload) or workload
         if board is None:
-            run = self._truths.measured(mode).get(workload.key) if self._usual is None else None
+            run = None if self._algorithm else self._runs.measured(mode).get(workload.key)
             board = self._best_board(workload) if run is None else run.board
-        basis = self._estimated(self._basis(workload, board))
-        grounds = basis.grounds
-        if not is_one_graph(mode):  # of other models' passes the interval is not asked
-            grounds = replace(grounds, host_ratios=self._boards.host_ratios(board))
-        alone = composed(basis.made, mode, grounds)
-        prediction = judged(alone, self._known(alone))
-        held = self._held(replace(prediction, notes=(*prediction.notes, *basis.notes)))
-        return replace(held, refused=basis.refused)
+        measured, basis = self._bases.of(workload, board), self._basis(workload, board)
+        shown = self._peers.evidence(workload, mode)
+        inputs = basis.inputs
+        if not is_one_graph(mode):
+            inputs = replace(inputs, host_ratios=shown.host_ratios)
+        found = with_intervals(compose_pass(basis.pass_, mode, inputs), shown.ratios)
+        found = replace(found, workload=workload, notes=(*found.notes, *basis.notes))
+        brought = sum(basis.pass_.counts[key] for key in measured.inputs.brought)
+        return replace(self._compared(found), refused=basis.refused, brought=brought)
+
+    def breakdown(self, prediction: Prediction) -> Breakdown:
+        """Return the parts of the time and energy of one of its predictions."""
+        basis = self._basis(prediction.workload, prediction.board)
+        return break_down(basis.pass_, prediction.mode, basis.inputs)
+
+    def schedule(self, prediction: Prediction) -> Schedule:
+        """Return the calls of one of its predictions, each at its time on host and device."""
+        basis = self._basis(prediction.workload, prediction.board)
+        return schedule(basis.pass_, prediction.mode, basis.inputs)
 
     def _compiled(self, workload: Workload) -> Workload:
-        found = self._truths.compiled(workload)
+        check_compiled(workload.name, "compile", workload.phase, workload.autocast)
+        found = self._runs.compiled(workload)
         if found is None:
             name, slug = workload.name, self.device.slug
-            if workload.phase != "inference" or workload.autocast is not None:
-                raise InputError(
-                    f"what {name} is compiled to is known of inference without autocast alone; "
-                    "use another mode, such as eager"
-                )
-            known = "; ".join(dict.fromkeys(map(_at, self._truths.all_compiled(name))))
+            known = "; ".join(dict.fromkeys(map(_at, self._runs.all_compiled(name))))
             raise InputError(
-                f"what {name} is compiled to on {slug!r} {_at(workload)} is not known"
+                f"the compiled calls of {name} on {slug!r} {_at(workload)} are not known"
                 + (f", only {known}" if known else "")
-                + f": run opdb harvest {name} --mode compile there, then opdb bench fused "
-                "enter_graph"
+                + f": run opdb {shlex.join(['harvest', name, *asked_as(workload)])} --mode compile "
+                "there, then opdb bench fused enter_graph"
             )
         return found
 
     def uncompiled(self, modes: Collection[Mode] = COMPILED_MODES) -> int:
         """Count the runs in modes that compile of which the compiled calls are not known."""
-        return sum(self._truths.uncompiled(mode) for mode in modes if mode in COMPILED_MODES)
+        return sum(self._runs.uncompiled(mode) for mode in modes if mode in COMPILED_MODES)
 
     def answers(self, names: Collection[str], modes: Sequence[Mode] = MODES) -> list[Answer]:
-        """Return an answer for every measured run in these modes of these models (none: all)."""
-        found = [self.answer(workload, mode) for mode, workload in self._measured(names, modes)]
+        """Return an answer for every measured run in these modes of these models (none: all).
+
+        A workload has one for each mode and each board that ran it, predicted for that board.
+        """
+        found = []
+        for mode in modes:
+            chosen = [m for m in self._runs.groups(mode) if not names or m.name in names]
+            workloads = self._runs.workloads_of([each.key for each in chosen])
+            found += [
+                self.answer(workload, mode, each.board)
+                for workload, each in zip(workloads, chosen, strict=True)
+            ]
         return sorted(found, key=lambda answer: answer.order)
 
     def without(
-        self, workload: Workload, mode: Mode, left_out: Collection[str], instead: Estimated
+        self, workload: Workload, mode: Mode, left_out: Collection[str], instead: EstimatedCosts
     ) -> Answer:
         """Predict a measured workload as if configurations (keys) had never been measured.
 
         `instead` holds the estimates of them that take their place.
         """
-        board = self._truths.measured(mode)[workload.key].board
-        grounds = self._boards.grounds(workload, board, left_out)
-        return self._held(compose(workload, mode, replace(grounds, estimates=instead)))
+        board = self._runs.measured(mode)[workload.key].board
+        inputs = self._boards.inputs(workload, board, left_out)
+        return self._compared(compose(workload, mode, replace(inputs, estimates=instead)))
 
     def transfers(self, names: Collection[str]) -> list[Transfer]:
         """Predict every measured run from each other board's costs alone, where these cover it."""
         found = []
         for mode, workload in self._measured(names):
-            boards = {self._boards.of_run(run) for run in self._truths.runs(workload, mode)}
+            boards = {
+                self._snapshot.board_of(run)
+                for run in self._runs.runs(workload, mode, self._algorithm)
+            }
             found += [
                 transfer
                 for board in sorted(boards)
-                for origin in self._boards.uuids
+                for origin in self._snapshot.boards
                 if origin != board
                 and (transfer := self._transfer(workload, mode, board, origin)) is not None
             ]
@@ -242,20 +245,20 @@ class Predictor:
         costs = self._boards.own(workload.occurrences(), origin)
         if len(costs) < len(workload.occurrences()):
             return None
-        by = self._boards.factors(board, origin)
-        own = self._boards.calibration(board)
-        base_w = self._boards.calibration(origin).base_power_w
+        by = self._snapshot.factors(board, origin)
+        own = self._snapshot.calibration(board)
+        base_w = self._snapshot.calibration(origin).base_power_w
         here_w = base_w * by.base_power if base_w and by.base_power else base_w
         raw = {key: replace(cost, board=board) for key, cost in costs.items()}
         brought = {key: transferred(cost, board, by, here_w) for key, cost in costs.items()}
 
-        def held(watts: float | None, taken: Mapping[str, Cost], *by: Factors) -> Answer:
+        def answer(watts: float | None, taken: Mapping[str, Cost], *by: Factors) -> Answer:
             calibration = replace(own, base_power_w=watts)
-            grounds = self._boards.grounds_of(workload, board, calibration, taken)
-            grounds = replace(grounds, brought={key: each for key in taken for each in by})
-            return self._held(compose(workload, mode, grounds))
+            inputs = self._boards.inputs_of(workload, board, calibration, taken)
+            inputs = replace(inputs, brought={key: each for key in taken for each in by})
+            return self._compared(compose(workload, mode, inputs))
 
-        return Transfer(origin, by, held(base_w, raw), held(here_w, brought, by))
+        return Transfer(origin, by, answer(base_w, raw), answer(here_w, brought, by))
 
     def _measured(
         self, names: Collection[str], modes: Sequence[Mode] = MODES
@@ -264,148 +267,62 @@ class Predictor:
         return [
             (mode, workload)
             for mode in modes
-            for workload in self._truths.workloads(mode)
+            for workload in self._runs.workloads(mode)
             if not names or workload.name in names
         ]
 
-    def _held(self, prediction: Prediction) -> Answer:
-        """Hold a prediction against the runs of its board."""
-        measured = self._truths.cost(prediction.workload, prediction.mode, prediction.board)
+    def _compared(self, prediction: Prediction) -> Answer:
+        """Return a prediction beside the measured runs of its board."""
+        measured = self._runs.cost(
+            prediction.workload, prediction.mode, prediction.board, self._algorithm
+        )
         return Answer(prediction, measured, self._settings)
 
-    # What they start from
+    def _find_best_board(self, workload: Workload) -> str:
+        """Return the board that measured the most of a workload's configurations."""
+        self._snapshot.check_any()
+        called = workload.occurrences()
+        return max(self._snapshot.boards, key=lambda board: len(self._boards.own(called, board)))
 
-    def _best_board(self, workload: Workload) -> str:
-        self._boards.check_any()
-        made = self._pass(workload)
-        if made not in self._best:
-            called = workload.occurrences()
-            self._best[made] = max(
-                self._boards.uuids, key=lambda board: len(self._boards.own(called, board))
-            )
-        return self._best[made]
 
-    def _pass(self, workload: Workload) -> Pass:
-        found = self._passes.get(workload.key)
-        if found is None or found.workload is not workload:
-            found = self._passes[workload.key] = Pass(workload)
-        return found
+def predictor_for(
+    store: Store,
+    device: Device | str | None = None,
+    settings: Mapping[str, Json] = DEFAULT_SETTINGS,
+    *,
+    estimates: bool = True,
+) -> Predictor:
+    """Return a store's predictor for a device, or the one of that name; `choose_device`'s for None.
 
-    def _basis(self, workload: Workload, board: str) -> _Basis:
-        """Return what a workload's predictions on a board start from."""
-        made, place = self._pass(workload), (workload.key, board)
-        found = self._bases.get(place)
-        if found is None or found.made is not made:
-            grounds = found_by(made, self._boards.grounds(workload, board))
-            refused = self._boards.refused(
-                c for key, c in made.configurations.items() if key not in grounds.costs
-            )
-            notes = (*self._forced_notes(made, refused), *self._transfer_notes(workload, board))
-            if workload.captured:
-                notes = (CAPTURED_NOTE.format(workload.name), *notes)
-            found = self._bases[place] = _Basis(made, grounds, notes, refused)
-        return found
-
-    def _estimated(self, basis: _Basis) -> _Basis:
-        """Return a basis with estimates of what nobody measured, if they are wanted.
-
-        Estimates are of what torch does: of what is told its algorithm there is none.
-        """
-        configurations, grounds = basis.made.configurations, basis.grounds
-        forced = {c.key for c in self._boards.forced(configurations.values())}
-        known = grounds.costs.keys() | forced
-        missing = [c for key, c in configurations.items() if key not in known]
-        if not missing or not self._estimating:
-            return basis
-        place = (basis.made, grounds.board)
-        if place not in self._estimates:
-            self._estimates[place] = self._boards.estimates(missing, grounds.board)
-        estimates = self._estimates[place]
-        if estimates is None:
-            return replace(basis, grounds=replace(grounds, notes=(*grounds.notes, NOTHING_LEARNED)))
-        brought = dict(grounds.brought)
-        if estimates.board != grounds.board:
-            by = self._boards.factors(grounds.board, estimates.board)
-            brought |= dict.fromkeys(estimates.costs, by)
-        grounds = replace(grounds, estimates=estimates, brought=brought)
-        filled = with_estimates(configurations, grounds)
-        return replace(basis, grounds=filled)
-
-    def _forced_notes(self, made: Pass, refused: Mapping[str, str]) -> list[str]:
-        """Say what the algorithm that is forced cannot run, and where it changes nothing."""
-        if self._algorithm is None:
-            return []
-        if not self._boards.forced(made.configurations.values()):
-            return [NOTHING_FORCED.format(made.workload.name)]
-        return [
-            f"{counted(count, 'configuration')} unsupported by {self._algorithm}: {reason}"
-            for reason, count in Counter(refused.values()).items()
-        ]
-
-    def _transfer_notes(self, workload: Workload, board: str) -> list[str]:
-        """Say what of a workload only other boards have, and by which factors it was brought."""
-        return [
-            f"measured on board {other} alone: {counted(len(brought), 'configuration')}; costs "
-            f"are brought to this board ({in_words(self._boards.factors(board, other))})"
-            for other, brought in self._boards.lent(workload.occurrences(), board)
-        ]
-
-    # What other models say of the interval
-
-    def _known(self, prediction: Prediction) -> Known:
-        """Hold the predictions of all other models against their runs, of the same mode and bound.
-
-        A pass that waits for the host errs in another way than one that waits for the device, and
-        one of short kernels in another way than one of long ones: of many, those are taken whose
-        calls take most nearly as long. Usual runs all, held against what is predicted of them as
-        usual. One of which a part is missing, estimated or not described says nothing of a sum.
-        """
-        if self._usual is not None:
-            return self._usual._known(prediction)
-        mode, workload = prediction.mode, prediction.workload
-        others = [m for m in self._truths.measured(mode).values() if m.name != workload.name]
-        others.sort(key=lambda other: _unlikeness(other, workload))
-        others = others[:MOST_COMPOSED]
-        chosen = self._truths.workloads_of([other.key for other in others])
-        self._read_costs(chosen, [other.board for other in others])
-        alike = [
-            found
-            for found in (self._plain(other, mode) for other in chosen)
-            if not (found.missing or found.estimated or found.workload.unsupported)
-            and found.host_bound == prediction.host_bound
-        ]
-        alike.sort(key=lambda found: _apart(found.call_time_s, prediction.call_time_s))
-        answers = [self._held(found) for found in alike[:MOST_VALIDATIONS]]
-        return Known(
-            tuple(a for answer in answers if (a := answer.attribution_time) is not None),
-            tuple(a for answer in answers if (a := answer.attribution_energy) is not None),
-        )
-
-    def _read_costs(self, workloads: Sequence[Workload], boards: Sequence[str]) -> None:
-        """Read what workloads cost on their boards, all that one board has at once."""
-        called: dict[str, set[Configuration]] = {}
-        for workload, board in zip(workloads, boards, strict=True):
-            if (workload.key, board) not in self._bases:
-                called.setdefault(board, set()).update(workload.occurrences())
-        for board, configurations in called.items():
-            self._boards.own(configurations, board)
-
-    def _plain(self, workload: Workload, mode: Mode) -> Prediction:
-        """Predict a measured workload for its board, nothing known of other models."""
-        if (workload.key, mode) not in self._predictions:
-            basis = self._basis(workload, self._truths.measured(mode)[workload.key].board)
-            self._predictions[workload.key, mode] = composed(basis.made, mode, basis.grounds)
-        return self._predictions[workload.key, mode]
+    Raises:
+        UnknownNameError: no device of that name was measured.
+        InputError: the store holds no device at all.
+    """
+    chosen = device if isinstance(device, Device) else choose_device(store, device)
+    return Predictor(store, chosen, settings, estimates=estimates)
 
 
 def check_mode(mode: Mode, among: Sequence[Mode] = MODES) -> None:
-    """Check that a mode can be predicted, by what can do so in these modes.
+    """Check that a mode is among those that can be predicted.
 
     Raises:
         InputError: it cannot.
     """
     if mode not in among:
         raise InputError(f"mode {mode!r} cannot be predicted here; use {', '.join(among)}")
+
+
+def check_compiled(model: str, mode: Mode, phase: Phase, autocast: str | None) -> None:
+    """Check that the compiled calls of a model can be known, where the mode compiles.
+
+    Raises:
+        InputError: it is a training step, or under autocast.
+    """
+    if mode in COMPILED_MODES and (phase != "inference" or autocast is not None):
+        raise InputError(
+            f"the compiled calls of {model} are known only for inference without autocast; use "
+            "another mode, such as eager"
+        )
 
 
 def check_forced(algorithm: str, model: str, mode: Mode, phase: Phase) -> None:
@@ -428,12 +345,3 @@ def check_forced(algorithm: str, model: str, mode: Mode, phase: Phase) -> None:
 
 def _at(workload: Workload) -> str:
     return f"at batch {workload.batch_size} in {workload.dtype}"
-
-
-def _unlikeness(other: Measured, workload: Workload) -> tuple[bool, float]:
-    return other.dtype != workload.dtype, _apart(other.batch_size, workload.batch_size)
-
-
-def _apart(first: float | None, second: float | None) -> float:
-    """Return how far two amounts are apart, as the logarithm of their ratio."""
-    return abs(math.log(first / second)) if first and second else math.inf

@@ -22,6 +22,7 @@ from opdb.records.cost import (
     Cost,
     OperatingPoint,
     Quantity,
+    positive_interval,
 )
 from opdb.records.measurement import (
     HostVisit,
@@ -39,6 +40,7 @@ from opdb.records.words import (
     CONFIGURATION_FORMAT,
     ELSEWHERE,
     GRADIENTS,
+    SLUG_ALLOWED,
     WORKLOAD_FORMAT,
     Access,
     Form,
@@ -52,10 +54,12 @@ from opdb.records.words import (
     canonical_json,
     content_key,
     is_forced,
+    is_slug,
 )
 from opdb.records.workload import (
     Call,
     Configuration,
+    PassMemory,
     Workload,
 )
 
@@ -66,6 +70,7 @@ __all__ = [
     "CONFIGURATION_FORMAT",
     "ELSEWHERE",
     "GRADIENTS",
+    "SLUG_ALLOWED",
     "WORKLOAD_FORMAT",
     "Access",
     "Board",
@@ -88,6 +93,7 @@ __all__ = [
     "OperatingPoint",
     "Outcome",
     "Outputs",
+    "PassMemory",
     "Phase",
     "Profile",
     "Quantity",
@@ -101,4 +107,6 @@ __all__ = [
     "canonical_json",
     "content_key",
     "is_forced",
+    "is_slug",
+    "positive_interval",
 ]

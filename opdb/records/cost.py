@@ -8,12 +8,22 @@ from dataclasses import dataclass, field
 
 from opdb.records.words import Form
 
+UNKNOWN = 50.0
+"""An interval that reaches so far (logarithms) says nothing; floats would not hold farther ends."""
+
+
+def positive_interval(value: float, below: float, above: float) -> tuple[float, float]:
+    """Return the ends of a positive value's interval, these logarithms below and above it."""
+    return value * math.exp(-min(below, UNKNOWN)), value * math.exp(min(above, UNKNOWN))
+
 
 @dataclass(frozen=True)
 class Quantity:
     """An estimated quantity: median, 3σ-mean, and the 95 % confidence interval of the mean.
 
-    `low` and `high` are None where one visit stands alone and nothing says how visits spread.
+    The interval is symmetric on logarithms, so that it stays above 0; only that of a difference
+    which may lie below 0 (dynamic energy) is mean ± half width. `low` and `high` are None where
+    one visit stands alone and nothing says how visits spread.
     """
 
     median: float
@@ -22,14 +32,44 @@ class Quantity:
     high: float | None
     count: int
 
+    @classmethod
+    def around(
+        cls,
+        median: float,
+        mean: float,
+        half_width: float | None,
+        count: int,
+        *,
+        positive: bool = True,
+    ) -> Quantity:
+        """Return a quantity whose interval reaches a half width (None: there is none) each way.
+
+        On logarithms, as mean · exp(± half width / mean); as mean ± half width where the quantity
+        may be 0 or less (not `positive`) and the interval reaches 0.
+        """
+        if half_width is None:
+            return cls(median, mean, None, None, count)
+        if mean <= 0 or not (positive or half_width < mean):
+            return cls(median, mean, mean - half_width, mean + half_width, count)
+        low, high = positive_interval(mean, half_width / mean, half_width / mean)
+        return cls(median, mean, low, high, count)
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the width of the interval, as `around` was told; None where there is none."""
+        if self.low is None or self.high is None:
+            return None
+        if self.low > 0:
+            return self.mean * math.log(self.high / self.low) / 2
+        return (self.high - self.low) / 2
+
     def moved(self, by: float) -> Quantity:
-        """Return the quantity with another mean and the same width."""
-        return Quantity(
-            self.median + by,
-            self.mean + by,
-            None if self.low is None else self.low + by,
-            None if self.high is None else self.high + by,
-            self.count,
+        """Return it with another mean and the same half width; moved by 0 itself, to the bit."""
+        if not by:
+            return self
+        positive = self.low is not None and self.low > 0
+        return Quantity.around(
+            self.median + by, self.mean + by, self.half_width, self.count, positive=positive
         )
 
 

@@ -89,7 +89,7 @@ class Configuration:
 
     @property
     def issued_as(self) -> str:
-        """What the host's time of a call hangs on, hardly its shape: "conv2d gradient autocast".
+        """What the host's time of a call depends on, hardly its shape: "conv2d gradient autocast".
 
         Autograd records a call of which gradients are taken, and autocast casts what it is given.
         """
@@ -141,10 +141,31 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Call:
-    """One operator call of a workload: the configuration and the form in which it was called."""
+    """One operator call of a workload: the configuration and the form in which it was called.
+
+    `path` is that of the module called, of a function that of the module whose forward calls it,
+    "" where that is the model itself or nobody's; None where it is not known, as of what is stored.
+    """
 
     configuration: Configuration
     form: Form
+    path: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class PassMemory:
+    """The memory that one pass of a model was seen to take as it was harvested, in bytes.
+
+    `weight_bytes` are parameters and buffers, `input_bytes` the example inputs. `activation_bytes`
+    is the most that was live at once of what the pass made, gradients of parameters left out;
+    `gradient_bytes` are these, all of them, and `peak_bytes` is the most that was live of both.
+    """
+
+    weight_bytes: int
+    input_bytes: int
+    activation_bytes: int
+    gradient_bytes: int
+    peak_bytes: int
 
 
 @dataclass(frozen=True)
@@ -158,7 +179,7 @@ class Workload:
     it asks and then calls something else. `containers` counts module calls that are not operators
     (they cost host time alone); `foreign_leaves` counts leaf modules that the registry does not
     rebuild (their functions are the operators); `unsupported` counts calls that no registered
-    operator describes.
+    operator describes. `memory` is None where the harvest did not record it.
     """
 
     name: str
@@ -177,6 +198,7 @@ class Workload:
     unsupported: Mapping[str, int] = field(default_factory=dict)
     compiled_for: str | None = None
     captured: bool = False
+    memory: PassMemory | None = field(default=None, compare=False)
 
     @cached_property
     def key(self) -> str:
@@ -204,6 +226,9 @@ class Workload:
         if self.compiled_for is None and not self.captured:
             return self.key
         return replace(self, compiled_for=None, captured=False).key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     def occurrences(self) -> dict[Configuration, int]:
         """Return each distinct configuration with its number of calls, in first-call order."""

@@ -5,26 +5,29 @@
 
 from opdb.store.claims import Claims
 from opdb.store.database import default_url
-from opdb.store.opening import open_store
-from opdb.store.pending import Among, Lack, Sort, Touched
-from opdb.store.reading import Failure, HostSeen, Measured, RunState, Spent
+from opdb.store.model_runs import Measured, RunState
+from opdb.store.opening import check_openable, how_to_fill, open_store
+from opdb.store.pending import ConfigurationFilter, MissingVisits, Touched, VisitFilter
+from opdb.store.reading import Failure, HostSeen, Spent
 from opdb.store.standing import Head, Standing
 from opdb.store.store import Store
 
 __all__ = [
-    "Among",
     "Claims",
+    "ConfigurationFilter",
     "Failure",
     "Head",
     "HostSeen",
-    "Lack",
     "Measured",
+    "MissingVisits",
     "RunState",
-    "Sort",
     "Spent",
     "Standing",
     "Store",
     "Touched",
+    "VisitFilter",
+    "check_openable",
     "default_url",
+    "how_to_fill",
     "open_store",
 ]

@@ -103,7 +103,7 @@ def held(store: Store) -> list[Held]:
         return [Held(*row) for row in connection.execute(query)]
 
 
-def bury(store: Store) -> None:
+def release_dead_claims(store: Store) -> None:
     """Give back what dead processes of this machine had claimed."""
     table = schema.claim
     with store.reading() as connection:
@@ -186,7 +186,7 @@ class Claims:
 
     def others(self) -> set[str]:
         """Return the tasks of the list that other workers have, the dead ones buried first."""
-        bury(self._store)
+        release_dead_claims(self._store)
         return {
             each.task
             for each in held(self._store)

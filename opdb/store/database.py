@@ -11,8 +11,9 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,21 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
+from opdb.distribution import install, published
 from opdb.errors import DatabaseError, NoDatabaseError
+from opdb.secrets import masked
 from opdb.store import postgresql
-from opdb.store.schema import REVISIONS, metadata
+from opdb.store.schema import LAST_TO_READ_EARLIER, REVISIONS, metadata
+from opdb.store.waiting import patiently
 
 FILE_NAME = "opdb.sqlite"
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _BUSY_TIMEOUT_S = 30.0
+"""So long SQLite itself waits for a lock, deaf to Ctrl-C: a reader, for the moment of a commit."""
+
+_TRIED_S = 0.1
+"""So long it does in one attempt of a writer, which `patiently` repeats."""
 _ASIDE = {
     "page_size": 16 * 1024,  # fewer to write, all else alike
     "journal_mode": "OFF",
@@ -42,7 +50,7 @@ _EXPLANATIONS = (
     ("readonly database", "it cannot be written; check its permissions and its folder's"),
     ("file is not a database", "it is not an opdb database"),
     ("malformed", "it is damaged; restore it, or delete it and import its published sets again"),
-    ("database is locked", "another process has held it locked for 30 s; try again later"),
+    ("database is locked", "another process holds it locked; try again later"),
     ("unable to open database file", "it cannot be opened; check the path and the permissions"),
     ("disk I/O error", "reading or writing it failed; check the disk"),
     ("FOREIGN KEY", "a row names a configuration, workload or campaign that is not stored"),
@@ -54,8 +62,19 @@ def package_parent() -> Path:
     return Path(__file__).resolve().parents[2]
 
 
+def packaged_folder() -> Path | None:
+    """Return the folder of the published sets that a wheel carries; None in a checkout."""
+    return published(package_parent())
+
+
 def published_folder() -> Path | None:
-    """Return the checkout's `db/`, the parent of the published sets; None without a checkout."""
+    """Return the parent of the published sets: the wheel's, else the checkout's `db/`, else None.
+
+    A wheel's come first: the folder that packages are installed in may hold another's `db/`.
+    """
+    packaged = packaged_folder()
+    if packaged is not None:
+        return packaged
     folder = package_parent() / "db"
     return folder if folder.is_dir() else None
 
@@ -63,12 +82,12 @@ def published_folder() -> Path | None:
 def default_url() -> str:
     """Return `OPDB_DB`, else the checkout's `db/opdb.sqlite`, else one in the user's data folder.
 
-    The user's folder also serves a checkout that this user cannot write to.
+    The user's folder serves an installed opdb, and a checkout that this user cannot write to.
     """
     named = os.environ.get("OPDB_DB")
     if named:
         return as_url(named)
-    folder = published_folder()
+    folder = None if packaged_folder() else published_folder()
     if folder is None or not os.access(folder, os.W_OK):
         folder = _user_data_folder()
     return as_url(str(folder / FILE_NAME))
@@ -102,10 +121,13 @@ def parse_url(url: str) -> URL:
         if parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
         backend = parsed.get_backend_name()
-    except (ArgumentError, ValueError) as error:
+    except (ArgumentError, ValueError):
         raise DatabaseError(
-            f"{url!r} is not a database: give a file, sqlite:///FILE or postgresql+psycopg://…"
-        ) from error
+            f"{masked(url)!r} is not a database: give a file, sqlite:///FILE or "
+            "postgresql+psycopg://…"
+        ) from None  # the cause may quote a password
+    if parsed.host is not None and "@" in parsed.host:
+        raise DatabaseError(f"{masked(url)!r} is not a database: write @ in a password as %40")
     if backend not in ("sqlite", "postgresql"):
         raise DatabaseError(f"database {backend!r} is not supported; use sqlite or postgresql")
     return parsed
@@ -114,7 +136,7 @@ def parse_url(url: str) -> URL:
 def shown(url: str) -> str:
     """Return how a database is named to people: an SQLite file's path, or a URL, no password."""
     file = file_of(url)
-    return str(file) if file else parse_url(url).render_as_string(hide_password=True)
+    return str(file) if file else masked(parse_url(url).render_as_string(hide_password=True))
 
 
 @contextmanager
@@ -132,6 +154,7 @@ def explained(url: str) -> Iterator[None]:
             explanation = postgresql.explanation(message)
         else:
             explanation = next((said for sign, said in _EXPLANATIONS if sign in message), message)
+        explanation = masked(explanation)
         raise DatabaseError(f"database {shown(url)}: {explanation}") from error
 
 
@@ -154,8 +177,7 @@ def connect(url: str, *, create: bool, aside: bool = False) -> Engine:
             event.listen(engine, "connect", _write_aside)
     except (ImportError, NoSuchModuleError) as error:
         raise DatabaseError(
-            f"database {shown(url)}: its driver is missing; "
-            "install it with: pip install 'opdb[postgres]'"
+            f"database {shown(url)}: its driver is missing; install it with: {install('postgres')}"
         ) from error
     try:
         with explained(url):
@@ -223,7 +245,7 @@ def check_file(file: Path, *, create: bool) -> None:
         if not file.exists():
             if not create:
                 raise NoDatabaseError(
-                    f"database {file}: there is none; opdb harvest or opdb import creates it"
+                    f"database {file}: there is none; opdb harvest or opdb import makes it"
                 )
             file.parent.mkdir(parents=True, exist_ok=True)
             return
@@ -287,8 +309,21 @@ def _write_aside(connection: Any, _record: Any) -> None:
 
 def _begin(connection: Connection) -> None:
     # A writer takes its lock at once: one that starts by reading could find itself outdated.
-    writes = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if connection.get_execution_options().get("writes", False):
+        driver = connection.connection.driver_connection
+        _try(driver, lambda: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    else:
+        connection.exec_driver_sql("BEGIN")
+
+
+def _try(driver: Any, work: Callable[[], object]) -> None:
+    """Do what needs a lock; SQLite waits for it no longer than one attempt should."""
+    driver.execute(f"PRAGMA busy_timeout = {round(1000 * min(_TRIED_S, _BUSY_TIMEOUT_S))}")
+    try:
+        work()
+    finally:
+        with suppress(sqlite3.Error):  # an interrupt may have closed it
+            driver.execute(f"PRAGMA busy_timeout = {round(1000 * _BUSY_TIMEOUT_S)}")
 
 
 def _give_up(connection: Any, _record: Any, _error: BaseException | None) -> None:
@@ -299,11 +334,30 @@ def _give_up(connection: Any, _record: Any, _error: BaseException | None) -> Non
 
 
 def keep_journal(engine: Engine) -> None:
-    """Let an SQLite database keep a journal from now on: readers and a writer then work at once."""
+    """Let an SQLite database keep a journal from now on: readers and a writer then work at once.
+
+    For that it must be alone, and SQLite waits for nobody here: of several processes that create
+    one database, all but one would fail.
+    """
     with engine.connect() as connection:
         driver = connection.connection.driver_connection
         assert driver is not None
-        driver.execute("PRAGMA journal_mode = WAL")
+        switch = partial(driver.execute, "PRAGMA journal_mode = WAL")
+        patiently(lambda: _try(driver, switch), _named(engine))
+
+
+@contextmanager
+def written_alone(engine: Engine) -> Iterator[Connection]:
+    """Yield a connection within one transaction, while nobody else writes."""
+    with (
+        engine.connect().execution_options(writes="alone") as connection,
+        patiently(connection.begin, _named(engine)),
+    ):
+        yield connection
+
+
+def _named(engine: Engine) -> str:
+    return shown(engine.url.render_as_string(hide_password=False))
 
 
 def _prepare(engine: Engine, url: str, *, journal: bool) -> None:
@@ -313,7 +367,7 @@ def _prepare(engine: Engine, url: str, *, journal: bool) -> None:
             return
     if engine.dialect.name == "sqlite" and journal:
         keep_journal(engine)
-    with engine.connect().execution_options(writes="alone") as connection, connection.begin():
+    with written_alone(engine) as connection:
         # Another process may have created it between the look and the lock.
         revision = _revision(connection, url)
         if revision is None:
@@ -345,6 +399,12 @@ def _revision(connection: Connection, url: str) -> str | None:
             f"database {shown(url)}: it is not an opdb database (it holds the tables {found})"
         )
     revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    if str(revision) < REVISIONS[0]:
+        raise DatabaseError(
+            f"database {shown(url)}: its schema {_plain(revision)} is older than this version of "
+            f"opdb reads ({REVISIONS[0]}); check out commit {LAST_TO_READ_EARLIER} of opdb and run "
+            "opdb status on it once, which keeps all that was measured"
+        )
     if revision not in REVISIONS:
         raise DatabaseError(
             f"database {shown(url)}: its schema {_plain(revision)} is newer than this version "

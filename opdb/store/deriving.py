@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.review import board_costs
+from opdb.errors import SamplesLeftOutError
 from opdb.records import Cost, Json, Quantity
 from opdb.store.store import Store
 
@@ -48,7 +49,7 @@ def derived(store: Store, board: str) -> Derived:
         for costs in store.costs(board).values()
         for cost in sorted(costs, key=lambda cost: cost.estimator == ESTIMATOR)
     }
-    found = _from_visits(store, board)
+    found = costs_of(store, board)
     pairs = [(stored.pop((cost.configuration, cost.setting), None), cost) for cost in found]
     both = [(old, cost) for old, cost in pairs if old is not None]
     return Derived(
@@ -56,7 +57,7 @@ def derived(store: Store, board: str) -> Derived:
         costs=tuple(found),
         new=len(pairs) - len(both),
         gone=len(stored),
-        changed=sum(not _alike(asdict(old), asdict(cost)) for old, cost in both),
+        changed=sum(old != cost and not alike(asdict(old), asdict(cost)) for old, cost in both),
         time=_largest([(old.time_s, cost.time_s) for old, cost in both]),
         energy=_largest([(old.energy_j, cost.energy_j) for old, cost in both]),
     )
@@ -64,20 +65,42 @@ def derived(store: Store, board: str) -> Derived:
 
 def derive_costs(store: Store, board: str) -> int:
     """Derive a board's (UUID) costs from its visits and store them; return how many there are."""
-    costs = _from_visits(store, board)
+    costs = costs_of(store, board)
     store.replace_costs(board, costs)
     return len(costs)
 
 
-def _from_visits(store: Store, board: str) -> list[Cost]:
-    campaigns = store.campaigns(board=board)
-    return board_costs(campaigns, store.visits(board), store.host_visits(board))
+def derive_pooled(store: Store, boards: Iterable[str]) -> list[str]:
+    """Derive the costs of boards (UUIDs) whose visits came from several sets, and store them.
+
+    Return the boards whose costs stay as each set has them: of some visits the raw samples were
+    left out.
+    """
+    left = []
+    for board in sorted(boards):
+        try:
+            derive_costs(store, board)
+        except SamplesLeftOutError:
+            left.append(board)
+    return left
 
 
-def _alike(one: Json, other: Json) -> bool:
+def costs_of(store: Store, board: str, device: str | None = None) -> list[Cost]:
+    """Derive a board's (UUID) costs from its visits; with a device (slug) from those on it alone.
+
+    A board under another power limit is another device.
+    """
+    campaigns = store.campaigns(device, board=board)
+    known = {campaign.id for campaign in campaigns}
+    visits = [visit for visit in store.visits(board) if visit.campaign in known]
+    hosts = [visit for visit in store.host_visits(board) if visit.campaign in known]
+    return board_costs(campaigns, visits, hosts)
+
+
+def alike(one: Json, other: Json) -> bool:
     """Return whether two values are the same but for rounding."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
+        return one.keys() == other.keys() and all(alike(one[k], other[k]) for k in one)
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=0.0)
     return bool(one == other)

@@ -26,12 +26,13 @@ from sqlalchemy import (
 )
 
 from opdb.errors import InputError, UnknownNameError
-from opdb.garbage import uncollected
+from opdb.garbage import gc_paused
 from opdb.store import database, schema
-from opdb.store.raw_columns import RAW_COLUMNS
-from opdb.store.rows import NewRow
+from opdb.store.deriving import costs_of
+from opdb.store.proving import proved
+from opdb.store.rows import COST, NewRow
 from opdb.store.set_reading import Contents, read_set
-from opdb.store.sets import FILES, REFERENCES, Columns, SetFile, read_file, write_file
+from opdb.store.sets import FILES, Columns, SetFile, read_file, write_file
 from opdb.store.shorthand import CALLS, KERNELS, REFERRED, in_short
 from opdb.store.store import Store
 from opdb.store.tallies import count_first, recount
@@ -49,11 +50,12 @@ class Imported:
     added: Mapping[str, int]
 
 
-def export_set(store: Store, folder: Path, *, device: str) -> dict[str, int]:
+def export_set(store: Store, folder: Path, *, device: str, costs: bool = True) -> dict[str, int]:
     """Write a device's set into a folder; return the rows by file name without `.csv`.
 
-    The set holds the device's campaigns with all that they saw, the costs of its boards, and
-    every workload of which something was measured. A file is replaced only when all are whole.
+    The set holds the device's campaigns with all that they saw, the costs that follow from that,
+    and every workload of which something was measured. A file is replaced only when all are whole.
+    Without `costs` it holds none, for who derives them anew.
 
     Raises:
         UnknownNameError: the database holds no such device.
@@ -69,6 +71,7 @@ def export_set(store: Store, folder: Path, *, device: str) -> dict[str, int]:
             with store.reading() as connection:
                 queries = _queries(device)
                 whole = {f.name: _exported(connection, f, queries[f.name]) for f in FILES}
+            whole["costs.csv"] = _costs(store, device) if costs else []
             written = in_short(whole)
             for name, found in written.items():
                 write_file(Path(aside, name), _header(name), found)
@@ -79,7 +82,7 @@ def export_set(store: Store, folder: Path, *, device: str) -> dict[str, int]:
     return {Path(name).stem: len(found) for name, found in whole.items()}
 
 
-@uncollected()
+@gc_paused()
 def import_set(
     store: Store,
     folder: Path,
@@ -89,15 +92,15 @@ def import_set(
 ) -> Imported:
     """Take a published set into the database; what is there already stays.
 
-    What an earlier import of the same source brought in is replaced. `contents` is what `read_set`
-    returned, where that was called before. `source` is the name and fingerprint that the set is
-    remembered by; the folder's path and fingerprint when None.
+    What an earlier import of the same source brought in is replaced. `contents` is what was read
+    of it, taken as it stands; when None the folder is read and proved. `source` is the name and
+    fingerprint that the set is remembered by; the folder's path and fingerprint when None.
 
     Raises:
         InputError: the folder is not a set, or a row is not what it says it is.
     """
     name, seen = source or (str(folder.resolve()), database.fingerprint(folder))
-    contents = read_set(folder) if contents is None else contents
+    contents = proved(read_set(folder)) if contents is None else contents
     with store.writing(alone=True) as connection:
         before = _counts(connection)
         visited = _visited(connection, name)
@@ -105,7 +108,7 @@ def import_set(
         known: Known = {}
         for file in FILES:
             _insert(connection, file, contents[file.name], number, known)
-            if file.table.name in REFERENCES.values():
+            if file.table.name in schema.REFERENCES.values():
                 keys = contents[file.name].values["key"]
                 known[file.table.name] = numbers(connection, file.table, keys)
         after = _counts(connection)
@@ -117,6 +120,14 @@ def import_set(
     found = {Path(file.name).stem: len(contents[file.name]) for file in FILES}
     added = {stem: max(0, after[stem] - before[stem]) for stem in found}
     return Imported(found, added)
+
+
+def _costs(store: Store, device: str) -> list[NewRow]:
+    """Return the costs that a device's campaigns give; those stored may be of a killed bench."""
+    boards = [board.uuid for board in store.boards(device)]
+    found = [COST.row(cost) for board in boards for cost in costs_of(store, board, device)]
+    [order] = [file.order for file in FILES if file.table is schema.cost]
+    return sorted(found, key=lambda row: tuple(row[name] for name in order))
 
 
 def _check_target(folder: Path, device: str) -> None:
@@ -195,10 +206,12 @@ def _measured(campaigns: Select[Any], boards: Select[Any], device: str) -> Subqu
 
 def _exported(connection: Connection, file: SetFile, query: Select[Any]) -> list[NewRow]:
     """Return a query's rows in order, with content keys in place of row numbers."""
-    columns = {name: column.name for name, column in file.columns.items()}
     found = connection.execute(query).mappings().all()
-    exported = [{name: _current(name, row[i]) for name, i in columns.items()} for row in found]
-    for inside, name in REFERENCES.items():
+    exported = [
+        {name: _in_a_line(name, row[column.name]) for name, column in file.columns.items()}
+        for row in found
+    ]
+    for inside, name in schema.REFERENCES.items():
         if inside in file.table.c:
             table = schema.metadata.tables[name]
             keys = {row.id: row.key for row in connection.execute(select(table.c.id, table.c.key))}
@@ -207,9 +220,11 @@ def _exported(connection: Connection, file: SetFile, query: Select[Any]) -> list
     return sorted(exported, key=lambda row: tuple(row[name] for name in file.order))
 
 
-def _current(name: str, value: Any) -> Any:
-    """Return a value as this version writes it."""
-    return value if value is None or name not in RAW_COLUMNS else RAW_COLUMNS[name].upgraded(value)
+def _in_a_line(name: str, value: Any) -> Any:
+    """Return a value as a file holds it: the reason of a failure may have several lines."""
+    if name == "reason" and value is not None and not value.isprintable():
+        return "".join(sign if sign.isprintable() else " " for sign in value)
+    return value
 
 
 def _header(name: str) -> Sequence[str]:
@@ -330,7 +345,7 @@ def _no_older(connection: Connection, found: Columns) -> Columns:
 def _numbered(found: Columns, known: Known) -> Columns:
     """Return the same with row numbers in place of content keys."""
     values = dict(found.values)
-    for inside, name in REFERENCES.items():
+    for inside, name in schema.REFERENCES.items():
         if name in values:
             values[inside] = [known[name][key] for key in values.pop(name)]
     return replace(found, values=values)

@@ -1,43 +1,85 @@
-"""What each field of a set's files must be: one check a column, one parser a type.
+"""What a column holds, said once: its type in a database, in a set's file, and in a record.
 
-Raw samples have checks of their own, see `opdb.store.raw_columns`.
+A `Field` is what a column of `opdb.store.schema` is declared with. Those of plain values are here;
+JSON documents are in `opdb.store.documents`, raw samples in `opdb.store.samples`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from dataclasses import dataclass
 from typing import Any, TypeAlias, get_args
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, Table
+from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, types
 
-from opdb.records import Access, Form, Mode, Outcome, Outputs, Phase, Role, Weights
-from opdb.store.rows import (
-    read_calibration,
-    read_definition,
-    read_kernel_counts,
-    read_meter_tests,
-    read_operating_point,
-)
+from opdb.records import SLUG_ALLOWED, is_slug
+from opdb.store.ranges import Range
+
+COLLATED = types.Text().with_variant(types.Text(collation="C"), "postgresql")
+"""Text in the order of its characters on every database, not in that of people's languages."""
 
 
-def parser(table: Table, column: Column[Any]) -> Callable[[str], Any]:
-    """Return the function that reads one column's fields."""
-    check, convert = _check_of(table, column), _converter(column)
-    nullable = bool(column.nullable)
-    may_be_empty = f"{table.name}.{column.name}" in _MAY_BE_EMPTY
+@dataclass(frozen=True)
+class Field:
+    """What a column holds.
 
-    def parse(field: str) -> Any:
-        if not field:
+    `sql` is its type in a database. `parse` reads a field of a set's file, and `check` raises
+    ValueError or TypeError for a value that may not be. `encode` turns what a record holds into
+    what is stored, `decode` does the reverse; None: both are the same. `verify` raises ValueError
+    for a decoded value that nothing could have measured.
+    """
+
+    sql: Any
+    parse: Callable[[str], Any] = str
+    check: Callable[[Any], object] | None = None
+    encode: Callable[[Any], Any] | None = None
+    decode: Callable[[Any], Any] | None = None
+    verify: Callable[[Any], None] | None = None
+    may_be_empty: bool = False
+
+    def checked(self, text: str | None) -> Any:
+        """Return the raw samples that a text holds, None of None.
+
+        Raises:
+            ValueError: it cannot be read, or holds what nothing could have measured.
+        """
+        if text is None:
+            return None
+        assert self.decode is not None and self.verify is not None
+        found = self.decode(text)
+        self.verify(found)
+        return found
+
+
+def column(name: str, field: Field, *constraints: Any, **options: Any) -> Column[Any]:
+    """Return a column that holds a field; not null unless `nullable` says so."""
+    options = {"nullable": False, **options}
+    return Column(name, field.sql, *constraints, info={"field": field}, **options)
+
+
+def field_of(held_in: Column[Any]) -> Field:
+    """Return what a column was declared to hold."""
+    field: Field = held_in.info["field"]
+    return field
+
+
+def parser(column: Column[Any]) -> Callable[[str], Any]:
+    """Return the function that reads one column's fields in a set's file."""
+    field, convert = field_of(column), _converter(column)
+    check, nullable = field.check, bool(column.nullable)
+
+    def parse(text: str) -> Any:
+        if not text:
             if nullable:
                 return None
-            if may_be_empty:
-                return field
+            if field.may_be_empty:
+                return text
             raise ValueError("a value is missing")
-        value = convert(field)
+        value = convert(text)
+        if convert is str:
+            _printable(value)
         if check is not None:
             check(value)
         return value
@@ -45,27 +87,43 @@ def parser(table: Table, column: Column[Any]) -> Callable[[str], Any]:
     return parse
 
 
-def _check_of(table: Table, column: Column[Any]) -> Callable[[Any], None] | None:
-    return _CHECKS.get(f"{table.name}.{column.name}") or _CHECKS.get(column.name)
-
-
 def _converter(column: Column[Any]) -> Callable[[str], Any]:
-    if column.foreign_keys:
-        return str  # a reference is a number inside and a key in the file
-    return _CONVERTERS.get(type(column.type), str)
+    # A reference is a number inside and a key in the file.
+    return str if column.foreign_keys else field_of(column).parse
+
+
+def _printable(text: str) -> None:
+    """Check that a text holds no control character, nor its JSON one that is spelled out.
+
+    Raises:
+        ValueError: it does, or its JSON is nested deeper than can be read.
+    """
+    if not text.isprintable():
+        raise ValueError("a control character; allowed: what can be printed")
+    if "\\" in text and text.startswith(("{", "[")):
+        waiting = [json.loads(text)]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, dict):
+                waiting += [*value, *value.values()]
+            elif isinstance(value, list):
+                waiting += value
+            elif isinstance(value, str) and not value.isprintable():
+                raise ValueError("a control character in its JSON; allowed: what can be printed")
 
 
 AllAtOnce: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
 """Reads a whole column; raises ValueError where a field does not hold what it should."""
 
 
-def column_parser(table: Table, column: Column[Any]) -> AllAtOnce | None:
+def column_parser(column: Column[Any]) -> AllAtOnce | None:
     """Return the function that reads a column as its `parser` does; None where it is no quicker.
 
     Numbers and texts that nothing is checked of are mostly new in every row.
     """
-    check, convert = _check_of(table, column), _converter(column)
-    if f"{table.name}.{column.name}" in _MAY_BE_EMPTY:
+    field, convert = field_of(column), _converter(column)
+    check = field.check
+    if field.may_be_empty:
         return None
     if check is _not_negative and convert is _finite and not column.nullable:
         return _numbers_not_negative
@@ -81,11 +139,24 @@ def column_parser(table: Table, column: Column[Any]) -> AllAtOnce | None:
 def _texts(found: Sequence[str]) -> Sequence[str]:
     if not all(found):
         raise ValueError("a value is missing")
+    _all_plain(found)
     return found
 
 
 def _texts_or_none(found: Sequence[str]) -> Sequence[str | None]:
+    _all_plain(found)
     return [field or None for field in found]
+
+
+def _all_plain(found: Sequence[str]) -> None:
+    """Check that no text holds a control character, nor a backslash that may spell one.
+
+    Raises:
+        ValueError: one may.
+    """
+    together = "".join(found)
+    if not together.isprintable() or "\\" in together:
+        raise ValueError("a text to be looked at by itself")
 
 
 def _numbers(found: Sequence[str]) -> Sequence[float]:
@@ -128,105 +199,38 @@ def _truth(field: str) -> bool:
     return field == "1"
 
 
-_CONVERTERS: dict[type, Callable[[str], Any]] = {
-    Integer: _whole,
-    BigInteger: _whole,
-    Float: _finite,
-    Boolean: _truth,
-}
-
-
-def _one_of(*allowed: str) -> Callable[[str], None]:
-    def check(value: str) -> None:
-        if value not in allowed:
-            raise ValueError(f"not one of {', '.join(allowed)}")
-
-    return check
-
-
-def _object(text: str) -> None:
-    if len(text) > _LONG and _is_object(text):
-        return
-    if not isinstance(json.loads(text), dict):
-        raise ValueError("not a JSON object")
-
-
-_LONG = 10_000
-"""Characters of JSON from which SQLite checks it sooner than Python reads all that it holds."""
-
-
-def _is_object(text: str) -> bool:
-    """Whether SQLite says that a text is a JSON object; it knows no NaN, which Python reads."""
-    with closing(sqlite3.connect(":memory:")) as checker:
-        valid = checker.execute("SELECT json_valid(?)", (text,)).fetchone()[0]
-    return bool(valid) and text.startswith("{")
-
-
-def _words(text: str) -> None:
-    words = json.loads(text)
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValueError("not a JSON list of strings")
-
-
-def _calibration(text: str) -> None:
-    read_calibration(text)
-
-
-def _operating_point(text: str) -> None:
-    read_operating_point(text)
-
-
-def _meter_tests(text: str) -> None:
-    read_meter_tests(text)
-
-
 def _not_negative(value: float) -> None:
     if value < 0:
         raise ValueError("negative")
 
 
-def _definition(text: str) -> None:
-    read_definition(text)
+def _slug(text: str) -> None:
+    if not is_slug(text):
+        raise ValueError(f"a device may be named by {SLUG_ALLOWED}")
 
 
-def _kernel_counts(text: str) -> None:
-    read_kernel_counts(text)
+TEXT = Field(COLLATED)
+TEXT_OR_EMPTY = Field(COLLATED, may_be_empty=True)
+SLUG = Field(COLLATED, check=_slug)
+WHOLE = Field(Integer, _whole)
+WHOLE_NOT_NEGATIVE = Field(Integer, _whole, _not_negative)
+BYTES = Field(BigInteger, _whole)
+NUMBER = Field(Float, _finite)
+NUMBER_NOT_NEGATIVE = Field(Float, _finite, _not_negative)
+TRUTH = Field(Boolean, _truth)
 
 
-_MAY_BE_EMPTY = frozenset(["workload.source_version"])
-"""Columns of text that are not null and may hold none: a model of one's own has no version."""
+def within(allowed: Range, of: Field = NUMBER) -> Field:
+    """Return the field of a number in a range."""
+    return Field(of.sql, of.parse, allowed.check)
 
-_CHECKS: dict[str, Callable[[Any], None]] = {
-    "device.type": _one_of("cuda", "cpu"),
-    "role": _one_of(*get_args(Role)),
-    "outcome": _one_of(*get_args(Outcome)),
-    "form": _one_of(*get_args(Form)),
-    "mode": _one_of(*get_args(Mode)),
-    "phase": _one_of(*get_args(Phase)),
-    "issue": _one_of("graph", "eager"),
-    "weights": _one_of(*get_args(Weights)),
-    "access": _one_of(*get_args(Access)),
-    "visit.outputs": _one_of(*get_args(Outputs)),
-    "document": _object,
-    "inputs": _object,
-    "settings": _object,
-    "environment": _object,
-    "foreign_leaves": _object,
-    "unsupported": _object,
-    "cost.kernels": _not_negative,
-    "reasons": _object,
-    "host_time_s": _object,
-    "limited": _operating_point,
-    "hot": _operating_point,
-    "facts": _object,
-    "model_run.setting": _object,
-    "tests": _meter_tests,
-    "definition": _definition,
-    "counts": _kernel_counts,
-    "notes": _words,
-    "calibration": _calibration,
-    "flags": _words,
-    "cost_s": _not_negative,
-    "position": _not_negative,
-}
-"""What a column's value must be, by `table.column` or by the column's name."""
+
+def one_of(words: Any) -> Field:
+    """Return the field of one of the words of a Literal type."""
+    allowed = get_args(words)
+
+    def check(value: str) -> None:
+        if value not in allowed:
+            raise ValueError(f"not one of {', '.join(allowed)}")
+
+    return Field(COLLATED, check=check)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
 
 from opdb.records import ALGORITHM_SETTING, Outcome
 from opdb.store import reading, schema
-from opdb.store.writing import in_parts, numbers
 
 
 @dataclass(frozen=True)
@@ -61,28 +59,6 @@ def _failed(connection: Connection, device: str) -> list[Forced]:
         Forced(_algorithm(setting), outcome, reason, count)
         for setting, outcome, reason, count in connection.execute(query)
     ]
-
-
-def refusals(
-    connection: Connection, device: str, setting: str, configurations: Collection[str]
-) -> dict[str, str]:
-    """Return why configurations (keys) are unsupported in a setting on a device, as said last."""
-    visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
-    query = (
-        select(configuration.c.key, visit.c.reason, visit.c.campaign)
-        .join_from(visit, configuration, visit.c.configuration_id == configuration.c.id)
-        .where(visit.c.setting == setting, visit.c.outcome == "unsupported")
-        .where(visit.c.role == "measurement", visit.c.access == "model")
-        .order_by(visit.c.started_at)
-    )
-    # Joined with its campaigns, all that was visited on the device would be gone through.
-    ours = set(connection.scalars(select(campaign.c.id).where(campaign.c.device == device)))
-    return {
-        row.key: row.reason or "no reason given"
-        for some in in_parts(numbers(connection, schema.configuration, configurations).values())
-        for row in connection.execute(query.where(visit.c.configuration_id.in_(some)))
-        if row.campaign in ours
-    }
 
 
 def _algorithm(setting: str) -> str:

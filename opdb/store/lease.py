@@ -21,20 +21,15 @@ class Claim(NamedTuple):
     worker: str
 
 
-def is_held(connection: Connection, claim: Claim) -> bool:
-    """Return whether a worker still has its claim; until the transaction ends nobody takes it."""
-    table = schema.claim
-    query = select(table.c.worker).where(table.c.scope == claim.scope, table.c.task == claim.task)
-    return connection.execute(query.with_for_update()).scalar() == claim.worker
-
-
 def check_held(connection: Connection, claim: Claim) -> None:
-    """Raise where a worker's claim was taken over.
+    """Check that a worker still has its claim; until the transaction ends nobody takes it.
 
     Raises:
-        ClaimLostError: it was.
+        ClaimLostError: it was taken over.
     """
-    if not is_held(connection, claim):
+    table = schema.claim
+    query = select(table.c.worker).where(table.c.scope == claim.scope, table.c.task == claim.task)
+    if connection.execute(query.with_for_update()).scalar() != claim.worker:
         raise ClaimLostError(
             f"another worker took {claim.task.rpartition(' ')[2][:12]} over, as this one gave no "
             f"sign for {LEASE_S:.0f} s; what it measured of it just now is not stored"

@@ -8,12 +8,14 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Engine
 
+from opdb.store.database import written_alone
+
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
     """Run the migrations up to a revision, all in one transaction."""
-    with engine.connect().execution_options(writes="alone") as connection, connection.begin():
+    with written_alone(engine) as connection:
         command.upgrade(_config(connection), revision)
 
 

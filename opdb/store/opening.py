@@ -1,15 +1,17 @@
-"""Open a database; the default one takes in the checkout's published sets when they change."""
+"""Open a database; the default one takes in the published sets of the checkout or the wheel."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import select
 
-from opdb.errors import DatabaseError
+from opdb.errors import DatabaseError, NoDatabaseError
+from opdb.records import SLUG_ALLOWED, is_slug
 from opdb.store import database, schema
 from opdb.store.store import Store
 
@@ -20,10 +22,11 @@ SWEEPS = "-sweeps"
 def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = False) -> Store:
     """Open a database: the one named, else `OPDB_DB`'s, else the default one.
 
-    A new database is created. The default one, and no other, takes in every published set of the
-    checkout's `db/*/` that it has not seen as it now is; where there is none yet, it is built of
-    them aside and put in place when it is whole. Sets of sweeps are taken in with `sweeps` alone:
-    a usual prediction needs nothing of them, and need not wait for them.
+    A new database is created. The default one, and no other, takes in every published set (of the
+    checkout's `db/*/`, or those that a wheel carries) that it has not seen as it now is; where
+    there is none yet, it is built of them aside and put in place when it is whole. Sets of sweeps
+    are taken in with `sweeps` alone: a usual prediction needs nothing of them, and need not wait
+    for them.
 
     Raises:
         DatabaseError: it cannot be used; or it was named, there is none, and `create` is false.
@@ -36,13 +39,66 @@ def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = Fa
     if not named:
         build_published(location)
     with ExitStack() as undo:
-        store = undo.enter_context(
-            Store(location, database.connect(location, create=create or not named))
-        )
+        try:
+            engine = database.connect(location, create=create or not named)
+        except NoDatabaseError as error:
+            raise NoDatabaseError(f"{error}; {how_to_fill(location)}") from error
+        store = undo.enter_context(Store(location, engine))
+        _check_slugs(store)
         if not named:
             import_published(store, sweeps=sweeps)
         undo.pop_all()
     return store
+
+
+def check_openable(url: str | None = None) -> None:
+    """Check that a database can be opened, or made, before work that takes long; make nothing.
+
+    Raises:
+        DatabaseError: it cannot.
+    """
+    named = url or os.environ.get("OPDB_DB")
+    location = database.as_url(named) if named else database.default_url()
+    file = database.file_of(location)
+    if file is None or file.exists():
+        database.connect(location, create=False).dispose()
+        return
+    if (found := database.obstacle(file)) is not None:
+        raise DatabaseError(f"database {file}: {found}; give a file")
+    above = next(folder for folder in file.absolute().parents if folder.exists())
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise DatabaseError(f"database {file}: it cannot be made: no permission in {above}")
+
+
+def how_to_fill(location: str) -> str:
+    """Say which command brings the published sets into a database (a URL)."""
+    sets = [_from_here(path) for path in published_sets().values()]
+    if not sets:
+        return "to bring in measurements: opdb import FOLDER, a published set of a clone's db/"
+    named = [] if location == database.default_url() else ["--db", database.shown(location)]
+    return (
+        f"to bring in the published measurements: {shlex.join(['opdb', 'import', *sets, *named])}"
+    )
+
+
+def _from_here(path: Path) -> str:
+    """Return a path as one would type it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _check_slugs(store: Store) -> None:
+    """Check that no device of a database is named as none may be: it may come from a stranger.
+
+    Raises:
+        DatabaseError: one is.
+    """
+    for device in store.devices():
+        if not is_slug(device.slug):
+            raise DatabaseError(
+                f"database {store.location}: device {device.slug!r} is named as no device may be "
+                f"({SLUG_ALLOWED}); somebody altered it, or it is not one of opdb's"
+            )
 
 
 def build_published(location: str) -> None:
@@ -99,7 +155,7 @@ def _build(file: Path) -> None:
 
 
 def published_sets(*, sweeps: bool = False) -> dict[str, Path]:
-    """Return the folders of the checkout's published sets, by name; with `sweeps` theirs, too."""
+    """Return the folders of the published sets at hand, by name; with `sweeps` theirs, too."""
     folder = database.published_folder()
     if folder is None:
         return {}
@@ -107,8 +163,14 @@ def published_sets(*, sweeps: bool = False) -> dict[str, Path]:
     return {name: path for name, path in found.items() if sweeps or not name.endswith(SWEEPS)}
 
 
+def is_packaged(folder: Path) -> bool:
+    """Whether a folder is a set that the wheel carries: its costs are trusted as its code is."""
+    packaged = database.packaged_folder()
+    return packaged is not None and folder.resolve().parent == packaged.resolve()
+
+
 def import_published(store: Store, *, sweeps: bool = False) -> None:
-    """Import the sets of `db/*/` whose files are not those that were imported last.
+    """Import the published sets whose files are not those that were imported last.
 
     Nothing happens where the database cannot be written: it then serves as it is.
 
@@ -129,13 +191,12 @@ def import_published(store: Store, *, sweeps: bool = False) -> None:
     if not new:
         return
     # They read CSV and statistics, which most commands need not.
-    from opdb.store.deriving import derive_costs
+    from opdb.store.deriving import derive_pooled
     from opdb.store.exchange import import_set
     from opdb.store.set_reading import read_set
 
     for name, found in new.items():
-        # What lies beside the code is trusted as it is: raw samples are not looked at yet.
-        contents = read_set(sets[name], samples=False)
+        # What lies beside the code is trusted as it is; `make check` proves its costs.
+        contents = read_set(sets[name])
         import_set(store, sets[name], contents=contents, source=(name, found))
-    for board in store.boards_of_several_sources():
-        derive_costs(store, board)
+    derive_pooled(store, store.boards_of_several_sources())

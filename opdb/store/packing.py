@@ -20,22 +20,11 @@ def pack(document: Json) -> str:
 
 
 def unpack(text: str) -> Json:
-    """Read a JSON value from its short text, or from plain JSON.
+    """Read a JSON value from its short text.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is damaged, cut off, or holds too much.
     """
-    return json.loads(unpacked(text))
-
-
-def unpacked(text: str) -> bytes:
-    """Return the JSON that a text holds, packed or plain.
-
-    Raises:
-        ValueError: the packed text is damaged, cut off, or holds too much.
-    """
-    if is_plain(text):
-        return text.encode()
     inflater = zlib.decompressobj()
     try:
         found = inflater.decompress(a2b_base64(text, strict_mode=True), MOST_BYTES)
@@ -43,9 +32,4 @@ def unpacked(text: str) -> bytes:
         raise ValueError(f"damaged: {error}") from error
     if not inflater.eof or inflater.unused_data:
         raise ValueError("damaged: cut off, or more than it may hold")
-    return found
-
-
-def is_plain(text: str) -> bool:
-    """Whether a text is JSON that was never packed."""
-    return text.startswith(("{", "["))
+    return json.loads(found)

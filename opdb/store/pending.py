@@ -5,14 +5,16 @@ All of it is asked of the tally and of the calls; configurations are read that a
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select
 
-from opdb.records import Access, Configuration, Role, Weights
-from opdb.store import schema
+from opdb.records import Access, Configuration, Outcome, Role, Weights
+from opdb.store import reading, schema
+from opdb.store.connecting import Connected
 from opdb.store.writing import in_parts, matching
 
 Touched: TypeAlias = tuple[Literal["at most", "above"], float]
@@ -20,7 +22,7 @@ Touched: TypeAlias = tuple[Literal["at most", "above"], float]
 
 
 @dataclass(frozen=True)
-class Sort:
+class VisitFilter:
     """Which visits: on a device (slug) or one board (UUID) of it, in a role; None is any."""
 
     device: str
@@ -31,29 +33,20 @@ class Sort:
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """Return these as conditions on the tally."""
-        return matching(
-            schema.tally,
-            {
-                "device": self.device,
-                "board": self.board,
-                "role": self.role,
-                "access": self.access,
-                "weights": self.weights,
-            },
-        )
+        return matching(schema.tally, vars(self))
 
 
 @dataclass(frozen=True)
-class Lack:
+class MissingVisits:
     """Fewer visits of a sort than so many that are good, not rejected, and in these settings."""
 
-    sort: Sort
+    sort: VisitFilter
     visits: int
     settings: Collection[str]
 
 
 @dataclass(frozen=True)
-class Among:
+class ConfigurationFilter:
     """Which configurations: of these kinds, called by a workload, or those of these keys.
 
     What only sweeps asked for counts as no workload.
@@ -71,61 +64,81 @@ class Among:
     device: str | None = None
 
 
-def which_rejected(rejected: bool | None) -> list[ColumnElement[bool]]:
-    """Return the condition on the tally that visits were, or were not, rejected; None: either."""
-    if rejected is None:
-        return []
-    column = schema.tally.c.rejected
-    return [column != "" if rejected else column == ""]
+class Pending(Connected):
+    """How many visits a database holds of what, and what lacks some."""
 
+    def outcomes(
+        self,
+        sort: VisitFilter,
+        configurations: Collection[str] | None = None,
+        *,
+        rejected: bool | None = None,
+    ) -> dict[tuple[str, str], Counter[Outcome]]:
+        """Count the visits of a sort by (configuration key, setting) and outcome.
 
-def lacking(connection: Connection, lack: Lack, among: Among) -> list[Configuration]:
-    """Return, of some configurations, those that lack good visits, by kind and then key."""
-    configuration, tally = schema.configuration, schema.tally
-    good = case((tally.c.rejected == "", tally.c.visits), else_=0)
-    of_sort = [
-        *lack.sort.conditions(),
-        tally.c.outcome == "ok",
-        tally.c.setting.in_(sorted(lack.settings)),
-    ]
-    found: list[tuple[str, str, str]] = []
-    for some in [None] if among.keys is None else in_parts(among.keys):
-        chosen = _chosen(among, some).subquery()
-        short = (
-            select(chosen.c.id)
-            .outerjoin(tally, and_(tally.c.configuration_id == chosen.c.id, *of_sort))
-            .group_by(chosen.c.id)
-            .having(func.coalesce(func.sum(good), 0) < lack.visits)
-        )
-        query = select(configuration.c.kind, configuration.c.key, configuration.c.json)
-        found += map(tuple, connection.execute(query.where(configuration.c.id.in_(short))))
-    return [Configuration.from_canonical(text) for _, _, text in sorted(found)]
+        With `configurations` (keys), those of these alone; with `rejected`, those alone that were
+        rejected, or were not.
+        """
+        conditions, why = sort.conditions(), schema.tally.c.rejected
+        if rejected is not None:
+            conditions.append(why != "" if rejected else why == "")
+        with self.reading() as connection:
+            return reading.visit_outcomes(connection, conditions, configurations)
 
+    def lacking(self, lack: MissingVisits, among: ConfigurationFilter) -> list[Configuration]:
+        """Return, of some configurations, those that lack good visits, by kind and then key."""
+        tally = schema.tally
+        good = case((tally.c.rejected == "", tally.c.visits), else_=0)
+        of_sort = [
+            *lack.sort.conditions(),
+            tally.c.outcome == "ok",
+            tally.c.setting.in_(sorted(lack.settings)),
+        ]
 
-def configurations(connection: Connection, among: Among) -> list[Configuration]:
-    """Return some configurations, by kind and then key."""
-    table = schema.configuration
-    found: list[tuple[str, str, str]] = []
-    for some in [None] if among.keys is None else in_parts(among.keys):
-        query = select(table.c.kind, table.c.key, table.c.json)
-        query = query.where(table.c.id.in_(_chosen(among, some)))
-        found += map(tuple, connection.execute(query))
-    return [Configuration.from_canonical(text) for _, _, text in sorted(found)]
+        def short(some: Select[tuple[int]]) -> Select[tuple[int]]:
+            chosen = some.subquery()
+            return (
+                select(chosen.c.id)
+                .outerjoin(tally, and_(tally.c.configuration_id == chosen.c.id, *of_sort))
+                .group_by(chosen.c.id)
+                .having(func.coalesce(func.sum(good), 0) < lack.visits)
+            )
 
+        return self.configurations_among(among, short)
 
-def called_in(
-    connection: Connection, configurations: Collection[str], touched: Touched
-) -> set[str]:
-    """Return those of the configurations (keys) that a workload calls which touches so much."""
-    configuration, call = schema.configuration, schema.call
-    called = select(call.c.configuration_id).where(
-        call.c.configuration_id == configuration.c.id, call.c.workload_id.in_(_workloads(touched))
-    )
-    found: set[str] = set()
-    for some in in_parts(configurations):
-        query = select(configuration.c.key).where(configuration.c.key.in_(some), called.exists())
-        found |= set(connection.scalars(query))
-    return found
+    def configurations_among(
+        self,
+        among: ConfigurationFilter,
+        narrowed: Callable[[Select[tuple[int]]], Select[tuple[int]]] = lambda chosen: chosen,
+    ) -> list[Configuration]:
+        """Return some configurations, by kind and then key.
+
+        `narrowed` takes the query of their row numbers to one of those that are wanted.
+        """
+        with self.reading() as connection:
+            table = schema.configuration
+            found: list[tuple[str, str, str]] = []
+            for some in [None] if among.keys is None else in_parts(among.keys):
+                query = select(table.c.kind, table.c.key, table.c.json)
+                query = query.where(table.c.id.in_(narrowed(_chosen(among, some))))
+                found += map(tuple, connection.execute(query))
+            return [Configuration.from_canonical(text) for _, _, text in sorted(found)]
+
+    def called_in(self, configurations: Collection[str], touched: Touched) -> set[str]:
+        """Return those of the configurations (keys) that a workload calls which touches so much."""
+        with self.reading() as connection:
+            configuration, call = schema.configuration, schema.call
+            called = select(call.c.configuration_id).where(
+                call.c.configuration_id == configuration.c.id,
+                call.c.workload_id.in_(_workloads(touched)),
+            )
+            found: set[str] = set()
+            for some in in_parts(configurations):
+                query = select(configuration.c.key).where(
+                    configuration.c.key.in_(some), called.exists()
+                )
+                found |= set(connection.scalars(query))
+            return found
 
 
 def not_asked_for(device: str | None) -> Select[tuple[int]]:
@@ -146,7 +159,7 @@ def _workloads(touched: Touched) -> Select[tuple[int]]:
     return query.where(column <= touched_bytes if bound == "at most" else column > touched_bytes)
 
 
-def _chosen(among: Among, keys: Collection[str] | None) -> Select[tuple[int]]:
+def _chosen(among: ConfigurationFilter, keys: Collection[str] | None) -> Select[tuple[int]]:
     """Select the row numbers of some configurations; `keys` are the part of them to bind."""
     configuration, call = schema.configuration, schema.call
     called = select(call.c.configuration_id.label("id")).distinct()

@@ -10,6 +10,10 @@ from sqlalchemy.engine import URL
 
 CONNECT_TIMEOUT_S = 10
 LOCK_TIMEOUT_S = 30
+"""So long a statement waits for a row that another transaction is about to change."""
+
+TRIED_S = 1
+"""So long one attempt of a writer waits to be let in; `patiently` repeats it."""
 
 _AGREED = 0x6F706462
 """The advisory lock that every opdb takes to write: "opdb" in ASCII."""
@@ -28,7 +32,7 @@ EXPLANATIONS = (
     ("connection timeout", "its server does not answer; check that it runs, host and port"),
     ("could not translate host", "its server cannot be reached; check the host's name"),
     ("failed to resolve host", "its server cannot be reached; check the host's name"),
-    ("lock timeout", f"another process has held it locked for {LOCK_TIMEOUT_S} s; try again later"),
+    ("lock timeout", "another process holds it locked; try again later"),
     ("permission denied", "this user may not read or write it; ask its owner for the rights"),
     ("read-only transaction", "it cannot be written: its server only serves a copy"),
     ("No space left on device", "the server's disk is full; free some space there and run again"),
@@ -72,7 +76,11 @@ def _begin(connection: Connection) -> None:
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         return
     kind = "pg_advisory_xact_lock" if writes == "alone" else "pg_advisory_xact_lock_shared"
-    connection.exec_driver_sql(f"SELECT {kind}({_AGREED})")
+    # In one statement, so in one trip to the server; a target list is evaluated from the left.
+    connection.exec_driver_sql(
+        f"SELECT set_config('lock_timeout', '{TRIED_S}s', true), {kind}({_AGREED}), "
+        f"set_config('lock_timeout', '{LOCK_TIMEOUT_S}s', true)"
+    )
 
 
 def may_write(connection: Connection) -> bool:

@@ -23,11 +23,7 @@ times above 0.1 s, which their type rounds more coarsely, have the unit 1. Readi
 value to within half its unit; encoding what was read gives the same text. A missing temperature
 is left out, never 0.
 
-Encodings 1 and 2, still read, are plain JSON, with `t` in ns and each clock sample for itself; 1
-gives each time whole.
-
-Times of leaf modules in place are one object: ns by the module's path. Plain, as older versions
-wrote them, it holds seconds.
+Times of leaf modules in place are one object: ns by the module's path.
 """
 
 from __future__ import annotations
@@ -37,10 +33,9 @@ from itertools import accumulate, chain, groupby, repeat
 from math import gcd
 
 from opdb.records import Json, Neighbours, Stretch
-from opdb.store.packing import is_plain, pack, unpack
+from opdb.store.packing import pack, unpack
 
 ENCODING = 3
-READ_ENCODINGS = (1, 2, 3)
 
 MOST_CLOCKS = 1_000_000
 """The most clock samples of one stretch: a few runs of them could claim any number."""
@@ -58,7 +53,7 @@ def decode_stretch(text: str) -> Stretch:
     """Read a stretch back.
 
     Raises:
-        ValueError: the text is not a stretch in an encoding that this version reads.
+        ValueError: the text is not a stretch in the encoding that this version reads.
     """
     return stretch_from_document(unpack(text))
 
@@ -72,7 +67,7 @@ def decode_stretches(text: str) -> tuple[Stretch, ...]:
     """Read several stretches back.
 
     Raises:
-        ValueError: the text is not a list of stretches in encodings that this version reads.
+        ValueError: the text is not a list of stretches in the encoding that this version reads.
     """
     documents = unpack(text)
     if not isinstance(documents, list):
@@ -118,17 +113,12 @@ def stretch_from_document(document: Json) -> Stretch:
     """Read a stretch from its integers.
 
     Raises:
-        ValueError: not a stretch in an encoding that this version reads.
+        ValueError: not a stretch in the encoding that this version reads.
     """
     _check_stretch(document)
     power, edges = document.get("p", []), document.get("e", [])
-    times, clocks = document.get("t", []), document.get("c", [])
-    if document["f"] > 1:
-        times = accumulate(times)
-    if document["f"] > 2:
-        unit = document.get("q", 1)
-        times = [time * unit for time in times]
-        clocks = chain.from_iterable(map(repeat, clocks[::2], clocks[1::2]))
+    clocks, unit = document.get("c", []), document.get("q", 1)
+    times = [time * unit for time in accumulate(document.get("t", []))]
     temperature, utilization = document.get("w"), document.get("u")
     return Stretch(
         calls_per_replay=document["n"],
@@ -145,7 +135,12 @@ def stretch_from_document(document: Json) -> Stretch:
                 strict=True,
             )
         ),
-        clock_samples_hz=tuple(megahertz * 1e6 for megahertz in clocks),
+        clock_samples_hz=tuple(
+            chain.from_iterable(
+                repeat(megahertz * 1e6, count)
+                for megahertz, count in zip(clocks[::2], clocks[1::2], strict=True)
+            )
+        ),
         temperature_c=None if temperature is None else temperature / 10,
         eager_times_s=_scaled(document.get("g", []), 1e9),
         utilization=None if utilization is None else utilization / 1e4,
@@ -156,24 +151,22 @@ def _check_stretch(document: Json) -> None:
     """Check that a document is a stretch's.
 
     Raises:
-        ValueError: it is not, or its encoding is one that this version does not read.
+        ValueError: it is not, or its encoding is another.
     """
     if not isinstance(document, dict):
         raise ValueError("raw samples are not an object")
-    if document.get("f") not in READ_ENCODINGS:
+    if document.get("f") != ENCODING:
         raise ValueError(
-            f"raw samples in encoding {document.get('f')!r}; this version reads "
-            + ", ".join(map(str, READ_ENCODINGS))
+            f"raw samples in encoding {document.get('f')!r}; this version reads {ENCODING}"
         )
     for name in ("n", "d", "b"):
         if type(document.get(name)) is not int:
             raise ValueError(f"raw samples without a whole number {name!r}")
     for name in ("t", "p", "e", "c", "g"):
         _check_integers(document.get(name, []), name)
-    paired = ("p", "e", "c") if document["f"] > 2 else ("p", "e")
-    if any(len(document.get(name, [])) % 2 for name in paired):
+    if any(len(document.get(name, [])) % 2 for name in ("p", "e", "c")):
         raise ValueError("raw samples with a time that has no value, or a clock without its number")
-    if document["f"] > 2 and not 0 <= sum(document.get("c", [])[1::2]) <= MOST_CLOCKS:
+    if not 0 <= sum(document.get("c", [])[1::2]) <= MOST_CLOCKS:
         raise ValueError("raw samples with an impossible number of clock samples")
     for name, words in (("w", "a temperature"), ("u", "a utilization"), ("q", "a unit")):
         if type(document.get(name, 0)) is not int:
@@ -199,27 +192,25 @@ def encode_neighbours(neighbours: Neighbours) -> str:
 
 
 def decode_neighbours(text: str) -> Neighbours:
-    """Read the times of a call among neighbours back; older versions gave each whole, in ns.
+    """Read the times of a call among neighbours back.
 
     Raises:
         ValueError: the text holds none.
     """
     document = unpack(text)
-    if not isinstance(document, dict) or sorted(document.keys() - {"q"}) != ["a", "n", "t"]:
+    if not isinstance(document, dict) or sorted(document) != ["a", "n", "q", "t"]:
         raise ValueError("not the times of a call among neighbours")
     if type(document["n"]) is not int or document["n"] < 1:
         raise ValueError("times among neighbours without a number of calls")
     for name in ("a", "t"):
         _check_integers(document[name], name)
-    unit = document.get("q")
-    if unit is None:
-        times, alone = document["t"], document["a"]
-    elif type(unit) is int:
-        times = [time * unit for time in accumulate(document["t"])]
-        alone = [time * unit for time in accumulate(document["a"])]
-    else:
+    unit = document["q"]
+    if type(unit) is not int:
         raise ValueError("times among neighbours in a unit that is not a whole number")
-    return Neighbours(document["n"], _scaled(times, 1e9), _scaled(alone, 1e9))
+    times, alone = (
+        _scaled([time * unit for time in accumulate(document[name])], 1e9) for name in ("t", "a")
+    )
+    return Neighbours(document["n"], times, alone)
 
 
 def encode_times(times_s: Iterable[float]) -> str:
@@ -244,7 +235,7 @@ def encode_layers(times_s: Mapping[str, float]) -> str:
 
 
 def decode_layers(text: str) -> dict[str, float]:
-    """Read the times of leaf modules back; older versions gave plain seconds.
+    """Read the times of leaf modules back.
 
     Raises:
         ValueError: the text holds none.
@@ -252,12 +243,11 @@ def decode_layers(text: str) -> dict[str, float]:
     times = unpack(text)
     if not isinstance(times, dict):
         raise ValueError("times of layers are not an object")
-    kinds, scale = ({int, float}, 1) if is_plain(text) else ({int}, 1e9)
-    if not set(map(type, times.values())) <= kinds:
-        raise ValueError("times of layers are not numbers, or packed and not whole")
+    if not set(map(type, times.values())) <= {int}:
+        raise ValueError("times of layers are not whole numbers")
     if not all(0 <= time < MOST_NS for time in times.values()):
         raise ValueError("times of layers are negative, or beyond any time")
-    return {path: time / scale for path, time in times.items()}
+    return {path: time / 1e9 for path, time in times.items()}
 
 
 def _check_integers(values: Json, name: str) -> None:

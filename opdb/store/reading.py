@@ -8,34 +8,21 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
 
+from opdb.errors import DatabaseError
 from opdb.records import (
     ALGORITHM_SETTING,
     Call,
-    Campaign,
     Configuration,
-    Cost,
     Form,
-    HostVisit,
-    Json,
-    Mode,
-    ModelRun,
     Outcome,
-    Profile,
-    Visit,
     Workload,
 )
 from opdb.store import rows, schema
 from opdb.store.raw import decode_times
 from opdb.store.rows import Row
 from opdb.store.writing import in_parts, numbers
-
-COST_IDENTITY = ("board", "configuration_id", "setting", "estimator")
-
-ENOUGH_HOST_VISITS = 2000
-CAMPAIGNS_AT_ONCE = 2
-"""Host visits that tell what is usual, looked for in so many campaigns at a time."""
 
 Conditions = Sequence[ColumnElement[bool]]
 
@@ -56,31 +43,6 @@ class Failure:
     outcome: Outcome
     reason: str | None
     attempts: int
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A workload with a good run: what tells how like it is to another, and the run's board."""
-
-    key: str
-    name: str
-    dtype: str
-    batch_size: int
-    board: str
-
-
-@dataclass(frozen=True)
-class RunState:
-    """How a model run ended, without its samples."""
-
-    id: str
-    workload: str
-    mode: Mode
-    setting: Mapping[str, Json]
-    outcome: Outcome
-    reason: str | None
-    cost_s: float
-    facts: Mapping[str, Json]
 
 
 @dataclass(frozen=True)
@@ -109,26 +71,32 @@ class HostSeen:
 
 
 def workloads(connection: Connection, conditions: Conditions) -> list[Workload]:
-    """Return the workloads that meet the conditions, with their calls."""
+    """Return the workloads that meet the conditions, with their calls.
+
+    Raises:
+        DatabaseError: a row was altered: its key is not its own.
+    """
     found = workload_rows(connection, conditions)
     calls = _calls(connection, conditions)
-    return [rows.read_workload(row, tuple(calls.get(row["id"], ()))) for row in found]
+    read = [rows.WORKLOAD.read(row, calls=tuple(calls.get(row["id"], ()))) for row in found]
+    for row, workload in zip(found, read, strict=True):
+        if workload.key != row["key"]:
+            raise DatabaseError(
+                f"workload {row['name']!r}: its row was altered, for its key is not that of what "
+                "it says; opdb harvest or opdb import brings it anew"
+            )
+    return read
 
 
 def workload_rows(connection: Connection, conditions: Conditions) -> Sequence[Row]:
     """Return the rows of the workloads that meet the conditions, without their calls."""
     table = schema.workload
-    query = select(table).where(*conditions).order_by(*_workload_order())
+    query = select(table).where(*conditions).order_by(*workload_order())
     return connection.execute(query).mappings().all()
 
 
-def captured_keys(connection: Connection) -> dict[str, str]:
-    """Return the keys of what models call otherwise while captured, by that of the workload."""
-    found = workload_rows(connection, [schema.workload.c.captured.is_(True)])
-    return {rows.read_workload(row).model_key: row["key"] for row in found}
-
-
-def _workload_order() -> list[ColumnElement[Any]]:
+def workload_order() -> list[ColumnElement[Any]]:
+    """Return the columns that workloads are ordered by."""
     table = schema.workload
     names = ("name", "phase", "dtype", "memory_format", "batch_size", "key")
     return [table.c[name] for name in names]
@@ -161,23 +129,6 @@ def _calls(connection: Connection, conditions: Conditions) -> dict[int, list[Cal
     return calls
 
 
-def campaigns(connection: Connection, conditions: Conditions) -> list[Campaign]:
-    """Return the campaigns that meet the conditions, oldest first."""
-    table = schema.campaign
-    query = select(table).where(*conditions).order_by(table.c.started_at, table.c.id)
-    devices = {
-        row["slug"]: rows.read_device(row)
-        for row in connection.execute(select(schema.device)).mappings()
-    }
-    hosts = {
-        row["id"]: rows.read_host(row) for row in connection.execute(select(schema.host)).mappings()
-    }
-    return [
-        rows.read_campaign(row, devices[row["device"]], hosts[row["host"]])
-        for row in connection.execute(query).mappings()
-    ]
-
-
 def visit_outcomes(
     connection: Connection, conditions: Conditions, configurations: Collection[str] | None = None
 ) -> dict[tuple[str, str], Counter[Outcome]]:
@@ -191,7 +142,7 @@ def visit_outcomes(
         .group_by(configuration.c.key, tally.c.setting, tally.c.outcome)
     )
     outcomes: dict[tuple[str, str], Counter[Outcome]] = {}
-    for row in _of_configurations(connection, query, tally, configurations):
+    for row in of_configurations(connection, query, tally, configurations):
         found = outcomes.setdefault((row["key"], row["setting"]), Counter())
         found[row["outcome"]] += row["visits"]
     return outcomes
@@ -226,7 +177,8 @@ def failures(
             for row in connection.execute(query.where(configuration.c.id.in_(some)))
         }
     outcomes = visit_outcomes(connection, measurements(device), kinds)
-    reasons = _last_reasons(connection, device, kinds)
+    bad = schema.visit.c.outcome != "ok", unforced(schema.visit)
+    reasons = last_reasons(connection, device, kinds, *bad)
     found = [
         Failure(key, kinds[key], setting, *reasons[key, setting], seen.total())
         for (key, setting), seen in outcomes.items()
@@ -235,120 +187,31 @@ def failures(
     return sorted(found, key=lambda failure: (failure.kind, failure.configuration, failure.setting))
 
 
-def _last_reasons(
-    connection: Connection, device: str, configurations: Collection[str]
+def last_reasons(
+    connection: Connection,
+    device: str,
+    configurations: Collection[str],
+    *conditions: ColumnElement[bool],
 ) -> dict[tuple[str, str], tuple[Outcome, str | None]]:
-    """Return the last outcome that was not good, and its reason, by (configuration, setting)."""
+    """Return the last outcome, and its reason, of visits inside models on a device (slug).
+
+    Of those that meet the conditions, by (configuration key, setting).
+    """
     visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
     query = (
         select(configuration.c.key, visit.c.setting, visit.c.outcome, visit.c.reason)
         .add_columns(visit.c.campaign)
         .join(configuration, visit.c.configuration_id == configuration.c.id)
-        .where(visit.c.role == "measurement", visit.c.outcome != "ok", visit.c.access == "model")
-        .where(unforced(visit))
+        .where(visit.c.role == "measurement", visit.c.access == "model", *conditions)
         .order_by(visit.c.started_at)
     )
     # Joined with its campaigns, all that was visited on the device would be gone through.
     ours = set(connection.scalars(select(campaign.c.id).where(campaign.c.device == device)))
     return {
         (row["key"], row["setting"]): (row["outcome"], row["reason"])
-        for row in _of_configurations(connection, query, visit, configurations)
+        for row in of_configurations(connection, query, visit, configurations)
         if row["campaign"] in ours
     }
-
-
-def visits(
-    connection: Connection, conditions: Conditions, configurations: Collection[str] | None
-) -> list[Visit]:
-    """Return the visits of campaigns that meet the conditions, oldest first."""
-    visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
-    joined = visit.join(campaign, visit.c.campaign == campaign.c.id).join(
-        configuration, visit.c.configuration_id == configuration.c.id
-    )
-    query = _with_key(visit, joined).where(*conditions)
-    read = _of_configurations(connection, query, visit, configurations)
-    found = [rows.read_visit(row) for row in read]
-    return sorted(found, key=lambda visit: (visit.started_at, visit.id))
-
-
-def spent(connection: Connection, device: str) -> list[Spent]:
-    """Return what a device's visits inside models took, anchors left out, by key and board."""
-    visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
-    query = (
-        select(configuration.c.key, configuration.c.kind, campaign.c.board)
-        .add_columns(func.sum(visit.c.cost_s))
-        .join_from(visit, campaign, visit.c.campaign == campaign.c.id)
-        .join(configuration, visit.c.configuration_id == configuration.c.id)
-        .where(campaign.c.device == device, visit.c.role != "anchor", visit.c.access == "model")
-        .where(unforced(visit))
-        .group_by(configuration.c.key, configuration.c.kind, campaign.c.board)
-        .order_by(configuration.c.key, campaign.c.board)
-    )
-    return [Spent(*row) for row in connection.execute(query)]
-
-
-def kernels(connection: Connection, board: str) -> dict[str, Mapping[str, int]]:
-    """Return the kernels of one call of each configuration (key), as a board saw them last."""
-    visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
-    query = (
-        select(configuration.c.key, visit.c.kernels)
-        .join(campaign, visit.c.campaign == campaign.c.id)
-        .join(configuration, visit.c.configuration_id == configuration.c.id)
-        .where(campaign.c.board == board, visit.c.outcome == "ok", visit.c.kernels.is_not(None))
-        .where(unforced(visit))
-        .order_by(visit.c.started_at, visit.c.id)
-    )
-    last = {row.key: row.kernels for row in connection.execute(query)}
-    return {key: rows.read_json(text) for key, text in last.items()}
-
-
-def host_visits(
-    connection: Connection, conditions: Conditions, configurations: Collection[str] | None
-) -> list[HostVisit]:
-    """Return the host visits of campaigns that meet the conditions, oldest first."""
-    visit, campaign, configuration = schema.host_visit, schema.campaign, schema.configuration
-    joined = visit.join(campaign, visit.c.campaign == campaign.c.id).join(
-        configuration, visit.c.configuration_id == configuration.c.id
-    )
-    query = _with_key(visit, joined).where(*conditions)
-    read = _of_configurations(connection, query, visit, configurations)
-    found = [rows.read_host_visit(row) for row in read]
-    return sorted(found, key=lambda visit: (visit.started_at, visit.id))
-
-
-def host_seen(connection: Connection, board: str) -> HostSeen:
-    """Return what a board's last campaigns saw of the host's time.
-
-    Campaigns are gone back through until there are `ENOUGH_HOST_VISITS`.
-    """
-    visit, campaign, configuration = schema.host_visit, schema.campaign, schema.configuration
-    query = select(campaign.c.id).where(campaign.c.board == board)
-    query = query.order_by(campaign.c.started_at.desc(), campaign.c.id)
-    campaigns = list(connection.scalars(query))
-    seen = select(configuration.c.kind, configuration.c.json, visit.c.form, visit.c.times).join(
-        configuration, visit.c.configuration_id == configuration.c.id
-    )
-    found: dict[str, list[tuple[str, Form, str]]] = {}
-    read = 0
-    for first in range(0, len(campaigns), CAMPAIGNS_AT_ONCE):
-        some = campaigns[first : first + CAMPAIGNS_AT_ONCE]
-        for kind, *what in connection.execute(seen.where(visit.c.campaign.in_(some))).all():
-            found.setdefault(kind, []).append(tuple(what))
-            read += 1
-        if read >= ENOUGH_HOST_VISITS:
-            break
-    return HostSeen(found)
-
-
-def model_runs(connection: Connection, conditions: Conditions) -> list[ModelRun]:
-    """Return the model runs that meet the conditions, oldest first."""
-    run, campaign, workload = schema.model_run, schema.campaign, schema.workload
-    joined = run.join(campaign, run.c.campaign == campaign.c.id).join(
-        workload, run.c.workload_id == workload.c.id
-    )
-    query = select(run, workload.c.key.label("workload")).select_from(joined).where(*conditions)
-    query = query.order_by(run.c.started_at, run.c.id)
-    return [rows.read_model_run(row) for row in connection.execute(query).mappings()]
 
 
 def unforced(table: Table) -> ColumnElement[bool]:
@@ -362,155 +225,14 @@ def usual_and_good() -> tuple[ColumnElement[bool], ...]:
     return run.c.setting == schema.USUAL, run.c.outcome == "ok"
 
 
-def measured(connection: Connection, device: str, mode: Mode) -> list[Measured]:
-    """Return the workloads with a usual, good run in a mode, in the order of `workloads`.
-
-    One of each board that ran a workload, that of the latest run last.
-    """
-    run, campaign, workload = schema.model_run, schema.campaign, schema.workload
-    query = (
-        select(workload.c.key, workload.c.name, workload.c.dtype, workload.c.batch_size)
-        .add_columns(campaign.c.board)
-        .join(run, run.c.workload_id == workload.c.id)
-        .join(campaign, run.c.campaign == campaign.c.id)
-        .where(campaign.c.device == device, run.c.mode == mode, *usual_and_good())
-        .order_by(*_workload_order(), run.c.started_at, run.c.id)
-    )
-    found: dict[tuple[str, str], Measured] = {}
-    for row in connection.execute(query):
-        found.pop((row.key, row.board), None)  # the latest run tells a board's place
-        found[row.key, row.board] = Measured(*row)
-    return list(found.values())
-
-
-def run_outcomes(
-    connection: Connection, board: str, mode: Mode
-) -> dict[str, tuple[Outcome, str | None]]:
-    """Return outcome and reason of each workload's (key) last good run, else of its last run.
-
-    Of usual runs alone.
-    """
-    run, campaign, workload = schema.model_run, schema.campaign, schema.workload
-    query = (
-        select(workload.c.key, run.c.outcome, run.c.reason)
-        .join_from(run, campaign, run.c.campaign == campaign.c.id)
-        .join(workload, run.c.workload_id == workload.c.id)
-        .where(campaign.c.board == board, run.c.mode == mode, run.c.setting == schema.USUAL)
-        .order_by(run.c.outcome == "ok", run.c.started_at, run.c.id)
-    )
-    # Good runs come after the others, and of a workload's runs the last one stays.
-    return {row.key: (row.outcome, row.reason) for row in connection.execute(query)}
-
-
-def algorithm_runs(connection: Connection, device: str) -> list[RunState]:
-    """Return how a device's model runs under named algorithms ended, oldest first."""
-    return _run_states(connection, device, ~unforced(schema.model_run))
-
-
-def labelled_runs(connection: Connection, device: str) -> list[RunState]:
-    """Return how a device's model runs that have a label ended, oldest first."""
-    found = _run_states(connection, device, schema.model_run.c.facts.like('%"label":"%'))
-    return [state for state in found if isinstance(state.facts.get("label"), str)]
-
-
-def _run_states(
-    connection: Connection, device: str, condition: ColumnElement[bool]
-) -> list[RunState]:
-    run, campaign, workload = schema.model_run, schema.campaign, schema.workload
-    query = (
-        select(run.c.id, workload.c.key, run.c.mode, run.c.setting)
-        .add_columns(run.c.outcome, run.c.reason, run.c.cost_s, run.c.facts)
-        .join_from(run, campaign, run.c.campaign == campaign.c.id)
-        .join(workload, run.c.workload_id == workload.c.id)
-        .where(campaign.c.device == device, condition)
-        .order_by(run.c.started_at, run.c.id)
-    )
-    return [
-        RunState(
-            id=row.id,
-            workload=row.key,
-            mode=row.mode,
-            setting=rows.read_json(row.setting),
-            outcome=row.outcome,
-            reason=row.reason,
-            cost_s=row.cost_s,
-            facts=rows.read_json(row.facts),
-        )
-        for row in connection.execute(query)
-    ]
-
-
-def run_seconds(connection: Connection, device: str, mode: Mode) -> list[float]:
-    """Return what each usual, good model run on a device in a mode took, oldest first."""
-    run, campaign = schema.model_run, schema.campaign
-    query = (
-        select(run.c.cost_s)
-        .join_from(run, campaign, run.c.campaign == campaign.c.id)
-        .where(campaign.c.device == device, run.c.mode == mode, *usual_and_good())
-        .order_by(run.c.started_at, run.c.id)
-    )
-    return list(connection.scalars(query))
-
-
-def boards_of_several_sources(connection: Connection) -> list[str]:
-    """Return the boards (UUIDs) whose campaigns came from several sets, or from one and from here.
-
-    No set has the costs that follow from all of their visits.
-    """
-    campaign = schema.campaign
-    sources = func.count(func.coalesce(campaign.c.source_id, 0).distinct())
-    query = select(campaign.c.board).group_by(campaign.c.board).having(sources > 1)
-    return list(connection.scalars(query.order_by(campaign.c.board)))
-
-
-def cost_counts(connection: Connection) -> dict[str, int]:
-    """Count the costs of every board (UUID) that has any."""
-    board = schema.cost.c.board
-    query = select(board, func.count().label("costs")).group_by(board)
-    return {row.board: row.costs for row in connection.execute(query)}
-
-
-def cost_counts_of_workloads(
-    connection: Connection, keys: Collection[str]
-) -> dict[tuple[str, str], int]:
-    """Count of how many of a workload's configurations a board has costs, by key and board.
-
-    Those of convolutions that were forced to take an algorithm are none of what runs as usual.
-    """
-    workload, call, cost = schema.workload, schema.call, schema.cost
-    query = (
-        select(workload.c.key, cost.c.board)
-        .add_columns(func.count(call.c.configuration_id.distinct()).label("costs"))
-        .join(call, call.c.workload_id == workload.c.id)
-        .join(cost, cost.c.configuration_id == call.c.configuration_id)
-        .where(workload.c.key.in_(keys), cost.c.time_s_median.is_not(None), unforced(cost))
-        .group_by(workload.c.key, cost.c.board)
-    )
-    return {(row.key, row.board): row.costs for row in connection.execute(query)}
-
-
-def costs(
-    connection: Connection, board: str, configurations: Collection[str] | None
-) -> dict[str, list[Cost]]:
-    """Return a board's costs by configuration key, of these configurations or of all."""
-    cost, configuration = schema.cost, schema.configuration
-    joined = cost.join(configuration, cost.c.configuration_id == configuration.c.id)
-    query = _with_key(cost, joined).where(cost.c.board == board)
-    found = list(_of_configurations(connection, query, cost, configurations))
-    found.sort(key=lambda row: (row["configuration"], row["setting"], row["estimator"]))
-    by_key: dict[str, list[Cost]] = {}
-    for row in found:
-        by_key.setdefault(row["configuration"], []).append(rows.read_cost(row))
-    return by_key
-
-
-def _with_key(table: FromClause, joined: FromClause) -> Select[Any]:
+def with_key(table: Table) -> Select[Any]:
     """Select a table's columns with the configuration's key beside them."""
-    key = schema.configuration.c.key.label("configuration")
-    return select(table, key).select_from(joined)
+    configuration = schema.configuration
+    key = configuration.c.key.label("configuration")
+    return select(table, key).join(configuration, table.c.configuration_id == configuration.c.id)
 
 
-def _of_configurations(
+def of_configurations(
     connection: Connection, query: Select[Any], table: Table, keys: Collection[str] | None
 ) -> Iterator[Row]:
     """Yield a query's rows, of those of a table that are about these configurations, or of all.
@@ -524,23 +246,3 @@ def _of_configurations(
     for some in in_parts(numbers(connection, schema.configuration, keys).values()):
         part = query.where(table.c.configuration_id.in_(some))
         yield from connection.execute(part).mappings().all()
-
-
-def profiles(connection: Connection, device: str, keys: Collection[str] | None) -> list[Profile]:
-    """Return a device's profiles of these configurations, or of all, oldest first."""
-    table, configuration = schema.profile, schema.configuration
-    query = (
-        select(table, configuration.c.key.label("configuration"))
-        .join(configuration, table.c.configuration_id == configuration.c.id)
-        .where(table.c.device == device)
-        .order_by(table.c.measured_at, table.c.id)
-    )
-    parts = [[]] if keys is None else in_parts(keys)
-    found = [
-        rows.read_profile(row)
-        for some in parts
-        for row in connection.execute(
-            query if keys is None else query.where(configuration.c.key.in_(some))
-        ).mappings()
-    ]
-    return sorted(found, key=lambda profile: (profile.measured_at, profile.id))

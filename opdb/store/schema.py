@@ -1,33 +1,63 @@
 """The tables. Rows point at each other by small integers inside; content keys go outside.
 
-JSON columns are canonical text, so that equal values are equal rows on every database.
+A column is declared with what it holds (`opdb.store.fields`): its type, its values in a set's file,
+and how a record's attribute of the same name becomes it. JSON columns are canonical text, so that
+equal values are equal rows on every database.
 Change a table here and add a revision to `migrations/versions` and to `REVISIONS`: a test
 compares both.
 """
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from sqlalchemy import (
-    BigInteger,
-    Boolean,
     Column,
-    Float,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
-    Integer,
     MetaData,
     PrimaryKeyConstraint,
     Table,
     false,
-    types,
 )
 
-REVISIONS = (
-    *("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"),
-    *("0012", "0013"),
+from opdb.records import Access, Form, Mode, Outcome, Outputs, Phase, Role, Weights
+from opdb.store import ranges
+from opdb.store.documents import (
+    CALIBRATION,
+    DEFINITION,
+    HOST_TIMES,
+    KERNEL_COUNTS,
+    KERNELS,
+    MEMORY,
+    METER_TESTS,
+    OBJECT,
+    OPERATING_POINT,
+    WORDS,
 )
+from opdb.store.fields import (
+    BYTES,
+    NUMBER,
+    NUMBER_NOT_NEGATIVE,
+    SLUG,
+    TEXT,
+    TEXT_OR_EMPTY,
+    TRUTH,
+    WHOLE,
+    WHOLE_NOT_NEGATIVE,
+    column,
+    field_of,
+    one_of,
+    within,
+)
+from opdb.store.samples import LAYERS, NEIGHBOURS, STRETCH, STRETCHES, TIMES
+
+REVISIONS = ("0013", "0014")
 """Every Alembic revision, oldest first; the last is what this version writes."""
+
+LAST_TO_READ_EARLIER = "2a8102b"
+"""The commit of opdb that brings a database of an earlier revision up to the first of these."""
 
 QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
 """The estimated quantities of a cost, each held in five columns."""
@@ -37,8 +67,11 @@ QUANTITY_PARTS = ("median", "mean", "low", "high", "count")
 USUAL = "{}"
 """The setting of a usual model run: nothing beyond its campaign's settings."""
 
-Text = types.Text().with_variant(types.Text(collation="C"), "postgresql")
-"""Text in the order of its characters on every database, not in that of people's languages."""
+REFERENCES = {"configuration_id": "configuration", "workload_id": "workload"}
+"""Columns that hold a row number inside, and what their content key is called outside."""
+
+_INSIDE = ("source_id", "touched_bytes", "fingerprint")
+"""Columns that say something of this database alone; row numbers do, too."""
 
 metadata = MetaData(
     naming_convention={
@@ -52,59 +85,61 @@ metadata = MetaData(
 source = Table(
     "source",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
-    Column("fingerprint", Text, nullable=False),
+    column("id", WHOLE, primary_key=True),
+    column("name", TEXT, unique=True),
+    column("fingerprint", TEXT),
 )
 
 configuration = Table(
     "configuration",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("key", Text, nullable=False, unique=True),
-    Column("kind", Text, nullable=False, index=True),
-    Column("json", Text, nullable=False),
+    column("id", WHOLE, primary_key=True),
+    column("key", TEXT, unique=True),
+    column("kind", TEXT, index=True),
+    column("json", TEXT),
 )
 
 workload = Table(
     "workload",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("key", Text, nullable=False, unique=True),
-    Column("name", Text, nullable=False, index=True),
-    Column("source", Text, nullable=False),
-    Column("source_version", Text, nullable=False),
-    Column("batch_size", Integer, nullable=False),
-    Column("dtype", Text, nullable=False),
-    Column("memory_format", Text, nullable=False),
-    Column("phase", Text, nullable=False),
-    Column("gradient", Boolean, nullable=False),
-    Column("autocast", Text),
-    Column("inputs", Text, nullable=False),
-    Column("containers", Integer, nullable=False),
-    Column("foreign_leaves", Text, nullable=False),
-    Column("unsupported", Text, nullable=False),
+    column("id", WHOLE, primary_key=True),
+    column("key", TEXT, unique=True),
+    column("name", TEXT, index=True),
+    column("source", TEXT),
+    column("source_version", TEXT_OR_EMPTY),
+    column("batch_size", within(ranges.POSITIVE_COUNT, WHOLE)),
+    column("dtype", TEXT),
+    column("memory_format", TEXT),
+    column("phase", one_of(Phase)),
+    column("gradient", TRUTH),
+    column("autocast", TEXT, nullable=True),
+    column("inputs", OBJECT),
+    column("containers", within(ranges.COUNT, WHOLE)),
+    column("foreign_leaves", OBJECT),
+    column("unsupported", OBJECT),
     # The device (slug) that its calls were compiled for; NULL as the model stands.
-    Column("compiled_for", Text),
+    column("compiled_for", SLUG, nullable=True),
     # Whether these are the calls that the model makes while a CUDA graph captures it.
-    Column("captured", Boolean, nullable=False, server_default=false()),
+    column("captured", TRUTH, server_default=false()),
     # Whether only a sweep asked for it: then nothing that it calls is pending.
-    Column("swept", Boolean, nullable=False, server_default=false()),
+    column("swept", TRUTH, server_default=false()),
     # What `opdb.footprint` says of its calls; NULL until a bench is first planned with it.
-    Column("touched_bytes", BigInteger),
+    column("touched_bytes", BYTES, nullable=True),
     # What its harvest hung on, as a digest: of the same one, another would find nothing else. NULL
     # where that is not known, or it was not harvested here.
-    Column("fingerprint", Text, index=True),
-    Column("source_id", Integer, ForeignKey("source.id", ondelete="SET NULL")),
+    column("fingerprint", TEXT, index=True, nullable=True),
+    column("source_id", WHOLE, ForeignKey("source.id", ondelete="SET NULL"), nullable=True),
+    # What its harvest saw live; NULL where that was not recorded.
+    column("memory", MEMORY, nullable=True),
 )
 
 call = Table(
     "call",
     metadata,
-    Column("workload_id", Integer, ForeignKey("workload.id", ondelete="CASCADE")),
-    Column("position", Integer),
-    Column("configuration_id", Integer, ForeignKey("configuration.id"), nullable=False, index=True),
-    Column("form", Text, nullable=False),
+    column("workload_id", WHOLE, ForeignKey("workload.id", ondelete="CASCADE")),
+    column("position", WHOLE_NOT_NEGATIVE),
+    column("configuration_id", WHOLE, ForeignKey("configuration.id"), index=True),
+    column("form", one_of(Form)),
     PrimaryKeyConstraint("workload_id", "position"),
     sqlite_with_rowid=False,
 )
@@ -112,45 +147,45 @@ call = Table(
 device = Table(
     "device",
     metadata,
-    Column("slug", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("power_limit_w", Float),
-    Column("memory_bytes", BigInteger),
-    Column("l2_bytes", BigInteger),
-    Column("max_clock_hz", Float),
+    column("slug", SLUG, primary_key=True),
+    column("name", TEXT),
+    column("type", one_of(Literal["cuda", "cpu"])),
+    column("power_limit_w", within(ranges.POSITIVE_W), nullable=True),
+    column("memory_bytes", within(ranges.POSITIVE_BYTES, BYTES), nullable=True),
+    column("l2_bytes", within(ranges.POSITIVE_BYTES, BYTES), nullable=True),
+    column("max_clock_hz", within(ranges.POSITIVE_HZ), nullable=True),
 )
 
 # A board under another power limit is another device: the pair is what a campaign measures.
 board = Table(
     "board",
     metadata,
-    Column("uuid", Text),
-    Column("device", Text, ForeignKey("device.slug"), index=True),
+    column("uuid", TEXT),
+    column("device", TEXT, ForeignKey("device.slug"), index=True),
     PrimaryKeyConstraint("uuid", "device"),
 )
 
 host = Table(
     "host",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("cpu", Text, nullable=False),
-    Column("cores", Integer, nullable=False),
-    Column("system", Text, nullable=False),
+    column("id", TEXT, primary_key=True),
+    column("cpu", TEXT),
+    column("cores", within(ranges.POSITIVE_COUNT, WHOLE)),
+    column("system", TEXT),
 )
 
 campaign = Table(
     "campaign",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("board", Text, nullable=False),
-    Column("device", Text, nullable=False, index=True),
-    Column("host", Text, ForeignKey("host.id"), nullable=False),
-    Column("started_at", Text, nullable=False),
-    Column("environment", Text, nullable=False),
-    Column("settings", Text, nullable=False),
-    Column("calibration", Text, nullable=False),
-    Column("source_id", Integer, ForeignKey("source.id", ondelete="SET NULL")),
+    column("id", TEXT, primary_key=True),
+    column("board", TEXT),
+    column("device", TEXT, index=True),
+    column("host", TEXT, ForeignKey("host.id")),
+    column("started_at", TEXT),
+    column("environment", OBJECT),
+    column("settings", OBJECT),
+    column("calibration", CALIBRATION),
+    column("source_id", WHOLE, ForeignKey("source.id", ondelete="SET NULL"), nullable=True),
     ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
     Index(None, "board"),
 )
@@ -158,17 +193,17 @@ campaign = Table(
 board_calibration = Table(
     "board_calibration",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("board", Text, nullable=False),
-    Column("device", Text, nullable=False),
-    Column("driver", Text),
-    Column("power_limit_w", Float),
-    Column("measured_at", Text, nullable=False),
-    Column("environment", Text, nullable=False),
-    Column("cost_s", Float, nullable=False),
-    Column("facts", Text, nullable=False),
-    Column("tests", Text, nullable=False),
-    Column("notes", Text, nullable=False),
+    column("id", TEXT, primary_key=True),
+    column("board", TEXT),
+    column("device", TEXT),
+    column("driver", TEXT, nullable=True),
+    column("power_limit_w", within(ranges.POSITIVE_W), nullable=True),
+    column("measured_at", TEXT),
+    column("environment", OBJECT),
+    column("cost_s", NUMBER_NOT_NEGATIVE),
+    column("facts", OBJECT),
+    column("tests", METER_TESTS),
+    column("notes", WORDS),
     ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
     Index(None, "board"),
 )
@@ -177,15 +212,15 @@ board_calibration = Table(
 profile = Table(
     "profile",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("board", Text, nullable=False),
-    Column("device", Text, nullable=False),
-    Column("configuration_id", Integer, ForeignKey("configuration.id"), nullable=False, index=True),
-    Column("setting", Text, nullable=False),
-    Column("measured_at", Text, nullable=False),
-    Column("environment", Text, nullable=False),
-    Column("definition", Text, nullable=False),
-    Column("counts", Text, nullable=False),
+    column("id", TEXT, primary_key=True),
+    column("board", TEXT),
+    column("device", TEXT),
+    column("configuration_id", WHOLE, ForeignKey("configuration.id"), index=True),
+    column("setting", TEXT),
+    column("measured_at", TEXT),
+    column("environment", OBJECT),
+    column("definition", DEFINITION),
+    column("counts", KERNEL_COUNTS),
     ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
     Index(None, "device"),
 )
@@ -194,35 +229,35 @@ profile = Table(
 learned = Table(
     "learned",
     metadata,
-    Column("board", Text, primary_key=True),
-    Column("device", Text, nullable=False),
-    Column("trained_at", Text, nullable=False),
-    Column("document", Text, nullable=False),
+    column("board", TEXT, primary_key=True),
+    column("device", TEXT),
+    column("trained_at", TEXT),
+    column("document", OBJECT),
     ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
 )
 
 visit = Table(
     "visit",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("campaign", Text, ForeignKey("campaign.id", ondelete="CASCADE"), nullable=False),
-    Column("configuration_id", Integer, ForeignKey("configuration.id"), nullable=False, index=True),
-    Column("setting", Text, nullable=False),
-    Column("role", Text, nullable=False),
-    Column("outcome", Text, nullable=False),
-    Column("reason", Text),
-    Column("started_at", Text, nullable=False),
-    Column("cost_s", Float, nullable=False),
-    Column("issue", Text, nullable=False),
-    Column("weights", Text, nullable=False),
-    Column("copies", Integer, nullable=False),
-    Column("stretch", Text),
-    Column("restore", Text),
-    Column("kernels", Text),
-    Column("flags", Text, nullable=False),
-    Column("access", Text, nullable=False, server_default="model"),
-    Column("neighbours", Text),
-    Column("outputs", Text),
+    column("id", TEXT, primary_key=True),
+    column("campaign", TEXT, ForeignKey("campaign.id", ondelete="CASCADE")),
+    column("configuration_id", WHOLE, ForeignKey("configuration.id"), index=True),
+    column("setting", TEXT),
+    column("role", one_of(Role)),
+    column("outcome", one_of(Outcome)),
+    column("reason", TEXT, nullable=True),
+    column("started_at", TEXT),
+    column("cost_s", NUMBER_NOT_NEGATIVE),
+    column("issue", one_of(Literal["graph", "eager"])),
+    column("weights", one_of(Weights)),
+    column("copies", within(ranges.COUNT, WHOLE)),
+    column("stretch", STRETCH, nullable=True),
+    column("restore", STRETCH, nullable=True),
+    column("kernels", KERNELS, nullable=True),
+    column("flags", WORDS),
+    column("access", one_of(Access), server_default="model"),
+    column("neighbours", NEIGHBOURS, nullable=True),
+    column("outputs", one_of(Outputs), nullable=True),
     Index(None, "campaign", "role"),
 )
 
@@ -232,16 +267,16 @@ visit = Table(
 tally = Table(
     "tally",
     metadata,
-    Column("device", Text),
-    Column("configuration_id", Integer, ForeignKey("configuration.id")),
-    Column("board", Text),
-    Column("setting", Text),
-    Column("role", Text),
-    Column("access", Text),
-    Column("weights", Text),
-    Column("outcome", Text),
-    Column("rejected", Text),
-    Column("visits", Integer, nullable=False),
+    column("device", TEXT),
+    column("configuration_id", WHOLE, ForeignKey("configuration.id")),
+    column("board", TEXT),
+    column("setting", TEXT),
+    column("role", TEXT),
+    column("access", TEXT),
+    column("weights", TEXT),
+    column("outcome", TEXT),
+    column("rejected", TEXT),
+    column("visits", WHOLE),
     ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
     PrimaryKeyConstraint(
         "device",
@@ -262,11 +297,11 @@ tally = Table(
 claim = Table(
     "claim",
     metadata,
-    Column("scope", Text),
-    Column("task", Text),
-    Column("worker", Text, nullable=False),
-    Column("board", Text, nullable=False),
-    Column("until_s", Float, nullable=False),
+    column("scope", TEXT),
+    column("task", TEXT),
+    column("worker", TEXT),
+    column("board", TEXT),
+    column("until_s", NUMBER),
     PrimaryKeyConstraint("scope", "task"),
     sqlite_with_rowid=False,
 )
@@ -274,63 +309,67 @@ claim = Table(
 host_visit = Table(
     "host_visit",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("campaign", Text, ForeignKey("campaign.id", ondelete="CASCADE"), nullable=False),
-    Column("configuration_id", Integer, ForeignKey("configuration.id"), nullable=False, index=True),
-    Column("form", Text, nullable=False),
-    Column("started_at", Text, nullable=False),
-    Column("times", Text, nullable=False),
-    Column("flags", Text, nullable=False),
+    column("id", TEXT, primary_key=True),
+    column("campaign", TEXT, ForeignKey("campaign.id", ondelete="CASCADE")),
+    column("configuration_id", WHOLE, ForeignKey("configuration.id"), index=True),
+    column("form", one_of(Form)),
+    column("started_at", TEXT),
+    column("times", TIMES),
+    column("flags", WORDS),
     Index(None, "campaign"),
 )
 
 model_run = Table(
     "model_run",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("campaign", Text, ForeignKey("campaign.id", ondelete="CASCADE"), nullable=False),
-    Column("workload_id", Integer, ForeignKey("workload.id"), nullable=False, index=True),
-    Column("mode", Text, nullable=False),
-    Column("outcome", Text, nullable=False),
-    Column("reason", Text),
-    Column("started_at", Text, nullable=False),
-    Column("cost_s", Float, nullable=False),
-    Column("repeats", Text, nullable=False),
-    Column("peak_memory_bytes", BigInteger),
-    Column("kernels", Text),
-    Column("layers", Text),
-    Column("flags", Text, nullable=False),
+    column("id", TEXT, primary_key=True),
+    column("campaign", TEXT, ForeignKey("campaign.id", ondelete="CASCADE")),
+    column("workload_id", WHOLE, ForeignKey("workload.id"), index=True),
+    column("mode", one_of(Mode)),
+    column("outcome", one_of(Outcome)),
+    column("reason", TEXT, nullable=True),
+    column("started_at", TEXT),
+    column("cost_s", NUMBER_NOT_NEGATIVE),
+    column("repeats", STRETCHES),
+    column("peak_memory_bytes", within(ranges.POSITIVE_BYTES, BYTES), nullable=True),
+    column("kernels", KERNELS, nullable=True),
+    column("layers", LAYERS, nullable=True),
+    column("flags", WORDS),
     # What the backend was told beyond the campaign's settings.
-    Column("setting", Text, nullable=False, server_default=USUAL),
-    Column("facts", Text, nullable=False, server_default="{}"),
+    column("setting", OBJECT, server_default=USUAL),
+    column("facts", OBJECT, server_default="{}"),
     Index(None, "campaign"),
 )
-
-
-def _quantity_columns() -> list[Column[float] | Column[int]]:
-    columns: list[Column[float] | Column[int]] = []
-    for quantity in QUANTITIES:
-        for part in QUANTITY_PARTS:
-            name = f"{quantity}_{part}"
-            columns.append(Column(name, Integer) if part == "count" else Column(name, Float))
-    return columns
 
 
 cost = Table(
     "cost",
     metadata,
-    Column("board", Text),
-    Column("configuration_id", Integer, ForeignKey("configuration.id"), index=True),
-    Column("setting", Text),
-    Column("estimator", Text),
-    Column("visits", Integer, nullable=False),
-    Column("kernels", Integer),
-    *_quantity_columns(),
-    Column("host_time_s", Text, nullable=False),
-    Column("clock_hz", Float),
-    Column("limited", Text),
-    Column("reasons", Text, nullable=False),
-    Column("flags", Text, nullable=False),
-    Column("hot", Text),
+    column("board", TEXT),
+    column("configuration_id", WHOLE, ForeignKey("configuration.id"), index=True),
+    column("setting", TEXT),
+    column("estimator", TEXT),
+    column("visits", within(ranges.COUNT, WHOLE)),
+    column("kernels", WHOLE_NOT_NEGATIVE, nullable=True),
+    *(
+        column(f"{quantity}_{part}", WHOLE if part == "count" else NUMBER, nullable=True)
+        for quantity in QUANTITIES
+        for part in QUANTITY_PARTS
+    ),
+    column("host_time_s", HOST_TIMES),
+    column("clock_hz", NUMBER, nullable=True),
+    column("limited", OPERATING_POINT, nullable=True),
+    column("reasons", OBJECT),
+    column("flags", WORDS),
+    column("hot", OPERATING_POINT, nullable=True),
     PrimaryKeyConstraint("board", "configuration_id", "setting", "estimator"),
 )
+
+
+def outside(table: Table) -> dict[str, Column[Any]]:
+    """Return the columns that records and a set's files have, by their names there, in order."""
+    return {
+        REFERENCES.get(each.name, each.name): each
+        for each in table.columns
+        if each.name not in _INSIDE and (each.name != "id" or field_of(each) is TEXT)
+    }

@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import TypeAlias
 
 from opdb.errors import InputError
-from opdb.garbage import uncollected
+from opdb.garbage import gc_paused
 from opdb.records import Configuration
 from opdb.store import rows, schema
-from opdb.store.raw_columns import RAW_COLUMNS
 from opdb.store.sets import (
     FILES,
     Columns,
     SetFile,
-    is_lacking,
     parsed,
     read_fields,
     read_file,
 )
 from opdb.store.shorthand import (
+    CALLS,
     KERNELS,
     REFERRED,
     calls_at_length,
@@ -35,12 +34,12 @@ Contents: TypeAlias = dict[str, Columns]
 """What a set's files hold, by name."""
 
 
-@uncollected()
-def read_set(folder: Path, *, samples: bool = True) -> Contents:
-    """Read a published set at length, as older versions wrote it, and check all of it.
+@gc_paused()
+def read_set(folder: Path) -> Contents:
+    """Read a published set at length and check its fields and keys.
 
-    Without `samples`, raw samples are left unread. Packed, each has a checksum of its own, which is
-    held against it when it is read.
+    Raw samples are left unread, and costs are as they stand: see `opdb.store.proving`. Packed, a
+    sample has a checksum of its own, which is held against it when it is read.
 
     Raises:
         InputError: the folder is not a set, or a row is not what it says it is.
@@ -50,16 +49,14 @@ def read_set(folder: Path, *, samples: bool = True) -> Contents:
         raise InputError(f"{folder} {what}; give the folder of a published set")
     contents: Contents = {}
     keys: dict[str, Collection[str]] = {}
-    kernels = kernels_at_length(_kernel_names(folder / "kernels.csv"))
+    kernels: Callable[[str | None], str | None] | None = None
     for file in FILES:
         found = _READERS.get(file.name, read_file)(file, folder)
         for column in REFERRED:
             if column in found.values:
                 found = found.converted(column, lengthened(column, keys[column]))
-        if samples:
-            for column in RAW_COLUMNS.keys() & found.values.keys():
-                found = found.converted(column, RAW_COLUMNS[column].checked)
         if "kernels" in found.values and file.table is not schema.cost:
+            kernels = kernels or kernels_at_length(_kernel_names(folder / "kernels.csv"))
             found = found.converted("kernels", kernels)
         keys.update(
             {c: found.values[key] for c, (name, key) in REFERRED.items() if name == file.name}
@@ -70,12 +67,7 @@ def read_set(folder: Path, *, samples: bool = True) -> Contents:
 
 def _kernel_names(path: Path) -> dict[str, str]:
     """Read the names of kernels by their keys, recomputed."""
-    if is_lacking(path):
-        return {}
-    fields = read_fields(path)
-    if sorted(fields.values) != sorted(KERNELS):
-        found = ", ".join(fields.values) or "none"
-        raise InputError(f"{path}, line 1: columns {found}; expected {', '.join(KERNELS)}")
+    fields = read_fields(path, KERNELS)
     names = {}
     for row, (short, name) in enumerate(zip(*map(fields.values.__getitem__, KERNELS), strict=True)):
         key = kernel_key(name)
@@ -110,7 +102,7 @@ def _read_workloads(file: SetFile, folder: Path) -> Columns:
     """Read workloads, the key of each its own."""
     found, keys = read_file(file, folder), []
     for number, row in enumerate(found.rows()):
-        key = rows.read_workload(row).key
+        key = rows.WORKLOAD.read(row).key
         if not is_short_for(row["key"], key):
             raise found.error(number, "key", row["key"], f"the workload's key is {key}")
         keys.append(key)
@@ -118,18 +110,18 @@ def _read_workloads(file: SetFile, folder: Path) -> Columns:
 
 
 def _read_calls(file: SetFile, folder: Path) -> Columns:
-    """Read calls, those of each workload numbered 0, 1, 2 … without a gap."""
-    fields = read_fields(folder / file.name)
-    found = parsed(file, calls_at_length(fields))
-    workloads, positions = found.values["workload"], found.values["position"]
-    following = dict.fromkeys(workloads, 0)
-    for row in sorted(range(len(found)), key=positions.__getitem__):
-        expected = following[workloads[row]]
-        if positions[row] != expected:
-            why = f"call {expected} of the workload is missing"
-            raise found.error(row, "position", str(positions[row]), why)
-        following[workloads[row]] += 1
-    return found
+    """Read calls, one row a call.
+
+    Raises:
+        InputError: a workload has two rows in the file.
+    """
+    fields = read_fields(folder / file.name, CALLS)
+    seen: set[str] = set()
+    for row, workload in enumerate(fields.values["workload"]):
+        if workload in seen:
+            raise fields.error(row, "workload", workload, "its calls are in another row already")
+        seen.add(workload)
+    return parsed(file, calls_at_length(fields))
 
 
 def _read_costs(file: SetFile, folder: Path) -> Columns:

@@ -8,14 +8,14 @@ from a stranger. `opdb.store.shorthand` says how the files are kept small.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, Table, Text
+from sqlalchemy import Column, Table
 
 from opdb.errors import InputError
 from opdb.store import schema
@@ -23,12 +23,6 @@ from opdb.store.fields import AllAtOnce, column_parser, parser
 from opdb.store.rows import NewRow
 
 _FIELD_BYTES = 16 * 1024 * 1024  # a run of many repeats outgrows the csv module's 128 KiB
-
-REFERENCES = {"configuration_id": "configuration", "workload_id": "workload"}
-"""Columns that hold a row number inside, and the content key's column in a file."""
-
-_INSIDE = ("source_id", "touched_bytes", "fingerprint")
-"""Columns that say something of this database alone; row numbers do, too."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +36,7 @@ class SetFile:
     @property
     def columns(self) -> dict[str, Column[Any]]:
         """The table's columns by their names in the file, in order."""
-        return {
-            REFERENCES.get(column.name, column.name): column
-            for column in self.table.columns
-            if column.name not in _INSIDE and (column.name != "id" or isinstance(column.type, Text))
-        }
+        return schema.outside(self.table)
 
 
 FILES = (
@@ -67,23 +57,7 @@ FILES = (
 )
 """The files of a set that hold a table, each after those it refers to."""
 
-LATER_FILES = ("calibrations.csv", "learned.csv", "kernels.csv", "profiles.csv")
-"""Files that sets of older versions lack; they hold nothing then."""
-
-LATER_COLUMNS = {
-    "visit.access": "model",
-    "visit.neighbours": "",
-    "visit.outputs": "",
-    "workload.compiled_for": "",
-    "workload.captured": "0",
-    "workload.swept": "0",
-    "cost.hot": "",
-    "model_run.setting": "{}",
-    "model_run.facts": "{}",
-}
-"""Columns that sets of older versions lack, and the field that stands in for each."""
-
-_FAULTS = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+FAULTS = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 """What checking a field raises where it does not hold what it should."""
 
 
@@ -117,13 +91,15 @@ class Columns:
         """
         found, known = self.values[column], {}
         if all_at_once is not None:
-            with suppress(*_FAULTS):
+            with suppress(*FAULTS):
                 return self.having(**{column: all_at_once(found)})
         try:
             for value in dict.fromkeys(found):
                 known[value] = function(value)
-        except _FAULTS as error:
-            raise self.error(found.index(value), column, str(value), error) from error
+        except FAULTS as error:
+            deep = isinstance(error, RecursionError)
+            why = "nested too deeply" if deep else error
+            raise self.error(found.index(value), column, str(value), why) from error
         return self.having(**{column: list(map(known.__getitem__, found))})
 
     def having(self, **columns: Sequence[Any]) -> Columns:
@@ -167,19 +143,11 @@ def read_file(file: SetFile, folder: Path) -> Columns:
     Raises:
         InputError: it is missing, is not such a file, or a field does not hold what it should.
     """
-    path = folder / file.name
-    if is_lacking(path):
-        return Columns(path, [], {name: [] for name in file.columns})
-    return parsed(file, read_fields(path))
+    return parsed(file, read_fields(folder / file.name, list(file.columns)))
 
 
-def is_lacking(path: Path) -> bool:
-    """Whether a set of an older version has no such file yet."""
-    return path.name in LATER_FILES and not path.exists()
-
-
-def read_fields(path: Path) -> Columns:
-    """Read one file of a set, every field as it is written.
+def read_fields(path: Path, columns: Collection[str]) -> Columns:
+    """Read one file of a set, which has these columns, every field as it is written.
 
     Raises:
         InputError: it is missing, is not such a file, or a row has too many fields or too few.
@@ -187,7 +155,7 @@ def read_fields(path: Path) -> Columns:
     csv.field_size_limit(_FIELD_BYTES)
     try:
         with path.open(encoding="utf-8", newline="") as stream:
-            return _read_fields(path, _csv_rows(stream))
+            return _read_fields(path, columns, _csv_rows(stream))
     except FileNotFoundError as error:
         raise InputError(f"{path.parent} is not a published set: {path.name} is missing") from error
     except OSError as error:
@@ -196,18 +164,25 @@ def read_fields(path: Path) -> Columns:
         raise InputError(f"{path} is not a CSV file: {error}") from error
 
 
-def _read_fields(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Columns:
+def _read_fields(
+    path: Path, columns: Collection[str], rows: Iterator[tuple[int, list[str]]]
+) -> Columns:
     _, header = next(rows, (0, []))
     if len(set(header)) < len(header):
         raise InputError(f"{path}, line 1: columns {', '.join(header)}; one is there twice")
+    if sorted(header) != sorted(columns):
+        expected = ", ".join(columns)
+        raise InputError(
+            f"{path}, line 1: columns {', '.join(header) or 'none'}; expected {expected}"
+        )
     lines, found = [], []
     for line, fields in rows:
         if len(fields) != len(header):
             raise InputError(f"{path}, line {line}: {len(fields)} fields; expected {len(header)}")
         lines.append(line)
         found.append(fields)
-    columns: Iterable[Sequence[str]] = zip(*found, strict=True) if found else [()] * len(header)
-    return Columns(path, lines, dict(zip(header, columns, strict=True)))
+    values: Iterable[Sequence[str]] = zip(*found, strict=True) if found else [()] * len(header)
+    return Columns(path, lines, dict(zip(header, values, strict=True)))
 
 
 def _csv_rows(stream: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
@@ -242,32 +217,11 @@ def _is_plain(line: str) -> bool:
 
 
 def parsed(file: SetFile, fields: Columns) -> Columns:
-    """Return a file's fields checked, each in its own type, with the columns it may lack.
+    """Return a file's fields checked, each in its own type.
 
     Raises:
-        InputError: it has other columns, or a field does not hold what it should.
+        InputError: a field does not hold what it should.
     """
-    fields = _completed(file, fields)
     for name, column in file.columns.items():
-        each, all_at_once = parser(file.table, column), column_parser(file.table, column)
-        fields = fields.converted(name, each, all_at_once)
+        fields = fields.converted(name, parser(column), column_parser(column))
     return fields
-
-
-def _completed(file: SetFile, fields: Columns) -> Columns:
-    """Return a file's fields with the columns that older versions lacked.
-
-    Raises:
-        InputError: others are missing, or it has some that no set has.
-    """
-    columns = file.columns
-    later = {
-        name: [LATER_COLUMNS[f"{file.table.name}.{column.name}"]] * len(fields)
-        for name, column in columns.items()
-        if name not in fields.values and f"{file.table.name}.{column.name}" in LATER_COLUMNS
-    }
-    header = [*fields.values, *later]
-    if sorted(header) != sorted(columns):
-        found = ", ".join(header) or "none"
-        raise InputError(f"{fields.path}, line 1: columns {found}; expected {', '.join(columns)}")
-    return fields.having(**later)

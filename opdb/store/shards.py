@@ -1,8 +1,9 @@
 """Shards: databases that jobs wrote each for itself, merged into one.
 
 A shard goes the way of a published set, device by device: every field is checked, every key
-recomputed, and what is there already stays. What an earlier import of the same shard brought is
-replaced, so that one that has grown can come again, and twice is once.
+recomputed, and what is there already stays. Its costs are not read, for those of a job that was
+killed are not what its visits say; they are derived anew. What an earlier import of the same shard
+brought is replaced, so that one that has grown can come again, and twice is once.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def import_shard(store: Store, path: Path) -> Imported:
     with open_store(str(path), create=False) as shard, tempfile.TemporaryDirectory() as aside:
         stat = path.stat()
         seen = f"{stat.st_size} {stat.st_mtime_ns}"
-        for device in shard.devices():
-            folder = Path(aside, device.slug)
-            export_set(shard, folder, device=device.slug)
+        for number, device in enumerate(shard.devices()):
+            folder = Path(aside, str(number))
+            export_set(shard, folder, device=device.slug, costs=False)
             source = f"{path.resolve()} {device.slug}"
             imported = import_set(store, folder, source=(source, seen))
             found.update(imported.found)

@@ -8,8 +8,6 @@
   and its calls in order as positions in that list.
 * A cost's mean that equals its median, as that of two visits does, is left out.
 * Raw samples are packed, see `opdb.store.raw`.
-
-Older sets give all of this at length; that is read too.
 """
 
 from __future__ import annotations
@@ -132,9 +130,7 @@ def kernels_at_length(names: Mapping[str, str]) -> Callable[[str | None], str | 
     def read(field: str | None) -> str | None:
         if field is None:
             return None
-        if field.startswith("{"):
-            if not isinstance(json.loads(field), dict):
-                raise ValueError("not a JSON object")
+        if field == "{}":
             return field
         if not _COUNTS.fullmatch(field):
             raise ValueError("not a list of kernels")
@@ -174,13 +170,11 @@ def _calls_in_short(calls: Iterable[NewRow]) -> Rows:
 
 
 def calls_at_length(fields: Columns) -> Columns:
-    """Return the fields of `calls.csv` with one row a call, as older sets have them.
+    """Return the fields of `calls.csv` with one row a call.
 
     Raises:
         InputError: a call is none of its workload's operators.
     """
-    if sorted(fields.values) != sorted(CALLS):
-        return fields
     lines: list[int] = []
     names = ("workload", "position", "configuration", "form")
     columns: dict[str, list[str]] = {name: [] for name in names}

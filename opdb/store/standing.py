@@ -63,7 +63,7 @@ def heads(connection: Connection) -> list[Head]:
     ).group_by(call.c.workload_id)
     found = {number: (calls, distinct) for number, calls, distinct in connection.execute(counts)}
     return [
-        Head(rows.read_workload(row), *found.get(row["id"], (0, 0)), bool(row["swept"]))
+        Head(rows.WORKLOAD.read(row), *found.get(row["id"], (0, 0)), bool(row["swept"]))
         for row in reading.workload_rows(connection, reading.PLAIN)
     ]
 

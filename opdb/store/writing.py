@@ -10,7 +10,7 @@ from sqlalchemy.dialects import sqlite
 
 from opdb.records import Call, Configuration
 from opdb.store import schema
-from opdb.store.rows import NewRow, configuration_row
+from opdb.store.rows import CONFIGURATION, NewRow
 
 Key = TypeVar("Key", str, int)
 
@@ -75,11 +75,6 @@ def insert_columns(
     connection.exec_driver_sql(compiled.string, list(zip(*columns, strict=True)))
 
 
-def execute_many(connection: Connection, statement: Any, new: Sequence[NewRow]) -> None:
-    """Run an insert for every row; all rows have the columns of the first."""
-    insert_columns(connection, statement, {name: [row[name] for row in new] for name in new[0]})
-
-
 def insert_into(connection: Connection, table: Table) -> Any:
     """Return an insert of the connection's dialect, which can say what a conflict does."""
     if connection.dialect.name == "postgresql":
@@ -93,7 +88,7 @@ def save_configurations(
     connection: Connection, configurations: Iterable[Configuration]
 ) -> dict[str, int]:
     """Insert the configurations that are missing; return the row number of each by its key."""
-    new = [configuration_row(configuration) for configuration in configurations]
+    new = [CONFIGURATION.row(configuration) for configuration in configurations]
     upsert(connection, schema.configuration, new, ["key"], replace=False)
     return numbers(connection, schema.configuration, [row["key"] for row in new])
 
@@ -112,17 +107,13 @@ def replace_calls(
 ) -> None:
     """Put a workload's calls in place of those that are there."""
     connection.execute(delete(schema.call).where(schema.call.c.workload_id == workload_id))
-    new = [
-        {
-            "workload_id": workload_id,
-            "position": position,
-            "configuration_id": known[call.configuration.key],
-            "form": call.form,
-        }
-        for position, call in enumerate(calls)
-    ]
-    if new:
-        execute_many(connection, insert(schema.call), new)
+    columns = {
+        "workload_id": [workload_id] * len(calls),
+        "position": range(len(calls)),
+        "configuration_id": [known[call.configuration.key] for call in calls],
+        "form": [call.form for call in calls],
+    }
+    insert_columns(connection, insert(schema.call), columns)
 
 
 def in_parts(keys: Iterable[Key]) -> list[list[Key]]:

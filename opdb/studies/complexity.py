@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from opdb.harvest import harvest
 from opdb.kinds import KINDS
+from opdb.lookup.words import describe, workload_columns
 from opdb.models import ModelRequest, load
 from opdb.models.construction import ModelFailureError
-from opdb.records import Configuration, Workload
+from opdb.records import Configuration, Json, Workload
+from opdb.tables import Column, Report, Row, Rows, Table
+from opdb.units import plural, show
 
 _ENGINES = frozenset(("add", "clone", "contiguous", "copy", "new_zeros"))
 """What autograd's engine runs itself, between the backward passes of calls."""
@@ -58,7 +63,7 @@ class Complexity:
     @property
     def total(self) -> Count:
         """All calls together."""
-        return _sum(self.operators.values())
+        return sum(self.operators.values(), Count())
 
     def by_kind(self) -> dict[str, Count]:
         """Return each kind's calls together, the most FLOPs first, then the most bytes."""
@@ -137,8 +142,115 @@ def parameters_of(request: ModelRequest) -> tuple[int, int]:
     return sum(p.numel() for p in held), sum(p.nbytes for p in held)
 
 
-def _sum(counts: Iterable[Count]) -> Count:
-    total = Count()
-    for count in counts:
-        total += count
-    return total
+# What is shown
+
+_COUNTS: dict[str, tuple[str | None, str | None]] = {
+    "calls": ("calls", None),
+    "weight_bytes": ("weights", "B"),
+    "activation_bytes": ("activations", "B"),
+    "flops": ("FLOPs", "FLOP"),
+    "forward_flops": (None, None),
+    "backward_flops": (None, None),
+    "bytes_moved": ("bytes", "B"),
+    "forward_bytes": (None, None),
+    "backward_bytes": (None, None),
+}
+"""What is counted, with its title and unit for people."""
+
+
+def _count_columns(of: Callable[[Row], Count]) -> tuple[Column[Row], ...]:
+    """Return the columns of a count."""
+
+    def counted(name: str, title: str | None, unit: str | None) -> Column[Row]:
+        return Column(name, lambda row: getattr(of(row), name), title=title, unit=unit)
+
+    return tuple(counted(name, *shown) for name, shown in _COUNTS.items())
+
+
+COUNTS: Table[Count] = Table(*_count_columns(lambda count: count))
+"""A count alone."""
+
+KINDS_COUNTED: Table[tuple[str, int, Count]] = Table(
+    Column("kind", lambda row: row[0], title="kind"),
+    Column("configurations", lambda row: row[1], title="configurations"),
+    *_count_columns(lambda row: row[2]),
+)
+"""A kind, how many configurations of it a workload calls, and what they come to."""
+
+WORKLOADS: Table[Complexity] = Table(
+    *workload_columns(lambda found: found.workload),
+    Column(
+        "parameters",
+        lambda found: found.parameters,
+        title="parameters",
+        text=lambda found: show(found.parameters, "").rstrip(),
+    ),
+    Column("parameter_bytes", lambda found: found.parameter_bytes),
+    *_count_columns(lambda found: found.total),
+)
+"""A workload and what its pass comes to."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A row of the CSV file: one configuration of a workload, or all of them."""
+
+    of: Complexity
+    count: Count
+    configuration: Configuration | None = None
+
+
+_LINES: Table[_Line] = Table(
+    *workload_columns(lambda line: line.of.workload),
+    Column("kind", lambda line: line.configuration.kind if line.configuration else "all"),
+    Column("configuration", lambda line: line.configuration.json if line.configuration else None),
+    *_count_columns(lambda line: line.count),
+    Column("parameters", lambda line: None if line.configuration else line.of.parameters),
+    Column("parameter_bytes", lambda line: None if line.configuration else line.of.parameter_bytes),
+)
+
+
+@dataclass(frozen=True)
+class Complexities(Report):
+    """Some workloads, each counted."""
+
+    workloads: Sequence[Complexity]
+
+    def csv(self) -> str:
+        """Return a row for each configuration, and one of kind 'all' for each workload."""
+        lines = []
+        for each in self.workloads:
+            lines += [_Line(each, count, c) for c, count in each.operators.items()]
+            lines.append(_Line(each, each.total))
+        return _LINES.csv(lines)
+
+    def to_dict(self) -> Json:
+        """Return each workload's counts: all together, by kind, and by configuration."""
+        return [
+            {
+                **WORKLOADS.document(each),
+                "by_kind": {kind: COUNTS.document(c) for kind, c in each.by_kind().items()},
+                "operators": [
+                    {"configuration": json.loads(c.json), **COUNTS.document(count)}
+                    for c, count in each.operators.items()
+                ],
+                "unsupported": dict(each.workload.unsupported),
+            }
+            for each in self.workloads
+        ]
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        """Yield the kinds of each workload, and several workloads beside each other."""
+        for each in self.workloads:
+            workload = each.workload
+            yield f"{workload.name}, {describe(workload)}: {each.parameters:,} parameters"
+            kinds = [
+                (kind, sum(c.kind == kind for c in each.operators), count)
+                for kind, count in each.by_kind().items()
+            ]
+            yield Rows(KINDS_COUNTED, [*kinds, ("all", len(each.operators), each.total)])
+            for name, calls in workload.unsupported.items():
+                yield f"not counted: {name} ({plural(calls, 'call')})"
+            yield ""
+        if len(self.workloads) > 1:
+            yield Rows(WORKLOADS.without("calls"), self.workloads)

@@ -6,20 +6,23 @@ holds what was written, more where a kernel reads its input again or rewrites it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from opdb.counters.metrics import Counters, Definition, counters_of, definition
-from opdb.counters.profiles import profiles_of
 from opdb.counters.report import names_of, read_report
 from opdb.errors import InputError
 from opdb.kinds import KINDS
-from opdb.records import Board, Configuration, Profile, Workload
+from opdb.records import Board, Configuration, Json, Profile, Workload
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store
 from opdb.studies.peaks import MEMORY
+from opdb.tables import RATIO, Column, Report, Rows, Table
+from opdb.units import plural, show, show_share
 
 FAR = 0.15
 """Bytes that differ by a larger share of those counted are told of."""
@@ -94,10 +97,9 @@ def _is_usual(profile: Profile, called: Mapping[str, Configuration]) -> bool:
 
 def compare(workloads: Sequence[Workload], profiles: Mapping[str, Profile]) -> list[Compared]:
     """Hold what is counted against profiles, what takes the models longest under them first."""
-    counts: dict[Configuration, int] = {}
+    counts: Counter[Configuration] = Counter()
     for workload in workloads:
-        for configuration, count in workload.occurrences().items():
-            counts[configuration] = counts.get(configuration, 0) + count
+        counts.update(workload.occurrences())
     found = []
     for configuration, count in counts.items():
         if (profile := profiles.get(configuration.key)) is not None:
@@ -158,8 +160,7 @@ def take_csv(store: Store, path: Path, own: Definition | None = None) -> Taken:
             "its set first"
         )
     stored = [c for key in report.calls if (c := store.configuration(key)) is not None]
-    found = profiles_of(
-        report,
+    found = report.profiles(
         stored,
         report.board,
         definition(report.metrics, own),
@@ -176,3 +177,139 @@ def take_csv(store: Store, path: Path, own: Definition | None = None) -> Taken:
 def _content(profile: Profile) -> Profile:
     """Return a profile without what says nothing of the call: the name, the versions."""
     return replace(profile, id="", environment={})
+
+
+# What is shown
+
+HEAVIEST = 20
+"""Operators that people are shown, and that the median is of; `to_dict()` has all."""
+
+
+def _megas(value: float | None, unit: str = "") -> str:
+    return show(value, unit, digits=3).strip()
+
+
+OPERATORS: Table[Compared] = Table(
+    Column(title="operator", text=lambda each: each.configuration.title),
+    Column("kind", lambda each: each.configuration.kind),
+    Column("pass", lambda each: each.configuration.pass_name),
+    Column("configuration", lambda each: each.configuration.key),
+    Column("count", lambda each: each.count, title="calls"),
+    Column(
+        "counted_flops",
+        lambda each: each.flops,
+        title="FLOP counted",
+        text=lambda each: _megas(each.flops),
+    ),
+    Column(
+        "flops",
+        lambda each: dict(each.counters.flops),
+        title="seen",
+        text=lambda each: _megas(each.counters.all_flops),
+    ),
+    Column("flops_ratio", lambda each: each.flops_ratio, title="ratio", unit=RATIO),
+    Column(
+        "counted_bytes",
+        lambda each: each.bytes_moved,
+        title="bytes counted",
+        text=lambda each: _megas(each.bytes_moved, "B"),
+    ),
+    Column(
+        "bytes",
+        lambda each: dict(each.counters.bytes),
+        title="memory saw",
+        text=lambda each: _megas(each.counters.bytes["memory"], "B"),
+    ),
+    Column("bytes_ratio", lambda each: each.bytes_ratio, title="ratio", unit=RATIO),
+    Column(title="L2 saw", text=lambda each: _megas(each.counters.bytes["l2"], "B")),
+    Column(title="L1 saw", text=lambda each: _megas(each.counters.bytes["l1"], "B")),
+    Column("time_s", lambda each: each.counters.time_s),
+    Column(
+        "kernels",
+        lambda each: list(each.kernels),
+        title="kernels",
+        text=lambda each: each.counters.kernels,
+    ),
+)
+"""An operator as counted, and as hardware counters saw it."""
+
+
+def _after_number(column: Column[Compared]) -> Column[tuple[int, Compared]]:
+    return Column(title=column.title, text=lambda row: column.cell(row[1]))
+
+
+NUMBERED: Table[tuple[int, Compared]] = Table(
+    Column(title="", text=lambda row: row[0]),
+    *(_after_number(column) for column in OPERATORS.columns if column.title is not None),
+)
+"""The same, by a number that the lines below the table refer to."""
+
+
+@dataclass(frozen=True)
+class Seen(Report):
+    """What counters saw of models: profiles by configuration, and beside what is counted.
+
+    `missing` are the configurations (keys) that give the device work and have no profile.
+    """
+
+    device: str
+    profiles: Mapping[str, Profile]
+    compared: Sequence[Compared]
+    missing: Sequence[str]
+
+    @property
+    def metrics(self) -> list[str]:
+        """Every metric that was used, each once."""
+        of_all = (p.definition.values() for p in self.profiles.values())
+        return list(dict.fromkeys(m for values in of_all for weights in values for m in weights))
+
+    def to_dict(self) -> Json:
+        """Return every operator as counted and as seen."""
+        return {
+            "device": self.device,
+            "metrics": self.metrics,
+            "median_difference_bytes": median_difference(self.compared[:HEAVIEST]),
+            "operators": OPERATORS.documents(self.compared),
+            "missing": list(self.missing),
+        }
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        """Yield the heaviest operators, those that differ, and what is missing."""
+        numbered = list(enumerate(self.compared[:HEAVIEST], start=1))
+        yield f"a call as counted, and as hardware counters saw it ({self.device})"
+        yield Rows(NUMBERED, numbered)
+        if len(self.compared) > HEAVIEST:
+            more = plural(len(self.compared) - HEAVIEST, "more configuration")
+            yield f"… and {more} (all with --json)"
+        if (difference := median_difference(self.compared[:HEAVIEST])) is not None:
+            yield f"bytes: median difference {show_share(difference)} of those counted"
+        far = [(number, each) for number, each in numbered if each.is_far]
+        if far:
+            yield f"memory saw bytes that differ by more than {show_share(FAR)} of:"
+        for number, each in far:
+            less = each.bytes_ratio is not None and each.bytes_ratio < 1
+            why = "less: a cache held some" if less else "more: some moved more than once"
+            yield f"  {number} {each.configuration.title}, {why}; kernels {', '.join(each.kernels)}"
+        if self.missing:
+            missing = plural(len(self.missing), "more configuration")
+            yield f"no counter saw anything of {missing}"
+        yield f"metrics: {', '.join(self.metrics)}"
+
+
+def seen_by_counters(
+    store: Store, workloads: Sequence[Workload], device: str, board: str | None
+) -> Seen:
+    """Return what counters saw of workloads on a device.
+
+    Raises:
+        InputError: they saw nothing of them.
+    """
+    profiles = known_profiles(store, workloads, device, board)
+    if not profiles:
+        names = ", ".join(dict.fromkeys(workload.name for workload in workloads))
+        raise InputError(
+            f"no hardware counter saw anything of {names} on {device}; --ncu counts on a machine "
+            "with that GPU, --ncu-csv takes in what was counted there"
+        )
+    missing = [key for key in launching(workloads) if key not in profiles]
+    return Seen(device, profiles, compare(workloads, profiles), missing)

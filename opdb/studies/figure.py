@@ -1,14 +1,12 @@
-"""Rooflines as a figure: time above, energy below. Matplotlib draws, and is imported here alone."""
+"""Rooflines as a figure: time above, energy below."""
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from opdb.errors import InputError
+from opdb.studies.drawing import Drawing, new_figure
 from opdb.studies.peaks import MEMORY, Peaks
 from opdb.studies.points import ModelRoofline, Point, least_energy, least_time
 from opdb.studies.roofline import Study
@@ -26,36 +24,18 @@ _CHARACTER_PT, _LINE_PT = 4.4, 9.5
 _STAR = 19.0
 _BARE = 2.0  # FLOP/byte: few operators lie between additions and products
 _PLATE: Any = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.4}
-_WIDTH_IN, _HEIGHT_IN, _DPI = 9.0, 11.0, 120
+_WIDTH_IN, _HEIGHT_IN = 9.0, 11.0
 _SMALLEST, _LARGEST = 5.0, 26.0
 _STEPS = 400
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A drawn figure: SVG text, PNG bytes, and by the id of each mark in the SVG what it shows."""
-
-    svg: str
-    png: bytes
-    marks: Mapping[str, Mapping[str, str]]
-
-
 def draw(study: Study, titles: Sequence[str], command: str) -> Drawing:
-    """Draw a study; `titles` name its models, `command` is what a reader types to have it again.
+    """Draw a study; `titles` name its models, `command` is the command that repeats it.
 
     Raises:
         InputError: matplotlib is not installed.
     """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError(
-            "a figure needs matplotlib, which is not installed; pip install 'opdb[plots]'"
-        ) from error
-    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "opdb", "font.size": 10}
-    with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained")
+    with new_figure(_WIDTH_IN, _HEIGHT_IN, font_size=10) as figure:
         marks: dict[str, Mapping[str, str]] = {}
         above, below = figure.subplots(2, 1)
         panels = [_Panel(above, study, titles, "time"), _Panel(below, study, titles, "energy")]
@@ -66,10 +46,7 @@ def draw(study: Study, titles: Sequence[str], command: str) -> Drawing:
         figure.draw_without_rendering()
         for panel in panels:
             panel.write()
-        svg, png = io.StringIO(), io.BytesIO()
-        figure.savefig(svg, format="svg", metadata={"Date": None})
-        figure.savefig(png, format="png", dpi=_DPI, metadata={"Software": None})
-    return Drawing(svg.getvalue(), png.getvalue(), marks)
+        return Drawing.of(figure, marks)
 
 
 def _title(study: Study, titles: Sequence[str]) -> str:
@@ -112,7 +89,7 @@ class _Panel:
         return marks
 
     def write(self) -> None:
-        """Write what hangs on where things came to lie on the page."""
+        """Write what depends on where things lie on the page."""
         rate = self.study.measured.bytes_per_s.get(MEMORY)
         if self.what == "time" and rate:
             self._along(rate, f"memory, {show(rate, 'B/s', digits=3)}")
@@ -203,7 +180,7 @@ class _Panel:
                 self.axes.plot(*zip(*line, strict=True), zorder=1.5, **{**style, "linestyle": ":"})
 
     def _say(self, y: float, text: str) -> None:
-        """Name a roof beside its end, outside the axes."""
+        """Label a roof at its right end, outside the axes."""
         self.axes.annotate(
             text, (1.0, y), xycoords=("axes fraction", "data"), xytext=(5, 0),
             textcoords="offset points", va="center", fontsize=8.5, color=_INK,
@@ -254,7 +231,7 @@ class _Panel:
         return marks
 
     def _labels(self) -> None:
-        """Name the marks that take most, each at the corner where nothing else is."""
+        """Label the marks with the largest shares, each at a free corner."""
         by_share = sorted(self.drawn, key=lambda each: self._share(each[1], each[3]), reverse=True)
         boxes = [box for _, model, _, point in by_share for box in self._mark_box(model, point)]
         boxes += [box for model in self.study.models for box in self._star_box(model)]
@@ -268,7 +245,7 @@ class _Panel:
                 said += self._label(text, box, boxes)
 
     def _mark_box(self, model: ModelRoofline, point: Point) -> list[_Box]:
-        """Return where a mark lies, in points of the page; nothing for what has no rate."""
+        """Return the box of a mark, in points of the page; none for a mark without a rate."""
         size = _mark_size(self._share(model, point))
         return self._box(point.intensity, self._rate(point), size)
 
@@ -286,7 +263,7 @@ class _Panel:
         return float(72 / self.axes.figure.dpi)
 
     def _label(self, text: str, mark: _Box, taken: list[_Box]) -> bool:
-        """Write beside a mark where no other mark or label is; else not at all."""
+        """Write beside a mark where no other mark or label is; return whether there was room."""
         frame = self.axes.bbox.extents * self._points_a_pixel
         width, height = _CHARACTER_PT * len(text), _LINE_PT
         left, right = mark[0] - 2 - width, mark[2] + 2
@@ -341,7 +318,7 @@ class _Panel:
 
 
 def _mark_size(share: float) -> float:
-    """Return a mark's diameter (points): its area goes with the share."""
+    """Return a mark's diameter (points): its area is in proportion to the share."""
     return max(_SMALLEST, min(_LARGEST, 60 * math.sqrt(share)))
 
 
@@ -355,7 +332,7 @@ def _overlap(first: _Box, second: _Box) -> bool:
 
 
 def told(title: str, model: ModelRoofline, point: Point) -> dict[str, str]:
-    """Return what a mark tells of an operator, in words."""
+    """Return the text of an operator's mark, by line."""
     parameters = ", ".join(f"{k}={v}" for k, v in point.configuration.parameters.items())
     shapes = "; ".join(f"{n} {_shape(v)}" for n, v in point.configuration.inputs.items())
     said = {
@@ -380,7 +357,7 @@ def told(title: str, model: ModelRoofline, point: Point) -> dict[str, str]:
 
 
 def told_model(title: str, model: ModelRoofline) -> dict[str, str]:
-    """Return what a mark tells of a whole pass, in words."""
+    """Return the text of the mark of a whole pass, by line."""
     return {
         "": f"{title}, a whole pass",
         "counts": f"{show(model.flops, 'FLOP')}, {show(model.bytes_moved, 'B')}",

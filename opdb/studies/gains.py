@@ -1,57 +1,44 @@
-"""What goes with a large or a small gain from a mode: traits of models, and rank correlations."""
+"""Which traits of models correlate with what a mode saves: traits and rank correlations."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 from opdb.derive.runs import RunCost, run_cost
 from opdb.kinds import KINDS
+from opdb.kinds.registry import Kernels
 from opdb.records import Campaign, Device, Mode, ModelRun, Workload
 from opdb.store import Store
 from opdb.studies.modes import Saving, by_mode, saving
-from opdb.units import MILLI, counted, rounded, show_share
+from opdb.units import MILLI, plural, rounded, show_share
 
 What: TypeAlias = Literal["time", "energy"]
 Value = TypeVar("Value")
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-LEFT_TO_LIBRARIES: Mapping[str, frozenset[str]] = {
-    "convolution": _names(
-        "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d deform_conv2d"
-    ),
-    "product": _names("addbmm addmm addmv baddbmm bilinear bmm dot einsum linear matmul mm mv"),
-    "attention": _names(
-        "multi_head_attention multi_head_attention_forward scaled_dot_product_attention "
-        "transformer_decoder_layer transformer_encoder_layer"
-    ),
-    "recurrent": _names("gru gru_cell lstm lstm_cell rnn rnn_cell"),
-    "other": _names(
-        "argsort cdist embedding_bag fft fft2 fftn ifft ifft2 ifftn irfft irfft2 median mode nms "
-        "nonzero rfft rfft2 roi_align searchsorted sort topk unique"
-    ),
+LEFT_TO_LIBRARIES: Mapping[Kernels, frozenset[str]] = {
+    made: frozenset(name for name, kind in KINDS.items() if kind.kernels == made)
+    for made in get_args(Kernels)
+    if made != "generated"
 }
-"""Kinds whose kernels inductor usually takes from a library; what is in none of these it makes."""
+"""Kinds whose kernels inductor usually takes from a library; it generates all others."""
 
 FEWEST = 5
-"""Workloads below which no correlation is told."""
+"""With fewer workloads no correlation is shown."""
 
 FEWEST_MODELS = 3
-"""Of two models, every trait that tells the one from the other goes with the saving."""
+"""With two models, every trait in which they differ correlates with the saving."""
 
 UNLIKELY = 1.96
-"""A rank correlation times √(n - 1) beyond this is unlikely (5 %) where nothing goes with it."""
+"""Without any correlation, the rank correlation times √(n - 1) exceeds this in 5 % of cases."""
 
 
 @dataclass(frozen=True)
 class Trait:
-    """What may go with a mode's saving; people are shown `scale` times the value that is kept."""
+    """A property that may correlate with a mode's saving; shown as `scale` times its value."""
 
     name: str
     words: str
@@ -60,7 +47,7 @@ class Trait:
     unit: str = ""
 
     def show(self, value: float | None) -> str:
-        """Return a value as people read it."""
+        """Return a value as it is shown, with its unit."""
         if value is None:
             return "–"
         if self.unit == "%":
@@ -86,8 +73,8 @@ TRAITS: tuple[Trait, ...] = (
 class Gains:
     """A workload on one board: its traits (None where not known) and what each mode saves of eager.
 
-    `refused` are modes that gave no figures, with the reason. What the board did not run stands
-    there as another board had it, with its own eager run; `boards` says whose each mode's is.
+    `refused` are modes that gave no figures, with the reason. Modes that the board did
+    not run come from another board, with its own eager run; `boards` names the board of each mode.
     """
 
     workload: Workload
@@ -102,7 +89,7 @@ class Gains:
 
 @dataclass(frozen=True)
 class Correlation:
-    """How the ranks of a trait and of a mode's saving go together, over how many workloads.
+    """The rank correlation of a trait with a mode's saving, over how many workloads and models.
 
     `rho` is Spearman's, None where a trait or the saving is the same everywhere.
     """
@@ -116,9 +103,9 @@ class Correlation:
 
     @property
     def is_told(self) -> bool:
-        """Whether it is stronger than chance alone would often make it, were workloads unlike.
+        """Whether it is stronger than chance would often make it for independent workloads.
 
-        Of too few models it never is.
+        It never is with too few models.
         """
         if self.rho is None or self.workloads < FEWEST or self.models < FEWEST_MODELS:
             return False
@@ -229,7 +216,7 @@ def traits_of(
 
 def is_fusible(kind: str) -> bool:
     """Return whether inductor makes this kind's kernels itself, and may fuse them."""
-    return not any(kind in kinds for kinds in LEFT_TO_LIBRARIES.values())
+    return kind not in KINDS or KINDS[kind].kernels == "generated"
 
 
 def correlations(found: Sequence[Gains], what: What) -> list[Correlation]:
@@ -274,7 +261,7 @@ def below(values: Iterable[float | None], value: float) -> float:
 
 
 def strongest(known: Sequence[Correlation], mode: Mode, gained: Gains) -> Correlation | None:
-    """Return the trait of a workload that goes most clearly with a mode's saving; None if none."""
+    """Return the trait of a workload that correlates most with a mode's saving; None if none."""
     told = [c for c in known if c.mode == mode and c.is_told and gained.traits[c.trait] is not None]
     return max(told, key=lambda c: abs(c.rho or 0), default=None)
 
@@ -282,7 +269,7 @@ def strongest(known: Sequence[Correlation], mode: Mode, gained: Gains) -> Correl
 def sentence(
     found: Sequence[Gains], gained: Gains, mode: Mode, known: Sequence[Correlation]
 ) -> str:
-    """Say in plain sentences what a mode saves of a workload, and what of it goes with that.
+    """Say in plain sentences what a mode saves of a workload, and which trait correlates with it.
 
     `known` are the correlations with savings of time.
     """
@@ -293,7 +280,7 @@ def sentence(
     best = strongest(known, mode, gained)
     if best is None or best.rho is None or saves.time is None:
         most = max(((c.workloads, c.models) for c in known if c.mode == mode), default=(0, 0))
-        over = f"{counted(most[0], 'workload')} of {counted(most[1], 'model')}"
+        over = f"{plural(most[0], 'workload')} of {plural(most[1], 'model')}"
         return f"{told}. Over {over} nothing goes clearly with what it saves."
     trait = next(t for t in TRAITS if t.name == best.trait)
     value = gained.traits[trait.name]
@@ -306,7 +293,7 @@ def sentence(
         f"{told}, in time more than it saves of {_share(larger)} of {len(times)} workloads. "
         f"What goes with that most clearly: {trait.words}, {trait.show(value)} here, more than "
         f"{_share(higher)} of them have; the more, the {'larger' if best.rho > 0 else 'smaller'} "
-        f"the saving (rank correlation {best.rho:+.2f}, {counted(best.models, 'model')})."
+        f"the saving (rank correlation {best.rho:+.2f}, {plural(best.models, 'model')})."
     )
 
 

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from opdb.errors import InputError
 from opdb.records import Mode
+from opdb.studies.drawing import Drawing, new_figure
 from opdb.studies.gains import TRAITS, Gains, Trait, What
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _PANELS = ("launches_per_s", "intensity", "fusible_share")
 _LOGARITHMIC = ("launches_per_s", "calls_per_s", "intensity")
 _INK = "#333333"
-_WIDTH_IN, _HEIGHT_IN, _DPI = 11.0, 7.0, 120
+_WIDTH_IN, _HEIGHT_IN = 11.0, 7.0
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A drawn figure: SVG text and PNG bytes."""
-
-    svg: str
-    png: bytes
-
-
-def draw_gains(found: Sequence[Gains], title: str, command: str) -> Drawn:
+def draw_gains(found: Sequence[Gains], title: str, command: str) -> Drawing:
     """Draw savings of time above and of energy below, over three traits; a colour for each mode.
 
     A mark is a workload. Without kernels, as on a CPU, operator calls stand in for launches;
@@ -35,17 +25,8 @@ def draw_gains(found: Sequence[Gains], title: str, command: str) -> Drawn:
     Raises:
         InputError: matplotlib is not installed.
     """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError(
-            "a figure needs matplotlib, which is not installed; pip install 'opdb[plots]'"
-        ) from error
     modes = list(dict.fromkeys(mode for each in found for mode in each.saves))
-    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "opdb", "font.size": 9}
-    with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained")
+    with new_figure(_WIDTH_IN, _HEIGHT_IN, font_size=9) as figure:
         traits = _traits(found)
         rows = _rows(found)
         panels = figure.subplots(len(rows), len(traits), sharey="row", sharex="col", squeeze=False)
@@ -59,10 +40,7 @@ def draw_gains(found: Sequence[Gains], title: str, command: str) -> Drawn:
         figure.legend(*handles, loc="outside right upper", frameon=False)
         figure.suptitle(title, fontsize=12, color=_INK)
         figure.supxlabel(command, fontsize=7.5, color="#666666")
-        svg, png = io.StringIO(), io.BytesIO()
-        figure.savefig(svg, format="svg", metadata={"Date": None})
-        figure.savefig(png, format="png", dpi=_DPI, metadata={"Software": None})
-    return Drawn(svg.getvalue(), png.getvalue())
+        return Drawing.of(figure)
 
 
 def _rows(found: Sequence[Gains]) -> list[What]:

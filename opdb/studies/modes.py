@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import get_args
 
 from opdb.derive.runs import RunCost, run_cost
+from opdb.derive.statistics import typical_on
 from opdb.errors import UnknownNameError
 from opdb.predict import Answer, Predictor
 from opdb.records import Board, Campaign, Mode, ModelRun, Workload
+from opdb.runs.models import ModelPolicy
 from opdb.store import Store
 
 SUMMED: Mode = "graph"
@@ -63,6 +65,24 @@ class ModeRow:
         return found
 
     @property
+    def energy_j(self) -> float | None:
+        """The energy of a pass in joules."""
+        return self.cost.energy_j.mean if self.cost and self.cost.energy_j else None
+
+    @property
+    def launches(self) -> int | None:
+        """How many kernels a pass launches; None where they could not be seen."""
+        return None if self.run.kernels is None else sum(self.run.kernels.values())
+
+    @property
+    def remarks(self) -> list[str]:
+        """What must be known beside the figures, or why there are none."""
+        if self.cost is None:
+            return [why_failed(self.run)]
+        broken = self.run.facts.get("graph_break_reasons") or []
+        return [*(f"dynamo breaks off: {reason}" for reason in broken), *self.run.flags]
+
+    @property
     def energy_reason(self) -> str | None:
         """Why there is no energy where there is a time."""
         if self.cost is None or self.cost.energy_j is not None:
@@ -71,20 +91,14 @@ class ModeRow:
         return next(said, "power was not read in every repeat")
 
 
-def done(
-    store: Store, board: Board, torch: str | None, *, retry: bool = False
-) -> set[tuple[str, Mode]]:
-    """Return what was run on a board with a version of torch: workloads (keys) and modes.
+def why_failed(run: ModelRun) -> str:
+    """Say what came of a run that gave no figures."""
+    return str(run.reason) if run.outcome == "unsupported" else f"{run.outcome}: {run.reason}"
 
-    What it ran under another power limit, as a board of another device, is not among them. Runs
-    that failed are, unless they are to be tried again.
-    """
-    campaigns = {c.id: c for c in store.campaigns(board.device, board=board.uuid)}
-    return {
-        (run.workload, run.mode)
-        for run in store.model_runs(device=board.device, board=board.uuid)
-        if _torch_of(campaigns[run.campaign]) == torch and (run.outcome == "ok" or not retry)
-    }
+
+def policy(board: Board, torch: str | None) -> ModelPolicy:
+    """Return what counts as run already: what this board ran with this version of torch."""
+    return ModelPolicy((board.device,), (board.uuid,), {"torch": torch})
 
 
 def mode_rows(
@@ -141,7 +155,8 @@ def _rows_of(
     workload: Workload, board: str, torch: str | None, runs: Sequence[ModelRun], answer: Answer
 ) -> list[ModeRow]:
     chosen = by_mode(runs)
-    costs = {mode: run_cost([run]) for mode, run in chosen.items()}
+    typical = typical_on(answer.prediction.device)
+    costs = {mode: run_cost([run], typical) for mode, run in chosen.items()}
     summed = _summed(answer)
     against = None if summed is None else (summed.time_s, summed.energy_j)
     return [

@@ -9,7 +9,7 @@ import html
 import json
 import re
 
-from opdb.studies.figure import Drawing
+from opdb.studies.drawing import Drawing
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">

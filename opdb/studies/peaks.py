@@ -32,10 +32,10 @@ _PLAIN = {
 
 @dataclass(frozen=True)
 class Peaks:
-    """Rates by unit and by memory level; a rate that nobody knows is not there, `notes` say why.
+    """Rates by unit and by memory level; an unknown rate is left out, and `notes` say why.
 
-    `flops_per_j` and `bytes_per_j` count the energy above `base_power_w`, which a board draws all
-    the while. With a base power of 0 they count all of it; None: there is no roof for energy.
+    `flops_per_j` and `bytes_per_j` count the energy above `base_power_w`, which a board always
+    draws; with a base power of 0, all energy. Without base power there is no roof for energy.
     """
 
     source: str

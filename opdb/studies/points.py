@@ -1,10 +1,10 @@
 """Operators and models under roofs: rates against arithmetic intensity, for time and for energy.
 
-Operations and bytes are counted (`opdb.kinds`): bytes are those that must move at least. The roof
-of a call is the least that it can take: the larger of operations and bytes over their peaks. The
-roof for energy is the larger of both energies, plus what the board draws anyway over the least
-time. What holds a call back is the side that is larger; how far it is from there, the least over
-what it took.
+Operations and bytes are counted (`opdb.kinds`); bytes are the minimum that must move. The roof for
+time is the lower bound of a call's time: the larger of operations over peak FLOP/s and bytes over
+peak byte/s. The roof for energy is the larger of the two energies, plus base power over the lower
+bound of the time. A call is bound by the larger side; the share that it reaches of its roof is the
+lower bound over the measured value.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from opdb.studies.peaks import MEMORY, Peaks
 Side = Literal["compute", "memory"]
 
 NEAR = 0.5
-"""What reaches a smaller share of its roof is held back by something that no roof shows."""
+"""A call that reaches a smaller share of its roof is limited by something that no roof shows."""
 
 BEYOND_CACHES = 2**27
-"""Operators that move so many bytes find them in memory."""
+"""Operators that move at least this many bytes read them from memory, not from a cache."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The side that holds a call back, the least that it could take there, and the share reached.
+    """The side that limits a call, the lower bound that it sets, and the share of it reached.
 
-    `least` is in seconds or joules; `reached` is `least` over what it took, above 1 where a call
-    is better than the peak.
+    `least` is in seconds or joules; `reached` is `least` over the measured value, above 1 where a
+    call is better than the peak.
     """
 
     side: Side
@@ -43,7 +43,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Roofs:
-    """A call's bounds under one set of peaks; None where a peak that it needs is not known."""
+    """A call's bounds under one set of peaks; None where a peak that they need is not known."""
 
     time: Bound | None = None
     energy: Bound | None = None
@@ -51,12 +51,12 @@ class Roofs:
 
 @dataclass(frozen=True)
 class Point:
-    """One operator of a model: what one call counts, what it took, and its bounds.
+    """One operator of a model: operations and bytes of one call, its cost, and its bounds.
 
     `count` is how often the model makes the call. `energy_j` holds base power over the call's time
-    and `dynamic_energy_j`; both are None where the board has no power readings. What gives the
-    device no work has a time of 0 and no bounds. `metered` says that `flops` and `bytes_moved` are
-    those that hardware counters saw; else they are counted.
+    and `dynamic_energy_j`; both are None where the board has no power readings. A call that
+    gives the device no work has a time of 0 and no bounds. `metered` says that hardware counters
+    measured `flops` and `bytes_moved`; otherwise they are counted.
     """
 
     configuration: Configuration
@@ -105,10 +105,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Part:
-    """What of a model one side holds back: calls, shares of time and energy, how near to the roofs.
+    """The calls of a model that one side limits: number, shares of time and energy, roofs reached.
 
-    `reached_time` and `reached_energy` are the least over what these calls took together; `far` is
-    the share of the model's time in calls that reach less than half of their roof for time.
+    `reached_time` and `reached_energy` are the lower bound of all these calls over their measured
+    sum; `far` is the share of the model's time in calls that reach less than half of their roof.
     """
 
     name: str
@@ -122,10 +122,10 @@ class Part:
 
 @dataclass(frozen=True)
 class ModelRoofline:
-    """A model and its operators as points, those that take longest first.
+    """A model and its operators as points, the longest first.
 
-    `outside_s` is what a pass takes beyond its operators' times: waiting for the host, transitions,
-    a clock that the power limit lowers. `unmeasured` are configurations without a cost.
+    `outside_s` is the time of a pass beyond its operators' times: waiting for the host,
+    transitions, a clock that the power limit lowers. `unmeasured` configurations have no cost.
     """
 
     workload: Workload
@@ -177,7 +177,7 @@ class ModelRoofline:
 
     @property
     def outside_s(self) -> float:
-        """What a pass takes beyond that."""
+        """The time of a pass beyond that of its operators."""
         return max(0.0, self.time_s - self.operators_s)
 
     @cached_property
@@ -190,7 +190,7 @@ class ModelRoofline:
 
     @property
     def whole_j(self) -> float | None:
-        """Operators' energy and base power over the time outside them: of which shares are."""
+        """The energy that shares refer to: the operators', and base power outside them."""
         if self.operators_j is None or self.base_power_w is None:
             return None
         return self.operators_j + self.base_power_w * self.outside_s
@@ -207,14 +207,14 @@ class ModelRoofline:
         return point.count * point.energy_j / self.whole_j
 
     def reached(self, what: Literal["time", "energy"]) -> float | None:
-        """Return the least over what the pass takes; None where an operator has no roof."""
+        """Return the lower bound of a pass over its cost; None where an operator has no roof."""
         working = [p for p in self.points if p.works]
         taken = self.time_s if what == "time" else self.energy_j
         least = _least(working, what)
         return least / taken if least is not None and taken else None
 
     def parts(self) -> list[Part]:
-        """Return the shares by what holds back: memory, compute, no known peak, no operator."""
+        """Return the calls by what limits them: compute, memory, no known peak, no operator."""
         found = [
             self._part("compute", self._on("compute")),
             self._part("memory", self._on("memory")),
@@ -250,7 +250,7 @@ class ModelRoofline:
 
 
 def _least(points: Iterable[Point], what: Literal["time", "energy"]) -> float | None:
-    """Return the least that calls can take together; None where one has no roof."""
+    """Return the lower bound of calls together; None where one of them has no roof."""
     bounds = [(p.count, p.measured.time if what == "time" else p.measured.energy) for p in points]
     if not bounds or any(bound is None for _, bound in bounds):
         return None
@@ -263,7 +263,7 @@ def _least(points: Iterable[Point], what: Literal["time", "energy"]) -> float | 
 def least_time(flops: float, moved: float, unit: str | None, peaks: Peaks) -> Bound | None:
     """Return the least time (s) of so many operations and bytes; None without the peaks it needs.
 
-    `reached` is 1: nothing was taken yet.
+    `reached` is 1: there is no measurement yet.
     """
     return _larger(
         _over(flops, peaks.flops_per_s.get(unit or "")),
@@ -317,8 +317,8 @@ def under_roofs(point: Point, peaks: Peaks) -> Roofs:
 def with_energy(peaks: Peaks, points: Iterable[Point]) -> Peaks:
     """Return measured peaks with the least dynamic energy that operators spent on work.
 
-    Counted are operators that reach half of a peak's rate; those of memory move more than caches
-    hold. Inputs of which a share is zero draw less, and say nothing of a peak.
+    Only operators that reach half of a peak's rate count, for memory those that move more than
+    caches hold. Operators on inputs with a share of zeros are left out: they draw less power.
     """
     flops: dict[str, float] = {}
     moved: dict[str, float] = {}

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opdb.compose import Grounds, Pass, found_by
+from opdb.compose import Pass, PredictionInputs, inputs_in_pass
 from opdb.counters.metrics import counters_of
 from opdb.errors import NothingMeasuredError
 from opdb.footprint import resident_bytes
@@ -17,10 +17,10 @@ from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store
 from opdb.studies.peaks import MEMORY, Peaks, measured_peaks, read_peaks, unit_of, vendor_peaks
 from opdb.studies.points import ModelRoofline, Point, under_roofs, with_energy
-from opdb.units import counted
+from opdb.units import plural
 
 ABOVE = 1.05
-"""What reaches more than this share of its roof is told of."""
+"""A note says so where a call exceeds its roof by more than this."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Study:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What is said beside the models: a board (UUID), a file of peaks, what counters saw.
+class RoofOptions:
+    """Options of a study: a board (UUID), a file of peaks, what counters saw.
 
     Peaks of a user's file take the place of the measured ones. With `profiles` (by configuration
     key) operations and bytes are those that hardware counters saw, counted where there is none.
@@ -54,7 +54,7 @@ def study(
     predictor: Predictor,
     workloads: Sequence[Workload],
     mode: Mode,
-    said: Said = Said(),
+    options: RoofOptions = RoofOptions(),
 ) -> Study:
     """Place workloads under the roofs of one board: the one named, else that of the first answer.
 
@@ -65,7 +65,7 @@ def study(
         InputError: the mode cannot be predicted, or the peaks file holds none.
     """
     check_mode(mode, PLAIN_MODES)
-    answers, board = [], said.board
+    answers, board = [], options.board
     for workload in workloads:
         answers.append(predictor.answer(workload, mode, board))
         board = answers[-1].prediction.board
@@ -75,9 +75,9 @@ def study(
                 f"measured on {predictor.device.slug}; run opdb bench there"
             )
     assert board is not None
-    reader = _Reader(store, predictor, board, mode, said.profiles or {})
-    if said.peaks_file is not None:
-        peaks = read_peaks(said.peaks_file, reader.base_power_w)
+    reader = _Reader(store, predictor, board, mode, options.profiles or {})
+    if options.peaks_file is not None:
+        peaks = read_peaks(options.peaks_file, reader.base_power_w)
     else:
         known = {w.key: w for on in PLAIN_MODES for w, _ in predictor.measured_workloads(on)}
         known |= {answer.prediction.workload.key: answer.prediction.workload for answer in answers}
@@ -85,13 +85,13 @@ def study(
     vendor = vendor_peaks(predictor.device.name)
     models = tuple(reader.model(answer, peaks, vendor) for answer in answers)
     notes = _notes(models, peaks)
-    if said.profiles is not None:
+    if options.profiles is not None:
         notes = (_metered_note(models), *notes)
     return Study(predictor.device.slug, board, mode, peaks, vendor, models, notes)
 
 
 class _Reader:
-    """Reads points of one board out of a store."""
+    """Reads the points of one board from a store."""
 
     def __init__(
         self,
@@ -146,14 +146,14 @@ class _Reader:
         self, workload: Workload, configurations: Collection[Configuration]
     ) -> Mapping[str, Cost]:
         device = self._predictor.device
-        grounds = Grounds(
+        inputs = PredictionInputs(
             device,
             self._board,
             self._calibration,
             self._predictor.costs_on(self._board, configurations),
             resident_bytes=resident_bytes(device),
         )
-        return found_by(Pass(workload), grounds).costs
+        return inputs_in_pass(Pass(workload), inputs).costs
 
     def _point(self, configuration: Configuration, count: int, cost: Cost) -> Point | None:
         kind = KINDS.get(configuration.kind)
@@ -198,7 +198,7 @@ def _metered_note(models: Sequence[ModelRoofline]) -> str:
     working = {p.configuration.key: p.metered for m in models for p in m.points if p.works}
     return (
         f"operations and bytes of {sum(working.values())} of "
-        f"{counted(len(working), 'configuration')} are those that hardware counters saw; the "
+        f"{plural(len(working), 'configuration')} are those that hardware counters saw; the "
         "others' are counted"
     )
 
@@ -232,7 +232,7 @@ def _notes(models: Sequence[ModelRoofline], peaks: Peaks) -> tuple[str, ...]:
     above = [p for p in working if p.measured.time and p.measured.time.reached > ABOVE]
     if above:
         found.append(
-            f"more than the roof is reached by {counted(len(above), 'configuration')}: data come "
+            f"more than the roof is reached by {plural(len(above), 'configuration')}: data come "
             "from a cache, or kernels move or compute less than is counted"
         )
     for model in models:
@@ -241,10 +241,10 @@ def _notes(models: Sequence[ModelRoofline], peaks: Peaks) -> tuple[str, ...]:
         if model.unmeasured:
             calls = sum(model.unmeasured.values())
             found.append(
-                f"not measured and left out: {counted(calls, 'call')} of {model.workload.name}; "
+                f"not measured and left out: {plural(calls, 'call')} of {model.workload.name}; "
                 "opdb bench measures what is lacking"
             )
         if model.workload.unsupported:
             calls = sum(model.workload.unsupported.values())
-            found.append(f"of no known operator: {counted(calls, 'call')} of {model.workload.name}")
+            found.append(f"of no known operator: {plural(calls, 'call')} of {model.workload.name}")
     return tuple(dict.fromkeys(found))

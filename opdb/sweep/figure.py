@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opdb.algorithms.names import ALGORITHMS
+from opdb.distribution import install
 from opdb.errors import InputError
 from opdb.records import ELSEWHERE
-from opdb.sweep.rows import Row
+from opdb.sweep.rows import OVERALL, Row
 
 _COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#882255", "#E69F00"),
@@ -35,7 +36,7 @@ def _figure(rows: int, height_in: float) -> tuple[Any, Sequence[Any]]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError(
-            "a figure needs matplotlib, which is not installed; pip install 'opdb[plots]'"
+            f"a figure needs matplotlib, which is not installed; {install('plots')}"
         ) from error
     figure = Figure(figsize=(9.0, height_in), layout="constrained")
     panels = figure.subplots(rows, 1, squeeze=False, sharex=True)
@@ -116,7 +117,7 @@ def _by(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _curve(axes: Any, algorithm: str, rows: Sequence[Row], column: str) -> bool:
     """Draw one algorithm's line; return whether there was anything to draw."""
-    points = [(row, value) for row in rows if (value := row.overall()[column]) is not None]
+    points = [(row, value) for row in rows if (value := OVERALL.document(row)[column]) is not None]
     if not points:
         return False
     colour, mark = _STYLES[algorithm]

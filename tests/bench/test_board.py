@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -18,11 +19,10 @@ from opdb.bench.session import Session, open_session
 from opdb.derive.costs import stretch_power_w
 from opdb.errors import CannotMeasureError
 from opdb.meters import Meter
-from opdb.meters.replay import ReplayMeter
-from opdb.predict.boards import Boards
+from opdb.predict.snapshot import Snapshot
 from opdb.records import BoardCalibration, MeterTest, Stretch, Trace
-from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store
+from tests.meters.replay import ReplayMeter
 from tests.store import samples
 
 TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
@@ -112,8 +112,8 @@ def test_base_power_comes_from_the_counter_where_samples_are_not_trusted(
     gpu: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moments = iter((5.2, 6.0))
-    monkeypatch.setattr("opdb.bench.calibrate.time.monotonic", lambda: next(moments))
-    monkeypatch.setattr("opdb.bench.calibrate.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     wary = trusting(gpu, calibration("slow", tests=(FAILED,)))
     base_w, interval, notes = calibrate._base_power(wary)
     assert base_w == pytest.approx(125, abs=3)
@@ -123,7 +123,7 @@ def test_base_power_comes_from_the_counter_where_samples_are_not_trusted(
 def test_a_board_that_was_calibrated_alone_predicts_nothing(store: Store) -> None:
     store.save_board(samples.DEVICE, BOARD)
     store.save_campaign(samples.campaign(board="GPU-2"))
-    assert Boards(store, samples.DEVICE, DEFAULT_SETTINGS).uuids == ["GPU-2"]
+    assert Snapshot(store, samples.DEVICE).boards == ["GPU-2"]
 
 
 class Watched:

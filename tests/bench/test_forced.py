@@ -21,7 +21,7 @@ from opdb.bench.platform import detect
 from opdb.bench.run import BenchRequest, BenchResult, bench
 from opdb.errors import CannotMeasureError, UnsupportedError
 from opdb.operators import build
-from opdb.predict import Predictor
+from opdb.predict import predictor_for
 from opdb.records import Configuration
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store
@@ -117,13 +117,13 @@ def test_a_prediction_takes_each_from_its_own_setting(
     store.save_workload(made)
     result, _ = benched(store, precision=100.0)
     device = store.devices()[0]
-    usual = Predictor(store, device).answer(made, "eager").prediction
+    usual = predictor_for(store, device).answer(made, "eager").prediction
     under = {**DEFAULT_SETTINGS, **FFT.setting}
-    before = Predictor(store, device, under).answer(made, "graph").prediction
+    before = predictor_for(store, device, under).answer(made, "graph").prediction
     assert [each.configuration.kind for each in before.missing] == ["conv2d"]
     benched(store, algorithms=(FFT,), precision=100.0)
-    assert not Predictor(store, device, under).answer(made, "graph").prediction.missing
-    after = Predictor(store, device).answer(made, "eager").prediction
+    assert not predictor_for(store, device, under).answer(made, "graph").prediction.missing
+    after = predictor_for(store, device).answer(made, "eager").prediction
     assert after.time_s == usual.time_s
     assert result.device == device.slug
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from opdb.bench import host as host_times
 from opdb.bench.host import (
     BLOCK_S,
     BLOCKS,
@@ -174,8 +175,8 @@ def test_what_keeps_autograd_from_a_leaf_is_made_anew_before_a_call_is_timed() -
 def test_a_backward_passes_host_time_is_less_what_begins_and_ends_it(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opdb.bench.host.LEAST_S", 0.0)
-    monkeypatch.setattr("opdb.bench.host.BLOCK_S", 0.05)
+    monkeypatch.setattr(host_times, "LEAST_S", 0.0)
+    monkeypatch.setattr(host_times, "BLOCK_S", 0.05)
     tensor = {"shape": [4], "dtype": "float32"}
     forward = Configuration("sigmoid", {}, {"input": tensor}, gradient=True)
     backward = replace(forward, pass_name="backward")
@@ -199,8 +200,8 @@ def relus(*sizes: int) -> list[Call]:
 def test_workloads_of_few_calls_are_measured_together_each_call_once(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opdb.bench.host.LEAST_S", 0.0)
-    monkeypatch.setattr("opdb.bench.host.BLOCK_S", 1e-9)
+    monkeypatch.setattr(host_times, "LEAST_S", 0.0)
+    monkeypatch.setattr(host_times, "BLOCK_S", 1e-9)
     many = relus(*range(100, 100 + FEW_CALLS))
     workloads = [relus(1, 2), relus(2, 3, 3), many, relus(4), relus(1, 5)]
     visits = list(host_visits(session, workloads, seed=1))

@@ -16,15 +16,16 @@ import time
 from collections import Counter
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from opdb.derive.costs import call_times_s
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
 from opdb.records import Quantity, Visit
 from opdb.store import Store, open_store
+from tests import warm
+from tests.bench.calls import without_restoring
 
 KILLS = int(os.environ.get("OPDB_TEST_KILLS", "5"))
 LONGEST_LIFE_S = 1.2
@@ -59,7 +60,7 @@ def bench(database: Path, log: Path) -> None:
 def started(database: Path, log: Path) -> BaseProcess:
     """Start a bench in a process of its own, torch imported before it was forked."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["opdb.bench.run", "opdb.cli.bench", "tests.bench.test_kills"])
+    warm.load_before_forks("opdb.cli.commands.bench", "tests.bench.test_kills")
     process = context.Process(target=bench, args=(database, log))
     process.start()
     return process
@@ -81,10 +82,11 @@ def stored(database: Path) -> list[str]:
 
 
 def harvested(path: Path) -> Path:
-    """Make a database with the operators of ResNet-18 on small images."""
+    """Make a database with the operators of ResNet-18 on small images, in-place ones left out."""
     with open_store(str(path)) as store:
         for size in SIZES:
-            store.save_workload(harvest(ModelRequest("resnet18", input_size=(3, size, size))))
+            request = ModelRequest("resnet18", input_size=(3, size, size))
+            store.save_workload(without_restoring(harvest(request)))
     return path
 
 
@@ -96,17 +98,6 @@ def times(database: Path) -> dict[str, Quantity]:
     assert costs.keys() == called.keys()
     assert {cost.visits for cost in costs.values()} == {2}
     return {key: cost.time_s for key, cost in costs.items() if cost.time_s is not None}
-
-
-def replayed_s(database: Path) -> dict[str, float]:
-    """Return each configuration's mean time of a replayed call, what restores it included."""
-    with open_store(str(database)) as store:
-        [board] = store.boards()
-        found: dict[str, list[float]] = {}
-        for visit in store.visits(board.uuid):
-            if visit.stretch is not None:
-                found.setdefault(visit.configuration, []).extend(call_times_s(visit.stretch))
-    return {key: statistics.fmean(times_s) for key, times_s in found.items()}
 
 
 def test_kills_at_random_moments_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
@@ -134,16 +125,38 @@ def test_kills_at_random_moments_lose_nothing_and_repeat_nothing(tmp_path: Path)
     finished(whole, tmp_path / "whole.log")
     assert visits(database) == visits(whole), "as many of each configuration and role, none twice"
     assert set(visits(whole).values()) == {2}
-    ones, others = times(database), times(whole)
-    apart = [abs(one.mean - others[key].mean) for key, one in ones.items()]
-    # What was timed of an in-place call is it and its restoring; the call alone is their
-    # difference, which on a busy machine may be next to nothing, or less.
-    replays = replayed_s(database), replayed_s(whole)
-    timed = [min(seen[key] for seen in replays) for key in ones]
-    shares = [difference / whole_s for difference, whole_s in zip(apart, timed, strict=True)]
-    assert statistics.median(shares) < 0.5 and max(shares) < 9
-    agreeing = sum(agree(one, others[key]) for key, one in ones.items())
-    assert agreeing >= 0.7 * len(ones)
+    killed, limits = apart(database, whole), Apart(0.5, 9, 0.3)
+    if not killed.within(limits):  # a busy machine, on which two that nobody killed differ, too
+        again = harvested(tmp_path / "again.sqlite")
+        finished(again, tmp_path / "again.log")
+        usual = apart(whole, again)
+        limits = Apart(*(max(limit, 4 * each) for limit, each in zip(limits, usual, strict=True)))
+    assert killed.within(limits), (killed, limits)
+
+
+class Apart(NamedTuple):
+    """How far two benches' times are apart, as shares of the shorter one, and how many disagree."""
+
+    median: float
+    largest: float
+    disagreeing: float
+
+    def within(self, limits: Apart) -> bool:
+        return (
+            self.median < limits.median
+            and self.largest < limits.largest
+            and self.disagreeing <= limits.disagreeing
+        )
+
+
+def apart(database: Path, other: Path) -> Apart:
+    ones, others = times(database), times(other)
+    shares = [
+        abs(one.mean - others[key].mean) / min(one.mean, others[key].mean)
+        for key, one in ones.items()
+    ]
+    disagreeing = sum(not agree(one, others[key]) for key, one in ones.items())
+    return Apart(statistics.median(shares), max(shares), disagreeing / len(ones))
 
 
 def visits(database: Path) -> Counter[tuple[str, str]]:

@@ -24,12 +24,12 @@ from opdb.bench.model import RunOptions, is_finite, measure
 from opdb.bench.modes import CUDA_ONLY, Passing, flags_of, issuing, output_difference
 from opdb.bench.replay import CpuClock
 from opdb.bench.session import Session
-from opdb.dynamo import Captured, capture_graphs
+from opdb.compile.dynamo import Captured, capture_graphs
 from opdb.errors import CannotMeasureError, InputError, NotCompiledError
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.inputs import tensors
 from opdb.records import Mode
-from tests.test_dynamo import Cached, Counting
+from tests.compile.test_dynamo import Cached, Counting
 
 ONE = RunOptions(repeats=1)
 HERE = "tests.bench.test_modes"
@@ -152,7 +152,7 @@ def test_graphs_are_counted_once_for_all_modes_of_a_workload(
         counted.append(given)
         return capture_graphs(*given)
 
-    monkeypatch.setattr("opdb.bench.modes.capture_graphs", counting)
+    monkeypatch.setattr(modes, "capture_graphs", counting)
     broken, left = ModelRequest(f"{HERE}:broken"), ModelRequest(f"{HERE}:recurrent")
     runs = [measure(session, broken, "broken", mode, ONE) for mode in ("dynamo", "compile")]
     assert [run.facts["graphs"] for run in runs] == [3, 3] and len(counted) == 1

@@ -12,15 +12,15 @@ from opdb.bench.plan import (
     MAX_REDONE,
     ROUNDS,
     SPREAD_SHARE,
-    Job,
+    PlannedVisit,
     PlanRequest,
-    Seen,
+    VisitCounts,
     further_round,
     is_duplicated,
     plan,
 )
+from opdb.bench.platform import current_settings
 from opdb.bench.session import Session, new_id
-from opdb.bench.settings import current_settings
 from opdb.bench.visit import VisitRequest, visit
 from opdb.derive.rejection import REJECTED
 from opdb.footprint import touched_bytes
@@ -83,7 +83,7 @@ def test_so_many_rounds_are_planned_as_are_asked(harvested: Store, session: Sess
     found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, request)
     jobs = Counter(job for each in found.rounds for job in each)
     assert len(found.rounds) == 3
-    assert {jobs[Job(c, "duplicate")] for c in ALL} == {3}
+    assert {jobs[PlannedVisit(c, "duplicate")] for c in ALL} == {3}
 
 
 def test_of_one_round_some_are_visited_twice_to_tell_how_visits_spread(
@@ -122,7 +122,7 @@ def test_a_visit_made_is_a_visit_less(harvested: Store, session: Session) -> Non
     visited(harvested, session, SQUARE, "ok", "ok", "ok")
     assert pending(harvested, session) == {RELU: 1, RELU_IN_PLACE: 2, ADD_IN_PLACE: 2}
     found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, ALONE)
-    assert Job(RELU) not in found.rounds[0] and Job(RELU) in found.rounds[1]
+    assert PlannedVisit(RELU) not in found.rounds[0] and PlannedVisit(RELU) in found.rounds[1]
 
 
 def test_anchors_and_limited_visits_do_not_count(harvested: Store, session: Session) -> None:
@@ -143,7 +143,7 @@ def test_each_workload_is_pending_by_itself(harvested: Store, session: Session) 
     request = replace(ALONE, access="chain", duplicates=1.0)
     found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, request)
     assert found.rounds[0] == () and len(found.rounds[1]) == len(rest)
-    assert set(found.rounds[1]) == {Job(c, access="chain") for c in rest}
+    assert set(found.rounds[1]) == {PlannedVisit(c, access="chain") for c in rest}
     assert harvested.failures(session.platform.device.slug) == []
 
 
@@ -192,8 +192,8 @@ def test_after_one_visit_the_other_is_pending(harvested: Store, session: Session
 def test_wanted_visits_never_fall_below_none() -> None:
     key = (RELU.key, relevant_setting("relu", DEFAULT_SETTINGS))
     seen: Counter[Outcome] = Counter({"ok": 7})
-    assert Seen({key: seen}).wanted(RELU, DEFAULT_SETTINGS, rounds=ROUNDS) == 0
-    assert Seen().wanted(RELU, DEFAULT_SETTINGS, rounds=ROUNDS) == 2
+    assert VisitCounts({key: seen}).wanted(RELU, DEFAULT_SETTINGS, rounds=ROUNDS) == 0
+    assert VisitCounts().wanted(RELU, DEFAULT_SETTINGS, rounds=ROUNDS) == 2
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_further_rounds_end(harvested: Store, session: Session) -> None:
     visited(harvested, session, RELU, "ok", "ok", "ok")
     visited(harvested, session, CONV, "ok", "ok", "ok", "ok")
     found = further_round(harvested, board, DEFAULT_SETTINGS, keys, ALONE)
-    assert found == (Job(RELU),)
+    assert found == (PlannedVisit(RELU),)
 
 
 def test_a_kind_of_a_newer_version_stops_no_bench(store: Store, session: Session) -> None:
@@ -290,15 +290,19 @@ def test_weights_are_measured_in_the_states_that_workloads_leave_them_in(
     resident = (touched_bytes(small) + touched_bytes(large)) / 2
     board, request = session.platform.board, replace(ALONE, resident_bytes=resident)
     jobs = Counter(plan(store, board, DEFAULT_SETTINGS, request).rounds[0])
-    assert jobs == {Job(CONV, weights="hot"): 1, Job(RELU): 1}
+    assert jobs == {PlannedVisit(CONV, weights="hot"): 1, PlannedVisit(RELU): 1}
     store.save_workload(large)
     jobs = Counter(plan(store, board, DEFAULT_SETTINGS, request).rounds[0])
-    assert jobs == {Job(CONV): 1, Job(CONV, weights="hot"): 1, Job(RELU): 1}
+    assert jobs == {
+        PlannedVisit(CONV): 1,
+        PlannedVisit(CONV, weights="hot"): 1,
+        PlannedVisit(RELU): 1,
+    }
     visited(store, session, CONV, "ok", "ok", weights="hot")
     jobs = Counter(plan(store, board, DEFAULT_SETTINGS, request).rounds[0])
-    assert jobs == {Job(CONV): 1, Job(RELU): 1}
+    assert jobs == {PlannedVisit(CONV): 1, PlannedVisit(RELU): 1}
     [found] = further_round(store, board, DEFAULT_SETTINGS, [CONV.key], request)
-    assert found == Job(CONV)
+    assert found == PlannedVisit(CONV)
 
 
 def test_a_given_order_is_kept_in_every_round_and_is_all_that_is_planned(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opdb.bench import profiled
+from opdb.bench import profiled, profiles
 from opdb.bench.platform import Platform, detect
 from opdb.bench.profiles import Lens, profile_calls
 from opdb.counters.metrics import definition
@@ -65,7 +65,7 @@ def test_where_nothing_can_be_called_there_is_nothing_to_profile(
 def test_parts_are_stored_one_by_one_and_their_reports_numbered(
     platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opdb.bench.profiles.AT_ONCE", 1)
+    monkeypatch.setattr(profiles, "AT_ONCE", 1)
     told: list[int] = []
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
 
@@ -95,10 +95,12 @@ def test_a_program_that_ends_early_is_told(
 
 def test_a_job_is_run_call_by_call(tmp_path: Path) -> None:
     call, unknown = relu(8, inplace=True), Configuration("no such kind")
-    job = profiled.Job("cpu", "GPU-0", "made-up-gpu", "", [call.json, unknown.json], "")
+    job = profiled.ProfilingJob("cpu", "GPU-0", "made-up-gpu", "", [call.json, unknown.json], "")
     path = tmp_path / "job.json"
     job.write(path)
-    assert profiled.Job.read(path) == job and json.loads(path.read_text())["board"] == "GPU-0"
+    assert (
+        profiled.ProfilingJob.read(path) == job and json.loads(path.read_text())["board"] == "GPU-0"
+    )
     reasons = profiled.run(job)
     assert reasons[call.key] is None
     assert str(reasons[unknown.key]).startswith("unsupported: unknown kind 'no such kind'")

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from opdb.bench import rounds, run
-from opdb.bench.plan import MAX_REDONE, Job
+from opdb.bench.plan import MAX_REDONE, PlannedVisit
 from opdb.bench.rounds import Anchors, Budget, Rounds
 from opdb.bench.session import Session, new_id
 from opdb.bench.share import Share
@@ -132,7 +132,7 @@ def test_rounds_go_on_for_what_is_not_precise_enough(
     uneasy = itertools.count(80.0, 20.0)  # never twice the same, rejected or not
 
     class Uneasy(Rounds):
-        def _visit(self, job: Job) -> Visit | None:
+        def _visit(self, job: PlannedVisit) -> Visit | None:
             powers_w[0] = next(uneasy) if job.configuration == SQUARE else 90.0
             return super()._visit(job)
 
@@ -189,7 +189,7 @@ def anchored(
         return [replace(template, id=new_id(), configuration=request.configuration.key)]
 
     monkeypatch.setattr(rounds, "visit", quick)
-    monkeypatch.setattr("opdb.bench.rounds.time", SimpleNamespace(monotonic=lambda: at_s[0]))
+    monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: at_s[0]))
     monkeypatch.setattr(Session, "on_gpu", True)
     return made, at_s
 
@@ -247,7 +247,7 @@ def test_what_another_process_flagged_is_rejected(store: Store, session: Session
     store.save_configurations([RELU])
     made = rounds_of(session, store)
     made.anchors.flags = ("another process is on the board: 7 (python)",)
-    assert made.make([[Job(RELU)]], lambda _: [Job(RELU)])
+    assert made.make([[PlannedVisit(RELU)]], lambda _: [PlannedVisit(RELU)])
     found = store.visits(session.platform.board.uuid)
     assert len(found) == 1 + MAX_REDONE and all(map(is_rejected, found))
 
@@ -257,6 +257,6 @@ def test_a_failure_is_no_duplicate(store: Store, session: Session) -> None:
     store.save_campaign(session.campaign)
     store.save_configurations([impossible])
     made = rounds_of(session, store)
-    job = Job(impossible, "duplicate")
+    job = PlannedVisit(impossible, "duplicate")
     assert made.make([[job, job]], lambda _: [job, job])
     assert [v.role for v in store.visits(session.platform.board.uuid)] == ["measurement"]

@@ -13,7 +13,7 @@ from opdb.bench import rounds
 from opdb.bench.run import BenchRequest, BenchResult, bench
 from opdb.errors import CannotMeasureError
 from opdb.records import Configuration, Visit
-from opdb.store import Store, open_store
+from opdb.store import Store, VisitFilter, open_store
 from tests.bench.calls import CONV, HUGE, IMPOSSIBLE, RELU, RELU_IN_PLACE, SQUARE, UNKNOWN, workload
 
 pytestmark = pytest.mark.usefixtures("short")
@@ -47,7 +47,7 @@ def benched(store: Store, heard: Heard | None = None, **options: object) -> Benc
 
 
 def outcomes(store: Store, result: BenchResult) -> dict[str, Counter[str]]:
-    found = store.visit_outcomes(result.device)
+    found = store.outcomes(VisitFilter(result.device))
     return {
         key: Counter({str(o): n for o, n in counts.items()}) for (key, _), counts in found.items()
     }

@@ -11,7 +11,7 @@ import pytest
 from opdb.bench.replay import CpuClock
 from opdb.bench.stretch import MIN_REPLAYS, QUEUE_DEPTH, Observation, Timing, observe
 from opdb.meters import NoMeter, Reading
-from opdb.meters.replay import ReplayMeter
+from tests.meters.replay import ReplayMeter
 
 TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
 REPLAY_S = 0.004

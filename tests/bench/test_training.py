@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from opdb.bench.host import host_visits
-from opdb.bench.measure import measure_models
+from opdb.bench.measure import harvested, here, measure_models
 from opdb.bench.model import RunOptions
 from opdb.bench.session import Session
 from opdb.bench.training import TrainingStep
 from opdb.bench.visit import VisitRequest, visit
-from opdb.capturing import told
+from opdb.capturing import answering
 from opdb.derive.runs import run_cost
 from opdb.errors import UnsupportedError
 from opdb.harvest import harvest
@@ -118,8 +118,9 @@ def test_host_times_are_taken_of_all_passes(session: Session, trained: Workload)
 
 def test_a_training_step_is_measured(store: Store) -> None:
     request = ModelRequest("tests.bench.test_training:network", phase="training").checked()
-    jobs: list[tuple[ModelRequest, Mode]] = [(request, "eager")]
-    [(workload, run)] = measure_models(store, jobs, RunOptions(repeats=1), device="cpu")
+    [found] = harvested(store, [request]).values()
+    jobs: list[tuple[ModelRequest, Workload, Mode]] = [(request, found, "eager")]
+    [(workload, run)] = measure_models(store, jobs, RunOptions(repeats=1), here(store, "cpu"))
     assert (run.outcome, run.reason) == ("ok", None)
     cost = run_cost([run])
     assert cost is not None and cost.time_s.mean > 0
@@ -177,9 +178,9 @@ def test_an_optimizer_that_asks_its_stream_is_listed_all_the_same(
         "tests.bench.test_training:network", phase="training", optimizer="adamw"
     ).checked()
     step = TrainingStep(load(request, device="cpu"), request)
-    with told(False):
+    with answering(False):
         getattr(step._optimizer, check)()
-    with pytest.raises(RuntimeError, match="capturable"), told(True):
+    with pytest.raises(RuntimeError, match="capturable"), answering(True):
         getattr(step._optimizer, check)()
     with pytest.raises(RuntimeError, match="capturable"):
         getattr(step._optimizer, check)()

@@ -23,7 +23,6 @@ from opdb.bench.visit import (
 )
 from opdb.derive.costs import call_times_s, visit_cost
 from opdb.meters import Reading
-from opdb.meters.replay import ReplayMeter
 from opdb.records import Access, Configuration, Device, Outcome, Outputs, Stretch, Weights
 from tests.bench.calls import (
     CONV,
@@ -36,6 +35,7 @@ from tests.bench.calls import (
     UNKNOWN,
 )
 from tests.bench.conftest import NO_POWER
+from tests.meters.replay import ReplayMeter
 
 TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
 TRAINED = replace(CONV, gradient=True)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+from tests import warm
 from tests.paths import python_path
 
 ROOT = Path(__file__).parents[2]
 
 
-BRIEF = f"""\
+BRIEF = """\
 #!/bin/sh
 [ "$2" != opdb ] || echo "$3" >>"$(dirname "$0")/commands"
 case "$2 $3" in
 "opdb modes" | "opdb bench" | "opdb measure")
-    shift 2 && exec "{sys.executable}" -m tests.benchmarks.briefly "$@" ;;
-*) exec "{sys.executable}" "$@" ;;
+    shift 2 && exec {warm} -m tests.benchmarks.briefly "$@" ;;
+"opdb "*) exec {warm} "$@" ;;
+*) exec "{python}" "$@"
 esac
 """
 
@@ -27,7 +30,8 @@ def brief_python(folder: Path) -> Path:
     """Make a folder with a `python3` whose opdb measures briefly and is listed in `commands`."""
     bin_folder = folder / "bin"
     bin_folder.mkdir()
-    (bin_folder / "python3").write_text(BRIEF)
+    brief = BRIEF.format(warm=shlex.join(warm.command()), python=sys.executable)
+    (bin_folder / "python3").write_text(brief)
     (bin_folder / "python3").chmod(0o755)
     return bin_folder
 

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.at_scale import DEVICE, OTHER_DEVICE, Size, build_large
 from opdb.bench.plan import PlanRequest, plan
 from opdb.footprint import resident_bytes
-from opdb.predict import Predictor, choose_device
+from opdb.predict import predictor_for
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import open_store
 from opdb.store.tallies import recount
@@ -76,7 +76,7 @@ def test_records_can_be_read_and_asked(large: Path) -> None:
         visits = store.visits(synthetic.uuid)
         assert visits and {v.role for v in visits} == {"measurement", "duplicate", "anchor"}
         assert store.costs(synthetic.uuid) and store.host_visits(synthetic.uuid)
-        predictor = Predictor(store, choose_device(store, DEVICE))
+        predictor = predictor_for(store, DEVICE)
         [workload] = store.workloads("resnet152", batch_size=32)
         answer = predictor.answer(workload, "eager")
         assert answer.prediction.board.startswith("GPU-") and answer.prediction.coverage_calls == 1

@@ -50,7 +50,8 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     with open_store(str(path)) as store:
         [workload] = store.workloads("alexnet", batch_size=32, dtype="float32")
-        board = store.measured_workloads(published.DEVICE, "graph")[workload.key]
+        measured = store.measured(published.DEVICE, "graph")
+        board = {found.key: found.board for found in measured}[workload.key]
         kinds = {c.key: c.kind for c in workload.occurrences()}
         for visit in store.visits(board, list(kinds)):
             if visit.outcome != "ok" or visit.role != "measurement":

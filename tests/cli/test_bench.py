@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,12 +103,11 @@ def test_a_killed_bench_loses_no_visit_and_the_next_run_goes_on(database: Path) 
     assert process.returncode == 0, err
     found = visits(database)
     assert found[: len(kept)] == kept
-    assert Counter((kind, outcome) for _, kind, outcome in found) == {
-        (c.kind, "ok"): 2 for c in CALLS
-    }
+    assert {outcome for *_, outcome in found} == {"ok"}
     assert json.loads(out)["visits"] == len(found) - len(kept)
     with open_store(str(database)) as store:
         [board] = store.boards()
+        # Of good ones: a visit that a busy machine spoils is made again.
         assert {key: cost.visits for key, [cost] in store.costs(board.uuid).items()} == {
             c.key: 2 for c in CALLS
         }
@@ -188,7 +187,7 @@ def test_kinds_choose_and_quiet_is_quiet(opdb: Opdb, database: Path) -> None:
 @pytest.mark.usefixtures("short")
 def test_another_workload_is_benched_apart(opdb: Opdb, database: Path) -> None:
     for _ in range(2):
-        ran = opdb("bench", "relu", "--device", "cpu", "--workload", "reused", "--json")
+        ran = opdb("bench", "relu", "--device", "cpu", "--cache-state", "reused", "--json")
         assert ran.status == 0
     assert json.loads(ran.out)["visits"] == 0, "nothing is pending any more"
     ran = opdb("bench", "relu", "--device", "cpu", "--json")
@@ -203,9 +202,11 @@ def test_time_that_is_up_is_said(
     assert "stopped early: the time given, 2 s, is up; run it again to go on" in ran.out
     assert len(visits(database)) < 6
     request.getfixturevalue("short")
-    ran = opdb("bench", "--device", "cpu")
-    assert ran.status == 0
-    assert len(visits(database)) == 6
+    again = opdb("bench", "--device", "cpu")
+    assert again.status == 0
+    # What a busy processor spoiled is kept, and made again.
+    spoiled = re.findall(r"rejected and kept: (\d+)", ran.out + again.out)
+    assert 6 <= len(visits(database)) <= 6 + sum(map(int, spoiled))
 
 
 @pytest.mark.usefixtures("short")
@@ -237,9 +238,9 @@ BAD = [
     (["bench", "--device", "cuda:x"], 2, "cannot measure on 'cuda:x'"),
     (["bench", "conv3", "--device", "cpu"], 2, "unknown kind 'conv3'; did you mean 'conv3d'"),
     (
-        ["bench", "--workload", "steamed"],
+        ["bench", "--cache-state", "steamed"],
         2,
-        "unknown --workload 'steamed'; did you mean 'streamed'",
+        "unknown --cache-state 'steamed'; did you mean 'streamed'",
     ),
     (["bench", "--device", "cpu", "--max-seconds", "0"], 2, "--max-seconds"),
     (["bench", "--device", "cpu", "--max-seconds", "soon"], 2, "--max-seconds"),

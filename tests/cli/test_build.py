@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from opdb.cli import building
+from opdb.api.plans import MeasuringPlan
 from opdb.records import Configuration
 from opdb.significance import load_significance
 from opdb.store import open_store
@@ -296,8 +296,8 @@ def test_configurations_that_several_models_share_are_counted_and_come_first(
 
 def test_a_model_whose_size_is_not_known_is_measured_first(opdb: Opdb, tmp_path: Path) -> None:
     """A kind of another version, next to one that is known."""
-    from opdb.build.planned import planned
-    from opdb.build.survey import survey
+    from opdb.plan.planned import planned
+    from opdb.plan.survey import survey
     from opdb.records import Device
     from opdb.settings import DEFAULT_SETTINGS
     from opdb.significance import Significance
@@ -309,11 +309,11 @@ def test_a_model_whose_size_is_not_known_is_measured_first(opdb: Opdb, tmp_path:
     assert known.unsized == [UNKNOWN.key] and known.coverage(strange).time is None
     found = planned(known, 0.9, Significance())
     assert [row.step.key for row in found.steps] == [UNKNOWN.key, HUGE.key]
-    assert building.plan_document(found, [])["unsized"] == [UNKNOWN.key]
+    assert MeasuringPlan(found).to_dict()["unsized"] == [UNKNOWN.key]
 
 
 def test_shares_below_the_lists_threshold_are_left_out() -> None:
-    from opdb.build.survey import survey
+    from opdb.plan.survey import survey
     from opdb.records import Device
     from opdb.settings import DEFAULT_SETTINGS
     from opdb.significance import Significance

@@ -119,16 +119,17 @@ def test_messages_keep_away_from_json_and_quiet(opdb: Opdb) -> None:
 
 INTERRUPTED = """
 import os, signal, sys
-import opdb.harvest
+from importlib import import_module
 from opdb.cli import main
-real, count = opdb.harvest.harvest_in_both, 0
+room = import_module("opdb.harvest")
+real, count = room.harvest_in_both, 0
 def harvest(request):
     global count
     count += 1
     if count == 2:
         os.kill(os.getpid(), signal.SIGINT)
     return real(request)
-opdb.harvest.harvest_in_both = harvest
+room.harvest_in_both = harvest
 sys.exit(main(["harvest", "net.yml", "--db", sys.argv[1]]))
 """
 
@@ -193,7 +194,7 @@ BAD = [
     (["harvest", "resnet18", "-b", "1", "--batch-size=32"], "--batch-size is given 2 times; give"),
     (["harvest", "empty.yml"], "empty.yml is empty"),
     (["harvest", "missing.yml"], "missing.yml: no such file"),
-    (["harvest", "missing/folder"], "missing/folder: no such file"),
+    (["harvest", "missing/folder"], "unknown model 'missing/folder'"),
     (["harvest", "noise.yml"], "noise.yml: 10000000 bytes"),
     (["harvest", "syntax.yml"], "syntax.yml, line 2"),
     (["harvest", "source.yml"], "did you mean 'torchvision'?"),

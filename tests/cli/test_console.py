@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from opdb.cli import console
+from opdb.cli.support import console
 
 
 def test_a_table_aligns_words_left_and_numbers_right(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,7 +25,7 @@ def test_lines_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter([0.0, 1.0, 6.0, 7.0, 8.0])
-    monkeypatch.setattr("opdb.cli.console.time.monotonic", lambda: next(seconds))
+    monkeypatch.setattr("opdb.cli.support.console.time.monotonic", lambda: next(seconds))
     with console.progress(4, "bench", quiet=False) as shown:
         for name in "abcd":
             shown.doing(name)

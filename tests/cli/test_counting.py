@@ -29,7 +29,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Platform:
     cpu = detect("cpu")
     device = replace(cpu.device, slug="made-up-gpu", name="made up", type="cuda")
     platform = replace(cpu, device=device, board=Board("GPU-0", device.slug))
-    monkeypatch.setattr("opdb.cli.counting._gpu", lambda: platform)
+    monkeypatch.setattr("opdb.api.counting._gpu", lambda: platform)
     return platform
 
 

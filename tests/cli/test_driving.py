@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from opdb.cli.driving import COLUMNS, Rows
+from opdb.api.trainings import TRAININGS
+from opdb.files import AppendedCsv
 from opdb.store import open_store
 from tests.cli.conftest import Opdb
 
@@ -42,7 +43,7 @@ def test_json_is_the_row(opdb: Opdb) -> None:
     ran = opdb("measure", *STEP, *SHORT, "--grad-accum-steps", 2, "--json", "--quiet")
     assert (ran.status, ran.err) == (0, "")
     [row] = json.loads(ran.out)
-    assert [*row] == [*COLUMNS]
+    assert [*row] == TRAININGS.fields
     assert (row["accumulation"], row["optimizer"], row["outcome"]) == (2, "sgd", "ok")
     assert row["images_per_s"] == pytest.approx(2 * 4 * 3 / row["measured_s"])
     assert row["energy_j"] is None and row["peak_memory_bytes"] is None
@@ -98,11 +99,12 @@ def test_a_folder_of_images_that_is_not_there_is_told_first(opdb: Opdb, tmp_path
 def test_rows_go_to_a_pipe_as_well(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
+    columns = TRAININGS.fields
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        Rows(pipe).append(dict.fromkeys(COLUMNS, "x"))
+        AppendedCsv(pipe, columns).append(dict.fromkeys(columns, "x"))
         header, row = os.read(reader, 10_000).decode().splitlines()
-        assert header == ",".join(COLUMNS) and row == ",".join(["x"] * len(COLUMNS))
+        assert header == ",".join(columns) and row == ",".join(["x"] * len(columns))
     finally:
         os.close(reader)
 

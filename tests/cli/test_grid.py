@@ -175,7 +175,7 @@ def test_what_is_about_a_grid_needs_one(opdb: Opdb) -> None:
 
 
 def test_harvest_of_the_summary_files_passes_grids_over(opdb: Opdb) -> None:
-    from opdb.cli.selection import summary_files
+    from opdb.lookup.requests import summary_files
 
     root = Path(__file__).parents[2]
     assert (root / "measurements" / "grids").is_dir()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import weakref
 from importlib import import_module
 from pathlib import Path
 
@@ -68,11 +69,29 @@ def test_ctrl_c_that_a_library_makes_another_error_of_is_told_as_ctrl_c(
         finally:
             raise raised("returned a result with an exception set")
 
-    monkeypatch.setattr("opdb.cli.harvest.run", run)
+    monkeypatch.setattr("opdb.cli.commands.harvest.run", run)
     assert main(["harvest", "--interrupt"]) == 130
     assert capsys.readouterr().err == f"{SAID[1]}\n"
     assert main(["harvest"]) == 2, "of an earlier command nothing is left"
     assert "returned a result" in capsys.readouterr().err
+
+
+def test_ctrl_c_in_a_callback_whose_errors_python_ignores_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Held:
+        pass
+
+    def run() -> None:
+        held = Held()
+        watching = weakref.ref(held, lambda _: signal.raise_signal(signal.SIGINT))
+        del held
+        time.sleep(60)
+        assert watching() is None
+
+    monkeypatch.setattr("opdb.cli.commands.harvest.run", run)
+    assert main(["harvest"]) == 130
+    assert capsys.readouterr().err == f"{SAID[1]}\n"
 
 
 def test_without_it_the_imports_show_a_traceback(tmp_path: Path) -> None:
@@ -100,8 +119,8 @@ def test_the_script_begins_there() -> None:
 
 HANGING = """
 import hashlib, sys, time
-import opdb.cli, opdb.cli.patience
-opdb.cli.patience.PATIENCE_S = {patience_s}
+import opdb.cli, opdb.cli.support.patience
+opdb.cli.support.patience.PATIENCE_S = {patience_s}
 
 def run() -> None:
     until = time.monotonic() + {hangs_s}
@@ -160,8 +179,8 @@ def test_one_that_ends_in_time_is_let_be() -> None:
 
 FORKED = """
 import os, signal, sys, time
-import opdb.cli, opdb.cli.patience
-opdb.cli.patience.PATIENCE_S = 0.2
+import opdb.cli, opdb.cli.support.patience
+opdb.cli.support.patience.PATIENCE_S = 0.2
 
 def run() -> None:
     child = os.fork()

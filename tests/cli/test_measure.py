@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def test_a_run_is_the_truth_beside_its_prediction(opdb: Opdb) -> None:
     document = json.loads(ran.out)
     assert len(document["rows"]) == 1 and document["summary"]["energy"] is None
     assert opdb("validate").status == 0
-    assert "energy          –" in opdb("predict", "mlp", "--input-size", 16).out
+    assert re.search(r"^energy +–", opdb("predict", "mlp", "--input-size", 16).out, re.MULTILINE)
 
 
 def test_runs_of_another_version_that_called_something_else_are_told_of(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from opdb.cli.modes import FIELDS
 from opdb.records import ModelRun
 from opdb.store import open_store
+from opdb.studies.mode_report import MODES
 from tests import published
 from tests.cli.conftest import Opdb
 
@@ -54,7 +54,7 @@ def test_what_the_board_has_is_not_repeated(opdb: Opdb, tmp_path: Path) -> None:
     assert ran.status == 0 and runs(tmp_path) == before
     with Path("modes.csv").open() as file:
         lines = list(csv.DictReader(file))
-    assert list(lines[0]) == list(FIELDS)
+    assert list(lines[0]) == MODES.fields
     assert [line["mode"] for line in lines] == ["eager", "dynamo", "trace"]
     assert lines[0]["input_size"] == "16" and lines[0]["energy_j"] == ""
     assert float(lines[1]["time_s"]) > 0
@@ -82,7 +82,7 @@ def test_what_is_stored_is_shown_where_nothing_can_be_measured(opdb: Opdb, tmp_p
     assert runs(tmp_path) == before
     with Path("m.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == list(FIELDS)
+    assert list(rows[0]) == MODES.fields
     assert {(row["model"], row["batch_size"], row["mode"]) for row in rows} == {
         (model, size, mode)
         for model in ("resnet50", "vgg16")

@@ -17,6 +17,7 @@ import pytest
 
 from opdb.store import open_store
 from tests import published
+from tests.cli import never_harvested
 from tests.cli.conftest import Opdb, snapshot
 from tests.paths import python_path
 from tests.store import samples
@@ -56,6 +57,7 @@ def test_resnet152_reaches_its_target(opdb: Opdb, h200: Path, mode: str) -> None
     found = json.loads(ran.out)
     assert found.keys() >= KEYS
     assert (found["model"], found["device"], found["mode"]) == ("resnet152", "nvidia-h200", mode)
+    assert found["complete"] is True
     assert found["coverage"] == {"calls": 1.0, "time": 1.0, "energy": 1.0}
     assert (found["target"], found["target_met"]) == (0.9, True)
     assert found["missing"] == found["estimated"] == []
@@ -92,6 +94,11 @@ def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h2
     assert len(ran.err.splitlines()) == 1
     found = json.loads(ran.out)
     assert found["target_met"] is False
+    assert found["complete"] is False and found["time_s"] > 0 and found["energy_j"] > 0
+    assert found["time_interval_s"] is found["energy_interval_j"] is found["power_w"] is None
+    first = opdb(*RESNET152, "--no-estimates").out.splitlines()[0]
+    said = r": at least [\d.]+ ms; \d+ of 515 calls \(an estimated [\d.]+ % of the time\) are "
+    assert re.search(said + "neither measured nor estimated$", first), first
     assert {"batch_norm", "relu", "add"} <= {share["kind"] for share in found["missing"]}
     for quantity in ("time", "energy"):
         missing = math.fsum(share[f"share_{quantity}"] for share in found["missing"])
@@ -106,7 +113,8 @@ def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h2
     assert estimated["time_s"] > found["time_s"] and not estimated["missing"]
     ran = opdb(*RESNET152)
     assert ran.status == 0, "without a target nothing is missed"
-    assert "to measure them, on the device: opdb bench " in ran.out
+    said = "to measure what is missing, on the device: opdb bench --model resnet152 --batch-size 32"
+    assert f"{said}\n" in ran.out
 
 
 PROGRAM = """
@@ -141,12 +149,22 @@ def test_a_reader_changes_nothing(opdb: Opdb, h200: Path) -> None:
 
 BAD = [
     (["resnet15"], "unknown model 'resnet15'; did you mean 'resnet152'"),
-    (["mlp"], "unknown model 'mlp'"),
-    (["resnet50", "-b", "7"], "resnet50 was not harvested for batch 7 float32 3x224x224, only"),
+    (["mlp", "--no-harvest"], "mlp was not harvested for batch 1 float32 into "),
+    (["meta-llama/Llama-3.1-8B"], "unknown model 'meta-llama/Llama-3.1-8B'"),
+    (
+        ["resnet50", "-b", "7", "--no-harvest"],
+        "resnet50 was not harvested for batch 7 float32, only for: ",
+    ),
+    (["resnet50", "-b", "7", "--mode", "compile"], "was not harvested for batch 7 float32"),
+    (
+        ["resnet50", "-b", "7", "--device", "nvidia-h20"],
+        "unknown device 'nvidia-h20'; did you mean",
+    ),
+    (["resnet50", "-b", "7", "--board", "nope"], "nope"),
     (["resnet50", "--dtype", "float8"], "unknown --dtype 'float8'"),
     (["resnet50", "--mode", "grpah"], "unknown --mode 'grpah'; did you mean 'graph'"),
     (["resnet50", "--mode", "trace"], "mode 'trace' cannot be predicted here; use eager, graph"),
-    (["resnet50", "--mode", "compile"], "opdb harvest resnet50 --mode compile"),
+    (["resnet50", "--mode", "compile"], "--batch-size 1 --dtype float32 --mode compile"),
     (
         ["resnet50", "--algorithm", "winogard"],
         "'winograd'? (all of them: direct, gemm",
@@ -169,10 +187,13 @@ BAD = [
     (["resnet50", "--batch-size", "0"], "--batch-size"),
     (["resnet50", "--batch-size", "-3"], "--batch-size"),
     (["resnet50", "--input-size", "3x0x4"], "--input-size '3x0x4'"),
-    (["resnet50", "--phase", "training"], "was not harvested for batch 1 float32 training"),
+    (
+        ["resnet50", "--phase", "training", "--no-harvest"],
+        "was not harvested for batch 1 float32 training",
+    ),
     (["measurements/none.yml"], "measurements/none.yml: no such file"),
     (["resnet50", "--db", "none.sqlite"], "database none.sqlite: there is none"),
-    (["resnet50", "--db", "empty.sqlite"], "unknown model 'resnet50'"),
+    (["resnet50", "--db", "empty.sqlite"], "holds no measurements; run opdb bench"),
     (["resnet50", "--db", "folder"], "database folder: it is a folder"),
     (["resnet50", "--db", "text.sqlite"], "text.sqlite: it is not an SQLite file"),
     (["resnet50", "--db", "truncated.sqlite"], "truncated.sqlite: it is truncated"),
@@ -240,6 +261,37 @@ def test_bad_input_is_one_message_and_changes_nothing(
     assert snapshot(tmp_path) == before
 
 
+def test_no_published_set_holds_what_these_questions_ask(opdb: Opdb, h200: Path) -> None:
+    """All of them are asked by `python -m tests.cli.never_harvested`, which takes minutes."""
+    for question in never_harvested.QUESTIONS:
+        ran = opdb(*never_harvested.arguments(question), "--no-harvest")
+        assert ran.status == 2 and " was not harvested " in ran.err, question
+
+
+NEVER_HARVESTED = [
+    ("resnet18", "-b", 7, "--input-size", "3x96x96"),
+    ("mobilenet_v2", "-b", 96, "--dtype", "fp16", "--memory-format", "channels_last"),
+    ("bert-base-uncased", "-b", 3, "--dtype", "bf16", "--input-size", 37, "--mode", "graph"),
+    ("mlp", "--phase", "training", "--optimizer", "adamw", "--autocast", "bf16"),
+]
+
+
+@pytest.mark.parametrize("question", NEVER_HARVESTED, ids=lambda q: " ".join(map(str, q)))
+def test_a_model_that_was_never_harvested_is_harvested_and_predicted(
+    opdb: Opdb, h200: Path, question: tuple[object, ...]
+) -> None:
+    ran = opdb("predict", *question, "--json")
+    assert ran.status == 0, ran.err
+    [told] = ran.err.splitlines()
+    assert re.fullmatch(
+        rf"{question[0]}, batch \d+ .*: not in the database, harvested now \(.* m?s\), "
+        rf"stored in {h200}",
+        told,
+    )
+    again = opdb("predict", *question, "--json", "--no-harvest")
+    assert (again.status, again.err, again.out) == (0, "", ran.out)
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -272,6 +324,6 @@ def test_a_device_that_measured_nothing_of_a_model_covers_nothing(opdb: Opdb, h2
 def test_a_board_may_be_named_by_the_beginning_of_its_uuid(opdb: Opdb, h200: Path) -> None:
     found = json.loads(opdb("predict", "vgg16", "--board", "c1e7", "--json").out)
     assert found["board"].startswith("GPU-c1e7")
-    assert any("; costs are brought to this board (time × " in n for n in found["notes"])
+    assert any("; costs are scaled to this board (time × " in n for n in found["notes"])
     ran = opdb("predict", "vgg16", "--board", "GPU-")
     assert ran.status == 2 and "beginning of several" in ran.err

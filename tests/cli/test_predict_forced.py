@@ -45,7 +45,7 @@ def test_what_an_algorithm_cannot_run_is_missing_with_the_reason(benched: Opdb) 
     assert f"1 configuration unsupported by fft: {REFUSAL}" in found["notes"]
     told = benched("predict", SMALL, "--algorithm", "fft").out
     assert "graph, convolutions by fft, on " in told and REFUSAL in told
-    assert "to measure them" not in told, "no bench measures what is unsupported"
+    assert "to measure what is missing" not in told, "no bench measures what is unsupported"
     assert "opdb predict MODEL --algorithm NAME" in benched("status").out
 
 
@@ -73,7 +73,7 @@ def test_what_was_not_benched_by_it_is_missing_and_how_to_bench_it_is_said(bench
     assert [(m["kind"], m["reason"]) for m in found["missing"]] == [("conv2d", None)] * 3
     assert math.fsum(m["share_time"] for m in found["missing"]) > 0
     told = benched("predict", SMALL, "--algorithm", "implicit gemm").out
-    assert "on the device: opdb bench conv2d --algorithm implicit_gemm\n" in told
+    assert f"on the device: opdb bench --model {SMALL} --algorithm implicit_gemm\n" in told
     ran = benched("predict", SMALL, "--algorithm", "implicit gemm", "--target", 0.9)
     assert ran.status == 1 and "coverage of time is 0." in ran.err
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from opdb.distribution import install
 from tests import published
 from tests.cli.conftest import Opdb
 
@@ -114,7 +115,7 @@ def test_a_models_name_cannot_break_out_of_the_page(opdb: Opdb, h200: Path) -> N
     pytest.importorskip("matplotlib")
     alter(h200, "UPDATE workload SET name = '</script><b>&' WHERE name = 'alexnet'")
     assert opdb("roofline", "</script><b>&", "--html", "a.html").status in (0, 2)
-    from opdb.studies.figure import Drawing
+    from opdb.studies.drawing import Drawing
     from opdb.studies.page import page
 
     text = page(Drawing("<svg></svg>", b"", {"a": {"": "</script><b>"}}), "</title><b>")
@@ -161,7 +162,7 @@ def test_without_measured_peaks_it_says_so_and_keeps_the_vendors(opdb: Opdb, h20
         (("resnet50", "--board", "x"), "unknown board 'x'"),
         (("resnet50", "--mode", "grph"), "unknown --mode 'grph'; did you mean 'graph'?"),
         (("resnet50", "--mode", "compile"), "mode 'compile' cannot be predicted"),
-        (("resnet50", "--batch-size", 7), "resnet50 was not harvested for batch 7 float32"),
+        (("resnet50", "-b", 7, "--no-harvest"), "resnet50 was not harvested for batch 7 float32"),
         (("resnet50", "--peaks", "none.json"), "none.json: no such file"),
     ],
 )
@@ -208,5 +209,5 @@ def test_without_matplotlib_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     ran = opdb(*RESNET50, "--png", "a.png")
-    assert ran.status == 2 and "pip install 'opdb[plots]'" in ran.err
+    assert ran.status == 2 and install("plots") in ran.err
     assert opdb(*RESNET50, "--csv", "a.csv").status == 0

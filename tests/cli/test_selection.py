@@ -1,21 +1,17 @@
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from opdb.cli.options import ModelOptions, model_options, parse_mode, parse_size
-from opdb.cli.selection import (
-    IDENTITY,
-    describe,
-    find_workload,
-    identity,
-    request_for,
-    requests_in,
-    summary_files,
-)
+from opdb.cli.support.options import ModelArguments
+from opdb.cli.support.selection import found_workload
 from opdb.errors import InputError
+from opdb.lookup.options import ModelOptions, parse_mode, parse_size
+from opdb.lookup.requests import checked_request, request_for, requests_in, summary_files
+from opdb.lookup.words import IDENTITY, describe, identity
 from opdb.models import ModelRequest
 from opdb.records import Workload
 from opdb.store import Store, open_store
@@ -53,19 +49,46 @@ def meant(request: ModelRequest) -> tuple[int, str, str]:
     return request.batch_size, request.dtype, request.memory_format
 
 
-def test_a_name_means_the_first_request_that_agrees(summary: Path) -> None:
-    for name in ("tiny", str(summary)):
-        assert meant(request_for(name, ModelOptions())) == (2, "float32", "contiguous")
-        assert meant(request_for(name, ModelOptions(batch_size=8))) == (8, "float32", "contiguous")
-        found = request_for(name, ModelOptions(dtype="bfloat16"))
-        assert meant(found) == (4, "bfloat16", "channels_last")
-        found = request_for(name, ModelOptions(batch_size=3, dtype="float16"))
-        assert meant(found) == (3, "float16", "contiguous")
-        assert found.input_size == (3, 32, 32)
+def test_a_file_means_its_first_request_that_agrees(summary: Path) -> None:
+    name = str(summary)
+    assert meant(request_for(name, ModelOptions())) == (2, "float32", "contiguous")
+    assert meant(request_for(name, ModelOptions(batch_size=8))) == (8, "float32", "contiguous")
+    found = request_for(name, ModelOptions(dtype="bfloat16"))
+    assert meant(found) == (4, "bfloat16", "channels_last")
+    found = request_for(name, ModelOptions(batch_size=3, dtype="float16"))
+    assert meant(found) == (3, "float16", "contiguous")
+    assert found.input_size == (3, 32, 32)
 
 
-def test_a_name_without_a_summary_means_batch_1_in_float32(opdb: Opdb) -> None:
-    assert request_for("nothing", ModelOptions()) == ModelRequest("nothing")
+def test_a_name_means_plain_defaults_and_what_is_asked(summary: Path) -> None:
+    """Whatever a summary file of that name says: it counts where it is named."""
+    assert request_for("tiny", ModelOptions()) == ModelRequest("tiny")
+    for batch_size in (2, 3, 4):  # 4 is only of a variant of the file, in bfloat16
+        found = request_for("tiny", ModelOptions(batch_size=batch_size))
+        assert found == ModelRequest("tiny", batch_size=batch_size)
+    found = request_for("tiny", ModelOptions(dtype="bfloat16"))
+    assert meant(found) == (1, "bfloat16", "contiguous")
+
+
+@pytest.mark.parametrize("file", sorted(Path("measurements").glob("*.yml")), ids=lambda f: f.stem)
+def test_a_name_of_the_checkout_means_the_same_at_every_batch_size(file: Path) -> None:
+    if file.stem == "significant":
+        pytest.skip("the list of significant operators")
+    for batch_size in (1, 32, 96, 128):
+        found = request_for(file.stem, ModelOptions(batch_size=batch_size))
+        assert found == ModelRequest(file.stem, batch_size=batch_size)
+
+
+def test_a_name_that_only_a_summary_file_has_is_short_for_its_model(opdb: Opdb) -> None:
+    Path("measurements").mkdir()
+    text = "model: mlp\ninput_size: [64]\ndtype: bfloat16\nbatch_sizes: [32]\n"
+    Path("measurements/our_small_one.yml").write_text(text)
+    Path("measurements/lstm.yml").write_text(text)
+    found = checked_request("our_small_one", ModelOptions(batch_size=4))
+    assert found == ModelRequest("mlp", batch_size=4, input_size=(64,), source="builtin")
+    assert checked_request("lstm", PLAIN) == ModelRequest("lstm", source="builtin")
+    with pytest.raises(InputError, match="unknown model 'our_small_two'"):
+        checked_request("our_small_two", PLAIN)
 
 
 def test_options_change_every_request_of_a_file(summary: Path) -> None:
@@ -83,24 +106,34 @@ def test_what_an_argument_names(summary: Path) -> None:
     assert summary_files("package.module:callable") == []
 
 
-def test_a_request_finds_its_workload(summary: Path, store: Store) -> None:
-    assert find_workload(store, request_for("tiny", PLAIN), PLAIN) == samples.workload("tiny", 2)
-    found = find_workload(store, ModelRequest("tiny", batch_size=8), PLAIN)
-    assert found == samples.workload("tiny", 8)
+def test_a_name_with_a_slash_is_a_model_unless_it_ends_as_a_file(summary: Path) -> None:
+    assert summary_files("meta-llama/Llama-3.1-8B") == []
+    assert summary_files("measurements/none.yml") == [Path("measurements/none.yml")]
+    Path("plain").mkdir()
+    Path("resnet50").mkdir()
+    assert summary_files("resnet50") == []
+    for folder in ("plain", "plain/", "resnet50/"):
+        with pytest.raises(InputError, match="no summary file"):
+            summary_files(folder)
+    with pytest.raises(InputError, match="holds 2 summary files; name one of them"):
+        summary.with_name("other.yml").write_text(SUMMARY)
+        request_for("measurements/", PLAIN)
 
 
-def test_what_was_not_harvested_is_explained(summary: Path, store: Store) -> None:
-    with pytest.raises(InputError, match=r"unknown model 'tini'; did you mean 'tiny'.*harvest"):
-        find_workload(store, ModelRequest("tini"), PLAIN)
-    with pytest.raises(InputError) as caught:
-        find_workload(store, ModelRequest("tiny", batch_size=7, input_size=(3, 32, 32)), PLAIN)
-    message = str(caught.value)
-    assert (
-        "tiny was not harvested for batch 7 float32 3x32x32, only for: batch 2 float32" in message
+def test_the_hint_repeats_all_that_was_given_and_works(opdb: Opdb, tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "another one.sqlite"))
+    store.save_workload(samples.workload("mlp", 2))
+    said = ModelOptions(3, (64,), "bfloat16", None, "training", "adamw", 2)
+    with pytest.raises(InputError, match="only for: batch 2 float32") as caught:
+        found_workload(store, "mlp", said, "eager", harvest=False, quiet=True)
+    hint = str(caught.value).partition("to add it: opdb ")[2]
+    assert hint == (
+        "harvest mlp --batch-size 3 --input-size 64 --dtype bfloat16 --phase training "
+        f"--optimizer adamw --grad-accum-steps 2 --db '{store.location}'"
     )
-    assert "opdb harvest tiny --batch-size 7 --dtype float32 --input-size 3x32x32" in message
-    with pytest.raises(InputError, match="not harvested"):
-        find_workload(store, ModelRequest("tiny", batch_size=8, input_size=(3, 64, 64)), PLAIN)
+    assert opdb(*shlex.split(hint)).status == 0
+    found = found_workload(store, "mlp", said, "eager", harvest=False, quiet=True)
+    assert describe(found.workload) == describe(request_for("mlp", said))
 
 
 def test_workloads_of_one_model_are_told_apart_by_their_size(opdb: Opdb, store: Store) -> None:
@@ -116,36 +149,8 @@ def test_workloads_of_one_model_are_told_apart_by_their_size(opdb: Opdb, store: 
         assert shown.count(words) == 1
 
 
-def test_a_model_harvested_once_is_meant_by_its_name(store: Store) -> None:
-    """Without a summary file its own example inputs decide, unless an option contradicts them."""
-    one = replace(samples.workload("tiny", 5), name="package.module:build")
-    store.save_workload(one)
-    name = ModelRequest(one.name)
-    assert find_workload(store, name, PLAIN) == one
-    assert find_workload(store, replace(name, batch_size=5), ModelOptions(batch_size=5)) == one
-    with pytest.raises(InputError, match="not harvested for batch 6"):
-        find_workload(store, replace(name, batch_size=6), ModelOptions(batch_size=6))
-
-
-def test_a_model_of_one_batch_size_is_found_in_each_dtype(store: Store) -> None:
-    """What takes no other batch than its own cannot be harvested with the batch size 1."""
-    one = replace(samples.workload("tiny", 5), name="package.module:build")
-    narrow = replace(one, dtype="bfloat16")
-    store.save_workload(one)
-    store.save_workload(narrow)
-    name = ModelRequest(one.name)
-    assert find_workload(store, name, PLAIN) == one
-    said = ModelOptions(dtype="bfloat16")
-    assert find_workload(store, replace(name, dtype="bfloat16"), said) == narrow
-    with pytest.raises(InputError, match=f"to add it: opdb harvest {one.name} --dtype float16$"):
-        find_workload(store, replace(name, dtype="float16"), ModelOptions(dtype="float16"))
-    store.save_workload(replace(samples.workload("tiny", 6), name=one.name))
-    with pytest.raises(InputError, match="only for: batch 5 bfloat16 3x32x32; batch 5 float32"):
-        find_workload(store, name, PLAIN)
-
-
 def test_options_are_checked_and_short_names_understood() -> None:
-    found = model_options(4, "3,8x8", "bf16", "channels_last", "training")
+    found = ModelArguments(4, "3,8x8", "bf16", "channels_last", "training").options
     assert found == ModelOptions(4, (3, 8, 8), "bfloat16", "channels_last", "training")
     for wrong in ("", "3x", "x3", "0x3", "-1", "3 x 3", "9" * 99):
         with pytest.raises(InputError, match="--input-size"):
@@ -159,14 +164,6 @@ def test_an_empty_name_is_no_folder(opdb: Opdb) -> None:
     Path("tiny.yml").write_text(SUMMARY)
     ran = opdb("harvest", "")
     assert (ran.status, ran.err) == (2, "opdb: the name of a model is empty\n")
-
-
-def test_in_an_empty_database_no_name_is_valid(opdb: Opdb) -> None:
-    with open_store():
-        pass
-    ran = opdb("predict", "resnet50")
-    assert ran.status == 2
-    assert ran.err.startswith("opdb: unknown model 'resnet50'; there are none (of those in ")
 
 
 def test_documents_tell_training_steps_apart() -> None:

@@ -55,7 +55,8 @@ def test_what_a_terminal_cannot_show_is_replaced(tmp_path: Path) -> None:
 
 def test_a_name_that_is_no_text_is_told_as_bytes(tmp_path: Path) -> None:
     database = tmp_path / "opdb.sqlite"
-    open_store(str(database)).close()
+    with open_store(str(database)) as store:
+        fill(store)
     ran = shell("$OPDB predict $(printf 'm\\377')", database)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == "opdb: 'm\\udcff' is no text in utf-8; give a name that is\n"

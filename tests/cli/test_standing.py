@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from sqlalchemy import select
 from opdb.records import Workload
 from opdb.store import open_store
 from opdb.store.schema import workload as table
+from tests import warm
 from tests.paths import python_path
 
 ON_CPU = ("--device", "cpu", "--quiet")
@@ -46,7 +46,7 @@ class Elsewhere:
 
     def __init__(self, path: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
+            warm.command("-c", PROGRAM),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

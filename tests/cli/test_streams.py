@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from opdb.cli.files import check_writable, write_file
 from opdb.errors import InputError
+from opdb.files import check_writable, write_file
+from tests import warm
 from tests.paths import python_path
 
 FULL = Path("/dev/full")
@@ -34,13 +36,15 @@ def build():
 """
 
 
-def opdb(tmp_path: Path, redirected: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command by the shell, its streams redirected as it is told."""
-    command = f'"$0" -m opdb "$@" {redirected}'
+def opdb(
+    tmp_path: Path, redirected: str, *arguments: str, python: Sequence[str] = (sys.executable,)
+) -> subprocess.CompletedProcess[str]:
+    """Run a command by the shell, its streams redirected so."""
+    command = f'"$@" {redirected}'
     environment = {**os.environ, "PYTHONPATH": python_path(), "OPDB_DB": str(tmp_path / "x.sqlite")}
     environment.pop("PYTHONUNBUFFERED", None)  # what is printed is written at the end
     return subprocess.run(
-        ["sh", "-c", command, sys.executable, *arguments],
+        ["sh", "-c", command, "sh", *python, "-m", "opdb", *arguments],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -99,9 +103,9 @@ def test_a_full_device_is_an_error_and_stays_a_device() -> None:
 def test_quiet_keeps_warnings_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a model prints is its own; PYTHONWARNINGS and TORCH_LOGS say what is wanted."""
     (tmp_path / "warning.py").write_text(WARNING)
-    told = opdb(tmp_path, "", "harvest", "warning:build").stderr
+    told = opdb(tmp_path, "", "harvest", "warning:build", python=warm.command()).stderr
     assert "of a model" in told and "of a compiler" in told
-    found = opdb(tmp_path, "", "harvest", "warning:build", "--quiet")
+    found = opdb(tmp_path, "", "harvest", "warning:build", "--quiet", python=warm.command())
     assert (found.returncode, found.stderr) == (0, "of its own\n")
     monkeypatch.setenv("PYTHONWARNINGS", "always")
     monkeypatch.setenv("TORCH_LOGS", "+inductor")

@@ -13,11 +13,13 @@ import pytest
 import torch
 
 from opdb.algorithms.names import ALGORITHMS
-from opdb.bench import sweep as bench_sweep
-from opdb.bench import verify
 from opdb.bench.platform import detect
-from opdb.cli import sweeping
+from opdb.distribution import install
 from opdb.store import Claims, open_store
+from opdb.sweep import files as sweeping
+from opdb.sweep import measuring as bench_sweep
+from opdb.sweep import verify
+from opdb.sweep.specs import SweepPolicy
 from tests.algorithms.stand_in import REFUSAL, stand_in
 from tests.cli.conftest import Opdb
 from tests.cluster.conftest import short_workers
@@ -120,7 +122,7 @@ def test_sweeps_are_no_truth_for_usual_predictions(opdb: Opdb, forced: None) -> 
     with open_store(None) as store:
         [device] = store.devices()
         assert store.measured(device.slug, "eager") == []
-        assert len(store.algorithm_runs(device.slug)) == 2
+        assert len(SweepPolicy((device.slug,)).runs(store)) == 2
     assert "0 model runs" in opdb("status").out
 
 
@@ -224,7 +226,7 @@ def test_two_sweeps_share_the_cells_of_one_database(
         [cell] = [workload for workload in store.workloads() if workload.inputs["args"][0][
             "shape"][-1] == 16]  # fmt: skip
         slug = detect("cpu").device.slug
-        with Claims(store, bench_sweep.claims_scope(slug), "another board") as others:
+        with Claims(store, f"sweep {slug}", "another board") as others:
             # Another process's name: this one's claims are its own to take.
             monkeypatch.setattr(others, "_worker", "elsewhere:1:0.00")
             assert others.take(f"sweep eager default {cell.key}")
@@ -275,6 +277,12 @@ def test_status_alone_tells_of_all_that_was_swept(opdb: Opdb, forced: None) -> N
     assert found[SMALL, "fft"]["partial"] == found[SMALL, "default"]["left"] == 2
     assert found[strided, "default"]["full"] == found[strided, "fft"]["left"] == 1
     assert len(found) == 4
+    shown = opdb("sweep", "--status").out.splitlines()
+    assert shown[1].split()[:4] == ["model", "workload", "mode", "algorithm"]
+    swept(opdb, SMALL, "--sizes", "16", "--algorithm", "fft", "-b", "2")
+    told = json.loads(opdb("sweep", "--status", "--algorithm", "fft", "--json").out)
+    sizes = [each["batch_size"] for each in told if each["model"] == SMALL]
+    assert sizes == [1, 2], "what a table mixes, it shows"
     one = opdb("sweep", "--status", "--algorithm", "gemm", "--json")
     assert {each["algorithm"] for each in json.loads(one.out)} == {"gemm"}
 
@@ -376,6 +384,6 @@ def test_without_matplotlib_the_files_are_written_and_it_is_said(
     monkeypatch.setattr(sweeping, "has_matplotlib", lambda: False)
     arguments = (SMALL, "--stage", "quick", "--sizes", "16", "--device", "cpu")
     found = opdb("sweep", *arguments)
-    assert found.status == 0 and "pip install 'opdb[plots]'" in found.err
+    assert found.status == 0 and install("plots") in found.err
     assert not list(Path("results").rglob("*.png"))
     assert len(list(Path("results").rglob("*.csv"))) == 2

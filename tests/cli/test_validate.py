@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.cli.measure import _differing
+from opdb.api.measures import MeasuredRun, _differing
 from opdb.records import Call
 from opdb.store import open_store
 from tests import published
@@ -37,9 +37,16 @@ def test_every_measured_run_is_a_row_and_the_summary_is_theirs(opdb: Opdb, h200:
     found = json.loads(ran.out)
     rows = found["rows"]
     names = {
-        (r["model"], r["mode"], r["dtype"], r["batch_size"], tuple(r["input_size"])) for r in rows
+        (r["model"], r["mode"], r["dtype"], r["batch_size"], *r["input_size"], r["board"])
+        for r in rows
     }
-    assert len(names) == len(rows) >= 16
+    with open_store(str(h200)) as store:
+        board_of = {c.id: c.board.uuid for c in store.campaigns(published.DEVICE)}
+        ran_on = {
+            (run.workload, run.mode, board_of[run.campaign])
+            for run in store.model_runs(device=published.DEVICE)
+        }
+    assert len(names) == len(rows) == len(ran_on) == 167
     for row in rows:
         assert row.keys() >= ROW
         for name, unit in (("time", "s"), ("energy", "j")):
@@ -63,7 +70,37 @@ def test_models_choose_and_people_are_shown_a_table(opdb: Opdb, h200: Path) -> N
     assert ran.status == 0
     lines = ran.out.splitlines()
     assert lines[0].startswith("model")
-    assert all(line.startswith(("resnet152", "time:", "energy:")) for line in lines[1:])
+    assert "GPU-c1e7cfda" in ran.out and "GPU-ea87fd5f" in ran.out, "boards are told apart"
+    told = [line for line in lines if line.startswith("resnet152")]
+    found = json.loads(opdb("validate", "resnet152", "--json").out)
+    assert len(told) == len(found["rows"])
+    assert [line for line in lines if line.startswith("that board")], "regimes are summed up"
+    one = opdb("validate", "swin_t").out
+    assert "GPU-" not in one, "one board needs no column"
+
+
+def test_regimes_hold_each_run_once_and_borrowed_costs_stand_apart(opdb: Opdb, h200: Path) -> None:
+    found = json.loads(opdb("validate", "--json").out)
+    rows, regimes = found["rows"], found["regimes"]
+    assert sum(regime["runs"] for regime in regimes) == len(rows)
+    borrowed = [row for row in rows if row["brought"]]
+    assert {row["model"] for row in borrowed} == {"gpt2"}, "what only one board has of its capture"
+    for regime in regimes:
+        of_regime = [
+            row
+            for row in rows
+            if (row["brought"] > 0) == (regime["operators"] == "borrowed")
+            and row["mode"] == regime["mode"]
+            and (row["batch_size"] == 1) == (regime["batch"] == "1")
+        ]
+        errors = [abs(row["attribution_time"] - 1) for row in of_regime]
+        inside = [row["inside_interval_time"] for row in of_regime]
+        assert regime["runs"] == regime["time"]["count"] == len(of_regime) > 0
+        assert regime["time"]["largest"] == max(errors)
+        assert regime["time"]["inside_interval"] == pytest.approx(sum(inside) / len(inside))
+    uneven = [row for row in rows if row["repeat_spread"] > 0.03]
+    assert found["uneven"]["runs"] == len(uneven) > 0
+    assert all(any("repeats differ" in flag for flag in row["flags"]) for row in uneven)
 
 
 def test_within_is_a_check(opdb: Opdb, h200: Path) -> None:
@@ -134,20 +171,22 @@ def test_measure_says_where_kernels_differ_and_nothing_where_they_are_not_known(
     with open_store(str(h200)) as store:
         [workload] = store.workloads("resnet18", batch_size=1)
         run = store.model_runs(workload.key, mode="graph")[-1]
-        assert _differing(store, [(workload, run, None)]) == []
+        assert _differing(store, [MeasuredRun(workload, run, None)]) == []
         other = replace(run, kernels={**(run.kernels or {}), "another": 2})
-        assert _differing(store, [(workload, other, None)]) == [
+        assert _differing(store, [MeasuredRun(workload, other, None)]) == [
             "resnet18 batch 1 float32 graph: kernels that are not its operators': 2 of 111, "
             "its operators' that are not the model's: 0"
         ]
         unbenched = replace(workload, calls=(*workload.calls, Call(samples.CONV, "module")))
-        assert _differing(store, [(unbenched, other, None)]) == []
+        assert _differing(store, [MeasuredRun(unbenched, other, None)]) == []
         # What it calls while it is captured is what a graph is held against, and nothing else.
         store.save_workload(workload, replace(workload, calls=workload.calls[1:], captured=True))
         eager = store.model_runs(workload.key, mode="eager")[-1]
-        [line] = _differing(store, [(workload, run, None), (workload, eager, None)])
+        [line] = _differing(
+            store, [MeasuredRun(workload, run, None), MeasuredRun(workload, eager, None)]
+        )
         assert line.startswith("resnet18 batch 1 float32 graph: ")
-        assert _differing(store, [(workload, replace(run, mode="compile"), None)]) == []
+        assert _differing(store, [MeasuredRun(workload, replace(run, mode="compile"), None)]) == []
 
 
 def test_duplicates_are_held_against_measurements(opdb: Opdb, h200: Path) -> None:

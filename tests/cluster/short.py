@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -10,29 +9,36 @@ from typing import Any
 
 import torch
 
-from opdb.bench import calibrate, model, rounds, sweep, visit
+from opdb.bench import calibrate, model, rounds, visit
 from opdb.cluster import crew, worker
-from opdb.cluster.devices import Place
+from opdb.cluster.devices import WorkerDevice
 from opdb.store import Store
+from opdb.sweep import measuring as sweep
+from tests import warm
 
 
 def start_quickly() -> None:
     """Let worker processes begin with torch imported: these have no CUDA to keep apart."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.cluster.short"])
+    warm.load_before_forks("tests.cluster.short")
     crew.START = "forkserver"
 
 
-def serve(place: Place, url: str, pipe: worker.Pipe, token: Path | None = None) -> None:
+def serve(place: WorkerDevice, url: str, pipe: worker.Pipe, token: Path | None = None) -> None:
     """Work; the first to save a visit that finds the token takes it, and dies by kill -9."""
+    shorten()
+    if token is not None:
+        Store.save_visit = fatal(Store.save_visit, token)  # type: ignore[method-assign]
+    worker.serve(place, url, pipe)
+
+
+def shorten() -> None:
+    """Make visits and runs of this process as short as can be."""
     torch.set_num_threads(1)
     visit.SETTLE_S, visit.WINDOW_S = 0.005, 0.03
     model.SETTLE_S, model.WINDOW_S, model.MAX_REDONE, model.HOSTS_REDONE = 0.005, 0.03, 0, 0
     sweep.FIRST_SETTLE_S, sweep.SETTLE_S, sweep.WINDOW_S = 0.005, 0.005, 0.03
     calibrate.BASE_WINDOW_S, calibrate.CONTAINER_ROUNDS = 0.02, 5
     rounds.MAX_FAILURES_IN_A_ROW = 3
-    if token is not None:
-        Store.save_visit = fatal(Store.save_visit, token)  # type: ignore[method-assign]
-    worker.serve(place, url, pipe)
 
 
 def fatal(save: Any, token: Path) -> Any:

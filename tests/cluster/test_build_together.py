@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from opdb.bench.platform import detect
-from opdb.build.hands import Job, Several
-from opdb.build.loop import ELSEWHERE, BuildRequest, build
 from opdb.cluster.crew import Crew
-from opdb.cluster.devices import Place
+from opdb.cluster.devices import WorkerDevice
 from opdb.errors import CannotMeasureError, InputError
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
+from opdb.plan.hands import BuildModel, Several
+from opdb.plan.loop import ELSEWHERE, BuildRequest, build
 from opdb.store import Claims, open_store
 from tests.cluster.test_crew import Heard
 
-TWO = [Place("cpu", None), Place("cpu", None)]
+TWO = [WorkerDevice("cpu", None), WorkerDevice("cpu", None)]
 REQUESTS = [ModelRequest("mlp", input_size=(size,)) for size in (8, 16, 24)]
 
 pytestmark = pytest.mark.usefixtures("short_workers")
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("short_workers")
 
 def test_two_workers_build_and_nothing_is_done_twice(tmp_path: Path) -> None:
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        jobs = [Job(request, harvest(request)) for request in REQUESTS]
+        jobs = [BuildModel(request, harvest(request)) for request in REQUESTS]
         for job in jobs:
             store.save_workload(job.workload)
         heard = Heard()
@@ -52,7 +52,7 @@ def test_what_another_command_is_at_is_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        job = Job(REQUESTS[0], harvest(REQUESTS[0]))
+        job = BuildModel(REQUESTS[0], harvest(REQUESTS[0]))
         store.save_workload(job.workload)
         key = next(iter(store.usage()))
         with monkeypatch.context() as patch:

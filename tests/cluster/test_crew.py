@@ -15,27 +15,35 @@ from pathlib import Path
 import pytest
 
 from opdb.algorithms.names import algorithm_named
+from opdb.bench.measure import ModelWork
 from opdb.bench.model import RunOptions
+from opdb.bench.platform import detect
 from opdb.bench.run import BenchRequest
-from opdb.bench.sweep import SweepOptions
 from opdb.cluster import crew
 from opdb.cluster.crew import Crew
-from opdb.cluster.devices import Place, places
-from opdb.cluster.messages import Job
+from opdb.cluster.devices import WorkerDevice, places
 from opdb.errors import CannotMeasureError, InputError
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
 from opdb.records import Configuration, Visit
+from opdb.runs.models import ModelPolicy, ModelSpec
+from opdb.runs.work import Answer
 from opdb.store import Store, open_store
 from opdb.store.claims import held
-from opdb.sweep.cells import Cell
+from opdb.sweep.measuring import SweepOptions, SweepWork
+from opdb.sweep.specs import SweepPolicy, SweepSpec
+from tests.bench.calls import without_restoring
 from tests.cluster import short
 from tests.paths import python_path
 
-TWO = [Place("cpu", None), Place("cpu", None)]
-LOST = Place("cuda:7", "7")
+TWO = [WorkerDevice("cpu", None), WorkerDevice("cpu", None)]
+LOST = WorkerDevice("cuda:7", "7")
 """A device that is not there when its worker looks for it."""
 
+HERE = detect("cpu").board
+BOARDS = (HERE.uuid,)
+WORK = ModelWork(ModelPolicy((HERE.device,), BOARDS), options=RunOptions(2))
+SWEEP = SweepWork(SweepPolicy((HERE.device,)), options=SweepOptions(warm_up=1, measure=3))
 SMALL = ModelRequest("resnet18", input_size=(3, 32, 32))
 
 
@@ -70,7 +78,7 @@ def each_url(request: pytest.FixtureRequest) -> str:
 
 def harvested(url: str) -> str:
     with open_store(url) as store:
-        store.save_workload(harvest(SMALL))
+        store.save_workload(without_restoring(harvest(SMALL)))
     return url
 
 
@@ -152,15 +160,16 @@ def test_models_are_handed_to_whoever_is_free(
         for request in requests:
             workload = harvest(request)
             store.save_workload(workload)
-            jobs.append(Job(request, workload.key, "eager"))
+            jobs.append(ModelSpec(request, workload.key, "eager", BOARDS))
     told: list[str] = []
 
-    def tell(job: Job, device: str) -> bool:
+    def ask(spec: ModelSpec, device: str) -> Answer:
         told.append(device)
-        return True
+        return "go"
 
     with Crew(TWO, url) as workers:
-        done = dict(workers.measure(jobs, RunOptions(2), tell))
+        done = {spec: run for _, spec, run in workers.make(WORK, jobs, ask)}
+        assert list(workers.make(WORK, jobs, ask)) == [], "what is stored is not made again"
     assert done.keys() == set(jobs) and told == ["cpu"] * 4
     for job, run in done.items():
         assert (run.workload, run.outcome) == (job.workload, "ok")
@@ -172,9 +181,9 @@ def test_models_are_handed_to_whoever_is_free(
 
 def test_no_model_begins_when_the_time_is_up(url: str) -> None:
     workload = harvest(SMALL)
-    jobs = [Job(SMALL, workload.key, "eager")] * 3
+    jobs = [ModelSpec(SMALL, workload.key, "eager", BOARDS)] * 3
     with Crew(TWO, url) as workers:
-        assert list(workers.measure(jobs, RunOptions(2), lambda job, device: False)) == []
+        assert list(workers.make(WORK, jobs, lambda spec, device: "stop")) == []
     with open_store(url) as store:
         assert store.model_runs() == []
 
@@ -197,9 +206,13 @@ def test_what_names_no_devices(text: str, said: str, monkeypatch: pytest.MonkeyP
 def test_a_worker_sees_its_own_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opdb.cluster.devices.cuda_devices", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert places("all") == [Place("cuda:0", "0"), Place("cuda:1", "1")] == places("0, cuda:1")
+    assert (
+        places("all")
+        == [WorkerDevice("cuda:0", "0"), WorkerDevice("cuda:1", "1")]
+        == places("0, cuda:1")
+    )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5,GPU-3")
-    assert places("1") == [Place("cuda:1", "GPU-3")]
+    assert places("1") == [WorkerDevice("cuda:1", "GPU-3")]
     assert [place.device for place in places("all")] == ["cuda", "cuda"]
     with pytest.raises(CannotMeasureError, match="no device cuda:2; this machine has 2"):
         places("2")
@@ -281,15 +294,14 @@ def test_a_sweeps_cells_are_shared(url: str, short_workers: None) -> None:
             request = replace(SMALL, input_size=(3, size, size)).checked()
             workload = harvest(request)
             store.save_workload(workload)
-            cells.append(Cell(request, workload.key, size, default, "eager"))
+            cells.append(SweepSpec(request, workload.key, size, default, "eager"))
         with Crew(TWO, url) as two:
-            found = list(two.sweep(cells, SweepOptions(warm_up=1, measure=3)))
+            found = list(two.make(SWEEP, cells, lambda spec, device: "go"))
             assert not two.failures
-            assert list(two.sweep(cells, SweepOptions())) == []
-        assert sorted(swept.cell.size for _, swept in found) == [32, 40, 48, 56]
-        assert {swept.outcome for _, swept in found} == {"ok"}
-        [device] = store.devices()
-        assert len(store.algorithm_runs(device.slug)) == 4
+            assert list(two.make(SWEEP, cells, lambda spec, device: "go")) == []
+        assert sorted(spec.size for _, spec, _ in found) == [32, 40, 48, 56]
+        assert {run.outcome for _, _, run in found} == {"ok"}
+        assert len(SWEEP.policy.runs(store)) == 4
         runs = [store.model_runs(cell.workload, setting=cell.setting) for cell in cells]
         assert all("2 workers measured on this host at once" in run.flags for [run] in runs)
         assert not held(store)
@@ -300,7 +312,7 @@ def test_a_sweep_goes_on_when_a_worker_has_no_device(url: str, short_workers: No
         request = SMALL.checked()
         workload = harvest(request)
         store.save_workload(workload)
-        cell = Cell(request, workload.key, 32, algorithm_named("default"), "eager")
-        [(device, swept)] = crew.sweep([cell], SweepOptions(warm_up=1, measure=3))
-        assert (device, swept.outcome) == ("cpu", "ok")
+        cell = SweepSpec(request, workload.key, 32, algorithm_named("default"), "eager")
+        [(device, spec, run)] = crew.make(SWEEP, [cell], lambda spec, device: "go")
+        assert (device, spec, run.outcome) == ("cpu", cell, "ok")
         assert len(crew.failures) == 1

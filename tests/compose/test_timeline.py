@@ -6,13 +6,11 @@ import random
 
 import pytest
 
-from opdb.compose.timeline import Step, eager_time_s, graph_time_s
+from opdb.compose.timeline import Step, eager_time_s, steady_pass
 
 
-def test_a_graph_takes_the_sum_of_device_times() -> None:
-    steps = [Step(1e-3, 5.0), Step(2e-3, 5.0, synchronises=True), Step(0.0, 5.0)]
-    assert graph_time_s(steps) == pytest.approx(3e-3)
-    assert graph_time_s([]) == eager_time_s([]) == 0
+def test_a_pass_without_calls_takes_no_time() -> None:
+    assert eager_time_s([]) == 0
 
 
 def test_a_host_bound_pass_takes_the_sum_of_host_times() -> None:
@@ -45,3 +43,44 @@ def test_a_call_that_synchronises_lets_both_sides_wait() -> None:
 def test_synchronising_every_call_adds_host_and_device_times() -> None:
     steps = [Step(2e-3, 1e-3, synchronises=True)] * 3
     assert eager_time_s(steps) == pytest.approx(9e-3)
+
+
+def drawn(seed: int, *, waits: bool) -> list[Step]:
+    draw = random.Random(seed)
+    slower = draw.choice([0.3, 1.0, 3.0])
+    return [
+        Step(
+            draw.choice([0.0, draw.uniform(1e-6, 9e-5)]) * slower,
+            draw.uniform(1e-6, 9e-5),
+            waits and draw.random() < 0.1,
+        )
+        for _ in range(60)
+    ]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_steady_pass_takes_the_eager_time_and_runs_nothing_before_it_is_issued(
+    seed: int, waits: bool
+) -> None:
+    steps = drawn(seed, waits=waits)
+    found = steady_pass(steps)
+    if waits:
+        assert found.end_s - found.start_s == pytest.approx(eager_time_s(steps), rel=1e-12)
+    else:
+        slower = max(sum(s.device_s for s in steps), sum(s.host_s for s in steps))
+        assert found.end_s - found.start_s == pytest.approx(slower, rel=1e-12)
+    host_s, device_s = 0.0, found.start_s
+    for step, span in zip(steps, found.spans, strict=True):
+        assert span.host_start_s >= host_s
+        assert span.device_start_s >= max(span.host_end_s, device_s)
+        assert span.host_end_s - span.host_start_s == pytest.approx(step.host_s)
+        assert span.device_end_s - span.device_start_s == pytest.approx(step.device_s)
+        host_s = span.host_end_s
+        device_s = span.device_end_s if step.device_s else device_s
+    assert device_s <= found.end_s * (1 + 1e-12)
+
+
+def test_a_steady_pass_of_nothing_takes_no_time() -> None:
+    found = steady_pass([])
+    assert (found.spans, found.start_s, found.end_s) == ((), 0, 0)

@@ -32,11 +32,11 @@ TO = BoardAnchors(
 )
 COST = Cost(
     "c", "GPU-1", "{}", "1", 2, 1,
-    time_s=Quantity(1.0, 1.0, 0.98, 1.02, 2),
-    eager_time_s=Quantity(1.5, 1.5, 1.4, 1.6, 2),
-    power_w=Quantity(300.0, 300.0, 297.0, 303.0, 2),
-    energy_j=Quantity(300.0, 300.0, 297.0, 303.0, 2),
-    dynamic_energy_j=Quantity(200.0, 200.0, 198.0, 202.0, 2),
+    time_s=Quantity.around(1.0, 1.0, 0.02, 2),
+    eager_time_s=Quantity.around(1.5, 1.5, 0.1, 2),
+    power_w=Quantity.around(300.0, 300.0, 3.0, 2),
+    energy_j=Quantity.around(300.0, 300.0, 3.0, 2),
+    dynamic_energy_j=Quantity.around(200.0, 200.0, 2.0, 2),
     limited=OperatingPoint(1.5e9, 2.0, 150.0),
 )  # fmt: skip
 
@@ -75,7 +75,7 @@ def test_a_cost_is_brought_to_another_board() -> None:
     assert power.mean == pytest.approx(energy.mean / 1.1)
     assert time.high is not None
     of_one = t95(2) * 0.01 * math.sqrt(1 + 1 / 3)
-    assert time.high - time.mean == pytest.approx(math.hypot(0.022, of_one * 1.1))
+    assert time.half_width == pytest.approx(math.hypot(0.022, of_one * 1.1))
     assert found.limited.time_s == pytest.approx(2.2)
     assert found.limited.dynamic_energy_j == pytest.approx(135.0)
 

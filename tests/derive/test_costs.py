@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 
 from opdb.derive.costs import (
+    ESTIMATOR,
     HOT_ALONE,
     Deriver,
     call_times_s,
+    cost_in,
     host_quantities,
     stretch_flags,
     stretch_power_w,
     visit_cost,
 )
 from opdb.derive.runs import AGREEING, agreeing, repeat_spread, run_cost
-from opdb.meters.replay import ReplayMeter
 from opdb.records import (
     Calibration,
     Campaign,
@@ -33,6 +34,7 @@ from opdb.records import (
 )
 from opdb.store import open_store
 from tests import published
+from tests.meters.replay import ReplayMeter
 from tests.store import samples
 
 TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
@@ -480,3 +482,12 @@ def test_hot_weights_do_not_displace_cold_ones(before: Outputs | None) -> None:
     assert cost.time_s is not None and cost.time_s.mean == pytest.approx(2e-3)
     assert cost.hot is not None and cost.hot.time_s == pytest.approx(1e-3)
     assert HOT_ALONE not in cost.flags
+
+
+def test_the_cost_that_counts_is_timed_in_the_setting_and_by_this_estimator_if_any() -> None:
+    now = replace(samples.cost(), setting="{}", estimator=ESTIMATOR)
+    older, untimed = replace(now, estimator="1"), replace(now, time_s=None)
+    oldest, elsewhere = replace(now, estimator="0"), replace(now, setting="other")
+    assert cost_in([now, older], "{}") is now
+    assert cost_in([oldest, older, untimed, elsewhere], "{}") is older
+    assert cost_in([untimed, elsewhere], "{}") is None

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from opdb.derive.costs import host_quantities
 from opdb.derive.drift import anchor_drifts, drift_flags
 from opdb.derive.precision import is_within, reached, relative_half_width
 from opdb.derive.rejection import REASONS, REJECTED, rejection
 from opdb.derive.review import board_costs, clock_flags, is_rejected, marked, reviewed
+from opdb.derive.runs import run_cost
+from opdb.derive.statistics import typical_on
 from opdb.records import Calibration, Cost, Quantity, Stretch, Visit
 from tests.store import samples
 
@@ -133,7 +136,7 @@ def cost(energy: Quantity | None, timed: bool = True) -> Cost:
 
 
 def test_precision_is_half_the_interval_over_the_mean() -> None:
-    assert relative_half_width(Quantity(2.0, 2.0, 1.9, 2.1, 2)) == pytest.approx(0.05)
+    assert relative_half_width(Quantity.around(2.0, 2.0, 0.1, 2)) == pytest.approx(0.05)
     assert relative_half_width(Quantity(2.0, 2.0, None, None, 1)) is None
     assert relative_half_width(Quantity(0.0, 0.0, 0.0, 0.0, 2)) == 0
     assert not is_within(cost(Quantity(2.0, 2.0, None, None, 1)), 0.5)
@@ -141,7 +144,7 @@ def test_precision_is_half_the_interval_over_the_mean() -> None:
 
 
 def test_what_was_reached_adds_up() -> None:
-    narrow, wide = Quantity(2.0, 2.0, 1.98, 2.02, 2), Quantity(2.0, 2.0, 1.8, 2.2, 2)
+    narrow, wide = Quantity.around(2.0, 2.0, 0.02, 2), Quantity.around(2.0, 2.0, 0.2, 2)
     found = reached(
         [cost(narrow), cost(wide), cost(wide), cost(None), cost(None, timed=False)],
         0.02,
@@ -149,3 +152,45 @@ def test_what_was_reached_adds_up() -> None:
     )
     assert (found.within, found.missed, found.unjudged) == (1, Counter({"the time was up": 2}), 1)
     assert found.half_width == pytest.approx(0.1)
+
+
+def test_a_visit_whose_restoring_took_longer_is_rejected_and_makes_no_cost() -> None:
+    worse = visit("worse", stretch(1e-6), restore=stretch(2e-6))
+    for device in (samples.DEVICE, samples.PROCESSOR):
+        flagged = marked(worse, device)
+        assert is_rejected(flagged) and "takes no longer than" in flagged.flags[-1]
+    [cost] = board_costs([CAMPAIGN], [worse], [])
+    assert (cost.time_s, cost.energy_j, cost.power_w, cost.hot) == (None, None, None, None)
+    assert "takes no longer than" in cost.reasons["time_s"]
+    better = visit("better", stretch(3e-6), restore=stretch(2e-6))
+    [cost] = board_costs([CAMPAIGN], [worse, better], [])
+    assert cost.visits == 1 and cost.time_s is not None
+    assert cost.time_s.mean == pytest.approx(1e-6)
+
+
+def test_an_energy_that_is_not_above_0_is_missing_with_a_reason() -> None:
+    [cost] = board_costs(
+        [CAMPAIGN], [visit("v", stretch(3e-6, 101.0), restore=stretch(2e-6, 500.0))], []
+    )
+    assert cost.time_s is not None and cost.energy_j is cost.dynamic_energy_j is None
+    assert cost.power_w is None and cost.reasons["energy_j"].startswith("no power: ")
+
+
+def test_a_host_time_of_nothing_is_not_known() -> None:
+    nothing = replace(samples.host_visit(), times_s=(0.0, 0.0))
+    assert not host_quantities([nothing])
+
+
+def test_on_a_processor_a_visit_is_as_long_as_its_median_says() -> None:
+    on_cpu = replace(CAMPAIGN, device=samples.PROCESSOR)
+    interrupted = stretch(replay_times_s=(1e-3,) * 9 + (2e-2,))
+    restore = stretch(replay_times_s=(5e-4,) * 9 + (1e-2,))
+    seen = visit("v", interrupted, restore=restore)
+    [cost] = board_costs([on_cpu], [seen], [])
+    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(5e-5)
+    [cost] = board_costs([CAMPAIGN], [seen], [])
+    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(1.45e-4)
+    run = replace(samples.model_run(samples.workload()), repeats=(interrupted,) * 3)
+    ran, by_mean = run_cost([run], typical_on(samples.PROCESSOR)), run_cost([run])
+    assert ran is not None and ran.time_s.mean == pytest.approx(1e-4)
+    assert by_mean is not None and by_mean.time_s.mean == pytest.approx(2.9e-4)

@@ -10,6 +10,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import nvitop
@@ -18,11 +19,12 @@ import pytest
 import torch
 from sqlalchemy import create_engine
 
+from opdb.distribution import install
 from opdb.doctor import Finding, examine, gather, works
 from opdb.meters import rapl
 from opdb.store import open_store
 from opdb.store.migrate import upgrade
-from opdb.store.schema import REVISIONS
+from opdb.store.schema import LAST_TO_READ_EARLIER, REVISIONS
 from tests import postgres
 from tests.doctor.conftest import Machine, refuse
 from tests.meters.test_nvml import UUID
@@ -135,10 +137,15 @@ def test_a_full_disk(machine: Machine) -> None:
 def test_an_old_schema(machine: Machine) -> None:
     machine.database.unlink()
     engine = create_engine(f"sqlite:///{machine.database}")
-    upgrade(engine, "0003")
+    upgrade(engine, REVISIONS[0])
     engine.dispose()
     before = machine.database.read_bytes()
-    the_fault("database", "schema 0003, older than", "the next command upgrades it", blocks=False)
+    the_fault(
+        "database",
+        f"schema {REVISIONS[0]}, older than",
+        "the next command upgrades it",
+        blocks=False,
+    )
     assert machine.database.read_bytes() == before, "looking at it does not upgrade it"
     open_store(str(machine.database)).close()
     assert found_on()[1], "the advice helps"
@@ -149,7 +156,7 @@ def test_a_missing_extra(machine: Machine) -> None:
     the_fault(
         "extra postgres",
         "^missing: no-such-package$",
-        r"Only a PostgreSQL database needs it: pip install 'opdb\[postgres\]'",
+        f"Only a PostgreSQL database needs it: {re.escape(install('postgres'))}",
         blocks=False,
     )
 
@@ -454,9 +461,9 @@ def foreign(path: Path) -> None:
         connection.execute("CREATE TABLE cake (slice)")
 
 
-def newer(path: Path) -> None:
+def of_revision(revision: str, path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
 
 
 def a_folder(path: Path) -> None:
@@ -476,7 +483,12 @@ def a_pipe(path: Path) -> None:
         (truncated, "", "restore it"),
         (damaged, "", "restore it"),
         (foreign, "it is not an opdb database", "Name another with --db"),
-        (newer, "schema 9999, unknown to this opdb", "Upgrade opdb"),
+        (partial(of_revision, "9999"), "schema 9999, unknown to this opdb", "Upgrade opdb"),
+        (
+            partial(of_revision, "0005"),
+            "schema 0005, unknown to this opdb",
+            f"Check out commit {LAST_TO_READ_EARLIER} of opdb",
+        ),
         (a_folder, "it is a folder", "Name another with --db"),
         (a_pipe, "it is a device or a pipe", "Name another with --db"),
     ],
@@ -500,9 +512,9 @@ def test_a_database_that_is_not_there_yet(machine: Machine) -> None:
 def test_a_database_at_work_is_read_beside_its_owner(machine: Machine) -> None:
     with closing(sqlite3.connect(machine.database)) as owner:
         owner.execute("PRAGMA journal_mode = WAL")
-        owner.execute("UPDATE alembic_version SET version_num = '0001'")
+        owner.execute("UPDATE alembic_version SET version_num = ?", REVISIONS[:1])
         owner.commit()
-        the_fault("database", "schema 0001, older", "upgrades", blocks=False)
+        the_fault("database", f"schema {REVISIONS[0]}, older", "upgrades", blocks=False)
 
 
 def test_a_database_too_large_to_check(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -560,7 +572,7 @@ def test_a_server_without_its_driver(machine: Machine, monkeypatch: pytest.Monke
     monkeypatch.setattr(importlib.metadata, "version", answer)
     fault = database_finding("postgresql+psycopg://user:secret@host/opdb")
     assert fault.blocks and "secret" not in fault.found
-    assert "opdb[postgres]" in str(fault.advice)
+    assert install("postgres") in str(fault.advice)
 
 
 def test_a_server_that_does_not_answer(machine: Machine) -> None:
@@ -578,9 +590,10 @@ def test_a_server_that_answers(machine: Machine, postgres_server: postgres.Serve
     open_store(url).close()
     whole = database_finding(url)
     assert whole.result == "fine" and whole.found.endswith(f"it answers, schema {REVISIONS[-1]}")
-    postgres_server.sql("UPDATE alembic_version SET version_num = '0001'", name)
+    postgres_server.sql(f"UPDATE alembic_version SET version_num = '{REVISIONS[0]}'", name)
     older = database_finding(url)
-    assert older.result != "fine" and not older.blocks and "schema 0001, older" in older.found
+    assert older.result != "fine" and not older.blocks
+    assert f"schema {REVISIONS[0]}, older" in older.found
     postgres_server.sql("CREATE ROLE onlooker LOGIN")
     postgres_server.sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO onlooker", name)
     fault = database_finding(url.replace("opdb@", "onlooker@"))

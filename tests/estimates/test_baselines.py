@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from opdb.estimates.baselines import BASELINES, guess
+from opdb.estimates.baselines import BASELINES, apply_rule
 from opdb.estimates.features import features
 from opdb.estimates.training import Example
 from opdb.records import Configuration
@@ -34,7 +34,7 @@ def test_a_neighbour_is_taken_as_it_is_or_brought_to_size(
 ) -> None:
     known = largest(examples, "relu")
     asked = doubled(known.configuration)
-    guesses = guess(BASELINES[name](examples), [known.configuration, asked], "board")
+    guesses = apply_rule(BASELINES[name](examples), [known.configuration, asked], "board")
     time, dynamic = known.cost.time_s, known.cost.dynamic_energy_j
     assert time is not None and dynamic is not None
     for configuration, factor in ((known.configuration, 1.0), (asked, times)):
@@ -47,5 +47,5 @@ def test_a_neighbour_is_taken_as_it_is_or_brought_to_size(
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_call_that_launches_nothing_costs_nothing(examples: list[Example], name: str) -> None:
     flatten = next(e.configuration for e in examples if e.configuration.kind == "flatten")
-    [found] = guess(BASELINES[name](examples), [flatten], "board").costs.values()
+    [found] = apply_rule(BASELINES[name](examples), [flatten], "board").costs.values()
     assert found.time_s is not None and found.time_s.mean == 0

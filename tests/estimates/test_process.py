@@ -19,8 +19,7 @@ KERNEL = Kernel(variance=0.7, lengths=(0.8, 2.0, 30.0), noise=0.01)
 
 
 def process() -> Process:
-    points = tuple(tuple(map(float, point)) for point in POINTS)
-    return Process(KERNEL, 0.25, points, tuple(map(float, VALUES)))
+    return Process.through(KERNEL, 0.25, POINTS, VALUES)
 
 
 def test_expectation_and_covariance_are_those_of_scikit_learn() -> None:

@@ -174,7 +174,7 @@ def test_an_estimator_is_data_and_comes_back_the_same(
     assert ones.half_widths(counts, 100.0) == others.half_widths(counts, 100.0)
 
 
-@pytest.mark.parametrize("damage", ["format", "points", "kernel", "values"])
+@pytest.mark.parametrize("damage", ["format", "points", "kernel", "weights"])
 def test_damaged_estimates_are_one_message(estimator: Estimator, damage: str) -> None:
     document = json.loads(json.dumps(to_document(estimator)))
     family = document["families"]["memory"]
@@ -182,8 +182,8 @@ def test_damaged_estimates_are_one_message(estimator: Estimator, damage: str) ->
         document["format"] = 99
     elif damage == "points":
         family["points"] = family["points"][:-1]
-    elif damage == "values":
-        family["time"]["values"][0] = "many"
+    elif damage == "weights":
+        family["time"]["weights"][0] = "many"
     else:
         del family["time"]["kernel"]["noise"]
     with pytest.raises(InputError, match="opdb learn"):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from opdb.bench.access import steps_of
-from opdb.bench.platform import detect, open_meter
 from opdb.bench.replay import prepare
-from opdb.bench.session import Session, open_session
+from opdb.bench.run import campaign
+from opdb.bench.session import Session
 from opdb.bench.visit import VisitRequest, visit
 from opdb.derive.costs import call_times_s, visit_cost
 from opdb.operators import build
 from opdb.records import Access, Configuration
+from opdb.store import open_store
 
 IMAGE = {"shape": [32, 128, 28, 28], "dtype": "float32"}
 CONV = Configuration(
@@ -32,11 +34,10 @@ OTHERS: tuple[Access, ...] = ("reused", "streamed", "chain")
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    platform = detect("cuda")
-    meter = open_meter(platform)
-    yield open_session(platform, meter)
-    meter.close()
+def session(calibrated: Path) -> Iterator[Session]:
+    """A calibrated session: without base power no visit has a dynamic energy."""
+    with open_store(str(calibrated)) as store, campaign("cuda", store) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("access", OTHERS)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from opdb.bench.measure import measure_models
+from opdb.bench.measure import here, measure_models
 from opdb.bench.model import RunOptions
 from opdb.bench.run import BenchRequest, bench, campaign
 from opdb.bench.session import Session
@@ -25,7 +25,7 @@ from opdb.derive.statistics import slope
 from opdb.errors import CannotMeasureError
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
-from opdb.predict import Predictor, choose_device
+from opdb.predict import predictor_for
 from opdb.records import Configuration, Mode, Visit
 from opdb.store import Store, open_store
 
@@ -212,10 +212,10 @@ def test_a_model_is_predicted_from_its_operators(calibrated: Path, tmp_path: Pat
         store.save_workload(workload)
         result = bench(store, BenchRequest(device="cuda"), Quiet())
         assert set(result.outcomes) == {"ok"}
-        jobs = [(request, mode) for mode in modes]
-        runs = [run for _, run in measure_models(store, jobs, RunOptions(), device="cuda")]
+        jobs = [(request, workload, mode) for mode in modes]
+        runs = [run for _, run in measure_models(store, jobs, RunOptions(), here(store, "cuda"))]
         kernels = {v.configuration: v.kernels for v in store.visits(result.board)}
-        predictor = Predictor(store, choose_device(store, None))
+        predictor = predictor_for(store)
         answers = [predictor.answer(workload, mode) for mode in modes]
         again = bench(store, BenchRequest(device="cuda"), Quiet())
     assert again.campaign is None, "nothing was pending any more"

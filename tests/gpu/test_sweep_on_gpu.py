@@ -12,15 +12,16 @@ import pytest
 from opdb.algorithms.names import algorithms_named
 from opdb.bench.platform import detect
 from opdb.bench.run import BenchRequest, bench
-from opdb.bench.sweep import SweepOptions, sweep
-from opdb.bench.verify import unmetered, verify
-from opdb.cli.options import ModelOptions
-from opdb.cli.sweeping import Asked, harvested_cells, image_request
 from opdb.derive.runs import run_cost
+from opdb.errors import OpdbError
+from opdb.lookup.options import ModelOptions
 from opdb.records import Configuration, ModelRun
 from opdb.store import Store, open_store
-from opdb.sweep.cells import Cell
+from opdb.sweep.measuring import SweepOptions, SweepWork
+from opdb.sweep.request import SweepRequest, harvested_specs, image_request
 from opdb.sweep.rows import same_kernels
+from opdb.sweep.specs import SweepPolicy, SweepSpec
+from opdb.sweep.verify import unmetered, verify
 
 NAMES = ("implicit gemm", "implicit precomp gemm", "fft tiling", "winograd", "direct", "default")
 CONV = Configuration(
@@ -42,15 +43,17 @@ class Silent:
 @pytest.fixture(scope="module")
 def swept(
     calibrated: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Store, list[tuple[Cell, ModelRun]]]]:
+) -> Iterator[tuple[Store, list[tuple[SweepSpec, ModelRun]]]]:
     path = tmp_path_factory.mktemp("swept") / "opdb.sqlite"
     shutil.copy(calibrated, path)
     store = open_store(str(path))
     request = image_request("resnet18", ModelOptions(batch_size=1))
-    asked = Asked((request,), (224, 256), tuple(algorithms_named(NAMES)), "graph", "quick")
-    cells, errors = harvested_cells(store, asked, quiet=True)
+    asked = SweepRequest((request,), (224, 256), tuple(algorithms_named(NAMES)), "graph", "quick")
+    errors: list[OpdbError] = []
+    cells = harvested_specs(store, asked, errors, lambda request, stored: None)
     assert not errors
-    yield store, list(sweep(store, cells, SweepOptions(), device="cuda"))
+    work = SweepWork(SweepPolicy((detect("cuda").device.slug,)), options=SweepOptions())
+    yield store, list(work.run(store, cells, "cuda", lambda spec: "go"))
     store.close()
 
 

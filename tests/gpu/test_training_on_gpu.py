@@ -26,7 +26,7 @@ from opdb.bench.run import campaign
 from opdb.bench.session import Session
 from opdb.bench.training import TrainingStep
 from opdb.bench.visit import VisitRequest, issuing, visit
-from opdb.garbage import uncollected
+from opdb.garbage import gc_paused
 from opdb.harvest import harvest
 from opdb.models import ModelRequest, load
 from opdb.operators import build
@@ -209,7 +209,7 @@ def step_s(step: TrainingStep) -> float:
         return [time.perf_counter() - begun_s]
 
     def block() -> list[list[float]]:
-        with uncollected():
+        with gc_paused():
             return _block_of(one_step)
 
     [times_s], _ = calm_times(block)

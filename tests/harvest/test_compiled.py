@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 import torch
+from torch import Tensor
+from torch._inductor.compile_fx import compile_fx_inner
+from torch.fx import GraphModule
 
+from opdb.compile import inductor
+from opdb.compile.inductor import NOTHING, Lowered, steps_of_pass
 from opdb.errors import CannotMeasureError, InputError, NotCompiledError, UnsupportedError
 from opdb.harvest import harvest, harvest_compiled
 from opdb.harvest.groups import fused_calls
-from opdb.inductor import NOTHING, Lowered, lowered, steps_of_pass
 from opdb.models import ModelRequest, load
 from opdb.operators import BuiltCall, build
 from opdb.operators.fused import graph_of, is_layout_optimized
@@ -42,6 +47,14 @@ def groups(name: str, **more: object) -> list[Configuration]:
 
 def sorts(graph: Lowered) -> Counter[str]:
     return Counter(k.sort for k in graph.kernels if k.sort != NOTHING)
+
+
+def lowered(
+    graph: GraphModule, inputs: Sequence[Tensor], *, layout_optimized: bool | None = None
+) -> Lowered:
+    """Return what inductor would make of a graph; no code is made."""
+    with torch.no_grad(), inductor._layouts(layout_optimized):
+        return inductor._lowered(compile_fx_inner, graph, inputs, inductor._options())
 
 
 def lowered_alone(configuration: Configuration) -> Lowered:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from opdb.harvest import harvest
-from opdb.kinds.gradients import nonzero_share
+from opdb.kinds import get_kind
 from opdb.models import ModelRequest, load
 from opdb.models.loss import Loss
 from opdb.operators import build
@@ -94,4 +94,6 @@ def test_each_kind_gives_on_its_share(
 ) -> None:
     spec = {"shape": [2, 4, 8, 8], "dtype": "float32"}
     configuration = Configuration(kind, parameters=parameters, inputs={"input": spec})
-    assert nonzero_share(configuration, given) == pytest.approx(expected, abs=0.001)
+    assert get_kind(configuration.kind).nonzero_share(configuration, given) == pytest.approx(
+        expected, abs=0.001
+    )

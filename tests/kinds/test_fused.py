@@ -35,7 +35,7 @@ def test_a_product_and_what_follows_it() -> None:
     assert FUSED.flops(configuration) == 2 * 4 * 16 * 8 + 32 + 32
     assert FUSED.bytes_moved(configuration) == 4 * (8 + 64 + 128 + 32 + 4)
     assert FUSED.weight_bytes(configuration) == 4 * 128
-    assert FUSED.output_shapes(configuration) == [[4, 8], [4]]
+    assert FUSED.shapes_rule(FUSED.view(configuration)) == [[4, 8], [4]]
 
 
 def test_convolution_and_attention() -> None:

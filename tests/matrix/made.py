@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opdb.matrix.cells import Cell, Place, State
 from opdb.matrix.combination import Combination
-from opdb.matrix.rows import Made
+from opdb.matrix.rows import MatrixRun
+from opdb.matrix.specs import BackendDevice, TrainingSpec
 from opdb.records import Json, ModelRun, Stretch
+from opdb.runs.table import State
 from opdb.store import RunState
 from tests.store import samples
 
 NO_POWER = "no power: this is a test"
-HERE = Place("cpu", samples.DEVICE.slug, "GPU-1", why_no_amp="no amp in this test")
+WHERE = samples.DEVICE.slug, "GPU-1"
+HERE = BackendDevice("cpu", samples.DEVICE.slug, "GPU-1", why_no_amp="no amp in this test")
 
 
-def cell(model: str = "mlp", batch_size: int = 4, **more: object) -> Cell:
-    return Cell(Combination(model, batch_size, **more), HERE)  # type: ignore[arg-type]
+def cell(model: str = "mlp", batch_size: int = 4, **more: object) -> TrainingSpec:
+    return TrainingSpec(Combination(model, batch_size, **more), HERE)  # type: ignore[arg-type]
 
 
 def stretch(step_s: float, power_w: float | None = None) -> Stretch:
@@ -51,12 +53,12 @@ def run(steps_s: tuple[float, ...], power_w: float | None = None, **facts: Json)
     )
 
 
-def made(one: Cell, state: State = "done", ran: ModelRun | None = None) -> Made:
-    return Made(one, state, ran, None if ran is None else samples.campaign())
+def made(one: TrainingSpec, state: State = "done", ran: ModelRun | None = None) -> MatrixRun:
+    return MatrixRun(one, state, ran, None if ran is None else samples.campaign())
 
 
 def state(outcome: str = "ok", **more: object) -> RunState:
     """Return the state of a run of `cell()`."""
     ran = run((0.1,))
-    found = RunState("one", "workload", "eager", {}, "ok", None, 1.0, ran.facts)
+    found = RunState("one", "workload", "eager", {}, "ok", None, 1.0, ran.facts, "campaign", *WHERE)
     return replace(found, outcome=outcome, **more)  # type: ignore[arg-type]

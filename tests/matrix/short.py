@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +9,13 @@ import pytest
 import torch
 
 from opdb.bench import calibrate
-from opdb.cluster import alone
+from opdb.matrix import alone
+from tests import warm
 
 
 def start_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start trainings' processes so: these have no CUDA to keep apart."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.matrix.short"])
+    warm.load_before_forks("tests.matrix.short")
     monkeypatch.setattr(alone, "START", "forkserver")
     monkeypatch.setattr(alone, "begin", begin)
 

@@ -9,7 +9,8 @@ import pytest
 
 from opdb.errors import InputError
 from opdb.matrix.figure import draw
-from opdb.matrix.rows import HEADER, document, figures, lines_of, markdown, mixed, remarks_of
+from opdb.matrix.report import LINES, RUNS, MatrixReport
+from opdb.matrix.rows import figures, lines_of, mixed, remarks_of
 from tests.matrix.made import NO_POWER, cell, made, run
 
 
@@ -19,11 +20,11 @@ def test_a_step_is_the_mean_of_all_that_was_timed() -> None:
     assert found.time_s.mean == pytest.approx(0.1)
     assert found.energy_j.mean == pytest.approx(20.0)
     assert found.power_w == pytest.approx(200.0) and found.energy_reason is None
-    row = document(made(cell(), ran=run((0.09, 0.1, 0.11), power_w=200.0)), "the command")
+    row = RUNS.document(made(cell(), ran=run((0.09, 0.1, 0.11), power_w=200.0)))
     assert row["images_per_s"] == pytest.approx(40.0)
     assert row["energy_per_image_j"] == pytest.approx(5.0)
     assert row["energy_low_j"] < 5.0 < row["energy_high_j"]
-    assert row["command"] == "the command"
+    assert row["command"].startswith("opdb measure mlp --phase training --batch-size 4 ")
 
 
 def test_several_runs_are_one_value_each() -> None:
@@ -38,7 +39,7 @@ def test_several_runs_are_one_value_each() -> None:
 
 
 def test_energy_that_was_not_read_is_missing_with_the_reason() -> None:
-    row = document(made(cell(), ran=run((0.1, 0.1))), "")
+    row = RUNS.document(made(cell(), ran=run((0.1, 0.1))))
     assert row["energy_per_image_j"] is None and row["energy_low_j"] is None
     assert row["energy_reason"] == NO_POWER
     half = replace(run((0.1, 0.1)), flags=())
@@ -55,7 +56,7 @@ def test_a_slow_loader_is_seen() -> None:
     found = figures([slow]), figures([ahead])
     assert found[0] is not None and found[0].waits == pytest.approx(0.35)
     assert found[1] is not None and found[1].waits == 0.0
-    told = [lines_of([made(cell(), ran=ran)])[0].cells()[4] for ran in (slow, ahead)]
+    told = [LINES.cells(lines_of([made(cell(), ran=ran)])[0])[4] for ran in (slow, ahead)]
     assert told == ["35.0 %, slow loader", "0.0 %"]
 
 
@@ -69,7 +70,7 @@ def test_repeats_are_one_line_and_what_failed_says_why() -> None:
         made(cell(batch_size=8), "left"),
     ]
     lines = lines_of(some)
-    assert [line.cells()[:3] for line in lines] == [
+    assert [tuple(LINES.cells(line)[:3]) for line in lines] == [
         ("mlp-b4-fp32-cpu", "1 of 2", "40"),
         ("mlp-b4-amp-cpu", "0 of 1", "–"),
         ("mlp-b8-fp32-cpu", "0 of 1", "–"),
@@ -80,15 +81,15 @@ def test_repeats_are_one_line_and_what_failed_says_why() -> None:
         "mlp-b4-amp-cpu: not here: no amp in this test",
         "mlp-b8-fp32-cpu: left",
     ]
-    text = markdown(some, "a title")
+    text = MatrixReport(some).markdown("a title")
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(rows) == 2 + 3 and {row.count("|") for row in rows} == {len(HEADER) + 1}
+    assert len(rows) == 2 + 3 and {row.count("|") for row in rows} == {len(LINES.header) + 1}
     assert "- mlp-b4-amp-cpu: not here: no amp in this test" in text
 
 
 def test_a_bar_in_a_reason_does_not_break_the_table() -> None:
     failed = replace(run((0.1,)), outcome="error", reason="a | b\nc", repeats=(), flags=())
-    assert "failed: a \\| b c" in markdown([made(cell(), "failed", failed)], "a title")
+    assert "failed: a \\| b c" in MatrixReport([made(cell(), "failed", failed)]).markdown("a title")
 
 
 def test_figures_of_several_boards_say_so() -> None:

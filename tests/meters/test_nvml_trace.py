@@ -65,7 +65,7 @@ def test_a_trace_has_every_series_with_its_moments(meter: NvmlMeter) -> None:
         assert all(0 <= a[0] < b[0] <= 0.4 for a, b in pairwise(series))
     assert {w for _, w in trace.power_samples} == {300.0}
     assert trace.counter_edges[0][1] == 0
-    assert {round(b[1] - a[1], 6) % 15 for a, b in pairwise(trace.counter_edges)} == {0}
+    assert {round(b[1] - a[1], 6) for a, b in pairwise(trace.counter_edges)} <= {15.0, 30.0}
     assert {round(w) for _, w in trace.instant_samples} == {300}
     assert {hz for _, hz in trace.clock_samples} == {1.5e9}
 

@@ -9,7 +9,7 @@ import pytest
 
 from opdb.derive.statistics import slope, trapezoid_mean
 from opdb.errors import InputError
-from opdb.meters.replay import ReplayMeter
+from tests.meters.replay import ReplayMeter
 
 TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
 IDLE = (0.2, 0.9)

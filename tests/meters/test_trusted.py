@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from opdb.meters import NoMeter, Reading
-from opdb.meters.trusted import TrustedMeter
+from opdb.meters import NoMeter, Reading, TrustedMeter
 
 
 class Whole:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb import harvest as harvesting
 from opdb.harvest import harvest
 from opdb.models import ModelRequest, load
 from opdb.models.construction import load_from
 from opdb.models.known import MOST_ELEMENTS, KnownValues
+
+harvesting = import_module("opdb.harvest")  # `opdb.harvest` is the verb
+
 
 HERE = "tests.models.test_known"
 IDS = torch.arange(12).view(2, 6) % 8

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 
-from opdb import harvest as harvesting
 from opdb.models import ModelRequest, load
 from opdb.records import Json
+
+harvesting = import_module("opdb.harvest")  # `opdb.harvest` is the verb
+
 
 transformers = pytest.importorskip("transformers")
 

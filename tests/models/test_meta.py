@@ -67,6 +67,30 @@ def test_a_product_refuses_dtypes_that_differ_as_on_a_device(
             product(on_meta(2, 3).double())
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "ends"),
+    [
+        ((12, 8), (3, 8, 16), 3),
+        ((4, 16), (16, 8), 2),
+        ((3, 4, 8), (8, 12), 3),
+        ((3, 4, 8), (3, 8, 16), None),
+    ],
+)
+def test_grouped_products_in_float32_have_on_meta_the_shape_that_the_cpu_gives(
+    one: tuple[int, ...], other: tuple[int, ...], ends: int | None
+) -> None:
+    """Up to torch 2.14 the meta kernel takes halves alone."""
+    if ends is None:
+        offsets = None
+    else:
+        offsets = torch.full((ends,), 4, dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    given = (torch.ones(one), torch.ones(other), offsets)
+    real = torch._grouped_mm(given[0], given[1], offs=offsets)
+    empty = tuple(t if t is None else t.to("meta") for t in given)
+    found = MetaKernels()(aten._grouped_mm.default, empty, {})
+    assert (found.shape, found.dtype, found.is_meta) == (real.shape, real.dtype, True)
+
+
 def test_in_place_calls_and_views_keep_their_tensor() -> None:
     kernels = MetaKernels()
     x, y = on_meta(2, 3), on_meta(2, 3)

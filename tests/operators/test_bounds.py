@@ -90,7 +90,7 @@ def test_what_hangs_together_in_many_ways_is_read_once() -> None:
 
 
 def test_operators_are_told_words_alone() -> None:
-    with pytest.raises(UnsupportedError, match="no operator is told"):
+    with pytest.raises(UnsupportedError, match="no operator takes"):
         build(group(node("aten.div.Tensor_mode", IN, IN, rounding_mode='floor"; x')))
 
 

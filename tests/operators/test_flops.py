@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count
 
 from benchmarks.flops_vs_torch import counter_of_groups
-from opdb.kinds import backward_flops, get_kind
+from opdb.kinds import get_kind
 from opdb.operators import NoNotes, describe_module
 from tests.kinds.test_backward import without_input_gradients
 from tests.operators.watching import watch
@@ -80,7 +80,7 @@ def test_an_einsum_that_is_no_product(
     operands = [meta(*shape) for shape in shapes]
     configuration = watch(lambda: torch.einsum(equation, *operands))[-1]
     assert get_kind("einsum").flops(configuration) == forward
-    assert backward_flops(configuration) == backward
+    assert get_kind(configuration.kind).backward_flops(configuration) == backward
 
 
 MODULES: dict[str, tuple[nn.Module, tuple[Tensor, ...]]] = {
@@ -193,13 +193,15 @@ def test_functions_backward(name: str) -> None:
     configuration = watch(FUNCTIONS[name])[-1]
     with Leaves() as leaves, sdpa_kernel(SDPBackend.MATH):
         output = FUNCTIONS[name]()
-    assert backward_flops(configuration) == counted_backward(output, leaves.given)
+    assert get_kind(configuration.kind).backward_flops(configuration) == counted_backward(
+        output, leaves.given
+    )
 
 
 def test_what_fused_attention_computes_once_more_is_not_counted() -> None:
     query, key, value = (torch.rand(2, 3, 8, 16, requires_grad=True) for _ in range(3))
     configuration = watch(lambda: F.scaled_dot_product_attention(query, key, value))[-1]
-    products = backward_flops(configuration) // 4
+    products = get_kind(configuration.kind).backward_flops(configuration) // 4
     assert sdpa_backward_flop_count(*4 * (query.shape,)) == 5 * products
 
 
@@ -218,4 +220,4 @@ def test_modules_backward(name: str, needed: bool) -> None:
     counted = counted_backward(module(*args), leaves)
     if not needed:
         configuration = without_input_gradients(configuration)
-    assert backward_flops(configuration) == counted
+    assert get_kind(configuration.kind).backward_flops(configuration) == counted

@@ -125,7 +125,7 @@ def profile(identity: str = "profile-1") -> Profile:
 
 
 LEARNED: Json = {
-    "format": 1,
+    "format": 2,
     "device": DEVICE.slug,
     "board": "GPU-1",
     "trained_at": "2026-11-20T12:00:00+00:00",
@@ -148,7 +148,7 @@ STRETCH = Stretch(
     utilization=0.97,
 )
 NEIGHBOURS = Neighbours(40, (0.0012, 0.0013), (0.0004, 0.00041))
-BARE_STRETCH = Stretch(1, (0.5,), 0.5, 1.0)
+BARE_STRETCH = Stretch(1, (0.00001,), 0.5, 1.0)
 
 
 def visit(
@@ -184,7 +184,7 @@ def failed_visit(identity: str = "visit-2", configuration: Configuration = RELU)
         identity,
         configuration,
         outcome="out_of_memory",
-        reason='asked for 200 GiB,\n"139" GiB there',
+        reason='asked for 200 GiB, "139" GiB there',
         stretch=None,
         restore=None,
         kernels=None,

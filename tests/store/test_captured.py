@@ -12,8 +12,6 @@ from opdb.records import Call, Workload
 from opdb.store import Store, open_store
 from opdb.store.exchange import export_set, import_set
 from tests.store import samples
-from tests.store.conftest import fill
-from tests.store.test_database import copied_to_an_older_schema
 
 PLAIN = samples.workload()
 OTHER = replace(samples.ADD, kind="mul")
@@ -73,23 +71,10 @@ def test_a_set_that_says_it_wrongly_is_refused(both: Store, tmp_path: Path) -> N
     [number] = [n for n, line in enumerate(lines) if line.startswith(CAPTURED.key[:12])]
     for wrong, why in (("0", "the workload's key is"), ("yes", "not 0 or 1")):
         changed = [*lines]
-        changed[number] = lines[number].removesuffix("1,0") + f"{wrong},0"
+        changed[number] = lines[number].removesuffix("1,0,") + f"{wrong},0,"
         path.write_text("\n".join(changed) + "\n")
         with (
             open_store(str(tmp_path / "other.sqlite")) as other,
             pytest.raises(InputError, match=why),
         ):
             import_set(other, tmp_path / "set")
-
-
-def test_workloads_of_an_older_schema_are_as_the_models_stand(
-    sqlite: Store, tmp_path: Path
-) -> None:
-    fill(sqlite)
-    path = tmp_path / "older.sqlite"
-    assert sqlite.path is not None
-    copied_to_an_older_schema(sqlite.path, path, "0009")
-    with open_store(str(path)) as store:
-        assert kept(store) == ([PLAIN], [])
-        store.save_workload(PLAIN, CAPTURED)
-        assert kept(store) == ([PLAIN], [CAPTURED])

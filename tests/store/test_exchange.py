@@ -10,8 +10,10 @@ import pytest
 
 from opdb.errors import DatabaseError, InputError
 from opdb.store import Store, database, open_store
+from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
 from opdb.store.packing import pack, unpack
+from opdb.store.proving import proved
 from opdb.store.set_reading import read_set
 from tests.store import samples
 from tests.store.conftest import fill
@@ -39,7 +41,7 @@ def test_export_import_export_is_the_same_bytes(folder: Path, tmp_path: Path) ->
         assert other.campaigns() == [samples.campaign()]
         assert other.board_calibrations("GPU-1") == [samples.board_calibration()]
         assert other.model_runs() == [samples.model_run(samples.workload())]
-        assert other.costs("GPU-1") == {samples.CONV.key: [samples.cost()]}
+        assert derived(other, "GPU-1").is_as_stored, "a set has the costs that its visits give"
         assert other.learned("nvidia-h200") == {"GPU-1": samples.LEARNED}
         assert other.profiles("nvidia-h200") == [samples.profile()]
 
@@ -53,33 +55,6 @@ def test_a_model_without_a_version_comes_back(store: Store, tmp_path: Path) -> N
     with open_store(str(tmp_path / "other.sqlite")) as other:
         import_set(other, tmp_path / "set")
         assert own in other.workloads()
-
-
-def test_a_set_of_the_first_version_is_read(folder: Path, tmp_path: Path) -> None:
-    """It has no calibrations, estimates or profiles; visits and costs know of one state alone."""
-    for name in ("calibrations.csv", "learned.csv", "profiles.csv"):
-        (folder / name).unlink()
-    later_columns = {
-        "visits.csv": ("access", "neighbours", "outputs"),
-        "costs.csv": ("hot",),
-        "model_runs.csv": ("setting", "facts"),
-        "workloads.csv": ("compiled_for", "captured", "swept"),
-    }
-    for name, later in later_columns.items():
-        with (folder / name).open(newline="") as stream:
-            found = list(csv.DictReader(stream))
-        kept = [{k: v for k, v in row.items() if k not in later} for row in found]
-        with (folder / name).open("w", newline="") as stream:
-            writer = csv.DictWriter(stream, list(kept[0]))
-            writer.writeheader()
-            writer.writerows(kept)
-    with open_store(str(tmp_path / "other.sqlite")) as other:
-        import_set(other, folder)
-        seen = other.visits("GPU-1")
-        assert replace(samples.anchor_visit(), neighbours=None, outputs=None) in seen
-        assert {v.outputs for v in seen} == {None}
-        assert other.costs("GPU-1")[samples.CONV.key] == [replace(samples.cost(), hot=None)]
-        assert other.workloads() == [samples.workload()] and not other.captured_keys()
 
 
 def test_what_was_learned_later_stays(filled: Store, folder: Path) -> None:
@@ -190,12 +165,13 @@ TAMPERED = [
     ("visits.csv", "neighbours", lambda v: pack({"n": 0, "q": 1, "t": [1], "a": [1]}), "calls"),
     ("visits.csv", "outputs", lambda _: "kept", "line 2, column outputs: 'kept': not one of fresh"),
     ("host_visits.csv", "times", lambda v: pack({"t": 1}), "whole numbers"),
-    ("visits.csv", "stretch", lambda v: "{}", "encoding None"),
+    ("visits.csv", "stretch", lambda v: "{}", "damaged"),
+    ("visits.csv", "stretch", lambda v: pack({}), "encoding None"),
     ("visits.csv", "flags", lambda v: "[1]", "list of strings"),
     ("visits.csv", "copies", lambda v: "9" * 40, "too large"),
     ("model_runs.csv", "repeats", lambda v: pack(unpack(v)[0]), "not a list of stretches"),
-    ("model_runs.csv", "layers", lambda v: pack({**unpack(v), "x": 0.5}), "not whole"),
-    ("model_runs.csv", "layers", lambda v: '{"x":-1.0}', "negative"),
+    ("model_runs.csv", "layers", lambda v: pack({**unpack(v), "x": 0.5}), "not whole numbers"),
+    ("model_runs.csv", "layers", lambda v: pack({"x": -1}), "negative"),
     ("model_runs.csv", "layers", lambda v: v[:-8], "damaged"),
     ("model_runs.csv", "workload", lambda v: "f" * 64, "no such workload"),
     ("costs.csv", "time_s_median", lambda v: "__import__('os')", "could not convert"),
@@ -313,32 +289,32 @@ def test_a_damaged_sample_of_a_set_beside_the_code_is_told_when_it_is_read(
 
     edit(checkout / "db" / "nvidia-h200" / "visits.csv", damage)
     with open_store() as store:
-        assert len(store.costs("GPU-1")) == 1
+        assert store.costs("GPU-1")
         with pytest.raises(DatabaseError, match="a row is damaged"):
             store.visits("GPU-1")
     with pytest.raises(InputError, match=r"visits.csv, line 2, column stretch: .*damaged"):
-        read_set(checkout / "db" / "nvidia-h200")
+        proved(read_set(checkout / "db" / "nvidia-h200"))
 
 
 def test_sixty_thousand_visits_come_in_quickly(store: Store, tmp_path: Path) -> None:
     fill(store)
-    export_set(store, tmp_path / "set", device="nvidia-h200")
+    export_set(store, tmp_path / "set", device="nvidia-h200", costs=False)
 
     def multiply(rows: list[dict[str, str]]) -> None:
         rows[:] = [{**rows[0], "id": f"v{number}"} for number in range(60_000)]
 
     edit(tmp_path / "set" / "visits.csv", multiply)
     with open_store(str(tmp_path / "other.sqlite")) as other:
-        start = time.monotonic()
+        start = time.process_time()
         assert import_set(other, tmp_path / "set").added["visits"] == 60_000
-        elapsed_s = time.monotonic() - start
+        elapsed_s = time.process_time() - start
     print(f"{elapsed_s:.2f} s")
-    assert elapsed_s < 20  # about 2 s on an idle machine
+    assert elapsed_s < 20  # about 8 s of an idle processor
 
 
 def test_a_pair_of_board_and_device_that_is_none(folder: Path, tmp_path: Path) -> None:
     with (folder / "device.csv").open("a") as stream:
-        stream.write("other,Other,cpu,,,,\n")
+        stream.write("other,Other,cuda,,,,\n")
     with (folder / "boards.csv").open("a") as stream:
         stream.write("CPU-1,other\n")
     edit(folder / "campaigns.csv", lambda rows: rows[0].update(device="other"))

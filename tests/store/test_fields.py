@@ -19,7 +19,7 @@ FIELDS = ("", "0", "-0.0", "1.5", "-2", "6.209066666666666e-05", "1e400", "nan",
 def one_by_one(file: str, column: str, fields: list[str]) -> list[object] | None:
     table = next(each.table for each in FILES if each.name == file)
     try:
-        return list(map(parser(table, table.c[column]), fields))
+        return list(map(parser(table.c[column]), fields))
     except ValueError:
         return None
 
@@ -30,12 +30,12 @@ def one_by_one(file: str, column: str, fields: list[str]) -> list[object] | None
         (each.name, column.name)
         for each in FILES
         for column in each.columns.values()
-        if column_parser(each.table, column) is not None
+        if column_parser(column) is not None
     ],
 )
 def test_a_column_at_once_is_its_fields(file: str, column: str) -> None:
     table = next(each.table for each in FILES if each.name == file)
-    at_once = column_parser(table, table.c[column])
+    at_once = column_parser(table.c[column])
     assert at_once is not None
     for fields in ([], *([field] for field in FIELDS), ["1.5", "", "3"], ["2", "1.5", "x"]):
         try:
@@ -48,9 +48,9 @@ def test_a_column_at_once_is_its_fields(file: str, column: str) -> None:
 
 def test_measured_columns_are_read_at_once() -> None:
     for column in (schema.cost.c.time_s_mean, schema.visit.c.cost_s, schema.visit.c.stretch):
-        assert column_parser(column.table, column) is not None
+        assert column_parser(column) is not None
     for column in (schema.visit.c.role, schema.cost.c.host_time_s, schema.visit.c.copies):
-        assert column_parser(column.table, column) is None
+        assert column_parser(column) is None
 
 
 @pytest.mark.parametrize("quantity", schema.QUANTITIES)
@@ -61,7 +61,7 @@ def test_a_derived_quantity_may_lie_below_zero(quantity: str, part: str) -> None
 
 
 def test_where_outputs_went_is_one_of_two_words_or_untold() -> None:
-    read = parser(schema.visit, schema.visit.c.outputs)
+    read = parser(schema.visit.c.outputs)
     assert [read(field) for field in ("fresh", "reused", "")] == ["fresh", "reused", None]
     for wrong in ("Reused", "none", "0"):
         with pytest.raises(ValueError, match="not one of fresh, reused"):
@@ -71,14 +71,14 @@ def test_where_outputs_went_is_one_of_two_words_or_untold() -> None:
 def test_the_field_that_a_column_fails_for_is_named() -> None:
     column: Column[float] = schema.visit.c.cost_s
     fields = Columns(Path("visits.csv"), [2, 3, 4], {"cost_s": ["1", "-1", "2"]})
-    each, at_once = parser(schema.visit, column), column_parser(schema.visit, column)
+    each, at_once = parser(column), column_parser(column)
     with pytest.raises(InputError, match=r"visits.csv, line 3, column cost_s: '-1': negative"):
         fields.converted("cost_s", each, at_once)
 
 
 @pytest.mark.parametrize("length", [10, 20_000])
 def test_json_of_any_length_is_an_object_or_refused(length: int) -> None:
-    read = parser(schema.learned, schema.learned.c.document)
+    read = parser(schema.learned.c.document)
     numbers = [0.25] * length
     for good in (json.dumps({"a": numbers}), json.dumps({"a": [*numbers, float("nan")]})):
         assert read(good) == good

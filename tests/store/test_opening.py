@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from opdb.cli import main
 from opdb.errors import DatabaseError, InputError
-from opdb.records import Workload
+from opdb.records import ALGORITHM_SETTING, Workload
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
@@ -124,7 +124,7 @@ def test_sets_of_sweeps_are_taken_in_where_they_are_asked_for(checkout: Path) ->
             assert {each.id for each in store.campaigns()} == {*usual, "a-sweep"}
             assert store.swept_keys() == {workload.key}
             pending = store.standing("nvidia-h200").pending
-            assert len(store.algorithm_runs("nvidia-h200")) == 1
+            assert len(store.run_states(setting=None, naming=ALGORITHM_SETTING)) == 1
     with open_store() as store:  # what was taken in stays
         assert store.swept_keys() == {workload.key}
         assert store.standing("nvidia-h200").pending == pending == {"add": 1}
@@ -156,7 +156,9 @@ def test_several_first_commands_at_once(checkout: Path) -> None:
         subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)
     ]
     assert [each.communicate(timeout=60)[0] for each in commands] == ["3\n"] * 4
-    assert files(checkout) == ["nvidia-h200", "opdb.sqlite"]
+    # Where the last two close at once, SQLite may leave its log to whoever opens the file next.
+    left = [name for name in files(checkout) if not name.endswith(("-wal", "-shm"))]
+    assert left == ["nvidia-h200", "opdb.sqlite"]
 
 
 def test_a_broken_set_leaves_nothing(checkout: Path) -> None:

@@ -14,8 +14,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import text
 
 from opdb.errors import DatabaseError
-from opdb.predict import Predictor
-from opdb.store import Store, database, open_store
+from opdb.predict import predictor_for
+from opdb.store import Store, VisitFilter, database, open_store
 from opdb.store.exchange import export_set, import_set
 from opdb.store.migrate import upgrade
 from opdb.store.schema import REVISIONS, metadata
@@ -193,7 +193,7 @@ for number in range(150):
         for writer in writers:
             assert writer.stdout is not None
             writer.stdout.close()
-        outcomes = store.visit_outcomes("nvidia-h200")
+        outcomes = store.outcomes(VisitFilter("nvidia-h200"))
         assert outcomes[samples.CONV.key, "default"]["ok"] == 451
 
 
@@ -205,7 +205,7 @@ def test_the_published_set_says_the_same_as_in_a_file(postgres_url: str, tmp_pat
             assert one.standing(device.slug) == other.standing(device.slug)
             workloads = random.Random(1).sample(other.workloads(), 3)
             answers = [
-                [Predictor(store, device, {}).answer(w, "eager") for w in workloads]
+                [predictor_for(store, device, {}).answer(w, "eager") for w in workloads]
                 for store in (one, other)
             ]
             assert answers[0] == answers[1]

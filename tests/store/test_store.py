@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from opdb.errors import DatabaseError
-from opdb.records import Call
-from opdb.store import Store, open_store
+from opdb.models import ModelRequest
+from opdb.records import Call, Mode, Workload
+from opdb.runs.models import ModelPolicy, ModelSpec
+from opdb.runs.table import RunTable
+from opdb.store import Store, VisitFilter, open_store
 from tests.store import samples
 
 PLAIN = samples.workload()
@@ -70,12 +73,12 @@ def test_usage_counts_calls_over_workloads(filled: Store) -> None:
 def test_outcomes_are_those_of_measurements_on_the_device(filled: Store) -> None:
     filled.save_visit(samples.visit("visit-4"))
     filled.save_visit(samples.visit("visit-5", setting="tf32"))
-    assert filled.visit_outcomes("nvidia-h200") == {
+    assert filled.outcomes(VisitFilter("nvidia-h200")) == {
         (samples.CONV.key, "default"): Counter(ok=2),
         (samples.CONV.key, "tf32"): Counter(ok=1),
         (samples.RELU.key, "default"): Counter(out_of_memory=1),
     }
-    assert filled.visit_outcomes("other") == {}
+    assert filled.outcomes(VisitFilter("other")) == {}
 
 
 def test_reads_keep_to_their_board_and_configurations(filled: Store) -> None:
@@ -118,12 +121,18 @@ def test_a_good_run_goes_before_a_failed_one_and_the_last_counts(filled: Store) 
     graph = replace(samples.model_run(good, "run-5"), mode="graph", cost_s=6.0)
     for run in (replace(failed, started_at="2026-11-20T12:00:00Z"), last, first, graph):
         filled.save_model_run(run)
-    assert filled.run_outcomes("GPU-1", "eager") == {
-        good.key: ("ok", None),
-        bad.key: ("error", "last"),
-    }
-    assert filled.run_outcomes("GPU-1", "graph") == {good.key: ("ok", None)}
-    assert filled.run_outcomes("GPU-2", "eager") == {}
+    policy = ModelPolicy(("nvidia-h200",), ("GPU-1",))
+    table = RunTable(policy, policy.runs(filled))
+
+    def outcome(workload: Workload, mode: Mode) -> tuple[str, str | None] | None:
+        run = table.run(ModelSpec(ModelRequest("m"), workload.key, mode, policy.boards))
+        return None if run is None else (run.outcome, run.reason)
+
+    assert outcome(good, "eager") == ("ok", None)
+    assert outcome(bad, "eager") == ("error", "last")
+    assert outcome(good, "graph") == ("ok", None)
+    assert outcome(bad, "graph") is None
+    assert filled.run_states(board="GPU-2", mode="eager") == []
     assert filled.run_seconds("nvidia-h200", "eager") == [4.5]
     assert filled.run_seconds("nvidia-h200", "graph") == [6.0]
     assert filled.run_seconds("nvidia-h200", "compile") == []
@@ -141,7 +150,7 @@ def test_a_run_in_a_setting_of_its_own_is_not_taken_for_a_usual_one(filled: Stor
     assert filled.model_runs(setting={"convolution_algorithm": "gemm"}) == []
     assert filled.model_runs(setting=None) == [usual, forced]
     assert filled.measured("nvidia-h200", "graph") == []
-    assert filled.run_outcomes("GPU-1", "graph") == {}
+    assert filled.run_states(board="GPU-1", mode="graph") == []
     assert filled.run_seconds("nvidia-h200", "eager") == [4.5]
     assert filled.run_seconds("nvidia-h200", "graph") == []
     assert filled.standing("nvidia-h200").runs[workload.key] == 1

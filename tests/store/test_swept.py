@@ -10,10 +10,8 @@ import pytest
 from opdb.records import Call, ModelRun, Workload
 from opdb.store import Store, open_store
 from opdb.store.exchange import export_set, import_set
-from opdb.store.pending import Among, Lack, Sort
+from opdb.store.pending import ConfigurationFilter, MissingVisits, VisitFilter
 from tests.store import samples
-from tests.store.conftest import fill
-from tests.store.test_database import copied_to_an_older_schema
 
 DEVICE = "nvidia-h200"
 WANTED = samples.workload()
@@ -36,8 +34,8 @@ def swept(filled: Store) -> Store:
 
 def pending(store: Store) -> dict[str, int]:
     """Return what is pending by kind; `lacking` must say the same, and what failed: the relu."""
-    lack = Lack(Sort(DEVICE), 1, ["default"])
-    found = store.lacking(lack, Among(device=DEVICE))
+    lack = MissingVisits(VisitFilter(DEVICE), 1, ["default"])
+    found = store.lacking(lack, ConfigurationFilter(device=DEVICE))
     counts = dict(store.standing(DEVICE).pending)
     assert {configuration.kind for configuration in found} == {"relu", *counts}
     return counts
@@ -114,17 +112,6 @@ def test_two_sets_of_one_device_are_taken_in_either_order_and_come_out_as_one(
         export_set(again, tmp_path / "same", device=DEVICE)
     for file in (tmp_path / "union").iterdir():
         assert file.read_bytes() == (tmp_path / "same" / file.name).read_bytes()
-
-
-def test_workloads_of_an_older_schema_are_asked_for(sqlite: Store, tmp_path: Path) -> None:
-    fill(sqlite)
-    path = tmp_path / "older.sqlite"
-    assert sqlite.path is not None
-    copied_to_an_older_schema(sqlite.path, path, "0010")
-    with open_store(str(path)) as store:
-        assert not store.swept_keys() and pending(store) == {"add": 1}
-        store.save_workload(SWEPT, swept=True)
-        assert store.swept_keys() == {SWEPT.key}
 
 
 def test_a_harvest_that_stands_is_asked_for_as_a_new_one_is(swept: Store) -> None:

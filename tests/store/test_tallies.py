@@ -10,13 +10,13 @@ from sqlalchemy import text
 
 from opdb.derive import rejection
 from opdb.records import Board
-from opdb.store import Among, Lack, Sort, Store, open_store, tallies
+from opdb.store import ConfigurationFilter, MissingVisits, Store, VisitFilter, open_store, tallies
 from opdb.store.exchange import export_set, import_set
 from tests import published
 from tests.store import samples
 
 SETTINGS = ("default",)
-HERE = Sort("nvidia-h200")
+HERE = VisitFilter("nvidia-h200")
 
 RECOUNTED = """
 SELECT c.device, v.configuration_id, c.board, v.setting, v.role, v.access, v.weights, v.outcome,
@@ -56,8 +56,8 @@ def test_each_visit_is_counted_as_it_is_saved(filled: Store) -> None:
     assert filled.outcomes(HERE)[key] == Counter(ok=7)
     assert filled.outcomes(HERE, rejected=True) == {key: Counter(ok=3)}
     assert filled.outcomes(HERE, [samples.RELU.key], rejected=True) == {}
-    assert filled.outcomes(Sort("nvidia-h200", weights="cold"))[key] == Counter(ok=4)
-    assert filled.outcomes(Sort("nvidia-h200", "another board")) == {}
+    assert filled.outcomes(VisitFilter("nvidia-h200", weights="cold"))[key] == Counter(ok=4)
+    assert filled.outcomes(VisitFilter("nvidia-h200", "another board")) == {}
 
 
 def test_an_import_counts_anew_what_its_source_brought(filled: Store, tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_the_published_set_is_counted(tmp_path: Path) -> None:
         assert_counted(store)
 
 
-def lacking(store: Store, visits: int, sort: Sort = HERE, **among: object) -> set[str]:
-    lack = Lack(sort, visits, SETTINGS)
-    return {c.key for c in store.lacking(lack, Among(**among))}  # type: ignore[arg-type]
+def lacking(store: Store, visits: int, sort: VisitFilter = HERE, **among: object) -> set[str]:
+    lack = MissingVisits(sort, visits, SETTINGS)
+    return {c.key for c in store.lacking(lack, ConfigurationFilter(**among))}  # type: ignore[arg-type]
 
 
 def test_what_lacks_good_visits(filled: Store) -> None:
@@ -97,11 +97,13 @@ def test_what_lacks_good_visits(filled: Store) -> None:
     assert lacking(filled, 2, keys=[samples.ANCHOR.key]) == {samples.ANCHOR.key}
     assert lacking(filled, 2, keys=[samples.ANCHOR.key], called=True) == set()
     assert lacking(filled, 2, keys=[]) == set()
-    assert lacking(filled, 2, Sort("nvidia-h200", "GPU-2")) == every
+    assert lacking(filled, 2, VisitFilter("nvidia-h200", "GPU-2")) == every
     below = max(every)
-    assert lacking(filled, 2, Sort("other"), keys_below=below) == every - {below}
-    other = Lack(HERE, 2, ("tf32",))
-    assert {c.key for c in filled.lacking(other, Among())} == every, "in another setting"
+    assert lacking(filled, 2, VisitFilter("other"), keys_below=below) == every - {below}
+    other = MissingVisits(HERE, 2, ("tf32",))
+    assert {c.key for c in filled.lacking(other, ConfigurationFilter())} == every, (
+        "in another setting"
+    )
 
 
 @pytest.mark.parametrize(("bound", "calls"), [("at most", True), ("above", False)])
@@ -113,7 +115,7 @@ def test_workloads_by_what_they_touch(filled: Store, bound: str, calls: bool) ->
     keys = [samples.CONV.key, samples.ANCHOR.key]
     found = filled.called_in(keys, (bound, 1e6))  # type: ignore[arg-type]
     assert found == ({samples.CONV.key} if calls else set())
-    called = Among(called_in=(bound, 1e6))  # type: ignore[arg-type]
+    called = ConfigurationFilter(called_in=(bound, 1e6))  # type: ignore[arg-type]
     assert len(filled.configurations_among(called)) == (3 if calls else 0)
     filled.save_workload(workload)
     assert filled.workloads_of_unknown_size() == [workload], "its calls may be others"

@@ -10,7 +10,7 @@ import pytest
 
 from opdb.errors import InputError, NothingMeasuredError
 from opdb.kinds import KINDS
-from opdb.predict import Predictor, choose_device
+from opdb.predict import predictor_for
 from opdb.records import Board, Configuration, KernelCounts, Profile, Workload
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store, open_store
@@ -22,7 +22,7 @@ from opdb.studies.counters import (
     median_difference,
     take_csv,
 )
-from opdb.studies.roofline import Said, study
+from opdb.studies.roofline import RoofOptions, study
 from tests import published
 from tests.store import samples
 
@@ -153,12 +153,12 @@ def test_a_csv_without_a_board_is_refused(store: Store, tmp_path: Path) -> None:
 def test_points_take_the_unit_that_did_most() -> None:
     with open_store(str(published.database()), create=False) as store:
         workload = store.workloads("resnet50", batch_size=32, dtype="float32")[0]
-        predictor = Predictor(store, choose_device(store, published.DEVICE))
+        predictor = predictor_for(store, published.DEVICE)
         board = store.boards(published.DEVICE)[0]
         profiles = {p.configuration: p for p in doubled([workload], board)}
         counted = study(store, predictor, [workload], "graph")
-        seen = study(store, predictor, [workload], "graph", Said(profiles=profiles))
-        none = study(store, predictor, [workload], "graph", Said(profiles={}))
+        seen = study(store, predictor, [workload], "graph", RoofOptions(profiles=profiles))
+        none = study(store, predictor, [workload], "graph", RoofOptions(profiles={}))
     assert not any("hardware counters" in note for note in counted.notes)
     assert none.models[0].points == counted.models[0].points
     assert "operations and bytes of 0 of" in none.notes[0]
@@ -169,6 +169,6 @@ def test_points_take_the_unit_that_did_most() -> None:
 
 
 def test_nothing_measured_is_an_error_of_its_own(store: Store) -> None:
-    predictor = Predictor(store, choose_device(store, BOARD.device))
+    predictor = predictor_for(store, BOARD.device)
     with pytest.raises(NothingMeasuredError, match="nothing was measured on 'nvidia-h200'"):
         study(store, predictor, store.workloads(), "graph")

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from opdb.predict import Predictor
+from opdb.models import ModelRequest
+from opdb.predict import predictor_for
+from opdb.runs.models import ModelSpec
+from opdb.runs.table import RunTable
 from opdb.store import open_store
-from opdb.studies.modes import done, mode_rows
+from opdb.studies.modes import mode_rows, policy
 from tests.store import samples
 
 LESS_POWER = replace(samples.DEVICE, slug="nvidia-h200-500w", power_limit_w=500.0)
@@ -28,7 +31,13 @@ def test_runs_under_another_power_limit_stand_apart(tmp_path: Path) -> None:
             store.save_model_run(run)
         for campaign, mode in ((full, "eager"), (less, "graph")):
             torch = campaign.environment["torch"]
-            assert done(store, campaign.board, torch) == {(workload.key, mode)}
-            used = Predictor(store, campaign.device)
+            counted = policy(campaign.board, torch)
+            specs = [
+                ModelSpec(ModelRequest("m"), workload.key, each, counted.boards)
+                for each in ("eager", "graph")
+            ]
+            left = RunTable(counted, counted.runs(store)).pending(specs)
+            assert [spec.mode for spec in specs if spec not in left] == [mode]
+            used = predictor_for(store, campaign.device)
             [row] = mode_rows(store, used, campaign.board.uuid, [workload])
             assert row.mode == mode

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from opdb.errors import InputError
-from opdb.predict import Predictor, choose_device
+from opdb.predict import predictor_for
 from opdb.records import Board, BoardCalibration, Configuration, Mode
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import open_store
@@ -35,7 +35,7 @@ PEAKS = Peaks(
 def studied(name: str, batch_size: int, mode: Mode = "graph", dtype: str = "float32") -> Study:
     with open_store(str(published.database()), create=False) as store:
         found = [w for w in store.workloads(name) if (w.batch_size, w.dtype) == (batch_size, dtype)]
-        predictor = Predictor(store, choose_device(store, published.DEVICE))
+        predictor = predictor_for(store, published.DEVICE)
         return study(store, predictor, found[:1], mode)
 
 

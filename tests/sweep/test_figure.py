@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from opdb.algorithms.names import ALGORITHMS, algorithm_named
-from opdb.cli.sweeping import figures
 from opdb.sweep.figure import _STYLES, _handle, draw_curves, draw_slowest
+from opdb.sweep.files import figures
 from opdb.sweep.rows import Row
 from tests.sweep.test_rows import FFT, PARTIAL, RUN, row
 

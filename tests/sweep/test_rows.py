@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +13,13 @@ import pytest
 from opdb.algorithms.names import algorithm_named
 from opdb.models import ModelRequest
 from opdb.records import ModelRun, Stretch
+from opdb.runs.table import RunTable
 from opdb.store import RunState
-from opdb.sweep.cells import Cell, Standing
 from opdb.sweep.rows import LAYERS, OVERALL, LayerFacts, Predicted, Row, same_kernels
+from opdb.sweep.specs import SweepPolicy, SweepSpec, by_group
 
 REQUEST = ModelRequest("made", batch_size=2, input_size=(3, 224, 224))
-FFT = Cell(REQUEST, "w" * 64, 224, algorithm_named("fft"), "graph")
+FFT = SweepSpec(REQUEST, "w" * 64, 224, algorithm_named("fft"), "graph")
 POWER = tuple((0.02 * i, 300.0) for i in range(1, 11))
 
 
@@ -49,24 +52,27 @@ PARTIAL: dict[str, Any] = {
 CONVOLUTIONS = [LayerFacts("conv1", 3, 8, (7, 7)), LayerFacts("conv2", 8, 16, (3, 1))]
 
 
-def row(run: ModelRun = RUN, cell: Cell = FFT) -> Row:
+def row(run: ModelRun = RUN, cell: SweepSpec = FFT) -> Row:
     return Row(cell, run, "GPU-1", Predicted(0.011, 7.0), None, {"conv1": 0.5})
 
 
+def overall(of: Row) -> dict[str, Any]:
+    return OVERALL.document(of)
+
+
 def test_the_first_columns_are_those_that_peoples_scripts_read() -> None:
-    assert OVERALL[:9] == (
+    assert (*OVERALL.fields[:9],) == (
         *("model", "algorithm", "input_size", "mean_ms", "std_ms", "min_ms", "max_ms"),
         *("power_mean_w", "energy_per_inference_j"),
     )
-    assert LAYERS[:7] == (
+    assert (*LAYERS.fields[:7],) == (
         *("input_size", "layer", "in_channels", "out_channels", "kernel_size"),
         *("mean_ms", "percentage"),
     )
-    assert set(row().overall()) == set(OVERALL)
 
 
 def test_times_are_those_of_the_measured_passes() -> None:
-    told = row().overall()
+    told = overall(row())
     times = [t for each in RUN.repeats for t in each.replay_times_s]
     assert told["mean_ms"] == pytest.approx(1e3 * statistics.fmean(times))
     assert told["std_ms"] == pytest.approx(1e3 * statistics.stdev(times))
@@ -76,7 +82,7 @@ def test_times_are_those_of_the_measured_passes() -> None:
 
 
 def test_energy_is_that_of_one_image_of_the_batch() -> None:
-    told = row().overall()
+    told = overall(row())
     assert told["power_mean_w"] == pytest.approx(300.0)
     assert told["energy_per_inference_j"] == pytest.approx(300 * told["mean_ms"] * 1e-3 / 2)
     assert told["energy_low_j"] < told["energy_per_inference_j"] < told["energy_high_j"]
@@ -85,7 +91,7 @@ def test_energy_is_that_of_one_image_of_the_batch() -> None:
 
 def test_an_energy_that_was_not_read_is_missing_with_its_reason() -> None:
     bare = tuple(replace(each, power_samples=()) for each in RUN.repeats)
-    told = row(replace(RUN, repeats=bare, flags=("no power: no meter",))).overall()
+    told = overall(row(replace(RUN, repeats=bare, flags=("no power: no meter",))))
     assert told["energy_per_inference_j"] is None and told["power_mean_w"] is None
     assert told["mean_ms"] is not None and told["reason"] == "no power: no meter"
 
@@ -94,45 +100,45 @@ def test_layers_that_waited_for_the_host_are_told_by_the_pass_in_a_graph() -> No
     """Three kernels and three layers add some 10 µs; what is beyond that was waited for."""
     told = "layers in place add up to 1.9 passes: they most likely waited for the host"
     slow = {**(RUN.layers or {}), "fc": 0.013}
-    assert row(replace(RUN, layers=slow)).overall()["reason"] == told
+    assert overall(row(replace(RUN, layers=slow)))["reason"] == told
     for calm in (
         replace(RUN, layers={**(RUN.layers or {}), "fc": 0.00334}),
         replace(RUN, layers=slow, mode="eager"),
         replace(RUN, layers=slow, kernels=None),
         replace(RUN, layers=None),
     ):
-        assert row(calm).overall()["reason"] is None
+        assert overall(row(calm))["reason"] is None
     many = {"gemv": 9000}
-    assert row(replace(RUN, layers=slow, kernels=many)).overall()["reason"] is None
+    assert overall(row(replace(RUN, layers=slow, kernels=many)))["reason"] is None
 
 
 def test_a_reason_is_said_once() -> None:
     why = "cudnnAny: NOT_SUPPORTED (3000)"
     none = f"fft runs none of 2 convolutions (2 of them: {why})"
     run = replace(RUN, outcome="unsupported", reason=none, repeats=(), layers=None, facts=PARTIAL)
-    assert row(run).overall()["reason"] == none
+    assert overall(row(run))["reason"] == none
 
 
 def test_a_partial_run_says_what_ran_instead_and_its_share() -> None:
-    told = row(replace(RUN, facts=PARTIAL)).overall()
+    told = overall(row(replace(RUN, facts=PARTIAL)))
     assert told["state"] == "partial"
     assert (told["forced"], told["elsewhere"], told["elsewhere_ran"]) == (1, 1, "default")
     assert told["share_elsewhere"] == 0.6 and "NOT_SUPPORTED (3000)" in told["reason"]
-    lines = row(replace(RUN, facts=PARTIAL)).layers(CONVOLUTIONS)
+    lines = LAYERS.documents(row(replace(RUN, facts=PARTIAL)).layers(CONVOLUTIONS))
     assert [line["algorithm"] for line in lines] == ["default", "fft"]
 
 
 @pytest.mark.parametrize("outcome", ["unsupported", "out_of_memory", "error"])
 def test_a_run_that_was_none_has_no_numbers(outcome: Any) -> None:
     none = replace(RUN, outcome=outcome, reason="because", repeats=(), layers=None)
-    told = row(none).overall()
+    told = overall(row(none))
     assert told["mean_ms"] is None and told["energy_per_inference_j"] is None
     assert told["state"] == outcome and told["reason"] == "because"
     assert row(none).layers(CONVOLUTIONS) == []
 
 
 def test_layers_have_their_share_of_all_that_was_timed() -> None:
-    first, second = row().layers(CONVOLUTIONS)
+    first, second = LAYERS.documents(row().layers(CONVOLUTIONS))
     assert first == {
         "input_size": 224,
         "layer": "conv1",
@@ -150,7 +156,7 @@ def test_layers_have_their_share_of_all_that_was_timed() -> None:
 def test_what_was_guessed_stands_with_the_layer() -> None:
     guess = replace(FFT, algorithm=algorithm_named("guess"))
     facts = {**RUN.facts, "guessed": {"conv1": ["gemm"], "conv2": ["fft", "gemm"]}}
-    lines = row(replace(RUN, facts=facts), guess).layers(CONVOLUTIONS)
+    lines = LAYERS.documents(row(replace(RUN, facts=facts), guess).layers(CONVOLUTIONS))
     assert [line["algorithm"] for line in lines] == ["gemm", "fft and gemm"]
 
 
@@ -162,36 +168,39 @@ def test_algorithms_that_run_the_same_kernels_are_named_as_the_same() -> None:
 
 
 def state(outcome: Any, facts: Any = None, **changes: Any) -> RunState:
-    made = RunState(
-        "1", FFT.workload, "graph", FFT.setting, outcome, None, 1.0, facts or {"convolutions": 2}
-    )
-    return replace(made, **changes)
+    facts = facts or {"convolutions": 2}
+    end = outcome, None, 1.0, facts, "campaign", "gpu", "GPU-1"
+    return replace(RunState("1", FFT.workload, "graph", FFT.setting, *end), **changes)
+
+
+def table(runs: Sequence[RunState], claimed: Collection[str] = ()) -> RunTable[SweepSpec]:
+    return RunTable(SweepPolicy(("gpu",)), runs, claimed)
 
 
 def test_a_good_run_stands_before_a_failed_one() -> None:
-    assert Standing([]).state(FFT) == "left"
-    assert Standing([state("error"), state("ok"), state("error")]).state(FFT) == "full"
-    assert Standing([state("error"), state("unsupported")]).state(FFT) == "unsupported"
-    assert Standing([state("ok", PARTIAL)]).state(FFT) == "partial"
+    assert table([]).state(FFT) == "left"
+    assert table([state("error"), state("ok"), state("error")]).state(FFT) == "full"
+    assert table([state("error"), state("unsupported")]).state(FFT) == "unsupported"
+    assert table([state("ok", PARTIAL)]).state(FFT) == "partial"
     others = [state("ok", mode="eager"), state("ok", workload="v"), state("ok", setting={})]
-    assert Standing(others).state(FFT) == "left"
+    assert table(others).state(FFT) == "left"
 
 
 def test_what_a_worker_is_at_is_running() -> None:
-    assert Standing([], {FFT.task}).state(FFT) == "running"
-    assert Standing([], {FFT.task}).pending([FFT]) == []
+    assert table([], {FFT.key}).state(FFT) == "running"
+    assert table([], {FFT.key}).pending([FFT]) == []
 
 
 def test_what_failed_is_pending_when_asked() -> None:
-    failed = Standing([state("out_of_memory")])
+    failed = table([state("out_of_memory")])
     assert failed.state(FFT) == "failed"
     assert failed.pending([FFT]) == [] and failed.pending([FFT], retry=True) == [FFT]
-    assert failed.counts([FFT, replace(FFT, size=9, workload="v")]) == {
-        ("made", "fft"): {"failed": 1, "left": 1}
-    }
+    [(group, specs)] = by_group([FFT, replace(FFT, size=9, workload="v")]).items()
+    assert (group.model, group.algorithm) == ("made", "fft")
+    assert Counter(map(failed.state, specs)) == {"failed": 1, "left": 1}
 
 
 def test_every_cell_has_a_task_of_its_own() -> None:
     cells = [FFT, replace(FFT, workload="v"), replace(FFT, mode="eager")]
     cells.append(replace(FFT, algorithm=algorithm_named("gemm")))
-    assert len({cell.task for cell in cells}) == len(cells)
+    assert len({cell.key for cell in cells}) == len(cells)

@@ -1,6 +1,6 @@
 """NVIDIA boards through NVML: identity, power samples, energy counter, clocks.
 
-The only importer of pynvml: `boards` says what there is and how it stands, `meter` is what a bench
+The only importer of pynvml: `boards` lists them with their state, `meter` is what a bench
 reads power from, `recorder` the process behind it.
 """
 

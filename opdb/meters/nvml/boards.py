@@ -1,4 +1,4 @@
-"""The boards of this machine: what they are, how they stand, who works on them."""
+"""The boards of this machine: what they are, their state, who works on them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from opdb.units import MEGA, MILLI
 
 @dataclass(frozen=True)
 class BoardInfo:
-    """What NVML says about one board; a quantity that it does not report is None."""
+    """NVML's facts about one board; a quantity that it does not report is None."""
 
     uuid: str
     name: str
@@ -77,7 +77,7 @@ def gpu_names() -> list[str]:
 
 @dataclass(frozen=True)
 class BoardState:
-    """How one board stands at this moment; what NVML does not report is None.
+    """The state of one board at this moment; what NVML does not report is None.
 
     Without a `uuid` the driver lists the board and cannot reach it. `utilization` is a share of 1.
     """
@@ -94,7 +94,6 @@ class BoardState:
     default_application_clock_hz: float | None = None
     throttle_reasons: tuple[str, ...] = ()
     utilization: float | None = None
-    memory_used_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ def driver_versions() -> tuple[str, str | None]:
 
 
 def board_states() -> list[BoardState]:
-    """Return how each board of this machine stands, split by MIG or not.
+    """Return the state of each board of this machine, split by MIG or not.
 
     Raises:
         CannotMeasureError: NVML cannot be used.
@@ -144,7 +143,6 @@ def _state(handle: Any) -> BoardState:
     mig = optional("nvmlDeviceGetMigMode", handle)
     capability = optional("nvmlDeviceGetCudaComputeCapability", handle)
     rates = optional("nvmlDeviceGetUtilizationRates", handle)
-    memory = optional("nvmlDeviceGetMemoryInfo", handle)
     reasons = optional("nvmlDeviceGetCurrentClocksEventReasons", handle) or 0
     limit = optional("nvmlDeviceGetEnforcedPowerLimit", handle)
     default = optional("nvmlDeviceGetPowerManagementDefaultLimit", handle)
@@ -161,7 +159,6 @@ def _state(handle: Any) -> BoardState:
         default_application_clock_hz=clock_hz("nvmlDeviceGetDefaultApplicationsClock"),
         throttle_reasons=throttle_reasons(reasons),
         utilization=None if rates is None else rates.gpu * PERCENT,
-        memory_used_bytes=None if memory is None else int(memory.used),
     )
 
 

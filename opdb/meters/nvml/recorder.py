@@ -88,7 +88,7 @@ class Recorder:
     def utilization_between(self, start_s: float, end_s: float) -> float | None:
         """Return the mean utilization of a window (0 to 1) by the samples that end in it or after.
 
-        Each tells of the time since the one before it, and counts by how much of that lies in the
+        Each covers the time since the one before it, and counts by how much of that lies in the
         window: visits are hardly longer than the driver's sampling period.
         """
         self.utilization.read(time.monotonic())

@@ -1,0 +1,49 @@
+"""`opdb trace`: a predicted pass as a trace that Perfetto and profilers' tools open."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opdb.api.predictions import Conditions, Question, mode_for
+from opdb.api.traces import traced
+from opdb.cli.support import options
+from opdb.cli.support.console import note, show
+from opdb.cli.support.files import save
+from opdb.files import check_writable
+
+
+def run(
+    model: Annotated[
+        str,
+        options.models("A model, or a summary file."),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The trace; .gz compresses it.")
+    ] = Path("trace.json"),
+    mode: options.PredictedMode = "eager",
+    said: options.ModelArguments = options.ModelArguments(),
+    device: options.DeviceName = None,
+    board: options.Board = None,
+    estimates: options.Estimates = True,
+    no_harvest: options.NoHarvest = False,
+    out: options.Output = options.Output(),
+) -> None:
+    """Write the predicted pass of a model as Chrome trace JSON.
+
+    It opens in Perfetto (ui.perfetto.dev) and in tools that read traces of torch's profiler. One
+    track holds the host's queue, one the device's, one the power of the board. Each slice of the
+    device has its operator, cost, interval, FLOPs and bytes. They add up to the prediction.
+    """
+    check_writable(output)
+    conditions = Conditions(device, board, estimates, harvest=not no_harvest)
+    question = Question(model, said.options, mode_for(mode, conditions))
+    with redirect_stdout(sys.stderr):  # models print: stdout is for what a command says
+        found = traced(question, conditions, db=out.db, tell=partial(note, quiet=out.quiet))
+    save(output, found.to_bytes(compressed=output.suffix == ".gz"), quiet=out.quiet)
+    show(found, as_json=out.as_json)

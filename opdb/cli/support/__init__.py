@@ -1,0 +1,1 @@
+"""What commands share: options, progress, tables on a terminal, files that are written."""

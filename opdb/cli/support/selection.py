@@ -1,0 +1,96 @@
+"""What commands say of the models that they are given: notes of harvests, marks, batch sizes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opdb.cli.support.console import note
+from opdb.errors import InputError
+from opdb.lookup.options import ModelOptions
+from opdb.lookup.words import harvest_notes
+from opdb.lookup.workloads import Found, find_workload
+from opdb.records import Mode, Workload
+
+if TYPE_CHECKING:
+    from opdb.store import Store
+
+NUMBERS = re.compile(r"[+-]?[\d.,]+")
+
+
+def found_workload(
+    store: Store, name: str, options: ModelOptions, mode: Mode, *, harvest: bool, quiet: bool
+) -> Found:
+    """Return what `find_workload` finds; say on stderr what was harvested.
+
+    Raises:
+        InputError: it is not known, cannot be harvested, or is not stored and not to be harvested.
+    """
+    with redirect_stdout(sys.stderr):  # models print: stdout is for what a command says
+        found = find_workload(store, name, options, mode, harvest=harvest)
+    for line in found.lines(store.location):
+        note(line, quiet=quiet)
+    return found
+
+
+def check_named(store: Store, device: str | None, board: str | None) -> None:
+    """Check that there is such a device and board, before a harvest takes its time.
+
+    Raises:
+        InputError: there is none.
+    """
+    from opdb.predict import predictor_for
+
+    predictor = predictor_for(store, device)
+    if board is not None:
+        predictor.board(board)
+
+
+def batch_sizes_among(
+    models: Sequence[str], given: Sequence[str] | None, *, needed: bool = True
+) -> tuple[list[str], list[int]]:
+    """Return models and batch sizes: numbers among the models follow a first batch size.
+
+    Raises:
+        InputError: a batch size is no whole number of 1 or more, or a needed model is missing.
+    """
+    if needed and not models:
+        raise InputError("no model is named")
+    if given is None:
+        return list(models), []
+    names = [name for name in models if not NUMBERS.fullmatch(name)]
+    texts = [t for each in (*given, *models) if each not in names for t in each.split(",") if t]
+    sizes = []
+    for text in texts or [""]:
+        if not re.fullmatch(r"0*[1-9][0-9]{0,9}", text):
+            raise InputError(
+                f"--batch-sizes {text!r}: give whole numbers of 1 or more, with 10 digits at most"
+            )
+        sizes.append(int(text))
+    if needed and not names:
+        raise InputError("no model is named, only batch sizes")
+    return names, list(dict.fromkeys(sizes))
+
+
+def note_harvest(workload: Workload, failure: str | None, stale: int = 0, *, quiet: bool) -> None:
+    """Say on stderr what is unusual about a workload just harvested: see `harvest_notes`."""
+    for line in harvest_notes(workload, failure, stale):
+        note(line, quiet=quiet)
+
+
+def mark(file: Path, *, quiet: bool) -> None:
+    """Mark a summary file as processed: all that it asks for is stored.
+
+    The marker is for people; where it cannot be written, as in a checkout of somebody else's, that
+    is a note.
+    """
+    from opdb.summary import mark_processed
+
+    try:
+        mark_processed(file)
+    except InputError as error:
+        note(f"not marked as processed, though all of it is stored: {error}", quiet=quiet)

@@ -1,0 +1,494 @@
+"""What inductor makes of a graph: which kernels, of which of its nodes, in which layouts.
+
+Almost nothing here is documented: every name of inductor that opdb uses stands in this file, and
+one message says so where a version of torch lacks one.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+from torch.fx.node import Node
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from opdb.compile.dynamo import compiling
+from opdb.compile.toolchain import lacking
+from opdb.errors import CannotMeasureError, NotCompiledError, OpdbError
+
+Compiled = Callable[[list[Any]], Sequence[Any]]
+"""A compiled graph; it takes its inputs as a list, which it may empty."""
+
+Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+"""Sizes, strides in elements, and the type of what lies there."""
+
+_INSIDE, _ATEN = "opdb: compiled graph ", "aten::"
+"""How the profiler's names of compiled graphs begin, which end with a number, and of operators."""
+
+_QUIET = ("KINETO_LOG_LEVEL", "99")
+"""What keeps the profiler's library from writing to stderr; it reads it when it is first used."""
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Why nothing can be written to a disk, whatever it is."""
+
+PASSES = 4
+"""So many passes after the first may still compile something."""
+
+GENERATED, EXTERN, NOTHING = "generated", "extern", "nothing"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One step of a compiled graph: a kernel that inductor generates, a library's, or nothing.
+
+    `reads` and `writes` name buffers; what is read may be what the same kernel wrote. A step is
+    nothing where it only names memory. `stepless` are those of `reads` that a library's kernel is
+    given with a stride of 0 along a dimension of one element.
+    """
+
+    sort: str
+    reads: frozenset[str]
+    writes: tuple[str, ...]
+    stepless: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph as inductor lowered and fused it.
+
+    `buffers` says which buffer holds a node's value, for those nodes whose value is a whole buffer;
+    `layouts` how each buffer lies in memory; `constants` the tensors that the graph itself holds;
+    `aliases` which buffer a buffer lies in. A kernel that changes a buffer writes it once more.
+    `weights` are the inputs that stay from call to call, `outputs` the buffers that the graph
+    returns and the nodes that it returns them for. `layout_optimized` says that convolutions were
+    brought to channels last.
+    """
+
+    module: GraphModule
+    kernels: tuple[Kernel, ...]
+    buffers: Mapping[Node, str]
+    layouts: Mapping[str, Layout]
+    constants: Mapping[Node, Tensor]
+    aliases: Mapping[str, str]
+    weights: frozenset[Node]
+    outputs: Mapping[str, Node]
+    layout_optimized: bool
+
+
+class _FusedError(Exception):
+    """Raised where inductor has fused, to keep it from generating code."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """An aten operator that ran between compiled graphs: "aten::lstm", and its inputs' shapes."""
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+
+
+Step = Lowered | Outside
+"""What a pass under torch.compile comes to next: a compiled graph, or an operator outside all."""
+
+
+def steps_of_pass(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Sequence[Step]:
+    """Run a module under torch.compile, and see what inductor would make of it.
+
+    Graphs are lowered and fused for the device that the module is on, no code is made; they run as
+    they were captured. Returns what one pass runs when all is compiled, in order: a graph as often
+    as it is entered, and what runs outside, where dynamo breaks off or skips a module's code.
+
+    Raises:
+        CannotMeasureError: this version of torch does not show it, or the environment
+            switches torch.compile off.
+        NotCompiledError: each pass is compiled anew.
+    """
+    made: list[Lowered] = []
+    with _names():
+        from torch._functorch import config as functorch
+        from torch._functorch.aot_autograd import (  # type: ignore[attr-defined]
+            make_boxed_func,
+        )
+        from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+
+    def inner(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
+        entered = f"{_INSIDE}{len(made)}"
+        made.append(_lowered(compile_fx_inner, graph, inputs, options))
+
+        def run(*given: Any) -> Any:
+            with record_function(entered):
+                return graph.forward(*given)
+
+        return make_boxed_func(run)
+
+    def backend(graph: GraphModule, inputs: list[Any]) -> Any:
+        return compile_fx(graph, inputs, inner_compile=inner)
+
+    torch.compiler.reset()
+    try:
+        with compiling(), torch.no_grad(), functorch.patch(enable_autograd_cache=False):
+            run = torch.compile(module, backend=backend, dynamic=False)
+            run(*args, **kwargs)
+            return _settled(lambda: run(*args, **kwargs), made)
+    except Exception as error:  # dynamo wraps whatever a backend raises
+        if isinstance(cause := getattr(error, "inner_exception", None), OpdbError):
+            raise cause from error
+        raise
+    finally:
+        torch.compiler.reset()
+
+
+def _settled(step: Callable[[], Any], made: Sequence[Lowered]) -> Sequence[Step]:
+    """Return what a pass runs that compiles nothing more; `made` grows where one does.
+
+    Raises:
+        NotCompiledError: passes go on to compile.
+    """
+    os.environ.setdefault(*_QUIET)
+    for _ in range(PASSES):
+        before = len(made)
+        with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+            step()
+        if len(made) == before:
+            return list(_steps(seen.events(), made))
+    raise NotCompiledError(f"torch.compile compiles it anew in each of {PASSES} passes")
+
+
+def _steps(events: Iterable[Any], made: Sequence[Lowered]) -> Iterator[Step]:
+    """Yield the compiled graphs and the aten operators that no other event holds, in order."""
+    for event in sorted(events, key=lambda each: each.time_range.start):
+        if not event.name.startswith((_INSIDE, _ATEN)):
+            continue
+        above, held = event.cpu_parent, False
+        while above is not None and not held:
+            held = above.name.startswith((_INSIDE, _ATEN))
+            above = above.cpu_parent
+        if held:
+            continue
+        if event.name.startswith(_INSIDE):
+            yield made[int(event.name.removeprefix(_INSIDE))]
+        else:
+            yield Outside(event.name, tuple(tuple(shape) for shape in event.input_shapes))
+
+
+def cause_of(error: Exception) -> Exception:
+    """Return what was raised inside of a compiler; dynamo and inductor wrap it."""
+    return getattr(error, "inner_exception", None) or error
+
+
+def no_room(error: Exception) -> str | None:
+    """Return why nothing can be written to a disk, where that is what went wrong.
+
+    A compiler that inductor runs says so in its own words.
+    """
+    cause = cause_of(error)
+    if isinstance(cause, OSError) and cause.errno in _NO_ROOM:
+        return cause.strerror
+    return next((why for why in map(os.strerror, _NO_ROOM) if why in str(cause)), None)
+
+
+def check_compiles(device: str) -> None:
+    """Check, where something failed to compile, that this machine has what compiling takes.
+
+    What seems to be missing counts where it keeps a sine from being compiled for the device ("cpu",
+    "cuda").
+
+    Raises:
+        CannotMeasureError: it is missing.
+    """
+    lacks, advice = lacking(device)
+    if not lacks:
+        return
+    anew = random.SystemRandom().random()  # not to be found in a cache from when it was there
+    try:
+        with torch.no_grad():
+            torch.compile(lambda x: x.sin() + anew)(torch.ones(8, device=device))
+    except Exception as error:  # a compiler's inside may raise anything
+        raise CannotMeasureError(
+            f"torch.compile does not compile anything for {device} here: {', '.join(lacks)}; "
+            + "; ".join(advice)
+        ) from error
+
+
+@contextmanager
+def silent_tuning() -> Iterator[None]:
+    """Keep inductor from printing what it tries, and which of it a device has no room for.
+
+    What does so is not documented: where a version of torch names it otherwise, it is printed.
+    """
+    from torch._inductor import select_algorithm
+
+    silent = {"PRINT_AUTOTUNE": False, "_log_autotune_choices_stats": lambda *_: None}
+    told = {name: getattr(select_algorithm, name, None) for name in silent}
+    log = logging.getLogger(select_algorithm.__name__)
+    level = log.level
+    try:
+        for name, value in silent.items():
+            if told[name] is not None:
+                setattr(select_algorithm, name, value)
+        log.setLevel(logging.CRITICAL)
+        yield
+    finally:
+        log.setLevel(level)
+        for name, value in told.items():
+            if value is not None:
+                setattr(select_algorithm, name, value)
+
+
+def compiled(
+    graph: GraphModule, inputs: Sequence[Tensor], *, layout_optimized: bool | None = None
+) -> Compiled:
+    """Compile a graph of aten operators, as it stands, for the device of its inputs.
+
+    Raises:
+        CannotMeasureError: this version of torch does not let it, the disk is full, or this machine
+            lacks what compiling takes.
+    """
+    with _names():
+        from torch._inductor.compile_fx import compile_fx_inner
+
+    try:
+        with torch.no_grad(), _layouts(layout_optimized):
+            found: Compiled = compile_fx_inner(graph, list(inputs), **_options())
+    except Exception as error:  # a compiler's inside may raise anything
+        if full := no_room(error):
+            raise CannotMeasureError(
+                f"torch.compile cannot write what it makes: {full}; free some, or name another "
+                "folder in TORCHINDUCTOR_CACHE_DIR"
+            ) from error
+        check_compiles(next((tensor.device.type for tensor in inputs), "cpu"))
+        raise
+    return found
+
+
+def entered(module: nn.Module, given: Tensor) -> Callable[[Tensor], Any]:
+    """Compile a module so that a call of it does all but run its graph: guards, inputs, outputs.
+
+    The module gives one tensor, as its input is; that is then always the same one.
+
+    Raises:
+        CannotMeasureError: this version of torch does not let it.
+    """
+    with _names():
+        from torch._functorch import config as functorch
+        from torch._inductor.compile_fx import compile_fx
+
+    output = torch.empty_like(given)  # no tensor can be made while a graph is compiled
+
+    def inner(_: GraphModule, __: Sequence[Any], **___: Any) -> Any:
+        def run(inputs: list[Any]) -> list[Tensor]:
+            inputs.clear()
+            return [output]
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    def backend(graph: GraphModule, inputs: list[Any]) -> Any:
+        return compile_fx(graph, inputs, inner_compile=inner)
+
+    compiled_module = torch.compile(module, backend=backend, dynamic=False)
+    with compiling(), torch.no_grad(), functorch.patch(enable_autograd_cache=False):
+        compiled_module(given)
+    return compiled_module
+
+
+def keep_layouts(returned: Node, outputs: int) -> None:
+    """Have inductor keep a graph's outputs out of channels last where their nodes do not say so.
+
+    `returned` is the graph's output node.
+    """
+    returned.meta["user_visible_output_idxs"] = list(range(outputs))
+
+
+@contextmanager
+def _layouts(optimized: bool | None) -> Iterator[None]:
+    """Have convolutions brought to channels last, or not; None: as inductor decides for a graph."""
+    with _names():
+        from torch._inductor import config
+    told: dict[str, bool] = {}
+    if optimized is not None:
+        told = {"layout_optimization": optimized, "force_layout_optimization": optimized}
+    with config.patch(told):
+        yield
+
+
+def _options() -> dict[str, Any]:
+    with _names():
+        from torch._inductor.utils import BoxedBool
+
+    return {"cudagraphs": BoxedBool(False), "is_inference": True}
+
+
+@contextmanager
+def _names() -> Iterator[None]:
+    """Say in one message that inductor has other names than those used here.
+
+    Raises:
+        CannotMeasureError: a name is missing.
+    """
+    try:
+        yield
+    except (ImportError, AttributeError) as error:
+        raise CannotMeasureError(
+            f"torch {torch.__version__} does not show what inductor makes of a model ({error}); "
+            "opdb knows 2.11 to 2.15"
+        ) from error
+
+
+def _lowered(
+    compile_inner: Callable[..., Any],
+    graph: GraphModule,
+    inputs: Sequence[Any],
+    options: Mapping[str, Any],
+) -> Lowered:
+    """Lower and fuse one graph; of one that calls nothing, inductor makes nothing."""
+    static = options.get("static_input_idxs") or ()
+    if all(node.op in ("placeholder", "get_attr", "output") for node in graph.graph.nodes):
+        given = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        weights = frozenset(given[i] for i in static)
+        return Lowered(graph, (), {}, {}, {}, {}, weights, {}, layout_optimized=False)
+    with _names():
+        from torch._inductor import config
+        from torch._inductor.graph import GraphLowering
+        from torch._inductor.virtualized import V
+
+        lowering: Any = GraphLowering
+        run_node = lowering.run_node
+    values: dict[Node, Any] = {}
+    seen: list[Lowered] = []
+
+    def noting(self: Any, node: Node) -> Any:
+        values[node] = value = run_node(self, node)
+        return value
+
+    def fused(nodes: Sequence[Any]) -> Sequence[Any]:
+        with _names():
+            seen.append(_read(V.graph, values, nodes, static))
+        raise _FusedError
+
+    lowering.run_node = noting
+    try:
+        with config.patch(_post_fusion_custom_pass=fused, fx_graph_cache=False):
+            compile_inner(graph, inputs, **options)
+    except Exception:
+        if not seen:
+            raise
+    finally:
+        lowering.run_node = run_node
+    return seen[-1]
+
+
+def _read(
+    graph: Any, values: Mapping[Node, Any], nodes: Sequence[Any], static: Sequence[int]
+) -> Lowered:
+    """Read off what inductor holds after fusing: its graph, its nodes' values, its kernels."""
+    held = {**graph.name_to_buffer, **graph.graph_inputs, **graph.constants}
+    placeholders = [n for n in values if n.op == "placeholder"]
+    changed = {b.get_name(): to for n in nodes for b in n.get_outputs() for to in b.get_mutations()}
+    kernels = tuple(_kernel(node, changed) for node in nodes)
+    buffers = {
+        n: name
+        for n, value in values.items()
+        if (name := _buffer_of(value, views=False)) is not None
+    }
+    returned = next(n for n in values if n.op == "output")
+    outputs = {
+        name: node
+        for node in returned.all_input_nodes
+        if (name := _buffer_of(values[node], views=True)) is not None
+    }
+    return Lowered(
+        module=graph.module,
+        kernels=kernels,
+        buffers=buffers,
+        layouts={name: layout for name in held if (layout := _layout(held[name])) is not None},
+        constants={n: value for n in values if (value := _constant(graph.module, n)) is not None},
+        aliases={name: to for name in held if (to := _lies_in(held[name])) is not None},
+        weights=frozenset(placeholders[i] for i in static),
+        outputs=outputs,
+        layout_optimized=bool(graph.layout_opt),
+    )
+
+
+def _constant(module: GraphModule, node: Node) -> Tensor | None:
+    """Return the tensor that a node takes from its graph; None of every other node."""
+    if node.op != "get_attr":
+        return None
+    found = getattr(module, str(node.target), None)
+    return found if isinstance(found, Tensor) else None
+
+
+def _kernel(node: Any, changed: Mapping[str, str]) -> Kernel:
+    """Read off a kernel; `changed` says which buffer another stands for, once it was changed."""
+
+    def named(name: str) -> str:
+        while name in changed:
+            name = changed[name]
+        return name
+
+    with _names():
+        from torch._inductor.dependencies import WeakDep
+        from torch._inductor.scheduler import ExternKernelSchedulerNode, NopKernelSchedulerNode
+
+    sort = GENERATED
+    if isinstance(node, ExternKernelSchedulerNode):
+        sort = EXTERN
+    elif isinstance(node, NopKernelSchedulerNode):
+        sort = NOTHING
+    # What must only come after another kernel depends on it weakly, and reads nothing of it.
+    steps = node.get_nodes()
+    depends = [d for step in steps for d in step.read_writes.reads if not isinstance(d, WeakDep)]
+    reads = frozenset(named(each.name) for each in depends)
+    writes = dict.fromkeys(named(buffer.get_name()) for buffer in node.get_outputs())
+    given = [each for step in steps for each in step.node.inputs] if sort == EXTERN else []
+    stepless = frozenset(named(each.get_name()) for each in given if _is_stepless(each))
+    return Kernel(sort, reads, tuple(writes), stepless)
+
+
+def _is_stepless(given: Any) -> bool:
+    """Return whether a view has a stride of 0 along a dimension of one element."""
+    from torch._inductor import ir
+
+    if not isinstance(given, ir.ReinterpretView):
+        return False
+    return any(n == 1 and s == 0 for n, s in zip(given.get_size(), given.get_stride(), strict=True))
+
+
+def _buffer_of(value: Any, *, views: bool) -> str | None:
+    """Return the buffer that a value fills, or with `views` lies in; None of what is in none."""
+    from torch._inductor import ir
+
+    boxes = (ir.TensorBox, ir.StorageBox, ir.BaseView) if views else (ir.TensorBox, ir.StorageBox)
+    while isinstance(value, boxes):
+        value = value.data
+    return value.get_name() if isinstance(value, ir.Buffer) else None
+
+
+def _layout(held: Any) -> Layout | None:
+    """Return a buffer's layout; None where it has none, or a size that varies."""
+    if isinstance(held, Tensor):
+        return tuple(held.shape), held.stride(), held.dtype
+    try:
+        sizes, strides = held.get_size(), held.get_stride()
+        return tuple(map(int, sizes)), tuple(map(int, strides)), held.get_dtype()
+    except (AttributeError, NotImplementedError, TypeError, AssertionError):
+        return None
+
+
+def _lies_in(held: Any) -> str | None:
+    """Return the buffer that a buffer is a part of."""
+    from torch._inductor import ir
+
+    layout = getattr(held, "layout", None)
+    return _buffer_of(layout.view, views=True) if isinstance(layout, ir.NonOwningLayout) else None

@@ -1,0 +1,140 @@
+"""A model's FX graphs, each node tied to the operators that it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Interpreter
+from torch.fx.node import Node as FxNode
+
+from opdb.compile.dynamo import Break, Captured, capture_graphs
+from opdb.errors import OpdbError
+from opdb.harvest import Recorder
+from opdb.models import LoadedModel, ModelRequest, load
+from opdb.models.construction import ANY_FAILURE, ModelFailureError, one_line
+from opdb.models.meta import fused_attention_on_meta
+from opdb.records import Configuration
+
+_PUBLIC: dict[Any, Any] = {torch._C._nn.pad: torch.nn.functional.pad}
+"""What dynamo calls inside a public function, and that function, which does nothing else."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a graph: its name, what it does, and the operators that it calls.
+
+    `described` is false where it computes and no registered operator describes it.
+    """
+
+    name: str
+    operation: str
+    target: str
+    calls: tuple[Configuration, ...] = ()
+    described: bool = True
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One graph as dynamo prints it, with its nodes in order."""
+
+    text: str
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class ModelGraphs:
+    """The graphs of one pass, what broke it, and the device and torch that it was captured on.
+
+    `batch_size` is that of the inputs, which a model may bring itself.
+    """
+
+    batch_size: int
+    graphs: tuple[Graph, ...]
+    breaks: tuple[Break, ...]
+    graph_breaks: int
+    device: str
+    torch: str
+
+
+def model_graphs(request: ModelRequest) -> ModelGraphs:
+    """Capture the graphs of a model's pass and name the operators in them, without its weights.
+
+    As harvesting does, on the meta device, or on the CPU for a model that asks for values.
+
+    Raises:
+        InputError: the model cannot be built or run.
+    """
+    try:
+        return _captured(load(request, device="meta"), "meta")
+    except ModelFailureError:  # for want of values, perhaps: the CPU shows
+        return _captured(load(request, device="cpu"), "cpu")
+
+
+def _captured(loaded: LoadedModel, device: str) -> ModelGraphs:
+    nodes: dict[int, dict[str, Node]] = {}
+    recorder = Recorder(loaded.module)
+    recorder.declare(loaded)
+
+    def run(graph: GraphModule, inputs: tuple[Any, ...]) -> Any:
+        watched = _Watched(graph, recorder)
+        with recorder.watching():
+            output = watched.run(*inputs)
+        nodes[id(graph)] = watched.seen
+        return output
+
+    found = _captured_by(loaded, run)
+    return ModelGraphs(
+        loaded.batch_size,
+        tuple(_graph(each, nodes.get(id(each), {})) for each in found.graphs),
+        found.breaks,
+        found.graph_breaks,
+        device,
+        torch.__version__,
+    )
+
+
+def _captured_by(loaded: LoadedModel, run: Callable[..., Any]) -> Captured:
+    try:
+        with fused_attention_on_meta():
+            return capture_graphs(loaded.module, loaded.args, loaded.kwargs, run)
+    except OpdbError:
+        raise
+    except ANY_FAILURE as error:  # a model's forward is anyone's code and may raise anything
+        raise ModelFailureError(f"{loaded.name!r} fails under dynamo: {one_line(error)}") from error
+
+
+def _graph(graph: GraphModule, seen: dict[str, Node]) -> Graph:
+    nodes = tuple(seen.get(node.name) or _node(node) for node in graph.graph.nodes)
+    return Graph(graph.print_readable(print_output=False), nodes)
+
+
+def _node(node: FxNode, calls: tuple[Configuration, ...] = (), *, described: bool = True) -> Node:
+    target = node.target
+    if not isinstance(target, str):
+        target = f"{getattr(target, '__module__', None)}.{getattr(target, '__name__', target)}"
+    return Node(node.name, node.op, target, calls, described)
+
+
+class _Watched(Interpreter):
+    """Runs a graph node by node and keeps what a recorder was shown of each."""
+
+    def __init__(self, graph: GraphModule, recorder: Recorder) -> None:
+        super().__init__(graph)
+        self._recorder = recorder
+        self.seen: dict[str, Node] = {}
+
+    def run_node(self, n: FxNode) -> Any:
+        """Run a node and note the calls that it made."""
+        calls, left = len(self._recorder.calls), self._recorder.unsupported.total()
+        output = super().run_node(n)
+        made = tuple(call.configuration for call in self._recorder.calls[calls:])
+        described = self._recorder.unsupported.total() == left
+        self.seen[n.name] = _node(n, made, described=described)
+        return output
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function by its public name."""
+        return super().call_function(_PUBLIC.get(target, target), args, kwargs)

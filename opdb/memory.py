@@ -1,0 +1,173 @@
+"""Whether a workload fits on a device: weights, activations, gradients, optimizer, inputs.
+
+A harvest records all of it (`PassMemory`) but the optimizer's state. Workloads that were harvested
+before that have bounds, counted from their calls. The libraries' workspaces, the driver's context
+and the allocator's rounding are not counted (docs/memory.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from opdb.footprint import bytes_moved, weight_bytes
+from opdb.kinds import KINDS
+from opdb.kinds.view import is_spec, spec_bytes
+from opdb.records import Configuration, Device, Json, PassMemory, Workload, canonical_json
+
+NOT_RECORDED = "harvested before memory was recorded; opdb harvest --anew records it"
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """The memory of an optimizer beside parameters and gradients, in bytes.
+
+    `step_bytes` are the temporaries of one step.
+    """
+
+    state_bytes: int = 0
+    step_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory of a workload on a device, in bytes.
+
+    `at_most_bytes` is an upper bound: it equals `needed_bytes`, unless `reason` says why both are
+    only bounds. `device_bytes` is None where the device's memory is not known.
+    """
+
+    seen: PassMemory
+    optimizer: Optimizer
+    batch_size: int
+    at_most_bytes: int
+    device_bytes: int | None
+    reason: str | None = None
+
+    @cached_property
+    def needed_bytes(self) -> int:
+        """The memory that it needs; a lower bound where there is a `reason`."""
+        return needed(self.seen, self.optimizer)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the device has room for it; None where that is not known."""
+        if self.device_bytes is None:
+            return None
+        if self.needed_bytes > self.device_bytes:
+            return False
+        return True if self.at_most_bytes <= self.device_bytes else None
+
+    @property
+    def largest_batch(self) -> int | None:
+        """The largest batch that fits, estimated; 0: none does. None where that is not known.
+
+        Inputs and activations grow with the batch, weights, gradients and the optimizer's state do
+        not.
+        """
+        if self.reason is not None or self.device_bytes is None:
+            return None
+        seen, optimizer = self.seen, self.optimizer
+        left = self.device_bytes - seen.weight_bytes - optimizer.state_bytes
+        # at the pass's own peak, and as the optimizer steps
+        in_pass = left - (seen.peak_bytes - seen.activation_bytes)
+        in_step = left - seen.gradient_bytes - optimizer.step_bytes
+        growing = ((in_pass, seen.input_bytes + seen.activation_bytes), (in_step, seen.input_bytes))
+        if in_pass < 0 or in_step < 0:
+            return 0
+        largest = [room * self.batch_size // grows for room, grows in growing if grows]
+        return min(largest, default=None)
+
+
+def needed(seen: PassMemory, optimizer: Optimizer) -> int:
+    """Return what a pass, or a training step with its optimizer, needs at once, in bytes."""
+    at_peak = max(seen.peak_bytes, seen.gradient_bytes + optimizer.step_bytes)
+    return seen.weight_bytes + seen.input_bytes + optimizer.state_bytes + at_peak
+
+
+def memory_of(workload: Workload, device: Device) -> Memory:
+    """Return the memory of a workload on a device."""
+    least = most = workload.memory
+    reason = None
+    if least is None or most is None:
+        least, most = _bounds(workload)
+        reason = NOT_RECORDED
+    return Memory(
+        seen=least,
+        optimizer=(optimizer := _optimizer(workload)),
+        batch_size=workload.batch_size,
+        at_most_bytes=needed(most, optimizer),
+        device_bytes=device.memory_bytes,
+        reason=reason,
+    )
+
+
+def _optimizer(workload: Workload) -> Optimizer:
+    """Return what the optimizer steps of a workload hold: momentum, or averages of gradients.
+
+    An AdamW step makes the roots of all averages at once (`_multi_tensor_adamw` of torch.optim).
+    """
+    found = Optimizer()
+    for call in workload.calls:
+        if call.configuration.pass_name == "update":
+            trained, said = _trained_bytes(call.configuration), call.configuration.parameters
+            if call.configuration.kind == "adamw":
+                copies = 3 if said.get("amsgrad") else 2
+                found = Optimizer(copies * trained, trained)
+            elif said.get("momentum"):
+                found = Optimizer(trained)
+    return found
+
+
+def _trained_bytes(update: Configuration) -> int:
+    return sum(spec_bytes(spec) for spec in _specs(list(update.inputs["params"])))
+
+
+def _bounds(workload: Workload) -> tuple[PassMemory, PassMemory]:
+    """Return the least and the most memory that a pass takes, counted from its calls.
+
+    Equal layers may be one that is called again, or several. Of activations the inputs and outputs
+    of one call are live at once; at most it is all that calls move, and as much for gradients.
+    """
+    updates = {c for c in workload.occurrences() if c.pass_name == "update"}
+    passes = {
+        c: count
+        for c, count in workload.occurrences().items()
+        if c.pass_name == "forward" and c.kind in KINDS
+    }
+    trained = sum(map(_trained_bytes, updates))
+    inputs = sum(map(spec_bytes, _specs(dict(workload.inputs))))
+    distinct = {canonical_json(spec): spec_bytes(spec) for c in passes for spec in _weights(c)}
+    at_once = max(0, max(map(_at_once, passes), default=0) - inputs)
+    moved = sum(count * bytes_moved(c) for c, count in passes.items()) * (2 if updates else 1)
+    weights = sum(count * _weight_bytes(c) for c, count in passes.items())
+    return (
+        PassMemory(trained or sum(distinct.values()), inputs, at_once, trained, at_once),
+        PassMemory(max(trained, weights), inputs, moved, trained, moved + trained),
+    )
+
+
+def _at_once(configuration: Configuration) -> int:
+    """Return the bytes of a call's inputs and outputs, weights left out."""
+    given = [s for s in _specs(dict(configuration.inputs)) if s.get("role") != "weight"]
+    made = KINDS[configuration.kind].activation_bytes(configuration)
+    return sum(map(spec_bytes, given)) + made
+
+
+def _weight_bytes(configuration: Configuration) -> int:
+    """Return the bytes of a call's weights: for layers given by their sizes, those read."""
+    whole = sum(map(spec_bytes, _weights(configuration)))
+    return max(whole, weight_bytes(configuration))
+
+
+def _weights(configuration: Configuration) -> list[dict[str, Json]]:
+    return [s for s in _specs(dict(configuration.inputs)) if s.get("role") == "weight"]
+
+
+def _specs(value: Json) -> list[dict[str, Json]]:
+    """Return the tensors that a JSON value describes, however deep."""
+    if is_spec(value):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [spec for item in value for spec in _specs(item)] if isinstance(value, list) else []

@@ -1,0 +1,45 @@
+"""Published checkpoints whose sizes are known, as data: nothing is imported or downloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from opdb.records import Json
+
+_BERT_LARGE = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
+_ROBERTA = {"max_position_embeddings": 514, "type_vocab_size": 1}
+_ALBERT = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
+CHECKPOINTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
+    "bert-base": ("bert", {}),
+    "bert-base-uncased": ("bert", {}),
+    "bert-base-cased": ("bert", {"vocab_size": 28996}),
+    "bert-large-uncased": ("bert", _BERT_LARGE),
+    "distilbert-base-uncased": ("distilbert", {}),
+    "roberta-base": ("roberta", _ROBERTA),
+    "roberta-large": ("roberta", {**_BERT_LARGE, **_ROBERTA}),
+    "albert-base-v2": ("albert", _ALBERT),
+    "gpt2": ("gpt2", {}),
+    "gpt2-medium": ("gpt2", {"n_embd": 1024, "n_layer": 24, "n_head": 16}),
+    "gpt2-large": ("gpt2", {"n_embd": 1280, "n_layer": 36, "n_head": 20}),
+    "gpt2-xl": ("gpt2", {"n_embd": 1600, "n_layer": 48, "n_head": 25}),
+    "opt-125m": ("opt", {}),
+    "t5-small": ("t5", {}),
+    "t5-base": ("t5", {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12}),
+    "tinyllama-1.1b": (
+        "llama",
+        {
+            "hidden_size": 2048,
+            "intermediate_size": 5632,
+            "num_hidden_layers": 22,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 4,
+        },
+    ),
+    "vit-base-patch16-224": ("vit", {}),
+}
+"""Names of published checkpoints: the model type, and what differs from its configuration."""

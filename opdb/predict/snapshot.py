@@ -1,0 +1,156 @@
+"""What a store holds of one device's boards, each part read once and when it is first needed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
+
+from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors
+from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
+from opdb.records import Calibration, Cost, Device, Form, Json, ModelRun
+from opdb.store import Store
+
+if TYPE_CHECKING:
+    from opdb.estimates.estimator import Estimator
+
+
+class Snapshot:
+    """The boards of a device that measured something, and what they know, whatever the settings.
+
+    `boards` are their UUIDs, in the order in which they were stored.
+    """
+
+    def __init__(self, store: Store, device: Device) -> None:
+        self.device = device
+        self._store = store
+        self._campaigns = {c.id: c for c in store.campaigns(device.slug)}
+        measured = {c.board.uuid for c in self._campaigns.values()}  # calibrated alone is no help
+        self.boards = [b.uuid for b in store.boards(device.slug) if b.uuid in measured]
+        self._costs: dict[str, dict[str, Sequence[Cost]]] = {board: {} for board in self.boards}
+        self._anchors = cache(self._read_anchors)
+        self._estimator = cache(self._read_estimator)
+        self._host_seen = cache(store.host_seen)
+        self.kept_limit_w = cache(self._read_kept_limit_w)
+        self.kernels = cache(store.kernels)
+        self.usual_host_s = cache(self._read_usual_host_s)
+
+    @property
+    def location(self) -> str:
+        """Where the store is, for messages."""
+        return self._store.location
+
+    # Its boards
+
+    def find(self, prefix: str) -> str:
+        """Return the board whose UUID begins so, with or without its "GPU-", in any case.
+
+        Raises:
+            UnknownNameError: none does.
+            InputError: several do.
+        """
+        start = prefix.lower()
+        found = [b for b in self.boards if start and b.lower().startswith((start, f"gpu-{start}"))]
+        if not found:
+            hint = "(opdb status --json lists all)"
+            raise UnknownNameError("board", prefix, self.boards, hint=hint)
+        if len(found) > 1:
+            raise InputError(f"board {prefix!r} is the beginning of several: {', '.join(found)}")
+        return found[0]
+
+    def most_measured(self) -> str:
+        """Return the board that has costs of the most configurations.
+
+        Raises:
+            NothingMeasuredError: nothing was measured on the device.
+        """
+        self.check_any()
+        counts = self._store.cost_counts()
+        return max(self.boards, key=lambda board: counts.get(board, 0))
+
+    def check_any(self) -> None:
+        """Check that there is a board.
+
+        Raises:
+            NothingMeasuredError: nothing was measured on the device.
+        """
+        if not self.boards:
+            raise NothingMeasuredError(
+                f"nothing was measured on {self.device.slug!r}; run opdb bench there"
+            )
+
+    def last(self, board: str) -> list[str]:
+        """Return the device's boards, this one last: what it has itself replaces the others'."""
+        return [*(b for b in self.boards if b != board), board]
+
+    def board_of(self, run: ModelRun) -> str:
+        """Return the board that a run was made on."""
+        return self._campaigns[run.campaign].board.uuid
+
+    # What they measured
+
+    def costs(self, board: str, keys: Collection[str]) -> dict[str, Sequence[Cost]]:
+        """Return a board's costs of configurations (keys), of every setting and estimator."""
+        seen = self._costs[board]
+        if unread := [key for key in keys if key not in seen]:
+            read = self._store.costs(board, unread)
+            seen |= {key: read.get(key, ()) for key in unread}
+        return {key: seen[key] for key in keys}
+
+    def refusals(self, setting: str, keys: Collection[str]) -> dict[str, str]:
+        """Return why configurations (keys) are unsupported in a setting."""
+        return self._store.refusals(self.device.slug, setting, keys)
+
+    def factors(self, board: str, origin: str) -> Factors:
+        """Return the factors that bring costs of the board `origin` to this one."""
+        return factors(self._anchors(board), self._anchors(origin))
+
+    def _read_anchors(self, board: str) -> BoardAnchors:
+        campaigns = [c for c in self._campaigns.values() if c.board.uuid == board]
+        visits = self._store.visits(board, role="anchor")
+        # what the same board saw under another power limit is another device's
+        return board_anchors(campaigns, [v for v in visits if v.campaign in self._campaigns])
+
+    def calibration(self, board: str) -> Calibration:
+        """Return the calibration of the board's latest campaign that has base power."""
+        campaigns = [c for c in self._campaigns.values() if c.board.uuid == board]
+        powered = [c for c in campaigns if c.calibration.base_power_w is not None]
+        return (powered or campaigns)[-1].calibration
+
+    @cached_property
+    def transition_s(self) -> float | None:
+        """The median time that the boards' campaigns found a transition to take, in seconds."""
+        seen = (campaign.calibration.transition_s for campaign in self._campaigns.values())
+        known = [seconds for seconds in seen if seconds is not None]
+        return statistics.median(known) if known else None
+
+    def _read_kept_limit_w(self, board: str) -> float | None:
+        """Return the power that the board keeps to at its limit, as last calibrated."""
+        found = [
+            each.facts.get("limit_power_w")
+            for each in self._store.board_calibrations(board)
+            if each.power_limit_w == self.device.power_limit_w
+        ]
+        return next((kept for kept in reversed(found) if kept is not None), None)
+
+    def _read_usual_host_s(self, board: str, kind: str) -> Mapping[tuple[str, Form], float]:
+        """Return a kind's usual host times on a board, by `issued_as` and form."""
+        return self._host_seen(board).usual_s(kind)
+
+    # What was learned from them
+
+    def estimators(self, board: str) -> Iterator[Estimator]:
+        """Yield the estimators: the board's own first, then other boards', the latest first."""
+        others = [each for each in reversed(self._learned) if each != board]
+        own = [board] if board in self._learned else []
+        return map(self._estimator, own + others)
+
+    @cached_property
+    def _learned(self) -> dict[str, Json]:
+        return self._store.learned(self.device.slug)
+
+    def _read_estimator(self, board: str) -> Estimator:
+        from opdb.estimates.document import from_document  # imports numpy, which takes its time
+
+        return from_document(self._learned[board])

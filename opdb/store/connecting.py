@@ -1,0 +1,149 @@
+"""An open database: one consistent look at it, and writes as transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import Connection, Engine, Select, Table, Transaction, insert
+
+from opdb.errors import DatabaseError
+from opdb.store import database
+from opdb.store.lease import Claim, check_held
+from opdb.store.rows import Codec, NewRow, Record
+from opdb.store.waiting import patiently
+from opdb.store.writing import numbers
+
+
+class Connected:
+    """A database to read from and write to; what is in it is for the classes of each subject."""
+
+    def __init__(self, url: str, engine: Engine) -> None:
+        """Wrap an engine that `open_store` has checked."""
+        self.url = url
+        self._engine = engine
+        self._writer: Connection | None = None
+        self._hurried = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._end_interrupted()
+        self._engine.dispose()
+
+    @property
+    def location(self) -> str:
+        """How the database is named to people."""
+        return database.shown(self.url)
+
+    @property
+    def path(self) -> Path | None:
+        """The file of an SQLite database; None for any other."""
+        return database.file_of(self.url)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Yield a connection for one consistent look.
+
+        Raises:
+            DatabaseError: the database cannot be read, or a row in it is no record.
+        """
+        with database.explained(self.url), self._engine.connect() as connection:
+            try:
+                yield connection
+            except UnicodeEncodeError:  # of what is asked for, not of a row
+                raise
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                raise DatabaseError(
+                    f"database {self.location}: a row is damaged: {error}"
+                ) from error
+
+    def scalars(self, query: Select[Any]) -> list[Any]:
+        """Return the first column of a query's rows, in one look; errors as `reading` has them."""
+        with self.reading() as connection:
+            return list(connection.scalars(query))
+
+    def records(self, codec: Codec[Record], query: Select[Any]) -> list[Record]:
+        """Return a query's rows as records, in one look; errors as `reading` has them."""
+        with self.reading() as connection:
+            return [codec.read(row) for row in connection.execute(query).mappings()]
+
+    @contextmanager
+    def writing(self, *, alone: bool = False) -> Iterator[Connection]:
+        """Yield a connection within one transaction, undone if the block fails.
+
+        SQLite lets one writer in at a time; PostgreSQL many, unless one asks to be alone. Blocks
+        do not nest. Where another process is in, this one waits for as long as that takes.
+
+        Raises:
+            DatabaseError: the database cannot be written; or another process is in, after Ctrl-C
+                ended a wait: what tidies up then waits no more.
+        """
+        self._end_interrupted()
+        with database.explained(self.url):
+            self._writer = self._engine.connect()
+            with (
+                self._writer.execution_options(writes="alone" if alone else True) as connection,
+                self._begun(connection),
+            ):
+                yield connection
+
+    def _begun(self, connection: Connection) -> Transaction:
+        try:
+            begun = patiently(connection.begin, self.location, wait=not self._hurried)
+        except KeyboardInterrupt:
+            self._hurried = True
+            raise
+        self._hurried = False
+        return begun
+
+    def _end_interrupted(self) -> None:
+        """End the last write where Ctrl-C struck between its beginning and its block.
+
+        Its traceback keeps it open, and what tidies up after it would wait for its lock.
+        """
+        left, self._writer = self._writer, None
+        if left is not None and not left.closed:
+            left.invalidate()
+            left.close()
+
+    def insert_referring(
+        self,
+        table: Table,
+        row: NewRow,
+        reference: str,
+        target: Table,
+        claim: Claim | None = None,
+    ) -> None:
+        """Insert a row that refers to another by its content key; a claim must be held.
+
+        Raises:
+            DatabaseError: the other is not stored, or the row is there already.
+            ClaimLostError: another worker took the claim over.
+        """
+        with self.writing() as connection:
+            if claim is not None:
+                check_held(connection, claim)
+            known = numbers(connection, target, [row[reference]])
+            connection.execute(insert(table), self.numbered(row, reference, known))
+
+    def numbered(self, row: NewRow, reference: str, known: dict[str, int]) -> NewRow:
+        """Return a row with the row number of what it refers to in place of the key."""
+        key = row[reference]
+        if key not in known:
+            raise DatabaseError(f"database {self.location}: {reference} {key} is not stored")
+        rest = {name: value for name, value in row.items() if name != reference}
+        return {**rest, f"{reference}_id": known[key]}

@@ -1,0 +1,174 @@
+"""Columns that hold a JSON document: what it is in a record, and what it may be in a set's file."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, fields
+from typing import Any
+
+from opdb.records import (
+    Calibration,
+    Json,
+    KernelCounts,
+    MeterTest,
+    OperatingPoint,
+    PassMemory,
+    Quantity,
+    canonical_json,
+)
+from opdb.store.fields import COLLATED, Field
+
+_LONG = 10_000
+"""Characters of JSON from which SQLite checks it sooner than Python reads all that it holds."""
+
+_POINT = {field.name for field in fields(OperatingPoint)}
+
+
+def read_json(text: str) -> Json:
+    """Read a JSON column."""
+    # Most columns say nothing most of the time.
+    return {} if text == "{}" else [] if text == "[]" else json.loads(text)
+
+
+def quantity(name: str, parts: Mapping[str, Any]) -> Quantity:
+    """Return a quantity of these parts.
+
+    Raises:
+        TypeError: one is no number; the message names it.
+    """
+    for part, value in parts.items():
+        if part in ("low", "high") and value is None:
+            continue  # there is no interval
+        if not isinstance(value, float | int):
+            raise TypeError(f"{name}_{part} is {value!r}, no number")
+    return Quantity(**parts)
+
+
+def _document(
+    decode: Callable[[str], Any],
+    *,
+    check: Callable[[str], object] | None = None,
+    encode: Callable[[Any], Json] = asdict,
+) -> Field:
+    """Return the field of a document; `check` is `decode` unless given, `encode` makes its JSON."""
+    return Field(
+        COLLATED,
+        check=check or decode,
+        encode=lambda value: canonical_json(encode(value)),
+        decode=decode,
+    )
+
+
+def _check_object(text: str) -> None:
+    if len(text) > _LONG and _is_object(text):
+        return
+    if not isinstance(json.loads(text), dict):
+        raise ValueError("not a JSON object")
+
+
+def _is_object(text: str) -> bool:
+    """Whether SQLite says that a text is a JSON object; it knows no NaN, which Python reads."""
+    with closing(sqlite3.connect(":memory:")) as checker:
+        valid = checker.execute("SELECT json_valid(?)", (text,)).fetchone()[0]
+    return bool(valid) and text.startswith("{")
+
+
+def _read_words(text: str) -> tuple[str, ...]:
+    return tuple(read_json(text))
+
+
+def _check_words(text: str) -> None:
+    words = json.loads(text)
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError("not a JSON list of strings")
+
+
+def _read_memory(text: str) -> PassMemory:
+    found = PassMemory(**json.loads(text))
+    for name, value in asdict(found).items():
+        if type(value) is not int or not 0 <= value < 2**63:
+            raise ValueError(f"{name} is {value!r}; expected a whole number of bytes")
+    return found
+
+
+def _read_calibration(text: str) -> Calibration:
+    values = json.loads(text)
+    base_w = values.get("base_power_w")
+    if base_w is not None and not 0 <= base_w < math.inf:
+        raise ValueError(f"base power of {base_w} W")
+    interval = values.get("base_power_interval_w")
+    values["base_power_interval_w"] = None if interval is None else tuple(interval)
+    values["notes"] = tuple(values.get("notes", ()))
+    return Calibration(**values)
+
+
+def _read_meter_tests(text: str) -> tuple[MeterTest, ...]:
+    return tuple(MeterTest(**test) for test in read_json(text))
+
+
+def _read_definition(text: str) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = read_json(text)
+    if not isinstance(found, dict):
+        raise TypeError("not a mapping of quantities")
+    for weights in found.values():
+        _check_numbers(weights, nullable=False)
+    return found
+
+
+def _read_kernel_counts(text: str) -> tuple[KernelCounts, ...]:
+    found = []
+    for name, values in read_json(text):
+        if not isinstance(name, str):
+            raise TypeError("a kernel without a name")
+        _check_numbers(values, nullable=True)
+        found.append(KernelCounts(name, values))
+    return tuple(found)
+
+
+def _check_numbers(values: Json, *, nullable: bool) -> None:
+    if not isinstance(values, dict):
+        raise TypeError("not a mapping of metrics to numbers")
+    for name, value in values.items():
+        if value is None and nullable:
+            continue
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value):
+            raise TypeError(f"{name} is no number")
+
+
+def _read_operating_point(text: str) -> OperatingPoint:
+    document = read_json(text)
+    if not isinstance(document, dict) or document.keys() != _POINT:
+        raise ValueError(f"not an operating point: {text[:80]!r}")
+    return OperatingPoint(**document)
+
+
+def _read_host_times(text: str) -> dict[str, Quantity]:
+    times = read_json(text)
+    return {form: quantity(f"host_time_s.{form}", parts) for form, parts in times.items()}
+
+
+OBJECT = _document(read_json, check=_check_object, encode=dict)
+WORDS = _document(_read_words, check=_check_words, encode=list)
+KERNELS = Field(COLLATED, encode=OBJECT.encode, decode=read_json)
+"""Counts of kernels by name; a set's file has them in short, see `opdb.store.shorthand`."""
+
+MEMORY = _document(_read_memory)
+CALIBRATION = _document(_read_calibration)
+METER_TESTS = _document(_read_meter_tests, encode=lambda tests: list(map(asdict, tests)))
+DEFINITION = _document(
+    _read_definition, encode=lambda found: {name: dict(each) for name, each in found.items()}
+)
+KERNEL_COUNTS = _document(
+    _read_kernel_counts, encode=lambda found: [[each.name, dict(each.values)] for each in found]
+)
+OPERATING_POINT = _document(_read_operating_point)
+HOST_TIMES = _document(
+    _read_host_times,
+    check=_check_object,
+    encode=lambda times: {form: asdict(each) for form, each in times.items()},
+)

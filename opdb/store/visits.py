@@ -1,0 +1,180 @@
+"""What was seen of operators: visits, host visits, and what is pending or failed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from operator import attrgetter
+from typing import TypeVar
+
+from sqlalchemy import Table, func, insert, select
+
+from opdb.records import Form, HostVisit, Role, Visit
+from opdb.store import reading, rows, schema, standing
+from opdb.store.connecting import Connected
+from opdb.store.documents import read_json
+from opdb.store.lease import Claim, check_held
+from opdb.store.reading import Conditions, Failure, HostSeen, Spent
+from opdb.store.rows import Codec
+from opdb.store.standing import Standing
+from opdb.store.tallies import count_visit
+from opdb.store.writing import matching, numbers
+
+ENOUGH_HOST_VISITS = 2000
+CAMPAIGNS_AT_ONCE = 2
+"""Host visits that show the usual times, looked for in so many campaigns at a time."""
+
+
+Seen = TypeVar("Seen", Visit, HostVisit)
+
+
+class Visits(Connected):
+    """The visits of a database, and what follows from how many there are."""
+
+    def save_visit(self, visit: Visit, claim: Claim | None = None) -> None:
+        """Save a visit; its campaign and configuration must be stored, and its claim be held.
+
+        Raises:
+            DatabaseError: they are not, or the visit's id is taken.
+            ClaimLostError: another worker took the claim over.
+        """
+        with self.writing() as connection:
+            if claim is not None:
+                check_held(connection, claim)
+            row = rows.VISIT.row(visit)
+            known = numbers(connection, schema.configuration, [row["configuration"]])
+            row = self.numbered(row, "configuration", known)
+            connection.execute(insert(schema.visit), row)
+            count_visit(connection, row)
+
+    def save_host_visit(self, visit: HostVisit) -> None:
+        """Save a host visit; its campaign and configuration must be stored.
+
+        Raises:
+            DatabaseError: they are not, or the visit's id is taken.
+        """
+        row = rows.HOST_VISIT.row(visit)
+        self.insert_referring(schema.host_visit, row, "configuration", schema.configuration)
+
+    def standing(self, device: str) -> Standing:
+        """Return how far a device (slug) is: what is measured, pending, failed."""
+        with self.reading() as connection:
+            return standing.standing(connection, device)
+
+    def failures(self, device: str) -> list[Failure]:
+        """Return what could not be measured on a device, by kind, with the reason given last."""
+        with self.reading() as connection:
+            return reading.failures(connection, device)
+
+    def visits(
+        self,
+        board: str,
+        configurations: Collection[str] | None = None,
+        *,
+        role: Role | None = None,
+    ) -> list[Visit]:
+        """Return a board's visits, of these configurations and role or of all, oldest first."""
+        conditions = matching(schema.campaign, {"board": board})
+        conditions += matching(schema.visit, {"role": role})
+        return self._seen(rows.VISIT, schema.visit, conditions, configurations)
+
+    def spent(self, device: str) -> list[Spent]:
+        """Return what each configuration's visits took on each board of a device, without anchors.
+
+        Those inside models count, whatever came of them; by key and board.
+        """
+        with self.reading() as connection:
+            visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
+            query = (
+                select(configuration.c.key, configuration.c.kind, campaign.c.board)
+                .add_columns(func.sum(visit.c.cost_s))
+                .join_from(visit, campaign, visit.c.campaign == campaign.c.id)
+                .join(configuration, visit.c.configuration_id == configuration.c.id)
+                .where(
+                    campaign.c.device == device, visit.c.role != "anchor", visit.c.access == "model"
+                )
+                .where(reading.unforced(visit))
+                .group_by(configuration.c.key, configuration.c.kind, campaign.c.board)
+                .order_by(configuration.c.key, campaign.c.board)
+            )
+            return [Spent(*row) for row in connection.execute(query)]
+
+    def kernels(self, board: str) -> dict[str, Mapping[str, int]]:
+        """Return the kernels that one call of each configuration (key) launched on a board."""
+        with self.reading() as connection:
+            visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
+            query = (
+                select(configuration.c.key, visit.c.kernels)
+                .join(campaign, visit.c.campaign == campaign.c.id)
+                .join(configuration, visit.c.configuration_id == configuration.c.id)
+                .where(
+                    campaign.c.board == board, visit.c.outcome == "ok", visit.c.kernels.is_not(None)
+                )
+                .where(reading.unforced(visit))
+                .order_by(visit.c.started_at, visit.c.id)
+            )
+            last = {row.key: row.kernels for row in connection.execute(query)}
+            return {key: read_json(text) for key, text in last.items()}
+
+    def host_visits(
+        self,
+        board: str | None = None,
+        configurations: Collection[str] | None = None,
+        *,
+        host: str | None = None,
+    ) -> list[HostVisit]:
+        """Return the host visits of campaigns on a board or host (all when None), oldest first."""
+        conditions = matching(schema.campaign, {"board": board, "host": host})
+        return self._seen(rows.HOST_VISIT, schema.host_visit, conditions, configurations)
+
+    def _seen(
+        self,
+        codec: Codec[Seen],
+        table: Table,
+        conditions: Conditions,
+        configurations: Collection[str] | None,
+    ) -> list[Seen]:
+        """Return the visits of campaigns that meet the conditions, oldest first."""
+        campaign = schema.campaign
+        query = reading.with_key(table).join(campaign, table.c.campaign == campaign.c.id)
+        query = query.where(*conditions)
+        with self.reading() as connection:
+            read = reading.of_configurations(connection, query, table, configurations)
+            return sorted(map(codec.read, read), key=attrgetter("started_at", "id"))
+
+    def host_seen(self, board: str) -> HostSeen:
+        """Return what a board's last campaigns saw of the host's time, by kind."""
+        with self.reading() as connection:
+            visit, campaign, configuration = (
+                schema.host_visit,
+                schema.campaign,
+                schema.configuration,
+            )
+            query = select(campaign.c.id).where(campaign.c.board == board)
+            query = query.order_by(campaign.c.started_at.desc(), campaign.c.id)
+            campaigns = list(connection.scalars(query))
+            seen = select(
+                configuration.c.kind, configuration.c.json, visit.c.form, visit.c.times
+            ).join(configuration, visit.c.configuration_id == configuration.c.id)
+            found: dict[str, list[tuple[str, Form, str]]] = {}
+            read = 0
+            for first in range(0, len(campaigns), CAMPAIGNS_AT_ONCE):
+                some = campaigns[first : first + CAMPAIGNS_AT_ONCE]
+                for kind, *what in connection.execute(seen.where(visit.c.campaign.in_(some))).all():
+                    found.setdefault(kind, []).append(tuple(what))
+                    read += 1
+                if read >= ENOUGH_HOST_VISITS:
+                    break
+            return HostSeen(found)
+
+    def refusals(
+        self, device: str, setting: str, configurations: Collection[str]
+    ) -> dict[str, str]:
+        """Return why a device cannot run configurations (keys) in a setting, as far as it is known.
+
+        Those alone that a visit found unsupported; the reason is the one given last.
+        """
+        visit = schema.visit
+        unsupported = visit.c.setting == setting, visit.c.outcome == "unsupported"
+        with self.reading() as connection:
+            found = reading.last_reasons(connection, device, configurations, *unsupported)
+            return {key: reason or "no reason given" for (key, _), (_, reason) in found.items()}

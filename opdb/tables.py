@@ -1,0 +1,288 @@
+"""Tables: one declaration of columns makes the text, Markdown, CSV, JSON and HTML of rows.
+
+A column has a name for machines, with its unit at the end (`time_s`), a title for people, or both:
+
+    RUNS = Table(
+        Column("model", title="model", get=lambda run: run.name),
+        Column("time_s", title="time", unit="s", get=lambda run: run.time_s),
+        *quantity("energy", "J", lambda run: run.energy_j),
+    )
+    RUNS.documents(runs)  # JSON: one dict a row
+    RUNS.csv(runs)
+    RUNS.lines(runs, width=80)
+
+Machines read values in base SI, people the same values with the prefix that suits them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Generic, TypeVar
+
+from opdb import layout
+from opdb.errors import InputError
+from opdb.records import Json, Quantity
+from opdb.units import show, show_share
+
+Row = TypeVar("Row")
+
+SHARE = "share"
+"""The unit of a share in 0..1, which people read as a percentage."""
+
+RATIO = "ratio"
+"""The unit of one value over another, which people read with three decimals."""
+
+MISSING = "–"
+"""What people read where a value is missing."""
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """One quantity of a row.
+
+    Attributes:
+        name: its name in JSON and CSV; without one, only people read the column.
+        get: takes the value from a row, in base SI; None where it is missing.
+        title: its heading for people; without one, only machines read the column.
+        unit: the base unit of a number, which people read with a prefix; or `SHARE`, or `RATIO`.
+            Of a list each number is read so: the ends of an interval.
+        text: takes a row to what people read, where that is not the value with its unit.
+        members: of a value that is a dict: its keys, which are columns of their own in CSV.
+        last: whether people read it after the columns that are declared later.
+    """
+
+    name: str | None = None
+    get: Callable[[Row], Json] = lambda _: None
+    title: str | None = None
+    unit: str | None = None
+    text: Callable[[Row], object] | None = None
+    members: tuple[str, ...] = ()
+    last: bool = False
+
+    def cell(self, row: Row) -> str:
+        """Return what people read of a row; an en dash where the value is missing."""
+        if self.text is not None:
+            return str(self.text(row))
+        value = self.get(row)
+        if isinstance(value, list) and self.unit is not None:
+            return " to ".join(map(self._shown, value))
+        return self._shown(value)
+
+    def _shown(self, value: Any) -> str:
+        if value is None:
+            return MISSING
+        if self.unit == SHARE:
+            return show_share(value)
+        if self.unit == RATIO:
+            return f"{value:.3f}"
+        return str(value) if self.unit is None else show(value, self.unit)
+
+    def flat(self, row: Row) -> dict[str, Json]:
+        """Return the fields of a row in CSV: a dict's members apart, sizes as in 3x224x224.
+
+        The texts of a list are one text.
+        """
+        value = self.get(row)
+        assert self.name is not None
+        if self.members:
+            of = value or {}
+            return {f"{self.name}_{member}": of.get(member) for member in self.members}
+        if self.name == "input_size":
+            return {self.name: "x".join(map(str, value or ()))}
+        return {self.name: "; ".join(value) if isinstance(value, list) else value}
+
+
+class Table(Generic[Row]):
+    """Columns in their order; JSON and CSV take those with a name, people those with a title."""
+
+    def __init__(self, *columns: Column[Row]) -> None:
+        self.columns = columns
+        names = self.fields
+        if len(set(names)) < len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise ValueError(f"two columns are named {', '.join(twice)}")
+
+    @property
+    def fields(self) -> list[str]:
+        """The names of the columns that machines read."""
+        return [column.name for column in self.columns if column.name is not None]
+
+    @property
+    def header(self) -> list[str]:
+        """The titles of the columns that people read."""
+        return [column.title for column in self._read if column.title is not None]
+
+    @property
+    def _read(self) -> list[Column[Row]]:
+        """The columns that people read, in their order."""
+        titled = (column for column in self.columns if column.title is not None)
+        return sorted(titled, key=lambda column: column.last)
+
+    def without(self, *titles: str) -> Table[Row]:
+        """Return the table without the columns of these titles."""
+        return Table(*(column for column in self.columns if column.title not in titles))
+
+    def document(self, row: Row) -> dict[str, Json]:
+        """Return a row as JSON, under the columns' names."""
+        return {column.name: column.get(row) for column in self.columns if column.name is not None}
+
+    def documents(self, rows: Iterable[Row]) -> list[Json]:
+        """Return rows as JSON: a list of dicts."""
+        return [self.document(row) for row in rows]
+
+    def flat(self, row: Row) -> dict[str, Json]:
+        """Return a row as CSV has it: no value is a list or a dict."""
+        of_columns = (column.flat(row) for column in self.columns if column.name is not None)
+        return {name: value for fields in of_columns for name, value in fields.items()}
+
+    def csv(self, rows: Iterable[Row]) -> str:
+        """Return rows as CSV, the columns' names first; a missing value is empty."""
+        flat = [self.flat(row) for row in rows]
+        fields = flat[0] if flat else self.fields
+        return csv_text(list(fields), flat)
+
+    def cells(self, row: Row) -> list[str]:
+        """Return what people read of a row."""
+        return [layout.escaped(column.cell(row)) for column in self._read]
+
+    def lines(self, rows: Iterable[Row], width: int | None = None) -> Iterator[str]:
+        """Yield the lines of the table as text, at most `width` characters wide."""
+        return layout.table(self.header, [self.cells(row) for row in rows], width)
+
+    def markdown(self, rows: Iterable[Row]) -> str:
+        """Return the table in Markdown: the first column to the left, the others to the right."""
+        sides = ["---", *["---:"] * (len(self.header) - 1)]
+        lines = [self.header, sides, *(self.cells(row) for row in rows)]
+        return "".join(f"| {' | '.join(map(in_markdown, line))} |\n" for line in lines)
+
+    def html(self, rows: Iterable[Row]) -> str:
+        """Return the table as HTML, for a notebook's `_repr_html_`."""
+        head = _in_html("th", self.header)
+        return f"<table>{head}{''.join(_in_html('td', self.cells(row)) for row in rows)}</table>"
+
+
+@dataclass(frozen=True)
+class Rows(Generic[Row]):
+    """A table and its rows."""
+
+    table: Table[Row]
+    rows: Sequence[Row]
+
+
+class Report:
+    """What a question is answered with: a document for machines, text and tables for people.
+
+    It prints as text, and shows as HTML in a notebook.
+    """
+
+    def to_dict(self) -> Json:
+        """Return the answer as plain data, quantities in base SI."""
+        raise NotImplementedError
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        """Yield what people read: lines of text, and tables."""
+        raise NotImplementedError
+
+    def rows(self) -> list[dict[str, Json]]:
+        """Return the rows of the first table as data, quantities in base SI."""
+        first = next((block for block in self.blocks() if isinstance(block, Rows)), None)
+        return [] if first is None else [first.table.document(row) for row in first.rows]
+
+    def to_frame(self) -> Any:
+        """Return `rows()` as a pandas DataFrame; a dict in a row has a column a key: `a.b`.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        try:
+            from pandas import DataFrame
+        except ModuleNotFoundError as error:
+            raise InputError(
+                "to_frame() needs pandas, which is not installed: pip install pandas; without it, "
+                "rows() has the same as a list of dicts"
+            ) from error
+        return DataFrame([_unnested(row) for row in self.rows()])
+
+    def lines(self, width: int | None = None) -> Iterator[str]:
+        """Yield what people read as lines, the tables at most `width` characters wide."""
+        for block in self.blocks():
+            if isinstance(block, str):
+                yield block
+            else:
+                yield from block.table.lines(block.rows, width)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            f"<p>{escape(layout.escaped(block))}</p>"
+            if isinstance(block, str)
+            else block.table.html(block.rows)
+            for block in self.blocks()
+            if block
+        )
+
+
+def of_cells(*titles: str) -> Table[Sequence[object]]:
+    """Return a table whose rows are what people read, a cell a title."""
+
+    def cell(number: int) -> Callable[[Sequence[object]], object]:
+        return lambda row: row[number]
+
+    return Table(*(Column(title=title, text=cell(n)) for n, title in enumerate(titles)))
+
+
+def _unnested(row: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
+    """Return a row without dicts in it: {"a": {"b": 1}} becomes {"a.b": 1}."""
+    found: dict[str, Json] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            found |= _unnested(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found
+
+
+def quantity(
+    name: str, unit: str, get: Callable[[Row], Quantity | None], *, title: str | None = None
+) -> tuple[Column[Row], ...]:
+    """Return the columns of a quantity with its interval: `time_s`, `time_s_low`, `time_s_high`.
+
+    People read the mean. `unit` is the base unit; in lower case it ends the names.
+    """
+
+    def part(of: str) -> Callable[[Row], Json]:
+        return lambda row: None if (found := get(row)) is None else getattr(found, of)
+
+    field = f"{name}_{unit.lower()}"
+    return (
+        Column(field, part("mean"), title=title, unit=unit),
+        Column(f"{field}_low", part("low")),
+        Column(f"{field}_high", part("high")),
+    )
+
+
+def csv_text(fields: Collection[str], rows: Iterable[Mapping[str, Json]]) -> str:
+    """Return rows as CSV, texts as a terminal may show them; a missing value is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(fields), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({n: layout.escaped(v) if isinstance(v, str) else v for n, v in row.items()})
+    return text.getvalue()
+
+
+def in_markdown(cell: str) -> str:
+    """Return a text as a cell or an item of Markdown."""
+    return cell.replace("|", "\\|").replace("\n", " ")
+
+
+def _in_html(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

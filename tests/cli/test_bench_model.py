@@ -1,0 +1,71 @@
+"""`opdb bench --model`: what one model lacks on this device, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from opdb.store import open_store
+from tests.cli.conftest import Opdb
+
+MLP = ("--model", "mlp", "-b", 3)
+
+
+def measured(path: Path) -> set[str]:
+    """Return the configurations (keys) that a database has costs of."""
+    with open_store(str(path)) as store:
+        keys = [c.key for c in store.configurations()]
+        return {key for board in store.boards() for key in store.costs(board.uuid, keys)}
+
+
+def called(path: Path, name: str) -> set[str]:
+    with open_store(str(path)) as store:
+        return {c.key for workload in store.workloads(name) for c in workload.occurrences()}
+
+
+@pytest.mark.usefixtures("short")
+def test_what_a_model_lacks_is_harvested_and_measured_alone(opdb: Opdb, tmp_path: Path) -> None:
+    database = tmp_path / "opdb.sqlite"
+    assert opdb("harvest", "lstm", "--quiet").status == 0
+    ran = opdb("bench", *MLP, "--device", "cpu")
+    assert ran.status == 0, ran.err
+    assert "mlp, batch 3 float32 size 784: 4 configurations, 4 to measure on " in ran.err
+    assert measured(database) == called(database, "mlp")
+    predicted = json.loads(opdb("predict", "mlp", "-b", 3, "--json").out)
+    assert predicted["coverage"]["calls"] == 1
+
+
+@pytest.mark.usefixtures("short")
+def test_it_goes_on_where_it_was(opdb: Opdb, tmp_path: Path) -> None:
+    assert opdb("bench", "relu", *MLP, "--device", "cpu").status == 0
+    kinds = {"relu"}
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        keys = measured(tmp_path / "opdb.sqlite")
+        assert {store.configuration(key).kind for key in keys} == kinds  # type: ignore[union-attr]
+    ran = opdb("bench", *MLP, "--device", "cpu", "--json")
+    found = json.loads(ran.out)["model"]
+    assert (found["model"], found["configurations"], found["lacking"]) == ("mlp", 4, 3)
+    assert found["expected_s"] > 0
+    ran = opdb("bench", *MLP, "--device", "cpu", "--json")
+    assert json.loads(ran.out)["model"]["lacking"] == 0 == json.loads(ran.out)["visits"]
+    assert "all measured on " in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-b", 3), "add --model NAME"),
+        (("--model", "mpl"), "unknown model 'mpl'"),
+        (("--model", "mlp", "--grid", "some.yml"), "give one of them"),
+        (("--model", "mlp", "--optimizer", "sgd"), "add --phase training"),
+    ],
+)
+def test_bad_input_is_told_before_anything_is_made(
+    arguments: tuple[object, ...], said: str, opdb: Opdb, tmp_path: Path
+) -> None:
+    ran = opdb("bench", *arguments, "--device", "cpu")
+    assert (ran.status, ran.out) == (2, "")
+    assert said in ran.err and ran.err.count("\n") == 1
+    assert not (tmp_path / "opdb.sqlite").exists()

@@ -1,0 +1,64 @@
+"""A database of one's own: how measurements come into it, and that it is opened before work."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from opdb.store import check_openable, open_store
+from opdb.store.opening import published_sets
+from tests.cli.conftest import Opdb, snapshot
+from tests.paths import ROOT
+
+
+@pytest.mark.parametrize("command", ["predict", "roofline"])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_the_first_line_says_how_measurements_come_in(
+    opdb: Opdb, command: str, is_there: bool
+) -> None:
+    if is_there:
+        open_store("new one.sqlite").close()
+    ran = opdb(command, "mlp", "-b", 9, "--db", "new one.sqlite")
+    assert (ran.status, ran.out) == (2, "") and ran.err.count("\n") == 1
+    hint = shlex.split(ran.err.partition("to bring in the published measurements: ")[2])
+    folders = [str(path) for path in published_sets().values()]
+    assert hint == ["opdb", "import", *folders, "--db", "new one.sqlite"]
+    assert str(ROOT / "db" / "nvidia-h200") in folders
+
+
+def test_the_command_that_is_proposed_makes_it_answer(opdb: Opdb) -> None:
+    ran = opdb("predict", "lstm", "--db", "new.sqlite")
+    hint = shlex.split(ran.err.partition("to bring in the published measurements: ")[2])
+    assert opdb(*hint[1:]).status == 0
+    ran = opdb("predict", "lstm", "--db", "new.sqlite")
+    assert ran.status == 0 and ran.out.startswith("lstm, batch 1 float32")
+
+
+@pytest.mark.parametrize("command", ["harvest", "measure", "modes"])
+def test_a_database_that_cannot_be_used_is_told_before_a_model_is_looked_for(
+    opdb: Opdb, tmp_path: Path, command: str
+) -> None:
+    Path("text.sqlite").write_text("nothing of ours")
+    before = snapshot(tmp_path)
+    for place, said in (("text.sqlite", "not an SQLite file"), ("text.sqlite/x", "no folder")):
+        ran = opdb(command, "no such model", "--db", place)
+        assert ran.status == 2 and said in ran.err and "unknown model" not in ran.err
+    ran = opdb(command, "no such model", "--db", "new.sqlite")
+    assert ran.status == 2 and "unknown model" in ran.err
+    assert snapshot(tmp_path) == before
+
+
+def test_what_can_be_opened_is_left_as_it_is(opdb: Opdb, tmp_path: Path) -> None:
+    before = snapshot(tmp_path)
+    check_openable("some/folder/new.sqlite")
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("named", [("--device", "nope"), ("--board", "nope")])
+def test_a_device_or_board_is_told_before_graphs_are_captured(
+    opdb: Opdb, database: Path, named: tuple[str, str]
+) -> None:
+    ran = opdb("fx", "mlp", *named)
+    assert ran.status == 2 and "'nope'" in ran.err

@@ -1,0 +1,146 @@
+"""Nothing raw reaches a terminal: control characters of names, notes and reasons are escaped."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from opdb.cli.support import console
+from opdb.cli.support.terminal import beneath, escaping
+from opdb.layout import escaped
+from opdb.tables import csv_text
+from tests import published
+from tests.cli.conftest import Opdb, Ran, opdb  # noqa: F401
+
+EVIL = "\x1b[2J\x1b]0;mine\x07\x9b1m\u202etxt\r"
+IN_JSON = "\\u001b[2J\\u009b1m\\u202etxt"
+
+
+def assert_printable(ran: Ran) -> None:
+    for said in (ran.out, ran.err):
+        raw = {sign for sign in said if not sign.isprintable()} - {"\n", "\t"}
+        assert not raw, f"{raw} reached the terminal: {said[:300]!r}"
+
+
+@pytest.fixture(scope="module")
+def altered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The published database, every text that is shown altered by somebody else's SQLite."""
+    path = published.copy_to(tmp_path_factory.mktemp("altered") / "altered.sqlite")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE device SET name = name || ?", (EVIL,))
+        connection.execute("UPDATE workload SET name = name || ?, source_version = ?", (EVIL, EVIL))
+        connection.execute("UPDATE host SET cpu = cpu || ?, system = ?", (EVIL, EVIL))
+        connection.execute("UPDATE visit SET reason = ?, outcome = 'error' WHERE id < '4'", (EVIL,))
+        connection.execute("UPDATE model_run SET reason = ?, flags = ?", (EVIL, f'["{IN_JSON}"]'))
+        connection.execute("UPDATE OR IGNORE tally SET rejected = ? WHERE visits > 1", (EVIL,))
+        connection.execute("UPDATE cost SET flags = ?", (f'["{IN_JSON}"]',))
+        connection.execute(
+            "UPDATE workload SET unsupported = ?, foreign_leaves = ?",
+            (f'{{"odd{IN_JSON}":2}}', f'{{"leaf{IN_JSON}":2}}'),
+        )
+        connection.execute(
+            "UPDATE campaign SET calibration = replace(calibration, '\"notes\":[', ?)",
+            (f'"notes":["{IN_JSON}"',),
+        )
+    return path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status",),
+        ("list",),
+        ("predict", f"resnet50{EVIL}", "-b", "32"),
+        ("predict", "resnet50"),
+        ("predict", "resnet50", "--csv", "/dev/stdout"),
+        ("validate",),
+        ("validate", "--kernels"),
+        ("modes", "--stored"),
+        ("sweep", "--status"),
+        ("build", "--plan", f"resnet50{EVIL}"),
+        ("roofline", f"resnet50{EVIL}", "-b", "32"),
+        ("derive", "--check", "--device", EVIL),
+        ("export", "set"),
+        ("import", f"nowhere{EVIL}"),
+    ],
+    ids=lambda arguments: escaped(" ".join(arguments)),
+)
+def test_an_altered_database_is_shown_escaped(
+    arguments: tuple[str, ...],
+    altered: Path,
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    path = tmp_path / "copy.sqlite"
+    shutil.copy(altered, path)
+    ran = opdb(*arguments, "--db", path)
+    assert_printable(ran)
+    assert "unforeseen" not in ran.err, ran.err
+    assert ran.out or ran.err
+
+
+@pytest.mark.parametrize("command", ["harvest", "predict", "complexity", "measure", "bench"])
+def test_a_name_on_the_command_line_is_shown_escaped(
+    command: str,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    ran = opdb(command, f"resnet{EVIL}")
+    assert ran.status in (2, 3)
+    assert_printable(ran)
+    assert_printable(opdb(command, f"--{EVIL}"))
+
+
+def test_a_summary_file_with_escape_sequences(
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    path = tmp_path / "evil.yml"
+    for line in ('model: "resnet\\e[2J50"', '"\\e]0;x\\a": 1\nmodel: resnet50', 'dtype: "\\u202e"'):
+        path.write_text(f"{line}\nweights: null\nprocessed: false\n")
+        ran = opdb("harvest", path)
+        assert ran.status == 2
+        assert_printable(ran)
+
+
+def test_what_is_printable_stays_as_it_is() -> None:
+    text = "µ ± 3σ – ≥ “x” 处理器"
+    assert escaped(text) is text
+    assert escaped("a\x1b[1m\n\t\u202e\udcff") == "a\\x1b[1m\\n\\t\\u202e\\udcff"
+
+
+def test_lines_and_bars_of_libraries_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    with escaping():
+        print("one\ntwo\t3")
+        print("\r 50 %", end="")
+        print("a\rb\x1b[1m")
+    assert capsys.readouterr().out == "one\ntwo\t3\n\r 50 %a\\x0db\\x1b[1m\n".replace(
+        "\\x0d", "\\r"
+    )
+
+
+def test_tables_and_csv_keep_a_name_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_table(("name", "n"), [("a\nb\x1b[1m", 1)])
+    assert capsys.readouterr().out == "name         n\na\\nb\\x1b[1m  1\n"
+    assert csv_text(["name"], [{"name": "a\x1b"}]) == "name\na\\x1b\n"
+
+
+def test_a_bar_draws_itself_and_escapes_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with escaping(), console.progress(2, "bench", quiet=False) as shown:
+        shown.doing("a\x9b2J")
+        shown.done()
+        shown.note("said \x9b2J")
+    assert "\x9b" not in terminal.getvalue() and "said \\x9b2J" in terminal.getvalue()
+    assert "\x1b[" in terminal.getvalue(), "the bar is drawn"
+    assert beneath(terminal) is terminal

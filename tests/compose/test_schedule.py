@@ -1,0 +1,74 @@
+"""Schedules of made-up passes: they add up to what the composer predicts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from opdb.compose import Pass, PredictionInputs, compose, schedule
+from opdb.records import Device, Mode, Workload
+from tests.compose.test_composer import (
+    ADD,
+    CALIBRATION,
+    CONV,
+    CPU,
+    GPU,
+    ITEM,
+    MODES,
+    RELU,
+    cost,
+    inputs,
+    workload,
+)
+
+COSTS = (
+    cost(CONV, 3e-5, 4e-3, {"module": 2e-5}, 4e-5),
+    cost(RELU, 2e-6, 1e-4, {"module": 5e-6}, 3e-6),
+    cost(ADD, 1e-6, None, {"module": 4e-5}, 2e-6),
+    cost(ITEM, 1e-6, 1e-5, {"module": 1e-5}, 2e-6),
+)
+WORKLOADS = {
+    "no wait": workload(CONV, RELU, ADD, RELU, CONV),
+    "waits": workload(CONV, RELU, ITEM, ADD, RELU, CONV),
+    "containers": workload(CONV, RELU, RELU, containers=7),
+    "of the host": workload(RELU, RELU, ADD, RELU, RELU),
+    "nothing": workload(),
+}
+
+
+def given(device: Device, **changes: float | None) -> PredictionInputs:
+    calibration = replace(CALIBRATION, container_time_s=3e-6, **changes)  # type: ignore[arg-type]
+    return inputs(*COSTS, device=device, calibration=calibration)
+
+
+@pytest.mark.parametrize("of", WORKLOADS.values(), ids=WORKLOADS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("device", [GPU, CPU, replace(GPU, power_limit_w=130.0)], ids=str)
+def test_it_adds_up_to_the_prediction(of: Workload, mode: Mode, device: Device) -> None:
+    found = compose(of, mode, given(device))
+    laid = schedule(Pass(of), mode, given(device))
+    assert laid.end_s - laid.start_s == pytest.approx(found.time_s or 0.0, rel=1e-12)
+    assert [slot.call for slot in laid.slots] == list(of.calls)
+    assert laid.issued == (mode == "eager" and device.type != "cpu")
+    dynamic = [laid.costs[slot.call.configuration.key].dynamic_energy_j for slot in laid.slots]
+    assert laid.base_power_w == 100
+    energy_j = 100 * (laid.end_s - laid.start_s) + sum(each.mean for each in dynamic if each)
+    assert energy_j == pytest.approx(found.energy_j or 0.0, rel=1e-12)
+    assert sum(slot.device_s for slot in laid.slots) <= (found.time_s or 0.0) * (1 + 1e-12)
+
+
+def test_without_power_readings_there_is_no_base_power() -> None:
+    laid = schedule(Pass(WORKLOADS["no wait"]), "eager", given(GPU, base_power_w=None))
+    assert laid.base_power_w is None
+
+
+def test_intervals_are_as_wide_as_the_times_at_the_clock() -> None:
+    of = WORKLOADS["no wait"]
+    full, low = (
+        schedule(Pass(of), "graph", given(replace(GPU, power_limit_w=limit))).costs[CONV.key].time_s
+        for limit in (400.0, 130.0)
+    )
+    assert full == COSTS[0].time_s
+    assert low.mean >= full.mean and low.low is not None and full.low is not None
+    assert low.low / low.mean == pytest.approx(full.low / full.mean)

@@ -1,0 +1,19 @@
+"""What opdb reads from the declarations of kinds once a process."""
+
+from __future__ import annotations
+
+from opdb.operators import functions, names
+
+READ = (
+    functions._table,
+    functions.forms_by_kind,
+    functions.forms_by_name,
+    functions.forms_by_function,
+    names.operators,
+)
+
+
+def clear() -> None:
+    """Let the declarations be read again, after a test has changed them."""
+    for read in READ:
+        read.cache_clear()

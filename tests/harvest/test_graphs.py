@@ -1,0 +1,162 @@
+"""Nodes of captured graphs are tied to the very configurations that a harvest finds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from opdb.errors import InputError
+from opdb.harvest import harvest
+from opdb.harvest.graphs import ModelGraphs, model_graphs
+from opdb.models import ModelRequest, load
+from opdb.records import Configuration
+from tests.compile.test_dynamo import explained
+from tests.harvest import compiled_models
+
+HERE = "tests.harvest.test_graphs"
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        if x.sum() > 0:
+            x = self.second(x)
+        return x.relu()
+
+
+def branching() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Branching(), (torch.ones(2, 8),)
+
+
+def padding() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return nn.Sequential(nn.ZeroPad2d(1), nn.Conv2d(3, 4, 3)), (torch.ones(2, 3, 8, 8),)
+
+
+def failing() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    class Failing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise ValueError("half way")
+
+    return Failing(), (torch.ones(2),)
+
+
+def recurrent() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return nn.LSTM(8, 8, batch_first=True), (torch.ones(2, 3, 8),)
+
+
+def calls(found: ModelGraphs) -> Counter[Configuration]:
+    return Counter(call for g in found.graphs for node in g.nodes for call in node.calls)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ModelRequest("resnet18", batch_size=2, input_size=(3, 64, 64)),
+        ModelRequest("mobilenet_v3_small", input_size=(3, 64, 64), memory_format="channels_last"),
+        ModelRequest("distilbert", input_size=(16,), dtype="bfloat16"),
+        ModelRequest("gpt2", input_size=(16,)),
+    ],
+    ids=lambda request: request.name,
+)
+def test_nodes_call_what_a_harvest_finds(request_: ModelRequest) -> None:
+    found = model_graphs(request_)
+    assert (len(found.graphs), found.graph_breaks) == (1, 0)
+    # Dynamo of torch 2.14 does not join an empty tensor to another on meta, as GPT-2's cache does.
+    joined = request_.name != "gpt2" or not torch.__version__.startswith("2.14.")
+    assert found.device == "meta" or not joined
+    assert calls(found) == Counter(call.configuration for call in harvest(request_).calls)
+    assert all(node.described for node in found.graphs[0].nodes)
+    for node in found.graphs[0].nodes:
+        if node.operation in ("call_function", "call_method"):
+            assert f" {node.name}" in found.graphs[0].text
+
+
+@pytest.mark.parametrize(
+    ("request_", "device", "graphs", "breaks"),
+    [
+        (ModelRequest("resnet18", input_size=(3, 64, 64)), "meta", 1, 0),
+        (ModelRequest(compiled_models.path("between")), "meta", 2, 1),
+        (ModelRequest(f"{HERE}:branching"), "cpu", 2, 1),
+        (ModelRequest(f"{HERE}:recurrent"), "meta", 0, -1),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_counts_are_those_of_explain_on_a_real_device(
+    request_: ModelRequest, device: str, graphs: int, breaks: int
+) -> None:
+    found = model_graphs(request_)
+    made = load(request_, device="cpu")
+    told = explained(made.module, made.args, made.kwargs)
+    assert found.device == device
+    assert len(found.graphs) == told.graph_count == graphs
+    assert told.graph_break_count == breaks and found.graph_breaks == max(breaks, 0)
+    assert [len(g.nodes) for g in found.graphs] == [len(g.graph.nodes) for g in told.graphs]
+    assert bool(found.breaks) == (graphs != 1)
+
+
+def test_what_dynamo_calls_inside_a_public_function_is_that_function() -> None:
+    found = model_graphs(ModelRequest(f"{HERE}:padding"))
+    assert all(node.described for node in found.graphs[0].nodes)
+    assert {call.kind for call in calls(found)} == {"pad", "conv2d"}
+
+
+def test_a_node_that_no_operator_describes_says_so() -> None:
+    found = model_graphs(ModelRequest("transformer", input_size=(8,)))
+    undescribed = [node.target for g in found.graphs for node in g.nodes if not node.described]
+    assert undescribed and all("transformer_encoder_layer" in target for target in undescribed)
+
+
+def printing() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    class Printing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.relu()
+            print("hello from the model")
+            return x
+
+    return Printing(), (torch.ones(2, 8),)
+
+
+def nested() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    class Nested(nn.Module):
+        """Breaks off in a function that it calls twice."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def part(self, x: Tensor) -> Tensor:
+            x = self.linear(x)
+            print(end="")
+            return x * 2
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.part(self.part(x + 1)).relu()
+
+    return Nested(), (torch.ones(2, 8),)
+
+
+def leaving() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    class Leaving(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise SystemExit(3)
+
+    return Leaving(), (torch.ones(2, 8),)
+
+
+def test_a_model_that_ends_the_process_fails_like_any_other() -> None:
+    with pytest.raises(InputError, match="fails under dynamo: SystemExit: 3"):
+        model_graphs(ModelRequest(f"{HERE}:leaving"))
+
+
+def test_a_model_that_fails_is_told_of() -> None:
+    with pytest.raises(InputError, match="fails under dynamo: ValueError: half way"):
+        model_graphs(ModelRequest(f"{HERE}:failing"))
+    with pytest.raises(InputError, match="unknown model 'resnet81'"):
+        model_graphs(ModelRequest("resnet81"))

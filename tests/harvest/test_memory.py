@@ -1,0 +1,149 @@
+"""What a harvest sees live at once is what a device must hold."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from opdb.harvest import harvest
+from opdb.models import ModelRequest
+from opdb.records import PassMemory
+
+SETS = Path(__file__).parents[2] / "db"
+MEGA = 1_000_000
+SIDE = 500
+"""A tensor of 500 x 500 float32 has 1 MB."""
+
+
+class Chain(nn.Module):
+    """Six calls of which two outputs live at once, and a tensor that is kept for the end."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = x.sin()
+        for _ in range(5):
+            x = x.cos()
+        return kept + x
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(SIDE, SIDE, bias=False)
+        self.other = nn.Linear(SIDE, SIDE, bias=False)
+        self.other.weight = self.one.weight
+        self.register_buffer("kept", torch.zeros(SIDE, SIDE))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.other(self.one(x).relu_())
+        return output
+
+
+class Attends(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+class Asks(nn.Module):
+    """Asks for a value of its input, so it runs on the CPU."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin() if float(x.sum()) > 0 else x.cos()
+
+
+def chain() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Chain(), (torch.randn(SIDE, SIDE),)
+
+
+def layers() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Layers(), (torch.randn(SIDE, SIDE),)
+
+
+def attends() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Attends(), (torch.randn(1, 1, 2500, 100),)
+
+
+def asks() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Asks(), (torch.randn(SIDE, SIDE),)
+
+
+def memory(name: str, **asked: str) -> PassMemory:
+    found = harvest(ModelRequest(f"{__name__}:{name}", **asked)).memory  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def test_what_nothing_holds_is_live_no_more() -> None:
+    seen = memory("chain")
+    assert (seen.weight_bytes, seen.input_bytes) == (0, MEGA)
+    assert seen.activation_bytes == seen.peak_bytes == 3 * MEGA
+    assert seen.gradient_bytes == 0
+
+
+def test_a_shared_weight_counts_once_and_a_change_in_place_nothing() -> None:
+    seen = memory("layers")
+    assert seen.weight_bytes == 2 * MEGA
+    assert seen.peak_bytes == 2 * MEGA
+
+
+def test_a_training_step_has_gradients_and_keeps_what_they_need() -> None:
+    seen = memory("layers", phase="training")
+    assert seen.gradient_bytes == MEGA
+    assert 3 * MEGA <= seen.activation_bytes <= seen.peak_bytes <= 6 * MEGA
+
+
+def test_what_one_kernel_does_inside_is_not_live() -> None:
+    assert memory("attends").peak_bytes == MEGA  # on meta a product of 2500 x 2500 is made
+
+
+def test_a_pass_on_the_cpu_is_watched_too() -> None:
+    assert MEGA <= memory("asks").peak_bytes < 2 * MEGA
+
+
+def _measured(name: str, where: str, mode: str = "eager") -> dict[int, int]:
+    """Return the least that a published run of each batch size was seen to allocate, in bytes."""
+    with (SETS / where / "workloads.csv").open(newline="") as stream:
+        found = {row["key"]: row for row in csv.DictReader(stream) if row["name"] == name}
+    seen: dict[int, int] = {}
+    csv.field_size_limit(2**30)
+    with (SETS / where / "model_runs.csv").open(newline="") as stream:
+        for row in csv.DictReader(stream):
+            workload = found.get(row["workload"])
+            if workload and row["mode"] == mode and row["peak_memory_bytes"]:
+                plain = workload["dtype"] == "float32" and not workload["autocast"]
+                shape = json.loads(workload["inputs"])["args"][0]["shape"]
+                if plain and shape[1:] in ([128], [3, 224, 224]):
+                    batch, peak = int(workload["batch_size"]), int(row["peak_memory_bytes"])
+                    seen[batch] = min(peak, seen.get(batch, peak))
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "phase"),
+    [
+        ("resnet50", "nvidia-h200-modes", "inference"),
+        ("vit", "nvidia-h200-modes", "inference"),
+        ("bert-base-uncased", "nvidia-h200-modes", "inference"),
+        ("align", "nvidia-h200-modes", "inference"),
+        ("resnet50", "nvidia-h200-training", "training"),
+        ("mobilenet_v2", "nvidia-h200-training", "training"),
+    ],
+)
+def test_memory_grows_with_the_batch_as_it_was_measured_to(
+    name: str, where: str, phase: str
+) -> None:
+    """Beside it runs allocated what the session and the libraries held, whatever the batch."""
+    if where == "nvidia-h200-modes" and name != "resnet50":
+        pytest.importorskip("transformers")
+    measured = _measured(name, where)
+    low, high = sorted(measured)[-3 if len(measured) > 3 else 0], max(measured)
+    needs = {}
+    for batch in (low, high):
+        seen = harvest(ModelRequest(name, batch_size=batch, phase=phase)).memory  # type: ignore[arg-type]
+        assert seen is not None
+        needs[batch] = seen.weight_bytes + seen.input_bytes + seen.peak_bytes
+    assert needs[high] < measured[high]
+    grown = measured[high] - measured[low]
+    assert needs[high] - needs[low] == pytest.approx(grown, rel=0.03, abs=8 * MEGA)

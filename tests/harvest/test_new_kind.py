@@ -1,0 +1,72 @@
+"""An element-wise kind that is declared in one line is harvested, counted and differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from opdb.harvest import harvest
+from opdb.kinds import KINDS, Kind, families, registry
+from opdb.models import ModelRequest
+from opdb.operators import build, names
+from tests import declarations
+
+
+@pytest.fixture
+def ndtr() -> Iterator[Kind]:
+    """Declare a kind as a file of `opdb.kinds` would: torch.special.ndtr, which opdb lacks."""
+    assert "ndtr" not in KINDS
+    declarations.clear()
+    registry.register(families.unary("ndtr"))
+    yield KINDS["ndtr"]
+    del registry._kinds["ndtr"]
+    declarations.clear()
+
+
+class Gate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gated: Tensor = x * torch.special.ndtr(self.linear(x))
+        return gated
+
+
+def model(batch_size: int = 2) -> tuple[Any, ...]:
+    return Gate(), (torch.randn(batch_size, 8),)
+
+
+def test_one_line_makes_a_kind(ndtr: Kind) -> None:
+    request = ModelRequest("tests.harvest.test_new_kind:model", batch_size=4)
+    forward = next(
+        c.configuration for c in harvest(request).calls if c.configuration.kind == "ndtr"
+    )
+    assert ndtr.shapes_rule(ndtr.view(forward)) == [[4, 8]]
+    assert ndtr.flops(forward) == 32 and ndtr.bytes_moved(forward) == 2 * 4 * 32
+    assert ndtr.nonzero_share(forward, 0.5) == 0.5
+    built = build(forward)
+    assert built().shape == (4, 8)
+    assert names.find_operator("special.ndtr").called is torch.special.ndtr
+
+
+def test_its_backward_pass_is_found_and_counted(ndtr: Kind) -> None:
+    request = ModelRequest("tests.harvest.test_new_kind:model", phase="training", batch_size=4)
+    calls = [c.configuration for c in harvest(request).calls]
+    backward = next(c for c in calls if c.title == "ndtr backward")
+    assert ndtr.flops(backward) == 32 and ndtr.bytes_moved(backward) == 3 * 4 * 32
+    assert build(backward)() is not None
+
+
+def test_without_the_line_it_is_unsupported() -> None:
+    request = ModelRequest("tests.harvest.test_new_kind:model", batch_size=4)
+    assert any("ndtr" in name for name in harvest(request).unsupported)
+
+
+def test_a_kind_that_leaves_something_undecided_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"backward.*nonzero_rule.*kernels.*functions"):
+        Kind("made_up", "input")  # type: ignore[call-arg]

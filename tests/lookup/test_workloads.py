@@ -1,0 +1,181 @@
+"""What a request means in a database, and that what is not there is harvested then and there."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opdb import ModelRequest, Predictor, choose_device, workload_of
+from opdb.errors import InputError
+from opdb.lookup.workloads import NotHarvestedError, stored_workload
+from opdb.models.catalogue import image_size
+from opdb.models.usual import FAMILY_SIZES, is_usual, size_of
+from opdb.records import Workload
+from opdb.store import Store, open_store
+from tests import published
+from tests.paths import python_path
+from tests.store import samples
+from tests.users import nobody
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "opdb.sqlite"))
+
+
+def of_size(size: int, batch_size: int = 1, name: str = "resnet18") -> Workload:
+    shape = [batch_size, 3, size, size]
+    inputs = {"args": [{"shape": shape, "dtype": "float32"}], "kwargs": {}}
+    return replace(samples.workload(name, batch_size), inputs=inputs)
+
+
+def test_a_name_means_the_size_that_its_model_takes_unless_told(store: Store) -> None:
+    store.save_workload(of_size(64))
+    assert stored_workload(store, ModelRequest("resnet18")) is None
+    store.save_workload(of_size(224))
+    assert stored_workload(store, ModelRequest("resnet18")) == of_size(224)
+    assert stored_workload(store, ModelRequest("resnet18", input_size=(3, 64, 64))) == of_size(64)
+    assert stored_workload(store, ModelRequest("resnet18", input_size=(3, 65, 65))) is None
+
+
+def test_where_only_the_model_tells_its_size_it_is_asked(store: Store) -> None:
+    for side in (96, 384, 224):
+        found = replace(of_size(side, name="siglip_vision_model"), source="transformers")
+        store.save_workload(found)
+    assert is_usual("transformers", found.name, (3, 224, 224)) is None
+    assert stored_workload(store, ModelRequest(found.name)) == found
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [ModelRequest("resnet18", dtype="float16"), ModelRequest("resnet18", batch_size=2)],
+)
+def test_what_is_not_requested_is_not_taken(store: Store, asked: ModelRequest) -> None:
+    store.save_workload(of_size(224))
+    with pytest.raises(NotHarvestedError, match="only for: batch 1 float32 3x224x224"):
+        workload_of(store, asked, harvest=False)
+
+
+def test_what_is_not_stored_is_harvested_and_stays(store: Store) -> None:
+    asked = ModelRequest("resnet18", batch_size=3, input_size=(3, 64, 64))
+    found = workload_of(store, asked)
+    assert found.harvest_s is not None and found.unsaved is None
+    assert (found.workload.batch_size, size_of(found.workload)) == (3, (3, 64, 64))
+    assert workload_of(store, asked, harvest=False).workload == found.workload
+    assert workload_of(store, asked).harvest_s is None
+
+
+def test_of_how_many_classes_no_stored_workload_tells(store: Store) -> None:
+    usual = workload_of(store, ModelRequest("mlp")).workload
+    found = workload_of(store, ModelRequest("mlp", num_classes=7))
+    assert found.unsaved is not None and found.workload.calls != usual.calls
+    assert workload_of(store, ModelRequest("mlp")).workload == usual
+
+
+def test_a_database_that_cannot_be_written_serves() -> None:
+    folder = Path(tempfile.mkdtemp(prefix="opdb-tests-"))
+    path = published.copy_to(folder / "h200.sqlite")
+    asked = ModelRequest("mlp", batch_size=9).checked()
+    path.chmod(0o444)
+    folder.chmod(0o555)
+    try:
+        with nobody(), open_store(str(path)) as store:
+            found = workload_of(store, asked)
+            assert found.unsaved is not None and "cannot be written" in found.unsaved
+            answer = Predictor(store, choose_device(store, None)).answer(found.workload, "eager")
+            assert answer.prediction.workload.batch_size == 9
+            assert stored_workload(store, asked) is None
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_what_is_given_as_inputs_is_compared_with_inputs(store: Store) -> None:
+    spec = {"shape": ["batch", 784], "dtype": "float32", "values": "rectified"}
+    asked = ModelRequest("mlp", batch_size=2, inputs={"args": [spec]})
+    plain = workload_of(store, replace(asked, inputs=None)).workload
+    found = workload_of(store, asked)
+    assert found.harvest_s is not None and found.workload.key != plain.key
+    assert workload_of(store, asked).harvest_s is None
+
+
+def test_a_model_of_ones_own_says_its_batch(store: Store) -> None:
+    """Where its code cannot be had, what is stored of it serves."""
+    own = replace(samples.workload("tiny", 5), name="package.module:build", source="python")
+    store.save_workload(own)
+    assert workload_of(store, ModelRequest(own.name)).workload == own
+    assert workload_of(store, ModelRequest(own.name, batch_size=5)).workload == own
+    with pytest.raises(InputError, match="no module named 'package'"):
+        workload_of(store, ModelRequest(own.name, batch_size=6))
+    store.save_workload(replace(samples.workload("tiny", 6), name=own.name, source="python"))
+    with pytest.raises(InputError, match="only for: batch 5"):
+        workload_of(store, ModelRequest(own.name), harvest=False)
+
+
+def test_a_name_that_only_the_database_knows_is_found(store: Store) -> None:
+    ours = samples.workload("ours", 2)
+    store.save_workload(ours)
+    asked = ModelRequest("ours", batch_size=2, input_size=(3, 32, 32))
+    assert workload_of(store, asked).workload == ours
+    assert workload_of(store, ModelRequest("ours")).workload == ours
+    with pytest.raises(InputError, match=r"ours was not harvested for batch 4.*unknown model"):
+        workload_of(store, replace(asked, batch_size=4))
+    with pytest.raises(InputError, match="unknown model 'our'; did you mean"):
+        workload_of(store, ModelRequest("our"))
+
+
+PROGRAM = """
+import sys
+from dataclasses import replace
+from opdb import ModelRequest, open_store, workload_of
+with open_store(sys.argv[1]) as store:
+    [one] = store.workloads("vit_b_16", batch_size=32)
+    store.save_workload(replace(one, name="vit", source="transformers"))
+    for name in ("resnet50", "bert_base", "lstm", "gpt2", "vit"):
+        batch_size = 1 if name == "lstm" else 32
+        found = workload_of(store, ModelRequest(name, batch_size=batch_size))
+        assert found.harvest_s is None
+assert "torch" not in sys.modules
+"""
+
+
+def test_what_is_stored_is_found_without_torch(tmp_path: Path) -> None:
+    path = published.copy_to(tmp_path / "h200.sqlite")
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(path)],
+        check=True,
+        env={"PYTHONPATH": python_path()},
+    )
+
+
+def test_image_sizes_read_from_transformers_are_those_of_its_configurations() -> None:
+    from transformers import AutoConfig
+
+    from opdb.models.transformers import model_types
+
+    read = {name: size for name in model_types() if (size := image_size(name)) is not None}
+    assert len(read) > 20 and read["vit"] == image_size("vit_base_patch16_224") == (3, 224, 224)
+    for name, (channels, side, _) in read.items():
+        made = AutoConfig.for_model(name)
+        sides = made.image_size if isinstance(made.image_size, list | tuple) else [made.image_size]
+        assert (made.num_channels, {*sides}) == (channels, {side}), name
+    assert is_usual("transformers", "vit", (3, 224, 224))
+    assert is_usual("transformers", "vit", (3, 384, 384)) is False
+
+
+def test_sizes_known_without_torch_are_those_that_models_take() -> None:
+    from opdb.models.torchvision import family_names
+
+    for family, size in FAMILY_SIZES.items():
+        for name in family_names(family):
+            assert is_usual("torchvision", name, size), name
+            assert not is_usual("torchvision", name, (3, 97, 97)), name
+    for name in family_names("video"):
+        assert is_usual("torchvision", name, (3, 16, 112, 112)) is None, name
+    assert is_usual("transformers", "bert", (128,)) and not is_usual("transformers", "b", (512,))

@@ -1,0 +1,132 @@
+"""A model of any size is built without its memory."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from opdb.errors import InputError
+from opdb.harvest import harvest
+from opdb.models import ModelRequest, load
+from opdb.models.construction import parameters_on_meta
+from opdb.models.large import LARGE_BYTES, LargeOnMeta
+
+TERABYTE = 2**38
+"""So many float32 are more than any machine that runs tests grants at once."""
+
+LARGE = LARGE_BYTES // 4 + 1
+"""So many float32 are large."""
+
+
+class Experts(nn.Module):
+    """A parameter, a mask and a table that no memory holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2**20, 2**18) * 0.02)
+        self.register_buffer("mask", torch.ones(2**20, 2**18, dtype=torch.bool).tril())
+        steps = torch.arange(2**20)
+        self.register_buffer("table", torch.cos(steps[:, None] / steps[None, :]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
+def experts() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Experts(), (torch.randn(1, 2**20),)
+
+
+def test_no_memory_is_asked_for_what_is_large() -> None:
+    workload = harvest(ModelRequest(f"{__name__}:experts"))
+    (call,) = workload.calls
+    assert call.configuration.kind == "matmul"
+    module = load(ModelRequest(f"{__name__}:experts"), device="meta").module
+    assert {name: t.shape for name, t in module.state_dict().items()} == {
+        "weight": (2**20, 2**18),
+        "mask": (2**20, 2**18),
+        "table": (2**20, 2**20),
+    }
+    assert module.mask.dtype == torch.bool
+
+
+class Scaled(nn.Module):
+    """Asks for a value of what is large as it is built."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        table = torch.ones(LARGE)
+        self.features = int(table[:4].sum().item())
+        self.linear = nn.Linear(self.features, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.linear(x)
+        return output
+
+
+def scaled() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Scaled(), (torch.randn(3, 4),)
+
+
+def counts() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return nn.Embedding(7, 2), (torch.arange(LARGE_BYTES // 8 + 1) % 7,)
+
+
+def test_what_asks_for_values_of_what_is_large_is_built_with_them() -> None:
+    assert harvest(ModelRequest(f"{__name__}:scaled")).calls
+    loaded = load(ModelRequest(f"{__name__}:counts"), device="meta")
+    assert loaded.inputs["args"][0]["values"] == {"range": [0, 7]}
+
+
+def endless() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return nn.Linear(int(torch.ones(TERABYTE).sum().item()), 2), (torch.randn(1, 2),)
+
+
+def test_what_asks_for_values_that_no_memory_holds_is_told() -> None:
+    with pytest.raises(InputError, match=r"1100 GB\) are too large"):
+        harvest(ModelRequest(f"{__name__}:endless"))
+
+
+def test_small_tensors_keep_their_values() -> None:
+    with LargeOnMeta() as large:
+        small = torch.arange(1000) + 1
+        outer = torch.ones(2**17)[:, None] * torch.ones(2**17)
+        mixed = outer[:1000, 0] + small
+    assert not small.is_meta and small.sum() == 500_500
+    assert outer.is_meta and mixed.is_meta and large.largest_bytes == 4 * 2**34
+
+
+def test_nothing_on_meta_is_written_into_a_tensor_with_values() -> None:
+    small = torch.zeros(4)
+    with LargeOnMeta(), pytest.raises(RuntimeError, match="on meta"):
+        small.copy_(torch.ones(LARGE)[:4])
+
+
+def test_a_large_buffer_that_modules_share_stays_one() -> None:
+    mask, index = torch.zeros(2**21), torch.arange(4)
+    one, other = nn.Identity(), nn.Identity()
+    with parameters_on_meta(LargeOnMeta()):
+        for module in (one, other):
+            module.register_buffer("mask", mask)
+            module.register_buffer("index", index)
+    assert one.mask is other.mask and one.mask.is_meta
+    assert one.index is index
+
+
+_PEAK = """
+import re
+from pathlib import Path
+from opdb.harvest import harvest
+from opdb.models import ModelRequest
+harvest(ModelRequest("deepseek_v3"))
+# not getrusage, which starts with the peak of the process that started this one
+print(int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024)
+"""
+
+
+def test_a_model_of_terabytes_is_harvested_within_2_gb() -> None:
+    pytest.importorskip("transformers")
+    done = subprocess.run([sys.executable, "-c", _PEAK], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) < 2e9

@@ -1,0 +1,113 @@
+"""The loop on the processor: what fails is passed over, what misses its target is added to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opdb.bench import rounds
+from opdb.bench.platform import detect
+from opdb.harvest import harvest
+from opdb.models import ModelRequest
+from opdb.plan import loop
+from opdb.plan.hands import Alone, BuildModel
+from opdb.plan.loop import BuildRequest, Built, build
+from opdb.plan.ranking import Step
+from opdb.records import Configuration, Visit
+from opdb.store import Store, open_store
+from tests.bench.calls import HUGE, IMPOSSIBLE, RELU, workload
+
+MLP = ModelRequest("mlp", input_size=(16,))
+REQUEST = BuildRequest(0.01)
+
+pytestmark = pytest.mark.usefixtures("short")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(str(tmp_path / "opdb.sqlite")) as opened:
+        yield opened
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.visited_keys: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def begin(self, visits: int) -> None:
+        pass
+
+    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
+        self.visited_keys.append(configuration.key)
+
+
+def built(store: Store, request: BuildRequest, *jobs: BuildModel) -> tuple[Built, Heard]:
+    heard = Heard()
+    for job in jobs:
+        store.save_workload(job.workload)
+    return build(store, jobs, request, Alone(store, "cpu", request.mode), heard), heard
+
+
+def test_many_failures_in_a_row_stop_nothing(store: Store) -> None:
+    inputs = dict(IMPOSSIBLE.inputs)
+    many = [
+        Configuration("conv2d", {"dilation": [n, n]}, inputs)
+        for n in range(2, rounds.MAX_FAILURES_IN_A_ROW + 4)
+    ]
+    bad, good = workload(*many, HUGE, name="bad"), workload(RELU, name="good")
+    both = BuildModel(MLP, bad), BuildModel(MLP, good)
+    found, heard = built(store, replace(REQUEST, target=1.0), *both)
+    assert any("failed in a row" in text for text in heard.said)
+    one, other = found.standings
+    assert not one.left and one.answer is not None
+    assert one.answer.prediction.coverage_time == 0
+    assert not other.left and other.answer is not None
+    assert other.answer.prediction.coverage_time == 1
+    assert found.survey is not None and len(found.survey.failed) == len(many) + 1
+    visits = len(heard.visited_keys)
+    again, heard = built(store, replace(REQUEST, target=1.0), *both)
+    assert again.benched == 0 and heard.visited_keys == [] and visits > len(many)
+
+
+def test_what_failed_is_tried_again_when_asked(store: Store) -> None:
+    job = BuildModel(MLP, workload(RELU, HUGE))
+    built(store, REQUEST, job)
+    _, heard = built(store, REQUEST, job)
+    assert heard.visited_keys == []
+    _, heard = built(store, replace(REQUEST, retry=True), job)
+    assert heard.visited_keys == [HUGE.key], "once, and not in a circle"
+
+
+def test_slices_begin_with_one_step_at_least() -> None:
+    steps = [Step(str(n), 0.0, 2.0) for n in range(9)]
+    assert [step.key for step in loop._first_of(steps, 5.0)] == ["0", "1"]
+    assert [step.key for step in loop._first_of(steps, 0.1)] == ["0"]
+    assert loop._first_of(steps, 100.0) == steps
+
+
+def test_a_run_of_this_board_is_not_repeated_one_of_another_does_not_count(store: Store) -> None:
+    job = BuildModel(MLP, harvest(MLP))
+    first, _ = built(store, REQUEST, job)
+    second, _ = built(store, REQUEST, job)
+    assert (first.runs, second.runs) == (1, 0)
+    board = detect("cpu").board.uuid
+    assert [c.board.uuid for c in store.campaigns()] == [board] * len(store.campaigns())
+    assert second.standings[0].run == "ok"
+
+
+def test_a_model_that_has_no_time_left_is_not_run_and_not_met(store: Store) -> None:
+    job = BuildModel(MLP, harvest(MLP))
+    built(store, REQUEST, job)
+    other = BuildModel(
+        ModelRequest("mlp", input_size=(8,)), harvest(ModelRequest("mlp", input_size=(8,)))
+    )
+    found, _ = built(store, replace(REQUEST, target=0.9, gpu_seconds=0.0), job, other)
+    assert found.stopped is not None and found.next
+    assert [s.run for s in found.standings] == ["ok", None]
+    assert not found.standings[1].meets(0.01) and found.standings[1].left

@@ -1,0 +1,263 @@
+"""The report in a real browser: what people see is what the database holds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Dialog, Page, sync_playwright
+
+from opdb.tables import RATIO, SHARE, Column
+from tests.report.conftest import Made
+from tests.report.test_page import HOSTILE, data_of, hostile_report
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+PATIENCE_MS = 120_000
+FIRST_VIEW_S = 8.0
+"""It takes about 1 s on two cores that do nothing else; tests run beside others."""
+
+
+@dataclass
+class Seen:
+    """A page in the browser, and what it said and asked for."""
+
+    page: Page
+    said: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def open(self, url: str) -> None:
+        self.page.goto("about:blank")
+        self.requests.clear()
+        self.page.goto(url)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed (apt install chromium)")
+    with sync_playwright() as driver:
+        options = ["--no-sandbox", "--disable-dev-shm-usage"]
+        started = driver.chromium.launch(
+            executable_path=CHROMIUM, args=options, timeout=PATIENCE_MS
+        )
+        yield started
+        started.close()
+
+
+def opened(browser: Browser) -> Seen:
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    page.set_default_timeout(PATIENCE_MS)
+    seen = Seen(page)
+    page.on("console", lambda message: seen.said.append(message.text))
+    page.on("pageerror", lambda error: seen.said.append(str(error)))
+    page.on("request", lambda request: seen.requests.append(request.url))
+    return seen
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("report") / "report.html"
+
+
+@pytest.fixture(scope="module")
+def window(browser: Browser) -> Iterator[Seen]:
+    seen = opened(browser)
+    yield seen
+    seen.page.close()
+
+
+@pytest.fixture
+def seen(window: Seen, made: Made, file: Path) -> Seen:
+    """The report, opened anew; nothing may be wrong with it when a test is over."""
+    file.write_text(made.found.html)
+    window.said.clear()
+    window.open(file.as_uri())
+    return window
+
+
+def test_it_opens_without_an_error_or_a_request(seen: Seen, file: Path) -> None:
+    assert seen.page.title() == "opdb report: NVIDIA H200"
+    assert seen.said == []
+    assert seen.requests == [file.as_uri()]
+    took_ms = seen.page.evaluate("performance.getEntriesByType('navigation')[0].domComplete")
+    assert took_ms < 1000 * FIRST_VIEW_S
+
+
+def test_axe_finds_nothing_wrong_in_light_or_dark(seen: Seen) -> None:
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for scheme in schemes:
+        seen.page.emulate_media(color_scheme=scheme)
+        found = Axe().run(seen.page).response["violations"]
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], scheme
+    assert seen.said == []
+
+
+def test_the_page_adds_up_what_the_database_holds(seen: Seen, made: Made) -> None:
+    """By kind, all runs: the sums that the page shows are those of the breakdown."""
+    told = seen.page.evaluate("opdbReport.data.runs.map(run => opdbReport.parts(run))")
+    assert len(told) == len(made.found.content.runs)
+    for run, parts in zip(made.found.content.runs, told, strict=True):
+        found, of = run.answer.prediction, run.parts
+        time_s, dynamic_j = defaultdict[str, float](float), defaultdict[str, float](float)
+        for configuration, count in found.workload.occurrences().items():
+            time_s[configuration.title] += count * of.call_s.get(configuration.key, 0.0)
+            dynamic_j[configuration.title] += count * of.call_j.get(configuration.key, 0.0)
+        for row in parts["kinds"]:
+            if row["part"] in time_s:
+                assert (row["time_s"] or 0) == pytest.approx(time_s[row["part"]], rel=1e-7)
+                energy_j = dynamic_j[row["part"]] + of.base_power_w * time_s[row["part"]]  # type: ignore[operator]
+                assert (row["energy_j"] or 0) == pytest.approx(energy_j, rel=1e-6)
+        whole_s = math.fsum(row["time_s"] or 0 for row in parts["kinds"])
+        assert whole_s == pytest.approx(found.time_s, rel=1e-7)
+        assert math.fsum(row["time_s"] or 0 for row in parts["configurations"]) == pytest.approx(
+            whole_s
+        )
+
+
+def test_people_read_numbers_as_everywhere_in_opdb(seen: Seen, made: Made) -> None:
+    data = data_of(made.found.html)
+    values = [value for run in data["runs"] for value in (*run["times_s"], *run["dynamic_j"])][
+        :4000
+    ]
+    values += [run[name] for run in data["runs"] for name in ("predicted_time_s", "repeat_spread")]
+    values += [0, 0.0, 1, 12345.6, 1e-12, -0.5, 0.0625, 1.0625, 1.03125, 0.9996, 99999.0, None]
+    for unit in ("s", "J", SHARE, RATIO):
+        column: Column[Any] = Column("x", lambda value: value, unit=unit)
+        told = seen.page.evaluate(
+            "([values, unit]) => values.map(value => opdbReport.text(value, unit))", [values, unit]
+        )
+        differ = [
+            (value, text, column.cell(value))
+            for value, text in zip(values, told, strict=True)
+            if text != column.cell(value)
+        ]
+        assert differ == []
+
+
+def rows_of(seen: Seen, table: str) -> list[list[str]]:
+    """Return the rows that a table shows."""
+    found: list[list[str]] = seen.page.evaluate(
+        "id => [...document.getElementById(id).tBodies[0].rows].filter(row => !row.hidden)"
+        ".map(row => [...row.cells].map(cell => cell.textContent))",
+        table,
+    )
+    return found
+
+
+def test_a_table_is_filtered_sorted_and_saved(seen: Seen, made: Made) -> None:
+    whole = made.found.content.validation.whole
+    mine = [a for a in whole if a.prediction.workload.name == "resnet50"]
+    graph = [answer for answer in mine if answer.prediction.mode == "graph"]
+    seen.page.get_by_label("Filter: Runs of which every call is measured").fill("resnet50 graph")
+    rows = [row for row in rows_of(seen, "runs") if row[0] == "resnet50"]
+    assert len(rows) == len(graph)
+    heading = seen.page.locator("#runs th button", has_text=re.compile("^predicted time$"))
+    heading.focus()
+    seen.page.keyboard.press("Enter")
+    assert heading.locator("..").get_attribute("aria-sort") == "ascending"
+    with seen.page.expect_download() as download:
+        seen.page.locator(".controls:has(+ .scroll #runs) button").click()
+    saved = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    times = [float(row["predicted_time_s"]) for row in saved]
+    assert times == sorted(times)
+    found = {a.prediction.time_s for a in graph}
+    assert found == {float(row["predicted_time_s"]) for row in saved if row["model"] == "resnet50"}
+    heading.click()
+    assert heading.locator("..").get_attribute("aria-sort") == "descending"
+    assert seen.said == []
+
+
+def test_a_link_keeps_the_view(seen: Seen, made: Made, file: Path) -> None:
+    run = next(r for r in made.found.content.runs if r.answer.prediction.mode == "graph")
+    seen.open(f"{file.as_uri()}#run={quote(run.name, safe='')}&runs.filter=vgg16&kinds.sort=-2")
+    assert seen.page.locator("#run").input_value() == run.name
+    assert {row[0] for row in rows_of(seen, "runs")} == {"vgg16"}
+    calls = [int(row[1]) for row in rows_of(seen, "kinds") if row[1] != "–"]
+    assert calls == sorted(calls, reverse=True)
+    seen.page.locator("#runs tbody tr:not([hidden]) a").first.click()
+    assert seen.page.locator("#run").input_value().startswith("vgg16~")
+    assert "run=vgg16" in seen.page.url and "runs.filter=vgg16" in seen.page.url
+    assert seen.page.evaluate("document.activeElement.id") == "where"
+    assert seen.said == []
+
+
+def test_every_choice_draws_its_figure_with_a_table_beside_it(seen: Seen, made: Made) -> None:
+    page = seen.page
+    for name in ("accuracy-measure", "scaling-measure", "roofline-measure"):
+        page.locator(f"#{name} input[value=energy]").check()
+    page.locator("#scaling-model").select_option("resnet50")
+    page.locator("#roofline-model").select_option("1")
+    shown = [run for run in made.found.content.runs if run.name.startswith("resnet50~")]
+    assert len(rows_of(seen, "scaling")) == len(shown)
+    figures = page.locator("figure svg[role=img]")
+    assert figures.count() == 8
+    for number in range(8):
+        assert "table" in str(figures.nth(number).get_attribute("aria-label")) or number == 3
+    with page.expect_download() as download:
+        page.locator("#roofline-chart button").click()
+    svg = Path(download.value.path()).read_text()
+    assert svg.startswith("<svg") and "var(" not in svg and "FLOP/J" in svg
+    assert seen.said == []
+
+
+def test_every_run_can_be_shown(seen: Seen, made: Made) -> None:
+    """Each kind of run at least: those of every mode, whole or not."""
+    kinds = {(r.answer.prediction.mode, r.answer.prediction.missing != ()): r.name
+             for r in made.found.content.runs}  # fmt: skip
+    for name in kinds.values():
+        seen.page.locator("#run").select_option(name)
+        assert len(rows_of(seen, "kinds")) > 2
+    assert seen.said == []
+
+
+def test_a_visit_is_shown_with_its_samples_and_flags(seen: Seen, made: Made) -> None:
+    flagged = next(each for each in made.found.content.samples if each.flags)
+    seen.page.locator("#visit").select_option(flagged.visit.id)
+    assert flagged.visit.stretch is not None
+    samples, replays = flagged.visit.stretch.power_samples, flagged.visit.stretch.replay_times_s
+    assert (len(rows_of(seen, "samples")), len(rows_of(seen, "replays"))) == (
+        len(samples),
+        len(replays),
+    )
+    assert "; ".join(flagged.flags) in seen.page.locator("#visit-figures").inner_text()
+    assert seen.said == []
+
+
+def test_it_prints(seen: Seen) -> None:
+    pdf = seen.page.pdf(prefer_css_page_size=True)
+    assert pdf.startswith(b"%PDF") and pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page ") > 5
+    seen.page.emulate_media(media="print")
+    assert not seen.page.locator("nav").is_visible()
+    assert not seen.page.get_by_label("Filter: Runs of which every call is measured").is_visible()
+    seen.page.emulate_media(media="screen")
+
+
+def test_a_strangers_names_run_no_code(browser: Browser, tmp_path: Path) -> None:
+    page = hostile_report(tmp_path).html
+    seen = opened(browser)
+    dialogs: list[str] = []
+
+    def note(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    seen.page.on("dialog", note)
+    (tmp_path / "report.html").write_text(page)
+    seen.open((tmp_path / "report.html").as_uri())
+    assert (dialogs, seen.said, len(seen.requests)) == ([], [], 1)
+    assert seen.page.locator("img").count() == 0
+    assert HOSTILE[:9] in rows_of(seen, "runs")[0][0]
+    seen.page.close()

@@ -1,0 +1,240 @@
+"""The report of all published sets: its numbers are the database's, and nothing gets out of it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+import sqlite3
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import opdb
+from opdb.api.reports import ReportPage
+from opdb.errors import InputError, UnknownNameError
+from opdb.report.coverage import COVERAGE
+from opdb.report.roofs import POINTS
+from opdb.report.runs import ACCURACY
+from opdb.studies.roofline_report import OPERATORS, Placed
+from opdb.studies.validation import RUNS
+from opdb.tables import Rows, Table
+from tests import published
+from tests.report.conftest import Made
+
+MOST_BYTES = 3_000_000
+MOST_SECONDS = 20.0
+"""The report takes some 4 s on a machine that does nothing else; tests run beside others."""
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+class Cells(HTMLParser):
+    """The cells of each table of a page, by the table's id: texts, and values where they differ."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[tuple[str, str | None]]]] = {}
+        self._rows: list[list[tuple[str, str | None]]] = []
+        self._value: str | None = None
+        self._text: str | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "table":
+            self._rows = self.tables[str(given["id"])] = []
+        elif tag == "tr":
+            self._rows.append([])
+        elif tag == "td":
+            self._text, self._value = "", given.get("data-v")
+
+    def handle_data(self, data: str) -> None:
+        if self._text is not None:
+            self._text += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "td" and self._text is not None:
+            self._rows[-1].append((self._text, self._value))
+            self._text = None
+
+
+def check_table(cells: Cells, name: str, of: Rows[Any]) -> None:
+    """Check that a table of the page has these rows, every text and every number."""
+    shown = [column for column in of.table.columns if column.title is not None]
+    head, *rows = cells.tables[name]
+    assert (head, len(rows)) == ([], len(of.rows))
+    for row, found in zip(of.rows, rows, strict=True):
+        assert [text for text, _ in found] == of.table.cells(row)
+        for column, (_, value) in zip(shown, found, strict=True):
+            told = column.get(row)
+            if isinstance(told, float):
+                assert value is not None and float(value) == told
+            elif isinstance(told, list) and told and isinstance(told[0], float):
+                assert value is not None and list(map(float, value.split())) == told
+
+
+def test_the_tables_of_the_page_have_every_row_and_number(made: Made) -> None:
+    found, cells = made.found.content, Cells(made.found.html)
+    whole = found.validation.whole
+    assert len(whole) > 250
+    check_table(cells, "runs", Rows(ACCURACY, whole))
+    check_table(cells, "workloads", Rows(COVERAGE, found.coverage.workloads))
+    for number, row in enumerate(whole):
+        assert RUNS.cells(row)[:4] == [text for text, _ in cells.tables["runs"][number + 1][:4]]
+
+
+def test_the_runs_of_the_page_are_those_of_validate(made: Made) -> None:
+    told = opdb.validate(db=str(published.all_sets())).to_dict()
+    rows = data_of(made.found.html)["runs"]
+    names = RUNS.fields
+    assert [{n: row[n] for n in names} for row in rows if row["whole"]] == told["rows"]
+    assert [{n: row[n] for n in names} for row in rows if not row["whole"]] == told["incomplete"]
+
+
+def test_the_parts_of_every_run_add_up_to_its_prediction(made: Made) -> None:
+    data = data_of(made.found.html)
+    for run in data["runs"]:
+        counts = data["workloads"][run["workload"]]["counts"]
+        seconds = [n * s for n, s in zip(counts, run["times_s"], strict=True) if s is not None]
+        joules = [n * j for n, j in zip(counts, run["dynamic_j"], strict=True) if j is not None]
+        time_s = sum(seconds) + sum(rest for _, rest in run["rest"])
+        assert time_s == pytest.approx(run["predicted_time_s"], rel=1e-7), run["name"]
+        energy_j = sum(joules) + run["base_power_w"] * time_s
+        assert energy_j == pytest.approx(run["predicted_energy_j"], rel=1e-7), run["name"]
+
+
+def test_the_order_and_the_configurations_are_the_workloads(made: Made) -> None:
+    data = data_of(made.found.html)
+    for run, row in zip(made.found.content.runs, data["runs"], strict=True):
+        called = run.answer.prediction.workload.calls
+        workload = data["workloads"][row["workload"]]
+        own = [data["configurations"][place] for place in workload["configurations"]]
+        keys = [own[number][0] for number in workload["order"]]
+        assert keys == [call.configuration.key[:12] for call in called]
+        assert sum(workload["counts"]) == len(called)
+
+
+def test_the_roofline_is_that_of_the_command(made: Made) -> None:
+    roofs = made.found.content.roofs
+    assert roofs is not None
+    document = data_of(made.found.html)["roofs"]
+    assert document["mode"] == "graph"
+    columns = POINTS.fields
+    for model, row in zip(roofs.study.models, document["models"], strict=True):
+        placed = [Placed(roofs.study, model, point) for point in model.points if point.works]
+        assert len(placed) == len(row["points"])
+        for point, values in zip(placed, row["points"], strict=True):
+            told = OPERATORS.document(point)
+            found = dict(zip(columns, values, strict=True))
+            both = told.keys() & found.keys()
+            assert {"count", "intensity", "flops_per_s", "flops_per_j"} <= both
+            assert {name: found[name] for name in both} == {name: told[name] for name in both}
+
+
+def test_the_samples_are_those_of_the_visits(made: Made) -> None:
+    told = {each["id"]: each for each in data_of(made.found.html)["visits"]}
+    assert len(told) > 30
+    with opdb.open_store(str(published.all_sets())) as store:
+        for board in {each["board"] for each in told.values()}:
+            mine = [each for each in told.values() if each["board"] == board]
+            keys = list({each["configuration"] for each in mine})
+            stored = {visit.id: visit for visit in store.visits(board, keys)}
+            assert stored.keys() == {each["id"] for each in mine}
+            for each in mine:
+                stretch = stored[each["id"]].stretch
+                assert stretch is not None
+                assert tuple(map(tuple, each["power_samples"])) == stretch.power_samples
+                assert tuple(each["replay_times_s"]) == stretch.replay_times_s
+                assert set(stored[each["id"]].flags) <= set(each["flags"])
+
+
+def test_a_report_is_small_and_quick(made: Made) -> None:
+    assert len(made.found.html.encode()) < MOST_BYTES
+    assert made.seconds < MOST_SECONDS
+
+
+def test_the_policy_allows_the_pages_own_scripts_alone(made: Made) -> None:
+    page = made.found.html
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None and "unsafe" not in policy[1] and "http" not in policy[1]
+    assert policy[1].startswith("default-src 'none'; ")
+    for tag in ("script", "style"):
+        for text in re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.S):
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            assert f"'sha256-{digest}'" in policy[1]
+    own = re.sub(r"<(script|style)>.*?</\1>", "", page, flags=re.S)
+    assert not re.search(r"""(src|href)\s*=\s*["']?\w+://""", own)
+    assert not re.search(r"""\son\w+=|\sstyle=""", own)
+
+
+HOSTILE = '</script><img src=x onerror=alert(1)>\u202e\u2028&"'
+
+
+def hostile_report(tmp_path: Path) -> ReportPage:
+    """Return a report of a database whose names of models, notes and flags are a stranger's."""
+    path = published.copy_to(tmp_path / "opdb.sqlite")
+    with opdb.open_store(str(path)) as store:
+        renamed = {
+            w.key: replace(w, name=HOSTILE).key for w in store.workloads() if w.name == "resnet50"
+        }
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.executemany(
+            "UPDATE workload SET name = ?, key = ? WHERE key = ?",
+            [(HOSTILE, new, old) for old, new in renamed.items()],
+        )
+        connection.execute(
+            "DELETE FROM model_run WHERE workload_id NOT IN "
+            "(SELECT id FROM workload WHERE name = ?)",
+            (HOSTILE,),
+        )
+    connection.close()
+    return opdb.report(db=str(path))
+
+
+def test_names_from_a_database_stay_text(tmp_path: Path) -> None:
+    page = hostile_report(tmp_path).html
+    assert "<img" not in page
+    assert page.count("</script>") == 4
+    assert data_of(page)["runs"][0]["model"] == HOSTILE
+    shown = Cells(page).tables["runs"][1][0][0]
+    assert shown == HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028")
+
+
+def test_runs_that_are_left_out_are_told(made: Made) -> None:
+    told: list[str] = []
+    opdb.validate(db=str(published.all_sets()), tell=told.append)
+    assert [made.found.content.left_out] == told
+    assert html.escape(told[0]) in made.found.html
+
+
+def test_a_report_of_some_models_has_these_alone() -> None:
+    found = opdb.report("resnet50", "vgg16", db=str(published.database()))
+    assert {row["model"] for row in data_of(found.html)["runs"]} == {"resnet50", "vgg16"}
+    assert "opdb report resnet50 vgg16" in found.html
+
+
+def test_what_cannot_be_reported_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="resnet5"):
+        opdb.report("resnet5", db=str(published.database()))
+    with opdb.open_store(str(tmp_path / "empty.sqlite")):
+        pass
+    with pytest.raises(InputError):
+        opdb.report(db=str(tmp_path / "empty.sqlite"))
+
+
+def test_a_table_of_no_rows_is_said_in_words(made: Made) -> None:
+    assert isinstance(COVERAGE, Table)
+    if not made.found.content.coverage.standing.failures:
+        assert "Configurations that failed: none." in made.found.html

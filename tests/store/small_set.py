@@ -1,0 +1,55 @@
+"""A small real set: twelve calls of a model on one board with all that was seen of them."""
+
+from __future__ import annotations
+
+import csv
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from opdb.store import open_store
+from opdb.store.exchange import export_set, import_set
+from opdb.store.set_reading import read_set
+from tests import published
+
+LARGE = published.SET.parent / "apart" / "nvidia-h200-reused"
+
+_CUTS = (
+    "DELETE FROM call WHERE position >= 12 OR workload_id != {workload}",
+    "DELETE FROM model_run WHERE workload_id != {workload}",
+    "DELETE FROM workload WHERE id != {workload}",
+    "DELETE FROM visit WHERE configuration_id NOT IN (SELECT configuration_id FROM call)",
+    "DELETE FROM host_visit WHERE configuration_id NOT IN (SELECT configuration_id FROM call)",
+    "DELETE FROM cost",
+    "DELETE FROM learned",
+)
+
+
+def write_small_set(folder: Path) -> None:
+    """Write it."""
+    with tempfile.TemporaryDirectory() as aside:
+        path = Path(aside, "cut.sqlite")
+        with open_store(str(path)) as store:
+            import_set(store, LARGE, contents=read_set(LARGE))
+        with closing(sqlite3.connect(path)) as connection, connection:
+            [workload] = connection.execute(
+                "SELECT workload_id FROM model_run WHERE mode = 'graph' ORDER BY id LIMIT 1"
+            ).fetchone()
+            for cut in _CUTS:
+                connection.execute(cut.format(workload=workload))
+        with open_store(str(path)) as store:
+            export_set(store, folder, device="nvidia-h200")
+
+
+def edit(path: Path, change: Callable[[list[dict[str, str]]], None]) -> None:
+    """Change the rows of a file of a set."""
+    with path.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    names = list(rows[0])
+    change(rows)
+    with path.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)

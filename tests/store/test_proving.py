@@ -1,0 +1,223 @@
+"""What comes from others is checked: costs are those that a set's own visits give."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from opdb.derive.costs import ESTIMATOR
+from opdb.records import Cost
+from opdb.store import open_store
+from opdb.store.deriving import derive_costs, derived
+from opdb.store.exchange import import_set
+from opdb.store.proving import proved
+from opdb.store.set_reading import read_set
+from tests import published
+from tests.cli.conftest import Opdb, opdb  # noqa: F401
+from tests.store.small_set import edit, write_small_set
+
+SETS = sorted(path.parent for path in published.SET.parent.glob("**/costs.csv"))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small") / "set"
+    write_small_set(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(small: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(small, tmp_path / "set")
+
+
+@pytest.mark.parametrize("path", SETS, ids=lambda path: path.name)
+def test_the_costs_of_the_published_sets_are_those_of_their_visits(path: Path) -> None:
+    """The first command on a fresh clone takes them as they stand: they are proved here."""
+    contents = read_set(path)
+    found, given = proved(contents)["costs.csv"], contents["costs.csv"]
+    identity = ("board", "configuration", "setting", "estimator")
+    assert len(found) == len(given)
+    by_place = {tuple(row[name] for name in identity): row for row in given.rows()}
+    for row in found.rows():
+        assert row == by_place[tuple(row[name] for name in identity)]
+
+
+def test_a_cost_off_by_rounding_alone_stays_as_it_is_published(folder: Path) -> None:
+    """What another machine's logarithm gives in the last bit is no lie, and is not rewritten."""
+
+    def last_bit(rows: list[dict[str, str]]) -> None:
+        found = float(rows[0]["time_s_high"])
+        rows[0]["time_s_high"] = repr(math.nextafter(found, math.inf))
+
+    edit(folder / "costs.csv", last_bit)
+    contents = read_set(folder)
+    given = list(contents["costs.csv"].values["time_s_high"])
+    assert sorted(proved(contents)["costs.csv"].values["time_s_high"]) == sorted(given)
+
+
+def test_derive_check_holds_for_all_sets_of_the_default_database(
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    path = tmp_path / "all.sqlite"
+    with open_store(str(path)) as store:
+        for each in SETS:
+            if each.parent == published.SET.parent and each != published.SET:
+                import_set(store, each, contents=read_set(each))
+        for board in store.boards_of_several_sources():
+            derive_costs(store, board)
+    assert opdb("derive", "--check", "--db", path).status == 0
+
+
+def times_ten(rows: list[dict[str, str]]) -> None:
+    for row in rows:
+        for part in ("median", "mean", "low", "high"):
+            if row[f"time_s_{part}"]:
+                row[f"time_s_{part}"] = repr(10 * float(row[f"time_s_{part}"]))
+
+
+def negative(rows: list[dict[str, str]]) -> None:
+    rows[3].update(time_s_median="-1e-05", time_s_mean="-1e-05")
+
+
+def a_host_time(rows: list[dict[str, str]]) -> None:
+    row = next(row for row in rows if row["host_time_s"] != "{}")
+    row["host_time_s"] = row["host_time_s"].replace('"mean":', '"mean":1')
+
+
+def fewer_visits(rows: list[dict[str, str]]) -> None:
+    rows[0]["visits"] = "7"
+
+
+def a_flag(rows: list[dict[str, str]]) -> None:
+    rows[2]["flags"] = '["fine"]'
+
+
+def of_the_future(rows: list[dict[str, str]]) -> None:
+    rows[0]["estimator"] = "99"
+
+
+def without_its_visits(rows: list[dict[str, str]]) -> None:
+    rows[1]["setting"] = '{"tf32_matmul":true,"x":1}'
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        (times_ten, "costs.csv, line 2, column time_s_median: '"),
+        (negative, "costs.csv, line 5, column time_s_median: '-1e-05': "),
+        (a_host_time, "column host_time_s: '"),
+        (fewer_visits, "line 2, column visits: '7': from the visits of the set opdb derives "),
+        (a_flag, "line 4, column flags: '[\"fine\"]': from the visits of the set opdb derives '"),
+        (of_the_future, "column estimator: '99': this version of opdb reads 1, 2, 3"),
+        (without_its_visits, "rests on no visit of the set"),
+    ],
+)
+def test_a_cost_that_the_visits_do_not_give_is_refused(
+    lie: Callable[[list[dict[str, str]]], None],
+    said: str,
+    folder: Path,
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    edit(folder / "costs.csv", lie)
+    target = tmp_path / "new.sqlite"
+    ran = opdb("import", folder, "--db", target)
+    assert ran.status == 2 and ran.out == "" and ran.err.count("\n") == 1
+    assert str(folder) in ran.err and said in ran.err, ran.err
+    assert not target.exists()
+
+
+def costs_in(path: Path) -> list[Cost]:
+    with open_store(str(path)) as store:
+        boards = [board.uuid for board in store.boards()]
+        assert all(derived(store, board).is_as_stored for board in boards)
+        return [cost for b in boards for costs in store.costs(b).values() for cost in costs]
+
+
+def test_costs_of_an_older_estimator_and_missing_ones_are_derived(
+    small: Path,
+    folder: Path,
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    assert opdb("import", small, "--db", tmp_path / "right.sqlite").status == 0
+
+    def older(rows: list[dict[str, str]]) -> None:
+        times_ten(rows)
+        for row in rows:
+            row["estimator"] = "2"
+        rows.pop()
+
+    edit(folder / "costs.csv", older)
+    assert opdb("import", folder, "--db", tmp_path / "older.sqlite").status == 0
+    found = costs_in(tmp_path / "older.sqlite")
+    assert found == costs_in(tmp_path / "right.sqlite")
+    assert {cost.estimator for cost in found} == {ESTIMATOR}
+
+
+def test_costs_of_a_shard_are_never_read(
+    small: Path,
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    """A job that was killed leaves costs that are not what its visits say."""
+    shard, target = tmp_path / "shard.sqlite", tmp_path / "all.sqlite"
+    assert opdb("import", small, "--db", shard).status == 0
+    right = costs_in(shard)
+    with closing(sqlite3.connect(shard)) as connection, connection:
+        connection.execute("UPDATE cost SET time_s_mean = 10 * time_s_mean, energy_j_mean = -1")
+    assert opdb("import", shard, "--db", target).status == 0
+    assert costs_in(target) == right
+
+
+def test_an_export_writes_the_costs_that_its_visits_give(
+    small: Path,
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    path = tmp_path / "stale.sqlite"
+    assert opdb("import", small, "--db", path).status == 0
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE cost SET visits = 1, time_s_mean = 1")
+    assert opdb("export", tmp_path / "again", "--db", path).status == 0
+    assert (tmp_path / "again" / "costs.csv").read_bytes() == (small / "costs.csv").read_bytes()
+    assert opdb("import", tmp_path / "again", "--db", tmp_path / "other.sqlite").status == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value", "said"),
+    [
+        ("device.csv", "power_limit_w", "-700.0", "'-700.0': out of range; allowed: more than 0"),
+        ("device.csv", "max_clock_hz", "1e300", "out of range"),
+        ("device.csv", "name", "H200\x1b[2J", "'H200\\x1b[2J': a control character"),
+        ("hosts.csv", "cores", "-16", "out of range; allowed: 1 to"),
+        ("visits.csv", "copies", "-1", "out of range"),
+        ("visits.csv", "reason", "x\u202ey", "a control character"),
+        ("visits.csv", "flags", '["\\u001b[2J"]', "a control character in its JSON"),
+        ("campaigns.csv", "environment", '{"torch":' + "[" * 5000, "nested too deeply"),
+        ("workloads.csv", "batch_size", "0", "out of range"),
+        ("workloads.csv", "compiled_for", "../x", "a device may be named by lower-case letters"),
+    ],
+)
+def test_ranges_and_characters_of_fields_are_checked(
+    name: str,
+    column: str,
+    value: str,
+    said: str,
+    folder: Path,
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    edit(folder / name, lambda rows: rows[0].update({column: value}))
+    ran = opdb("import", folder, "--db", tmp_path / "new.sqlite")
+    assert ran.status == 2 and ran.err.count("\n") == 1, ran.err
+    assert f"{folder / name}, line 2, column {column}: " in ran.err and said in ran.err, ran.err
+    assert not (tmp_path / "new.sqlite").exists()

@@ -1,0 +1,164 @@
+"""Every command that a document tells to type works as it is written, in the order of the page."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from opdb.cli import app, main
+from tests import published
+from tests.documents import (
+    ALONE,
+    DOCUMENTS,
+    NEEDS,
+    PAGES,
+    ROOT,
+    Told,
+    anchors,
+    commands,
+    links,
+    prose,
+)
+
+USAGE: Any = typer.BadParameter.__mro__[1]
+"""What the command line raises of any wrong usage."""
+
+MODEL = """
+from torch import nn, ones
+
+def build():
+    return nn.Linear(8, 4), (ones(2, 8),)
+"""
+
+
+def block(document: str, key: str) -> str:
+    """Return the block of a document in docs/ that gives an example of a file with this key."""
+    text = (ROOT / "docs" / document).read_text()
+    blocks: list[str] = re.findall(r"(?ms)^```\w+\n(.*?)^```", text)
+    return next(each for each in blocks if key in each)
+
+
+LOOKED: set[str] = set()
+"""Commands that only look, each of which is run on one document's database."""
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as a clone is, with a fresh database and what a reader has: a model, peaks, runs."""
+    for name in ("measurements", "docs"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "db").symlink_to(ROOT / "db")
+    (tmp_path / "mypackage").mkdir()
+    (tmp_path / "mypackage" / "models.py").write_text(MODEL)
+    (tmp_path / "data" / "train" / "cats").mkdir(parents=True)
+    (tmp_path / "peaks.json").write_text(block("roofline.md", '"base_power_w"'))
+    (tmp_path / "runs.yml").write_text(block("training.md", "variants:"))
+    shutil.copy(published.all_sets(), tmp_path / "opdb.sqlite")
+    for name in ("before.sqlite", "after.sqlite"):
+        shutil.copy(published.database(), tmp_path / name)
+    monkeypatch.setenv("OPDB_DB", str(tmp_path / "opdb.sqlite"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def told_in(document: Path) -> list[Told]:
+    return list(dict.fromkeys(commands(document)))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_commands_of_a_document_run_as_they_are_written(
+    document: Path, clone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = []
+    for told in told_in(document):
+        if told.left_out is None and told.text not in LOOKED:
+            if told.arguments[0] in ALONE:
+                LOOKED.add(told.text)
+            status = main(told.arguments)
+            said = capsys.readouterr().err.splitlines()[-1:]
+            if status not in allowed(told):
+                failed.append(f"opdb {told.text}: {status}: {said}")
+    assert failed == []
+
+
+def allowed(told: Told) -> set[int]:
+    """Return the exit statuses of success; 1 is that of a check which does not hold here."""
+    checks = {"doctor", "--target", "--check"} & set(told.arguments)
+    return {0, 1} if checks else {0}
+
+
+@cache
+def group() -> Any:
+    return typer.main.get_command(app)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_of_a_document_is_one_with_its_options(document: Path) -> None:
+    wrong = []
+    for told in told_in(document):
+        try:
+            parse(told)
+        except USAGE as error:
+            wrong.append(f"opdb {told.text}: {error.format_message()}")
+    assert wrong == []
+
+
+def parse(told: Told) -> None:
+    """Take a command's words as the command line does; only words in the text may lack arguments.
+
+    Raises:
+        UsageError: there is no such command, option or value.
+    """
+    name, *words = told.arguments
+    own = group().make_context("opdb", [name, *words])
+    found = group().get_command(own, name)
+    try:
+        found.make_context(name, words, parent=own)
+    except typer.BadParameter as error:
+        if told.whole or type(error).__name__ != "MissingParameter":
+            raise
+
+
+def test_every_reason_is_that_of_a_command() -> None:
+    left_out = {told.left_out for document in DOCUMENTS for told in told_in(document)}
+    assert set(NEEDS.values()) <= left_out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    lost = []
+    for link in links(page):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            lost.append(link)
+    assert lost == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_a_page_begins_with_what_it_is_for_and_a_command_to_copy(page: Path) -> None:
+    opening = page.read_text().split("\n## ")[0]
+    assert re.search(r"^After (reading )?this page you", opening, re.M)
+    assert re.search(r"(?ms)^```\w*\n.*^(\$ |>>> import )?opdb", opening)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name != "CHANGELOG.md"],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_prose_is_at_most_100_columns_wide(page: Path) -> None:
+    assert [line for line in prose(page) if len(line) > 100] == []
+
+
+def test_readme_is_at_most_200_lines_and_names_every_page() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 200
+    named = {"docs/json.md", *links(ROOT / "README.md")}  # json.md is reached from commands.md
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= named

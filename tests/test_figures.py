@@ -1,0 +1,89 @@
+"""Throughput, energy and money by the sample: what they are of a pass, and their intervals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from opdb.predict.figures import Amount, Figures, Rates
+from opdb.records import Json, Workload
+
+RATES = Rates(price_per_gpu_hour=3.6, electricity_price_per_kwh=0.5, carbon_g_per_kwh=400)
+
+
+def workload(batch_size: int, *args: Json, training: Json = None) -> Workload:
+    inputs = {"args": list(args), "kwargs": {}}
+    if training is not None:
+        inputs["training"] = training
+    return Workload("made", "builtin", "0", inputs, batch_size, "float32", "contiguous")
+
+
+IMAGES = {"shape": [4, 3, 32, 32], "dtype": "float32"}
+TOKENS = {"shape": [4, 128], "dtype": "int64", "values": {"range": [0, 30522]}}
+FIGURES = Figures(
+    workload(4, IMAGES), Amount(0.01, (0.008, 0.0125)), Amount(2.0, (1.8, 2.2)), RATES
+)
+
+
+def test_throughput_and_its_interval_are_the_inverse_of_the_time() -> None:
+    found = FIGURES.samples_per_s
+    assert found is not None and found.value == 4 / 0.01
+    assert found.interval == pytest.approx((4 / 0.0125, 4 / 0.008))
+    assert FIGURES.tokens_per_s is None and FIGURES.sample == "image"
+
+
+def test_energy_is_of_a_sample_and_of_a_million_in_kwh() -> None:
+    assert FIGURES.energy_per_sample_j == Amount(0.5, (1.8 / 4, 2.2 / 4))
+    million = FIGURES.energy_per_million_samples_kwh
+    assert million is not None and million.value == pytest.approx(0.5e6 / 3.6e6)
+
+
+def test_money_and_co2_follow_the_time_and_the_energy() -> None:
+    found = FIGURES.document
+    hours = 0.01 / 4 * 1e6 / 3600
+    kwh = 0.5e6 / 3.6e6
+    assert found["rent_per_million_samples"] == pytest.approx(3.6 * hours)
+    assert found["rent_per_million_samples_interval"] == pytest.approx(
+        [3.6 * hours * 0.8, 3.6 * hours * 1.25]
+    )
+    assert found["electricity_per_million_samples"] == pytest.approx(0.5 * kwh)
+    assert found["co2_per_million_samples_g"] == pytest.approx(400 * kwh)
+    assert found["co2_per_million_samples_interval_g"] == pytest.approx(
+        [400 * kwh * 0.9, 400 * kwh * 1.1]
+    )
+
+
+def test_without_a_rate_nothing_is_invented() -> None:
+    found = replace(FIGURES, rates=Rates()).document
+    for name in ("rent_per_million_samples", "electricity_per_million_samples"):
+        assert found[name] is None and found[f"{name}_interval"] is None
+    assert found["co2_per_million_samples_g"] is None
+
+
+def test_what_has_no_time_or_energy_has_no_figures() -> None:
+    found = Figures(FIGURES.workload, None, None, RATES).document
+    rates = {*vars(RATES), "samples"}
+    assert {name for name, value in found.items() if value is not None} == rates
+    assert Figures(FIGURES.workload, Amount(0.0), None).samples_per_s is None
+
+
+def test_tokens_are_counted_where_the_first_input_is_of_them() -> None:
+    found = replace(FIGURES, workload=workload(4, TOKENS))
+    assert (found.tokens, found.sample) == (512, "sample")
+    assert found.tokens_per_s == Amount(512 / 0.01, (512 / 0.0125, 512 / 0.008))
+    indices = {"shape": [4, 26], "dtype": "float32"}
+    assert replace(FIGURES, workload=workload(4, indices, TOKENS)).tokens is None
+
+
+def test_a_training_step_takes_the_samples_of_all_its_batches() -> None:
+    of_step = workload(4, TOKENS, training={"optimizer": "sgd", "accumulation": 3})
+    found = replace(FIGURES, workload=of_step)
+    assert (found.samples, found.tokens) == (12, 1536)
+
+
+def test_images_in_a_list_are_images() -> None:
+    listed = workload(2, [{"shape": [3, 800, 800], "dtype": "float32"}] * 2)
+    assert replace(FIGURES, workload=listed).sample == "image"
+    vector = workload(2, {"shape": [2, 784], "dtype": "float32"})
+    assert replace(FIGURES, workload=vector).sample == "sample"

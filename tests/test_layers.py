@@ -1,0 +1,109 @@
+"""Predictions layer by layer: module paths of calls, and sums that are those of the prediction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from opdb.bench.paths import located
+from opdb.errors import InputError
+from opdb.harvest import harvest
+from opdb.models import ModelRequest
+from opdb.predict import predictor_for
+from opdb.predict.layers import Status, layers
+from opdb.records import Mode
+from opdb.store import open_store
+from tests import published
+
+RESNET18 = ModelRequest("resnet18", source="torchvision", batch_size=32)
+
+
+def test_a_function_is_of_the_module_whose_forward_calls_it() -> None:
+    calls = harvest(RESNET18).calls
+    assert [(c.configuration.kind, c.path) for c in calls[:10]] == [
+        ("conv2d", "conv1"),
+        ("batch_norm", "bn1"),
+        ("relu", "relu"),
+        ("max_pool2d", "maxpool"),
+        ("conv2d", "layer1.0.conv1"),
+        ("batch_norm", "layer1.0.bn1"),
+        ("relu", "layer1.0.relu"),
+        ("conv2d", "layer1.0.conv2"),
+        ("batch_norm", "layer1.0.bn2"),
+        ("add", "layer1.0"),
+    ]
+    assert [(c.configuration.kind, c.path) for c in calls[-2:]] == [
+        ("flatten", ""),
+        ("linear", "fc"),
+    ]
+
+
+def test_a_backward_pass_is_of_the_module_of_its_forward_pass() -> None:
+    calls = harvest(ModelRequest("mlp", source="builtin", phase="training")).calls
+    linear = [c for c in calls if c.configuration.kind == "linear"]
+    paths = {p: [c.path for c in linear if c.configuration.pass_name == p] for p in
+             ("forward", "backward")}  # fmt: skip
+    assert paths == {"forward": ["0", "2", "4"], "backward": ["4", "2", "0"]}
+    assert [c.path for c in calls if c.configuration.pass_name == "update"] == [""]
+    assert all(c.path is not None for c in calls)
+
+
+def test_paths_are_no_part_of_what_a_workload_is() -> None:
+    found = harvest(RESNET18)
+    bare = replace(found, calls=tuple(replace(c, path=None) for c in found.calls))
+    assert bare == found and bare.key == found.key
+
+
+@pytest.fixture(scope="module")
+def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return published.copy_to(tmp_path_factory.mktemp("layers") / "opdb.sqlite")
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("batch_size", [1, 32])
+def test_layers_and_the_rest_add_up_to_the_prediction(
+    mode: Mode, batch_size: int, store_path: Path
+) -> None:
+    request = replace(RESNET18, batch_size=batch_size)
+    with open_store(str(store_path)) as store:
+        [workload] = [
+            w for w in store.workloads("resnet18", dtype="float32") if w.batch_size == batch_size
+        ]
+        predictor = predictor_for(store, published.DEVICE)
+        prediction = predictor.answer(workload, mode).prediction
+        breakdown = predictor.breakdown(prediction)
+        found = layers(prediction, breakdown, located(workload, request).calls)
+    time_s, energy_j = found.sums([*found.layers, *found.rest])
+    assert time_s == pytest.approx(prediction.time_s, rel=1e-12)
+    assert energy_j == pytest.approx(prediction.energy_j, rel=1e-12)
+    device_s, _ = found.sums(found.layers)
+    assert device_s is not None and time_s is not None
+    assert time_s - device_s == pytest.approx(breakdown.transition_s + breakdown.waiting_s)
+    assert sum(each.count for each in found.layers) == len(workload.calls)
+    assert {each.status for each in found.layers} == {"measured"} < set(get_args(Status))
+
+
+def test_at_the_power_limit_too(store_path: Path) -> None:
+    with open_store(str(store_path)) as store:
+        [workload] = [w for w in store.workloads("vit_b_16") if w.batch_size == 128]
+        predictor = predictor_for(store, published.DEVICE)
+        prediction = predictor.answer(workload, "graph").prediction
+        assert prediction.power_w == pytest.approx(700, rel=0.02)
+        calls = [replace(call, path="") for call in workload.calls]
+        found = layers(prediction, predictor.breakdown(prediction), calls)
+    assert found.sums([*found.layers, *found.rest]) == pytest.approx(
+        (prediction.time_s, prediction.energy_j), rel=1e-12
+    )
+
+
+def test_what_is_fused_has_no_layers(store_path: Path) -> None:
+    with open_store(str(store_path)) as store:
+        [workload] = [w for w in store.workloads("resnet18", dtype="float32") if w.batch_size == 32]
+        predictor = predictor_for(store, published.DEVICE)
+        prediction = predictor.answer(workload, "eager").prediction
+        fused = replace(prediction, workload=replace(workload, compiled_for=published.DEVICE))
+        with pytest.raises(InputError, match="fused have no layers"):
+            layers(fused, predictor.breakdown(prediction), workload.calls)

@@ -1,0 +1,125 @@
+"""A password shows nowhere: not of a right URL, not of a wrong one, not in what jobs leave."""
+
+from __future__ import annotations
+
+import pickle
+import stat
+from pathlib import Path
+
+import pytest
+
+from opdb.cluster.job import Job
+from opdb.cluster.slurm import _private
+from opdb.secrets import masked
+from opdb.store.database import shown
+from tests import postgres
+from tests.cli.conftest import Opdb, opdb  # noqa: F401
+
+SECRET = "hu/nt@er2"
+URLS = [
+    f"postgresql://opdb:{SECRET}@nowhere.invalid:54x32/db",
+    f"postgresql://opdb:{SECRET}@[::1/db",
+    f"postgresql://opdb:{SECRET}@nowhere.invalid/db",
+    f"mysql://opdb:{SECRET}@nowhere.invalid/db",
+    f"postgresql:///db?host=nowhere.invalid&password={SECRET}",
+    f"postgresql:///db?host=nowhere.invalid&p%61ssword={SECRET}&user=me",
+    f"postgresql://nowhere.invalid/db?sslmode=require&sslpassword={SECRET}",
+    "postgresql://opdb:hunter2/db",
+]
+COMMANDS = ["status", "predict mlp", "harvest mlp", "doctor database", "validate", "export"]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_a_password_is_masked_and_the_rest_is_shown(url: str) -> None:
+    for text in (url, f"database {url!r}: no", f'{{"location": "{url}"}}', f"({url}),"):
+        found = masked(text)
+        for part in ("hunt", "hu/", "er2", SECRET):
+            assert part not in found, found
+        assert "***" in found
+    assert masked(masked(url)) == masked(url)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql+psycopg://opdb@/test_0?host=/tmp/opdb-pg-1",
+        "postgresql://opdb@localhost:5432/opdb",
+        "postgresql://localhost:5432/opdb?application_name=x",
+        "sqlite:///some/file.sqlite",
+        "time=3 passes=2 a=b, c='d'",
+        "https://download.pytorch.org/whl/cu126, or as your driver asks.",
+    ],
+)
+def test_what_is_no_password_is_left_alone(text: str) -> None:
+    assert masked(text) == text
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_no_command_shows_a_password(
+    opdb: Opdb,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    url: str,
+    how: str,
+) -> None:
+    named: tuple[str, ...] = ("--db", url)
+    if how == "environment":
+        monkeypatch.setenv("OPDB_DB", url)
+        named = ()
+    for more in ((), ("--json",), ("--debug",)):
+        if command.startswith("harvest") and not more:
+            continue  # once is enough of what takes long
+        name, *rest = command.split()
+        ran = opdb(name, *([] if name == "doctor" else rest), *named, *more)
+        assert ran.status != 0 or name == "doctor"
+        for part in (SECRET, "er2", "hu/nt", "hunter"):
+            assert part not in ran.out + ran.err, (more, ran)
+
+
+def test_nor_of_a_server_that_answers(
+    opdb: Opdb,  # noqa: F811
+    postgres_server: postgres.Server,
+) -> None:
+    plain = postgres_server.new_database()
+    name = plain.partition("?")[0].rpartition("/")[2]
+    place = f"host={postgres_server.folder}"
+    for url in (
+        f"postgresql://opdb:hunter2@/{name}?{place}",
+        f"{plain}&password=hunter2",
+        f"{plain}&sslpassword=hunter2",
+    ):
+        assert "hunter2" not in shown(url)
+        for command in ("status", "status --json", "export --debug", "doctor", "predict mlp"):
+            ran = opdb(*command.split(), "--db", url)
+            assert "hunter2" not in ran.out + ran.err, command
+    wrong = f"postgresql://nobody_here:hunter2@/{name}?{place}"
+    ran = opdb("status", "--debug", "--db", wrong)
+    assert ran.status == 2 and "hunter2" not in ran.out + ran.err
+
+
+def test_what_a_job_leaves_is_for_its_user_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "submitit"
+    folder.mkdir(mode=0o755)
+    job = Job("a", ("status",), str(tmp_path), f"postgresql://opdb:{SECRET}@host/db")
+    with _private(folder):
+        (folder / "job.pkl").write_bytes(pickle.dumps(job))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "job.pkl").stat().st_mode) == 0o600
+
+
+def test_a_url_of_the_environment_is_in_no_job(
+    opdb: Opdb,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    from opdb.cli.commands.submit import _jobs
+
+    monkeypatch.setenv("OPDB_DB", "postgresql://opdb:hunter2@host/db")
+    jobs = _jobs([("status",)], tmp_path, None, make=False)
+    assert b"hunter2" not in pickle.dumps(jobs)
+    assert jobs[0].database is None
+    monkeypatch.delenv("OPDB_DB")
+    with pytest.raises(Exception, match="OPDB_DB is not set"):
+        jobs[0]()

@@ -1,0 +1,92 @@
+"""One declaration of a table gives its text, Markdown, CSV, JSON and HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+
+import pytest
+
+from opdb.records import Quantity
+from opdb.tables import SHARE, Column, Table, quantity
+
+
+@dataclass(frozen=True)
+class Run:
+    model: str
+    time_s: float | None
+    energy: Quantity | None
+    inside: float | None = None
+    bound: dict[str, float] | None = None
+
+
+RUNS: Table[Run] = Table(
+    Column("model", lambda run: run.model, title="model"),
+    Column("time_s", lambda run: run.time_s, title="time", unit="s"),
+    *quantity("energy", "J", lambda run: run.energy, title="energy"),
+    Column("inside", lambda run: run.inside, title="inside", unit=SHARE),
+    Column("bound", lambda run: run.bound, members=("side", "least")),
+    Column("input_size", lambda _: [3, 224, 224]),
+    Column(title="short", text=lambda run: run.model[:3]),
+)
+ROWS = [
+    Run("resnet50", 0.00123, Quantity(0.25, 0.25, 0.2, 0.3, 5), 0.953, {"side": 1.0, "least": 0.5}),
+    Run("a|<b>\x1b", None, None),
+]
+
+
+def test_machines_read_every_named_column_in_base_si() -> None:
+    first, second = RUNS.documents(ROWS)
+    assert first == {
+        "model": "resnet50",
+        "time_s": 0.00123,
+        "energy_j": 0.25,
+        "energy_j_low": 0.2,
+        "energy_j_high": 0.3,
+        "inside": 0.953,
+        "bound": {"side": 1.0, "least": 0.5},
+        "input_size": [3, 224, 224],
+    }
+    assert second["time_s"] is None and second["energy_j_low"] is None
+    assert list(first) == RUNS.fields
+
+
+def test_csv_has_members_and_sizes_in_columns_of_plain_values() -> None:
+    first, second = csv.DictReader(io.StringIO(RUNS.csv(ROWS)))
+    assert first["bound_side"] == "1.0" and first["bound_least"] == "0.5"
+    assert second["bound_side"] == "" and second["time_s"] == ""
+    assert first["input_size"] == "3x224x224"
+    assert second["model"] == "a|<b>\\x1b"
+    assert float(first["time_s"]) == 0.00123
+
+
+def test_people_read_titled_columns_with_prefixes() -> None:
+    header, first, second = RUNS.lines(ROWS)
+    assert header.split() == ["model", "time", "energy", "inside", "short"]
+    assert "1.23 ms" in first and "250 mJ" in first and "95.3 %" in first and "res" in first
+    assert second.split() == ["a|<b>\\x1b", "–", "–", "–", "a|<"]
+    assert max(map(len, RUNS.lines(ROWS, 30))) <= 30
+
+
+def test_markdown_and_html_show_what_people_read() -> None:
+    assert RUNS.markdown(ROWS).splitlines()[:3] == [
+        "| model | time | energy | inside | short |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| resnet50 | 1.23 ms | 250 mJ | 95.3 % | res |",
+    ]
+    assert "a\\|<b>" in RUNS.markdown(ROWS)
+    shown = RUNS.html(ROWS)
+    assert shown.startswith("<table><tr><th>model</th>") and "<td>1.23 ms</td>" in shown
+    assert "<b>" not in shown and "a|&lt;b&gt;" in shown
+
+
+def test_a_table_without_some_columns_and_one_without_rows() -> None:
+    assert RUNS.without("time", "energy").header == ["model", "inside", "short"]
+    assert RUNS.csv([]).startswith("model,time_s")
+    assert RUNS.documents([]) == []
+
+
+def test_one_name_for_two_quantities_is_an_error() -> None:
+    with pytest.raises(ValueError, match="two columns are named time_s"):
+        Table(Column("time_s"), Column("time_s"))

@@ -1,0 +1,62 @@
+"""A process that a warm server forks is as one that Python starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import warm
+
+TOLD = """
+import os, sys
+print(sys.argv, sys.path[0] == "", os.getcwd(), os.environ.get("GIVEN"), sys.stdin.read())
+print("an error", file=sys.stderr)
+sys.exit(3)
+"""
+
+
+def test_arguments_streams_folder_environment_and_status_are_those_given(tmp_path: Path) -> None:
+    ran = [
+        subprocess.run(
+            [*python, "-c", TOLD, "a", "b c"],
+            cwd=tmp_path,
+            env={**os.environ, "GIVEN": "told"},
+            input="said",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for python in ([sys.executable], warm.command())
+    ]
+    assert len({(each.returncode, each.stdout, each.stderr) for each in ran}) == 1
+    assert ran[0].returncode == 3 and "told" in ran[0].stdout and "said" in ran[0].stdout
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [("raise SystemExit('no')", 1), ("1 / 0", 1), ("import os; os.kill(os.getpid(), 9)", -9)],
+    ids=["a text", "an error", "a signal"],
+)
+def test_it_ends_as_the_program_does(program: str, status: int) -> None:
+    ran = subprocess.run(warm.command("-c", program), capture_output=True, text=True, check=False)
+    assert ran.returncode == status
+    assert ("no\n" in ran.stderr) == ("no" in program)
+    assert ("ZeroDivisionError" in ran.stderr) == ("/" in program)
+
+
+def test_ctrl_c_comes_through() -> None:
+    program = "import time; print('begun', flush=True); time.sleep(60)"
+    with subprocess.Popen(warm.command("-c", program), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"begun\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+
+
+def test_torch_is_there_already() -> None:
+    program = "import sys; assert {'torch', 'torch._inductor'} <= sys.modules.keys()"
+    subprocess.run(warm.command("-c", program), check=True)

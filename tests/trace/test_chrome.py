@@ -1,0 +1,137 @@
+"""Traces of predictions: their form, and that they add up to the predicted time and energy."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import opdb
+from opdb.api.traces import Traced
+from opdb.errors import InputError, NothingMeasuredError, UnknownModelError
+from opdb.trace.chrome import DEVICE, HOST, PASS
+from tests import published
+
+QUESTIONS: list[dict[str, Any]] = [
+    {"model": "resnet50", "batch_size": 32, "mode": "graph"},
+    {"model": "resnet50", "batch_size": 32, "mode": "eager"},
+    {"model": "resnet50", "batch_size": 1, "mode": "eager"},
+    {"model": "resnet50", "batch_size": 32, "mode": "eager", "phase": "training"},
+    {"model": "resnet50", "batch_size": 32, "mode": "compile", "dtype": "bfloat16"},
+    {"model": "distilbert", "batch_size": 1, "mode": "graph"},
+]
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A copy: some models are harvested into it."""
+    path = tmp_path_factory.mktemp("trace") / "opdb.sqlite"
+    return str(shutil.copy(published.default_database(), path))
+
+
+@pytest.fixture(
+    scope="module", params=QUESTIONS, ids=lambda asked: " ".join(map(str, asked.values()))
+)
+def traced(request: pytest.FixtureRequest, db: str) -> Traced:
+    return opdb.trace(**request.param, db=db)
+
+
+def on(trace: Any, track: dict[str, int], phase: str = "X") -> list[Any]:
+    return [
+        event
+        for event in trace["traceEvents"]
+        if event["ph"] == phase and track == {"pid": event["pid"], "tid": event["tid"]}
+    ]
+
+
+def test_the_slices_of_the_device_add_up_to_the_time(traced: Traced) -> None:
+    trace, predicted_s = traced.trace(), traced.predicted.time_s
+    slices = on(trace, DEVICE)
+    assert sum(each["dur"] for each in slices) * 1e-6 == pytest.approx(predicted_s, rel=1e-9)
+    [whole] = on(trace, PASS)
+    assert whole["dur"] * 1e-6 == pytest.approx(predicted_s, rel=1e-12)
+    assert slices[0]["ts"] == pytest.approx(whole["ts"])
+    for before, after in pairwise(slices):
+        assert after["ts"] == pytest.approx(before["ts"] + before["dur"], abs=1e-6)
+
+
+def test_power_over_time_is_the_energy(traced: Traced) -> None:
+    samples = on(traced.trace(), DEVICE, "C")
+    energy_j = sum(
+        before["args"]["W"] * (after["ts"] - before["ts"]) * 1e-6
+        for before, after in pairwise(samples)
+    )
+    assert energy_j == pytest.approx(traced.predicted.energy_j, rel=1e-9)
+    kernels = [each for each in on(traced.trace(), DEVICE) if each["cat"] == "kernel"]
+    [whole] = on(traced.trace(), PASS)
+    waits_s = traced.predicted.time_s - sum(each["dur"] for each in kernels) * 1e-6
+    base_w = traced.schedule.base_power_w
+    assert base_w is not None
+    together_j = sum(each["args"]["energy_j"] for each in kernels) + base_w * waits_s
+    assert together_j == pytest.approx(whole["args"]["energy_j"], rel=1e-9)
+
+
+def test_perfetto_drops_no_slice(traced: Traced) -> None:
+    """Its importer cuts microseconds to whole nanoseconds; slices of a track must not overlap."""
+    trace = traced.trace()
+    assert list(trace)[-1] == "traceEvents" and trace["displayTimeUnit"] == "ms"
+    for track in (HOST, DEVICE, PASS):
+        at_ns = [(int(e["ts"] * 1e3), int(e["dur"] * 1e3)) for e in on(trace, track)]
+        assert all(start >= 0 and length >= 0 for start, length in at_ns)
+        assert all(a + length <= b for (a, length), (b, _) in pairwise(at_ns))
+    for event in trace["traceEvents"]:
+        assert event["ph"] in "MXCsfi" and isinstance(event["name"], str)
+        assert {type(event["pid"]), type(event["tid"])} == {int}
+        assert event["ts"] >= 0
+    text = traced.to_bytes().decode()
+    assert "\\u" not in text, "older importers read no such escapes"
+    assert json.loads(gzip.decompress(traced.to_bytes(compressed=True))) == json.loads(text)
+
+
+def test_each_slice_has_its_cost_and_its_launch(traced: Traced) -> None:
+    trace, found = traced.trace(), traced.predicted.prediction
+    issued = {each["args"]["correlation"]: each for each in on(trace, HOST)}
+    assert bool(issued) == (found.mode != "graph")
+    kernels = [each for each in on(trace, DEVICE) if each["cat"] == "kernel"]
+    assert 0 < len(kernels) <= len(found.workload.calls)
+    for kernel in kernels:
+        args = kernel["args"]
+        low, high = args["time_interval_s"]
+        assert low <= args["time_s"] <= high
+        assert kernel["dur"] * 1e-6 == pytest.approx(args["time_s"] + args["transition_s"])
+        assert args["status"] == "measured" and args["flops"] >= 0 and args["bytes"] >= 0
+        assert args["power_w"] * kernel["dur"] * 1e-6 == pytest.approx(args["energy_j"])
+        if issued:
+            launch = issued[args["correlation"]]
+            assert launch["name"] == kernel["name"]
+            assert launch["ts"] + launch["dur"] <= kernel["ts"] + 1e-6
+    arrows = [{e["id"] for e in trace["traceEvents"] if e["ph"] == phase} for phase in "sf"]
+    assert (
+        arrows[0] == arrows[1] == ({k["args"]["correlation"] for k in kernels} if issued else set())
+    )
+
+
+def test_estimates_are_marked_and_what_has_no_cost_has_no_slice(db: str) -> None:
+    found = opdb.trace("mlp", batch_size=9, mode="graph", db=db)
+    kernels = [each for each in on(found.trace(), DEVICE) if each["cat"] == "kernel"]
+    assert "estimated" in {each["args"]["status"] for each in kernels}
+    with pytest.raises(NothingMeasuredError, match="nothing to trace; to measure it, on the dev"):
+        opdb.trace("mlp", batch_size=9, conditions=opdb.Conditions(estimates=False), db=db)
+    with pytest.raises(UnknownModelError, match="resnet50"):
+        opdb.trace("resnt50", db=db)
+    with pytest.raises(InputError, match="cannot be predicted"):
+        opdb.trace("resnet50", mode="dynamo", db=db)
+
+
+def test_a_lower_bound_says_what_is_not_in_it(tmp_path: Path) -> None:
+    path = published.copy_to(tmp_path / "opdb.sqlite")
+    published.keep_kinds(path, "conv2d")
+    conditions = opdb.Conditions(estimates=False)
+    found = opdb.trace("resnet50", batch_size=32, conditions=conditions, db=str(path))
+    assert {each["name"] for each in on(found.trace(), DEVICE)} == {"conv2d"}
+    assert "at least" in str(found) and "not in the trace: 121 calls without a cost" in str(found)

@@ -65,8 +65,10 @@ def pytest_runtest_setup() -> None:
     gc.freeze()
 
 
-def pytest_runtest_teardown() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
     """Refuse a test, or one beside it, that wrote to what all tests share."""
+    yield
     names = shared.written()
     assert not names, f"a test wrote to {', '.join(names)}, which all share; write to copies of it"
 

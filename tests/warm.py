@@ -171,6 +171,7 @@ def _leave(status: object) -> NoReturn:
 
 def ask(address: str, arguments: list[str]) -> NoReturn:
     """Let a server run what this process was asked to run, and end as it does."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON)  # until there is a child to hand them to
     asked = {"arguments": arguments, "environment": dict(os.environ), "folder": str(Path.cwd())}
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(address)
@@ -182,6 +183,7 @@ def ask(address: str, arguments: list[str]) -> NoReturn:
         child = int(answers.readline())
         for number in HANDED_ON:
             signal.signal(number, lambda said, _: os.kill(child, said))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDED_ON)
         status = int(answers.readline())
     if status < 0:  # a signal ended it
         with suppress(OSError):  # SIGKILL has no other way to be handled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from tests.cli.conftest import Opdb
 
 
 @pytest.fixture(scope="module")
-def db() -> str:
-    return str(published.default_database())
+def db(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A copy: a model is harvested into it."""
+    path = tmp_path_factory.mktemp("trace") / "opdb.sqlite"
+    return str(shutil.copy(published.default_database(), path))
 
 
 def test_it_writes_the_trace_and_says_what_is_in_it(opdb: Opdb, db: str, tmp_path: Path) -> None:

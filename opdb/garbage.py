@@ -1,4 +1,4 @@
-"""When Python looks for garbage: never while much is made of which nothing is garbage yet."""
+"""When Python collects garbage: not while many objects are made of which none is garbage yet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Look for no reference cycles within the block; all else is freed as ever.
+    """Disable the search for reference cycles within the block; all else is freed as ever.
 
     Reading a set or importing packages makes objects by the hundred thousand, and Python goes
     through all of them again and again. Only for blocks that end soon.
@@ -25,7 +25,7 @@ def gc_paused() -> Iterator[None]:
 
 @contextmanager
 def collected() -> Iterator[None]:
-    """Look for reference cycles within the block all the same: it may take long, or much memory."""
+    """Enable the search for reference cycles within the block: it may take long, or much memory."""
     was_on = gc.isenabled()
     gc.enable()
     try:
@@ -36,5 +36,5 @@ def collected() -> Iterator[None]:
 
 
 def keep_all() -> None:
-    """Never look at what there is now again, as before the process ends."""
+    """Exclude all present objects from later searches, as before the process ends."""
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Passwords do not show: the one place where texts that may hold a database's URL are masked."""
+"""Masks passwords: the one place for texts that may hold a database's URL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _USERINFO = re.compile(r"(://[^\s:@/?#]*):\S*@")
 """A user and password, as far as the last @: a password that nobody encoded may hold anything."""
 
 _NO_HOST = re.compile(r"(://[^\s:@/?#\[]*):(?!\d+(?:\W|$)|\*\*\*)[^\s/?#'\"]+")
-"""What is no port, in a URL of which the @ is missing."""
+"""Matches anything that is not a port after the user or host, in a URL that lacks its @."""
 
 _PARAMETER = re.compile(
     r"(?P<before>[?&\s'\"]|^)(?P<name>[\w.%-]+)=(?P<value>[^&\s]+?)(?=[\"',;:)\]}]*(?:[&\s]|$))"
@@ -22,8 +22,8 @@ _SECRET = re.compile("passw|passfile|passphrase|pwd|secret|token", re.IGNORECASE
 def masked(text: str) -> str:
     """Return a text with `***` for each password in a URL, whether it is a right one or not.
 
-    Masked are the password before the host, and what parameters hold whose names speak of a
-    password, secret or token (`password`, `sslpassword`, `passfile`).
+    It masks the password before the host, and the values of parameters named like a password,
+    secret or token (`password`, `sslpassword`, `passfile`).
     """
     if "://" in text:
         text = _USERINFO.sub(rf"\1:{MASK}@", text)

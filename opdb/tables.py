@@ -37,7 +37,7 @@ RATIO = "ratio"
 """The unit of one value over another, which people read with three decimals."""
 
 MISSING = "–"
-"""What people read where a value is missing."""
+"""The text in place of a missing value."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Rows(Generic[Row]):
 
 
 class Report:
-    """What a question is answered with: a document for machines, text and tables for people.
+    """The answer to a question: a document for machines, text and tables for people.
 
     It prints as text, and shows as HTML in a notebook.
     """

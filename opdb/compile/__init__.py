@@ -1,1 +1,1 @@
-"""What torch.compile makes of a model: dynamo's graphs, inductor's kernels, and what it needs."""
+"""The results of torch.compile: dynamo's graphs, inductor's kernels, and what it requires."""

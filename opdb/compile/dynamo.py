@@ -21,20 +21,20 @@ from opdb.errors import EXPLANATION
 
 NO_REASON = "dynamo does not say why"
 PASSES = 20
-"""After so many a model that still captures something is taken to do so in every pass."""
+"""Passes after which a model that still captures something is taken to do so in every pass."""
 _TOO_OFTEN = re.compile(r"recompile.limit|cache_size_limit")
-"""What dynamo's versions say where they give a function up that they compiled again and again."""
+"""Matches dynamo's reason for a function that it compiled again and again and gave up."""
 _WARNING = ("torch._dynamo", "torch.utils.cpp_extension")
 """Loggers that warn of graph breaks, of recompiling, and, without a GPU, of the lack of one."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""Where an object happens to lie, in a reason that is the same in every process but for that."""
+"""Matches the address of an object in a reason, which differs from process to process."""
 _BRANCHES = ("generic_jump", "Data-dependent branching")
-"""How dynamo's versions begin the reason of a branch that it cannot take."""
+"""Beginnings of dynamo's reasons for a branch that it cannot take, by version."""
 
 
 @dataclass(frozen=True)
 class Break:
-    """Where dynamo broke off: why, in one line, and at which line of code where it is told."""
+    """A graph break: the reason in one line, and the line of code where it is known."""
 
     reason: str
     place: str | None
@@ -44,9 +44,9 @@ class Break:
 class Captured:
     """The graphs of one pass in the order of their capture, and what broke it into pieces.
 
-    `breaks` are those at which a graph ended, then those before which there was nothing to keep.
-    After `passes` nothing more is captured. `given_up` says that a pass then enters no graph:
-    dynamo runs the model as it stands.
+    `breaks` lists the breaks that ended a graph, then those with an empty graph before them. After
+    `passes` nothing more is captured. `given_up` says that a pass then enters no graph: dynamo runs
+    the model as it stands.
     """
 
     graphs: tuple[GraphModule, ...]
@@ -56,7 +56,7 @@ class Captured:
 
     @property
     def graph_breaks(self) -> int:
-        """How often one graph ended and another began, counted as torch._dynamo.explain does."""
+        """The number of breaks between graphs, counted as torch._dynamo.explain does."""
         return max(len(self.graphs) - 1, 0)
 
     @property
@@ -66,18 +66,18 @@ class Captured:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What broke the pass, each reason once."""
+        """The reasons of the pass's breaks, each once."""
         return tuple(dict.fromkeys(each.reason for each in self.breaks))
 
     def counted(self) -> Counted:
-        """Return what can be told of the graphs, without the graphs and the weights they hold."""
+        """Return a summary of the graphs, without the graphs and the weights that they hold."""
         found = (len(self.graphs), self.graph_breaks, self.reasons, self.why)
         return Counted(*found, self.passes, self.given_up)
 
 
 @dataclass(frozen=True)
 class Counted:
-    """How many graphs one pass is, what broke it, and why it is not one, in one line.
+    """The number of graphs of one pass, its breaks, and why it is not one graph, in one line.
 
     `passes` and `given_up` are those of `Captured`.
     """
@@ -92,9 +92,9 @@ class Counted:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Have what torch.compile cannot compile raised, whatever the environment says, and told once.
+    """Make torch.compile raise what it cannot compile, whatever the environment says, and once.
 
-    What dynamo warns of on stderr, opdb tells with the graphs; TORCH_LOGS lets it through.
+    opdb reports dynamo's warnings with the graphs, not on stderr; TORCH_LOGS shows them there.
 
     Raises:
         CannotMeasureError: the environment keeps torch.compile from compiling.
@@ -115,7 +115,7 @@ def compiling() -> Iterator[None]:
 
 
 class _Backend:
-    """What dynamo hands its graphs to: keeps them, and counts how often one is entered.
+    """The backend that dynamo hands its graphs to: keeps them, and counts how often one is entered.
 
     `run` runs a graph on its inputs, None for the graph's own code.
     """
@@ -182,7 +182,7 @@ def capture_graphs(
 def _break_of(graph: GraphModule) -> Break | None:
     """Return the break at which a graph ended; None where the code ended with it.
 
-    What dynamo hangs on a graph is not documented: where it is missing, no reason is told.
+    The attribute that dynamo sets on a graph is not documented: without it, no reason is given.
     """
     ended = getattr(graph, "compile_subgraph_reason", None)
     if not getattr(ended, "graph_break", False):
@@ -194,7 +194,7 @@ def _break_of(graph: GraphModule) -> Break | None:
 
 
 def compiled_frames() -> int:
-    """Return how many functions dynamo has compiled; none where nothing has asked it to."""
+    """Return how many functions dynamo has compiled; 0 where nothing has used it."""
     if "torch._dynamo" not in sys.modules:
         return 0
     return counted("frames")["total"]

@@ -1,4 +1,4 @@
-"""What inductor makes of a graph: which kernels, of which of its nodes, in which layouts.
+"""The result of inductor on a graph: its kernels, the nodes that they compute, the layouts.
 
 Almost nothing here is documented: every name of inductor that opdb uses stands in this file, and
 one message says so where a version of torch lacks one.
@@ -32,16 +32,16 @@ Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 """Sizes, strides in elements, and the type of what lies there."""
 
 _INSIDE, _ATEN = "opdb: compiled graph ", "aten::"
-"""How the profiler's names of compiled graphs begin, which end with a number, and of operators."""
+"""Beginnings of the profiler's names of compiled graphs, which end with a number, and operators."""
 
 _QUIET = ("KINETO_LOG_LEVEL", "99")
-"""What keeps the profiler's library from writing to stderr; it reads it when it is first used."""
+"""The variable that silences the profiler's library, which reads it when it is first used."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""Why nothing can be written to a disk, whatever it is."""
+"""Error numbers that mean that nothing can be written to a disk."""
 
 PASSES = 4
-"""So many passes after the first may still compile something."""
+"""Passes after the first that may still compile something."""
 
 GENERATED, EXTERN, NOTHING = "generated", "extern", "nothing"
 
@@ -97,13 +97,13 @@ class Outside:
 
 
 Step = Lowered | Outside
-"""What a pass under torch.compile comes to next: a compiled graph, or an operator outside all."""
+"""The next step of a pass under torch.compile: a compiled graph, or an operator outside all."""
 
 
 def steps_of_pass(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Sequence[Step]:
-    """Run a module under torch.compile, and see what inductor would make of it.
+    """Run a module under torch.compile, and return what inductor would make of it.
 
     Graphs are lowered and fused for the device that the module is on, no code is made; they run as
     they were captured. Returns what one pass runs when all is compiled, in order: a graph as often
@@ -201,8 +201,8 @@ def no_room(error: Exception) -> str | None:
 def check_compiles(device: str) -> None:
     """Check, where something failed to compile, that this machine has what compiling takes.
 
-    What seems to be missing counts where it keeps a sine from being compiled for the device ("cpu",
-    "cuda").
+    A part that seems missing counts only if it keeps a sine from being compiled for the device
+    ("cpu", "cuda").
 
     Raises:
         CannotMeasureError: it is missing.
@@ -223,25 +223,25 @@ def check_compiles(device: str) -> None:
 
 @contextmanager
 def silent_tuning() -> Iterator[None]:
-    """Keep inductor from printing what it tries, and which of it a device has no room for.
+    """Keep inductor from printing the variants that it tries, and those too large for a device.
 
-    What does so is not documented: where a version of torch names it otherwise, it is printed.
+    The switch is not documented: where a version of torch names it otherwise, they are printed.
     """
     from torch._inductor import select_algorithm
 
     silent = {"PRINT_AUTOTUNE": False, "_log_autotune_choices_stats": lambda *_: None}
-    told = {name: getattr(select_algorithm, name, None) for name in silent}
+    previous = {name: getattr(select_algorithm, name, None) for name in silent}
     log = logging.getLogger(select_algorithm.__name__)
     level = log.level
     try:
         for name, value in silent.items():
-            if told[name] is not None:
+            if previous[name] is not None:
                 setattr(select_algorithm, name, value)
         log.setLevel(logging.CRITICAL)
         yield
     finally:
         log.setLevel(level)
-        for name, value in told.items():
+        for name, value in previous.items():
             if value is not None:
                 setattr(select_algorithm, name, value)
 
@@ -316,10 +316,10 @@ def _layouts(optimized: bool | None) -> Iterator[None]:
     """Have convolutions brought to channels last, or not; None: as inductor decides for a graph."""
     with _names():
         from torch._inductor import config
-    told: dict[str, bool] = {}
+    switches: dict[str, bool] = {}
     if optimized is not None:
-        told = {"layout_optimization": optimized, "force_layout_optimization": optimized}
-    with config.patch(told):
+        switches = {"layout_optimization": optimized, "force_layout_optimization": optimized}
+    with config.patch(switches):
         yield
 
 
@@ -352,7 +352,7 @@ def _lowered(
     inputs: Sequence[Any],
     options: Mapping[str, Any],
 ) -> Lowered:
-    """Lower and fuse one graph; of one that calls nothing, inductor makes nothing."""
+    """Lower and fuse one graph; inductor makes no kernels of a graph that calls nothing."""
     static = options.get("static_input_idxs") or ()
     if all(node.op in ("placeholder", "get_attr", "output") for node in graph.graph.nodes):
         given = [node for node in graph.graph.nodes if node.op == "placeholder"]
@@ -392,7 +392,7 @@ def _lowered(
 def _read(
     graph: Any, values: Mapping[Node, Any], nodes: Sequence[Any], static: Sequence[int]
 ) -> Lowered:
-    """Read off what inductor holds after fusing: its graph, its nodes' values, its kernels."""
+    """Read inductor's state after fusing: its graph, its nodes' values, its kernels."""
     held = {**graph.name_to_buffer, **graph.graph_inputs, **graph.constants}
     placeholders = [n for n in values if n.op == "placeholder"]
     changed = {b.get_name(): to for n in nodes for b in n.get_outputs() for to in b.get_mutations()}
@@ -430,7 +430,7 @@ def _constant(module: GraphModule, node: Node) -> Tensor | None:
 
 
 def _kernel(node: Any, changed: Mapping[str, str]) -> Kernel:
-    """Read off a kernel; `changed` says which buffer another stands for, once it was changed."""
+    """Read a kernel; `changed` says which buffer another one stands for after a change."""
 
     def named(name: str) -> str:
         while name in changed:
@@ -446,7 +446,7 @@ def _kernel(node: Any, changed: Mapping[str, str]) -> Kernel:
         sort = EXTERN
     elif isinstance(node, NopKernelSchedulerNode):
         sort = NOTHING
-    # What must only come after another kernel depends on it weakly, and reads nothing of it.
+    # A kernel that must only run after another depends on it weakly, and reads nothing of it.
     steps = node.get_nodes()
     depends = [d for step in steps for d in step.read_writes.reads if not isinstance(d, WeakDep)]
     reads = frozenset(named(each.name) for each in depends)
@@ -466,7 +466,7 @@ def _is_stepless(given: Any) -> bool:
 
 
 def _buffer_of(value: Any, *, views: bool) -> str | None:
-    """Return the buffer that a value fills, or with `views` lies in; None of what is in none."""
+    """Return the buffer that a value fills, or with `views` lies in; None where it has none."""
     from torch._inductor import ir
 
     boxes = (ir.TensorBox, ir.StorageBox, ir.BaseView) if views else (ir.TensorBox, ir.StorageBox)

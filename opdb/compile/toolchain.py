@@ -1,4 +1,4 @@
-"""What torch.compile compiles with: compilers, Python's headers, Triton.
+"""The tools that torch.compile needs: compilers, Python's headers, Triton.
 
 No torch: the doctor looks at them, too.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ANSWERS_WITHIN_S = 10.0
-"""How long a compiler may take to say its version."""
+"""Time limit for a compiler to print its version."""
 
 INSTALL = "on Debian and Ubuntu, sudo apt install g++ python3-dev"
 INSTALL_TRITON = "pip install triton"
@@ -27,7 +27,7 @@ SEVERAL_WORDS = (2, 15)
 
 @dataclass(frozen=True)
 class Toolchain:
-    """Where the compilers are, None where none works, and which version of Triton there is."""
+    """The compilers' paths, None where none works, and the version of Triton."""
 
     cxx: str | None = None
     cxx_wanted: str = "g++"
@@ -38,23 +38,23 @@ class Toolchain:
 
     @property
     def no_cxx(self) -> list[str]:
-        """That there is no C++ compiler, which inductor makes a processor's kernels with."""
+        """The message that there is no C++ compiler, which inductor's CPU kernels need."""
         return [f"no C++ compiler ({self.cxx_wanted}) that works"] if self.cxx is None else []
 
     @property
     def no_cc(self) -> list[str]:
-        """That there is no C compiler, which Triton makes what launches its kernels with."""
+        """The message that there is no C compiler, with which Triton compiles its launchers."""
         wanted = f" ({self.cc_wanted})" if self.cc_wanted else ""
         return [f"no C compiler{wanted} that works"] if self.cc is None else []
 
     @property
     def no_header(self) -> list[str]:
-        """That Python's headers are missing, which both of them need."""
+        """The message that Python's headers are missing, which both of them need."""
         return [] if self.python_header else ["no Python.h"]
 
 
 def look() -> Toolchain:
-    """Look for what torch.compile compiles with, as it does."""
+    """Look for the tools that torch.compile needs, as it does."""
     wanted = os.environ.get("CXX", "g++")
     c_wanted = os.environ.get("CC")
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"

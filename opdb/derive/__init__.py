@@ -1,1 +1,1 @@
-"""What raw records say: statistics, costs from visits, truths from model runs. Pure, no torch."""
+"""Results derived from raw records: statistics, costs, truths of model runs. Pure, no torch."""

@@ -1,4 +1,4 @@
-"""What a board's traces say of it: periods, lag, base power, the power limit, the L2. Pure."""
+"""A board's facts from its traces: periods, lag, base power, the power limit, the L2. Pure."""
 
 from __future__ import annotations
 

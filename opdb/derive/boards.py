@@ -13,12 +13,12 @@ from opdb.derive.statistics import t95
 from opdb.records import Campaign, Cost, OperatingPoint, Quantity, Visit
 
 MOST_LONGER = 1.1
-"""A call alone is shorter than among neighbours; one so much longer waited for the host."""
+"""An anchor alone is shorter than among neighbours; above this ratio it waited for the host."""
 
 
 @dataclass(frozen=True)
 class AnchorCost:
-    """What one call of an anchor takes on a board: the median over its anchor visits.
+    """The cost of one call of an anchor on a board: the median over its anchor visits.
 
     The time is that of replays of the anchor alone, which visits of every version have; None where
     the device waited for the host in all of them.
@@ -49,21 +49,21 @@ class Factor:
 
     @property
     def half_width(self) -> float:
-        """Half the 95 % interval of the factor, relative, in which all that it brings err alike.
+        """Half the 95 % interval of the factor, relative: common to all costs that it scales.
 
-        0 of one anchor, which says nothing of it.
+        0 for a single anchor, which has no spread.
         """
         return t95(self.count - 1) * self.spread / math.sqrt(self.count) if self.spread else 0.0
 
     @property
     def half_width_of_one(self) -> float:
-        """Half the 95 % interval of what one operator takes of what another did, relative."""
+        """Half the 95 % interval of one operator's ratio between two boards, relative."""
         return math.sqrt(self.count + 1) * self.half_width
 
 
 @dataclass(frozen=True)
 class Factors:
-    """What brings costs from one board to another; None where no anchor tells."""
+    """The factors that scale costs of one board to another; None where no anchor gives one."""
 
     base_power: float | None
     time: Factor | None
@@ -71,10 +71,10 @@ class Factors:
 
 
 def board_anchors(campaigns: Sequence[Campaign], visits: Iterable[Visit]) -> BoardAnchors:
-    """Derive what a board's anchor visits say; `visits` in other roles are passed over.
+    """Summarise a board's anchor visits; `visits` in other roles are ignored.
 
-    So are anchors that wrote to reused memory, as on two boards of one day: to fresh memory is how
-    they are compared.
+    So are anchors that wrote to reused memory, as on two boards of one day: boards are compared by
+    anchors that wrote to fresh memory.
     """
     calibrations = {campaign.id: campaign.calibration for campaign in campaigns}
     found: dict[str, list[VisitCost]] = defaultdict(list)
@@ -100,7 +100,7 @@ def _median_cost(costs: Sequence[VisitCost]) -> AnchorCost:
 
 
 def factors(to: BoardAnchors, origin: BoardAnchors) -> Factors:
-    """Return the factors that bring costs of the board `origin` to the board `to`."""
+    """Return the factors that scale costs of the board `origin` to the board `to`."""
     shared = [(to.anchors[key], origin.anchors[key]) for key in to.anchors if key in origin.anchors]
     base = (
         to.base_power_w / origin.base_power_w if to.base_power_w and origin.base_power_w else None

@@ -1,4 +1,4 @@
-"""How a board drifted during a campaign, by the anchor operators measured about once a minute."""
+"""Drift of a board during a campaign, by the anchors measured about once a minute."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ VISITS = 2
 
 @dataclass(frozen=True)
 class Difference:
-    """How far two independent estimates of one quantity lie apart.
+    """The difference between two independent estimates of one quantity.
 
     `relative` is (second - first) / their mean; `inside` says whether the difference lies within
     the combined 95 % interval, the root of the sum of the squared half widths.

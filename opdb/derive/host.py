@@ -1,4 +1,4 @@
-"""Whether a board's host is settled: what calls took it at one moment against another. Pure."""
+"""Whether a board's host is settled: host times of calls at one moment against another. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opdb.records import Call, Form, HostVisit
 def is_settled(visits: Iterable[HostVisit], calls: Iterable[Call]) -> bool:
     """Return whether the two moments at which the host was fastest in these calls agree.
 
-    Other work can only hold a host up: where the fastest two are as fast, neither was.
+    Other work can only slow a host down: where the two fastest agree, neither was slowed down.
     """
     seen = _by_call(visits)
     slower = []

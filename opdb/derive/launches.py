@@ -35,7 +35,7 @@ class Launches:
 def compare_launches(
     workload: Workload, run: ModelRun, of_operators: Mapping[str, Mapping[str, int]]
 ) -> Launches | None:
-    """Hold a run's kernels against those of its operators' visits (by configuration key).
+    """Compare a run's kernels with those of its operators' visits (by configuration key).
 
     None where the run's kernels were not seen. Those that inductor generates count by their sort
     (`triton_poi` …): the rest of their names says where in a graph they stand. An operator that

@@ -35,11 +35,12 @@ CALLED = {
     "instant": "the instant power",
 }
 STEADY_BOUND = 0.02
-"""How far a meter may lie from the middle one on a steady load, and a counter that is polled from
-one that is not."""
+"""Limit on how far a meter may lie from the middle one on a steady load, and a counter that is
+polled from one that is not."""
 
 SQUARE_BOUND = 0.1
-"""How far a meter's mean over a load switched on and off may lie from what its two levels give.
+"""Limit on how far a meter's mean over a load switched on and off may lie from what its two levels
+give.
 
 On two H200 boards ring and counter lay 2 to 6 % low, for a load just switched on draws less than
 one that lasts; instant power, which looks a part of the time, lay 22 and 35 % off.
@@ -49,7 +50,7 @@ IN_STEP = 0.05
 """A wave whose period is this near the driver's tick is in step with it."""
 
 STABLE_BOUND = 0.02
-"""How far the two halves of the base power's window may lie apart."""
+"""Limit on how far the two halves of the base power's window may lie apart."""
 
 MIN_SAMPLES = 10
 
@@ -91,7 +92,7 @@ def power_meter(tests: Sequence[MeterTest]) -> tuple[str | None, str]:
 
 
 def steady_tests(trace: Trace) -> list[MeterTest]:
-    """Hold the meters against each other on one steady load.
+    """Compare the meters with each other on one steady load.
 
     Of three the middle one is the measure, so that one alone can be found wrong; of two it is the
     samples, else the counter, whose own test cannot be made then.
@@ -164,11 +165,11 @@ def _against_samples(trace: Trace) -> float | None:
 
 
 def square_test(record: BoardRecord, meter: str) -> MeterTest:
-    """Hold a meter's mean over loads switched on and off against what its two levels give.
+    """Compare a meter's mean over loads switched on and off with what its two levels give.
 
     A meter that looks a part of the time alone sees too much or too little of a load whose period
     is near its own. A wave of the very period in which the driver samples shows every sample the
-    same phase, so no mean of samples is right there: it is told, and decides nothing.
+    same phase, so no mean of samples is right there: it is reported, and decides nothing.
     """
     name = f"{meter}: square wave"
     high = mean_power_w(record.steady["usual"], meter)
@@ -209,7 +210,7 @@ def _wave_ratio(wave: Wave, meter: str, rise: Rise, levels_w: tuple[float, float
         return line_through(points)[0] if len(points) >= MIN_EDGES else None
     samples = series_of(wave.trace, meter)
     if meter == "samples":
-        # A sample tells of the tick around the moment that its lag leads back to.
+        # A sample shows the tick around the moment that its lag leads back to.
         half_s = (period_s(samples) or 0.0) / 2
         moved = [(t - (rise.lag_s or 0.0), w) for t, w in samples]
         kept = [(t, w) for t, w in moved if start_s <= t - half_s and t + half_s <= end_s]
@@ -224,7 +225,7 @@ def _wave_ratio(wave: Wave, meter: str, rise: Rise, levels_w: tuple[float, float
 
 
 def step_test(record: BoardRecord, settle_s: float) -> MeterTest:
-    """Hold the time in which samples follow a load against the time that a visit lets them."""
+    """Compare the time in which samples follow a load with the time that a visit allows them."""
     name = "samples: step"
     if len(record.step.trace.power_samples) < MIN_SAMPLES:
         return _not_made(name, "the driver gave no samples")

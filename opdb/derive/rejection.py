@@ -1,6 +1,6 @@
-"""What makes a visit worthless: the one list of flags for which it is made again.
+"""Reasons to reject a visit: the one list of flags for which it is made again.
 
-A rejected visit is kept with its flags; it counts no longer where a better one exists.
+A rejected visit is kept with its flags; it does not count where a better one exists.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from opdb.records import Device, Role
 
 REJECTED = "rejected: "
-"""How the flag begins that a rejected visit is stored with; the words of why follow."""
+"""The beginning of the flag of a rejected visit; the words of the reason follow."""
 
 FOREIGN_PROCESS = "another process is on the board"
 MOVING_CLOCK = "the clock moved"
 WAITED = "the device waited for the host"
-"""How the flags begin that are given here and in the bench."""
+"""The beginnings of flags that are set here and in the bench."""
 
 REASONS = {
     "clock held back: hardware slowdown": "the hardware held the clock back",
@@ -29,16 +29,16 @@ REASONS = {
     "time: median and 3σ-mean differ": "median and mean of its times are too far apart",
     "power: median and 3σ-mean differ": "median and mean of its power are too far apart",
 }
-"""How a flag begins that makes a visit worthless, and why in words.
+"""The beginning of each flag that rejects a visit, with the reason in words.
 
-The power limit is not among them: what it slows down has a role of its own, `limited`."""
+The power limit is not among them: visits that it slows down have a role of their own, `limited`."""
 
 ON_A_PROCESSOR = (FOREIGN_PROCESS,)
 """On a CPU other work always runs beside, and times always have a tail: that stays a flag."""
 
 
 COUNTED: tuple[Role, ...] = ("measurement", "duplicate")
-"""The roles in which a visit can be rejected; in the others it is looked at and not counted."""
+"""The roles in which a visit can be rejected."""
 
 
 def rejection(flags: Iterable[str], device: Device) -> str | None:

@@ -28,7 +28,7 @@ def clock_flags(stretch: Stretch, flags: Iterable[str]) -> list[str]:
 
 
 def why_rejected(visit: Visit, device: Device) -> str | None:
-    """Return in words why a visit is worthless; None where it is not, or is none that counts."""
+    """Return why a visit is rejected, in words; None where it is not, or has another role."""
     if visit.role not in COUNTED or visit.outcome != "ok":
         return None
     flags = list(visit.flags)

@@ -1,4 +1,4 @@
-"""From model runs to the truth that predictions are held against."""
+"""From model runs to the truth that predictions are compared with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opdb.records import ModelRun, Quantity, Stretch
 
 @dataclass(frozen=True)
 class RunCost:
-    """What one pass of a measured model took; energy and power None where no power was read.
+    """The cost of one pass of a measured model; energy and power None where no power was read.
 
     `spread` is how far apart the repeats that count are, relative to the fastest, of the run where
     they are furthest; `flags` are what was noticed of the runs.
@@ -39,15 +39,15 @@ AGREEMENT = 0.01
 """They agree where their mean times differ by this share at most."""
 
 HOSTS_AGREEMENT = 0.03
-"""So much where the host is the bottleneck: its speed changes by more than the device's."""
+"""The same where the host is the bottleneck: its speed changes more than the device's."""
 
 
 def agreeing(repeats: Sequence[Stretch]) -> list[Stretch]:
     """Return the repeats of a run that agree best; where no three agree, the three fastest.
 
-    The host of a virtual machine is at times held up by its neighbours for seconds; such a repeat
-    tells of them, not of the model, and is slower. Repeats much slower than the fastest are left
-    out even where three of them agree. All repeats are kept raw.
+    Neighbours may slow down the host of a virtual machine for seconds; such a repeat is slower, and
+    shows them rather than the model. Repeats much slower than the fastest are left out even where
+    three of them agree. All repeats are kept raw.
     """
     return [repeat for _, repeat in _agreeing(repeats)]
 

@@ -1,4 +1,4 @@
-"""A board's traces, raw, and what each says: periods, mean powers, how samples follow a load.
+"""A board's raw traces and their analysis: periods, mean powers, how samples follow a load.
 
 Pure, so that a recorded board can be looked at anew where there is no GPU.
 """
@@ -20,7 +20,7 @@ FULL_CLOCK_SHARE = 0.985
 """A clock below this share of the highest was held back."""
 
 STANDS_OUT = 1.25
-"""A load must raise a meter to this many times its level without the load, or it is no test."""
+"""A load must raise a meter to this many times its level without the load, or it tests nothing."""
 
 MIN_EDGES = 5
 LATE_STEP = 1.5
@@ -61,7 +61,7 @@ class BoardRecord:
 
 @dataclass(frozen=True)
 class Ratings:
-    """What the board is said to have and what visits ask of it; None where it is not known."""
+    """The board's rated figures and the settling time of visits; None where one is not known."""
 
     max_clock_hz: float | None
     l2_bytes: int | None

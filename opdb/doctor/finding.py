@@ -1,4 +1,4 @@
-"""What a check says."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Result: TypeAlias = Literal["fine", "not", "unknown"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found, whether that is fine, and in one sentence what to do.
+    """The result of one check: the finding, whether it is fine, and in one sentence what to do.
 
     `board` is the index of the GPU that it is about. `blocks`: a GPU cannot be measured so.
     """

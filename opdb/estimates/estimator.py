@@ -35,7 +35,7 @@ class KindMedians:
 
 @dataclass(frozen=True)
 class Reach:
-    """How many standard deviations hold 95 % of the errors of examples left out of learning.
+    """Standard deviations that hold 95 % of the errors of examples left out of learning.
 
     `time` and `energy` (dynamic) are of single operators, `times` and `energies` of the sums over
     what one model alone has; None where nothing was metered.

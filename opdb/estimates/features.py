@@ -13,21 +13,21 @@ from opdb.kinds.view import View, item_bytes, numel, walk
 from opdb.records import Configuration, Json
 
 Family: TypeAlias = str
-"""What learns together: convolutions, matrix products, and all that mostly moves memory, of each
-the forward and the backward passes for themselves."""
+"""Operators that are learned together: convolutions, matrix products, and all that mostly moves
+memory; forward and backward passes are separate."""
 
 PASSES = ("forward", "backward")
 """The passes that numbers are made of; an optimizer's step is none."""
 
 RECTIFIED_ZEROS = 0.5
-"""Share of zeros among normal values of which the negative ones were cut."""
+"""Share of zeros among normal values whose negative ones were cut."""
 
 KIND = "kind="
-"""How the name of a number begins that is 1 for one kind and 0 for the others."""
+"""The beginning of the name of a feature that is 1 for one kind and 0 for the others."""
 
 STATES = {"training": "in training mode", "autocast": "under autocast"}
-"""Numbers that are 1 for calls which do something else than those for which they are 0: what was
-learned of these alone says nothing of them. And how to say so."""
+"""Features that are 1 for calls unlike those with 0, with the words for messages: what was learned
+from the latter alone says nothing of the former."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _state(view: View, data: list[dict[str, Json]]) -> dict[str, float]:
 
 
 def _zeros(values: Json) -> float:
-    """Return the share of zeros that a value class tells of; a ReLU makes half of them so."""
+    """Return the share of zeros of a value class; a ReLU makes half of the values zero."""
     if values == "rectified":
         return RECTIFIED_ZEROS
     share = values.get("zeros") if isinstance(values, dict) else None

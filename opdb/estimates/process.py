@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 Matrix = Any
-"""A numpy array, of two dimensions where nothing else is said."""
+"""A numpy array, two-dimensional unless stated otherwise."""
 
 NEAREST = 512
 """Learned points that a covariance is conditioned on."""
@@ -23,7 +23,7 @@ NEAREST = 512
 
 @dataclass(frozen=True)
 class Kernel:
-    """The covariance of two points: `variance` where they are one, less with their distance.
+    """The covariance of two points: `variance` at distance 0, less the farther apart they are.
 
     `lengths` are one for each column of the points; `noise` is the variance of what no point tells
     of another (kernels that a library picks for one size and not for the next).
@@ -70,8 +70,8 @@ class Process:
         """Return the covariance of the quantity's true values at m points, shape (m, m).
 
         The noise is on its diagonal: the true value at a point is one draw. It is conditioned on
-        the learned points that go most with each of those asked, `NEAREST` in all; the others would
-        take little off it.
+        the learned points most correlated with each of those asked, `NEAREST` in all; the others
+        would reduce it little.
         """
         at = np.asarray(asked)
         between = self.kernel.between(at, self.points)

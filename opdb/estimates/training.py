@@ -54,7 +54,7 @@ PART = "part "
 COVERED = 0.95
 
 LEAST_NOISE = 0.005
-"""Variance of what no point tells of another, at least: 7 % of a time (what libraries choose for
+"""The least variance that no point explains of another: 7 % of a time (what libraries choose for
 one size and not for the next). With less, the narrowest intervals held too few truths."""
 
 

@@ -1,4 +1,4 @@
-"""Which calls the nodes of autograd's graph belong to, and what a backward pass runs of them.
+"""Assigns the nodes of autograd's graph to calls, and records what a backward pass runs.
 
 A call owns the nodes between its outputs and what earlier calls own. The backward pass is then run
 for real, on meta: the first node of a call that runs stands for the call's backward pass. What the
@@ -44,10 +44,10 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "aten::copy_": (Tensor.copy_, 2),
     "aten::new_zeros": (Tensor.new_zeros, 2),
 }
-"""What the engine computes itself, as functions, each with how many arguments describe it."""
+"""The engine's own computations, as functions, each with how many arguments describe it."""
 
 _CHANGES_A_VIEW = "CopySlices"
-"""Autograd's name of the node of what a view is of, once the view was changed in place."""
+"""Autograd's name of the node of a view's base, once the view was changed in place."""
 
 _ASSIGNMENT = "setitem"
 
@@ -102,7 +102,7 @@ class _Part:
 
 
 class Backward:
-    """Watches backward passes: knows whose every node is, and writes down what runs.
+    """Watches backward passes: knows the owner of every node, and records what runs.
 
     `runs` says that one is under way. What is found is added to `calls` and counted in
     `unsupported`; within `aside` the harvest records nothing of what it computes itself.
@@ -170,7 +170,7 @@ class Backward:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of the graph."""
+        """Release the graph."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
@@ -357,7 +357,7 @@ def _changes_a_view(node: Any) -> bool:
 def _down_to_the_change(node: Any, found: set[Any]) -> set[Any]:
     """Return the nodes of a changed view, the one that changes what it is of the last.
 
-    None where an output is no changed view, or something else than `found` comes first.
+    None where an output is not a changed view, or something other than `found` comes first.
     """
     views = set()
     while node in found:

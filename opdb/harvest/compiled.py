@@ -37,7 +37,7 @@ def harvest_compiled(request: ModelRequest, workload: Workload, device: str, slu
     nothing is generated and nothing is measured.
 
     Raises:
-        InputError: the model cannot be compiled, or is no inference without autocast.
+        InputError: the model cannot be compiled, or is not inference without autocast.
         NotCompiledError: dynamo captures no graph of it.
         CannotMeasureError: this version of torch does not show what inductor makes.
     """

@@ -34,8 +34,8 @@ def fingerprint(request: ModelRequest) -> str | None:
 
     The code is Python, opdb file by file, and every distribution that is installed, by the digests
     of its files that its installer recorded. Environment variables that configure it, and whether
-    there is a GPU, counts too. None where that is not all: a model from an import path may change
-    at any time, and so may modules that were imported from elsewhere than where packages are
+    there is a GPU, count too. None where that is not all: a model from an import path may change at
+    any time, and so may modules that were imported from elsewhere than where packages are
     installed, such as those of a checkout.
 
     Raises:
@@ -44,9 +44,9 @@ def fingerprint(request: ModelRequest) -> str | None:
     checked = request.checked()
     if not is_fixed(checked) or not _is_installed():
         return None
-    told = sorted(item for item in os.environ.items() if _is_read(item[0]))
+    variables = sorted(item for item in os.environ.items() if _is_read(item[0]))
     code = _code(tuple(sys.path))
-    parts = (checked, code, told, torch.cuda.is_available())
+    parts = (checked, code, variables, torch.cuda.is_available())
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

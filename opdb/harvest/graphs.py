@@ -19,7 +19,7 @@ from opdb.models.meta import fused_attention_on_meta
 from opdb.records import Configuration
 
 _PUBLIC: dict[Any, Any] = {torch._C._nn.pad: torch.nn.functional.pad}
-"""What dynamo calls inside a public function, and that function, which does nothing else."""
+"""The function that dynamo calls inside a public one that does nothing else, and the public one."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def model_graphs(request: ModelRequest) -> ModelGraphs:
     """
     try:
         return _captured(load(request, device="meta"), "meta")
-    except ModelFailureError:  # for want of values, perhaps: the CPU shows
+    except ModelFailureError:  # perhaps for lack of values: the CPU shows
         return _captured(load(request, device="cpu"), "cpu")
 
 

@@ -1,8 +1,8 @@
 """From a graph that a compiler fused to the calls it is made of: fused groups, each by itself.
 
 A group is what one kernel computes, from the buffers that it reads to those that it writes. Kernels
-that hand each other memory which is no node's value (a convolution and the copies of its weights,
-the halves of a split reduction) are one group. A kernel that writes into a part of a concatenation
+that exchange memory which is not a node's value (a convolution and the copies of its weights, the
+halves of a split reduction) are one group. A kernel that writes into a part of a concatenation
 writes a tensor of its own here.
 """
 
@@ -46,7 +46,7 @@ _INDEXING = words(
 
 
 class UnplacedError(Exception):
-    """A kernel whose work is no graph of aten operators; the text says of what."""
+    """A kernel whose work is not a graph of aten operators; the text says of what."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class _Root:
 
 
 def fused_calls(lowered: Lowered) -> tuple[list[Configuration], Counter[str]]:
-    """Return the fused groups of a graph in the order in which they run, and what is none."""
+    """Return the fused groups of a graph in the order in which they run, and the work in none."""
     reader = _Reader(lowered)
     found: list[Configuration] = []
     unplaced: Counter[str] = Counter()
@@ -74,7 +74,7 @@ def fused_calls(lowered: Lowered) -> tuple[list[Configuration], Counter[str]]:
 def _joined(lowered: Lowered) -> list[list[Kernel]]:
     """Return the kernels that do something, in order, and together those that share memory.
 
-    That is memory which is no node's value, and what one makes and another changes.
+    Memory counts as shared if it is not a node's value, or if one makes it and another changes it.
     """
     named = set(lowered.buffers.values())
     given = {name for node, name in lowered.buffers.items() if node.op != "call_function"}
@@ -123,7 +123,7 @@ class _Reader:
         """Return the configuration of what kernels compute together.
 
         Raises:
-            UnplacedError, UnsupportedError: it is no graph of operators that a group may hold.
+            UnplacedError, UnsupportedError: it is not a graph of operators that a group may hold.
         """
         own = {name for kernel in kernels for name in kernel.writes}
         reads = {name for kernel in kernels for name in kernel.reads} - own
@@ -329,7 +329,7 @@ class _Walk:
     def _skip_copies(self, node: Node) -> None:
         """Have the copies between views of what lies in memory stand for what they copy.
 
-        A copy of such a copy is no kernel where a compiler drops both.
+        A copy of such a copy is not a kernel where a compiler drops both.
         """
         copies: list[Node] = []
         while not self.reader.stops(node, self.own, self.reads):
@@ -360,7 +360,7 @@ class _Walk:
     def _variance(self, node: Node) -> Json | None:
         """Return what computes a variance from a mean that lies in memory; None of other nodes.
 
-        Inductor may compute the two by two kernels: the second of them is no `var_mean`.
+        Inductor may compute the two by two kernels: the second of them is not a `var_mean`.
         """
         if node.target is not operator.getitem or packet_of(node.args[0]) != "var_mean":  # type: ignore[arg-type]
             return None

@@ -1,6 +1,6 @@
 """Objects that a pass leaves in a model: a table of positions, a cache that the first call fills.
 
-A model is measured pass after pass, so what it calls in its first alone is no part of it.
+A model is measured pass after pass, so calls of its first pass alone are not part of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The memory that is live as a pass runs: operators make it, and it goes when nothing holds it.
 
-A pass on meta, or on the CPU, makes and lets go of the same tensors as on a device, so the largest
-sum of what is live at once is what a device's allocator must hold. Shapes say it all; nothing is
-measured.
+A pass on meta, or on the CPU, makes and frees the same tensors as on a device, so the largest sum
+of what is live at once is what a device's allocator must hold. Shapes suffice; nothing is measured.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from opdb.records import PassMemory
 
 
 class LiveMemory:
-    """Keeps book of the memory that a pass makes and lets go of.
+    """Tracks the memory that a pass makes and frees.
 
     The model's own parameters and buffers, and the inputs, count apart.
     """

@@ -68,13 +68,13 @@ _ALLOCATIONS = frozenset(
 
 
 class Recorder:
-    """Records what one pass calls, and what is known of the tensors in it.
+    """Records the calls of one pass, and what is known of the tensors in it.
 
     `active` is the index of the operator call that runs now, None between operators. `backward`
     watches the backward pass of a training step, and is None where there is none. `autocast` is the
     dtype that autocast casts to (None: there is none); only a pass on meta shows what it casts.
-    `asked` says whether the model asked if a CUDA graph is being captured. `memory` keeps book of
-    what is live, where that is wanted.
+    `asked` says whether the model asked if a CUDA graph is being captured. `memory` tracks what is
+    live, where that is wanted.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -123,7 +123,7 @@ class Recorder:
         return not self._weights.keys().isdisjoint(storages((tensor,)))
 
     def needs_gradient(self, tensor: torch.Tensor) -> bool | None:
-        """Return whether a gradient is asked of the tensor; None where none are taken."""
+        """Return whether the tensor needs a gradient; None where no gradients are taken."""
         return tensor.requires_grad if torch.is_grad_enabled() else None
 
     def know_weights(self) -> None:

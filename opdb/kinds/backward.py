@@ -6,13 +6,14 @@ gradient (an image, say). Recurrent and attention layers are such products; what
 computes once more instead of keeping it is not counted. A norm costs two forwards, everything
 else that computes costs one, as it counts one for each output forward.
 
-Bytes: the output's gradient read, what the call was given read, each gradient written, all once.
-What is linear in its input needs no input, only the indices or conditions that it was given. An
-addition's gradient is its inputs' as it stands, parts of one that was concatenated are views.
+Bytes: the output's gradient read, what the call was given read, each gradient written, all once. An
+operator that is linear in its input does not read the input, only the indices or conditions that it
+was given. An addition's gradient is its inputs' as it stands, parts of one that was concatenated
+are views.
 
-What needs no gradient says so (`gradient`: false). What adds up gradients, where a tensor was used
-more than once, and what puts those of a tensor's parts together are no part of a call; nor is the
-optimizer.
+An input that needs no gradient says so (`gradient`: false). Not part of a call are the sums of
+gradients of a tensor that was used more than once, the joining of the gradients of a tensor's
+parts, and the optimizer.
 """
 
 from __future__ import annotations

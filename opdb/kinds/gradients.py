@@ -1,4 +1,4 @@
-"""Where zeros are in gradients: what of an output's gradient ends in which of an input's.
+"""Zeros in gradients: the share of an output's gradient that ends in each input's.
 
 A GPU draws less power where many of what it multiplies are zero, and in a backward pass
 many are: a ReLU lets half of a gradient through, a max pool gives all but the largest of a window

@@ -167,7 +167,7 @@ product = partial(
     functions=PLAIN,
     settings=("tf32_matmul",),
 )
-"""A matrix product, of which a member says what its factors are."""
+"""A matrix product; each member says what its factors are."""
 
 
 def added(name: str, first: str, second: str, reduce: bool = False) -> Kind:

@@ -83,7 +83,7 @@ def _to_launches(view: View) -> bool:
     wanted = str(view["memory_format"])
     if view["memory_format"] is None or "preserve" in wanted:
         return False
-    # torch goes by the format that a tensor seems to have: one that is no channels_last has none
+    # torch goes by the format that a tensor seems to have: all but channels_last count as none
     return bool(("channels_last" in wanted) != (view["input"].get("layout") == "channels_last"))
 
 

@@ -26,7 +26,7 @@ Kernels: TypeAlias = Literal[
 ]
 """Who writes a kind's kernels under torch.compile: inductor ("generated"), or a library.
 
-Of those that a library writes this says what they do.
+For a library's kernels the word says what they do.
 """
 
 
@@ -168,7 +168,8 @@ class Kind:
         """Return the bytes of weights that one call reads.
 
         They are what it moves beyond its inputs and outputs: an embedding reads few of its rows. A
-        backward pass finds nothing as the pass before it left it: it has none that could stay hot.
+        backward pass has no weights that could stay hot, since the pass before it leaves none in
+        the caches.
         """
         return self.traffic(configuration)[1]
 

@@ -1,8 +1,8 @@
 """One training in a process of its own, which ends with the one that started it.
 
-What a process leaves behind would be the next training's: cuBLAS reads its workspace's size once,
-cuDNN remembers which algorithms were fast, the allocator keeps its blocks, and the most memory
-that a process held only grows. A process that is killed takes its own training along and no other.
+The next training would inherit the state of the process: cuBLAS reads its workspace's size once,
+cuDNN remembers which algorithms were fast, the allocator keeps its blocks, and the most memory that
+a process held only grows. A process that is killed takes its own training along and no other.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ START = "spawn"
 """How the process is started: afresh, so that it shares no state of CUDA with this one."""
 
 STOPPED_WITHIN_S = 30.0
-"""So long a process that was told to stop may take; then it is killed."""
+"""How long a process that was told to stop may take; then it is killed."""
 
 LISTENED_S = 20.0
-"""How often it is looked whether the claim must be renewed, while a training runs."""
+"""How often to check whether the claim must be renewed, while a training runs."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a training whose run is stored."""
+    """The result of a training whose run is stored."""
 
     outcome: Outcome
     reason: str | None

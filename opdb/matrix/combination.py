@@ -27,25 +27,25 @@ class Combination:
 
     @property
     def images_per_step(self) -> int:
-        """How many images one iteration trains on."""
+        """The number of images of one iteration."""
         return self.batch_size * self.grad_accum_steps
 
     def parts(self, backend: str) -> tuple[str, ...]:
-        """Return what it is on a backend besides its model, batch size and number.
+        """Return its properties on a backend besides its model, batch size and number.
 
-        It hangs on what runs alone, not on the file: what is as usual is not said, so that a label
-        stays the same where an axis is added.
+        They depend only on what runs, not on the file: defaults are left out, so that a label stays
+        the same when an axis is added.
         """
         precision = self.precision if self.dtype == "float32" else self.dtype
         return (precision, backend, *self._unusual())
 
     def group(self, backend: str) -> str:
-        """Return what tells it apart from all but its repeats."""
+        """Return the identity that its repeats share on a backend."""
         precision, *others = self.parts(backend)
         return f"{self.model}-b{self.batch_size}-{precision}-" + "+".join(others)
 
     def label(self, backend: str) -> str:
-        """Return what tells it apart from every other training on a backend."""
+        """Return what identifies it among all trainings on a backend."""
         number = f"#{self.number}" if self.number > 1 else ""
         return self.group(backend) + number
 
@@ -67,7 +67,8 @@ class Combination:
 
 
 def _differing(one: Any, usual: Any, names: Iterable[str]) -> list[str]:
-    """Return "name=value" of what is not as usual; a name alone where that is true."""
+    """Return "name=value" of each option that is not at its default; its name alone if it is
+    true."""
     found = []
     for name in names:
         value = getattr(one, name)

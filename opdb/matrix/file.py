@@ -38,7 +38,7 @@ _FOLDER = "a folder with one folder of images a class, or null for synthetic dat
 
 @dataclass(frozen=True)
 class _Key:
-    """What a key of the file may hold: a value that passes, or where `axis` a list of such."""
+    """The values of a key of the file: one that passes, or where `axis` a list of such."""
 
     allowed: str
     passes: Callable[[Any], bool]
@@ -100,7 +100,7 @@ _RENAMED = {"models": "model", "batch_sizes": "batch_size"}
 def load_matrix(path: Path, *, allow_code: bool = False) -> list[Combination]:
     """Read a matrix file: its combinations, those of one repeat before those of the next.
 
-    Repeats are so far apart as can be: what drifts meanwhile shows in their spread.
+    Repeats are as far apart as possible, so that their spread shows drift.
 
     Raises:
         InputError: it cannot be read or does not hold a matrix; all of its mistakes at once. Or it
@@ -172,7 +172,7 @@ def _no_folder(folder: str | None) -> str | None:
 
 
 _REASONS: Mapping[str, Callable[[Any], str | None]] = {"models": _no_model, "images": _no_folder}
-"""What tells of a value of the right form why it cannot be."""
+"""Says of a value of the right form why it is not allowed."""
 
 
 def _places(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -199,7 +199,7 @@ def _plain(value: Any) -> Any:
 
 
 def _contradictions(said: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what of a matrix cannot be together."""
+    """Yield the values of a matrix that are not possible together."""
     values = _values(said)
     of_images = [name for name in _OF_IMAGES if name in values]
     if of_images and None in values.get("images", [None]):
@@ -226,9 +226,9 @@ def _combination(said: dict[str, Any], number: int) -> Combination:
     folder = said.pop("images", None)
     of_images = {name: said.pop(name) for name in _OF_IMAGES if name in said}
     images = None if folder is None else ImageOptions(Path(folder), **of_images)
-    told = {name: said.pop(name) for name in _OF_OPTIONS if name in said}
+    of_options = {name: said.pop(name) for name in _OF_OPTIONS if name in said}
     if "stretches" in said:
-        told["repeats"] = said.pop("stretches")
+        of_options["repeats"] = said.pop("stretches")
     named = {_RENAMED.get(name, name): value for name, value in said.items()}
-    options = DriverOptions(images=images, **told)
+    options = DriverOptions(images=images, **of_options)
     return Combination(**named, options=options, number=number)

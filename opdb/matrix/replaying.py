@@ -1,4 +1,4 @@
-"""From a run of a matrix to what `opdb measure` is asked for: its request, and the very command."""
+"""From a run of a matrix to the request and the very command of `opdb measure`."""
 
 from __future__ import annotations
 

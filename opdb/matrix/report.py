@@ -36,7 +36,7 @@ def _figure(name: str, of: Callable[[Figures], Json]) -> Column[MatrixRun]:
 
 
 def _energy(name: str, of: Callable[[Quantity], float | None]) -> Column[MatrixRun]:
-    """Return the column of an energy of a step (J) that is told of an image."""
+    """Return the column of a step's energy (J), given per image."""
 
     def an_image(made: MatrixRun) -> float | None:
         energy = made.figures.energy_j if made.figures else None
@@ -115,10 +115,10 @@ def _with_interval(value: Quantity | None, unit: str, per: int) -> str:
     """Return a quantity for people, with the half width of its interval in percent."""
     if value is None:
         return "–"
-    told = show(value.mean / per, unit)
+    text = show(value.mean / per, unit)
     if value.half_width is None or not value.mean:
-        return told
-    return f"{told} ± {rounded(100 * value.half_width / value.mean, 2)} %"
+        return text
+    return f"{text} ± {rounded(100 * value.half_width / value.mean, 2)} %"
 
 
 def _rate(line: Line) -> str:

@@ -1,4 +1,4 @@
-"""What the runs of a matrix say, alone and with the repeats of a combination joined."""
+"""The results of a matrix's runs, alone and with the repeats of a combination joined."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     pass
 
 _NAMED = 3
-"""So many combinations a remark names; of more it says how many they are."""
+"""The most combinations that a remark names; of more it gives the number."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,18 @@ class MatrixRun:
 
     @cached_property
     def figures(self) -> Figures | None:
-        """What it says, where it ended well."""
+        """The result, where it ended well."""
         return None if self.run is None else figures([self.run])
 
     @property
     def images_per_s(self) -> float | None:
-        """How many images it trains on in a second."""
+        """The images that it trains on in a second."""
         images = self.cell.combination.images_per_step
         return None if self.figures is None else images / self.figures.time_s.mean
 
     @property
     def reason(self) -> str | None:
-        """Why it has no figures, where something is known of that."""
+        """Why it has no figures, where that is known."""
         if self.run is not None:
             return self.run.reason
         return self.cell.why_not if self.state == "not here" else None
@@ -50,9 +50,9 @@ class MatrixRun:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a step took, over one run or several: times and energy with intervals.
+    """The cost of a step, over one run or several: times and energy with intervals.
 
-    Several runs are one value each: what differs from process to process is in their interval. The
+    Each of several runs is one value, so their interval includes differences between processes. The
     interval of one run alone is that of its stretches. Times are means of all iterations timed,
     slow ones too. `waits` is the share of a step in which the device waited for data.
     """
@@ -66,13 +66,13 @@ class Figures:
 
     @property
     def waits(self) -> float:
-        """The share of a step in which the device had nothing to do and the host waited."""
+        """The share of a step in which the device was idle and the host waited."""
         idle_s = max(0.0, self.time_s.mean - self.compute_time_s)
         return min(self.data_time_s, idle_s) / self.time_s.mean
 
 
 def figures(runs: Sequence[ModelRun]) -> Figures | None:
-    """Return what good runs of one combination say; None where there is none."""
+    """Return the joined result of one combination's good runs; None where there is none."""
     good = [run for run in runs if run.outcome == "ok"]
     if not good:
         return None
@@ -114,12 +114,12 @@ class Line:
 
     @property
     def cell(self) -> TrainingSpec:
-        """The first of them, which stands for all."""
+        """The first of them, which represents all."""
         return self.runs[0].cell
 
     @cached_property
     def figures(self) -> Figures | None:
-        """What the good ones say together."""
+        """The joined result of the good ones."""
         return figures([made.run for made in self.runs if made.run is not None])
 
     @property
@@ -129,7 +129,7 @@ class Line:
 
     @property
     def images_per_step(self) -> int:
-        """How many images a step trains on."""
+        """The number of images of a step."""
         return self.cell.combination.images_per_step
 
     def remarks(self) -> list[str]:
@@ -157,13 +157,13 @@ def lines_of(made: Iterable[MatrixRun]) -> list[Line]:
 
 def remarks_of(lines: Sequence[Line]) -> list[str]:
     """Return all remarks, each said once with the combinations that it concerns."""
-    told: dict[str, list[str]] = {}
+    concerned: dict[str, list[str]] = {}
     for line in lines:
         for remark in line.remarks():
-            told.setdefault(remark, []).append(line.cell.group)
+            concerned.setdefault(remark, []).append(line.cell.group)
     return [
         f"{', '.join(whom) if len(whom) <= _NAMED else f'{len(whom)} of {len(lines)}'}: {remark}"
-        for remark, whom in told.items()
+        for remark, whom in concerned.items()
     ]
 
 

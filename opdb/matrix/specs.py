@@ -39,17 +39,17 @@ class TrainingSpec:
 
     @property
     def label(self) -> str:
-        """What tells the run from every other of its device."""
+        """The identity of the run among all of its device."""
         return self.combination.label(self.place.backend)
 
     @property
     def group(self) -> str:
-        """What tells it from all but its repeats."""
+        """The identity that its repeats share."""
         return self.combination.group(self.place.backend)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What it is besides its model, batch size and number."""
+        """Its properties besides model, batch size and number."""
         return self.combination.parts(self.place.backend)
 
     @property
@@ -59,7 +59,7 @@ class TrainingSpec:
 
     @property
     def options(self) -> DriverOptions:
-        """How it is trained, its label among that."""
+        """The options of the training, its label among them."""
         return replace(self.combination.options, label=self.label)
 
     @property

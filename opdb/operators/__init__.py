@@ -7,7 +7,7 @@ of the kind's signature.
 
 How a callable finds its kind, in this order:
 
-1. `describe.is_metadata`: what only asks for a shape or a dtype is no operator (`table.METADATA`).
+1. `describe.is_metadata`: asking for a shape or a dtype is not an operator (`table.METADATA`).
 2. A module: the entry of its class in `modules.FORMS` names the kind and where its arguments are.
 3. A custom operator ("torchvision::nms"): `table.CUSTOM`.
 4. A function that a signature cannot bind (`torch.max` of one tensor, or of two): `overloads.py`.

@@ -1,8 +1,8 @@
 """The aten operators that a fused group may be made of: reviewed names, and nothing else.
 
-Each computes from its arguments alone: none reads files, runs code or changes its arguments. That
-none looks beyond their memory is torch's to check, and `opdb.operators.bounds`' where torch does
-not. A group from a stranger can name no other.
+Each computes from its arguments alone: none reads files, runs code or changes its arguments. torch
+checks that none reads beyond their memory, and `opdb.operators.bounds` where torch does not. A
+group from a stranger can name no other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ broadcast_in_dim prepare_softmax_online rev
 """
 
 GETITEM = "getitem"
-"""The one name that is no operator: an element of what another gives."""
+"""The one name that is not an operator: it takes an element of another node's result."""
 
 ALLOWED = frozenset(
     {f"aten.{name}" for name in _ATEN.split()} | {f"prims.{name}" for name in _PRIMS.split()}

@@ -1,4 +1,4 @@
-"""Whether a fused group reads only its own tensors: of some operators torch leaves that open.
+"""Checks that a fused group reads only its own tensors: some operators of torch leave that open.
 
 A group may come from a stranger. Its nodes know what they give (`meta["val"]`).
 """

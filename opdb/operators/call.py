@@ -21,7 +21,7 @@ from opdb.records import Configuration, Form
 class BuiltCall:
     """An operator call that can run: a callable with the tensors it is called with.
 
-    `inputs` are the distinct tensors that are no weights, in the call's order; `weights` the
+    `inputs` are the distinct tensors that are not weights, in the call's order; `weights` the
     distinct weights; `mutated` the indexes into `inputs` that a call changes in place.
     """
 

@@ -30,7 +30,7 @@ def is_operator_module(module: nn.Module) -> bool:
 
 
 def is_metadata(function: Callable[..., Any]) -> bool:
-    """Return whether a torch function only asks what a tensor is, and so is no operator."""
+    """Return whether a torch function only asks what a tensor is, and so is not an operator."""
     return function in metadata_functions()
 
 
@@ -43,7 +43,7 @@ def describe_module(
     """Describe a module's call; autocast is the caller's to add.
 
     Raises:
-        UnsupportedError: the module is no registered operator, or the call has no description.
+        UnsupportedError: the module is not a registered operator, or the call has no description.
     """
     with torch._C.DisableTorchFunction():
         form = module_form(module)

@@ -35,7 +35,7 @@ class TensorNotes(Protocol):
         ...
 
     def needs_gradient(self, tensor: Tensor) -> bool | None:
-        """Return whether a gradient is asked of the tensor; None where none are taken."""
+        """Return whether the tensor needs a gradient; None where no gradients are taken."""
         ...
 
 
@@ -106,7 +106,7 @@ class Encoder:
         """Return the JSON of an argument.
 
         Raises:
-            UnsupportedError: the argument is nothing that JSON can name.
+            UnsupportedError: JSON cannot name the argument.
         """
         if isinstance(value, Tensor):
             return self._tensor(value)
@@ -157,10 +157,10 @@ class Encoder:
 
 
 def encode_constant(value: object) -> Json:
-    """Return the JSON of an argument that is no tensor and no sequence.
+    """Return the JSON of an argument that is neither a tensor nor a sequence.
 
     Raises:
-        UnsupportedError: the argument is nothing that JSON can name.
+        UnsupportedError: JSON cannot name the argument.
     """
     if value is None or isinstance(value, bool | str):
         return str(value.value) if isinstance(value, enum.Enum) else value
@@ -204,7 +204,7 @@ def decode(value: Json, tensor: Callable[[Json], Tensor]) -> Any:
     Sequences come back as tuples, which every torch function takes.
 
     Raises:
-        UnsupportedError: the JSON is no argument's.
+        UnsupportedError: the JSON does not name an argument.
     """
     if isinstance(value, list):
         return tuple(decode(item, tensor) for item in value)

@@ -162,7 +162,7 @@ def forms_by_kind() -> Mapping[str, tuple[Form, ...]]:
 
 @cache
 def forms_by_name() -> Mapping[str, Form]:
-    """Return each callable by its name in the table, "torch.cat"; getters are no calls."""
+    """Return each callable by its name in the table, "torch.cat"; getters are not calls."""
     return {
         name: form
         for forms in _table().values()
@@ -251,7 +251,7 @@ def _bind_custom(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         arguments["output_size"] = size
     if kind == "deform_conv2d":
         if not arguments.pop("use_mask"):
-            arguments["mask"] = None  # what was given is a placeholder
+            arguments["mask"] = None  # the given argument is a placeholder
         for target, source in (("stride", "stride"), ("padding", "pad"), ("dilation", "dilation")):
             pair = (arguments.pop(f"{source}_h"), arguments.pop(f"{source}_w"))
             arguments[target] = pair

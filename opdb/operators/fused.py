@@ -46,7 +46,7 @@ def encode_argument(value: Any, reference: Callable[[Node], Json]) -> Json:
     """Return the JSON of an argument of a node; `reference` gives that of another node.
 
     Raises:
-        UnsupportedError: the argument is nothing that JSON can name.
+        UnsupportedError: JSON cannot name the argument.
     """
     if isinstance(value, Node):
         return reference(value)
@@ -251,14 +251,14 @@ def graph_of(
     graph.output(tuple(outputs))
     module = GraphModule({}, graph)
     _propagate(module, tensors)
-    for node, told in zip(made, nodes, strict=True):
-        if _shape(node.meta["val"]) != told["shape"]:
+    for node, node_spec in zip(made, nodes, strict=True):
+        if _shape(node.meta["val"]) != node_spec["shape"]:
             raise UnsupportedError(
-                f"{told['op']} gives {_shape(node.meta['val'])}, expected {told['shape']}"
+                f"{node_spec['op']} gives {_shape(node.meta['val'])}, expected {node_spec['shape']}"
             )
     check_bounds(made, [_range(spec) for spec in configuration.inputs["inputs"]])
-    outputs_told = configuration.parameters["outputs"]
-    _force_layouts(module, outputs_told, optimized=is_layout_optimized(configuration))
+    output_specs = configuration.parameters["outputs"]
+    _force_layouts(module, output_specs, optimized=is_layout_optimized(configuration))
     return module
 
 
@@ -295,10 +295,10 @@ def _force_layouts(module: GraphModule, outputs: Sequence[Json], *, optimized: b
     graph = module.graph
     returned = next(iter(reversed(graph.nodes)))
     forced = []
-    for node, told in zip(returned.args[0], outputs, strict=True):
+    for node, node_spec in zip(returned.args[0], outputs, strict=True):
         value = node.meta["val"]
         shape = list(value.shape)
-        strides = dense(shape, strides_of({"shape": shape, "layout": told.get("layout")}))
+        strides = dense(shape, strides_of({"shape": shape, "layout": node_spec.get("layout")}))
         if str(node.target) == FORCE or _same_layout(shape, strides, value.stride()):
             forced.append(node)
             continue

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 from opdb.errors import UnsupportedError
 from opdb.operators.module_form import Arguments, ModuleForm
 
-# what a subclass may define and still compute what its base computes
+# attributes that a subclass may define without changing its computation
 _HARMLESS = frozenset(
     [
         "__init__",

@@ -1,4 +1,4 @@
-"""Operators by the names that a PyTorch user gives them; what is not in the reviewed table is none.
+"""Operators by the names that a PyTorch user gives them, from the reviewed table alone.
 
 `nn.Conv2d`, `torch.nn.Conv2d` and `Conv2d` are one class; `F.conv2d`, `torch.nn.functional.conv2d`
 one function; a kind's own name (`conv2d`) stands for its function, or its module where it has none.

@@ -1,4 +1,4 @@
-"""Callables that no kind names: torchvision's operators, and what is no operator at all.
+"""Callables that no kind names: torchvision's operators, and callables that are not operators.
 
 The callables of a kind are in its declaration (`opdb.kinds.registry.Kind.functions`).
 """

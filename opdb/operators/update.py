@@ -28,7 +28,8 @@ LEARNING_RATE = 1e-6
 """So small that parameters stay what they were over all the steps of a measurement."""
 
 CAPTURE_CHECKS = ("_cuda_graph_capture_health_check", "_accelerator_graph_capture_health_check")
-"""What optimizers ask before a step, by torch's older and newer names; 2.11 has the newer."""
+"""The check that optimizers make before a step, by torch's older and newer names; 2.11 has the
+newer."""
 
 STEPS_UNTIL_STEADY = 2
 """The first step makes the state, the second is like all that follow."""
@@ -107,7 +108,7 @@ def _built(configuration: Configuration, device: str, seed: int) -> BuiltUpdate:
         parameters[-1].grad = gradients[-1]
     options: dict[str, Any] = dict(configuration.parameters)
     optimizer: Any = made(parameters, lr=LEARNING_RATE, **options)
-    # What it computes on the host (powers of the rates) is a constant of a captured graph.
+    # Its computations on the host (powers of the rates) are constants of a captured graph.
     for check in CAPTURE_CHECKS:
         setattr(optimizer, check, lambda: None)
     for _ in range(STEPS_UNTIL_STEADY):

@@ -1,4 +1,4 @@
-"""Where something was measured: device, board, host, and how far its meters can be trusted."""
+"""The place of a measurement: device, board, host, and how far its meters can be trusted."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Host:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What one campaign found out about its board and meters before measuring.
+    """One campaign's findings about its board and meters before measuring.
 
-    `transition_s` is what a kernel takes longer where different operators follow one another. A
-    missing quantity is None and `notes` says why.
+    `transition_s` is the extra time of a kernel that follows a different operator. A missing
+    quantity is None and `notes` says why.
     """
 
     base_power_w: float | None
@@ -96,7 +96,7 @@ class MeterTest:
 
 @dataclass(frozen=True)
 class BoardCalibration:
-    """What tests of one board, under one driver and power limit, found out about its meters.
+    """The findings of the tests of one board's meters, under one driver and power limit.
 
     `facts` are measured quantities by name, base SI with the unit in the name; a missing one is
     None and a note says why.

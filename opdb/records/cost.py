@@ -1,4 +1,4 @@
-"""What is derived from visits: what one call costs on one board."""
+"""Quantities derived from visits: the cost of one call on one board."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Quantity:
 
     @property
     def half_width(self) -> float | None:
-        """Half the width of the interval, as `around` was told; None where there is none."""
+        """Half the width of the interval, as given to `around`; None where there is none."""
         if self.low is None or self.high is None:
             return None
         if self.low > 0:
@@ -87,7 +87,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one call of a configuration costs on one board, derived from its visits.
+    """The cost of one call of a configuration on one board, derived from its visits.
 
     Any quantity may be None; `reasons` then says why, by the quantity's name. `time_s` and the
     energies are per call inside a CUDA graph, with the device kept busy; `eager_time_s` is the

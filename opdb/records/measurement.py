@@ -1,4 +1,4 @@
-"""What was seen: visits of operators, host times, runs of whole models, hardware counters."""
+"""Raw measurements: visits of operators, host times, runs of whole models, hardware counters."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Neighbours:
 class Visit:
     """One bounded measurement of one configuration in a campaign, raw.
 
-    `stretch` times the calls; where an operator works in place, its input is restored before
-    every call and `restore` times the restoring alone, to be subtracted. `cost_s` is the device
-    time the visit took, everything included. `kernels` counts kernel names for one call, None
-    where they could not be seen. `outputs` is None in visits from before it was told, and
-    `wrote_to` says what they did.
+    `stretch` times the calls; where an operator works in place, its input is restored before every
+    call and `restore` times the restoring alone, to be subtracted. `cost_s` is the device time the
+    visit took, everything included. `kernels` counts kernel names for one call, None where they
+    could not be seen. `outputs` is None in visits from before it was stored, and `wrote_to` says
+    what they did.
     """
 
     id: str
@@ -83,7 +83,7 @@ class Visit:
 
     @property
     def wrote_to(self) -> Outputs:
-        """Where the calls wrote; before that was told, to fresh memory where weights are cold."""
+        """Where the calls wrote; in visits without it, to fresh memory where weights are cold."""
         return self.outputs or ("fresh" if self.weights == "cold" else "reused")
 
 
@@ -107,10 +107,10 @@ class HostVisit:
 class ModelRun:
     """A whole workload measured on one board: the truth that predictions are checked against.
 
-    Each repeat is one `Stretch` whose "calls" are whole passes of the model. `layers` maps a
-    leaf module's path to its mean time in place (seconds, a pass), where that was asked for.
-    `setting` holds what the backend was told for this run beyond its campaign's settings; a run
-    with any is not compared with usual ones. `facts` are what else is kept of it, by name:
+    Each repeat is one `Stretch` whose "calls" are whole passes of the model. `layers` maps a leaf
+    module's path to its mean time in place (seconds, a pass), where that was asked for. `setting`
+    holds what the backend was told for this run beyond its campaign's settings; a run with any is
+    not compared with usual ones. `facts` hold everything else that is kept of it, by name:
     quantities in base SI with the unit in the name, and words.
     """
 
@@ -133,7 +133,7 @@ class ModelRun:
 
 @dataclass(frozen=True)
 class KernelCounts:
-    """What hardware counters saw of one kernel: values by metric, in base units; None: not seen."""
+    """Hardware counters of one kernel: values by metric, in base units; None: not seen."""
 
     name: str
     values: Mapping[str, float | None]
@@ -141,7 +141,7 @@ class KernelCounts:
 
 @dataclass(frozen=True)
 class Profile:
-    """What hardware counters saw of one call of a configuration on a board, kernel by kernel.
+    """Hardware counters of one call of a configuration on a board, kernel by kernel.
 
     `definition` says which metrics were collected for which quantity, each with its weight.
     `environment` holds the versions that are known, the profiler's (ncu) among them.

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 CONFIGURATION_FORMAT = 1
 WORKLOAD_FORMAT = 1
 SLUG_ALLOWED = "lower-case letters, digits, '-', '.' and '_', 100 at most, a letter or digit first"
-"""What a device's slug may be, in words."""
+"""The rule for a device's slug, in words."""
 
 GRADIENTS = "gradients"
 """The input of a backward pass that lists the gradients of the call's outputs."""
@@ -28,8 +28,8 @@ Mode: TypeAlias = Literal[
     "dynamo",
     "trace",
 ]
-"""How work is issued: as it stands, as one CUDA graph, by torch.compile (after the colon the mode
-that it is told), as dynamo's graphs without a compiler, as a graph that torch.jit traced."""
+"""How work is issued: unchanged, as one CUDA graph, by torch.compile (after the colon the mode that
+it is told), as dynamo's graphs without a compiler, as a graph that torch.jit traced."""
 
 COMPILED_MODES: tuple[Mode, ...] = ("compile", "compile:reduce-overhead")
 """Modes that run the kernels which inductor makes by default."""
@@ -39,12 +39,12 @@ CAPTURED_MODE: Mode = "graph"
 
 Phase: TypeAlias = Literal["inference", "training"]
 Role: TypeAlias = Literal["measurement", "limited", "anchor", "duplicate"]
-"""`limited`: the power limit pulled the clock down, so the visit tells of that clock alone.
+"""`limited`: the power limit pulled the clock down, so the visit counts for that clock alone.
 `duplicate`: a measurement made once more, blind, to see whether stated intervals hold."""
 
 Weights: TypeAlias = Literal["cold", "hot"]
 Outputs: TypeAlias = Literal["fresh", "reused"]
-"""Where calls write: to memory that the L2 has let go of, or to that of the output before last."""
+"""Where calls write: to memory that the L2 has evicted, or to that of the output before last."""
 
 Access: TypeAlias = Literal["model", "reused", "streamed", "chain"]
 """What calls find in the caches: `model`: what they find inside a model; `reused`: one input, one
@@ -53,7 +53,7 @@ set of weights; `streamed`: inputs that step through a large array; `chain`: the
 ALGORITHM_SETTING = "convolution_algorithm"
 """The setting that names the algorithm which a convolution was forced to take.
 
-Where it is absent, torch chose. What was measured under it is never taken for the usual."""
+Where it is absent, torch chose. Measurements under it never stand in for usual ones."""
 
 ELSEWHERE = "elsewhere"
 """The fact of a run under an algorithm that names its convolutions which ran otherwise, and how;

@@ -89,9 +89,9 @@ class Configuration:
 
     @property
     def issued_as(self) -> str:
-        """What the host's time of a call depends on, hardly its shape: "conv2d gradient autocast".
+        """The text that a call's host time depends on, shapes hardly: "conv2d gradient autocast".
 
-        Autograd records a call of which gradients are taken, and autocast casts what it is given.
+        Autograd records a call whose gradients are taken, and autocast casts what it is given.
         """
         records = ["gradient"] if self.gradient and self.pass_name == "forward" else []
         casts = ["autocast"] if self.autocast is not None else []

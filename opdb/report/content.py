@@ -1,4 +1,4 @@
-"""What a report shows, gathered from a database."""
+"""The content of a report, gathered from a database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opdb.studies.validation import Validation
 
 @dataclass(frozen=True)
 class Asked:
-    """What a report is about: models (none: all), and what a reader types to have it again."""
+    """The scope of a report: models (none: all), and the command that makes it again."""
 
     models: Sequence[str]
     command: str
@@ -24,7 +24,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Content:
-    """What a report shows of one device.
+    """The content of a report about one device.
 
     `validation` has a prediction for each measured run, `left_out` says which runs it has not.
     `runs` are the parts of each prediction, in the same order; `roofs` is None where no board ran a

@@ -44,7 +44,7 @@ class Roofs:
 
     @property
     def titles(self) -> list[str]:
-        """What people read of each model."""
+        """The title of each model for readers."""
         return [title_of(model) for model in self.study.models]
 
     @property
@@ -77,8 +77,8 @@ class Roofs:
 def roofs(store: Store, predictor: Predictor, answers: Sequence[Answer]) -> Roofs | None:
     """Place the workloads that one board ran under its roofs; None where no board ran any whole.
 
-    It is the board and mode with the most runs of which all operators are measured; CUDA graphs
-    come before eager runs, because they wait for no host.
+    It is the board and mode with the most runs whose operators are all measured; CUDA graphs come
+    before eager runs, because they do not wait for the host.
     """
     ran: dict[tuple[Mode, str], dict[str, Workload]] = {}
     for answer in answers:

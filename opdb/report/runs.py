@@ -85,7 +85,7 @@ PARTS = _values(
     ("dynamic_energy_j", "dynamic energy", "J"),
     ("base_energy_j", "base energy", "J"),
 )
-"""A part of a pass: a kind, a configuration, or what is no call; the page computes the rows."""
+"""A part of a pass: a kind, a configuration, or time outside calls; the page computes the rows."""
 
 KINDS = PARTS.without("configuration", "first input", "status")
 """The same by kind."""
@@ -123,14 +123,14 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What links call the run: model, workload, mode and board; the same in every report."""
+        """The run's name in links: model, workload, mode and board; the same in every report."""
         found = self.answer.prediction
         workload = found.workload
         return escaped("~".join((workload.name, describe(workload), found.mode, found.board)))
 
     @property
     def title(self) -> str:
-        """What people read of the run."""
+        """The title of the run for readers."""
         found = self.answer.prediction
         words = describe(found.workload)
         return f"{found.workload.name}, {words}, {found.mode}, {short_board(found.board)}"

@@ -28,18 +28,18 @@ class Sampled:
 
     @property
     def cost(self) -> VisitCost | None:
-        """What the visit says of one call; None where it gives no time."""
+        """The visit's result for one call; None where it gives no time."""
         return visit_cost(self.visit, self.campaign.calibration)
 
     @property
     def flags(self) -> list[str]:
-        """What was noticed of the visit, in words."""
+        """The visit's flags, in words."""
         cost = self.cost
         return list(dict.fromkeys((*self.visit.flags, *(cost.flags if cost else ()))))
 
     @property
     def title(self) -> str:
-        """What people read of the visit."""
+        """The title of the visit for readers."""
         shape = "×".join(map(str, first_shape(self.configuration) or ()))
         operator = f"{self.configuration.title} {shape}".strip()
         board = short_board(self.campaign.board.uuid)

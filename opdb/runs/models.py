@@ -62,8 +62,8 @@ class ModelPolicy(Policy[ModelSpec]):
         if self.facts:
             found = [run for run in found if _has(run.facts, self.facts)]
         if self.environment:
-            told = {campaign.id: campaign.environment for campaign in store.campaigns()}
-            found = [run for run in found if _has(told[run.campaign], self.environment)]
+            environments = {campaign.id: campaign.environment for campaign in store.campaigns()}
+            found = [run for run in found if _has(environments[run.campaign], self.environment)]
         return found
 
     def without_stored(self, store: Store) -> Self:

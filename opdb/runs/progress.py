@@ -1,4 +1,4 @@
-"""What people are shown of work while it goes on; here nothing, which a command overrides."""
+"""Progress of work for people; this one shows nothing, a command overrides it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from contextlib import AbstractContextManager, nullcontext
 
 
 class Progress:
-    """Hears of a number of steps as they are made."""
+    """Receives the progress of a number of steps."""
 
     def doing(self, what: str) -> None:
-        """Hear what runs now."""
+        """Receive the description of the current step."""
 
     def done(self, count: int = 1) -> None:
-        """Hear that one step, or more, is over."""
+        """Receive that one step, or more, is done."""
 
     def note(self, text: str) -> None:
-        """Hear something that is to stay, a line of its own."""
+        """Receive a message that stays, on a line of its own."""
 
 
 class Display:
-    """Where work says what it does: in messages, and in steps that it counts."""
+    """Shows the progress of work: messages, and steps that are counted."""
 
     def note(self, text: str) -> None:
-        """Hear a message."""
+        """Receive a message."""
 
     def progress(self, total: int, what: str) -> AbstractContextManager[Progress]:
         """Begin a number of steps, which are of one sort: "harvest", "measure"."""

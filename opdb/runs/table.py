@@ -42,7 +42,7 @@ Spec = TypeVar("Spec", bound=RunSpec)
 
 @dataclass(frozen=True)
 class Policy(ABC, Generic[Spec]):
-    """What a question counts as the same run, what the end of a run means, and what it retries.
+    """A question's rules: which runs are the same, what a run's end means, what is retried.
 
     `devices` are the slugs of the devices whose runs count.
     """

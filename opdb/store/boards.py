@@ -1,4 +1,4 @@
-"""Where it ran: campaigns, devices, boards and hosts, and what is known of each board."""
+"""Places of measurement: campaigns, devices, boards and hosts, and what is known of each board."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Who measures what now: claims with a lease, by which many workers share one list.
+"""Claims with a lease, by which many workers share one list of tasks.
 
-What is pending is derived, so there is no queue of rows to lock: a claim is a row that one
-statement inserts or takes over, and of two workers the unique key lets one win, on SQLite as on
-PostgreSQL. It ends when it is given back, when nobody renewed it for as long as its lease, or at
-once where its process is found dead on this machine. What is finished is in the visits, never
-here: a claim that is lost loses nothing.
+Pending work is derived, so there is no queue of rows to lock: a claim is a row that one statement
+inserts or takes over, and of two workers the unique key lets one win, on SQLite as on PostgreSQL. A
+claim ends when it is released, when its lease expires, or at once where its process is found dead
+on this machine. Finished work is in the visits, never here: a lost claim loses no result.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def this_worker() -> str:
 
 
 def _place() -> str:
-    """Return what two processes share that can see each other: one boot, one set of numbers."""
+    """Return what processes share that can see each other: one boot, one set of process ids."""
     boot, names = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
     try:
         said = boot.read_text() + str(names.readlink())
@@ -104,7 +103,7 @@ def held(store: Store) -> list[Held]:
 
 
 def release_dead_claims(store: Store) -> None:
-    """Give back what dead processes of this machine had claimed."""
+    """Release the claims of dead processes of this machine."""
     table = schema.claim
     with store.reading() as connection:
         ours = table.c.worker.startswith(_place())
@@ -116,7 +115,7 @@ def release_dead_claims(store: Store) -> None:
 
 
 class Claims:
-    """What this process has claimed of one list, renewed as it works, given back at the end."""
+    """The tasks of one list that this process holds a lease on: claiming, renewing, releasing."""
 
     def __init__(self, store: Store, scope: str, board: str) -> None:
         """Claim of a list, `scope`, for a board (UUID); nothing is claimed yet."""
@@ -141,7 +140,7 @@ class Claims:
         return Claim(self._scope, task, self._worker)
 
     def has(self, task: str) -> bool:
-        """Return whether this worker took a task and has not given it back."""
+        """Return whether this worker took a task and has not released it."""
         return task in self._taken
 
     def take(self, task: str) -> bool:
@@ -165,7 +164,7 @@ class Claims:
         return taken
 
     def renew_when_due(self) -> None:
-        """Begin the leases anew, about once a minute."""
+        """Renew the leases, about once a minute."""
         if time.monotonic() - self._renewed_s < RENEW_EVERY_S:
             return
         table = schema.claim
@@ -176,7 +175,7 @@ class Claims:
         self._renewed_s = time.monotonic()
 
     def give_back(self, tasks: Collection[str]) -> None:
-        """Give tasks back that are done, or will not be."""
+        """Release tasks that are done, or will not be."""
         table = schema.claim
         ours = (table.c.scope == self._scope) & (table.c.worker == self._worker)
         for some in in_parts(sorted(tasks)):
@@ -185,7 +184,7 @@ class Claims:
         self._taken -= set(tasks)
 
     def others(self) -> set[str]:
-        """Return the tasks of the list that other workers have, the dead ones buried first."""
+        """Return the tasks that other workers hold, once claims of dead processes are released."""
         release_dead_claims(self._store)
         return {
             each.task

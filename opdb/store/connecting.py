@@ -40,13 +40,13 @@ class Connected:
         self.close()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._end_interrupted()
         self._engine.dispose()
 
     @property
     def location(self) -> str:
-        """How the database is named to people."""
+        """The database's name in messages."""
         return database.shown(self.url)
 
     @property
@@ -59,7 +59,7 @@ class Connected:
         """Yield a connection for one consistent look.
 
         Raises:
-            DatabaseError: the database cannot be read, or a row in it is no record.
+            DatabaseError: the database cannot be read, or a row in it is not a record.
         """
         with database.explained(self.url), self._engine.connect() as connection:
             try:

@@ -1,4 +1,4 @@
-"""What is derived: costs, by board and configuration."""
+"""Derived data: costs, by board and configuration."""
 
 from __future__ import annotations
 

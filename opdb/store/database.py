@@ -32,10 +32,10 @@ FILE_NAME = "opdb.sqlite"
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _BUSY_TIMEOUT_S = 30.0
-"""So long SQLite itself waits for a lock, deaf to Ctrl-C: a reader, for the moment of a commit."""
+"""How long SQLite itself waits for a lock, deaf to Ctrl-C: a reader, for the moment of a commit."""
 
 _TRIED_S = 0.1
-"""So long it does in one attempt of a writer, which `patiently` repeats."""
+"""How long it waits in one attempt of a writer, which `patiently` repeats."""
 _ASIDE = {
     "page_size": 16 * 1024,  # fewer to write, all else alike
     "journal_mode": "OFF",
@@ -43,7 +43,7 @@ _ASIDE = {
     "cache_size": -256 * 1024,  # KiB; each page is written once
     "foreign_keys": "OFF",  # an import has followed every reference itself
 }
-"""How SQLite writes a file that nobody else opens and that is of no use until it is whole."""
+"""SQLite's settings for a file that nobody else opens and that is of no use until it is whole."""
 
 _EXPLANATIONS = (
     ("disk is full", "the disk is full; free some space and run the command again"),

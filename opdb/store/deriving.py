@@ -13,7 +13,7 @@ from opdb.records import Cost, Json, Quantity
 from opdb.store.store import Store
 
 ROUNDING = 1e-9
-"""How far a number may be off, relative to itself, for having been written to a file."""
+"""The relative error allowed for a number that was written to a file."""
 
 
 @dataclass(frozen=True)

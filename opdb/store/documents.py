@@ -38,7 +38,7 @@ def quantity(name: str, parts: Mapping[str, Any]) -> Quantity:
     """Return a quantity of these parts.
 
     Raises:
-        TypeError: one is no number; the message names it.
+        TypeError: one is not a number; the message names it.
     """
     for part, value in parts.items():
         if part in ("low", "high") and value is None:

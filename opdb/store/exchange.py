@@ -44,7 +44,7 @@ Known: TypeAlias = dict[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import found in a set and what of it was new, rows by file name without `.csv`."""
+    """The rows of a set, all and new ones, that an import found, by file name without `.csv`."""
 
     found: Mapping[str, int]
     added: Mapping[str, int]
@@ -53,9 +53,9 @@ class Imported:
 def export_set(store: Store, folder: Path, *, device: str, costs: bool = True) -> dict[str, int]:
     """Write a device's set into a folder; return the rows by file name without `.csv`.
 
-    The set holds the device's campaigns with all that they saw, the costs that follow from that,
-    and every workload of which something was measured. A file is replaced only when all are whole.
-    Without `costs` it holds none, for who derives them anew.
+    The set holds the device's campaigns with all their measurements, the costs that follow from
+    these, and every workload that has a measurement. A file is replaced only when all are whole.
+    Without `costs` it holds none: the importer derives them anew.
 
     Raises:
         UnknownNameError: the database holds no such device.
@@ -194,7 +194,7 @@ def _queries(device: str) -> dict[str, Select[Any]]:
 
 
 def _measured(campaigns: Select[Any], boards: Select[Any], device: str) -> Subquery:
-    """Return the row numbers of the configurations of which a device's boards have seen any."""
+    """Return the row numbers of the configurations that a device's boards have seen."""
     visit, host_visit, cost, profile = schema.visit, schema.host_visit, schema.cost, schema.profile
     return union(
         select(visit.c.configuration_id).where(visit.c.campaign.in_(campaigns)),
@@ -283,7 +283,7 @@ def _insert(
 def _insert_workloads(connection: Connection, found: Columns, source: int) -> None:
     """Insert workloads; those that were harvested here stay, those of this source are replaced.
 
-    What is asked for here or in the set, by others than a sweep, remains so.
+    A workload that was asked for here or in the set, other than by a sweep, stays asked for.
     """
     table = schema.workload
     here = set(connection.scalars(select(table.c.key).where(~table.c.swept)))

@@ -1,4 +1,4 @@
-"""What a column holds, said once: its type in a database, in a set's file, and in a record.
+"""The type of a column, declared once: in a database, in a set's file, and in a record.
 
 A `Field` is what a column of `opdb.store.schema` is declared with. Those of plain values are here;
 JSON documents are in `opdb.store.documents`, raw samples in `opdb.store.samples`.
@@ -23,7 +23,7 @@ COLLATED = types.Text().with_variant(types.Text(collation="C"), "postgresql")
 
 @dataclass(frozen=True)
 class Field:
-    """What a column holds.
+    """The type of a column.
 
     `sql` is its type in a database. `parse` reads a field of a set's file, and `check` raises
     ValueError or TypeError for a value that may not be. `encode` turns what a record holds into
@@ -119,7 +119,7 @@ AllAtOnce: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
 def column_parser(column: Column[Any]) -> AllAtOnce | None:
     """Return the function that reads a column as its `parser` does; None where it is no quicker.
 
-    Numbers and texts that nothing is checked of are mostly new in every row.
+    Numbers and texts without a check are mostly new in every row.
     """
     field, convert = field_of(column), _converter(column)
     check = field.check

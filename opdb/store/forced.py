@@ -1,4 +1,4 @@
-"""What was measured of convolutions that were forced to take an algorithm, in counts."""
+"""Counts of measurements of convolutions that were forced to take an algorithm."""
 
 from __future__ import annotations
 

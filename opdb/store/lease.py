@@ -10,7 +10,7 @@ from opdb.errors import ClaimLostError
 from opdb.store import schema
 
 LEASE_S = 900.0
-"""After so long without a sign of its holder a claim is anybody's; longer than one visit takes."""
+"""Time without a sign of its holder after which a claim is free; longer than one visit takes."""
 
 
 class Claim(NamedTuple):

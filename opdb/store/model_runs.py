@@ -19,7 +19,7 @@ from opdb.store.writing import matching
 
 @dataclass(frozen=True)
 class Measured:
-    """A workload with a good run: what tells how like it is to another, and the run's board."""
+    """A workload with a good run: what shows its likeness to others, and the run's board."""
 
     key: str
     name: str
@@ -31,7 +31,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class RunState:
-    """How a model run ended, without its samples."""
+    """The outcome of a model run, without its samples."""
 
     id: str
     workload: str
@@ -70,7 +70,7 @@ class ModelRuns(Connected):
     ) -> list[ModelRun]:
         """Return the runs of a workload (key) on a device or board, in a mode, oldest first.
 
-        Those of one setting; the usual one unless said. None: those of all.
+        `setting` limits them to one setting, by default the usual one; None: all settings.
         """
         conditions = _of_runs(workload, device, board, mode, setting)
         return self.records(rows.MODEL_RUN, _runs(schema.model_run).where(*conditions))
@@ -94,8 +94,8 @@ class ModelRuns(Connected):
         if naming is not None:
             named = f'%"{naming}":%'
             conditions.append(run.setting.like(named) | run.facts.like(named))
-        told = run.id, run.mode, run.setting, run.outcome, run.reason, run.cost_s, run.facts
-        query = _runs(*told, run.campaign, campaign.device, campaign.board).where(*conditions)
+        selected = run.id, run.mode, run.setting, run.outcome, run.reason, run.cost_s, run.facts
+        query = _runs(*selected, run.campaign, campaign.device, campaign.board).where(*conditions)
         with self.reading() as connection:
             return [
                 RunState(**{**row, **{name: read_json(row[name]) for name in ("setting", "facts")}})
@@ -108,9 +108,9 @@ class ModelRuns(Connected):
         One of each board that ran a workload, that of the latest run last.
         """
         run, campaign, workload = schema.model_run.c, schema.campaign.c, schema.workload.c
-        told = workload.key, workload.name, workload.dtype, workload.batch_size, workload.phase
+        selected = workload.key, workload.name, workload.dtype, workload.batch_size, workload.phase
         query = (
-            _runs(*told, campaign.board)
+            _runs(*selected, campaign.board)
             .where(*_usual_on(device, mode))
             .order_by(None)
             .order_by(*reading.workload_order(), run.started_at, run.id)

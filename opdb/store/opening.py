@@ -16,7 +16,7 @@ from opdb.store import database, schema
 from opdb.store.store import Store
 
 SWEEPS = "-sweeps"
-"""How the names of sets end that hold sweeps and convolutions by algorithm, nothing usual."""
+"""Endings of the names of sets that hold sweeps and convolutions by algorithm, nothing usual."""
 
 
 def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = False) -> Store:
@@ -88,7 +88,7 @@ def _from_here(path: Path) -> str:
 
 
 def _check_slugs(store: Store) -> None:
-    """Check that no device of a database is named as none may be: it may come from a stranger.
+    """Check that no device of a database has a forbidden name: it may come from a stranger.
 
     Raises:
         DatabaseError: one is.
@@ -196,7 +196,7 @@ def import_published(store: Store, *, sweeps: bool = False) -> None:
     from opdb.store.set_reading import read_set
 
     for name, found in new.items():
-        # What lies beside the code is trusted as it is; `make check` proves its costs.
+        # Sets beside the code are trusted as they are; `make check` proves their costs.
         contents = read_set(sets[name])
         import_set(store, sets[name], contents=contents, source=(name, found))
     derive_pooled(store, store.boards_of_several_sources())

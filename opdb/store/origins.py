@@ -1,4 +1,4 @@
-"""Where the measurements of a database came from: published sets, imports, or this machine."""
+"""The origins of a database's measurements: published sets, imports, or this machine."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from opdb.store.samples import LEFT_OUT
 from opdb.store.store import Store
 
 Place: TypeAlias = Literal["wheel", "clone", "import", "here"]
-"""What brought a set: an installed opdb, the clone it runs from, `opdb import`, or nothing did."""
+"""How a set came in: with an installed opdb, its clone, `opdb import`, or not at all."""
 
 LICENCE = "Apache-2.0"
 """The licence of the published sets, which is opdb's."""
 
 VERSIONS = ("opdb", "torch", "driver")
-"""What of a campaign's environment tells how old its measurements are."""
+"""The fields of a campaign's environment that tell the age of its measurements."""
 
 Counts: TypeAlias = Mapping[str, Any]
-"""What visits of one source come to, by the name of an attribute of `Origin`."""
+"""The counts of one source's visits, by the name of an attribute of `Origin`."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _measured(connection: Connection) -> dict[int | None, dict[str, Any]]:
     _count(connection, found, run, {"model_runs": func.count()})
     number = schema.workload.c.source_id
     for key, count in connection.execute(select(number, func.count()).group_by(number)):
-        if key is not None or key in campaigns:  # a harvest alone is no measurement
+        if key is not None or key in campaigns:  # a harvest alone is not a measurement
             found[key]["workloads"] = count
     return found
 
@@ -142,7 +142,7 @@ def _count(
 
 
 def _of_campaigns(rows: Iterable[Mapping[Any, Any]]) -> dict[str, Any]:
-    """Return what a source's campaigns, oldest first, tell of it."""
+    """Return what a source's campaigns, oldest first, say about it."""
     rows = list(rows)
     environments = [read_json(row["environment"]) for row in rows]
     versions = {

@@ -1,4 +1,4 @@
-"""What PostgreSQL needs that SQLite does not: many write at once, far away, and it may be down."""
+"""Settings that PostgreSQL needs and SQLite does not: many remote writers, and it may be down."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sqlalchemy.engine import URL
 
 CONNECT_TIMEOUT_S = 10
 LOCK_TIMEOUT_S = 30
-"""So long a statement waits for a row that another transaction is about to change."""
+"""How long a statement waits for a row that another transaction is about to change."""
 
 TRIED_S = 1
-"""So long one attempt of a writer waits to be let in; `patiently` repeats it."""
+"""How long one attempt of a writer waits to be let in; `patiently` repeats it."""
 
 _AGREED = 0x6F706462
 """The advisory lock that every opdb takes to write: "opdb" in ASCII."""
@@ -39,11 +39,11 @@ EXPLANATIONS = (
     ("NUL", "a text holds the character NUL, which PostgreSQL cannot store"),
     ("violates foreign key", "a row names a configuration, workload or campaign not stored"),
 )
-"""What the server says, and what that means to the user."""
+"""The server's messages, and what each means to the user."""
 
 
 def explanation(message: str) -> str:
-    """Return what to tell of a failure; in the server's own words, one line, where none fits."""
+    """Return the message of a failure; in the server's own words, one line, where none fits."""
     missing = re.search(r'database "([^"]+)" does not exist', message)
     if missing:
         return f"its server has no database {missing[1]!r}; make it with: createdb {missing[1]}"

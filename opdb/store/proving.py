@@ -1,6 +1,6 @@
-"""A stranger's set proved: its raw samples looked over, its costs held against its own visits.
+"""Proves a stranger's set: checks its raw samples, compares its costs with its own visits.
 
-What enters a database from outside are visits; costs are derived from them, never taken on trust.
+Only visits enter a database from outside; costs are derived from them, never taken on trust.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from opdb.store.set_reading import Contents
 from opdb.store.sets import FAULTS, Columns
 
 ESTIMATORS = tuple(str(number) for number in range(1, int(ESTIMATOR) + 1))
-"""Those whose costs are read; the last is this version's."""
+"""The estimators whose costs are read; the last is this version's."""
 
 _OLDEST_FIRST = attrgetter("started_at", "id")
 

@@ -1,4 +1,4 @@
-"""What a physical quantity may be: ranges beyond which a number is a mistake or a lie.
+"""Ranges of physical quantities, beyond which a number is a mistake or a lie.
 
 They are wide: a thousand times what devices of today reach.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Range:
-    """From what to what a quantity may lie, both included unless it has to be positive."""
+    """The range of a quantity, both ends included unless it has to be positive."""
 
     low: float
     high: float
@@ -29,7 +29,7 @@ class Range:
             raise ValueError(f"out of range; allowed: {self}")
 
     def check_all(self, values: Iterable[float]) -> None:
-        """Check numbers, of which the smallest and the largest tell.
+        """Check numbers by their smallest and largest.
 
         Raises:
             ValueError: one lies outside, or is not finite.

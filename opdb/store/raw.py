@@ -271,7 +271,7 @@ def _scaled(values: Iterable[int], scale: float) -> tuple[float, ...]:
 
 
 def _unit(values: Iterable[int]) -> int:
-    """Return the largest number of which all values are multiples; 1 where all are 0."""
+    """Return the greatest common divisor of the values; 1 where all are 0."""
     return gcd(*values) or 1
 
 

@@ -30,12 +30,12 @@ PLAIN: Conditions = (
     schema.workload.c.compiled_for.is_(None),
     schema.workload.c.captured.is_(False),
 )
-"""The conditions on workloads that they are those of models as they stand."""
+"""The conditions for workloads of models as they stand, neither compiled nor captured."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A configuration that was never measured in a setting, and what came of the attempts."""
+    """A configuration that was never measured in a setting, and the outcome of the attempts."""
 
     configuration: str
     kind: str
@@ -47,7 +47,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Spent:
-    """What the visits of a configuration (key) took on one board (UUID), in seconds."""
+    """The times of a configuration's (key) visits on one board (UUID), in seconds."""
 
     configuration: str
     kind: str
@@ -220,7 +220,7 @@ def unforced(table: Table) -> ColumnElement[bool]:
 
 
 def usual_and_good() -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that model runs meet which predictions are held against."""
+    """Return the conditions for model runs that predictions are compared with."""
     run = schema.model_run
     return run.c.setting == schema.USUAL, run.c.outcome == "ok"
 

@@ -1,4 +1,4 @@
-"""Records to rows and back: by name, as `opdb.store.schema` says of each column what it holds."""
+"""Records to rows and back, by the declarations of columns in `opdb.store.schema`."""
 
 from __future__ import annotations
 

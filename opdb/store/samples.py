@@ -23,7 +23,7 @@ from opdb.store.raw import (
 )
 
 LEFT_OUT = "-"
-"""What stands in place of a visit's raw samples in the sets that a wheel carries; see setup.py."""
+"""The text in place of a visit's raw samples in the sets that a wheel carries; see setup.py."""
 
 Samples = TypeVar("Samples")
 

@@ -71,7 +71,7 @@ REFERENCES = {"configuration_id": "configuration", "workload_id": "workload"}
 """Columns that hold a row number inside, and what their content key is called outside."""
 
 _INSIDE = ("source_id", "touched_bytes", "fingerprint")
-"""Columns that say something of this database alone; row numbers do, too."""
+"""Columns that concern this database alone; row numbers do, too."""
 
 metadata = MetaData(
     naming_convention={
@@ -121,15 +121,15 @@ workload = Table(
     column("compiled_for", SLUG, nullable=True),
     # Whether these are the calls that the model makes while a CUDA graph captures it.
     column("captured", TRUTH, server_default=false()),
-    # Whether only a sweep asked for it: then nothing that it calls is pending.
+    # Whether only a sweep asked for it: then none of its calls is pending.
     column("swept", TRUTH, server_default=false()),
-    # What `opdb.footprint` says of its calls; NULL until a bench is first planned with it.
+    # The bytes that a pass touches (`opdb.footprint`); NULL until a bench is planned with it.
     column("touched_bytes", BYTES, nullable=True),
-    # What its harvest hung on, as a digest: of the same one, another would find nothing else. NULL
-    # where that is not known, or it was not harvested here.
+    # A digest of all that its harvest depended on: with the same one, another harvest finds the
+    # same. NULL where that is not known, or it was not harvested here.
     column("fingerprint", TEXT, index=True, nullable=True),
     column("source_id", WHOLE, ForeignKey("source.id", ondelete="SET NULL"), nullable=True),
-    # What its harvest saw live; NULL where that was not recorded.
+    # The memory that its harvest saw live; NULL where that was not recorded.
     column("memory", MEMORY, nullable=True),
 )
 
@@ -208,7 +208,7 @@ board_calibration = Table(
     Index(None, "board"),
 )
 
-# What hardware counters saw of one call: the metrics of its kernels, raw.
+# Hardware counters of one call: the metrics of its kernels, raw.
 profile = Table(
     "profile",
     metadata,
@@ -225,7 +225,7 @@ profile = Table(
     Index(None, "device"),
 )
 
-# What `opdb learn` made of a board's costs, as one JSON value.
+# The estimates that `opdb learn` made from a board's costs, as one JSON value.
 learned = Table(
     "learned",
     metadata,
@@ -261,8 +261,8 @@ visit = Table(
     Index(None, "campaign", "role"),
 )
 
-# How many visits there are of each sort, and why they were rejected (empty: they were not). What is
-# pending is asked of this, never of the visits: of these there may be millions. Written with every
+# The number of visits of each sort, and why they were rejected (empty: they were not). Pending work
+# is read from this, never from the visits: there may be millions of these. Written with every
 # visit; see `opdb.store.tallies`.
 tally = Table(
     "tally",
@@ -292,7 +292,7 @@ tally = Table(
     sqlite_with_rowid=False,
 )
 
-# Who measures what now: a task of a list (`scope`), the worker's process, and the moment (Unix
+# Claims on work: a task of a list (`scope`), the worker's process, and the moment (Unix
 # time) from which anybody may take it over; see `opdb.store.claims`.
 claim = Table(
     "claim",
@@ -335,7 +335,7 @@ model_run = Table(
     column("kernels", KERNELS, nullable=True),
     column("layers", LAYERS, nullable=True),
     column("flags", WORDS),
-    # What the backend was told beyond the campaign's settings.
+    # The backend's settings beyond those of the campaign.
     column("setting", OBJECT, server_default=USUAL),
     column("facts", OBJECT, server_default="{}"),
     Index(None, "campaign"),

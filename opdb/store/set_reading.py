@@ -31,7 +31,7 @@ from opdb.store.shorthand import (
 )
 
 Contents: TypeAlias = dict[str, Columns]
-"""What a set's files hold, by name."""
+"""The content of a set's files, by name."""
 
 
 @gc_paused()

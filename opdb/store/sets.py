@@ -58,7 +58,7 @@ FILES = (
 """The files of a set that hold a table, each after those it refers to."""
 
 FAULTS = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What checking a field raises where it does not hold what it should."""
+"""The exceptions that checking a field raises."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class Columns:
     ) -> Columns:
         """Return the same with what a function makes of one column.
 
-        Each distinct value is converted once: most columns say little that is new. `all_at_once`
-        does the same to a whole column, more quickly; what it refuses, it need not say why.
+        Each distinct value is converted once, because most columns repeat few values. `all_at_once`
+        does the same to a whole column, more quickly; it need not say why it refuses a value.
 
         Raises:
             InputError: the function refuses a value.
@@ -192,7 +192,7 @@ def _csv_rows(stream: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
     fraction of the time.
 
     Raises:
-        csv.Error: it is no CSV.
+        csv.Error: it is not CSV.
     """
     first: list[str] = []
 

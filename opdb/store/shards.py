@@ -1,4 +1,4 @@
-"""Shards: databases that jobs wrote each for itself, merged into one.
+"""Shards: databases that jobs wrote separately, merged into one.
 
 A shard goes the way of a published set, device by device: every field is checked, every key
 recomputed, and what is there already stays. Its costs are not read, for those of a job that was
@@ -33,10 +33,10 @@ def check_shard(path: Path) -> None:
 
 
 def import_shard(store: Store, path: Path) -> Imported:
-    """Take all that a shard measured into a database; each device comes in whole or not at all.
+    """Take all measurements of a shard into a database; each device comes in whole or not at all.
 
     Raises:
-        DatabaseError: it is no database of opdb's.
+        DatabaseError: it is not a database of opdb's.
         InputError: a row of it is not what it says it is, or it is this database itself.
     """
     if store.path is not None and store.path.resolve() == path.resolve():

@@ -1,4 +1,4 @@
-"""How a set's files are kept small, and how that is read.
+"""Short forms in a set's files, and how they are read.
 
 * A key, UUID or campaign's id that rows refer to is given by its first characters: as many as tell
   it from all others of its kind in the set, at least `SHORTEST`.
@@ -74,7 +74,7 @@ def in_short(contents: Mapping[str, Rows]) -> dict[str, Rows]:
 
 
 def short_length(keys: Collection[str]) -> int:
-    """Return how many first characters tell all keys apart, at least `SHORTEST`."""
+    """Return the shortest length at which all keys differ, at least `SHORTEST`."""
     length = SHORTEST
     while len({key[:length] for key in keys}) < len(set(keys)):
         length += 1
@@ -123,7 +123,7 @@ def kernel_key(name: str) -> str:
 def kernels_at_length(names: Mapping[str, str]) -> Callable[[str | None], str | None]:
     """Return the function that reads the kernels of a row; `names` are the set's by key.
 
-    It raises ValueError for what is no such list.
+    It raises ValueError for anything that is not such a list.
     """
     find = lengthened("kernel", names)
 

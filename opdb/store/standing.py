@@ -1,4 +1,4 @@
-"""How far a device is, in counts alone: no visit, run or call is read for it."""
+"""Progress of a device, in counts alone: no visit, run or call is read for it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Head:
 
 @dataclass(frozen=True)
 class Standing:
-    """What was measured on a device, what of the workloads is pending, what failed.
+    """The counts of a device: what was measured, what of the workloads is pending, what failed.
 
     `visits` are counted by role and why they were rejected (empty: they were not), `pending`
     configurations by kind; `unmeasured_calls` and good `runs` by the workload's key. Workloads call
-    `measured_called` of the `measured` configurations; the others belong to grids. What only sweeps
-    asked for is neither called nor pending here. Convolutions that were forced to take an algorithm
-    are told in `forced` alone. `compiled` workloads are known as torch.compile makes them for the
-    device.
+    `measured_called` of the `measured` configurations; the others belong to grids. Workloads that
+    only sweeps asked for count as neither called nor pending. Convolutions that were forced to take
+    an algorithm are counted in `forced` alone. `compiled` workloads are known as torch.compile
+    makes them for the device.
     """
 
     campaigns: int
@@ -69,7 +69,7 @@ def heads(connection: Connection) -> list[Head]:
 
 
 def standing(connection: Connection, device: str) -> Standing:
-    """Return how far a device (slug) is."""
+    """Return the counts of a device (slug)."""
     campaign = schema.campaign
     campaigns = select(func.count()).where(campaign.c.device == device)
     unmeasured = _unmeasured(connection, device)
@@ -117,9 +117,9 @@ def _measured(connection: Connection, device: str) -> tuple[int, int]:
 def _others(
     connection: Connection, device: str
 ) -> tuple[Counter[tuple[Role, str, Outcome]], list[int]]:
-    """Count what is no good measurement, and return what failed (row numbers).
+    """Count visits that are not good measurements; return the failed configurations (row numbers).
 
-    By role, why it was rejected and outcome: little of all there is.
+    They are counted by role, reason of rejection and outcome: few of all visits.
     """
     tally = schema.tally
     measurement, failed = tally.c.role == "measurement", tally.c.outcome != "ok"
@@ -154,7 +154,7 @@ def _visits(
 
 
 def _unmeasured(connection: Connection, device: str) -> list[int]:
-    """Return what workloads call (row numbers) and no visit measured."""
+    """Return the configurations (row numbers) that workloads call and no visit measured."""
     tally = schema.tally
     called = (
         select(schema.call.c.configuration_id).where(_called_here(device)).distinct().subquery()
@@ -169,7 +169,7 @@ def _unmeasured(connection: Connection, device: str) -> list[int]:
 
 
 def _called_here(device: str) -> ColumnElement[bool]:
-    """Return the condition on calls that their workload is asked for on a device (slug)."""
+    """Return the condition for calls whose workload is asked for on a device (slug)."""
     return schema.call.c.workload_id.not_in(not_asked_for(device))
 
 

@@ -1,4 +1,4 @@
-"""Visits counted by sort as they are stored, so that no question of how many reads them all."""
+"""Visits counted by sort as they are stored, so that no count has to read them all."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from opdb.store.rows import NewRow
 from opdb.store.writing import in_parts, insert_columns, insert_into
 
 _SORT = ("configuration_id", "setting", "role", "access", "weights", "outcome")
-"""Columns of a visit that, with its board and why it was rejected, tell its sort."""
+"""Columns of a visit that, with its board and reason of rejection, define its sort."""
 
 REJECTED = "rejected: "
-"""How the flag of a rejected visit begins, after which the words of why follow."""
+"""The beginning of the flag of a rejected visit; the words of the reason follow."""
 
 
 def why_rejected(flags: Iterable[str]) -> str:
@@ -62,7 +62,7 @@ def recount(connection: Connection, configurations: Iterable[int]) -> None:
 def count_first(connection: Connection, visits: Mapping[str, Sequence[Any]]) -> None:
     """Count the visits of a database that had none before, given by column as they are stored.
 
-    What is at hand need not be read back.
+    So they need not be read back.
     """
     campaign = schema.campaign
     query = select(campaign.c.id, campaign.c.device, campaign.c.board)
@@ -74,7 +74,7 @@ def count_first(connection: Connection, visits: Mapping[str, Sequence[Any]]) -> 
 
 def _insert(connection: Connection, counted: Iterable[tuple[tuple[Any, ...], int]]) -> None:
     """Insert the counts of visits by device, board, what tells sorts apart, and flags."""
-    rejected: dict[str, str] = {}  # flags, most of which are said by many visits
+    rejected: dict[str, str] = {}  # flags, most of which many visits share
     counts: Counter[tuple[Any, ...]] = Counter()
     for (*sort, flags), visits in counted:
         if flags not in rejected:

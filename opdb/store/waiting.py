@@ -1,4 +1,4 @@
-"""A writer's turn: a database that another process holds locked is waited for, and nothing lost."""
+"""A writer's turn: it waits for a database that another process has locked, and loses nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TypeVar
 from sqlalchemy.exc import DBAPIError
 
 SAID_AFTER_S = 30.0
-"""So long a writer waits before it says so."""
+"""How long a writer waits before it says so."""
 
 _LOCKED = ("database is locked", "lock timeout")
-"""What SQLite and PostgreSQL say of a lock that another process holds."""
+"""The messages of SQLite and PostgreSQL about a lock that another process holds."""
 
 _PAUSE_S = 0.02
 
@@ -24,16 +24,16 @@ Done = TypeVar("Done")
 
 
 def patiently(attempt: Callable[[], Done], name: str, *, wait: bool = True) -> Done:
-    """Return what an attempt does, tried again for as long as another process holds a lock.
+    """Return the result of an attempt, repeated for as long as another process holds a lock.
 
-    Of a database, `name`, for which one attempt waits a moment itself. After a while it is said
-    once, as a warning. Without `wait` there is one attempt.
+    `name` is the database's; one attempt waits a moment itself. After a while a warning says so,
+    once. Without `wait` there is one attempt.
 
     Raises:
         DBAPIError, sqlite3.Error: it fails otherwise, or because of a lock and is not to wait.
         KeyboardInterrupt: Ctrl-C ended the wait; its text says what is stored.
     """
-    since_s, attempts, told = time.monotonic(), 0, False
+    since_s, attempts, warned = time.monotonic(), 0, False
     try:
         while True:
             try:
@@ -42,8 +42,8 @@ def patiently(attempt: Callable[[], Done], name: str, *, wait: bool = True) -> D
                 if not wait or not _is_of_a_lock(error):
                     raise
             attempts += 1
-            if not told and time.monotonic() - since_s > SAID_AFTER_S:
-                told = True
+            if not warned and time.monotonic() - since_s > SAID_AFTER_S:
+                warned = True
                 _log.warning(
                     "opdb: database %s: another process holds it locked; this one waits until it "
                     "is free, and what it found is kept (Ctrl-C ends the wait)",

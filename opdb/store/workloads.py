@@ -1,4 +1,4 @@
-"""What runs: workloads with their calls, and configurations."""
+"""Workloads with their calls, and configurations."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Workloads(Connected):
     ) -> int:
         """Save a workload, its calls and their configurations, in place of an earlier harvest.
 
-        `captured` is what it calls while it is captured, where that is something else; that of an
-        earlier harvest is forgotten. `swept` ones are asked for by a sweep: what they call is not
-        pending until somebody harvests them for its own sake. `fingerprint` is of all that the
-        harvest hung on, where that is known: `harvested` finds the workload by it.
+        `captured` has the calls that it makes while it is captured, where they differ; those of an
+        earlier harvest are dropped. `swept` workloads are asked for by a sweep: their calls are not
+        pending until somebody harvests them for their own sake. `fingerprint` covers all that the
+        harvest depended on, where that is known: `harvested` finds the workload by it.
 
-        Returns how many good runs stand against other calls now, as it calls something else in this
-        version of its source than in the one harvested before.
+        Returns the number of good runs that are compared with other calls from now on, because this
+        version of its source makes other calls than the one harvested before.
         """
         table = schema.workload
         with self.writing() as connection:
@@ -61,9 +61,9 @@ class Workloads(Connected):
     def harvested(
         self, fingerprint: str, *, compiled_for: str | None = None
     ) -> tuple[Workload, Workload | None] | None:
-        """Return what a harvest of a fingerprint left: a workload, and what it calls captured.
+        """Return the earlier harvest of a fingerprint: a workload, and its calls under capture.
 
-        None where it left nothing, or not all of that stands any more. With `compiled_for` (a
+        None where there is none, or not all of it is stored any more. With `compiled_for` (a
         device's slug) it is the workload as it was compiled for it.
         """
         table = schema.workload
@@ -76,7 +76,7 @@ class Workloads(Connected):
         return workload, captured
 
     def ask_for(self, workload: Workload) -> None:
-        """Let what a workload calls be pending, though only sweeps may have asked for it."""
+        """Make a workload's calls pending, though only sweeps may have asked for it."""
         table = schema.workload
         keys = [workload.key, replace(workload, captured=True).key]
         with self.writing() as connection:
@@ -182,9 +182,9 @@ class Workloads(Connected):
             return {row.key: row.calls for row in connection.execute(query)}
 
     def workloads_of_unknown_size(self) -> list[Workload]:
-        """Return the workloads of which it is not stored what a pass touches, with their calls.
+        """Return the workloads whose touched bytes are not stored, with their calls.
 
-        Those that only sweeps asked for are none that a bench is planned for.
+        Workloads that only sweeps asked for are left out: no bench is planned for them.
         """
         table = schema.workload
         with self.reading() as connection:
@@ -228,7 +228,7 @@ def _save_workload(
     query = select(table.c.swept).where(table.c.key == workload.key)
     if connection.execute(query).scalar() is False:
         swept = False  # somebody wanted it before
-    # A harvest made here is no longer a published set's to replace.
+    # From now on no published set replaces a harvest made here.
     own = {
         "source_id": None,
         "touched_bytes": None,

@@ -132,7 +132,7 @@ class Estimation(Report):
 
     @cached_property
     def judged(self) -> list[ModelError]:
-        """The runs that rest on estimates, and of which hardly anything is refused."""
+        """The runs that rest on estimates and whose refused share is small."""
         return [
             run
             for run in self.runs
@@ -151,7 +151,7 @@ class Estimation(Report):
 
     @property
     def refused_runs(self) -> int:
-        """How many runs are not judged because too much of them was refused."""
+        """The number of runs that do not count because too much of them was refused."""
         return len(self._resting_on_estimates) - len(self.judged)
 
     @property

@@ -41,14 +41,14 @@ STRETCHES = 3
 
 LAYER_PASSES = 5
 SIZE_FREE = ("torchvision",)
-"""Sources whose models do not hang on the size of the input: one is loaded for all sizes."""
+"""Sources whose models do not depend on the size of the input: one is loaded for all sizes."""
 
 FUNCTIONAL = "called as a function, outside every convolution layer"
 
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """How a cell is measured: passes before, passes at least, and whether layers are timed."""
+    """Options of a cell: passes of warm-up, least passes measured, whether layers are timed."""
 
     warm_up: int = 10
     measure: int = 20
@@ -71,7 +71,7 @@ class SweepWork(CampaignWork[SweepSpec]):
 
 
 class _Models:
-    """The model at hand, on the device, and its inputs at the size that was asked for last."""
+    """The loaded model, on the device, and its inputs at the size that was asked for last."""
 
     def __init__(self, session: Session, store: Store) -> None:
         self._session, self._store = session, store
@@ -105,7 +105,7 @@ class _Models:
         return self._loaded
 
     def forget(self) -> None:
-        """Let go of the model."""
+        """Release the model."""
         self._loaded = self._of = None
         release(self._session)
 
@@ -171,7 +171,7 @@ def _measure(
 
 
 def swap_facts(swap: Swap, workload: Workload) -> dict[str, Json]:
-    """Return what a swap came to in one pass: how many convolutions, forced, and ran otherwise."""
+    """Return a swap's counts in one pass: convolutions, forced ones, those that ran otherwise."""
     total = sum(call.configuration.kind == KIND for call in workload.calls)
     facts: dict[str, Json] = {"convolutions": total}
     if not swap.algorithm.is_forced:
@@ -240,11 +240,11 @@ NOMINAL_S = 1.9
 
 
 def planned_seconds(store: Store, cells: Sequence[SweepSpec], device: str) -> tuple[float, int]:
-    """Return what cells are likely to take on a device (slug) in seconds, and on what that rests.
+    """Return the likely seconds of cells on a device (slug), and how many cells that rests on.
 
-    Of each the mean of what the model's cells took under the algorithm, else all cells under it,
-    else the model's, else all, of which there are so many; with none, `NOMINAL_S`. Means, for a
-    few take many times the median, and it is their sum that is asked for.
+    A cell counts with the mean of the model's cells under the algorithm, else of all cells under
+    it, else of the model's, else of all; without any, with `NOMINAL_S`. Means, because their sum is
+    asked for and a few cells take many times the median.
     """
     names = {head.workload.key: head.workload.name for head in store.heads()}
     took: defaultdict[_Sort, list[float]] = defaultdict(list)

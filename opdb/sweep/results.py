@@ -1,4 +1,4 @@
-"""What a sweep's stored runs come to: rows with layers' energies and predictions beside them."""
+"""The results of a sweep's stored runs: rows with layers' energies and predictions beside them."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ class SweepResults:
         return {path: energy for path, energy in found.items() if path not in missing}
 
     def _predicted(self, row: Row) -> Predicted:
-        """Return what the operators say of a run, where all of them were measured so.
+        """Return the prediction of a run from its operators, where all of them were measured.
 
-        Nothing of a partial run, and of forced convolutions nothing that hangs on the host's time.
+        A partial run has none, nor has a forced convolution whose time depends on the host.
         """
         cell, run = row.cell, row.run
         waits = run.mode == "eager" and cell.algorithm.is_forced

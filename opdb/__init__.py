@@ -27,14 +27,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from opdb.api.benches import Benched, BenchOptions, bench
+    from opdb.api.build_sources import BuildOptions
+    from opdb.api.builds import BuildReport, build
     from opdb.api.comparisons import Choices, Comparison, compare
     from opdb.api.data import Data, data
     from opdb.api.harvests import Harvested, HarvestOptions, harvest
+    from opdb.api.listings import Listing, listing
     from opdb.api.measures import Measured, MeasureOptions, measure
     from opdb.api.plans import MeasuringPlan, plan
     from opdb.api.predictions import Compared, Conditions, Predicted, predict
     from opdb.api.reports import ReportPage, report
     from opdb.api.sets import Exported, Loaded, export, load
+    from opdb.api.status import Status, status
     from opdb.api.traces import Traced, trace
     from opdb.api.validations import validate
     from opdb.compose import Prediction
@@ -50,14 +54,18 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "opdb.api.benches": ("BenchOptions", "Benched", "bench"),
+    "opdb.api.build_sources": ("BuildOptions",),
+    "opdb.api.builds": ("BuildReport", "build"),
     "opdb.api.comparisons": ("Choices", "Comparison", "compare"),
     "opdb.api.data": ("Data", "data"),
     "opdb.api.harvests": ("HarvestOptions", "Harvested", "harvest"),
+    "opdb.api.listings": ("Listing", "listing"),
     "opdb.api.measures": ("MeasureOptions", "Measured", "measure"),
     "opdb.api.plans": ("MeasuringPlan", "plan"),
     "opdb.api.predictions": ("Compared", "Conditions", "Predicted", "predict"),
     "opdb.api.reports": ("ReportPage", "report"),
     "opdb.api.sets": ("Exported", "Loaded", "export", "load"),
+    "opdb.api.status": ("Status", "status"),
     "opdb.api.traces": ("Traced", "trace"),
     "opdb.api.validations": ("validate",),
     "opdb.compose": ("Prediction",),
@@ -77,6 +85,8 @@ __all__ = [
     "Answer",
     "BenchOptions",
     "Benched",
+    "BuildOptions",
+    "BuildReport",
     "Call",
     "Choices",
     "Compared",
@@ -88,6 +98,7 @@ __all__ = [
     "Exported",
     "HarvestOptions",
     "Harvested",
+    "Listing",
     "Loaded",
     "MeasureOptions",
     "Measured",
@@ -99,23 +110,27 @@ __all__ = [
     "Predictor",
     "Rates",
     "ReportPage",
+    "Status",
     "Store",
     "Traced",
     "Visit",
     "Workload",
     "__version__",
     "bench",
+    "build",
     "choose_device",
     "compare",
     "data",
     "export",
     "harvest",
+    "listing",
     "load",
     "measure",
     "open_store",
     "plan",
     "predict",
     "report",
+    "status",
     "trace",
     "validate",
     "workload_of",

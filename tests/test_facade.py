@@ -16,15 +16,18 @@ from opdb.store.exchange import import_set
 ROOT = Path(__file__).parents[1]
 VERBS = (
     "bench",
+    "build",
     "compare",
     "data",
     "export",
     "harvest",
+    "listing",
     "load",
     "measure",
     "plan",
     "predict",
     "report",
+    "status",
     "trace",
     "validate",
 )

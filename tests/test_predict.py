@@ -472,3 +472,13 @@ def test_a_transition_of_no_time_was_measured_all_the_same(tmp_path: Path) -> No
     with open_store(str(path)) as store:
         found = predictor(store).answer(model(store, "resnet152", 32), "graph").prediction
     assert "transition times between operators were taken from other boards" in found.notes
+
+
+def test_sweeps_leave_the_board_of_other_predictions_as_it_is() -> None:
+    """Boards that ran whole models alone are none to predict for, whatever their UUIDs."""
+    workload = replace(samples.workload(), name="nobody's", calls=())
+    found = []
+    for path in (published.default_database(), published.all_sets()):
+        with open_store(str(path), create=False) as store:
+            found.append(predictor_for(store).answer(workload, "eager").prediction.board)
+    assert found[0] == found[1]

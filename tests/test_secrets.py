@@ -114,10 +114,10 @@ def test_a_url_of_the_environment_is_in_no_job(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    from opdb.cli.commands.submit import _jobs
+    from opdb.cluster.submitting import jobs_of
 
     monkeypatch.setenv("OPDB_DB", "postgresql://opdb:hunter2@host/db")
-    jobs = _jobs([("status",)], tmp_path, None, make=False)
+    jobs = jobs_of([("status",)], tmp_path, None, make=False)
     assert b"hunter2" not in pickle.dumps(jobs)
     assert jobs[0].database is None
     monkeypatch.delenv("OPDB_DB")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Unpack, cast, get_args
 
 from opdb.api.grids import BenchedGrid
 from opdb.api.places import check_failures, chosen_places
@@ -16,13 +15,13 @@ from opdb.lookup.options import ModelOptions, ModelWords
 from opdb.lookup.requests import checked_request
 from opdb.lookup.words import describe, identity
 from opdb.records import Access, Configuration, Json, Visit
-from opdb.tables import Report, Rows, of_cells
-from opdb.units import plural, show_duration
+from opdb.tables import Report
+from opdb.units import plural, show, show_duration, show_share
 
 if TYPE_CHECKING:
     from opdb.bench.harvests import Stored
     from opdb.bench.rounds import Progress
-    from opdb.bench.run import BenchRequest, BenchResult
+    from opdb.bench.run import BenchRequest, BenchResult, SumsReached
     from opdb.cluster.devices import WorkerDevice
     from opdb.derive.precision import Reached
     from opdb.models import ModelRequest
@@ -36,8 +35,13 @@ class BenchOptions:
 
     `kinds` empty means all. `grid` is a grid file, of more than 10,000 combinations where `large`.
     `device` is cuda, cuda:N or cpu; `devices` several, as in "0,1". `cache_state` is what calls
-    find in the caches; costs rest on "model" alone. `precision` and `duplicates` are shares,
-    `algorithms` the names of algorithms that convolutions are forced to take.
+    find in the caches; costs rest on "model" alone. `duplicates` is a share, `algorithms` the names
+    of algorithms that convolutions are forced to take.
+
+    Where `rounds` is None, what models call is visited as often as their sums need: until the
+    sampling part of the sums' 95 % intervals is within `precision` (None: 0.01), a share. Operators
+    of no model, or all of them where a number of rounds is given, are visited until the interval of
+    their own energy is (None: 0.02).
     """
 
     kinds: Sequence[str] = ()
@@ -48,8 +52,8 @@ class BenchOptions:
     max_seconds: float | None = None
     retry: bool = False
     this_board: bool = False
-    rounds: int = 2
-    precision: float = 0.02
+    rounds: int | None = None
+    precision: float | None = None
     duplicates: float = 0.1
     cache_state: str = "model"
     algorithms: Sequence[str] = ()
@@ -66,7 +70,7 @@ class BenchOptions:
             raise InputError(
                 f"--duplicates {self.duplicates:g}: give a share between 0 and 1, such as 0.9"
             )
-        if self.precision <= 0:
+        if self.precision is not None and self.precision <= 0:
             raise InputError(f"--precision {self.precision:g}: give a share above 0, such as 0.02")
         for kind in self.kinds:
             if kind not in KINDS:
@@ -84,7 +88,9 @@ class BenchOptions:
             InputError: there is no such algorithm, or it is not about convolutions.
         """
         from opdb.algorithms.names import algorithms_named
+        from opdb.bench.allocation import SUM_PRECISION
         from opdb.bench.run import BenchRequest
+        from opdb.derive.precision import PRECISION
 
         forced = algorithms_named(list(self.algorithms))
         if any(each.is_forced for each in forced) and list(self.kinds) not in ([], ["conv2d"]):
@@ -99,7 +105,8 @@ class BenchOptions:
             retry=self.retry,
             this_board=self.this_board,
             rounds=self.rounds,
-            precision=self.precision,
+            precision=self.precision or PRECISION,
+            sum_precision=self.precision or SUM_PRECISION,
             duplicates=self.duplicates,
             access=cast(Access, self.cache_state),
             algorithms=tuple(forced),
@@ -141,7 +148,7 @@ class BenchedModel:
 class Benched(Report):
     """What campaigns measured, one a board; `failures` name the devices that failed, and why.
 
-    `elsewhere` says that other boards of the devices have measurements, too.
+    `elsewhere` says that the measurements of other boards of the devices counted as well.
     """
 
     results: Sequence[BenchResult]
@@ -170,21 +177,66 @@ class Benched(Report):
         grid = {} if self.grid is None else {"grid": self.grid.document}
         return found | grid | ({} if self.model is None else {"model": self.model.document})
 
-    def blocks(self) -> Iterator[str | Rows[Any]]:
-        """Yield a row a board."""
-        header = ("device", "board", "configurations", "visits", "rejected", "took")
-        rows = [
-            (
-                each.device,
-                each.board,
-                each.configurations,
-                sum(each.outcomes.values()),
-                each.rejected,
-                show_duration(each.elapsed_s),
-            )
-            for each in self.results
-        ]
-        yield Rows(of_cells(*header), rows)
+    def blocks(self) -> Iterator[str]:
+        """Yield what each campaign did, in words."""
+        for each in self.results:
+            yield from _lines(each)
+            if each.campaign is None and self.elsewhere:
+                yield "other boards of this device count; --this-board measures what this one lacks"
+
+
+def _lines(result: BenchResult) -> Iterator[str]:
+    """Yield what a campaign did on a board, in words."""
+    place = f"{result.device} ({result.board})"
+    if result.elsewhere:
+        elsewhere = plural(len(result.elsewhere), "configuration")
+        yield f"{place}: other workers are at {elsewhere}, left to them"
+    if result.campaign is None:
+        yield f"nothing {'else ' if result.elsewhere else ''}is pending on {place}"
+        return
+    visits = ", ".join(f"{count} {outcome}" for outcome, count in result.outcomes.items()) or "0"
+    yield (
+        f"{place}: {plural(result.configurations, 'configuration')}, visits: {visits}; "
+        f"{show_duration(result.elapsed_s)}"
+    )
+    if result.rejected:
+        yield f"rejected and kept: {plural(result.rejected, 'visit')} (opdb status says why)"
+    for (algorithm, reason), count in sorted(result.refused.items()):
+        yield f"{algorithm}: {count} unsupported: {reason}"
+    if result.sums is not None:
+        yield _sums(result.sums)
+    if result.reached is not None and (said := _precision(result.reached, result.typical_cost_s)):
+        yield "; ".join(said)
+    if result.stopped:
+        yield f"stopped early: {result.stopped}; run it again to go on"
+
+
+def _sums(sums: SumsReached) -> str:
+    """Say how precise the sums of models are, as far as visits decide it."""
+    return (
+        f"models' sums of time and energy: {sums.within} of {sums.sums} within "
+        f"{100 * sums.asked:g} % (sampling part of the 95 % interval; median "
+        f"{show_share(sums.half_width)}, largest {show_share(sums.largest)})"
+    )
+
+
+def _precision(reached: Reached, typical_cost_s: float | None) -> list[str]:
+    """Say what intervals are like now: how many as narrow as asked, and why others are not."""
+    judged = reached.within + reached.missed.total()
+    said = []
+    if judged:
+        said.append(
+            f"within {100 * reached.asked:g} % (half the 95 % interval of the energy): "
+            f"{reached.within} of {plural(judged, 'configuration')}"
+        )
+        said += [f"{count} not, {why}" for why, count in reached.missed.items()]
+    if reached.unjudged:
+        said.append(f"{reached.unjudged} with a time and no energy")
+    if reached.half_width is not None:
+        said.append(f"median half width {show_share(reached.half_width)}")
+    if typical_cost_s is not None:
+        said.append(f"median device time {show(typical_cost_s, 's', digits=2)} a configuration")
+    return said
 
 
 class _Silent:
@@ -240,6 +292,8 @@ def bench_all(
         InputError: a name or option is not valid, or nothing is in the database.
         CannotMeasureError: there is no such device.
     """
+    from opdb.store import open_store
+
     asked.check(model)
     wanted = _requested(model, said)
     request = asked.request()
@@ -250,7 +304,7 @@ def bench_all(
     if grid is not None:
         request = replace(request, configurations=grid.keys)
     shown = progress or _Silent()
-    with _opened(db, create=grid is not None or wanted is not None) as store:
+    with open_store(db, create=grid is not None or wanted is not None) as store:
         of_model = None
         if grid is not None:
             grid.save(store, shown.say)
@@ -264,16 +318,8 @@ def bench_all(
             )
         results, failures = _bench(store, request, places, shown)
         boards = {b.uuid for r in results for b in store.boards(r.device)}
-        others = bool(boards - {each.board for each in results})
+        others = bool(boards - {each.board for each in results}) and not asked.this_board
     return Benched(results, places, failures, of_model, grid, others)
-
-
-@contextmanager
-def _opened(db: str | None, *, create: bool) -> Iterator[Store]:
-    from opdb.store import open_store
-
-    with open_store(db, create=create) as store:
-        yield store
 
 
 def _requested(model: str | None, said: ModelOptions) -> ModelRequest | None:
@@ -352,6 +398,17 @@ def _document(result: BenchResult) -> dict[str, Json]:
             for (algorithm, reason), count in sorted(result.refused.items())
         ],
         "reached": None if result.reached is None else _reached_document(result.reached),
+        "sums": None if result.sums is None else _sums_document(result.sums),
+    }
+
+
+def _sums_document(sums: SumsReached) -> Json:
+    return {
+        "precision": sums.asked,
+        "sums": sums.sums,
+        "within": sums.within,
+        "median_half_width": sums.half_width,
+        "largest_half_width": sums.largest,
     }
 
 

@@ -6,30 +6,112 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opdb.api.deciding import rows as decided_rows
+from opdb.api.deciding import shown_value
 from opdb.api.fitting import memory_line
 from opdb.api.unmeasured import estimated_blocks, first_rows, missing_blocks
-from opdb.kinds import get_kind
+from opdb.kinds import View, get_kind
 from opdb.lookup.words import describe
-from opdb.tables import Rows, of_cells
-from opdb.units import rounded, show, show_share
+from opdb.tables import MISSING, RATIO, SHARE, Column, Rows, Table, of_cells
+from opdb.units import show, show_share
 
 if TYPE_CHECKING:
     from opdb.api.predictions import Convolution, Predicted
     from opdb.predict.figures import Amount
     from opdb.predict.layers import Layers
 
-_CONVOLUTIONS = (
-    *("kind", "input", "weight", "stride", "calls", "share of time", "share of energy"),
-    *("time of a call", "energy of a call"),
-)
+FITS = {True: "yes", False: "no", None: MISSING}
 
 _LAYERS = of_cells(*("module", "kind", "shape", "cost", "calls", "time", "share of time", "energy"))
 
-_COMPARED = (
-    *("model", "workload", "mode", "time", "95 % interval", "energy", "power", "throughput"),
-    *("energy a sample", "rent, 1M samples", "electricity, 1M samples", "g CO2, 1M samples"),
-    *("coverage", "fits", "measured", "predicted / measured"),
+
+def _sizes(sizes: int | Collection[int]) -> str:
+    return str(sizes) if isinstance(sizes, int) else "x".join(map(str, sizes))
+
+
+def _view(convolution: Convolution) -> View:
+    configuration = convolution.share.configuration
+    return get_kind(configuration.kind).view(configuration)
+
+
+CONVOLUTIONS: Table[Convolution] = Table(
+    Column(title="kind", get=lambda row: row.share.configuration.title),
+    Column(title="input", text=lambda row: _sizes(_view(row).shape())),
+    Column(title="weight", text=lambda row: _sizes(_view(row).shape("weight"))),
+    Column(title="stride", text=lambda row: _sizes(_view(row)["stride"])),
+    Column(title="calls", get=lambda row: row.share.count),
+    Column(title="share of time", get=lambda row: row.share.share_time, unit=SHARE),
+    Column(title="share of energy", get=lambda row: row.share.share_energy, unit=SHARE),
+    Column(
+        title="time of a call", get=lambda row: row.cost.time_s and row.cost.time_s.mean, unit="s"
+    ),
+    Column(
+        title="energy of a call",
+        get=lambda row: row.cost.energy_j and row.cost.energy_j.mean,
+        unit="J",
+    ),
 )
+"""A convolution and what a call of it was benched to cost."""
+
+
+def shown_amount(amount: Amount | None, unit: str) -> str:
+    """Return an amount as people read it; a dash where it is not known."""
+    if amount is None:
+        return MISSING
+    return show(amount.value, unit) if unit == "s" else shown_value(amount.value, unit)
+
+
+def _bounded(
+    one: Predicted, amount: Amount | None, unit: str = "", bound: str = "at least "
+) -> str:
+    """Return an amount, as a bound where a part of the pass has no cost."""
+    is_bound = amount is not None and not one.prediction.complete
+    return f"{bound if is_bound else ''}{shown_amount(amount, unit)}"
+
+
+COMPARED: Table[Predicted] = Table(
+    Column(title="model", get=lambda one: one.prediction.workload.name),
+    Column(title="workload", text=lambda one: describe(one.prediction.workload)),
+    Column(title="mode", get=lambda one: one.prediction.mode),
+    Column(title="time", text=lambda one: _bounded(one, one.figures.time_s, "s")),
+    Column(
+        title="95 % interval",
+        get=lambda one: one.prediction.time_interval_s and list(one.prediction.time_interval_s),
+        unit="s",
+    ),
+    Column(title="energy", text=lambda one: _bounded(one, one.figures.energy_j, "J")),
+    Column(title="power", get=lambda one: one.prediction.power_w, unit="W"),
+    Column(
+        title="throughput",
+        text=lambda one: _bounded(
+            one, one.figures.samples_per_s, f"{one.figures.sample}s/s", "at most "
+        ),
+    ),
+    Column(
+        title="energy a sample",
+        text=lambda one: _bounded(one, one.figures.energy_per_sample_j, "J"),
+    ),
+    Column(
+        title="rent, 1M samples",
+        text=lambda one: _bounded(one, one.figures.rent_per_million_samples),
+    ),
+    Column(
+        title="electricity, 1M samples",
+        text=lambda one: _bounded(one, one.figures.electricity_per_million_samples),
+    ),
+    Column(
+        title="g CO2, 1M samples",
+        text=lambda one: _bounded(one, one.figures.co2_per_million_samples_g),
+    ),
+    Column(title="coverage", get=lambda one: one.prediction.coverage_time, unit=SHARE),
+    Column(title="fits", text=lambda one: FITS[one.answer.memory.fits]),
+    Column(
+        title="measured",
+        get=lambda one: one.answer.measured and one.answer.measured.time_s.mean,
+        unit="s",
+    ),
+    Column(title="predicted / measured", get=lambda one: one.answer.attribution_time, unit=RATIO),
+)
+"""A prediction beside others."""
 
 
 def predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
@@ -53,7 +135,8 @@ def predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
     )
     if found.convolutions and by is not None:
         yield f"convolutions by {by.name}, a call as it was benched:"
-        yield from first_rows(_CONVOLUTIONS, [_convolution_row(c) for c in found.convolutions])
+        rows = [CONVOLUTIONS.cells(each) for each in found.convolutions]
+        yield from first_rows(CONVOLUTIONS.header, rows)
     yield from estimated_blocks(prediction.estimated)
     yield from missing_blocks(prediction.missing)
     if commands := found.how_to_measure:
@@ -100,28 +183,6 @@ def _row(
     return name, show(value, unit), f"{show(interval[0], unit)} to {show(interval[1], unit)}"
 
 
-def _convolution_row(convolution: Convolution) -> tuple[object, ...]:
-    """Return a convolution as a person is shown it, under `_CONVOLUTIONS`."""
-    share, cost = convolution.share, convolution.cost
-    view = get_kind(share.configuration.kind).view(share.configuration)
-    stride = view["stride"]
-    return (
-        share.configuration.title,
-        _sizes(view.shape()),
-        _sizes(view.shape("weight")),
-        _sizes(stride) if isinstance(stride, list) else stride,
-        share.count,
-        show_share(share.share_time),
-        show_share(share.share_energy),
-        show(cost.time_s.mean if cost.time_s else None, "s"),
-        show(cost.energy_j.mean if cost.energy_j else None, "J"),
-    )
-
-
-def _sizes(sizes: Collection[int]) -> str:
-    return "x".join(map(str, sizes))
-
-
 def layers_blocks(found: Layers, top: int | None) -> Iterator[str | Rows[Any]]:
     """Yield the layers in their order, what a pass takes beside them, and the sum."""
     shown = found.longest(top)
@@ -160,54 +221,15 @@ def _amounts(found: Layers, time_s: float | None, energy_j: float | None) -> tup
 
 def compared_blocks(predicted: Sequence[Predicted]) -> Iterator[str | Rows[Any]]:
     """Yield one row a prediction; columns in which no prediction has anything are left out."""
-    rows = [_compared_row(each) for each in predicted]
-    kept = [n for n in range(len(_COMPARED)) if any(row[n] for row in rows)]
     places = dict.fromkeys(
         f"{p.device.name} ({p.board})" for p in (each.prediction for each in predicted)
     )
     for place in places:
         yield f"on {place}"
-    if rows:
-        header = of_cells(*(_COMPARED[n] for n in kept))
-        yield Rows(header, [[row[n] for n in kept] for row in rows])
-
-
-def _compared_row(one: Predicted) -> tuple[str, ...]:
-    answer, decided = one.answer, one.figures
-    found, measured = answer.prediction, answer.measured
-    least, most = ("", "") if found.complete else ("at least ", "at most ")
-    rate, each_j = decided.samples_per_s, decided.energy_per_sample_j
-    spread = found.time_interval_s
-    ratio = answer.attribution_time
-    return (
-        found.workload.name,
-        describe(found.workload),
-        found.mode,
-        _known(least, show(found.time_s, "s")),
-        "" if spread is None else f"{show(spread[0], 's')} to {show(spread[1], 's')}",
-        _known(least, show(found.energy_j, "J")),
-        show(found.power_w, "W"),
-        "–" if rate is None else f"{most}{rounded(rate.value, 4)} {decided.sample}s/s",
-        _known(least, show(None if each_j is None else each_j.value, "J")),
-        *(
-            _amount(least, amount)
-            for amount in (
-                decided.rent_per_million_samples,
-                decided.electricity_per_million_samples,
-                decided.co2_per_million_samples_g,
-            )
-        ),
-        show_share(found.coverage_time),
-        {True: "yes", False: "no", None: "–"}[answer.memory.fits],
-        "" if measured is None else show(measured.time_s.mean, "s"),
-        "" if ratio is None else f"{ratio:.3f}",
-    )
-
-
-def _known(bound: str, shown: str) -> str:
-    """Return a shown quantity with its bound before it; a missing one as it is."""
-    return shown if shown == "–" else f"{bound}{shown}"
-
-
-def _amount(bound: str, amount: Amount | None) -> str:
-    return "" if amount is None else f"{bound}{rounded(amount.value, 4)}"
+    if predicted:
+        empty = [
+            column.title
+            for column in COMPARED.columns
+            if column.title and all(column.cell(each) == MISSING for each in predicted)
+        ]
+        yield Rows(COMPARED.without(*empty), predicted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -10,13 +10,53 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opdb.errors import InputError, OpdbError
-from opdb.lookup.options import ModelOptions
-from opdb.lookup.requests import checked_request, requests_in, summary_files
+from opdb.lookup.options import ModelOptions, parse_mode
+from opdb.lookup.requests import checked_request, mark, requests_in, summary_files
+from opdb.records import Mode, Stored, Workload
 
 if TYPE_CHECKING:
     from opdb.models import ModelRequest
-    from opdb.plan.gather import Harvested
+    from opdb.plan.survey import Survey
     from opdb.significance import Significance
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """Until when operators and models are measured, how, and where.
+
+    `target` is a share of each model's time and of its energy; None is that of significant.yml,
+    else 0.95. `gpu_seconds` bounds the measuring, calibration included; None is without bound.
+    `batch_sizes` go before those of summary files. `device` is cuda, cuda:N or cpu; of a plan also
+    a device of the database. `devices` are several, as in "0,1". With `retry` what failed before
+    is tried again. `write` says whether significant.yml is written as proposed.
+    """
+
+    target: float | None = None
+    gpu_seconds: float | None = None
+    mode: str = "eager"
+    batch_sizes: Sequence[int] = ()
+    device: str | None = None
+    devices: str | None = None
+    retry: bool = False
+    write: bool = True
+
+    def check(self) -> Mode:
+        """Check the options, and return the mode.
+
+        Raises:
+            InputError: an option has no such value.
+        """
+        from opdb.predict import PLAIN_MODES, check_mode
+
+        mode = parse_mode(self.mode)
+        check_mode(mode, PLAIN_MODES)
+        if self.target is not None and not 0 < self.target <= 1:
+            raise InputError(
+                f"--target {self.target:g}: give a share above 0, up to 1, such as 0.95"
+            )
+        if self.gpu_seconds is not None and not self.gpu_seconds >= 0:
+            raise InputError(f"--gpu-seconds {self.gpu_seconds:g}: give seconds, 0 or more")
+        return mode
 
 
 @dataclass(frozen=True)
@@ -27,13 +67,111 @@ class SignificanceList:
     whole: bool
 
 
-@dataclass
+@dataclass(frozen=True)
 class BuildSource:
-    """A summary file (None for a model's name), its requests, and the workloads found."""
+    """A summary file (None for a model's name), and its requests."""
 
     file: Path | None
-    requests: list[ModelRequest]
-    found: list[Harvested] = field(default_factory=list)
+    requests: Sequence[ModelRequest]
+
+
+@dataclass(frozen=True)
+class BuildQuestion:
+    """What a build or its plan is asked: models, a mode, a target, and what is significant.
+
+    `errors` say what cannot be built of what was asked for, and why.
+    """
+
+    mode: Mode
+    target: float
+    sources: Sequence[BuildSource]
+    lists: Sequence[SignificanceList | None]
+    significance: Significance
+    errors: list[OpdbError] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, paths: Sequence[str], asked: BuildOptions, said: ModelOptions) -> BuildQuestion:
+        """Read what the arguments ask for; what is wrong with one of them is kept in `errors`.
+
+        Raises:
+            InputError: an option or a list is not valid, a folder holds no summary file, a pattern
+                matches nothing, or nothing is left to build.
+        """
+        mode = asked.check()
+        if not paths:
+            raise InputError("no model is named")
+        lists = [list_beside(path) for path in paths]
+        significance = joined_significance(lists)
+        errors: list[OpdbError] = []
+        sizes = dict.fromkeys(asked.batch_sizes)
+        at_sizes = [replace(said, batch_size=size) for size in sizes] or [said]
+        sources = build_sources(paths, at_sizes, errors)
+        if not sources:
+            raise InputError(in_one(errors))
+        target = asked.target or significance.target
+        written = [*dict.fromkeys(lists)] if asked.write else []
+        return cls(mode, target, sources, written, significance, errors)
+
+    @property
+    def requests(self) -> list[ModelRequest]:
+        """The requests of all sources, each once."""
+        return distinct([request for source in self.sources for request in source.requests])
+
+    def called(
+        self, stored: Mapping[str, Stored | OpdbError]
+    ) -> list[tuple[ModelRequest, Workload]]:
+        """Return each request with what it calls in the mode, each workload once.
+
+        `stored` has what became of each request by its `repr`; failures are added to `errors`.
+
+        Raises:
+            InputError: nothing is left to build; the message names every error.
+        """
+        called: dict[str, tuple[ModelRequest, Workload]] = {}
+        for request in self.requests:
+            found = stored[repr(request)]
+            if isinstance(found, OpdbError):
+                self.errors.append(found)
+            else:
+                workload = found.in_mode(self.mode)
+                called.setdefault(workload.key, (request, workload))
+        if not called:
+            raise InputError(in_one(self.errors))
+        return list(called.values())
+
+    def mark(self, stored: Mapping[str, Stored | OpdbError], note: Callable[[str], None]) -> None:
+        """Mark the summary files of which every request is stored as processed."""
+        for source in self.sources:
+            found = [stored[repr(request)] for request in source.requests]
+            if source.file is not None and all(isinstance(each, Stored) for each in found):
+                mark(source.file, note)
+
+    def propose(self, known: Survey, note: Callable[[str], None]) -> None:
+        """Write the proposal into the list of a folder that is built whole; say so if it changed.
+
+        Of a part of a folder, or of several projects, no list of one project can be made.
+        """
+        from opdb.plan.proposal import proposal
+        from opdb.significance import propose
+
+        only = self.lists[0] if len(self.lists) == 1 else None
+        if only is None or not only.whole:
+            return
+        try:
+            changed = propose(only.path, proposal(known, self.significance, self.target))
+        except InputError as error:
+            note(f"the list of significant operators was left alone: {error}")
+            return
+        if changed:
+            note(f"{only.path}: the significant operators, as proposed now")
+
+
+def in_one(errors: Sequence[OpdbError]) -> str:
+    """Return one message that names every error."""
+    lines = list(dict.fromkeys(str(error) for error in errors))
+    if len(lines) == 1:
+        return lines[0]
+    return "\n".join([f"{len(lines)} models failed", *(f"  {line}" for line in lines)])
 
 
 def build_sources(

@@ -1,19 +1,25 @@
-"""What a build came to: where every workload stands, and why a target is missed."""
+"""Measure what carries the time and energy of many models, and the models, until a target holds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from opdb.api.plans import cost_words, counts, rests_on, step_document
+from opdb.api.build_sources import BuildOptions, BuildQuestion
+from opdb.api.places import check_failures, chosen_places
+from opdb.api.plans import NEXT_STEPS, SurveyedStep, cost_words, counts, note_others, rests_on
 from opdb.errors import CheckError, OpdbError
+from opdb.lookup.options import ModelOptions, ModelWords
 from opdb.lookup.words import describe, workload_columns
-from opdb.records import Json
+from opdb.records import Configuration, Json, Visit
+from opdb.runs.progress import Display
 from opdb.tables import RATIO, Column, Report, Rows, Table
 from opdb.units import plural, show_duration, show_share
 
 if TYPE_CHECKING:
+    from opdb.bench.rounds import Progress
+    from opdb.cluster.devices import WorkerDevice
     from opdb.plan.loop import BuildProgress, Built
 
 _NEXT = 5
@@ -116,16 +122,27 @@ WORKLOADS: Table[BuiltWorkload] = Table(
 
 @dataclass(frozen=True, repr=False)
 class BuildReport(Report):
-    """What a build did; `errors` name the models that could not be harvested."""
+    """What a build did; `errors` name the models that could not be harvested.
+
+    `failures` name the devices that failed, of the `places` where several were to measure.
+    """
 
     built: Built
     target: float
     errors: Sequence[OpdbError] = ()
+    places: Sequence[WorkerDevice] = ()
+    failures: Sequence[str] = ()
 
     @property
     def workloads(self) -> list[BuiltWorkload]:
         """Where every workload stands."""
         return [BuiltWorkload(each, self.target) for each in self.built.standings]
+
+    @property
+    def next(self) -> list[SurveyedStep]:
+        """What would have been measured next, where the build ended early."""
+        assert self.built.survey is not None
+        return [SurveyedStep(self.built.survey, step) for step in self.built.next]
 
     def to_dict(self) -> dict[str, Json]:
         """Return what `opdb build --json` prints."""
@@ -143,15 +160,14 @@ class BuildReport(Report):
             "elapsed_s": built.elapsed_s,
             "stopped": built.stopped,
             "gpu_seconds_rest_on": rests_on(known),
-            "next": [step_document(known, step) for step in built.next],
+            "next": NEXT_STEPS.documents(self.next),
             "workloads": WORKLOADS.documents(self.workloads),
             "errors": [str(error) for error in self.errors],
         }
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
         """Yield what was done, where every workload stands, and what comes next."""
-        built, known = self.built, self.built.survey
-        assert known is not None
+        built = self.built
         yield (
             f"{built.device}: {plural(built.benched, 'configuration')} benched in "
             f"{plural(built.visits, 'visit')}, {plural(built.runs, 'model')} run; "
@@ -166,16 +182,17 @@ class BuildReport(Report):
         if built.next:
             total = sum(step.seconds for step in built.next)
             yield f"to the target: {cost_words(len(built.next), total)}; first:"
-        for step in built.next[:_NEXT]:
-            said = step_document(known, step)
-            yield f"  {said['kind']} {said['what']}, {step.seconds:.2f} s"
+        for each in self.next[:_NEXT]:
+            yield f"  {each.configuration.kind} {each.words}, {each.step.seconds:.2f} s"
 
     def check(self) -> None:
         """Raise where the target does not hold for every model, each of them with the reason.
 
         Raises:
-            CheckError: it does not.
+            CannotMeasureError: a device failed.
+            CheckError: the target does not hold.
         """
+        check_failures(self.failures, self.places)
         lines = [str(error) for error in self.errors]
         for each in self.workloads:
             if not each.met:
@@ -187,9 +204,100 @@ class BuildReport(Report):
             raise CheckError(f"target {self.target:g} does not hold for {missed}\n{listed}")
 
 
-def in_one(errors: Sequence[OpdbError]) -> str:
-    """Return one message that names every error."""
-    lines = list(dict.fromkeys(str(error) for error in errors))
-    if len(lines) == 1:
-        return lines[0]
-    return "\n".join([f"{len(lines)} models failed", *(f"  {line}" for line in lines)])
+def build(
+    *models: str,
+    options: BuildOptions | None = None,
+    db: str | None = None,
+    display: Display | None = None,
+    progress: Progress | None = None,
+    **said: Unpack[ModelWords],
+) -> BuildReport:
+    """Measure what carries the models' time and energy, and the models, until a target holds.
+
+    As `opdb build` does it, on this machine's device; it needs torch. `models` are names, patterns
+    of names, summary files or folders of them. What the database has is not measured again.
+    `check()` of what is returned raises why a target does not hold. Many models are harvested in
+    several processes: a script calls it below `if __name__ == "__main__":`.
+
+    Raises:
+        InputError: an option is not valid, or no model can be harvested.
+        CannotMeasureError: there is no such device, it lacks the mode, or it stopped answering.
+    """
+    asked = options or BuildOptions()
+    return build_all(
+        models, asked, ModelOptions.parse(**said), db=db, display=display, progress=progress
+    )
+
+
+def build_all(
+    paths: Sequence[str],
+    asked: BuildOptions,
+    said: ModelOptions,
+    *,
+    db: str | None = None,
+    display: Display | None = None,
+    progress: Progress | None = None,
+) -> BuildReport:
+    """Build models; one that fails stops no other, and devices that fail are among the `failures`.
+
+    Summary files of which all is harvested are marked as processed. The list of what is
+    significant is kept beside them.
+
+    Raises:
+        InputError: an option is not valid, or no model can be harvested.
+        CannotMeasureError: there is no such device, it lacks the mode, or it stopped answering.
+    """
+    from opdb.bench.harvests import harvest_each
+    from opdb.bench.measure import check_modes
+    from opdb.bench.platform import current_settings
+    from opdb.plan import loop
+    from opdb.plan.hands import BuildModel, hands_at
+    from opdb.plan.survey import survey
+    from opdb.store import open_store
+
+    display = display or Display()
+    question = BuildQuestion.of(paths, asked, said)
+    # What cannot be measured here is told before a harvest.
+    places = chosen_places(asked.device, asked.devices)
+    if not places:
+        check_modes([question.mode], asked.device)
+    requests = question.requests
+    with open_store(db) as store:
+        with display.progress(len(requests), "harvest") as shown:
+            stored = harvest_each(store, requests, shown, processes=None)
+        models = [BuildModel(*each) for each in question.called(stored)]
+        question.mark(stored, display.note)
+        with hands_at(store, asked.device, places, question.mode) as hands:
+            workloads = [model.workload for model in models]
+            known = survey(store, hands.platforms[0].device, workloads, current_settings())
+            note_others(store, known, display.note)
+            question.propose(known, display.note)
+            request = loop.BuildRequest(
+                target=question.target,
+                mode=question.mode,
+                gpu_seconds=asked.gpu_seconds,
+                retry=asked.retry,
+                significance=question.significance,
+            )
+            built = loop.build(store, models, request, hands, progress or _Messages(display))
+            failures = list(hands.runs.failures)
+    assert built.survey is not None
+    question.propose(built.survey, display.note)
+    return BuildReport(built, question.target, question.errors, places, failures)
+
+
+@dataclass(frozen=True)
+class _Messages:
+    """Tells a display what a campaign says, and nothing of its visits."""
+
+    display: Display
+
+    def say(self, text: str) -> None:
+        """Tell of a step that is no visit."""
+        self.display.note(text)
+
+    def begin(self, visits: int) -> None:
+        """Hear how many visits are planned."""
+
+    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
+        """Hear of a finished visit."""

@@ -6,13 +6,14 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opdb.api.deciding import shown_value
+from opdb.api.blocks import shown_amount
+from opdb.api.comparisons import Quantity
 from opdb.records import Configuration, Json
 from opdb.tables import MISSING, Column, Rows, Table
 from opdb.units import plural, show
 
 if TYPE_CHECKING:
-    from opdb.api.comparisons import Difference, Quantity
+    from opdb.api.comparisons import Difference
     from opdb.predict.changes import Change, OperatorChange
     from opdb.predict.figures import Amount
 
@@ -20,12 +21,6 @@ SHOWN = 12
 """Operators that a person is shown; --json has all."""
 
 _MOVED = {True: "yes", False: "no", None: MISSING}
-
-
-def _value(amount: Amount | None, unit: str) -> str:
-    if amount is None:
-        return MISSING
-    return show(amount.value, unit) if unit == "s" else shown_value(amount.value, unit)
 
 
 def _percent(change: Change) -> str:
@@ -37,27 +32,78 @@ def _intervals(change: Change) -> str:
     return MISSING if change.intervals is None else f"{change.intervals:.2f}"
 
 
-QUANTITIES: Table[Quantity] = Table(
-    Column(title="", text=lambda row: row.name),
-    Column(title="before", text=lambda row: _value(row.change.before, row.unit)),
-    Column(title="after", text=lambda row: _value(row.change.after, row.unit)),
-    Column(title="change", text=lambda row: _percent(row.change)),
-    Column(title="intervals", text=lambda row: _intervals(row.change)),
-    Column(title="moved", text=lambda row: _MOVED[row.change.moved]),
+def _interval(amount: Amount | None) -> list[float] | None:
+    return None if amount is None or amount.interval is None else list(amount.interval)
+
+
+CHANGE: Table[Quantity] = Table(
+    Column(
+        "before",
+        lambda row: row.change.before and row.change.before.value,
+        title="before",
+        text=lambda row: shown_amount(row.change.before, row.unit),
+    ),
+    Column(
+        "after",
+        lambda row: row.change.after and row.change.after.value,
+        title="after",
+        text=lambda row: shown_amount(row.change.after, row.unit),
+    ),
+    Column("before_interval", lambda row: _interval(row.change.before)),
+    Column("after_interval", lambda row: _interval(row.change.after)),
+    Column("difference", lambda row: row.change.difference),
+    Column(
+        "ratio",
+        lambda row: row.change.ratio,
+        title="change",
+        text=lambda row: _percent(row.change),
+    ),
+    Column(
+        "intervals",
+        lambda row: row.change.intervals,
+        title="intervals",
+        text=lambda row: _intervals(row.change),
+    ),
+    Column(
+        "moved",
+        lambda row: row.change.moved,
+        title="moved",
+        text=lambda row: _MOVED[row.change.moved],
+    ),
 )
+"""A quantity before and after, without its name."""
+
+QUANTITIES: Table[Quantity] = Table(
+    Column("quantity", lambda row: row.name, title=""),
+    Column("unit", lambda row: row.unit),
+    *CHANGE.columns,
+)
+"""A quantity of a pass before and after."""
 
 OPERATORS: Table[OperatorChange] = Table(
-    Column(title="operator", text=lambda row: row.operator),
-    Column(title="input", text=lambda row: _shape(row.configuration)),
-    Column(title="calls", text=lambda row: _calls(row.calls)),
-    Column(title="time before", text=lambda row: _value(row.time_s.before, "s")),
-    Column(title="after", text=lambda row: _value(row.time_s.after, "s")),
+    Column("operator", lambda row: row.operator, title="operator"),
+    Column(
+        "configuration",
+        lambda row: row.configuration and row.configuration.key,
+        title="input",
+        text=lambda row: _shape(row.configuration),
+    ),
+    Column("calls", lambda row: list(row.calls), title="calls", text=lambda row: _calls(row.calls)),
+    Column("time_s", lambda row: CHANGE.document(Quantity("time", "s", row.time_s))),
+    Column(title="time before", text=lambda row: shown_amount(row.time_s.before, "s")),
+    Column(title="after", text=lambda row: shown_amount(row.time_s.after, "s")),
     Column(title="difference", text=lambda row: show(row.time_s.difference, "s")),
     Column(title="change", text=lambda row: _percent(row.time_s)),
     Column(title="intervals", text=lambda row: _intervals(row.time_s)),
     Column(title="moved", text=lambda row: _MOVED[row.time_s.moved]),
-    Column(title="energy", text=lambda row: show(row.energy_j.difference, "J")),
+    Column(
+        "energy_j",
+        lambda row: CHANGE.document(Quantity("energy", "J", row.energy_j)),
+        title="energy",
+        text=lambda row: show(row.energy_j.difference, "J"),
+    ),
 )
+"""What the calls of an operator take, before and after."""
 
 
 def difference_blocks(found: Difference) -> Iterator[str | Rows[Any]]:
@@ -123,37 +169,8 @@ def difference_document(found: Difference) -> dict[str, Json]:
     return {
         "before": found.before,
         "after": found.after,
-        "quantities": [
-            {"quantity": each.name, "unit": each.unit, **_changed(each.change)}
-            for each in (*found.quantities, *found.judged)
-        ],
-        "operators": [
-            {
-                "operator": each.operator,
-                "configuration": each.configuration and each.configuration.key,
-                "calls": list(each.calls),
-                "time_s": _changed(each.time_s),
-                "energy_j": _changed(each.energy_j),
-            }
-            for each in found.operators
-        ],
+        "quantities": QUANTITIES.documents((*found.quantities, *found.judged)),
+        "operators": OPERATORS.documents(found.operators),
         "operators_of": "sample" if found.by_sample else "pass" if found.quantities else "call",
         "only": list(found.only),
-    }
-
-
-def _changed(change: Change) -> dict[str, Json]:
-    parts = {"before": change.before, "after": change.after}
-    values = {name: None if part is None else part.value for name, part in parts.items()}
-    intervals = {
-        f"{name}_interval": None if part is None or part.interval is None else list(part.interval)
-        for name, part in parts.items()
-    }
-    return {
-        **values,
-        **intervals,
-        "difference": change.difference,
-        "ratio": change.ratio,
-        "intervals": change.intervals,
-        "moved": change.moved,
     }

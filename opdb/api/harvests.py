@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError, raise_all
 from opdb.lookup.options import ModelOptions, ModelWords
 from opdb.lookup.requests import checked_request, requests_in, summary_files
-from opdb.lookup.words import describe, harvest_notes, identity
+from opdb.lookup.words import describe, harvest_notes, workload_columns
 from opdb.records import Json, Workload
 from opdb.runs.progress import Display, Progress
-from opdb.tables import Report, Rows, of_cells
+from opdb.tables import Column, Report, Row, Rows, Table
 
 if TYPE_CHECKING:
     from opdb.bench.harvests import Stored
@@ -56,6 +57,52 @@ class HarvestOptions:
         return detect(self.device)
 
 
+def _by_kind(workload: Workload) -> dict[str, Json]:
+    """Return the calls and the configurations of a workload, counted by kind."""
+    calls = Counter(call.configuration.title for call in workload.calls)
+    distinct = Counter(configuration.title for configuration in workload.occurrences())
+    return {
+        kind: {"calls": calls[kind], "configurations": distinct[kind]} for kind in sorted(calls)
+    }
+
+
+def _called(of: Callable[[Row], Workload]) -> tuple[Column[Row], ...]:
+    """Return the columns of what a workload calls."""
+    return (
+        Column("calls", lambda row: len(of(row).calls), title="calls"),
+        Column("configurations", lambda row: len(of(row).occurrences()), title="configurations"),
+        Column("by_kind", lambda row: _by_kind(of(row))),
+        Column(
+            "unsupported",
+            lambda row: dict(of(row).unsupported),
+            title="unsupported",
+            text=lambda row: sum(of(row).unsupported.values()),
+        ),
+    )
+
+
+CALLED: Table[Workload] = Table(*_called(lambda workload: workload))
+
+WORKLOADS: Table[Stored] = Table(
+    *workload_columns(lambda row: row.found.workload),
+    Column("training", lambda row: row.found.workload.inputs.get("training")),
+    *_called(lambda row: row.found.workload),
+    Column("compiled_for", lambda row: row.found.workload.compiled_for),
+    Column("captured", lambda row: row.found.captured and CALLED.document(row.found.captured)),
+    Column("captured_failure", lambda row: row.found.failure),
+    Column("runs_of_other_calls", lambda row: row.stale),
+    Column("stood", lambda row: row.stood),
+)
+"""A harvested workload."""
+
+KINDS: Table[tuple[str, int, int]] = Table(
+    Column("kind", itemgetter(0), title="kind"),
+    Column("calls", itemgetter(1), title="calls"),
+    Column("configurations", itemgetter(2), title="configurations"),
+)
+"""A kind of operators, and how often a workload calls it."""
+
+
 @dataclass(frozen=True, repr=False)
 class Harvested(Report):
     """Harvested models: of each its workload, whether it was stored before, and what failed.
@@ -94,7 +141,7 @@ class Harvested(Report):
 
     def rows(self) -> list[dict[str, Json]]:
         """Return each workload as data, its calls counted by kind."""
-        return [_document(each) for each in self.stored]
+        return [WORKLOADS.document(each) for each in self.stored]
 
     def to_dict(self) -> list[dict[str, Json]]:
         """Return each workload as data: what `opdb harvest --json` prints."""
@@ -105,25 +152,11 @@ class Harvested(Report):
         if len(self.stored) == 1:
             [found] = self.workloads
             compiled = f", compiled for {found.compiled_for}" if found.compiled_for else ""
-            kinds = called(found)["by_kind"]
-            rows = [(kind, each["calls"], each["configurations"]) for kind, each in kinds.items()]
-            total = ("all", len(found.calls), len(found.occurrences()))
-            title = f"{found.name}, {describe(found)}{compiled}"
-            yield title
-            yield Rows(of_cells("kind", "calls", "configurations"), [*rows, total])
-            return
-        header = ("model", "workload", "calls", "configurations", "unsupported")
-        every = [
-            (
-                each.name,
-                describe(each),
-                len(each.calls),
-                len(each.occurrences()),
-                sum(each.unsupported.values()),
-            )
-            for each in self.workloads
-        ]
-        yield Rows(of_cells(*header), every)
+            yield f"{found.name}, {describe(found)}{compiled}"
+            rows = [(kind, *counts.values()) for kind, counts in _by_kind(found).items()]
+            yield Rows(KINDS, [*rows, ("all", len(found.calls), len(found.occurrences()))])
+        else:
+            yield Rows(WORKLOADS, self.stored)
 
 
 def harvest(
@@ -258,32 +291,3 @@ def _mark(file: Path, notes: list[str]) -> None:
         mark_processed(file)
     except InputError as error:
         notes.append(f"not marked as processed, though all of it is stored: {error}")
-
-
-def _document(stored: Stored) -> dict[str, Json]:
-    found = stored.found
-    workload, captured = found.workload, found.captured
-    return {
-        **identity(workload),
-        "training": workload.inputs.get("training"),
-        **called(workload),
-        "compiled_for": workload.compiled_for,
-        "captured": None if captured is None else called(captured),
-        "captured_failure": found.failure,
-        "runs_of_other_calls": stored.stale,
-        "stood": stored.stood,
-    }
-
-
-def called(workload: Workload) -> dict[str, Json]:
-    """Return what a workload calls, counted."""
-    calls = Counter(call.configuration.title for call in workload.calls)
-    distinct = Counter(configuration.title for configuration in workload.occurrences())
-    return {
-        "calls": len(workload.calls),
-        "configurations": len(workload.occurrences()),
-        "by_kind": {
-            kind: {"calls": calls[kind], "configurations": distinct[kind]} for kind in sorted(calls)
-        },
-        "unsupported": dict(workload.unsupported),
-    }

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Unpack
 
 from opdb.api.places import check_failures, chosen_places
 from opdb.errors import InputError, OpdbError
 from opdb.lookup.options import ModelOptions, ModelWords, parse_mode
 from opdb.lookup.requests import requests_named
-from opdb.lookup.words import describe, identity, note_harvest
+from opdb.lookup.words import describe, note_harvest, workload_columns
 from opdb.records import CAPTURED_MODE, Json, Mode
 from opdb.runs.progress import Display
-from opdb.tables import Report, Rows, of_cells
-from opdb.units import show
+from opdb.tables import Column, Report, Rows, Table
 
 if TYPE_CHECKING:
     from opdb.cluster.devices import WorkerDevice
@@ -60,38 +60,33 @@ class MeasuredRun:
         """The energy of a pass in joules."""
         return self.cost.energy_j.mean if self.cost and self.cost.energy_j else None
 
-    @property
-    def document(self) -> dict[str, Json]:
-        """The run as JSON."""
-        run, cost = self.run, self.cost
-        return {
-            **identity(self.workload),
-            "mode": run.mode,
-            "outcome": run.outcome,
-            "reason": run.reason,
-            "time_s": cost.time_s.mean if cost else None,
-            "energy_j": self.energy_j,
-            "power_w": cost.power_w if cost else None,
-            "clock_hz": cost.clock_hz if cost else None,
-            "peak_memory_bytes": run.peak_memory_bytes,
-            "layers": run.layers,
-            "flags": list(run.flags),
-            "facts": dict(run.facts),
-        }
 
-    @property
-    def cells(self) -> tuple[object, ...]:
-        """The run as people read it."""
-        cost = self.cost
-        return (
-            self.workload.name,
-            describe(self.workload),
-            self.run.mode,
-            show(cost.time_s.mean if cost else None, "s"),
-            show(self.energy_j, "J"),
-            show(cost.power_w if cost else None, "W"),
-            "; ".join(self.run.flags),
-        )
+RUNS: Table[MeasuredRun] = Table(
+    *workload_columns(lambda row: row.workload),
+    Column("mode", lambda row: row.run.mode, title="mode"),
+    Column("outcome", lambda row: row.run.outcome),
+    Column("reason", lambda row: row.run.reason),
+    Column("time_s", lambda row: row.cost and row.cost.time_s.mean, title="time", unit="s"),
+    Column("energy_j", lambda row: row.energy_j, title="energy", unit="J"),
+    Column("power_w", lambda row: row.cost and row.cost.power_w, title="power", unit="W"),
+    Column("clock_hz", lambda row: row.cost and row.cost.clock_hz),
+    Column("peak_memory_bytes", lambda row: row.run.peak_memory_bytes),
+    Column("layers", lambda row: row.run.layers),
+    Column(
+        "flags",
+        lambda row: list(row.run.flags),
+        title="flags",
+        text=lambda row: "; ".join(row.run.flags),
+    ),
+    Column("facts", lambda row: dict(row.run.facts)),
+)
+"""A run of a model."""
+
+LAYERS: Table[tuple[str, float]] = Table(
+    Column("module", itemgetter(0), title="module"),
+    Column("time_s", itemgetter(1), title="time", unit="s"),
+)
+"""A leaf module and its time in place."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,25 +122,19 @@ class Measured(Report):
             raise OpdbError(f"{len(lines)} models failed; what was finished is stored\n{listed}")
         check_failures(self.failures, self.places)
 
-    def rows(self) -> list[dict[str, Json]]:
-        """Return each run as data."""
-        return [each.document for each in self.runs]
-
     def to_dict(self) -> list[dict[str, Json]]:
         """Return what `opdb measure --json` prints."""
         return self.rows()
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
         """Yield a row a run, the layers where they were timed, and what differs."""
-        header = ("model", "workload", "mode", "time", "energy", "power", "flags")
-        yield Rows(of_cells(*header), [each.cells for each in self.runs])
+        yield Rows(RUNS, self.runs)
         for each in self.runs:
-            slowest = sorted((each.run.layers or {}).items(), key=lambda item: -item[1])
+            slowest = sorted((each.run.layers or {}).items(), key=itemgetter(1), reverse=True)
             if slowest:
                 yield ""
                 yield f"{each.workload.name} {describe(each.workload)}: leaf modules in place"
-                rows = [(path, show(time, "s")) for path, time in slowest]
-                yield Rows(of_cells("module", "time"), rows)
+                yield Rows(LAYERS, slowest)
         yield from self.differing
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 from opdb.errors import OpdbError
-from opdb.lookup.words import describe, note_harvest
+from opdb.lookup.words import describe
 from opdb.records import Mode
 from opdb.runs.progress import Display
 
@@ -86,16 +85,17 @@ def _harvested(
     store: Store, requests: Sequence[ModelRequest], errors: list[OpdbError], display: Display
 ) -> list[tuple[ModelRequest, Workload]]:
     """Return each request with its workload, harvested and saved; why there is none in `errors`."""
-    from opdb.bench.measure import harvested
+    from opdb.bench.harvests import harvest_each
 
     found = []
-    tell = partial(note_harvest, display.note)
     with display.progress(len(requests), "harvest") as shown:
-        for request in requests:
-            shown.doing(f"{request.name} {describe(request)}")
-            workloads = harvested(store, [request], errors, tell)
-            found += [(request, each) for each in workloads.values()]
-            shown.done()
+        harvests = harvest_each(store, requests, shown)
+    for request in requests:
+        stored = harvests[repr(request)]
+        if isinstance(stored, OpdbError):
+            errors.append(stored)
+        else:
+            found.append((request, stored.workload))
     return found
 
 

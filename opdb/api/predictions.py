@@ -11,7 +11,7 @@ from opdb.api.documents import answer_document, quantity_document, share_documen
 from opdb.errors import CannotMeasureError, InputError, OpdbError
 from opdb.lookup.options import ModelOptions, ModelWords
 from opdb.lookup.requests import checked_request, request_for
-from opdb.lookup.words import describe
+from opdb.lookup.words import describe, lookup_notes
 from opdb.lookup.workloads import database_option, find_workload
 from opdb.records import CAPTURED_MODE, Json, Mode
 from opdb.settings import DEFAULT_SETTINGS, is_forcible
@@ -375,7 +375,7 @@ class _Asking:
         """
         store, asked, mode = self._store, self._conditions, question.mode
         found = find_workload(store, question.model, question.said, mode, harvest=asked.harvest)
-        for line in found.lines(store.location):
+        for line in lookup_notes(found, store.location):
             self._tell(line)
         answer = self._predictor.answer(found.in_mode(mode), mode, self._board)
         named = asked.algorithm is not None

@@ -15,7 +15,6 @@ from opdb.api.places import chosen_places
 from opdb.errors import CannotMeasureError, InputError, OpdbError
 from opdb.files import make_folder
 from opdb.lookup.options import ModelOptions
-from opdb.lookup.words import note_harvest
 from opdb.models import ModelRequest
 from opdb.records import ALGORITHM_SETTING, Mode
 from opdb.runs.progress import Display
@@ -27,7 +26,6 @@ from opdb.sweep.specs import SweepPolicy, SweepSpec, by_group
 from opdb.units import plural
 
 if TYPE_CHECKING:
-    from opdb.bench.harvests import Stored
     from opdb.bench.platform import Platform
     from opdb.cluster.crew import Crew
     from opdb.cluster.devices import WorkerDevice
@@ -296,15 +294,7 @@ class _Sweep:
 
     def _harvested(self) -> list[SweepSpec]:
         with self._display.progress(len(self._swept.sized()), "harvest") as shown:
-
-            def tell(request: ModelRequest, stored: Stored | None) -> None:
-                shown.doing(f"{request.name} {request.input_size}")
-                if stored is not None:
-                    found = stored.found
-                    note_harvest(self._display.note, found.workload, found.failure, stored.stale)
-                    shown.done()
-
-            return harvested_specs(self._store, self._swept, self.errors, tell)
+            return harvested_specs(self._store, self._swept, self.errors, shown)
 
     def plan(self) -> SweepPlan:
         """Return which cells are to be measured and what that is likely to take."""

@@ -5,24 +5,21 @@ All that reads takes any stored workload instead: see `opdb.lookup.workloads`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterable
+from dataclasses import replace
 
 from opdb.bench.platform import Platform
-from opdb.harvest import Harvest, fingerprint, harvest_compiled, harvest_in_both
+from opdb.errors import OpdbError
+from opdb.harvest import fingerprint, harvest_compiled
+from opdb.lookup.harvesting import harvests_of
+from opdb.lookup.words import note_harvest
 from opdb.models import ModelRequest
+from opdb.records import Harvest, Stored
+from opdb.runs.progress import Progress
 from opdb.store import Store
 
-
-@dataclass(frozen=True)
-class Stored:
-    """A harvest that is stored, and how many runs of it were made when it called other things.
-
-    `stood` says that it was stored before, and that nothing can have changed since.
-    """
-
-    found: Harvest
-    stale: int = 0
-    stood: bool = False
+__all__ = ["Stored", "compile_into", "harvest_each", "harvest_into", "standing"]
 
 
 def standing(store: Store, request: ModelRequest) -> Harvest | None:
@@ -42,16 +39,47 @@ def harvest_into(
     Raises:
         InputError: the model cannot be harvested.
     """
-    found = None if anew else standing(store, request)
-    if found is not None:
-        if not swept:
+    [stored] = harvest_each(store, [request], anew=anew, swept=swept).values()
+    if isinstance(stored, OpdbError):
+        raise stored
+    return stored
+
+
+def harvest_each(
+    store: Store,
+    requests: Iterable[ModelRequest],
+    shown: Progress | None = None,
+    *,
+    anew: bool = False,
+    swept: bool = False,
+    processes: int | None = 1,
+) -> dict[str, Stored | OpdbError]:
+    """Harvest each request and save what is found, unless it stands, as `harvest_into` does.
+
+    Returns what is stored of each request, or why nothing is, by the request's `repr`. `shown`
+    hears of each request, and what is unusual about a workload. With `processes` None the models
+    are harvested in several processes where that pays.
+    """
+
+    def look(request: ModelRequest) -> Harvest | None:
+        return None if anew else standing(store, request)
+
+    shown = shown or Progress()
+    stored: dict[str, Stored | OpdbError] = {}
+    for request, found, harvest_s in harvests_of(requests, look, shown, processes):
+        if isinstance(found, OpdbError):
+            stored[repr(request)] = found
+            continue
+        stale = 0
+        if harvest_s is not None:
+            stale = store.save_workload(
+                found.workload, found.captured, swept=swept, fingerprint=found.fingerprint
+            )
+            note_harvest(shown.note, found.workload, found.failure, stale)
+        elif not swept:
             store.ask_for(found.workload)
-        return Stored(found, stood=True)
-    found = harvest_in_both(request)
-    stale = store.save_workload(
-        found.workload, found.captured, swept=swept, fingerprint=found.fingerprint
-    )
-    return Stored(found, stale)
+        stored[repr(request)] = Stored(found, stale, harvest_s)
+    return stored
 
 
 def compile_into(
@@ -66,12 +94,14 @@ def compile_into(
     """
     known, slug = fingerprint(request), platform.device.slug
     found = None if anew or known is None else store.harvested(known, compiled_for=slug)
+    started_s = time.monotonic()
     if found is not None:
         workload = found[0]
     else:
         device = platform.torch_device
-        workload = harvest_compiled(request, plain.found.workload, device, slug)
+        workload = harvest_compiled(request, plain.workload, device, slug)
         # Asked again: the pass may have imported what was not installed.
         store.save_workload(workload, fingerprint=fingerprint(request))
     compiled = Harvest(workload, failure=plain.found.failure)
-    return replace(plain, found=compiled, stood=found is not None)
+    harvest_s = time.monotonic() - started_s if found is None else None
+    return replace(plain, found=compiled, harvest_s=harvest_s)

@@ -8,15 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, get_args
 
-from opdb.bench.harvests import harvest_into
+from opdb.bench.harvests import harvest_each
 from opdb.bench.model import RunOptions, measure
 from opdb.bench.modes import CUDA_ONLY, check_switches
 from opdb.bench.platform import Platform, detect
 from opdb.bench.run import campaign
 from opdb.bench.session import Session
-from opdb.errors import CannotMeasureError, DatabaseError, InputError, OpdbError
+from opdb.errors import CannotMeasureError, InputError, OpdbError
+from opdb.memory import memory_of
 from opdb.models import ModelRequest
-from opdb.records import Mode, ModelRun, Workload
+from opdb.records import Mode, ModelRun, Stored, Workload
 from opdb.runs.models import ModelPolicy, ModelSpec
 from opdb.runs.progress import Progress
 from opdb.runs.table import RunTable, Spec
@@ -67,20 +68,15 @@ def harvested(
         InputError: a model cannot be harvested, and no `errors` are given.
     """
     workloads: dict[str, Workload] = {}
-    for request in {repr(request): request for request in requests}.values():
-        try:
-            stored = harvest_into(store, request)
-        except DatabaseError:
-            raise
-        except OpdbError as error:
-            if errors is None:
-                raise
-            errors.append(error)
-        else:
-            found = stored.found
+    for key, stored in harvest_each(store, requests).items():
+        if isinstance(stored, Stored):
+            workloads[key] = stored.workload
             if tell is not None:
-                tell(found.workload, found.failure, stored.stale)
-            workloads[repr(request)] = found.workload
+                tell(stored.workload, stored.found.failure, stored.stale)
+        elif errors is None:
+            raise stored
+        else:
+            errors.append(stored)
     return workloads
 
 
@@ -118,7 +114,15 @@ class ModelWork(CampaignWork[ModelSpec]):
 
     def measurer(self, session: Session, store: Store) -> Callable[[ModelSpec], ModelRun]:
         """Return what measures one run."""
-        return lambda spec: measure(session, spec.request, spec.workload, spec.mode, self.options)
+
+        def measure_one(spec: ModelSpec) -> ModelRun:
+            found = store.workloads_by_key([spec.workload])
+            device = session.platform.device
+            memory = memory_of(found[0], device) if found else None
+            options = replace(self.options, memory=memory)
+            return measure(session, spec.request, spec.workload, spec.mode, options)
+
+        return measure_one
 
 
 @dataclass(frozen=True)

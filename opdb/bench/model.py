@@ -21,9 +21,11 @@ from opdb.bench.visit import session_flags, waiting_flags
 from opdb.compile.dynamo import compiled_frames
 from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
 from opdb.errors import InputError, NotCompiledError
+from opdb.memory import Memory
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.inputs import numbers, tensors
 from opdb.records import Mode, ModelRun
+from opdb.units import show
 
 SETTLE_S = 0.5
 WINDOW_S = 1.0
@@ -44,10 +46,14 @@ UNCHANGED: tuple[Mode, ...] = ("eager", "graph")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to measure models: how many stretches, and whether layers are timed in place."""
+    """How to measure models: how many stretches, and whether layers are timed in place.
+
+    A model whose `memory` does not fit is not made; None: that is not known.
+    """
 
     repeats: int = REPEATS
     layers: bool = False
+    memory: Memory | None = None
 
 
 def measure(
@@ -71,6 +77,8 @@ def _measure(
 ) -> None:
     mode = target.mode
     before = compiled_frames()
+    if options.memory is not None:
+        _check_room(options.memory)
     loaded = load(request, device=session.platform.torch_device)
     step = _step(loaded, request, mode)
     outputs = step()
@@ -106,6 +114,17 @@ def _measure(
     seen.flags += flags_of(seen.facts)
     if session.on_gpu:
         seen.peak_memory_bytes = torch.cuda.max_memory_allocated()
+
+
+def _check_room(memory: Memory) -> None:
+    """Check that a device has the memory that a model needs, before anything of it is made.
+
+    Raises:
+        MemoryError: it certainly has not.
+    """
+    if memory.fits is False:
+        needed, there = show(memory.needed_bytes, "B"), show(memory.device_bytes, "B")
+        raise MemoryError(f"needs about {needed}, the device has {there}")
 
 
 def _observe(

@@ -23,10 +23,12 @@ from opdb.settings import relevant_setting, relevant_settings
 from opdb.store import ConfigurationFilter, MissingVisits, Store, VisitFilter
 
 ROUNDS = 2
-"""Good visits wanted of each configuration: two in different random rounds beat one long one."""
+"""Good visits wanted of a configuration of no model: two in different random rounds beat one long
+one. Of what models call one is enough at first: further ones go where they narrow a model's sum
+(`opdb.bench.allocation`)."""
 
 SPREAD_SHARE = 0.1
-"""Share of the configurations that are visited twice where one visit each is requested: by how far
+"""Share of the configurations that are visited twice where one visit each is wanted: by how far
 their visits lie apart, all intervals are judged."""
 
 OTHER_WORKLOAD_ROUNDS = 1
@@ -52,7 +54,8 @@ class PlanRequest:
     `this_board` asks what this very board lacks, whatever other boards of the device have;
     `access` what calls are to find in the caches; `resident_bytes` is how much the L2 keeps from
     one pass to the next. There are duplicates of a model's calls alone. `rounds` good visits
-    are wanted of each configuration and each duplicate; `rounds_of` says of which more.
+    are wanted of each configuration and each duplicate; None: one of what models call, two of all
+    else. `rounds_of` says of which more.
     `configurations` (keys) are all that is planned where they are given, and rounds visit them in
     that order: where time is short, the first of them are what it was spent on.
     """
@@ -62,16 +65,22 @@ class PlanRequest:
     retry: bool = False
     this_board: bool = False
     duplicates: float = DUPLICATE_SHARE
-    rounds: int = ROUNDS
+    rounds: int | None = ROUNDS
     access: Access = "model"
     resident_bytes: float | None = None
     configurations: Sequence[str] | None = None
 
-    def rounds_of(self, configuration: Configuration) -> int:
-        """Return how many good visits are wanted of a configuration."""
+    @property
+    def most_rounds(self) -> int:
+        """How many good visits are wanted of any configuration at most."""
+        return max(self.rounds or ROUNDS, ROUNDS)
+
+    def rounds_of(self, configuration: Configuration, called: Collection[str] = ()) -> int:
+        """Return how many good visits are wanted of a configuration; models call those `called`."""
+        rounds = self.rounds or (1 if configuration.key in called else ROUNDS)
         if is_duplicated(configuration, max(self.duplicates, SPREAD_SHARE)):
-            return max(self.rounds, ROUNDS)
-        return self.rounds
+            return max(rounds, ROUNDS)
+        return rounds
 
 
 @dataclass(frozen=True)
@@ -192,7 +201,7 @@ def plan(store: Store, board: Board, settings: Mapping[str, Json], request: Plan
         wanted = _other_workloads(query)
     order = _ordered([job for job, count in wanted.items() if count], request)
     made = []
-    for left in range(max(request.rounds, ROUNDS), 0, -1):
+    for left in range(request.most_rounds, 0, -1):
         made.append(tuple(job for job in order if wanted[job] >= left))
         if request.configurations is None:
             order.reverse()
@@ -241,6 +250,13 @@ class _PlanQuery:
         lack = MissingVisits(sort, visits, relevant_settings(self.settings, request.kinds))
         return self.store.lacking(lack, replace(given, device=self.board.device))
 
+    def called(self, configurations: Iterable[Configuration]) -> set[str]:
+        """Return the keys of those that models call; none where a number of rounds is requested."""
+        if self.request.rounds is not None:
+            return set()
+        keys = [c.key for c in configurations]
+        return set().union(*self.store.calls_of(keys, self.board.device).values())
+
     def lacking_by_weights(
         self, visits: int, keys: Collection[str] | None, *, here: bool = False
     ) -> dict[Configuration, tuple[Weights, ...]]:
@@ -270,11 +286,12 @@ class _PlanQuery:
 def _measurements(query: _PlanQuery) -> dict[PlannedVisit, int]:
     """Return the visits wanted of each configuration in each state of its weights."""
     request = query.request
-    found = query.lacking_by_weights(max(request.rounds, ROUNDS), request.configurations)
+    found = query.lacking_by_weights(request.most_rounds, request.configurations)
     seen = query.seen_by_weights(found)
+    called = query.called(found)
     return {
         PlannedVisit(c, weights=state, algorithm=query.algorithm): seen[state].wanted(
-            c, query.settings, rounds=request.rounds_of(c), retry=request.retry
+            c, query.settings, rounds=request.rounds_of(c, called), retry=request.retry
         )
         for c, states in found.items()
         for state in states
@@ -300,8 +317,9 @@ def _duplicates(query: _PlanQuery) -> dict[PlannedVisit, int]:
         return {}
     end = None if request.duplicates >= 1 else f"{math.ceil(request.duplicates * 2**32):08x}"
     given = ConfigurationFilter(request.kinds, request.configurations, keys_below=end)
-    found = query.lacking(query.sort("duplicate"), max(request.rounds, ROUNDS), given)
+    found = query.lacking(query.sort("duplicate"), request.most_rounds, given)
     keys = [c.key for c in found]
+    called = query.called(found)
     here = VisitCounts.of(store, query.sort(here=True), keys)
     on_device = VisitCounts.of(store, query.sort(), keys)
     duplicated = VisitCounts.of(store, query.sort("duplicate"), keys)
@@ -310,7 +328,7 @@ def _duplicates(query: _PlanQuery) -> dict[PlannedVisit, int]:
         if not is_duplicated(configuration, request.duplicates):
             continue
         outcomes, _ = here.counts(configuration, settings)
-        rounds = request.rounds_of(configuration)
+        rounds = request.rounds_of(configuration, called)
         anywhere = on_device.wanted(configuration, settings, rounds=rounds, retry=request.retry)
         if outcomes["ok"] or anywhere == rounds:
             algorithm = query.algorithm

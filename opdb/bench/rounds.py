@@ -11,7 +11,7 @@ from typing import Protocol
 
 from opdb.bench.anchors import ANCHORS
 from opdb.bench.plan import MAX_REDONE, PlannedVisit
-from opdb.bench.session import Session
+from opdb.bench.session import Session, seconds_since
 from opdb.bench.share import Lacking, Share
 from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, is_at_full_clock, visit
 from opdb.derive.rejection import FOREIGN_PROCESS
@@ -26,6 +26,9 @@ MAX_FAILURES_IN_A_ROW = 8
 
 ANCHOR_EVERY_S = 60.0
 """How often an anchor is measured between visits, one of them in turn."""
+
+ANCHOR_VALID_S = 600.0
+"""At both ends of a campaign those anchors are measured whose last visit on the board is older."""
 
 
 class Progress(Protocol):
@@ -89,7 +92,10 @@ class Budget:
 
 
 class Anchors:
-    """Measures the anchors of a campaign on a GPU: all of them at its ends, one in turn between.
+    """Measures the anchors of a board, by the clock: one in turn each minute between visits.
+
+    At both ends of a campaign those are measured that were not for ten minutes, whichever campaign
+    measured them: a short bench takes no time for anchors that a bench before it took.
 
     While an anchor is measured, the board is looked at for other processes; what is found is a
     flag of every visit until the next look.
@@ -98,17 +104,29 @@ class Anchors:
     def __init__(self, session: Session, store: Store) -> None:
         self._session, self._store = session, store
         self._duties: dict[str, float] = {}
-        self._last_s = 0.0
+        self._measured_s: dict[str, float] = {}
         self._turn = 0
         self.made = 0
         self.flags: tuple[str, ...] = ()
+        if session.on_gpu:
+            for anchor in store.visits(session.platform.board.uuid, role="anchor"):
+                age_s = seconds_since(anchor.started_at)
+                self._measured_s[anchor.configuration] = time.monotonic() - age_s
 
-    def all(self) -> None:
-        """Measure each anchor once."""
-        if self._session.on_gpu:
-            self._store.save_configurations(ANCHORS)
-            for configuration in ANCHORS:
+    def at_an_end(self) -> None:
+        """Measure each anchor that was not measured for some minutes."""
+        if not self._session.on_gpu:
+            return
+        self.flags = self._foreign()
+        self._store.save_configurations(ANCHORS)
+        for configuration in ANCHORS:
+            if self._age_s(configuration) > ANCHOR_VALID_S:
                 self._measure(configuration)
+
+    def _age_s(self, configuration: Configuration) -> float:
+        """Return how long ago an anchor was measured; one of the future counts as never."""
+        age_s = time.monotonic() - self._measured_s.get(configuration.key, -math.inf)
+        return age_s if age_s >= 0 else math.inf
 
     def when_due(self) -> None:
         """Measure the next anchor in turn, if a minute has passed since the last.
@@ -116,7 +134,7 @@ class Anchors:
         Those that the power limit slows down are left out: gaps between their replays make
         them scatter.
         """
-        if not self._session.on_gpu or time.monotonic() - self._last_s < ANCHOR_EVERY_S:
+        if not self._session.on_gpu or min(map(self._age_s, ANCHORS)) < ANCHOR_EVERY_S:
             return
         steady = [c for c in ANCHORS if self._duties.get(c.key, 1.0) == 1.0] or list(ANCHORS)
         self._measure(steady[self._turn % len(steady)])
@@ -129,7 +147,7 @@ class Anchors:
         for one in made:
             self._store.save_visit(replace(one, flags=(*one.flags, *self.flags)))
         self._duties[configuration.key] = duty_after(made)
-        self._last_s = time.monotonic()
+        self._measured_s[configuration.key] = time.monotonic()
         self.made += 1
 
     def _foreign(self) -> tuple[str, ...]:
@@ -215,7 +233,8 @@ class Rounds:
 
     def _visit(self, job: PlannedVisit) -> Visit | None:
         """Make a visit and save it; None where another worker has taken it over meanwhile."""
-        request = self._known.get(job) or VisitRequest(
+        same = replace(job, role="measurement")  # a duplicate is the same call
+        request = self._known.get(same) or VisitRequest(
             job.configuration,
             access=job.access,
             weights=job.weights,
@@ -233,7 +252,7 @@ class Rounds:
         self.tally.count(kept, job.algorithm)
         last = kept[-1]
         self._progress.visited(job.configuration, last, math.fsum(one.cost_s for one in kept))
-        self._known[job] = replace(request, duty=duty_after(made), kernels=last.kernels)
+        self._known[same] = replace(request, duty=duty_after(made), kernels=last.kernels)
         if last.outcome != "ok":
             # A second round would not change it.
             self._failed.add((job.configuration.key, job.algorithm))

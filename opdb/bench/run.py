@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import random
 import statistics
 from collections import Counter
@@ -12,8 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from opdb.algorithms.names import Algorithm
 from opdb.bench import forced
+from opdb.bench.allocation import SUM_PRECISION, Sum, sums_of, wanted
 from opdb.bench.board import ensure_board_calibration, trusting
-from opdb.bench.calibrate import calibrate
+from opdb.bench.calibrate import calibrate, recent_campaign
 from opdb.bench.host import host_visits, settle
 from opdb.bench.plan import (
     DUPLICATE_SHARE,
@@ -39,18 +41,50 @@ from opdb.store import Claims, ConfigurationFilter, Store
 from opdb.store.deriving import derive_costs
 from opdb.units import plural
 
+RECHECKED_SHARE = 0.05
+"""Share of what models call that is visited once more beside what their sums want: were only the
+latter visited late, what is late and what is scattered would look alike."""
+
+PRECISE = ("cuda",)
+"""Types of devices on which visits repeat well enough for the sums of models to be made precise."""
+
 WORKERS = "workers"
 """In a campaign's environment: how many workers measured on its host at once, where several."""
+
+
+@dataclass(frozen=True)
+class SumsReached:
+    """How precise models' sums are: the sampling part of their 95 % intervals, as shares.
+
+    Of `sums`, times and energies of workloads, `within` are as precise as `asked`; `half_width` is
+    the median, `largest` the largest.
+    """
+
+    asked: float
+    sums: int
+    within: int
+    half_width: float
+    largest: float
+
+    @classmethod
+    def of(cls, sums: Sequence[Sum], asked: float) -> SumsReached | None:
+        """Sum up how precise sums are; None where there are none."""
+        widths = [each.half_width for each in sums]
+        if not widths:
+            return None
+        within = sum(width <= asked for width in widths)
+        return cls(asked, len(widths), within, statistics.median(widths), max(widths))
 
 
 @dataclass
 class BenchResult:
     """The work of a campaign: visits by outcome, what they cost, how precise the costs are now.
 
-    `cost_s` is device time, `typical_cost_s` its median over the configurations visited.
-    `rejected` counts visits kept and not counted, `reached` is None where nothing was to do.
-    `refused` counts the configurations that an algorithm could not run, by its name and why.
-    `elsewhere` are the configurations (keys) that other workers were at when they came up.
+    `reached` is of operators, `sums` of the models whose sums were to be precise. `cost_s` is
+    device time, `typical_cost_s` its median over the configurations visited. `rejected` counts
+    visits kept and not counted, `reached` and `sums` are None where nothing was to do. `refused`
+    counts the configurations that an algorithm could not run, by its name and why. `elsewhere` are
+    the configurations (keys) that other workers were at when they came up.
     """
 
     campaign: str | None
@@ -66,6 +100,7 @@ class BenchResult:
     elapsed_s: float = 0.0
     stopped: str | None = None
     reached: Reached | None = None
+    sums: SumsReached | None = None
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
     elsewhere: frozenset[str] = frozenset()
 
@@ -88,7 +123,7 @@ def campaign(device: str | None, store: Store, workers: int = 1) -> Iterator[Ses
         _freeze()
         session = open_session(platform, meter)
         session = trusting(session, ensure_board_calibration(session, store))
-        session = session.calibrated(calibrate(session))
+        session = session.calibrated(calibrate(session, recent_campaign(session, store)))
         store.save_campaign(session.campaign)
         yield session
     finally:
@@ -111,9 +146,10 @@ class BenchRequest:
 
     `this_board` asks what this very board lacks, whatever other boards of the device have.
     `rounds` good visits are wanted of each configuration, whatever its interval; where that is
-    one, some are visited twice, so that there are intervals.
+    one, some are visited twice, so that there are intervals. None: one of what models call, and
+    further ones until the sampling parts of their sums' 95 % intervals are within `sum_precision`.
     `precision` is the half width of the 95 % interval, as a share of the energy, that ends the
-    rounds of a configuration; `duplicates` the share of configurations measured twice over.
+    rounds of any other configuration; `duplicates` the share of configurations measured twice over.
     `access` is what calls find in the caches; no cost rests on any but a model's. `resident_bytes`
     is how much the L2 keeps from one pass to the next; None: as the device's size suggests.
     `configurations` (keys), where given, are all that is benched, and are visited in that order.
@@ -126,8 +162,9 @@ class BenchRequest:
     max_s: float | None = None
     retry: bool = False
     this_board: bool = False
-    rounds: int = ROUNDS
+    rounds: int | None = ROUNDS
     precision: float = PRECISION
+    sum_precision: float = SUM_PRECISION
     duplicates: float = DUPLICATE_SHARE
     access: Access = "model"
     resident_bytes: float | None = None
@@ -172,7 +209,7 @@ def bench(
     platform = detect(request.device)
     board = platform.board
     forced.check_algorithms(request.algorithms, platform)
-    request = _with_resident_bytes(request, platform)
+    request = _fitted(request, platform)
     result = BenchResult(None, platform.device.slug, board.uuid)
     # A list is its device's, and the device's boards share it, or a board's own.
     scope = board.uuid if request.this_board else board.device
@@ -192,16 +229,23 @@ def bench(
         result.elsewhere = frozenset(share.missed)
     if request.access == "model" and result.campaign is not None:
         result.reached = _reached(store, board, request, result)
+        result.sums = SumsReached.of(_sums(store, board, request), request.sum_precision)
     return result
 
 
 def pending(store: Store, platform: Platform, request: BenchRequest) -> Plan:
     """Return the visits that a bench of this request would begin with on a platform."""
-    return _planned(store, platform.board, _with_resident_bytes(request, platform))
+    return _planned(store, platform.board, _fitted(request, platform))
 
 
-def _with_resident_bytes(request: BenchRequest, platform: Platform) -> BenchRequest:
-    """Return a request that says how much the L2 keeps: as the device's size suggests, if None."""
+def _fitted(request: BenchRequest, platform: Platform) -> BenchRequest:
+    """Return a request with what depends on the platform, where it leaves that open.
+
+    How much the L2 keeps is as the device's size suggests; on a device whose visits scatter too
+    much for precise sums, everything is visited as often as what no model calls.
+    """
+    if request.rounds is None and platform.device.type not in PRECISE:
+        request = replace(request, rounds=ROUNDS)
     if request.resident_bytes is not None:
         return request
     return replace(request, resident_bytes=resident_bytes(platform.device))
@@ -255,23 +299,24 @@ class _Bench:
     def _visit_all(self, todo: Plan, rounds: Rounds) -> None:
         """Make the planned rounds, then what others gave up, then what is not precise enough."""
         store, request, board = self.store, self.request, rounds.board
-        rounds.anchors.all()
+        rounds.anchors.at_an_end()
         _freeze()  # these visits have imported what all visits need
         going_on = rounds.make(todo.rounds, self._lacking)
         going_on = going_on and self._visit_what_was_given_up(rounds)
-        for number in range(request.rounds, MAX_ROUNDS):
+        for number in range(request.rounds or 1, MAX_ROUNDS):
             if not going_on:
                 break
             derive_costs(store, board.uuid)
             jobs = _further(store, board, request, number)
             if not jobs:
                 break
+            asked = request.precision if request.rounds else request.sum_precision
             self.progress.say(
-                f"not within {100 * request.precision:g} % yet: "
+                f"not within {100 * asked:g} % yet: "
                 f"{plural(len(jobs), 'configuration')}; a further round"
             )
             going_on = rounds.make([jobs], self._lacking_further)
-        rounds.anchors.all()
+        rounds.anchors.at_an_end()
 
     def _visit_what_was_given_up(self, rounds: Rounds) -> bool:
         """Visit what other workers had and did not finish; False when the time was up first."""
@@ -319,13 +364,63 @@ def _further(
     asked = replace(request.planned, seed=request.seed + number)
     found: list[PlannedVisit] = []
     for settings in request.settings:
-        coarse = {
-            cost.configuration
-            for cost in _costs_of(store, board, request, settings)
-            if not is_within(cost, request.precision)
-        }
+        coarse = _coarse(store, board, request, _costs_of(store, board, request, settings))
         found += further_round(store, board, settings, coarse, asked)
     return tuple(found)
+
+
+def _coarse(store: Store, board: Board, request: BenchRequest, costs: Sequence[Cost]) -> set[str]:
+    """Return the configurations (keys) that are to be visited once more."""
+    calls = _calls(store, board, request, costs)
+    called = set().union(*calls.values())
+    coarse = {
+        cost.configuration
+        for cost in costs
+        if cost.configuration not in called and not is_within(cost, request.precision)
+    }
+    visits = {cost.configuration: cost.visits for cost in costs}
+    spent = {each.configuration: each.seconds for each in store.spent(board.device, board.uuid)}
+    seconds = {key: spent[key] / max(1, visits[key]) for key in called}
+    sums = _sums_of(store, request, calls, costs)
+    more = {
+        key
+        for key, number in wanted(sums, request.sum_precision, seconds, MAX_ROUNDS).items()
+        if number > visits[key]
+    }
+    if more:
+        others = sorted(called - more)
+        count = math.ceil(RECHECKED_SHARE * len(others))
+        more |= set(random.Random(request.seed).sample(others, count))
+    return coarse | more
+
+
+def _calls(
+    store: Store, board: Board, request: BenchRequest, costs: Sequence[Cost]
+) -> dict[str, dict[str, int]]:
+    """Return how often each workload calls what has a cost; none where rounds are requested."""
+    if request.rounds is not None:
+        return {}
+    return store.calls_of([cost.configuration for cost in costs], board.device)
+
+
+def _sums_of(
+    store: Store,
+    request: BenchRequest,
+    calls: Mapping[str, Mapping[str, int]],
+    costs: Sequence[Cost],
+) -> list[Sum]:
+    among = ConfigurationFilter(None, [cost.configuration for cost in costs])
+    kinds = {c.key: c.kind for c in store.configurations_among(among)}
+    return sums_of(calls, {cost.configuration: cost for cost in costs}, kinds)
+
+
+def _sums(store: Store, board: Board, request: BenchRequest) -> list[Sum]:
+    """Return the sums of the models whose operators are benched, as far as they are measured."""
+    found: list[Sum] = []
+    for settings in request.settings:
+        costs = _costs_of(store, board, request, settings)
+        found += _sums_of(store, request, _calls(store, board, request, costs), costs)
+    return found
 
 
 def _costs_of(
@@ -356,11 +451,13 @@ def _sum_up(result: BenchResult, tally: Tally, budget: Budget) -> None:
 
 
 def _reached(store: Store, board: Board, request: BenchRequest, result: BenchResult) -> Reached:
-    """Say how precise the board's costs are, and why some are less so than asked."""
+    """Say how precise the board's costs are that count by themselves, and why some are less so."""
     costs: list[Cost] = []
     unfinished: set[tuple[str, str]] = set()
     for settings in request.settings:
         found = _costs_of(store, board, request, settings)
+        called = set().union(*_calls(store, board, request, found).values())
+        found = [cost for cost in found if cost.configuration not in called]
         keys = [cost.configuration for cost in found]
         left = further_round(store, board, settings, keys, request.planned)
         left_keys = {job.configuration.key for job in left}

@@ -25,6 +25,11 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+def seconds_since(moment: str) -> float:
+    """Return how long ago a moment (`now`) was, in seconds; below 0 for one of the future."""
+    return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
+
+
 def new_id() -> str:
     """Return a fresh identifier for a campaign, a visit or a run."""
     return uuid.uuid4().hex

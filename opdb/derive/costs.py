@@ -6,6 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from opdb.derive.statistics import (
     AGREEMENT_BOUND,
@@ -42,7 +43,7 @@ FULL_CLOCK_SHARE = 0.985
 """A visit whose mean clock is below this share of the board's best saw a lowered clock."""
 
 AT_THE_LIMIT = "at the power limit"
-"""How the flag begins of a visit whose clock the power limit pulled down."""
+"""The beginning of the flag of a visit whose clock the power limit lowered."""
 
 NO_TIME = "the call takes no longer than the spread of what it is set off against"
 NO_ENERGY = "no power: the call draws no more than what it is set off against"
@@ -64,7 +65,7 @@ MIN_EDGES = 4
 
 @dataclass(frozen=True)
 class VisitCost:
-    """What one visit says of one call; energies None where the visit has no power.
+    """The result of one visit for one call; energies None where the visit has no power.
 
     `time_s` is among neighbours where the visit has that, `replay_time_s` in a replay of this one
     call alone.
@@ -87,7 +88,7 @@ def call_times_s(stretch: Stretch) -> list[float]:
 
 
 def steady_samples(stretch: Stretch) -> Sequence[tuple[float, float]]:
-    """Return a stretch's power samples without those that already tell of its end.
+    """Return a stretch's power samples without those that already show its end.
 
     All of them where that would leave too few.
     """
@@ -162,7 +163,7 @@ def _replay_s(visit: Visit, typical: Typical) -> float:
 def visit_cost(
     visit: Visit, calibration: Calibration, typical: Typical = three_sigma_mean
 ) -> VisitCost | None:
-    """Derive what one visit says of one call; None for one that failed, or gives no time above 0.
+    """Derive one visit's result for one call; None for one that failed, or gives no time above 0.
 
     A call that launched no kernel costs the device nothing, and that is measured, not missing.
     Power comes from replays of the call alone, and dynamic energy from these; its time among
@@ -231,10 +232,15 @@ def quantity_of(
     samples: Sequence[float] | None = None,
     *,
     positive: bool = True,
+    join: Typical = statistics.fmean,
 ) -> Quantity:
-    """Join visits into one quantity; `samples` are the finer values behind them, if any."""
+    """Join visits into one quantity; `samples` are the finer values behind them, if any.
+
+    `join` is what the visits come to: their mean; on a CPU, where other work may hold up a whole
+    visit, their median.
+    """
     fine = samples or values
-    mean = statistics.fmean(values)
+    mean = join(values)
     width = half_width(values, pooled)
     return Quantity.around(statistics.median(fine), mean, width, len(fine), positive=positive)
 
@@ -332,6 +338,8 @@ class Deriver:
         if costs and not energies:
             reasons["energy_j"] = _why_no_energy(flags, found[-1][0])
         clocks = [c.clock_hz for c in costs if c.clock_hz]
+        on_cpu = self._campaigns[found[0][0].campaign].device.type == "cpu"
+        joined = partial(quantity_of, join=statistics.median if on_cpu else statistics.fmean)
         return Cost(
             configuration=configuration,
             board=board,
@@ -339,15 +347,15 @@ class Deriver:
             estimator=ESTIMATOR,
             visits=len(costs),
             kernels=kernels,
-            time_s=quantity_of(
+            time_s=joined(
                 [c.time_s for c in costs], self.time_spread, [t for c in costs for t in c.times_s]
             )
             if costs
             else None,
-            eager_time_s=quantity_of(eager, self.time_spread) if eager else None,
-            power_w=quantity_of(powers, self.energy_spread) if powers else None,
-            energy_j=quantity_of(energies, self.energy_spread) if energies else None,
-            dynamic_energy_j=quantity_of(dynamic, self.dynamic_spread, positive=False)
+            eager_time_s=joined(eager, self.time_spread) if eager else None,
+            power_w=joined(powers, self.energy_spread) if powers else None,
+            energy_j=joined(energies, self.energy_spread) if energies else None,
+            dynamic_energy_j=joined(dynamic, self.dynamic_spread, positive=False)
             if dynamic
             else None,
             host_time_s=dict(host),
@@ -401,8 +409,8 @@ def _why_no_energy(flags: Sequence[str], last: Visit) -> str:
 def host_quantities(visits: Iterable[HostVisit]) -> dict[str, dict[Form, Quantity]]:
     """Join host visits into a quantity for each configuration and form.
 
-    Other work can only hold a host up, so that visits much slower than the fastest are left out;
-    so are visits without a time above 0.
+    Other work can only slow a host down, so visits much slower than the fastest are left out; so
+    are visits without a time above 0.
     """
     seen: dict[tuple[str, Form], list[tuple[float, ...]]] = defaultdict(list)
     for visit in visits:

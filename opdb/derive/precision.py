@@ -1,4 +1,4 @@
-"""How narrow intervals are, against what was asked: the stopping rule of a bench."""
+"""The width of intervals against the precision asked for: the stopping rule of a bench."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from opdb.records import Cost, Quantity
 
 PRECISION = 0.02
-"""Half width of the 95 % interval of an energy, as a share of it, asked for where none is given."""
+"""The default half width of the 95 % interval of an energy, as a share of it."""
+
+NOT_KNOWN = 1.0
+"""A time whose interval reaches further than this share of it is not known: of two visits, one took
+some fifteen times as long as the other."""
 
 
 @dataclass(frozen=True)
 class Reached:
-    """What a bench reached: configurations within the precision asked for, and why others are not.
+    """The result of a bench: configurations within the precision, and why others are not.
 
     `missed` counts the others by reason in words. `unjudged` were timed and have no energy.
     `half_width` is the median half width (a share of the energy), None where none has an interval.
@@ -36,9 +40,14 @@ def relative_half_width(quantity: Quantity | None) -> float | None:
 
 
 def is_within(cost: Cost, asked: float) -> bool:
-    """Return whether an energy is as precise as asked; True where there is none to judge."""
+    """Return whether an energy is as precise as asked.
+
+    Where no energy is read, as on most CPUs, a time is precise enough unless it is not known at
+    all: other work may hold up a whole visit, a hundred times as long as the next.
+    """
     if cost.energy_j is None:
-        return True
+        width = relative_half_width(cost.time_s)
+        return width is None or width <= NOT_KNOWN
     width = relative_half_width(cost.energy_j)
     return width is not None and width <= asked
 

@@ -60,11 +60,11 @@ def three_sigma_mean(values: Sequence[float]) -> float:
 
 
 Typical: TypeAlias = Callable[[Sequence[float]], float]
-"""What single times come to: their 3σ-mean, or their median."""
+"""The function that reduces single times to one value: their 3σ-mean, or their median."""
 
 
 def typical_on(device: Device) -> Typical:
-    """Return what single times on a device come to: on a CPU their median, else their 3σ-mean.
+    """Return the function that reduces single times: on a CPU the median, else the 3σ-mean.
 
     A CPU's times have a tail of interruptions, which belong to other work; one such sample in ten
     sways any mean.
@@ -108,9 +108,9 @@ ONE_SIGMA = 0.683
 def pool_spread(groups: Iterable[Sequence[float]]) -> PooledSpread | None:
     """Pool the relative spread between visits over all configurations that have two or more.
 
-    It is the difference between two visits, over √2, that 68.3 % of all pairs do not exceed. A
-    mean of squares would be ruled by a few configurations that scatter widely; they keep their own
-    spread in `half_width`.
+    It is the difference between two visits, over √2, that 68.3 % of all pairs do not exceed. A few
+    configurations that scatter widely would dominate a mean of squares; they keep their own spread
+    in `half_width`.
     """
     differences = []
     for values in groups:
@@ -142,3 +142,13 @@ def half_width(values: Sequence[float], pooled: PooledSpread | None) -> float | 
     shared = (pooled.relative * mean) ** 2 if pooled else 0.0
     deviation = math.sqrt((own + prior * shared) / degrees)
     return t95(degrees) * deviation / math.sqrt(count)
+
+
+def visit_deviation(half_width: float | None, visits: int) -> float | None:
+    """Return the standard deviation of one visit that a mean's `half_width` rests on.
+
+    The inverse of `half_width`, with a pooled spread; None where there is no half width.
+    """
+    if half_width is None:
+        return None
+    return half_width * math.sqrt(visits) / t95(visits - 1 + PRIOR_DEGREES)

@@ -29,7 +29,7 @@ from opdb.models.construction import (
     one_line,
 )
 from opdb.models.inputs import tensors
-from opdb.records import Json, Workload
+from opdb.records import Harvest, Json, Workload
 
 __all__ = [
     "OUTSIDE",
@@ -42,20 +42,6 @@ __all__ = [
     "harvest_in_both",
     "record",
 ]
-
-
-@dataclass(frozen=True)
-class Harvest:
-    """The calls of a model, and those while a CUDA graph captures it, where they differ.
-
-    `failure` says why the latter is not known of a model that asks whether it is captured.
-    A harvest of the same `fingerprint` finds the same; None where that is not known.
-    """
-
-    workload: Workload
-    captured: Workload | None = None
-    failure: str | None = None
-    fingerprint: str | None = None
 
 
 def harvest(request: ModelRequest) -> Workload:
@@ -113,7 +99,7 @@ def _first_pass(request: ModelRequest) -> _Pass:
         loaded = load(request, device="meta")
         return _recorded(request, loaded, "meta")
     except ModelFailureError as on_meta:
-        # Anything may fail for want of values: only the CPU tells whether that was the reason.
+        # Any failure may come from missing values: only the CPU shows whether that was the reason.
         check_fits(_weights_bytes(loaded, on_meta), on_meta)
         if request.autocast is not None:
             raise UnsupportedError(
@@ -128,7 +114,7 @@ def _first_pass(request: ModelRequest) -> _Pass:
 
 
 def _weights_bytes(loaded: LoadedModel | None, failure: ModelFailureError) -> int:
-    """Return what a model's weights take; of one that could not be built, as far as it got."""
+    """Return the memory of a model's weights; of those made so far, if it could not be built."""
     if loaded is None:
         return failure.weights_bytes
     return bytes_of({*loaded.module.parameters(), *loaded.module.buffers()})

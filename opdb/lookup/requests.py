@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,6 +70,20 @@ def requests_in(path: Path, options: ModelOptions) -> list[ModelRequest]:
     changed = [_with_options(request, options) for request in load_summary(path).requests()]
     _check_step(changed, options)
     return [request for number, request in enumerate(changed) if request not in changed[:number]]
+
+
+def mark(path: Path, note: Callable[[str], None]) -> None:
+    """Mark a summary file as processed: all that it asks for is stored.
+
+    The marker is for people; where it cannot be written, as in a checkout of somebody else's, that
+    is a note.
+    """
+    from opdb.summary import mark_processed
+
+    try:
+        mark_processed(path)
+    except InputError as error:
+        note(f"not marked as processed, though all of it is stored: {error}")
 
 
 def requests_named(name: str, options: ModelOptions) -> list[ModelRequest]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from opdb.models import ModelRequest
 from opdb.models.usual import FAMILY_SIZES, size_of, times
-from opdb.records import Json, Workload
+from opdb.records import Json, Stored, Workload
 from opdb.tables import Column, Row
+from opdb.units import show
 
 USUAL_SIZE = FAMILY_SIZES["classification"]
 """The input of most models of images, which goes without saying."""
@@ -105,3 +106,16 @@ def note_harvest(
     """Note what is unusual about a workload just harvested: see `harvest_notes`."""
     for line in harvest_notes(workload, failure, stale):
         note(line)
+
+
+def lookup_notes(found: Stored, location: str) -> list[str]:
+    """Return in words what was harvested just now; `location` is the database's."""
+    if found.harvest_s is None:
+        return []
+    kept = f"stored in {location}" if found.unsaved is None else f"not stored: {found.unsaved}"
+    workload, took = found.workload, show(found.harvest_s, "s")
+    return [
+        f"{workload.name}, {describe(workload)}: not in the database, harvested now ({took}), "
+        f"{kept}",
+        *harvest_notes(workload, found.found.failure, found.stale),
+    ]

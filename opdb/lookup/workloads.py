@@ -6,24 +6,22 @@ Importing this module imports no torch: only a harvest does, and a look at what 
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from opdb.errors import DatabaseError, InputError, UnknownModelError
+from opdb.errors import DatabaseError, InputError, OpdbError, UnknownModelError
 from opdb.garbage import collected
+from opdb.lookup.harvesting import harvests_of
 from opdb.lookup.options import ModelOptions
 from opdb.lookup.requests import request_for, short_for
-from opdb.lookup.words import describe, harvest_notes, training_of
-from opdb.models import ModelRequest, missing_library
+from opdb.lookup.words import describe, note_harvest, training_of
+from opdb.models import ModelRequest
 from opdb.models.catalogue import is_known, unknown_hint, unknown_model
 from opdb.models.usual import is_usual, size_of, times
-from opdb.records import CAPTURED_MODE, COMPILED_MODES, Json, Mode, Workload
-from opdb.units import show
+from opdb.records import COMPILED_MODES, Harvest, Json, Mode, Stored, Workload
+from opdb.runs.progress import Progress
 
 if TYPE_CHECKING:
-    from opdb.harvest import Harvest
     from opdb.store import Store
 
 _OWN_CODE = "python"
@@ -34,43 +32,9 @@ class NotHarvestedError(InputError):
     """No stored workload is the one that a request means, and none is to be harvested."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """The workload that a request means.
-
-    `harvest_s` is what harvesting it took just now, in seconds; None of one that was stored. Of a
-    harvest, `captured` is what the model calls while it is captured, where that is something else;
-    `failure` and `stale` are those of `opdb.bench.harvests.Stored`, and `unsaved` says why it
-    is not stored.
-    """
-
-    workload: Workload
-    captured: Workload | None = None
-    harvest_s: float | None = None
-    failure: str | None = None
-    stale: int = 0
-    unsaved: str | None = None
-
-    def lines(self, location: str) -> list[str]:
-        """Return in words what was harvested just now; `location` is the database's."""
-        if self.harvest_s is None:
-            return []
-        kept = f"stored in {location}" if self.unsaved is None else f"not stored: {self.unsaved}"
-        name, took = f"{self.workload.name}, {describe(self.workload)}", show(self.harvest_s, "s")
-        return [
-            f"{name}: not in the database, harvested now ({took}), {kept}",
-            *harvest_notes(self.workload, self.failure, self.stale),
-        ]
-
-    def in_mode(self, mode: Mode) -> Workload:
-        """Return what the model calls in a mode, as far as it is not stored beside the workload."""
-        captured = self.captured if mode == CAPTURED_MODE else None
-        return captured or self.workload
-
-
 def find_workload(
     store: Store, name: str, options: ModelOptions, mode: Mode, *, harvest: bool = True
-) -> Found:
+) -> Stored:
     """Return the workload that a name and options mean, harvested now where it is not stored.
 
     A name that no source knows may be short for the model of a summary file. For a mode that
@@ -105,7 +69,7 @@ def database_option(store: Store) -> list[str]:
     return [] if store.url == default_url() else ["--db", store.location]
 
 
-def workload_of(store: Store, request: ModelRequest, *, harvest: bool = True) -> Found:
+def workload_of(store: Store, request: ModelRequest, *, harvest: bool = True) -> Stored:
     """Return the workload that a request means: as it is stored, else harvested now and saved.
 
     This is the policy of all that reads: what is stored counts, even where other code or packages
@@ -118,12 +82,12 @@ def workload_of(store: Store, request: ModelRequest, *, harvest: bool = True) ->
     """
     found = stored_workload(store, request)
     if found is not None:
-        return Found(found)
+        return Stored(Harvest(found))
     own = _of_own_inputs(store, request)
     if request.source is None and not is_known(request.name):
         if own is None:
             raise _unknown(store, request)
-        return Found(own)
+        return Stored(Harvest(own))
     try:
         if not harvest:
             raise NotHarvestedError(_unharvested(store, request))
@@ -131,7 +95,34 @@ def workload_of(store: Store, request: ModelRequest, *, harvest: bool = True) ->
     except InputError:
         if own is None:
             raise
-        return Found(own)
+        return Stored(Harvest(own))
+
+
+def workloads_of(
+    store: Store, requests: Sequence[ModelRequest], shown: Progress
+) -> dict[str, Stored | OpdbError]:
+    """Return what each request means, or why that is not known, by the request's `repr`.
+
+    What is stored counts, as in `workload_of`. Models of which nothing is stored are harvested, in
+    several processes where that pays; nothing is saved. `shown` hears of each request, and what
+    is unusual about a workload.
+    """
+
+    def with_captured(workload: Workload | None) -> Harvest | None:
+        return None if workload is None else Harvest(workload, store.captured(workload))
+
+    known: dict[str, Stored | OpdbError] = {}
+    for request, found, harvest_s in harvests_of(
+        requests, lambda each: with_captured(stored_workload(store, each)), shown, processes=None
+    ):
+        if isinstance(found, OpdbError):
+            # Where a model of one's own cannot be harvested, what is stored of it serves.
+            own = with_captured(_of_own_inputs(store, request))
+            known[repr(request)] = found if own is None else Stored(own)
+        else:
+            note_harvest(shown.note, found.workload, found.failure)
+            known[repr(request)] = Stored(found, harvest_s=harvest_s)
+    return known
 
 
 def stored_workload(store: Store, request: ModelRequest) -> Workload | None:
@@ -229,24 +220,13 @@ def _first(found: Sequence[Workload]) -> Workload | None:
     return found[0] if found else None
 
 
-def _harvested(store: Store, request: ModelRequest) -> Found:
+def _harvested(store: Store, request: ModelRequest) -> Stored:
     """Harvest a request and save what is found, as far as the database takes it."""
-    started_s = time.monotonic()
-    try:
-        from opdb.harvest import harvest_in_both
-    except ModuleNotFoundError as error:
-        raise missing_library(error, f"to harvest {request.name!r}") from error
-
-    harvested = harvest_in_both(request.checked())
-    stale, unsaved = _saved(store, request, harvested)
-    return Found(
-        workload=harvested.workload,
-        captured=harvested.captured,
-        harvest_s=time.monotonic() - started_s,
-        failure=harvested.failure,
-        stale=stale,
-        unsaved=unsaved,
-    )
+    [(_, found, harvest_s)] = harvests_of([request.checked()], lambda _: None)
+    if isinstance(found, OpdbError):
+        raise found
+    stale, unsaved = _saved(store, request, found)
+    return Stored(found, stale, harvest_s, unsaved)
 
 
 def _saved(store: Store, request: ModelRequest, found: Harvest) -> tuple[int, str | None]:

@@ -214,17 +214,35 @@ def _built(
 
     Raises:
         ModelFailureError: its constructor fails.
+        torch.OutOfMemoryError: the GPU has no room for it.
     """
     try:
+        if device.startswith("cuda") and (found := _built_on(device, source, request)) is not None:
+            return found
         with seeded(device):
             return source.build(request)
-    except OpdbError:
+    except (OpdbError, torch.OutOfMemoryError):
         raise
     except ANY_FAILURE as error:  # a model's constructor is anyone's code and may raise anything
         raise ModelFailureError(
             f"{request.name!r} ({source.name}) cannot be built: {one_line(error)}",
             bytes_of((moved or {}).values()),
         ) from error
+
+
+def _built_on(device: str, source: Source, request: ModelRequest) -> Blueprint | None:
+    """Build a model on a GPU, where drawing billions of weights takes no time and no host memory.
+
+    None where its constructor fails for that, as one that computes with NumPy does; it is built on
+    the CPU then and moved.
+    """
+    try:
+        with seeded(device), torch.device(device):
+            return source.build(request)
+    except (OpdbError, torch.OutOfMemoryError):
+        raise
+    except ANY_FAILURE:
+        return None
 
 
 def bytes_of(held: Iterable[torch.Tensor]) -> int:
@@ -271,6 +289,8 @@ def _prepared(blueprint: Blueprint, request: ModelRequest, device: str) -> tuple
         built = _indices(blueprint.module.named_buffers())
         module = _prepare(blueprint, request, device)
         return module, _moved(built, module.named_buffers())
+    except torch.OutOfMemoryError:
+        raise
     except ANY_FAILURE as error:  # a module's own `train` or `to` may refuse
         raise ModelFailureError(
             f"{request.name!r} cannot be made {request.dtype} {request.memory_format} for "

@@ -33,8 +33,8 @@ class MetaKernels:
         """Return what the operator returns, with the strides that a device gives it."""
         if operator in _FUSED and args[0].is_meta:
             return _FUSED[operator](args, kwargs)
-        if operator is _GROUPED_MM and args[0].is_meta and args[0].dtype == torch.float32:
-            return _grouped_in_float32(*args, **kwargs)
+        if operator is _GROUPED_MM and args[0].is_meta and args[0].dtype in _NOT_ON_META:
+            return _grouped_product(*args, **kwargs)
         key = _key(operator, args, kwargs)
         remembered = None if key is None else self._seen.get(key)
         if remembered is None:
@@ -69,15 +69,15 @@ def _check_alike(args: Any) -> None:
 
 
 _GROUPED_MM = torch.ops.aten._grouped_mm.default
+_NOT_ON_META = (torch.float32, torch.float16)
+"""Dtypes that the meta kernel of a grouped product refuses, up to torch 2.14 and where torch was
+built without the library for it; devices take them."""
 
 
-def _grouped_in_float32(
+def _grouped_product(
     a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor | None = None, *rest: Any, **others: Any
 ) -> torch.Tensor:
-    """Return the output of a grouped product in float32, contiguous.
-
-    Up to torch 2.14 its meta kernel refuses float32, which the devices' kernels take.
-    """
+    """Return the output of a grouped product, contiguous."""
     _check_alike((a, b))
     if a.shape[-1] != b.shape[-2]:
         raise RuntimeError(f"a product of shapes that do not fit: {a.shape}, {b.shape}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from opdb.bench.platform import Platform, detect
 from opdb.bench.rounds import Progress
 from opdb.bench.run import BenchRequest, BenchResult, bench
 from opdb.cluster.crew import Crew
+from opdb.cluster.devices import WorkerDevice
 from opdb.errors import InputError
 from opdb.models import ModelRequest
 from opdb.records import Mode, Workload
@@ -92,3 +94,20 @@ class Several:
     def bench(self, request: BenchRequest, progress: Progress) -> Sequence[BenchResult]:
         """Bench on all boards, each configuration on one of them."""
         return self.runs.bench(request, progress)
+
+
+@contextmanager
+def hands_at(
+    store: Store, device: str | None, places: Sequence[WorkerDevice], mode: Mode
+) -> Iterator[Hands]:
+    """Yield who measures: this process on a device, or workers at several places.
+
+    Raises:
+        InputError: the places are of several devices, which share no costs.
+        CannotMeasureError: there is no such device, or it lacks the mode.
+    """
+    if not places:
+        yield Alone(store, device, mode)
+        return
+    with Crew(places, store.url) as crew:
+        yield Several(crew, mode)

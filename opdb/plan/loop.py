@@ -18,8 +18,10 @@ from opdb.plan.survey import Survey, survey
 from opdb.predict import Answer, Predictor, predictor_for
 from opdb.records import Mode, Workload
 from opdb.runs.models import ModelPolicy, ModelSpec
+from opdb.runs.progress import Progress as ModelProgress
 from opdb.runs.table import RunTable
 from opdb.runs.work import Answer as MayBegin
+from opdb.runs.work import execute
 from opdb.significance import Significance
 from opdb.store import RunState, Store
 from opdb.units import plural
@@ -216,6 +218,7 @@ class _Build:
         request = BenchRequest(
             max_s=self._time.left_s,
             retry=self._request.retry,
+            rounds=None,
             configurations=keys,
         )
         results = self._hands.bench(request, self._progress)
@@ -240,16 +243,16 @@ class _Build:
         names = {job.ran: _named(job.workload) for job in self._jobs}
         begun: list[ModelSpec] = []
 
-        def ask(spec: ModelSpec, device: str) -> MayBegin:
+        def may_begin(spec: ModelSpec) -> MayBegin:
             if self._time.is_short_of(usual_s):
                 return "stop"
             begun.append(spec)
-            where = f" on {device}" if device else ""
-            told = f"measure {len(begun)}/{len(lacking)}: {names[spec.workload]}{where}"
-            self._progress.say(told)
             return "go"
 
-        for _ in self._hands.runs.make(work, lacking, ask):
+        shown = _Said(self._progress, len(lacking))
+        for _ in execute(
+            self._hands.runs, work, lacking, shown, lambda spec: names[spec.workload], may_begin
+        ):
             self._built.runs += 1
         late = work.pending(self._store, [spec for spec in lacking if spec not in begun])
         return self._too_late(late) if late else True
@@ -303,6 +306,18 @@ class _Build:
             return predictor.answer(job.workload, self._request.mode, board)
         except InputError:
             return None  # nothing was measured on the device at all
+
+
+class _Said(ModelProgress):
+    """Says of each model that it is being measured, and how many there are."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._begun = progress, total, 0
+
+    def doing(self, what: str) -> None:
+        """Say which model runs now."""
+        self._begun += 1
+        self._progress.say(f"measure {self._begun}/{self._total}: {what}")
 
 
 def _progress_of(

@@ -279,10 +279,18 @@ class Predictor:
         return Answer(prediction, measured, self._settings)
 
     def _find_best_board(self, workload: Workload) -> str:
-        """Return the board that measured the most of a workload's configurations."""
+        """Return the board that measured the most of a workload's configurations.
+
+        Where none measured any, it is one that measured operators at all, if there is one: others
+        ran whole models alone.
+        """
         self._snapshot.check_any()
-        called = workload.occurrences()
-        return max(self._snapshot.boards, key=lambda board: len(self._boards.own(called, board)))
+        called, boards = workload.occurrences(), self._snapshot.boards
+        counts = {board: len(self._boards.own(called, board)) for board in boards}
+        if not any(counts.values()):
+            counts = self._snapshot.cost_counts()
+            return next((board for board in boards if counts.get(board)), boards[0])
+        return max(boards, key=counts.__getitem__)
 
 
 def predictor_for(

@@ -66,8 +66,12 @@ class Snapshot:
             NothingMeasuredError: nothing was measured on the device.
         """
         self.check_any()
-        counts = self._store.cost_counts()
+        counts = self.cost_counts()
         return max(self.boards, key=lambda board: counts.get(board, 0))
+
+    def cost_counts(self) -> dict[str, int]:
+        """Return how many costs each board (UUID) has; a board without any is left out."""
+        return self._store.cost_counts()
 
     def check_any(self) -> None:
         """Check that there is a board.

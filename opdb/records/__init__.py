@@ -24,6 +24,7 @@ from opdb.records.cost import (
     Quantity,
     positive_interval,
 )
+from opdb.records.harvest import Harvest, Stored
 from opdb.records.measurement import (
     HostVisit,
     KernelCounts,
@@ -82,6 +83,7 @@ __all__ = [
     "Cost",
     "Device",
     "Form",
+    "Harvest",
     "Host",
     "HostVisit",
     "Json",
@@ -99,6 +101,7 @@ __all__ = [
     "Quantity",
     "Role",
     "Series",
+    "Stored",
     "Stretch",
     "Trace",
     "Visit",

@@ -1,33 +1,18 @@
-"""What a database covers of each workload, and what is missing, pending or failed."""
+"""Coverage of each workload by a database: what is missing, pending or failed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 
 from opdb.compose import Share
+from opdb.lookup.coverage import Covered
 from opdb.lookup.words import short_board, workload_columns
 from opdb.predict import Answer
 from opdb.records import Device
-from opdb.store import Head, Standing, Store
-from opdb.store.reading import Failure
+from opdb.store import Standing, Store
 from opdb.tables import SHARE, Column, Table
-
-
-@dataclass(frozen=True)
-class Covered:
-    """A workload of the database: how many of its calls were measured, on how many runs."""
-
-    head: Head
-    measured_calls: int
-    runs: int
-
-    @property
-    def share(self) -> float | None:
-        """The share of its calls whose configuration was measured; None of a workload of none."""
-        return self.measured_calls / self.head.calls if self.head.calls else None
-
 
 COVERAGE: Table[Covered] = Table(
     *workload_columns(lambda row: row.head.workload),
@@ -45,15 +30,6 @@ PENDING: Table[tuple[str, int]] = Table(
 )
 """How many configurations of a kind no visit has measured yet."""
 
-FAILED: Table[Failure] = Table(
-    Column("kind", attrgetter("kind"), title="kind"),
-    Column("configuration", attrgetter("configuration"), title="configuration"),
-    Column("outcome", attrgetter("outcome"), title="outcome"),
-    Column("reason", attrgetter("reason"), title="reason"),
-    Column("attempts", attrgetter("attempts"), title="attempts"),
-)
-"""A configuration that could not be measured."""
-
 Missing = tuple[Answer, Share]
 
 MISSING: Table[Missing] = Table(
@@ -70,12 +46,12 @@ MISSING: Table[Missing] = Table(
     Column("count", lambda row: row[1].count, title="calls"),
     Column("share_time", lambda row: row[1].share_time, title="share of time, about", unit=SHARE),
 )
-"""What a run's prediction lacks: a configuration that no board of the device measured."""
+"""A configuration that a run's prediction lacks: no board of the device measured it."""
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """What one device's boards measured of the workloads."""
+    """The coverage of workloads by one device's boards."""
 
     device: Device
     boards: int
@@ -84,7 +60,7 @@ class Coverage:
 
 
 def coverage(store: Store, device: Device, models: Sequence[str]) -> Coverage:
-    """Return what a device's boards measured of these models' workloads (none: of all).
+    """Return the coverage of these models' workloads (none: of all) by a device's boards.
 
     Workloads that only a sweep asked for are left out.
     """
@@ -94,19 +70,8 @@ def coverage(store: Store, device: Device, models: Sequence[str]) -> Coverage:
         for head in store.heads()
         if not head.swept and (not models or head.workload.name in models)
     ]
-    return Coverage(
-        device,
-        len(store.boards(device.slug)),
-        standing,
-        [
-            Covered(
-                head,
-                head.calls - standing.unmeasured_calls.get(head.workload.key, 0),
-                standing.runs[head.workload.key],
-            )
-            for head in heads
-        ],
-    )
+    covered = [Covered.of(head, standing) for head in heads]
+    return Coverage(device, len(store.boards(device.slug)), standing, covered)
 
 
 def missing(answers: Sequence[Answer]) -> Iterator[Missing]:

@@ -16,10 +16,11 @@ from typing import Any
 from urllib.parse import quote
 
 from opdb import __version__
+from opdb.lookup.coverage import FAILED
 from opdb.predict import Answer
 from opdb.records import Json
 from opdb.report.content import Content
-from opdb.report.coverage import COVERAGE, FAILED, MISSING, PENDING, missing
+from opdb.report.coverage import COVERAGE, MISSING, PENDING, missing
 from opdb.report.html import safe, specification, table_html
 from opdb.report.roofs import POINTS, Roofs
 from opdb.report.runs import (

@@ -1,1 +1,1 @@
-"""Runs of whole models: what to run, what came of it, who is at it, and making what is left."""
+"""Runs of whole models: their specs, states and claims, and making those that are left."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opdb.store import Store
 
 LOOK_EVERY_S = 1.0
-"""How often it is looked whether another process has finished the run that is waited for."""
+"""How often to check whether another process has finished the awaited run."""
 
 Answer: TypeAlias = Literal["go", "skip", "stop"]
 """Whether a run may begin; `stop` ends the work."""
@@ -32,7 +32,7 @@ stored. Where it raises ClaimLostError another process took the run over, and st
 
 @dataclass(frozen=True)
 class Work(ABC, Generic[Spec]):
-    """How one process makes runs of a question; workers of a crew are sent it.
+    """Makes runs of a question in one process; it is sent to the workers of a crew.
 
     With `retry` runs are made that failed before, with `again` even those that are done.
     """
@@ -135,13 +135,13 @@ class Maker(Protocol):
     ) -> Iterator[tuple[str, Spec, Any]]:
         """Make runs; yield the device's name, the spec and the run once it is stored.
 
-        `ask` hears of each run with its device's name before it begins.
+        `ask` receives each run with its device's name before it begins.
         """
 
 
 @dataclass(frozen=True)
 class Here:
-    """This process, on one device; its name goes without saying."""
+    """This process, on one device, which messages need not name."""
 
     store: Store
     device: str | None
@@ -162,10 +162,12 @@ def execute(
     specs: Sequence[Spec],
     shown: Progress,
     name: Callable[[Spec], str],
+    may_begin: Callable[[Spec], Answer] = lambda _: "go",
 ) -> Iterator[tuple[Spec, str, Any]]:
     """Make runs and show progress; yield spec, name and run of each as soon as it is stored.
 
-    The name ends with the device where there are several. Ctrl-C leaves what was finished stored.
+    The name ends with the device where there are several. `may_begin` says of each run whether it
+    may begin. Ctrl-C leaves what was finished stored.
 
     Raises:
         CannotMeasureError: there is no such device, or none answers any more.
@@ -175,8 +177,10 @@ def execute(
         return f"{name(spec)} on {device}" if device else name(spec)
 
     def ask(spec: Spec, device: str) -> Answer:
-        shown.doing(named(spec, device))
-        return "go"
+        answer = may_begin(spec)
+        if answer == "go":
+            shown.doing(named(spec, device))
+        return answer
 
     for device, spec, run in on.make(work, specs, ask):
         yield spec, named(spec, device), run

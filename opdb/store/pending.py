@@ -1,11 +1,11 @@
-"""What is pending: configurations that have fewer good visits than are wanted of them.
+"""Pending configurations: those that have fewer good visits than are wanted of them.
 
-All of it is asked of the tally and of the calls; configurations are read that are returned.
+The tally and the calls answer all of it; only configurations that are returned are read.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -18,7 +18,7 @@ from opdb.store.connecting import Connected
 from opdb.store.writing import in_parts, matching
 
 Touched: TypeAlias = tuple[Literal["at most", "above"], float]
-"""How many bytes a pass of a workload touches, as `Store.save_touched_bytes` stored it."""
+"""The bytes that a pass of a workload touches, as `Store.save_touched_bytes` stored them."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class ConfigurationFilter:
 
 
 class Pending(Connected):
-    """How many visits a database holds of what, and what lacks some."""
+    """Counts the visits in a database, and finds the configurations that lack some."""
 
     def outcomes(
         self,
@@ -139,6 +139,27 @@ class Pending(Connected):
                 )
                 found |= set(connection.scalars(query))
             return found
+
+    def calls_of(self, configurations: Collection[str], device: str) -> dict[str, dict[str, int]]:
+        """Return how often each workload calls each of the configurations (keys), by its key.
+
+        The workloads are those whose operators are wanted on a device (slug).
+        """
+        workload, configuration, call = schema.workload, schema.configuration, schema.call
+        found: dict[str, dict[str, int]] = defaultdict(dict)
+        with self.reading() as connection:
+            for some in in_parts(configurations):
+                query = (
+                    select(workload.c.key, configuration.c.key, func.count())
+                    .join_from(call, configuration, call.c.configuration_id == configuration.c.id)
+                    .join(workload, call.c.workload_id == workload.c.id)
+                    .where(configuration.c.key.in_(some))
+                    .where(workload.c.id.not_in(not_asked_for(device)))
+                    .group_by(workload.c.key, configuration.c.key)
+                )
+                for each, key, calls in connection.execute(query):
+                    found[each][key] = calls
+        return dict(found)
 
 
 def not_asked_for(device: str | None) -> Select[tuple[int]]:

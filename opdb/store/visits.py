@@ -1,4 +1,4 @@
-"""What was seen of operators: visits, host visits, and what is pending or failed."""
+"""Measurements of operators: visits, host visits, and what is pending or failed."""
 
 from __future__ import annotations
 
@@ -77,10 +77,11 @@ class Visits(Connected):
         conditions += matching(schema.visit, {"role": role})
         return self._seen(rows.VISIT, schema.visit, conditions, configurations)
 
-    def spent(self, device: str) -> list[Spent]:
+    def spent(self, device: str, board: str | None = None) -> list[Spent]:
         """Return what each configuration's visits took on each board of a device, without anchors.
 
-        Those inside models count, whatever came of them; by key and board.
+        Those inside models count, whatever came of them; by key and board. With a board (UUID),
+        those on it alone.
         """
         with self.reading() as connection:
             visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
@@ -92,7 +93,7 @@ class Visits(Connected):
                 .where(
                     campaign.c.device == device, visit.c.role != "anchor", visit.c.access == "model"
                 )
-                .where(reading.unforced(visit))
+                .where(reading.unforced(visit), *matching(campaign, {"board": board}))
                 .group_by(configuration.c.key, configuration.c.kind, campaign.c.board)
                 .order_by(configuration.c.key, campaign.c.board)
             )
@@ -142,7 +143,7 @@ class Visits(Connected):
             return sorted(map(codec.read, read), key=attrgetter("started_at", "id"))
 
     def host_seen(self, board: str) -> HostSeen:
-        """Return what a board's last campaigns saw of the host's time, by kind."""
+        """Return the host times of a board's last campaigns, by kind."""
         with self.reading() as connection:
             visit, campaign, configuration = (
                 schema.host_visit,

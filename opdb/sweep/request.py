@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from opdb.algorithms.names import Algorithm
-from opdb.errors import DatabaseError, InputError, OpdbError
+from opdb.errors import InputError, OpdbError
 from opdb.lookup.options import ModelOptions
 from opdb.lookup.requests import checked_request
 from opdb.models import ModelRequest
@@ -16,7 +16,7 @@ from opdb.sweep.specs import SweepSpec
 from opdb.sweep.stages import FIRST
 
 if TYPE_CHECKING:
-    from opdb.bench.harvests import Stored
+    from opdb.runs.progress import Progress
     from opdb.store import Store
 
 IMAGE_AXES = 4
@@ -104,26 +104,22 @@ def harvested_specs(
     store: Store,
     swept: SweepRequest,
     errors: list[OpdbError],
-    tell: Callable[[ModelRequest, Stored | None], None],
+    shown: Progress,
 ) -> list[SweepSpec]:
     """Return the runs of a sweep for measuring: harvested by today's code and packages.
 
-    A size at which a model cannot be run has none; why is appended to `errors`. `tell` hears of
-    each request before it is harvested, and again with what was found.
+    A size at which a model cannot be run has none; why is appended to `errors`.
     """
-    from opdb.bench.harvests import harvest_into
+    from opdb.bench.harvests import harvest_each
 
+    requests = [request for request, _ in swept.sized()]
+    found = harvest_each(store, requests, shown, swept=True)
     keys: dict[str, str] = {}
-    for request, _ in swept.sized():
-        tell(request, None)
-        try:
-            stored = harvest_into(store, request, swept=True)
-        except DatabaseError:
-            raise
-        except OpdbError as error:
+    for request in requests:
+        stored = found[repr(request)]
+        if isinstance(stored, OpdbError):
             size = "x".join(map(str, request.input_size or ()))
-            errors.append(InputError(f"{request.name} cannot be run at {size}: {error}"))
+            errors.append(InputError(f"{request.name} cannot be run at {size}: {stored}"))
         else:
-            tell(request, stored)
-            keys[repr(request)] = stored.found.workload.key
+            keys[repr(request)] = stored.workload.key
     return [spec for spec in swept.specs(keys) if spec.workload]

@@ -8,6 +8,7 @@ from opdb.records import Call, Configuration, Workload
 
 IMAGE = {"shape": [1, 4, 8, 8], "dtype": "float32"}
 RELU = Configuration("relu", {}, {"input": IMAGE})
+TANH = Configuration("tanh", {}, {"input": IMAGE})
 RELU_IN_PLACE = Configuration("relu", {"inplace": True}, {"input": IMAGE})
 ADD_IN_PLACE = Configuration("add", {"inplace": True}, {"input": IMAGE, "other": IMAGE})
 SQUARE = Configuration(

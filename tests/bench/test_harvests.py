@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opdb.bench import harvests
-from opdb.harvest import harvest_in_both
+from opdb.harvest import gather, harvest_in_both
 from opdb.lookup.workloads import stored_workload
 from opdb.models import ModelRequest
 from opdb.store import open_store
@@ -21,7 +21,7 @@ def test_measuring_asks_for_the_digest_and_reading_does_not(
 ) -> None:
     monkeypatch.setattr(harvests, "fingerprint", lambda request: "of today")
     found = replace(harvest_in_both(REQUEST), fingerprint="of today")
-    monkeypatch.setattr(harvests, "harvest_in_both", lambda request: found)
+    monkeypatch.setattr(gather, "harvest_in_both", lambda request: found)
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         store.save_workload(found.workload, fingerprint="of yesterday")
         assert stored_workload(store, REQUEST) == found.workload

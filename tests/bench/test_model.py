@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from opdb.bench.model import RunOptions, calibrate_batch_norms, measure
 from opdb.bench.replay import HOLD_UP, CpuClock
 from opdb.bench.session import Session
 from opdb.bench.stretch import Observation
+from opdb.harvest import harvest
+from opdb.memory import memory_of
 from opdb.meters import Reading
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.records import ModelRun, Stretch
@@ -245,6 +249,17 @@ def test_a_model_that_fails_is_an_outcome(
     assert run.outcome == outcome
     assert run.reason is not None and said in run.reason and "\n" not in run.reason
     assert run.repeats == ()
+
+
+def test_what_does_not_fit_is_refused_before_it_is_made(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "load", None)
+    small = replace(session.platform.device, memory_bytes=100)
+    options = RunOptions(repeats=1, memory=memory_of(harvest(MLP), small))
+    run = measure(session, MLP, "key", "eager", options)
+    assert run.outcome == "out_of_memory" and run.reason is not None
+    assert re.fullmatch(r"needs about [\d.]+ MB, the device has 100 B", run.reason)
 
 
 class Broken(nn.Module):

@@ -203,7 +203,7 @@ def test_anchors_are_measured_in_turn_about_once_a_minute(
 ) -> None:
     anchors, at_s = anchored
     board = session.platform.board.uuid
-    anchors.all()
+    anchors.at_an_end()
     assert Counter(anchor_keys(store, board)) == {RELU.key: 1, SQUARE.key: 1}
     for _ in range(10):
         at_s[0] += 15.0
@@ -212,12 +212,31 @@ def test_anchors_are_measured_in_turn_about_once_a_minute(
     assert Counter(anchor_keys(store, board)) == {RELU.key: 2, SQUARE.key: 2}
 
 
+def test_anchors_at_an_end_are_those_that_no_campaign_measured_for_ten_minutes(
+    anchored: tuple[Anchors, list[float]], session: Session, store: Store, no_processes: list[str]
+) -> None:
+    anchors, at_s = anchored
+    anchors.at_an_end()
+    anchors.at_an_end()
+    assert anchors.made == 2
+    later = Anchors(session, store)  # of the next campaign
+    later.at_an_end()
+    later.when_due()
+    assert later.made == 0
+    at_s[0] += rounds.ANCHOR_VALID_S + 1
+    later.at_an_end()
+    assert later.made == 2
+    at_s[0] -= 2 * rounds.ANCHOR_VALID_S  # a moment of the future tells nothing
+    later.at_an_end()
+    assert later.made == 4
+
+
 def test_another_process_on_the_board_flags_visits_until_the_next_look(
     anchored: tuple[Anchors, list[float]], session: Session, store: Store, no_processes: list[str]
 ) -> None:
     anchors, at_s = anchored
     no_processes.append("7 (python)")
-    anchors.all()
+    anchors.at_an_end()
     assert anchors.flags == ("another process is on the board: 7 (python)",)
     [first, _] = store.visits(session.platform.board.uuid, role="anchor")
     assert anchors.flags[0] in first.flags

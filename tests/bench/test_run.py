@@ -6,15 +6,17 @@ import sqlite3
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from opdb.bench import rounds
+from opdb.bench import rounds, run
+from opdb.bench.plan import ROUNDS, SPREAD_SHARE, is_duplicated
 from opdb.bench.run import BenchRequest, BenchResult, bench
 from opdb.errors import CannotMeasureError
 from opdb.records import Configuration, Visit
 from opdb.store import Store, VisitFilter, open_store
-from tests.bench.calls import CONV, HUGE, IMPOSSIBLE, RELU, RELU_IN_PLACE, SQUARE, UNKNOWN, workload
+from tests.bench.calls import CONV, HUGE, IMPOSSIBLE, RELU, SQUARE, TANH, UNKNOWN, workload
 
 pytestmark = pytest.mark.usefixtures("short")
 
@@ -57,8 +59,35 @@ def costs(store: Store, result: BenchResult) -> dict[str, int]:
     return {key: cost.visits for key, [cost] in store.costs(result.board).items()}
 
 
+def test_what_models_call_is_visited_once_and_then_as_their_sums_want(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "PRECISE", ("cpu",))
+    called, alone = [CONV, RELU, SQUARE], TANH
+    store.save_workload(workload(*called))
+    store.save_configurations([alone])
+    heard = Heard()
+    asked: dict[str, Any] = {
+        "rounds": None,
+        "duplicates": 0.0,
+        "precision": 1e9,
+        "sum_precision": 1e9,
+        "configurations": [c.key for c in (*called, alone)],
+    }
+    result = benched(store, heard, **asked)
+    spread = sum(is_duplicated(c, SPREAD_SHARE) for c in called)
+    assert heard.planned[0] == len(called) + spread + ROUNDS
+    made = costs(store, result)
+    assert made[alone.key] == ROUNDS
+    assert 2 in (made[c.key] for c in called), "it makes up more than a twentieth of the sum"
+    assert result.sums is not None
+    assert result.sums.sums == result.sums.within == 1, "of times alone: no power is read here"
+    assert result.reached is not None and result.reached.unjudged == 1, "the one of no model"
+    assert benched(store, **asked).campaign is None
+
+
 def test_a_bench_visits_everything_twice_and_derives_costs(store: Store) -> None:
-    store.save_workload(workload(CONV, RELU, RELU, RELU_IN_PLACE, SQUARE))
+    store.save_workload(workload(CONV, RELU, RELU, TANH, SQUARE))
     heard = Heard()
     result = benched(store, heard)
     assert result.outcomes == {"ok": 8} and result.configurations == 4
@@ -97,7 +126,7 @@ def test_kinds_are_all_that_is_benched(store: Store) -> None:
 
 
 def test_what_is_named_is_benched_first_to_last_and_nothing_else(store: Store) -> None:
-    store.save_workload(workload(CONV, RELU, RELU_IN_PLACE, SQUARE))
+    store.save_workload(workload(CONV, RELU, TANH, SQUARE))
     heard = Heard()
     order = (SQUARE.key, RELU.key, CONV.key)
     result = benched(store, heard, configurations=order)
@@ -151,7 +180,7 @@ def test_failures_in_a_row_end_the_bench(store: Store) -> None:
 
 
 def test_ctrl_c_keeps_visits_and_derives_their_costs(store: Store) -> None:
-    store.save_workload(workload(CONV, RELU, RELU_IN_PLACE, SQUARE))
+    store.save_workload(workload(CONV, RELU, TANH, SQUARE))
     heard = Heard(stop=3)
     with pytest.raises(KeyboardInterrupt):
         benched(store, heard)
@@ -179,7 +208,7 @@ def test_a_bench_that_was_killed_before_it_derived_costs_makes_up_for_it(
 
 
 def test_time_that_is_up_ends_a_bench_between_visits(store: Store) -> None:
-    store.save_workload(workload(CONV, RELU, RELU_IN_PLACE, SQUARE))
+    store.save_workload(workload(CONV, RELU, TANH, SQUARE))
     heard = Heard()
     result = benched(store, heard, max_s=0.0)
     assert heard.visits == [] and result.stopped == "the time given, 0 s, is up"

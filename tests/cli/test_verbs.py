@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
@@ -164,6 +164,47 @@ def test_plan_answers_as_the_command_does(opdb: Opdb, published: str) -> None:
     assert repr(found).startswith("1 model, 1 workload, on nvidia-h200\n")
     with pytest.raises(InputError, match="no model is named"):
         api.plan(db=published)
+    with pytest.raises(InputError, match="--gpu-seconds -1"):
+        api.plan("mlp", gpu_seconds=-1, db=published)
+
+
+def test_a_plan_takes_what_is_stored_and_stores_nothing(opdb: Opdb, tmp_path: Path) -> None:
+    db = tmp_path / "own.sqlite"
+    with api.open_store(str(db)) as store:
+        found = api.workload_of(store, api.ModelRequest("mlp", batch_size=2)).workload
+        fewer = replace(found, calls=found.calls[:1])  # as other code harvested it
+        store.save_workload(fewer, fingerprint="of yesterday")
+    before = db.read_bytes()
+    assert len(api.plan("mlp", batch_size=2, device="cpu", db=str(db)).rows()) == 1
+    assert len(api.plan("mlp", batch_size=3, device="cpu", db=str(db)).rows()) > 1
+    command = ("build", "mlp", "-b", 2, "--plan", "--device", "cpu", "--db", db)
+    document = said(opdb, *command)
+    assert isinstance(document, dict) and document["configurations"] == 1
+    assert db.read_bytes() == before
+
+
+@pytest.mark.usefixtures("short")
+def test_build_answers_as_the_command_does(opdb: Opdb, tmp_path: Path) -> None:
+    Path("models").mkdir()
+    file = Path("models/mlp.yml")
+    file.write_text("model: mlp\ninput_size: [16]\n")
+    options = api.BuildOptions(target=0.01, device="cpu", batch_sizes=(1, 4))
+    db = str(tmp_path / "own.sqlite")
+    found = api.build("models", options=options, db=db)
+    assert found.built.runs == 2 and found.built.benched >= 1
+    assert [row["batch_size"] for row in found.rows()] == [1, 4]
+    assert "processed: true" in file.read_text() and Path("models/significant.yml").exists()
+    arguments = ("models", "--device", "cpu", "--target", 0.01, "-b", 1, "-b", 4, "--db", db)
+    ran = opdb("build", *arguments, "--json")
+    document = json.loads(ran.out)
+    assert document["runs"] == document["benched"] == 0, "what is built is not built again"
+    again = as_json(api.build("models", options=options, db=db))
+    assert isinstance(again, dict)
+    assert again | {"elapsed_s": 0} == document | {"elapsed_s": 0}
+    with pytest.raises(InputError, match="no model is named"):
+        api.build(db=db)
+    with pytest.raises(InputError, match="--target 2: give a share"):
+        api.build("models", options=api.BuildOptions(target=2), db=db)
 
 
 @pytest.mark.usefixtures("short")
@@ -178,3 +219,22 @@ def test_measure_answers_as_the_command_does(opdb: Opdb, tmp_path: Path) -> None
     assert "mlp    batch 2 float32 size 784  eager" in repr(found)
     with pytest.raises(InputError, match="opdb measure --phase training"):
         api.measure("mlp", phase="training", options=options, db=str(tmp_path / "own.sqlite"))
+
+
+def test_status_answers_as_the_command_does(opdb: Opdb, published: str) -> None:
+    found = api.status(db=published)
+    assert as_json(found) == said(opdb, "status", "--db", published)
+    assert f"database {published}, " in repr(found) and "resnet50" in repr(found)
+    assert {row["model"] for row in found.rows()} == {h.workload.name for h in found.workloads}
+    with pytest.raises(InputError, match="unknown device 'nothing'"):
+        api.status(device="nothing", db=published)
+
+
+def test_listing_answers_as_the_command_does(opdb: Opdb, published: str) -> None:
+    for asked in ((), ("workloads",), ("devices",), ("models", "resnet1*"), ("algorithms",)):
+        found = api.listing(*asked, db=published)
+        assert as_json(found) == said(opdb, "list", *asked, "--db", published)
+    assert api.listing(db=published).rows()[0]["what"] == "models"
+    assert "3 from torchvision" in api.listing("models", "resnet1*", db=published).notes[0]
+    with pytest.raises(InputError, match="unknown model 'resnet5O'"):
+        api.listing("models", "resnet5O", db=published)

@@ -16,6 +16,7 @@ from opdb.derive.runs import run_cost
 from opdb.errors import OpdbError
 from opdb.lookup.options import ModelOptions
 from opdb.records import Configuration, ModelRun
+from opdb.runs.progress import Progress
 from opdb.store import Store, open_store
 from opdb.sweep.measuring import SweepOptions, SweepWork
 from opdb.sweep.request import SweepRequest, harvested_specs, image_request
@@ -50,7 +51,7 @@ def swept(
     request = image_request("resnet18", ModelOptions(batch_size=1))
     asked = SweepRequest((request,), (224, 256), tuple(algorithms_named(NAMES)), "graph", "quick")
     errors: list[OpdbError] = []
-    cells = harvested_specs(store, asked, errors, lambda request, stored: None)
+    cells = harvested_specs(store, asked, errors, Progress())
     assert not errors
     work = SweepWork(SweepPolicy((detect("cuda").device.slug,)), options=SweepOptions())
     yield store, list(work.run(store, cells, "cuda", lambda spec: "go"))

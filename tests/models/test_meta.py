@@ -76,19 +76,19 @@ def test_a_product_refuses_dtypes_that_differ_as_on_a_device(
         ((3, 4, 8), (3, 8, 16), None),
     ],
 )
-def test_grouped_products_in_float32_have_on_meta_the_shape_that_the_cpu_gives(
+def test_grouped_products_have_on_meta_the_shape_that_the_cpu_gives(
     one: tuple[int, ...], other: tuple[int, ...], ends: int | None
 ) -> None:
-    """Up to torch 2.14 the meta kernel takes halves alone."""
-    if ends is None:
-        offsets = None
-    else:
+    """Up to torch 2.14 the meta kernel takes bfloat16 alone."""
+    offsets = None
+    if ends is not None:
         offsets = torch.full((ends,), 4, dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    given = (torch.ones(one), torch.ones(other), offsets)
-    real = torch._grouped_mm(given[0], given[1], offs=offsets)
-    empty = tuple(t if t is None else t.to("meta") for t in given)
-    found = MetaKernels()(aten._grouped_mm.default, empty, {})
-    assert (found.shape, found.dtype, found.is_meta) == (real.shape, real.dtype, True)
+    real = torch._grouped_mm(torch.ones(one), torch.ones(other), offs=offsets)
+    on_meta_too = None if offsets is None else offsets.to("meta")
+    for dtype in (torch.float32, torch.float16):
+        a, b = (torch.empty(shape, dtype=dtype, device="meta") for shape in (one, other))
+        found = MetaKernels()(aten._grouped_mm.default, (a, b, on_meta_too), {})
+        assert (found.shape, found.dtype, found.is_meta) == (real.shape, dtype, True)
 
 
 def test_in_place_calls_and_views_keep_their_tensor() -> None:

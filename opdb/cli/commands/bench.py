@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from opdb.api.benches import Benched, BenchOptions, bench_all
+from opdb.api.benches import BenchOptions, bench_all
 from opdb.api.grids import BenchedGrid
 from opdb.cli.support import completing, options
-from opdb.cli.support.console import Terminal, print_json
+from opdb.cli.support.console import Terminal, print_json, show
 from opdb.cli.support.visiting import Visiting
 from opdb.errors import InputError
-from opdb.units import plural, show, show_duration, show_share
-
-if TYPE_CHECKING:
-    from opdb.bench.run import BenchResult
-    from opdb.derive.precision import Reached
 
 
 @dataclass(frozen=True)
@@ -39,23 +34,26 @@ class BenchArguments:
         typer.Option("--this-board", help="Measure what this very board lacks, not its device."),
     ] = False
     rounds: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--rounds",
             metavar="N",
             min=1,
             max=4,
-            help="Visit each configuration so often at least; with 1, a tenth of them twice.",
+            help="Visit each configuration so often at least; with 1, a tenth of them twice.  "
+            "[default: once where models call it, then as their sums need; else twice]",
         ),
-    ] = 2
+    ] = None
     precision: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--precision",
             metavar="SHARE",
-            help="Go on, up to 4 rounds, until the 95 % interval of an energy is within ± this.",
+            help="Go on, up to 4 visits each, until the 95 % intervals of models' sums are within "
+            "± this (their sampling part); of operators of no model, or with --rounds, those of "
+            "their energies.  [default: 0.01; for energies 0.02]",
         ),
-    ] = 0.02
+    ] = None
     duplicates: Annotated[
         float,
         typer.Option(
@@ -138,7 +136,7 @@ def run(
         return
     with Visiting(quiet=out.quiet) as shown:
         found = bench_all(asked, model, said.options, db=out.db, progress=shown)
-    _show(found, this_board=how.this_board, as_json=out.as_json)
+    show(found, as_json=out.as_json)
     found.check()
 
 
@@ -155,59 +153,3 @@ def _show_grid(asked: BenchOptions, model: str | None, out: options.Output) -> N
         print_json(found.to_dict())
     else:
         print(*found.lines(), sep="\n")
-
-
-def _show(found: Benched, *, this_board: bool, as_json: bool) -> None:
-    if as_json:
-        print_json(found.to_dict())
-        return
-    for each in found.results:
-        measured_elsewhere = found.elsewhere and not this_board
-        _print(each, measured_elsewhere=measured_elsewhere, named=bool(found.places))
-
-
-def _print(result: BenchResult, *, measured_elsewhere: bool, named: bool) -> None:
-    if named:
-        print(f"board {result.board}:")
-    if result.elsewhere:
-        elsewhere = plural(len(result.elsewhere), "configuration")
-        print(f"other workers are at {elsewhere}, left to them")
-    if result.campaign is None:
-        print(f"nothing {'else ' if result.elsewhere else ''}is pending on {result.device}")
-        if measured_elsewhere:
-            print("other boards of this device count; --this-board measures what this one lacks")
-        return
-    visits = ", ".join(f"{count} {outcome}" for outcome, count in result.outcomes.items()) or "0"
-    print(
-        f"{result.device}: {plural(result.configurations, 'configuration')}, visits: {visits}; "
-        f"{show_duration(result.elapsed_s)}"
-    )
-    if result.rejected:
-        rejected = plural(result.rejected, "visit")
-        print(f"rejected and kept: {rejected} (opdb status says why)")
-    for (algorithm, reason), count in sorted(result.refused.items()):
-        print(f"{algorithm}: {count} unsupported: {reason}")
-    if result.reached is not None:
-        _print_reached(result.reached, result.typical_cost_s)
-    if result.stopped:
-        print(f"stopped early: {result.stopped}; run it again to go on")
-
-
-def _print_reached(reached: Reached, typical_cost_s: float | None) -> None:
-    """Say what intervals are like now: how many as narrow as asked, and why others are not."""
-    judged = reached.within + reached.missed.total()
-    said = []
-    if judged:
-        said.append(
-            f"within {100 * reached.asked:g} % (half the 95 % interval of the energy): "
-            f"{reached.within} of {plural(judged, 'configuration')}"
-        )
-        said += [f"{count} not, {why}" for why, count in reached.missed.items()]
-    if reached.unjudged:
-        said.append(f"{reached.unjudged} with a time and no energy")
-    if reached.half_width is not None:
-        said.append(f"median half width {show_share(reached.half_width)}")
-    if typical_cost_s is not None:
-        said.append(f"median device time {show(typical_cost_s, 's', digits=2)} a configuration")
-    if said:
-        print("; ".join(said))

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperOption
 
 from opdb.cli.support import options
 from opdb.cli.support.console import print_json, print_rows
 from opdb.cli.support.selection import NUMBERS
-from opdb.errors import InputError, UnknownNameError
+from opdb.errors import UnknownNameError
 from opdb.tables import Column, Table
 
 if TYPE_CHECKING:
     from opdb.cluster.job import Job
     from opdb.cluster.slurm import Resources
+    from opdb.cluster.submitting import CommandSyntax
 
 CLUSTERS = ("slurm",)
 
@@ -118,12 +120,13 @@ def run(
     if cluster not in CLUSTERS:
         raise UnknownNameError("cluster", cluster, CLUSTERS)
     from opdb.cluster.slurm import check_slurm, submit
+    from opdb.cluster.submitting import jobs_of
 
     resources = wanted.resources
     each = parts_of(command)
     if not dry_run:
         check_slurm()  # before anything is written
-    jobs = _jobs(each, folder.absolute(), out.db, make=not dry_run)
+    jobs = jobs_of(each, folder.absolute(), out.db, make=not dry_run)
     ids = [None] * len(jobs) if dry_run else submit(jobs, resources, f"opdb-{command[0]}")
     submitted = list(zip(jobs, ids, strict=True))
     if out.as_json:
@@ -142,130 +145,41 @@ def _print_place(folder: Path, jobs: Sequence[Job]) -> None:
         print(f"when they are done: opdb import {place}/*.sqlite")
 
 
-def _jobs(each: list[tuple[str, ...]], folder: Path, db: str | None, *, make: bool) -> list[Job]:
-    """Return a job for each command, with its database; `make` says to make what they need.
-
-    Raises:
-        InputError: two of them would have one name, or the folder cannot be made.
-    """
-    from opdb.cluster.job import Files, Job, name_of
-    from opdb.cluster.slurm import snapshot
-    from opdb.store.database import as_url, default_url, file_of
-
-    url = as_url(db) if db else default_url()
-    file, base = file_of(url), None
-    names = [name_of(command) for command in each]
-    if len(set(names)) < len(names):
-        raise InputError(
-            "two jobs would have one name; submit them one by one, each to a --folder of its own"
-        )
-    if make:
-        _make(folder)
-        base = None if file is None else snapshot(file, folder)
-    return [
-        Job(
-            name,
-            command,
-            str(folder),
-            (url if db else None) if file is None else as_url(str(Files(folder, name).shard)),
-            None if base is None else str(base),
-        )
-        for name, command in zip(names, each, strict=True)
-    ]
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--folder {folder}: {error.strerror}") from error
-
-
 def parts_of(command: list[str]) -> list[tuple[str, ...]]:
     """Return the commands that one comes to: one for each model and each algorithm it names.
 
     Raises:
         InputError: it is no opdb command, or names a database of its own.
     """
-    from opdb.cli import COMMANDS
+    from opdb.cli import COMMANDS, command_named
+    from opdb.cluster import submitting
 
     name, *rest = command
     if name not in COMMANDS or name == "submit":
         raise UnknownNameError("command", name, set(COMMANDS) - {"submit"})
-    parsed = _Parsed(name, rest)
-    if parsed.has("--db"):
-        raise InputError("give --db to opdb submit, before --, not to the command")
-    models: list[str | None] = [*dict.fromkeys(parsed.models)] or [None]
-    algorithms: list[str | None] = [*dict.fromkeys(parsed.algorithms)] or [None]
-    return [
-        (
-            name,
-            *([] if model is None else [model]),
-            *([] if algorithm is None else ["--algorithm", algorithm]),
-            *parsed.others,
-        )
-        for model in models
-        for algorithm in algorithms
-    ]
+    parsed = command_named(name)
+    # It is read as it will be on the node: what is wrong with it is told now.
+    parsed.make_context(f"opdb {name}", list(rest))
+    return submitting.parts_of(name, rest, _syntax(parsed.params))
 
 
-class _Parsed:
-    """A command's arguments told apart: models, algorithms, and all others as they stand."""
+def _syntax(parameters: Sequence[Any]) -> CommandSyntax:
+    """Return how the arguments of a command with these parameters are read."""
+    from opdb.cluster.submitting import CommandSyntax
 
-    def __init__(self, name: str, arguments: list[str]) -> None:
-        from opdb.cli import command_named
+    of_models = any(each.name == "models" and each.nargs == -1 for each in parameters)
+    of_sizes = any(each.name == "batch_sizes" for each in parameters)
+    takes_value: dict[str, bool] = {}
+    algorithms: set[str] = set()
+    for each in parameters:
+        names = [*each.opts, *each.secondary_opts]
+        valued = isinstance(each, TyperOption) and not (each.is_flag or each.count)
+        takes_value |= dict.fromkeys(names, valued)
+        if each.name == "algorithms":
+            algorithms |= set(names)
 
-        command = command_named(name)
-        # It is read as it will be on the node: what is wrong with it is told now.
-        command.make_context(f"opdb {name}", list(arguments))
-        self._options = {o: p for p in command.params for o in (*p.opts, *p.secondary_opts)}
-        self._of_models = any(
-            parameter.name == "models" and parameter.nargs == -1 for parameter in command.params
-        )
-        self._of_sizes = any(parameter.name == "batch_sizes" for parameter in command.params)
-        self.models: list[str] = []
-        self.algorithms: list[str] = []
-        self.others: list[str] = []
-        self._said: set[str] = set()
-        self._read(arguments)
+    def names_model(given: str) -> bool:
+        # Numbers among the models are further batch sizes.
+        return of_models and not (of_sizes and NUMBERS.fullmatch(given))
 
-    def has(self, option: str) -> bool:
-        """Return whether an option was given."""
-        return option in self._said
-
-    def _read(self, arguments: list[str]) -> None:
-        waiting = list(arguments)
-        while waiting:
-            given = waiting.pop(0)
-            option, value = self._option(given)
-            parameter = self._options.get(option) if given.startswith("-") else None
-            if parameter is None:
-                # Numbers among the models are further batch sizes.
-                of_models = self._of_models and not (self._of_sizes and NUMBERS.fullmatch(given))
-                (self.models if of_models else self.others).append(given)
-                continue
-            self._said |= set(parameter.opts)
-            takes_value = not (parameter.is_flag or parameter.count)
-            if not takes_value and value:  # short options written as one: -qb 4
-                waiting.insert(0, f"-{value}")
-                given = option
-            if not takes_value:
-                self.others.append(given)
-                continue
-            value = waiting.pop(0) if value is None else value
-            if parameter.name == "algorithms":
-                self.algorithms += self._named(value)
-            else:
-                self.others += [option, value]
-
-    def _option(self, given: str) -> tuple[str, str | None]:
-        """Return an option and its value where both are one word: --stage=full, or -b4."""
-        option, equals, value = given.partition("=")
-        if given[:2] in self._options and len(given) > 2:
-            return given[:2], given[2:]
-        return option, value if equals else None
-
-    def _named(self, algorithm: str) -> list[str]:
-        from opdb.cli.support.options import parse_algorithms
-
-        return [each.name for each in parse_algorithms([algorithm])]
+    return CommandSyntax(takes_value, algorithms, names_model)

@@ -1,4 +1,4 @@
-"""What commands say of the models that they are given: notes of harvests, marks, batch sizes."""
+"""What commands say of the models that they are given: notes of harvests, batch sizes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opdb.cli.support.console import note
 from opdb.errors import InputError
 from opdb.lookup.options import ModelOptions
-from opdb.lookup.words import harvest_notes
-from opdb.lookup.workloads import Found, find_workload
-from opdb.records import Mode, Workload
+from opdb.lookup.words import lookup_notes
+from opdb.lookup.workloads import find_workload
+from opdb.records import Mode, Stored
 
 if TYPE_CHECKING:
     from opdb.store import Store
@@ -24,7 +23,7 @@ NUMBERS = re.compile(r"[+-]?[\d.,]+")
 
 def found_workload(
     store: Store, name: str, options: ModelOptions, mode: Mode, *, harvest: bool, quiet: bool
-) -> Found:
+) -> Stored:
     """Return what `find_workload` finds; say on stderr what was harvested.
 
     Raises:
@@ -32,7 +31,7 @@ def found_workload(
     """
     with redirect_stdout(sys.stderr):  # models print: stdout is for what a command says
         found = find_workload(store, name, options, mode, harvest=harvest)
-    for line in found.lines(store.location):
+    for line in lookup_notes(found, store.location):
         note(line, quiet=quiet)
     return found
 
@@ -74,23 +73,3 @@ def batch_sizes_among(
     if needed and not names:
         raise InputError("no model is named, only batch sizes")
     return names, list(dict.fromkeys(sizes))
-
-
-def note_harvest(workload: Workload, failure: str | None, stale: int = 0, *, quiet: bool) -> None:
-    """Say on stderr what is unusual about a workload just harvested: see `harvest_notes`."""
-    for line in harvest_notes(workload, failure, stale):
-        note(line, quiet=quiet)
-
-
-def mark(file: Path, *, quiet: bool) -> None:
-    """Mark a summary file as processed: all that it asks for is stored.
-
-    The marker is for people; where it cannot be written, as in a checkout of somebody else's, that
-    is a note.
-    """
-    from opdb.summary import mark_processed
-
-    try:
-        mark_processed(file)
-    except InputError as error:
-        note(f"not marked as processed, though all of it is stored: {error}", quiet=quiet)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast, get_args
 
 from opdb.api.grids import BenchedGrid
-from opdb.api.places import check_failures, chosen_places
+from opdb.api.places import check_failures, measured_places
 from opdb.errors import InputError, UnknownNameError
 from opdb.kinds import KINDS
 from opdb.lookup.options import ModelOptions, ModelWords
@@ -299,7 +299,7 @@ def bench_all(
     request = asked.request()
     if asked.grid is not None and grid is None:
         grid = BenchedGrid.of(asked.grid, large=asked.large)
-    places = chosen_places(asked.device, asked.devices)
+    places = measured_places(asked.device, asked.devices)
     _check_algorithms(request, places)
     if grid is not None:
         request = replace(request, configurations=grid.keys)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from opdb.api.build_sources import BuildOptions, BuildQuestion
-from opdb.api.places import check_failures, chosen_places
+from opdb.api.places import check_failures, measured_places
 from opdb.api.plans import NEXT_STEPS, SurveyedStep, cost_words, counts, note_others, rests_on
 from opdb.errors import CheckError, OpdbError
 from opdb.lookup.options import ModelOptions, ModelWords
@@ -258,7 +258,7 @@ def build_all(
     display = display or Display()
     question = BuildQuestion.of(paths, asked, said)
     # What cannot be measured here is told before a harvest.
-    places = chosen_places(asked.device, asked.devices)
+    places = measured_places(asked.device, asked.devices)
     if not places:
         check_modes([question.mode], asked.device)
     requests = question.requests

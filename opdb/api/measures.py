@@ -9,7 +9,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Unpack
 
-from opdb.api.places import check_failures, chosen_places
+from opdb.api.places import check_failures, measured_places
 from opdb.errors import InputError, OpdbError
 from opdb.lookup.options import ModelOptions, ModelWords, parse_mode
 from opdb.lookup.requests import requests_named
@@ -185,7 +185,7 @@ def measure_all(
     from opdb.store import open_store
 
     display = display or Display()
-    places = chosen_places(asked.device, asked.devices)
+    places = measured_places(asked.device, asked.devices)
     if not places or any(place.device == "cpu" for place in places):
         check_modes(asked.modes, "cpu" if places else asked.device)
     errors: list[OpdbError] = []

@@ -34,6 +34,25 @@ def chosen_places(device: str | None, devices: str | None) -> list[WorkerDevice]
     return places(devices)
 
 
+def measured_places(device: str | None, devices: str | None) -> list[WorkerDevice]:
+    """Return the places to measure on, as `chosen_places` does.
+
+    A processor is measured only where it is named: all that is published would take it a day.
+
+    Raises:
+        InputError: the options name no devices, or both are given.
+        CannotMeasureError: there is no such device here, or none is named and there is no GPU.
+    """
+    from opdb.bench.platform import cuda_devices
+
+    if device is None and devices is None and not cuda_devices():
+        raise CannotMeasureError(
+            "no NVIDIA GPU here that torch can use (opdb doctor says why); to measure this "
+            "machine's processor, add --device cpu"
+        )
+    return chosen_places(device, devices)
+
+
 def check_failures(failures: Sequence[str], places: Sequence[WorkerDevice]) -> None:
     """Raise where a device failed, each named with the reason.
 

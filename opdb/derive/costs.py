@@ -57,6 +57,9 @@ over, and on an H200 samples of the last 15 ms read 14 % too low at the mean."""
 HELD_UP = 0.15
 """Host visits whose median is above the fastest's by more than this share found the host busy."""
 
+OUTLYING = 3.0
+"""On a CPU, visits that took so many times as long as the fastest were held up by other work."""
+
 MIN_SAMPLES = 3
 
 MIN_EDGES = 4
@@ -318,7 +321,9 @@ class Deriver:
 
     def _cost(self, configuration: str, setting: str, host: Mapping[Form, Quantity]) -> Cost:
         found = self._found[configuration, setting]
-        costs = self._full_clock([c for _, c in found if c])
+        seen = self._full_clock([c for _, c in found if c])
+        on_cpu = self._campaigns[found[0][0].campaign].device.type == "cpu"
+        costs = _not_held_up(seen) if on_cpu else seen
         board = self._campaigns[found[0][0].campaign].board.uuid
         flags = sorted({f for c in costs for f in c.flags})
         if any(v.weights == "hot" for v, _ in found):
@@ -338,14 +343,13 @@ class Deriver:
         if costs and not energies:
             reasons["energy_j"] = _why_no_energy(flags, found[-1][0])
         clocks = [c.clock_hz for c in costs if c.clock_hz]
-        on_cpu = self._campaigns[found[0][0].campaign].device.type == "cpu"
         joined = partial(quantity_of, join=statistics.median if on_cpu else statistics.fmean)
         return Cost(
             configuration=configuration,
             board=board,
             setting=setting,
             estimator=ESTIMATOR,
-            visits=len(costs),
+            visits=len(seen),
             kernels=kernels,
             time_s=joined(
                 [c.time_s for c in costs], self.time_spread, [t for c in costs for t in c.times_s]
@@ -365,6 +369,12 @@ class Deriver:
             reasons=reasons,
             flags=tuple(flags),
         )
+
+
+def _not_held_up(costs: Sequence[VisitCost]) -> list[VisitCost]:
+    """Keep the visits to a CPU that other work did not hold up."""
+    most_s = OUTLYING * min((c.time_s for c in costs), default=0.0)
+    return [c for c in costs if c.time_s <= most_s]
 
 
 def _of_one_sort(visits: Sequence[Visit]) -> list[Visit]:

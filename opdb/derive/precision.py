@@ -12,10 +12,6 @@ from opdb.records import Cost, Quantity
 PRECISION = 0.02
 """The default half width of the 95 % interval of an energy, as a share of it."""
 
-NOT_KNOWN = 1.0
-"""A time whose interval reaches further than this share of it is not known: of two visits, one took
-some fifteen times as long as the other."""
-
 
 @dataclass(frozen=True)
 class Reached:
@@ -40,14 +36,9 @@ def relative_half_width(quantity: Quantity | None) -> float | None:
 
 
 def is_within(cost: Cost, asked: float) -> bool:
-    """Return whether an energy is as precise as asked.
-
-    Where no energy is read, as on most CPUs, a time is precise enough unless it is not known at
-    all: other work may hold up a whole visit, a hundred times as long as the next.
-    """
+    """Return whether an energy is as precise as asked; True where there is none to judge."""
     if cost.energy_j is None:
-        width = relative_half_width(cost.time_s)
-        return width is None or width <= NOT_KNOWN
+        return True
     width = relative_half_width(cost.energy_j)
     return width is not None and width <= asked
 

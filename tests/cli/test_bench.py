@@ -294,8 +294,17 @@ def test_what_cannot_be_done_is_one_message_and_changes_nothing(
 
 
 @no_gpu
+@pytest.mark.parametrize("command", ["bench", "measure mlp", "build mlp"])
+def test_a_processor_is_measured_only_where_it_is_named(command: str, opdb: Opdb) -> None:
+    found = opdb(*command.split())
+    assert found.status == 3 and not Path("opdb.sqlite").exists()
+    assert "no NVIDIA GPU here" in found.err and "add --device cpu" in found.err
+
+
 def test_an_algorithm_is_refused_where_there_is_no_gpu(database: Path, opdb: Opdb) -> None:
-    found = opdb("bench", "conv2d", "--algorithm", "fft", "--algorithm", "winograd")
+    found = opdb(
+        "bench", "conv2d", "--device", "cpu", "--algorithm", "fft", "--algorithm", "winograd"
+    )
     assert found.status == 3
     assert "'fft', 'winograd' need an NVIDIA GPU; here there is 'default' alone" in found.err
     assert found.err.count("\n") == 1

@@ -109,7 +109,8 @@ def test_runs_of_another_version_that_called_something_else_are_told_of(
     opdb: Opdb, tmp_path: Path
 ) -> None:
     assert opdb("measure", "mlp", "--device", "cpu", "--quiet").status == 0
-    for command in (("harvest",), ("measure", "--device", "cpu"), ("build", "--gpu-seconds", "0")):
+    cpu = ("--device", "cpu")
+    for command in (("harvest",), ("measure", *cpu), ("build", "--gpu-seconds", "0", *cpu)):
         with open_store(str(tmp_path / "opdb.sqlite")) as store:
             [mlp] = store.workloads("mlp")
             runs = len(store.model_runs(mlp.key))

@@ -102,7 +102,7 @@ def test_nor_code_of_a_file_that_only_lies_there(opdb: Opdb, marker: Path, comma
     [
         "harvest models --allow-code",
         "harvest strangers_code:run --input-size 3x8x8",
-        "build models --allow-code --target 0.5",
+        "build models --allow-code --target 0.5 --device cpu",
         "fx models/their.yml --allow-code",
         "fx strangers_code:run --input-size 3x8x8",
         "complexity models --allow-code",

@@ -30,7 +30,7 @@ def run(
     ],
     said: options.ModelArguments = options.ModelArguments(),
     mode: CompiledToo = "eager",
-    device: options.MeasuredDevice = None,
+    device: options.AnyDevice = None,
     anew: Annotated[
         bool,
         typer.Option("--anew", help="Harvest and compile again what stands in the database."),

@@ -122,7 +122,7 @@ def run(
     ] = None,
     asked: SweepArguments = SweepArguments(),
     said: options.ModelFormat = options.ModelArguments(),
-    device: options.MeasuredDevice = None,
+    device: options.AnyDevice = None,
     devices: options.Devices = None,
     out: options.Output = options.Output(),
 ) -> None:

@@ -204,6 +204,14 @@ MeasuredDevice: TypeAlias = Annotated[
     typer.Option(
         "--device",
         metavar="DEVICE",
+        help="cuda, cuda:N or cpu.  [default: cuda]",
+    ),
+]
+AnyDevice: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
         help="cuda, cuda:N or cpu.  [default: cuda where there is one, else cpu]",
     ),
 ]

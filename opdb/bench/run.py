@@ -241,10 +241,12 @@ def pending(store: Store, platform: Platform, request: BenchRequest) -> Plan:
 def _fitted(request: BenchRequest, platform: Platform) -> BenchRequest:
     """Return a request with what depends on the platform, where it leaves that open.
 
-    How much the L2 keeps is as the device's size suggests; on a device whose visits scatter too
-    much for precise sums, everything is visited as often as what no model calls.
+    How much the L2 keeps is as the device's size suggests. Under forced algorithms, and on a device
+    whose visits scatter too much for precise sums, everything is visited as often as what no model
+    calls.
     """
-    if request.rounds is None and platform.device.type not in PRECISE:
+    sums = platform.device.type in PRECISE and not request.algorithms
+    if request.rounds is None and not sums:
         request = replace(request, rounds=ROUNDS)
     if request.resident_bytes is not None:
         return request

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from opdb.algorithms.names import DEFAULT, algorithm_named
 from opdb.bench import rounds, run
 from opdb.bench.plan import ROUNDS, SPREAD_SHARE, is_duplicated
 from opdb.bench.run import BenchRequest, BenchResult, bench
@@ -84,6 +85,15 @@ def test_what_models_call_is_visited_once_and_then_as_their_sums_want(
     assert result.sums.sums == result.sums.within == 1, "of times alone: no power is read here"
     assert result.reached is not None and result.reached.unjudged == 1, "the one of no model"
     assert benched(store, **asked).campaign is None
+
+
+def test_under_an_algorithm_sums_of_models_want_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "PRECISE", ("cpu",))
+    store.save_workload(workload(CONV))
+    result = benched(store, rounds=None, algorithms=(algorithm_named(DEFAULT),))
+    assert result.outcomes == {"ok": ROUNDS} and result.sums is None
 
 
 def test_a_bench_visits_everything_twice_and_derives_costs(store: Store) -> None:

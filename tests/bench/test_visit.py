@@ -15,6 +15,7 @@ from opdb.bench.session import UNCALIBRATED, Session
 from opdb.bench.stretch import Observation
 from opdb.bench.visit import (
     VisitRequest,
+    expected_duty,
     is_at_full_clock,
     refusal,
     session_flags,
@@ -36,6 +37,7 @@ from tests.bench.calls import (
 )
 from tests.bench.conftest import NO_POWER
 from tests.meters.replay import ReplayMeter
+from tests.store import samples
 
 TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
 TRAINED = replace(CONV, gradient=True)
@@ -245,3 +247,17 @@ def test_graphs_that_are_issued_late_are_flagged() -> None:
     assert waiting_flags(seen(0.25)) == (
         "the device waited for the host before 25 % of the replays",
     )
+
+
+@pytest.mark.parametrize(
+    ("power_w", "clock_hz", "expected"),
+    [(690.0, 1.98e9, 0.931), (690.0, 1.7e9, 0.719), (690.0, 1.2e9, 0.398)],
+)
+def test_the_lower_the_clock_at_the_limit_the_longer_the_gaps(
+    power_w: float, clock_hz: float, expected: float
+) -> None:
+    seen = Stretch(1, (1e-3,) * 9, 0.2, 1.0, clock_samples_hz=(clock_hz,) * 3)
+    seen = replace(seen, power_samples=tuple((0.02 * n, power_w) for n in range(10)))
+    known = replace(UNCALIBRATED, base_power_w=120.0)
+    assert expected_duty(seen, samples.DEVICE, known) == pytest.approx(expected, abs=1e-3)
+    assert expected_duty(seen, samples.DEVICE, UNCALIBRATED) == 1.0

@@ -21,6 +21,7 @@ from opdb.records import (
     canonical_json,
 )
 from opdb.store.fields import COLLATED, Field
+from opdb.store.ranges import DURATION_S, POSITIVE_COUNT
 
 _LONG = 10_000
 """Characters of JSON from which SQLite checks it sooner than Python reads all that it holds."""
@@ -152,6 +153,17 @@ def _read_host_times(text: str) -> dict[str, Quantity]:
     return {form: quantity(f"host_time_s.{form}", parts) for form, parts in times.items()}
 
 
+def _check_host_times(text: str) -> None:
+    _check_object(text)
+    for form, found in _read_host_times(text).items():
+        if type(found.count) is not int:
+            raise TypeError(f"{form}: count is {found.count!r}, no whole number")
+        POSITIVE_COUNT.check(found.count)
+        for time_s in (found.median, found.mean, found.low, found.high):
+            if time_s is not None:
+                DURATION_S.check(time_s)
+
+
 OBJECT = _document(read_json, check=_check_object, encode=dict)
 WORDS = _document(_read_words, check=_check_words, encode=list)
 KERNELS = Field(COLLATED, encode=OBJECT.encode, decode=read_json)
@@ -169,6 +181,6 @@ KERNEL_COUNTS = _document(
 OPERATING_POINT = _document(_read_operating_point)
 HOST_TIMES = _document(
     _read_host_times,
-    check=_check_object,
+    check=_check_host_times,
     encode=lambda times: {form: asdict(each) for form, each in times.items()},
 )

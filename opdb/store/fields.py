@@ -127,6 +127,9 @@ def column_parser(column: Column[Any]) -> AllAtOnce | None:
         return None
     if check is _not_negative and convert is _finite and not column.nullable:
         return _numbers_not_negative
+    allowed = getattr(check, "__self__", None)
+    if isinstance(allowed, Range) and convert is _finite:
+        return _in_range(allowed, _numbers_or_none if column.nullable else _numbers)
     if check is not None:
         return None
     if convert is str:
@@ -177,6 +180,15 @@ def _numbers_or_none(found: Sequence[str]) -> Sequence[float | None]:
     if not all(map(math.isfinite, filter(None, numbers))):
         raise ValueError("not a finite number")
     return numbers
+
+
+def _in_range(allowed: Range, read: AllAtOnce) -> AllAtOnce:
+    def parse(found: Sequence[str]) -> Sequence[float | None]:
+        numbers = read(found)
+        allowed.check_all([number for number in numbers if number is not None])
+        return numbers
+
+    return parse
 
 
 def _whole(field: str) -> int:

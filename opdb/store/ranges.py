@@ -57,6 +57,12 @@ POSITIVE_HZ = Range(0, 1e12, positive=True)
 POSITIVE_BYTES = Range(0, 1e18, positive=True)
 COUNT = Range(0, 1e12)
 POSITIVE_COUNT = Range(1, 1e12)
+
+DIFFERENCE_S = Range(-1e8, 1e8)
+"""Seconds that are a difference of two measurements: below 0 where the call is less than noise."""
+
+DIFFERENCE_W = Range(-1e6, 1e6)
+DIFFERENCE_J = Range(-1e12, 1e12)
 SHARE = Range(0, 1.01)
 POSITIVE_SHARE = Range(0, 1.01, positive=True)
 TEMPERATURE_C = Range(-200, 1000)

@@ -59,8 +59,16 @@ REVISIONS = ("0013", "0014")
 LAST_TO_READ_EARLIER = "2a8102b"
 """The commit of opdb that brings a database of an earlier revision up to the first of these."""
 
-QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
-"""The estimated quantities of a cost, each held in five columns."""
+QUANTITIES = {
+    "time_s": ranges.DIFFERENCE_S,
+    "eager_time_s": ranges.DIFFERENCE_S,
+    "power_w": ranges.DIFFERENCE_W,
+    "energy_j": ranges.DIFFERENCE_J,
+    "dynamic_energy_j": ranges.DIFFERENCE_J,
+}
+"""The estimated quantities of a cost, each held in five columns, and what they may be."""
+
+COUNTED = within(ranges.POSITIVE_COUNT, WHOLE)
 
 QUANTITY_PARTS = ("median", "mean", "low", "high", "count")
 
@@ -352,8 +360,8 @@ cost = Table(
     column("visits", within(ranges.COUNT, WHOLE)),
     column("kernels", WHOLE_NOT_NEGATIVE, nullable=True),
     *(
-        column(f"{quantity}_{part}", WHOLE if part == "count" else NUMBER, nullable=True)
-        for quantity in QUANTITIES
+        column(f"{quantity}_{part}", COUNTED if part == "count" else within(held), nullable=True)
+        for quantity, held in QUANTITIES.items()
         for part in QUANTITY_PARTS
     ),
     column("host_time_s", HOST_TIMES),

@@ -501,6 +501,26 @@ def test_a_database_that_cannot_be_used(
     assert sorted(path.name for path in machine.folder.glob("opdb.sqlite*")) == ["opdb.sqlite"]
 
 
+def test_an_index_without_its_rows(machine: Machine) -> None:
+    """SQLite's quick check passes such a file, and a query by that index loses the rows."""
+    with closing(sqlite3.connect(machine.database)) as owner:
+        owner.execute("CREATE TABLE spare (a)")
+        owner.execute("CREATE INDEX spare_a ON spare (a) WHERE a > 1")
+        owner.execute("INSERT INTO spare VALUES (1)")
+        owner.execute("PRAGMA writable_schema = ON")
+        owner.execute("UPDATE sqlite_master SET sql = replace(sql, '> 1', '> 0')")
+        owner.commit()
+    the_fault("database", "missing from index spare_a", "restore it", blocks=True)
+
+
+def test_a_row_that_refers_to_none(machine: Machine) -> None:
+    with closing(sqlite3.connect(machine.database)) as owner:
+        owner.execute("CREATE TABLE spare (a REFERENCES workload (id))")
+        owner.execute("INSERT INTO spare VALUES (99)")
+        owner.commit()
+    the_fault("database", "row 1 of spare refers to a missing row of workload", "it", blocks=True)
+
+
 def test_a_database_that_is_not_there_yet(machine: Machine) -> None:
     machine.database.unlink()
     findings, healthy, _ = found_on()

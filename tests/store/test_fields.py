@@ -10,8 +10,8 @@ from sqlalchemy import Column
 
 from opdb.errors import InputError
 from opdb.store import schema
-from opdb.store.fields import column_parser, parser
-from opdb.store.sets import FILES, Columns
+from opdb.store.fields import column_parser, field_of, parser
+from opdb.store.sets import FAULTS, FILES, Columns
 
 FIELDS = ("", "0", "-0.0", "1.5", "-2", "6.209066666666666e-05", "1e400", "nan", "-inf", "x", " 1")
 
@@ -85,3 +85,53 @@ def test_json_of_any_length_is_an_object_or_refused(length: int) -> None:
     for bad in (json.dumps(numbers), json.dumps({"a": numbers})[:-1], f'{{"a": {numbers},}}'):
         with pytest.raises(ValueError, match=r"object|delimiter|property name|trailing comma"):
             read(bad)
+
+
+@pytest.mark.parametrize(
+    ("column", "field"),
+    [
+        ("time_s_low", "-1e308"),
+        ("energy_j_high", "1e308"),
+        ("power_w_mean", "-1e7"),
+        ("time_s_count", "0"),
+        ("eager_time_s_count", "-1"),
+    ],
+)
+def test_a_cost_that_nothing_could_have_is_refused(column: str, field: str) -> None:
+    assert one_by_one("costs.csv", column, [field]) is None
+
+
+HOST_TIME = {"median": 1e-5, "mean": 1e-5, "low": 9e-6, "high": 1.1e-5, "count": 40}
+
+
+def test_host_times_are_read() -> None:
+    whole = {"function": HOST_TIME, "module": HOST_TIME | {"low": None, "high": None}}
+    for held in ({}, whole):
+        text = json.dumps(held)
+        assert one_by_one("costs.csv", "host_time_s", [text]) == [text]
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        [],
+        {"function": {}},
+        {"function": None},
+        {"function": HOST_TIME | {"count": 0}},
+        {"function": HOST_TIME | {"count": "40"}},
+        {"function": HOST_TIME | {"median": "x"}},
+        {"function": HOST_TIME | {"low": -1e308}},
+        {"function": HOST_TIME | {"mean": float("nan")}},
+    ],
+)
+def test_host_times_that_no_command_could_read_are_refused(held: object) -> None:
+    parse = parser(schema.cost.c.host_time_s)
+    with pytest.raises(FAULTS):
+        parse(json.dumps(held))
+
+
+def test_a_run_without_a_repeat_is_refused() -> None:
+    repeats = field_of(schema.model_run.c.repeats)
+    assert repeats.encode is not None
+    with pytest.raises(ValueError, match="without a single repeat"):
+        repeats.checked(repeats.encode(()))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from opdb.api.builds import BuildReport, build
     from opdb.api.comparisons import Choices, Comparison, compare
     from opdb.api.data import Data, data
+    from opdb.api.generations import Generated, generate
     from opdb.api.harvests import Harvested, HarvestOptions, harvest
     from opdb.api.listings import Listing, listing
     from opdb.api.measures import Measured, MeasureOptions, measure
@@ -58,6 +59,7 @@ _NAMES = {
     "opdb.api.builds": ("BuildReport", "build"),
     "opdb.api.comparisons": ("Choices", "Comparison", "compare"),
     "opdb.api.data": ("Data", "data"),
+    "opdb.api.generations": ("Generated", "generate"),
     "opdb.api.harvests": ("HarvestOptions", "Harvested", "harvest"),
     "opdb.api.listings": ("Listing", "listing"),
     "opdb.api.measures": ("MeasureOptions", "Measured", "measure"),
@@ -96,6 +98,7 @@ __all__ = [
     "Cost",
     "Data",
     "Exported",
+    "Generated",
     "HarvestOptions",
     "Harvested",
     "Listing",
@@ -122,6 +125,7 @@ __all__ = [
     "compare",
     "data",
     "export",
+    "generate",
     "harvest",
     "listing",
     "load",

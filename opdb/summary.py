@@ -36,7 +36,16 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from opdb.errors import InputError
-from opdb.models import AUTOCASTS, DTYPES, MEMORY_FORMATS, OPTIMIZERS, PHASES, ModelRequest, sources
+from opdb.models import (
+    AUTOCASTS,
+    CACHES,
+    DTYPES,
+    MEMORY_FORMATS,
+    OPTIMIZERS,
+    PHASES,
+    ModelRequest,
+    sources,
+)
 from opdb.records import Json, Phase
 
 SIGNIFICANT = "significant.yml"
@@ -62,6 +71,9 @@ _ALLOWED = {
     "autocast": "the dtype to cast to: one of " + ", ".join(AUTOCASTS) + ", or null",
     "optimizer": "of a training step: one of " + ", ".join(OPTIMIZERS),
     "accumulation": "a whole number of batches whose gradients add up, 1 or more",
+    "context": "of phase decode: a whole number of positions that are filled, 1 or more",
+    "cache_length": "a whole number of positions of a static cache, 1 or more, or null",
+    "cache": "of phase prefill or decode: one of " + ", ".join(CACHES),
     "batch_sizes": "a list of whole numbers of 1 or more, such as [1, 32, 128]",
     "inputs": "a mapping of args and kwargs, or null",
     "variants": "a list of mappings that say what differs",
@@ -72,6 +84,7 @@ _WORDS = {
     "phase": PHASES,
     "autocast": AUTOCASTS,
     "optimizer": OPTIMIZERS,
+    "cache": CACHES,
     "source": tuple(sources()),
 }
 
@@ -87,6 +100,9 @@ class Variant(BaseModel):
     autocast: StrictStr | None = None
     optimizer: StrictStr | None = None
     accumulation: Size | None = None
+    context: Size | None = None
+    cache_length: Size | None = None
+    cache: StrictStr | None = None
     batch_sizes: Sizes | None = None
     input_size: Sizes | None = None
     inputs: dict[StrictStr, Any] | None = None
@@ -138,6 +154,9 @@ class Summary(Variant):
                 autocast=said("autocast"),
                 optimizer=said("optimizer") or OPTIMIZERS[0],
                 accumulation=said("accumulation") or 1,
+                context=said("context"),
+                cache_length=said("cache_length"),
+                cache=said("cache"),
                 named_in=None if self._file is None else str(self._file),
             )
 

@@ -315,7 +315,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "triton": ("algorithms.direct",),
     "torchvision": ("models", "operators", "bench.images"),
     "PIL": ("bench.images",),
-    "transformers": ("models.transformers",),
+    "transformers": ("models.generation", "models.transformers"),
     "huggingface_hub": ("models.transformers",),
     "cuda": ("bench.kernels",),
     "pynvml": ("meters.nvml",),

@@ -20,6 +20,7 @@ VERBS = (
     "compare",
     "data",
     "export",
+    "generate",
     "harvest",
     "listing",
     "load",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack, cast, get_args
 
 from opdb.errors import InputError, UnknownNameError
-from opdb.models import AUTOCASTS, DTYPES, MEMORY_FORMATS, OPTIMIZERS, PHASES
+from opdb.models import AUTOCASTS, CACHES, DTYPES, MEMORY_FORMATS, OPTIMIZERS, PHASES
 from opdb.models.usual import times
 from opdb.records import Mode
 
@@ -21,6 +21,7 @@ _VALID = {
     "phase": PHASES,
     "optimizer": OPTIMIZERS,
     "autocast": AUTOCASTS,
+    "cache": CACHES,
 }
 """The values that an option may have, where these can be listed."""
 
@@ -39,6 +40,9 @@ class ModelWords(TypedDict, total=False):
     optimizer: str | None
     accumulation: int | None
     autocast: str | None
+    context: int | None
+    cache_length: int | None
+    cache: str | None
     allow_code: bool
 
 
@@ -47,7 +51,8 @@ class ModelOptions:
     """What is said of a model; None where nothing is.
 
     `input_size` is one input's shape without the batch. `accumulation` is of how many batches a
-    training step adds up gradients. `allow_code` says that code may be run which a file names.
+    training step adds up gradients. `context`, `cache_length` and `cache` are of a prefill or a
+    decoding step (see `ModelRequest`). `allow_code` says that code may be run which a file names.
     """
 
     batch_size: int | None = None
@@ -58,6 +63,9 @@ class ModelOptions:
     optimizer: str | None = None
     accumulation: int | None = None
     autocast: str | None = None
+    context: int | None = None
+    cache_length: int | None = None
+    cache: str | None = None
     allow_code: bool = False
 
     @classmethod

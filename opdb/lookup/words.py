@@ -16,6 +16,7 @@ USUAL_SIZE = FAMILY_SIZES["classification"]
 IDENTITY = (
     *("model", "source", "batch_size", "dtype", "memory_format", "input_size", "phase"),
     *("autocast", "optimizer", "accumulation"),
+    *("cache", "context", "cache_length"),
 )
 """The names under which every command's JSON and CSV tell workloads apart."""
 
@@ -32,7 +33,14 @@ def describe(what: Workload | ModelRequest, *, usual_size: bool = False) -> str:
         words += ["training", str(training["optimizer"])]
         if training["accumulation"] > 1:
             words.append(f"{training['accumulation']} batches a step")
-    size = size_of(what)
+    generation = generation_of(what)
+    if generation is not None:
+        words += [what.phase, generation["cache"] + " cache"]
+        if (context := generation.get("context")) is not None:
+            words.append(f"context {context}")
+        if (length := generation.get("cache_length")) is not None:
+            words.append(f"length {length}")
+    size = None if what.phase == "decode" else size_of(what)
     if size is not None and len(size) == 1:
         words.append(f"size {size[0]}")
     elif size and (usual_size or size != USUAL_SIZE):
@@ -43,6 +51,7 @@ def describe(what: Workload | ModelRequest, *, usual_size: bool = False) -> str:
 def identity(workload: Workload) -> dict[str, Json]:
     """Return what tells workloads apart, under `IDENTITY`'s names."""
     training = training_of(workload) or {}
+    generation = generation_of(workload) or {}
     return {
         "model": workload.name,
         "source": workload.source,
@@ -54,6 +63,7 @@ def identity(workload: Workload) -> dict[str, Json]:
         "autocast": workload.autocast,
         "optimizer": training.get("optimizer"),
         "accumulation": training.get("accumulation"),
+        **{name: generation.get(name) for name in ("cache", "context", "cache_length")},
     }
 
 
@@ -71,6 +81,11 @@ def workload_columns(of: Callable[[Row], Workload]) -> tuple[Column[Row], ...]:
 def training_of(what: Workload | ModelRequest) -> Json | None:
     """Return how a training step is made, as data; None of an inference."""
     return what.training if isinstance(what, ModelRequest) else what.inputs.get("training")
+
+
+def generation_of(what: Workload | ModelRequest) -> Json | None:
+    """Return which cache a prefill or a decoding step has, as data; None of other passes."""
+    return what.generation if isinstance(what, ModelRequest) else what.inputs.get("generation")
 
 
 def short_board(uuid: str) -> str:

@@ -14,7 +14,7 @@ from opdb.garbage import collected
 from opdb.lookup.harvesting import harvests_of
 from opdb.lookup.options import ModelOptions
 from opdb.lookup.requests import request_for, short_for
-from opdb.lookup.words import describe, note_harvest, training_of
+from opdb.lookup.words import describe, generation_of, note_harvest, training_of
 from opdb.models import ModelRequest
 from opdb.models.catalogue import is_known, unknown_hint, unknown_model
 from opdb.models.usual import is_usual, size_of, times
@@ -137,6 +137,8 @@ def stored_workload(store: Store, request: ModelRequest) -> Workload | None:
         return None  # no workload tells of how many classes it is
     alike = _alike(store, request)
     possible = [each for each in alike if each.batch_size == request.batch_size]
+    if request.phase == "decode":
+        return _first(possible)  # one token: nothing else tells them apart
     if request.inputs is not None:
         return _of_inputs(possible, request)
     if request.input_size is not None:
@@ -160,6 +162,7 @@ def _alike(store: Store, request: ModelRequest) -> list[Workload]:
         if request.source in (None, each.source)
         and training_of(each) == request.training
         and each.autocast == request.autocast
+        and generation_of(each) == request.generation
     ]
 
 

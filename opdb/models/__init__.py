@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTOCASTS",
+    "CACHES",
     "DTYPES",
+    "GENERATION_PHASES",
     "MEMORY_FORMATS",
     "OPTIMIZERS",
     "PHASES",
@@ -43,9 +45,18 @@ _SOURCES = {
 }
 """Every source, in the order in which a bare name is looked up: each module has a SOURCE."""
 
+TOKENS = 128
+"""The tokens of a text, unless the model has positions for fewer."""
+
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 MEMORY_FORMATS = ("contiguous", "channels_last")
-PHASES = ("inference", "training")
+GENERATION_PHASES = ("prefill", "decode")
+"""What a causal decoder does: read a prompt into an empty cache, or add one token to a sequence."""
+
+PHASES = ("inference", "training", *GENERATION_PHASES)
+CACHES = ("static", "dynamic")
+"""The caches of keys and values: allocated at once and written in place, or grown by each step."""
+
 AUTOCASTS = ("bfloat16", "float16")
 OPTIMIZERS = ("sgd", "adamw")
 """The optimizers that a training step may end with: SGD with a momentum of 0.9, or AdamW."""
@@ -65,6 +76,11 @@ class ModelRequest:
     where "batch" stands for the batch size, a list for a list, {"tuple": [...]} for a tuple, any
     other object for a dict, and everything else for itself.
 
+    `context`, `cache_length` and `cache` are of a causal decoder's prefill or decoding step: how
+    many positions are filled before a step, how many a static cache has (as many as the pass
+    needs, unless given), and which cache it is (static, unless given). A prefill's prompt is its
+    input size.
+
     `named_in` is the file, or other data of somebody's, that names the model, where no code may be
     run that it names; None where the user names it, or allows the code.
     """
@@ -82,6 +98,9 @@ class ModelRequest:
     num_classes: int | None = None
     optimizer: str = OPTIMIZERS[0]
     accumulation: int = 1
+    context: int | None = None
+    cache_length: int | None = None
+    cache: str | None = None
     named_in: str | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -93,6 +112,30 @@ class ModelRequest:
         if self.phase != "training":
             return None
         return {"optimizer": self.optimizer, "accumulation": self.accumulation}
+
+    @property
+    def new_tokens(self) -> int:
+        """How many tokens of each sequence a prefill or a decoding step is given."""
+        if self.phase == "decode":
+            return 1
+        return TOKENS if self.input_size is None else self.input_size[0]
+
+    @property
+    def filled(self) -> int:
+        """How many positions of the cache are filled before the pass."""
+        return (self.context or 0) if self.phase == "decode" else 0
+
+    @property
+    def generation(self) -> dict[str, Json] | None:
+        """Which cache a prefill or a decoding step has, as data; None of other passes."""
+        if self.phase not in GENERATION_PHASES:
+            return None
+        found: dict[str, Json] = {"cache": self.cache or CACHES[0]}
+        if self.phase == "decode":
+            found["context"] = self.filled
+        if found["cache"] == "static":
+            found["cache_length"] = self.cache_length or self.filled + self.new_tokens
+        return found
 
     def checked(self) -> ModelRequest:
         """Return the request with its source found, all of it valid.
@@ -107,6 +150,7 @@ class ModelRequest:
             ("phase", self.phase, PHASES),
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("autocast", self.autocast or AUTOCASTS[0], AUTOCASTS),
+            ("cache", self.cache or CACHES[0], CACHES),
         ):
             if value not in valid:
                 raise UnknownNameError(what, value, valid)
@@ -121,6 +165,7 @@ class ModelRequest:
             raise InputError(f"input size {size} of {self.name!r}; give sizes of 1 or more")
         if self.input_size is not None and self.inputs is not None:
             raise InputError(f"{self.name!r} has both an input size and inputs; give one of them")
+        self._check_generation()
         source = _source_name(self)
         if self.named_in is not None and _source(source).runs_code:
             raise InputError(
@@ -128,6 +173,41 @@ class ModelRequest:
                 "module's code, which no file is trusted with; where you trust it, add --allow-code"
             )
         return replace(self, source=source)
+
+    def _check_generation(self) -> None:
+        """Check what is said of a prefill or a decoding step.
+
+        Raises:
+            InputError: it contradicts itself, or is said of another pass.
+        """
+        said = {"context": self.context, "cache length": self.cache_length, "cache": self.cache}
+        given = [name for name, value in said.items() if value is not None]
+        found = self.generation
+        if found is None:
+            if given:
+                raise InputError(f"{given[0]} of {self.name!r}: only prefill and decode have one")
+            return
+        if self.autocast is not None:
+            raise InputError(f"{self.name!r}: {self.phase} under autocast; give a dtype instead")
+        if self.inputs is not None:
+            raise InputError(f"{self.name!r}: {self.phase} has inputs of its own; leave them out")
+        if self.phase == "prefill" and self.context is not None:
+            raise InputError(f"a prefill of {self.name!r} begins with an empty cache: no context")
+        if self.phase == "decode" and self.filled < 1:
+            raise InputError(f"a decoding step of {self.name!r} needs a context of 1 or more")
+        if self.phase == "decode" and self.input_size is not None:
+            raise InputError(f"a decoding step of {self.name!r} takes one token: no input size")
+        if self.input_size is not None and len(self.input_size) != 1:
+            size = list(self.input_size)
+            raise InputError(f"input size {size} of {self.name!r}; a prompt is one number")
+        if found["cache"] == "dynamic" and self.cache_length is not None:
+            raise InputError(f"a dynamic cache of {self.name!r} grows: it has no cache length")
+        needed = self.filled + self.new_tokens
+        if self.cache_length is not None and self.cache_length < needed:
+            raise InputError(
+                f"a cache of {self.cache_length} positions is too short for {self.name!r}: "
+                f"the pass needs {needed}"
+            )
 
 
 @dataclass(frozen=True)

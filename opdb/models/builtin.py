@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 import opdb
 from opdb.errors import InputError
-from opdb.models import ModelRequest
+from opdb.models import TOKENS, ModelRequest
 from opdb.models.source import Blueprint, sized_input
-from opdb.models.usual import FEATURES, TOKENS
+from opdb.models.usual import FEATURES
 from opdb.records import Json
 
 VOCABULARY = 10_000

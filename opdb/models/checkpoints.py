@@ -14,6 +14,13 @@ _BERT_LARGE = {
 }
 _ROBERTA = {"max_position_embeddings": 514, "type_vocab_size": 1}
 _ALBERT = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
+_LLAMA_3 = {"vocab_size": 128256, "num_key_value_heads": 8, "max_position_embeddings": 131072}
+_LLAMA_3_2_1B = {
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "tie_word_embeddings": True,
+}
 CHECKPOINTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
     "bert-base": ("bert", {}),
     "bert-base-uncased": ("bert", {}),
@@ -40,6 +47,23 @@ CHECKPOINTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
             "num_key_value_heads": 4,
         },
     ),
+    "llama-3.2-1b": ("llama", {**_LLAMA_3, **_LLAMA_3_2_1B}),
+    "llama-3.1-8b": ("llama", {**_LLAMA_3, "intermediate_size": 14336}),
+    "qwen3-8b": (
+        "qwen3",
+        {
+            "num_hidden_layers": 36,
+            "num_key_value_heads": 8,
+            "intermediate_size": 12288,
+            "max_position_embeddings": 40960,
+        },
+    ),
+    "qwen3-30b-a3b": ("qwen3_moe", {"num_hidden_layers": 48, "max_position_embeddings": 40960}),
+    "mistral-7b-v0.3": (
+        "mistral",
+        {"vocab_size": 32768, "sliding_window": None, "max_position_embeddings": 32768},
+    ),
+    "mixtral-8x7b": ("mixtral", {"max_position_embeddings": 32768}),
     "vit-base-patch16-224": ("vit", {}),
 }
 """Names of published checkpoints: the model type, and what differs from its configuration."""

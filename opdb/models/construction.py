@@ -108,6 +108,10 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
         InputError: the model cannot be built, or its inputs are not known.
     """
     blueprint = _build(source, request, device)
+    if request.generation is not None:
+        from opdb.models.generation import as_generation
+
+        blueprint = as_generation(blueprint, request)
     module, known = _prepared(blueprint, request, device)
     given, example = request.inputs, blueprint.example
     if given is None:
@@ -134,6 +138,8 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
                 f"{request.name!r} came without example inputs; give input_size or inputs, "
                 "or let the callable return (module, args)"
             )
+    if request.generation is not None:
+        data = {**data, "generation": request.generation}
     return LoadedModel(
         name=request.name,
         source=source.name,

@@ -24,10 +24,10 @@ from torch import nn
 
 from opdb.distribution import install
 from opdb.errors import InputError
-from opdb.models import ModelRequest
+from opdb.models import TOKENS, ModelRequest
 from opdb.models.checkpoints import CHECKPOINTS
 from opdb.models.source import Blueprint
-from opdb.models.usual import IMAGE_SIDE, TOKENS
+from opdb.models.usual import IMAGE_SIDE
 from opdb.records import Json
 
 
@@ -99,10 +99,15 @@ class TransformersSource:
         with _offline():
             import transformers
 
-            auto: Any = transformers.AutoModel  # its methods have no types
             config = _configuration(request)
+            auto: Any = transformers.AutoModel  # its methods have no types
+            if request.generation is not None:
+                auto = transformers.AutoModelForCausalLM
+                _check_decoder(request, config)
             module: nn.Module = auto.from_config(config, dtype=getattr(torch, request.dtype))
-        inputs = None if request.inputs is not None else _inputs(module, config, request)
+        generates = request.generation is not None
+        given = generates or request.inputs is not None
+        inputs = None if given else _inputs(module, config, request)
         return Blueprint(module, inputs=inputs, in_dtype=True)
 
 
@@ -120,6 +125,20 @@ def _offline() -> Iterator[None]:
         yield
     finally:
         constants.HF_HUB_OFFLINE = before
+
+
+def _check_decoder(request: ModelRequest, config: Any) -> None:
+    """Check that transformers has a causal decoder of a configuration.
+
+    Raises:
+        InputError: it has none.
+    """
+    from transformers import AutoModelForCausalLM
+
+    auto: Any = AutoModelForCausalLM
+    encodes = config.is_encoder_decoder or getattr(config, "is_decoder", None) is False
+    if type(config) not in auto._model_mapping or encodes:
+        raise InputError(f"{request.name!r} is no causal decoder: it has no phase {request.phase}")
 
 
 def _configuration(request: ModelRequest) -> Any:

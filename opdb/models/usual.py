@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from opdb.models import ModelRequest
+from opdb.models import TOKENS, ModelRequest
 from opdb.models.catalogue import image_size
 from opdb.records import Json, Workload
-
-TOKENS = 128
-"""The tokens of a text, unless the model has positions for fewer."""
 
 FEATURES = 784
 """What a perceptron takes."""

@@ -11,7 +11,7 @@ from opdb.cli.support import completing
 from opdb.cli.support.completing import one_of, predicted_modes
 from opdb.cli.support.records import Without
 from opdb.lookup.options import ModelOptions, parse_mode
-from opdb.models import AUTOCASTS, DTYPES, MEMORY_FORMATS, OPTIMIZERS, PHASES
+from opdb.models import AUTOCASTS, CACHES, DTYPES, MEMORY_FORMATS, OPTIMIZERS, PHASES
 
 if TYPE_CHECKING:
     from opdb.algorithms.names import Algorithm
@@ -80,7 +80,10 @@ MemoryFormat: TypeAlias = Annotated[
 PhaseName: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--phase", metavar="PHASE", autocompletion=one_of(*PHASES), help="inference or training."
+        "--phase",
+        metavar="PHASE",
+        autocompletion=one_of(*PHASES),
+        help="inference, training, prefill or decode.",
     ),
 ]
 Autocast: TypeAlias = Annotated[
@@ -108,6 +111,30 @@ Accumulation: TypeAlias = Annotated[
         metavar="N",
         min=1,
         help="Batches whose gradients add up before the optimizer steps.  [default: 1]",
+    ),
+]
+Context: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--context", metavar="N", min=1, help="Of --phase decode: positions that are filled."
+    ),
+]
+CacheLength: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--cache-length",
+        metavar="N",
+        min=1,
+        help="Positions that a static cache has.  [default: as many as the pass needs]",
+    ),
+]
+CacheName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--cache",
+        metavar="NAME",
+        autocompletion=one_of(*CACHES),
+        help="Of --phase prefill or decode: static or dynamic.  [default: static]",
     ),
 ]
 AllowCode: TypeAlias = Annotated[
@@ -237,6 +264,9 @@ class ModelArguments:
     optimizer: Optimizer = None
     grad_accum_steps: Accumulation = None
     autocast: Autocast = None
+    context: Context = None
+    cache_length: CacheLength = None
+    cache: CacheName = None
     allow_code: AllowCode = False
 
     @property
@@ -250,7 +280,8 @@ class ModelArguments:
         return ModelOptions.parse(accumulation=said.pop("grad_accum_steps"), **said)
 
 
-_OF_STEP = ("optimizer", "grad_accum_steps", "autocast")
+_OF_CACHE = ("context", "cache_length", "cache")
+_OF_STEP = ("optimizer", "grad_accum_steps", "autocast", *_OF_CACHE)
 
 MeasuredModel: TypeAlias = Annotated[ModelArguments, Without("autocast")]
 ModelAtSizes: TypeAlias = Annotated[ModelArguments, Without("batch_size")]

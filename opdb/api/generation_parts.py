@@ -1,0 +1,309 @@
+"""A generation as the sum of its passes: the quantities that it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from opdb.api.documents import memory_document, share_document
+from opdb.api.predictions import Predicted
+from opdb.errors import InputError
+from opdb.records import Json, Mode, Workload
+
+if TYPE_CHECKING:
+    from opdb.compose import Prediction
+    from opdb.compose.generation import Total
+    from opdb.memory import Memory
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How much is generated: tokens of a prompt, and new tokens of each sequence of the batch."""
+
+    prompt: int
+    tokens: int
+
+    def check(self) -> None:
+        """Check both.
+
+        Raises:
+            InputError: one is less than 1.
+        """
+        for option, value in (("--prompt", self.prompt), ("--tokens", self.tokens)):
+            if value < 1:
+                raise InputError(f"{option} {value}: give 1 token or more")
+
+
+@dataclass(frozen=True, repr=False)
+class Generation:
+    """A generation in one mode: its prefill, and the steps that stand for all others.
+
+    `steps` pairs each predicted step with how many steps it stands for. The first new token comes
+    from the prefill, so that there is one step fewer than new tokens.
+    """
+
+    amounts: Amounts
+    prefill: Predicted
+    steps: Sequence[tuple[float, Predicted]]
+
+    @property
+    def mode(self) -> Mode:
+        """How its kernels are launched."""
+        return self.prefill.question.mode
+
+    @property
+    def batch_size(self) -> int:
+        """How many sequences are generated at once."""
+        return self.prefill.prediction.workload.batch_size
+
+    @property
+    def cache(self) -> str:
+        """The cache: static or dynamic."""
+        return str(self.prefill.prediction.workload.inputs["generation"]["cache"])
+
+    @property
+    def passes(self) -> list[tuple[float, Prediction]]:
+        """Every predicted pass, with how often it is run."""
+        return [(1.0, self.prefill.prediction), *((n, s.prediction) for n, s in self.steps)]
+
+    @property
+    def reading(self) -> Total:
+        """The prefill: until the first new token."""
+        from opdb.compose.generation import Total
+
+        return Total.of(self.passes[:1])
+
+    @property
+    def decoding(self) -> Total | None:
+        """All steps; None where the prefill's token is the only one."""
+        from opdb.compose.generation import Total
+
+        return Total.of(self.passes[1:]) if self.steps else None
+
+    @property
+    def whole(self) -> Total:
+        """The prefill and all steps."""
+        from opdb.compose.generation import Total
+
+        return Total.of(self.passes)
+
+    @property
+    def power_w(self) -> float | None:
+        """Mean power over the whole; None where a part is left out."""
+        whole = self.whole
+        if whole.energy_j is None or not whole.time_s or not self.complete:
+            return None
+        return whole.energy_j / whole.time_s
+
+    @property
+    def new_tokens(self) -> int:
+        """The new tokens of all sequences."""
+        return self.batch_size * self.amounts.tokens
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The shares of the device's time: weights, attention, rest."""
+        from opdb.compose.generation import work_shares
+
+        return work_shares(self.passes)
+
+    @property
+    def coverage(self) -> dict[str, float | None]:
+        """The measured shares of all passes' time and energy; None where no energy is known."""
+        times = [(n * (p.time_s or 0.0), p.coverage_time) for n, p in self.passes]
+        energies = [(n * (p.energy_j or 0.0), p.coverage_energy) for n, p in self.passes]
+        return {"time": _mean(times), "energy": _mean(energies)}
+
+    @property
+    def complete(self) -> bool:
+        """Whether every pass is measured or estimated as a whole."""
+        return all(found.complete for _, found in self.passes)
+
+    @property
+    def cache_bytes(self) -> int:
+        """The memory of the cache as it is at the end: keys and values of all layers."""
+        return cache_bytes(self.steps[-1][1].prediction.workload) if self.steps else 0
+
+    @property
+    def memory(self) -> Memory:
+        """The memory of the pass that needs most."""
+        found = [self.prefill.answer.memory, *(each.answer.memory for _, each in self.steps)]
+        return max(found, key=lambda memory: memory.needed_bytes)
+
+    @property
+    def largest_batch(self) -> int | None:
+        """The largest batch that fits, estimated: cache and activations grow with it."""
+        memory = self.memory
+        if memory.device_bytes is None or memory.reason is not None:
+            return None
+        fixed = memory.seen.weight_bytes - self.cache_bytes
+        grows = memory.needed_bytes - fixed
+        return max(0, int((memory.device_bytes - fixed) * self.batch_size // max(grows, 1)))
+
+    def document(self) -> dict[str, Json]:
+        """Return the generation as data."""
+        missing = [share_document(s) for _, found in self.passes for s in found.missing]
+        estimated = [share_document(s) for _, found in self.passes for s in found.estimated]
+        return {
+            "mode": self.mode,
+            "device": self.prefill.prediction.device.slug,
+            "board": self.prefill.prediction.board,
+            "complete": self.complete,
+            **{name: value for each in FIGURES for name, value in each.document(self).items()},
+            "power_w": self.power_w,
+            "time_shares": self.shares,
+            "coverage": self.coverage,
+            "missing": list({s["configuration"]: s for s in missing}.values()),
+            "estimated": list({s["configuration"]: s for s in estimated}.values()),
+            "weight_bytes": self.memory.seen.weight_bytes - self.cache_bytes,
+            "cache_bytes": self.cache_bytes,
+            "largest_batch": self.largest_batch,
+            "memory": memory_document(self.memory),
+            "steps": [
+                {
+                    "context": found.prediction.workload.inputs["generation"]["context"],
+                    "stands_for": count,
+                    "time_s": found.time_s,
+                    "energy_j": found.energy_j,
+                }
+                for count, found in self.steps
+            ],
+            "notes": self.notes,
+        }
+
+    @property
+    def notes(self) -> list[str]:
+        """What the predictions had to assume, each said once."""
+        return list(dict.fromkeys(note for _, found in self.passes for note in found.notes))
+
+
+def cache_bytes(step: Workload) -> int:
+    """Return the bytes of the keys and values that a decoding step finds in its cache."""
+    from opdb.kinds.view import spec_bytes
+
+    return sum(map(spec_bytes, _cached(step)))
+
+
+def window_of(step: Workload) -> int | None:
+    """Return the window of a decoding step whose cache keeps fewer positions than it could.
+
+    A static cache keeps as many as the window, a dynamic one, once it is full, one fewer. None
+    where there is none, or where a dynamic cache does not show it yet.
+    """
+    kept = min((int(spec["shape"][2]) for spec in _cached(step)), default=None)
+    generation = step.inputs["generation"]
+    if kept is None:
+        return None
+    if generation["cache"] == "static":
+        return kept if kept < generation["cache_length"] else None
+    return kept + 1 if kept < generation["context"] else None
+
+
+def _cached(step: Workload) -> Iterator[dict[str, Json]]:
+    """Yield the specs of the keys and values that the calls of a step find in its cache."""
+    for call in step.calls:
+        inputs = call.configuration.inputs
+        if call.configuration.kind in ("index_copy", "roll"):
+            spec = inputs["input"]
+        elif call.configuration.kind == "cat":
+            spec = inputs["tensors"][0]
+        else:
+            continue
+        if spec.get("role") == "weight" and len(spec["shape"]) == 4:
+            yield spec
+
+
+def _mean(parts: Sequence[tuple[float, float | None]]) -> float | None:
+    whole = sum(weight for weight, _ in parts)
+    if not whole or any(value is None for _, value in parts):
+        return None
+    return sum(weight * value for weight, value in parts if value is not None) / whole
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A quantity of a generation: part of it (reading, decoding or whole), divided by a number."""
+
+    name: str
+    title: str
+    unit: str
+    part: str
+    of: str
+    per: Callable[[Generation], float] | None = None
+    inverse: bool = False
+
+    def value(self, found: Generation) -> tuple[float | None, tuple[float, float] | None]:
+        """Return the value and its interval; None where they are not known."""
+        total: Total | None = getattr(found, self.part)
+        if total is None:
+            return None, None
+        value = getattr(total, f"{self.of}_{'s' if self.of == 'time' else 'j'}")
+        within = getattr(total, f"{self.of}_interval_{'s' if self.of == 'time' else 'j'}")
+        per = 1 if self.per is None else self.per(found)
+        if value is None or not per:
+            return None, None
+        if self.inverse:
+            return per / value, within and (per / within[1], per / within[0])
+        return value / per, within and (within[0] / per, within[1] / per)
+
+    def document(self, found: Generation) -> dict[str, Json]:
+        """Return value and interval as JSON: of `energy_j`, `energy_interval_j`."""
+        value, within = self.value(found)
+        unit = self.unit.lower().replace("/", "_per_")
+        name = self.name.removesuffix(f"_{unit}")
+        return {self.name: value, f"{name}_interval_{unit}": within and list(within)}
+
+
+def _steps(found: Generation) -> int:
+    return found.amounts.tokens - 1
+
+
+FIGURES = (
+    Figure("time_to_first_token_s", "time to first token", "s", "reading", "time"),
+    Figure("time_per_output_token_s", "time per output token", "s", "decoding", "time", _steps),
+    Figure(
+        "throughput_tokens_per_s",
+        "throughput",
+        "tokens/s",
+        "whole",
+        "time",
+        lambda found: found.new_tokens,
+        inverse=True,
+    ),
+    Figure("time_s", "time of the batch", "s", "whole", "time"),
+    Figure(
+        "energy_per_prompt_token_j",
+        "energy, prompt token",
+        "J",
+        "reading",
+        "energy",
+        lambda found: found.batch_size * found.amounts.prompt,
+    ),
+    Figure(
+        "energy_per_output_token_j",
+        "energy, output token",
+        "J",
+        "decoding",
+        "energy",
+        lambda found: found.batch_size * _steps(found),
+    ),
+    Figure(
+        "energy_per_output_token_with_prompt_j",
+        "the same with the prompt's",
+        "J",
+        "whole",
+        "energy",
+        lambda found: found.new_tokens,
+    ),
+    Figure(
+        "energy_per_request_j",
+        "energy, request",
+        "J",
+        "whole",
+        "energy",
+        lambda found: found.batch_size,
+    ),
+    Figure("energy_j", "energy of the batch", "J", "whole", "energy"),
+)
+"""The quantities of a generation; `energy_per_output_token_j` is of the steps alone."""

@@ -1,0 +1,171 @@
+"""Prefill and decoding steps of causal decoders, as modules whose forward is one of them.
+
+The cache is the library's own (transformers' StaticCache or DynamicCache). It is made and filled in
+the first pass; every later pass finds it as the pass before did, so that a step may be repeated, or
+replayed as a CUDA graph, any number of times at one context without walking beyond the cache. The
+positions that a static cache counts on the device are set by the first call of each pass: one copy
+of a number a layer.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from opdb.errors import InputError
+from opdb.models import ModelRequest
+from opdb.models.source import Blueprint
+from opdb.records import Json
+
+_KNOWN_LAYERS = frozenset(
+    ("DynamicLayer", "DynamicSlidingWindowLayer", "StaticLayer", "StaticSlidingWindowLayer")
+)
+"""The classes of transformers' cache layers whose state is keys, values and a length alone."""
+
+_LENGTHS = ("cumulative_length", "cumulative_length_int")
+"""The attributes in which such layers count positions."""
+
+
+class GenerationPass(nn.Module):
+    """One prefill, or one decoding step, of a causal decoder; returns the last token's logits.
+
+    `generation` is the request's (see `ModelRequest.generation`).
+    """
+
+    def __init__(self, name: str, decoder: nn.Module, generation: Json, *, filled: int) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self._name = name
+        self._static = generation["cache"] == "static"
+        self._length = generation.get("cache_length")
+        self._filled = filled
+        takes = inspect.signature(decoder.forward).parameters
+        self._options = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        self._cache: Any = None
+        self._layers: list[tuple[Any, dict[str, Any]]] = []
+        self._counters = self._start = torch.empty(0)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits of the last token, for tokens of shape [batch, tokens]."""
+        if self._cache is None:
+            self._cache = self._made(tokens)
+        self._restore()
+        logits: Tensor = self._run(tokens, self._cache).logits
+        return logits
+
+    def _run(self, tokens: Tensor, cache: Any) -> Any:
+        options = self._options
+        return self.decoder(input_ids=tokens, past_key_values=cache, use_cache=True, **options)
+
+    def _restore(self) -> None:
+        """Bring the cache back to what it was before a pass."""
+        if self._static:
+            self._counters.copy_(self._start)
+        for layer, state in self._layers:
+            vars(layer).update(state)
+
+    def _made(self, tokens: Tensor) -> Any:
+        """Make the cache and fill it with random values.
+
+        Raises:
+            InputError: the model keeps no cache, or one of a family that opdb does not know.
+        """
+        from transformers import DynamicCache, StaticCache
+
+        config: Any = self.decoder.config
+        if self._static:
+            cache: Any = StaticCache(config=config, max_cache_len=self._length)
+        else:
+            cache = DynamicCache(config=config)
+        _check_known(self._name, cache.layers)
+        output = self._run(tokens[:, :1], cache)  # the library knows the shapes of keys and values
+        if not isinstance(getattr(output, "logits", None), Tensor):
+            raise InputError(f"{self._name!r} returns no logits: it is no causal decoder")
+        layers = list(cache.layers)
+        if not layers or not all(each.is_initialized for each in layers):
+            raise InputError(f"{self._name!r} fills no cache of keys and values: no causal decoder")
+        device = layers[0].keys.device
+        if self._static:
+            self._counters = torch.zeros(len(layers), dtype=torch.int64, device=device)
+            self._start = torch.full_like(self._counters, self._filled)
+            self.register_buffer("counters", self._counters)
+            self.register_buffer("start", self._start)
+        self._layers = [(each, self._state(number, each)) for number, each in enumerate(layers)]
+        return cache
+
+    def _state(self, number: int, layer: Any) -> dict[str, Any]:
+        """Return the attributes of a layer before a pass; its keys and values become buffers."""
+        counted: dict[str, Any] = {
+            name: self._filled for name in _LENGTHS if isinstance(vars(layer).get(name), int)
+        }
+        if isinstance(vars(layer).get("cumulative_length"), Tensor):
+            counted["cumulative_length"] = self._counters[number]
+        if self._filled == 0 and not self._static:
+            return {"keys": None, "values": None, "is_initialized": False, **counted}
+        held = {}
+        for name in ("keys", "values"):
+            tensor = getattr(layer, name)
+            if not self._static:
+                window = getattr(layer, "sliding_window", None)
+                most = self._filled if window is None else min(self._filled, window - 1)
+                tensor = tensor.new_empty((*tensor.shape[:2], most, tensor.shape[3]))
+            if self._filled:
+                tensor.normal_()
+            self.register_buffer(f"{name}_{number}", tensor)
+            held[name] = tensor
+        return {**held, "is_initialized": True, **counted}
+
+
+def _check_known(name: str, layers: list[Any]) -> None:
+    """Check that the layers of a cache are of a known family.
+
+    Raises:
+        InputError: one is not.
+    """
+    others = {type(each).__name__ for each in layers} - _KNOWN_LAYERS
+    if others:
+        raise InputError(
+            f"{name!r} keeps a cache of a family that opdb does not know "
+            f"({', '.join(sorted(others))}); known: {', '.join(sorted(_KNOWN_LAYERS))}"
+        )
+
+
+def as_generation(blueprint: Blueprint, request: ModelRequest) -> Blueprint:
+    """Return a decoder's blueprint made one prefill or one decoding step, as the request says.
+
+    Raises:
+        InputError: the model is no causal decoder of the kind that transformers builds, or the pass
+            ends beyond the model's positions.
+    """
+    module, generation = blueprint.module, request.generation
+    assert generation is not None
+    config: Any = getattr(module, "config", None)
+    takes = inspect.signature(module.forward).parameters
+    if config is None or not hasattr(config, "get_text_config"):
+        raise InputError(f"{request.name!r} is no causal decoder of transformers")
+    if "past_key_values" not in takes or config.is_encoder_decoder:
+        raise InputError(f"{request.name!r} takes no past_key_values: it is no causal decoder")
+    text = config.get_text_config(decoder=True)
+    tokens, filled = request.new_tokens, request.filled
+    positions: int | None = getattr(text, "max_position_embeddings", None)
+    last = max(filled + tokens, generation.get("cache_length") or 0)
+    if positions is not None and last > positions:
+        raise InputError(
+            f"{request.name!r} has {positions} positions, not {last}; give a shorter context, "
+            "prompt or cache"
+        )
+    inputs: Json = {
+        "args": [
+            {
+                "shape": ["batch", tokens],
+                "dtype": "int64",
+                "values": {"range": [0, text.vocab_size]},
+            }
+        ]
+    }
+    made = GenerationPass(request.name, module, generation, filled=filled)
+    return replace(blueprint, module=made, inputs=inputs, example=None)

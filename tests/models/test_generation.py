@@ -1,0 +1,124 @@
+"""Prefill and decoding steps: what a pass calls, that it repeats, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from opdb.errors import InputError
+from opdb.harvest import harvest
+from opdb.models import ModelRequest, load
+from opdb.records import Workload
+
+pytest.importorskip("transformers")
+
+TINY = "tests.models.decoders:llama"
+WINDOWED = "tests.models.decoders:windowed"
+
+
+def step(name: str = TINY, **said: Any) -> ModelRequest:
+    return ModelRequest(name, **{"phase": "decode", "batch_size": 2, **said})
+
+
+def kinds(workload: Workload) -> list[str]:
+    return [call.configuration.kind for call in workload.calls]
+
+
+def cache_shapes(workload: Workload, kind: str) -> set[tuple[int, ...]]:
+    return {
+        tuple(call.configuration.inputs["input"]["shape"])
+        for call in workload.calls
+        if call.configuration.kind == kind
+    }
+
+
+def test_static_step_writes_in_place_at_the_allocated_length() -> None:
+    found = harvest(step(context=20, cache_length=32))
+    assert cache_shapes(found, "index_copy") == {(2, 2, 32, 16)}
+    assert kinds(found).count("scaled_dot_product_attention") == 2
+    assert "zeros" not in kinds(found)  # making the cache is no part of a step
+    assert not found.unsupported
+    assert found.inputs["generation"] == {"cache": "static", "context": 20, "cache_length": 32}
+
+
+def test_static_step_depends_on_the_allocated_length_alone() -> None:
+    at = {c: harvest(step(context=c, cache_length=32)) for c in (5, 20)}
+    assert at[5].calls == at[20].calls
+    assert at[5].key != at[20].key
+    assert harvest(step(context=20, cache_length=40)).calls != at[20].calls
+
+
+def test_dynamic_step_grows_the_filled_length() -> None:
+    found = harvest(step(context=20, cache="dynamic"))
+    grown = [
+        call.configuration.inputs["tensors"][0]["shape"]
+        for call in found.calls
+        if call.configuration.kind == "cat"
+    ]
+    assert grown.count([2, 2, 20, 16]) == 4
+    assert found.inputs["generation"] == {"cache": "dynamic", "context": 20}
+
+
+@pytest.mark.parametrize("cache", ["static", "dynamic"])
+def test_prefill_reads_a_prompt_into_an_empty_cache(cache: str) -> None:
+    found = harvest(step(phase="prefill", input_size=(24,), cache=cache))
+    heads = [c.configuration for c in found.calls if c.configuration.kind == "linear"][-1]
+    assert heads.inputs["weight"]["shape"] == [512, 64]
+    assert heads.inputs["input"]["shape"] == [2, 1, 64]  # the last token's logits alone
+    assert not found.unsupported
+
+
+@pytest.mark.parametrize("name", [TINY, WINDOWED])
+@pytest.mark.parametrize("cache", ["static", "dynamic"])
+@pytest.mark.parametrize("context", [8, 40])
+def test_a_step_repeats_at_its_context(name: str, cache: str, context: int) -> None:
+    loaded = load(step(name, context=context, cache=cache), device="cpu")
+    with torch.no_grad():
+        found = [loaded.module(*loaded.args) for _ in range(4)]
+    rolls = (name, context, cache) == (WINDOWED, 40, "static")  # a full window does, each time
+    assert rolls or all(torch.equal(found[1], each) for each in found[2:])
+    assert all(each.shape == (2, 1, 512) and each.isfinite().all() for each in found)
+
+
+def test_a_prefill_and_steps_are_the_models_own() -> None:
+    """A step after a real prefill gives the logits of a pass over all tokens."""
+    loaded = load(step(context=9, cache_length=12), device="cpu")
+    module: Any = loaded.module
+    torch.manual_seed(3)
+    tokens = torch.randint(0, 512, (2, 10))
+    with torch.no_grad():
+        module(tokens[:, 9:])
+        prefill = module.decoder(tokens[:, :9], use_cache=True).past_key_values
+        for number, layer in enumerate(prefill.layers):
+            for name in ("keys", "values"):
+                getattr(module, f"{name}_{number}")[:, :, :9] = getattr(layer, name)
+        found = module(tokens[:, 9:])
+        whole = module.decoder(tokens).logits[:, -1:]
+    assert torch.allclose(found, whole, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (ModelRequest("resnet18", phase="decode", context=4), "no causal decoder"),
+        (step("tests.models.decoders:encoder", context=4), "no causal decoder"),
+        (ModelRequest("t5-small", phase="decode", context=4), "no causal decoder"),
+        (step(context=256), "has 256 positions, not 257"),
+        (step(context=16, cache_length=512), "has 256 positions, not 512"),
+        (step(context=16, cache_length=16), "the pass needs 17"),
+        (step(), "needs a context of 1 or more"),
+        (step(context=16, cache="paged"), "paged"),
+        (step(context=16, cache="dynamic", cache_length=32), "it has no cache length"),
+        (step(phase="prefill", context=16), "begins with an empty cache"),
+        (ModelRequest(TINY, context=16), "only prefill and decode have one"),
+        (step(phase="prefill", input_size=(3, 4)), "a prompt is one number"),
+        (step(context=4, input_size=(3,)), "takes one token"),
+        (step("mamba", context=4), "takes no past_key_values"),
+        (step("tests.models.decoders:linear", context=4), "family that opdb does not know"),
+    ],
+)
+def test_what_is_refused_has_one_message(request_: ModelRequest, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        harvest(request_)

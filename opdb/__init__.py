@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from opdb.api.annotations import Annotated, annotate
     from opdb.api.benches import Benched, BenchOptions, bench
     from opdb.api.build_sources import BuildOptions
     from opdb.api.builds import BuildReport, build
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from opdb.api.predictions import Compared, Conditions, Predicted, predict
     from opdb.api.reports import ReportPage, report
     from opdb.api.sets import Exported, Loaded, export, load
+    from opdb.api.showing import Look, Showing, show
     from opdb.api.status import Status, status
     from opdb.api.traces import Traced, trace
     from opdb.api.validations import validate
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
+    "opdb.api.annotations": ("Annotated", "annotate"),
     "opdb.api.benches": ("BenchOptions", "Benched", "bench"),
     "opdb.api.build_sources": ("BuildOptions",),
     "opdb.api.builds": ("BuildReport", "build"),
@@ -67,6 +70,7 @@ _NAMES = {
     "opdb.api.predictions": ("Compared", "Conditions", "Predicted", "predict"),
     "opdb.api.reports": ("ReportPage", "report"),
     "opdb.api.sets": ("Exported", "Loaded", "export", "load"),
+    "opdb.api.showing": ("Look", "Showing", "show"),
     "opdb.api.status": ("Status", "status"),
     "opdb.api.traces": ("Traced", "trace"),
     "opdb.api.validations": ("validate",),
@@ -84,6 +88,7 @@ _NAMES = {
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "Annotated",
     "Answer",
     "BenchOptions",
     "Benched",
@@ -103,6 +108,7 @@ __all__ = [
     "Harvested",
     "Listing",
     "Loaded",
+    "Look",
     "MeasureOptions",
     "Measured",
     "MeasuringPlan",
@@ -113,12 +119,14 @@ __all__ = [
     "Predictor",
     "Rates",
     "ReportPage",
+    "Showing",
     "Status",
     "Store",
     "Traced",
     "Visit",
     "Workload",
     "__version__",
+    "annotate",
     "bench",
     "build",
     "choose_device",
@@ -134,6 +142,7 @@ __all__ = [
     "plan",
     "predict",
     "report",
+    "show",
     "status",
     "trace",
     "validate",

@@ -38,6 +38,7 @@ ALONE = ("derive", "doctor", "status", "validate")
 """Commands that need no argument, and so are whole in the text, too."""
 
 NEEDS = {
+    r"annotate ": "a profile of a GPU",
     r"(bench|measure|calibrate)\b": "a GPU",
     r"harvest .*--mode compile": "a GPU, for which the model is compiled",
     r"modes (?!.*(--stored|--explain))": "a GPU",

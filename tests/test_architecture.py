@@ -127,7 +127,17 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "store",
         "units",
     ),
-    "trace": ("compose", "footprint", "kinds", "layout", "lookup", "records", "units"),
+    "trace": (
+        "compose",
+        "errors",
+        "footprint",
+        "kinds",
+        "layout",
+        "lookup",
+        "operators.profiled",
+        "records",
+        "units",
+    ),
     "sweep": (
         "algorithms",
         "bench",

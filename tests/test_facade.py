@@ -15,6 +15,7 @@ from opdb.store.exchange import import_set
 
 ROOT = Path(__file__).parents[1]
 VERBS = (
+    "annotate",
     "bench",
     "build",
     "compare",
@@ -28,6 +29,7 @@ VERBS = (
     "plan",
     "predict",
     "report",
+    "show",
     "status",
     "trace",
     "validate",

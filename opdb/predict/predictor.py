@@ -118,6 +118,10 @@ class Predictor:
         """
         return self._boards.costs(board, configurations)
 
+    def base_power_w(self, board: str) -> float | None:
+        """Return a board's base power (W), as last calibrated; None where none was read."""
+        return self._snapshot.calibration(board).base_power_w
+
     def measured_workloads(self, mode: Mode) -> list[tuple[Workload, str]]:
         """Return the workloads that were measured in a mode, with the board whose run counts."""
         on = self._runs.measured(mode)

@@ -26,6 +26,10 @@ _KNOWN_LAYERS = frozenset(
 )
 """The classes of transformers' cache layers whose state is keys, values and a length alone."""
 
+_COUNTER_STRIDE = 64
+"""How many int64 lie between two layers' counters: as far apart as the library's own, which are
+allocations of 512 bytes each. Kernels of unaligned memory would be others."""
+
 _LENGTHS = ("cumulative_length", "cumulative_length_int")
 """The attributes in which such layers count positions."""
 
@@ -90,7 +94,8 @@ class GenerationPass(nn.Module):
             raise InputError(f"{self._name!r} fills no cache of keys and values: no causal decoder")
         device = layers[0].keys.device
         if self._static:
-            self._counters = torch.zeros(len(layers), dtype=torch.int64, device=device)
+            counters = (len(layers), _COUNTER_STRIDE)
+            self._counters = torch.zeros(counters, dtype=torch.int64, device=device)
             self._start = torch.full_like(self._counters, self._filled)
             self.register_buffer("counters", self._counters)
             self.register_buffer("start", self._start)
@@ -103,7 +108,7 @@ class GenerationPass(nn.Module):
             name: self._filled for name in _LENGTHS if isinstance(vars(layer).get(name), int)
         }
         if isinstance(vars(layer).get("cumulative_length"), Tensor):
-            counted["cumulative_length"] = self._counters[number]
+            counted["cumulative_length"] = self._counters[number, 0]
         if self._filled == 0 and not self._static:
             return {"keys": None, "values": None, "is_initialized": False, **counted}
         held = {}

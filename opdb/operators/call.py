@@ -149,8 +149,16 @@ class BuiltCall:
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    kept = tensor.detach().clone(memory_format=torch.preserve_format)
-    return kept.requires_grad_(tensor.requires_grad)
+    """Return a copy with the same strides, whose gaps and overlaps are kept.
+
+    A clone of an expanded or sliced tensor would be contiguous, and a call such as `reshape` then
+    does something else with it: nothing, for instance.
+    """
+    kept = tensor.detach()
+    reach = sum((n - 1) * s for n, s in zip(kept.shape, kept.stride(), strict=True))
+    span = reach + 1 if kept.numel() else 0
+    memory = kept.as_strided((span,), (1,)).clone()
+    return memory.as_strided(kept.shape, kept.stride(), 0).requires_grad_(tensor.requires_grad)
 
 
 def compact(module: nn.Module) -> nn.Module:

@@ -101,6 +101,23 @@ def test_fresh_weights_share_inputs_only(name: str) -> None:
     assert facts(fresh()) == facts(built())
 
 
+EXPANDED = [16, 4, 0, 1]
+SLICED = [64, 32, 8, 1]
+
+
+@pytest.mark.parametrize("strides", [EXPANDED, SLICED])
+def test_fresh_weights_lie_in_memory_as_the_first(strides: list[int]) -> None:
+    """As keys and values of a cache that `reshape` copies, and that it would not if contiguous."""
+    cache = {"shape": [2, 4, 3, 4], "dtype": "float32", "layout": strides, "role": "weight"}
+    built = build(Configuration("reshape", {"shape": [2, 12, 4]}, {"input": cache}))
+    fresh = built.with_fresh_weights()
+    (first,), (second,) = built.weights, fresh.weights
+    assert second.stride() == first.stride() == tuple(strides)
+    assert torch.equal(first, second)
+    assert second.untyped_storage().data_ptr() != first.untyped_storage().data_ptr()
+    assert fresh().untyped_storage().data_ptr() != second.untyped_storage().data_ptr(), "a copy"
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_the_same_call_runs_on_other_inputs(name: str) -> None:
     torch.manual_seed(0)

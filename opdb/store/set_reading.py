@@ -10,6 +10,7 @@ from opdb.errors import InputError
 from opdb.garbage import gc_paused
 from opdb.records import Configuration
 from opdb.store import rows, schema
+from opdb.store.raw import encode_stretches
 from opdb.store.sets import (
     FILES,
     Columns,
@@ -124,6 +125,16 @@ def _read_calls(file: SetFile, folder: Path) -> Columns:
     return parsed(file, calls_at_length(fields))
 
 
+def _read_model_runs(file: SetFile, folder: Path) -> Columns:
+    """Read runs of models; one that went well has a repeat."""
+    found = read_file(file, folder)
+    none = encode_stretches(())
+    for row, ended in enumerate(zip(found.values["outcome"], found.values["repeats"], strict=True)):
+        if ended == ("ok", none):
+            raise found.error(row, "repeats", none, "a run without a single repeat")
+    return found
+
+
 def _read_costs(file: SetFile, folder: Path) -> Columns:
     return costs_at_length(read_file(file, folder))
 
@@ -133,5 +144,6 @@ _READERS: dict[str, Callable[[SetFile, Path], Columns]] = {
     "workloads.csv": _read_workloads,
     "calls.csv": _read_calls,
     "costs.csv": _read_costs,
+    "model_runs.csv": _read_model_runs,
 }
 """Files that need more than each field to be checked."""

@@ -57,6 +57,16 @@ def test_a_model_without_a_version_comes_back(store: Store, tmp_path: Path) -> N
         assert own in other.workloads()
 
 
+def test_a_run_that_failed_comes_back(filled: Store, tmp_path: Path) -> None:
+    ran = samples.model_run(samples.workload())
+    failed = replace(ran, id="0" * 32, outcome="error", reason="no capture", repeats=())
+    filled.save_model_run(failed)
+    export_set(filled, tmp_path / "set", device="nvidia-h200")
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        import_set(other, tmp_path / "set")
+        assert sorted(other.model_runs(), key=lambda run: run.id) == [failed, ran]
+
+
 def test_what_was_learned_later_stays(filled: Store, folder: Path) -> None:
     board, later = samples.campaign().board, {**samples.LEARNED, "configurations": 9}
     for moment, expected in (("2026-11-20T11:00", samples.LEARNED), ("2026-11-21T11:00", later)):
@@ -170,6 +180,7 @@ TAMPERED = [
     ("visits.csv", "flags", lambda v: "[1]", "list of strings"),
     ("visits.csv", "copies", lambda v: "9" * 40, "too large"),
     ("model_runs.csv", "repeats", lambda v: pack(unpack(v)[0]), "not a list of stretches"),
+    ("model_runs.csv", "repeats", lambda _: pack([]), "a run without a single repeat"),
     ("model_runs.csv", "layers", lambda v: pack({**unpack(v), "x": 0.5}), "not whole numbers"),
     ("model_runs.csv", "layers", lambda v: pack({"x": -1}), "negative"),
     ("model_runs.csv", "layers", lambda v: v[:-8], "damaged"),

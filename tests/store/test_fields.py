@@ -10,7 +10,7 @@ from sqlalchemy import Column
 
 from opdb.errors import InputError
 from opdb.store import schema
-from opdb.store.fields import column_parser, field_of, parser
+from opdb.store.fields import column_parser, parser
 from opdb.store.sets import FAULTS, FILES, Columns
 
 FIELDS = ("", "0", "-0.0", "1.5", "-2", "6.209066666666666e-05", "1e400", "nan", "-inf", "x", " 1")
@@ -128,10 +128,3 @@ def test_host_times_that_no_command_could_read_are_refused(held: object) -> None
     parse = parser(schema.cost.c.host_time_s)
     with pytest.raises(FAULTS):
         parse(json.dumps(held))
-
-
-def test_a_run_without_a_repeat_is_refused() -> None:
-    repeats = field_of(schema.model_run.c.repeats)
-    assert repeats.encode is not None
-    with pytest.raises(ValueError, match="without a single repeat"):
-        repeats.checked(repeats.encode(()))

@@ -291,11 +291,20 @@ def _comments(block: str) -> tuple[dict[str, tuple[list[str], str]], list[str]]:
             over.append(line)
             continue
         entry = re.match(r"\s*-\s*(\{.*\})(\s*#.*)?$", line)
-        if entry is None:
+        identity = _identity_in(entry[1]) if entry else None
+        if entry is None or identity is None:
             continue
-        found[_identity(yaml.safe_load(entry[1]))] = over, entry[2] or ""
+        found[identity] = over, entry[2] or ""
         over = []
     return {name: kept for name, kept in found.items() if any(kept)}, over
+
+
+def _identity_in(line: str) -> str | None:
+    """Return what an entry's line is about; None where a longer text only looks like one."""
+    try:
+        return _identity(parse_mapping(Path(SIGNIFICANT), line))
+    except InputError:
+        return None
 
 
 def _identity(entry: Mapping[str, Any]) -> str:

@@ -54,6 +54,7 @@ SIGNIFICANT = "significant.yml"
 LARGEST_BYTES = 128 * 1024
 _ENDINGS = (".yml", ".yaml")
 _DEEPEST = 32
+_WIDEST_BITS = 63
 _NEW_FILE = 0o644
 
 Size = Annotated[StrictInt, Field(ge=1)]
@@ -199,14 +200,14 @@ def mark_processed(path: Path) -> None:
         InputError: it cannot be read as YAML, or cannot be written.
     """
     text = read_text(path)
-    parse_mapping(path, text)
+    document = parse_mapping(path, text)
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
     for key, value in root.value:
         if key.value == "processed":
             if not isinstance(value, yaml.ScalarNode):
                 raise InputError(f"{path}: processed: allowed: {_ALLOWED['processed']}")
-            if yaml.safe_load(value.value) is True:
+            if document["processed"] is True:
                 return
             start, end = value.start_mark.index, value.end_mark.index
             replace_text(path, f"{text[:start]}true{text[end:]}")
@@ -259,10 +260,11 @@ def parse_mapping(
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
         raise InputError(f"{path}{where}: not valid YAML: {problem}") from error
-    except ValueError as error:  # a date or number that YAML's own rules recognise but cannot read
+    except (ValueError, OverflowError) as error:  # a date or number that only looks like one
         raise InputError(f"{path}: not valid YAML: {error}") from error
     if root is None or document is None:
         raise InputError(f"{path} is empty; {what} has at least: {least}")
+    _check_numbers(path, document)
     if not isinstance(document, dict):
         raise InputError(f"{path}: found {_shown(document)}; {what} has keys, at least: {least}")
     names = [key.value for key, _ in root.value]
@@ -270,6 +272,20 @@ def parse_mapping(
         if names.count(name) > 1:
             raise InputError(f"{path}: key {name!r} is there {names.count(name)} times")
     return document
+
+
+def _check_numbers(path: Path, value: object) -> None:
+    """Refuse whole numbers that no size is: Python cannot even print the largest."""
+    if isinstance(value, int) and value.bit_length() > _WIDEST_BITS:
+        raise InputError(
+            f"{path}: a number of {value.bit_length()} bits; numbers have at most {_WIDEST_BITS}"
+        )
+    if isinstance(value, dict):
+        for key in value:
+            _check_numbers(path, key)
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            _check_numbers(path, each)
 
 
 def _check_shape(path: Path, text: str) -> None:

@@ -133,6 +133,16 @@ def test_comments_of_what_is_proposed_no_longer_are_kept(path: Path) -> None:
     assert propose(path, PROPOSAL) and len(load_significance(path).kinds) == 2
 
 
+@pytest.mark.parametrize("line", ["- {!!int '': 1}", "- {a: {b: c}", "- {a: *b}", "- {x: 0o9_}"])
+def test_a_text_that_looks_like_an_entry_is_none(path: Path, line: str) -> None:
+    path.write_text(
+        "configurations:\n- key: 4f0c1a2b\n  kind: relu\n  share_time: 1\n  share_energy: 1\n"
+        f"  most: ''\n  what: |\n    {line} }}\n"
+    )
+    assert propose(path, PROPOSAL)
+    assert len(load_significance(path).configurations) == len(PROPOSAL.configurations)
+
+
 def test_lists_that_a_person_wrote_otherwise_are_replaced_whole(path: Path) -> None:
     path.write_text(
         "kinds:\n  - kind: conv2d\n    configurations: 1\n    models: 1\n    share_time: 1.0\n"

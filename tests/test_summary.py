@@ -99,6 +99,9 @@ MARKED = [
     ("{model: x}\n", "{model: x, processed: true}\n"),
     ("{processed: no, model: x}", "{processed: true, model: x}"),
     ("\ufeffmodel: ü\nprocessed: false", "\ufeffmodel: ü\nprocessed: true"),
+    ("processed: \"!!int ''\"\nmodel: x", "processed: true\nmodel: x"),
+    ("processed: 'true'\nmodel: x", "processed: true\nmodel: x"),
+    ("processed: '*a'\nmodel: x", "processed: true\nmodel: x"),
 ]
 
 

@@ -118,7 +118,10 @@ def _read(header: list[str], units: list[str], rows: list[list[str]], source: st
         name: n for n, name in enumerate(header) if n not in ranges and _METRIC.fullmatch(name)
     }
     report = Report(metrics=tuple(columns))
-    scales = {name: _SCALES.get(units[n], 1.0) for name, n in columns.items() if n < len(units)}
+    if len(units) != len(header):
+        there = plural(len(units), "unit")
+        raise InputError(f"{source}: {there}; expected {len(header)}, one a column")
+    scales = {name: _SCALES.get(units[n], 1.0) for name, n in columns.items()}
     for number, row in enumerate(rows):
         where = f"{source}, kernel {number}"
         if len(row) != len(header):

@@ -51,7 +51,7 @@ def from_document(document: Json) -> Estimator:
             families={name: _learned(d) for name, d in document["families"].items()},
             usual={kind: _usual(d) for kind, d in document["usual"].items()},
         )
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(f"damaged estimates: {error}; opdb learn makes them anew") from error
 
 
@@ -80,6 +80,9 @@ def _learned(document: Mapping[str, Json]) -> Learned:
     points = np.array(document["points"], dtype=float)
     power = document["power"]
     metered = [] if power is None else [int(row) for row in power["rows"]]
+    reach = Reach(**document["reach"])
+    if (power is None) != (reach.energy is None) or (power is None) != (reach.energies is None):
+        raise ValueError("a reach of energies without powers, or powers without one")
     return Learned(
         columns=tuple(document["columns"]),
         centre=tuple(document["centre"]),
@@ -89,7 +92,7 @@ def _learned(document: Mapping[str, Json]) -> Learned:
         time=_process_of(document["time"], points),
         power=None if power is None else _process_of(power, points[metered]),
         metered=tuple(metered),
-        reach=Reach(**document["reach"]),
+        reach=reach,
     )
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from opdb.errors import InputError
 from opdb.estimates.features import PASSES, STATES, Features, features
 from opdb.estimates.process import Matrix, Process
 from opdb.estimates.roofline import Roofline
@@ -94,7 +95,11 @@ class Estimator:
     usual: Mapping[str, KindMedians]
 
     def estimate(self, configurations: Iterable[Configuration]) -> Estimates:
-        """Estimate one call of each configuration; refuse those too far from all measured ones."""
+        """Estimate one call of each configuration; refuse those too far from all measured ones.
+
+        Raises:
+            InputError: what was learned is damaged: its numbers give no estimate.
+        """
         found = Estimates(self.board)
         by_family: dict[str, list[tuple[Configuration, Features]]] = {}
         for configuration in configurations:
@@ -107,7 +112,13 @@ class Estimator:
             else:
                 found.costs[configuration.key] = self._cost(configuration, _EXACTLY_NOTHING, None)
         for family, asked in by_family.items():
-            self._of_family(self.families[family], asked, found)
+            try:
+                self._of_family(self.families[family], asked, found)
+            except (ArithmeticError, ValueError, KeyError, TypeError) as error:
+                raise InputError(
+                    f"damaged estimates of {family} operators, learned on {self.board}: {error}; "
+                    "opdb learn makes them anew"
+                ) from error
         return found
 
     def _unknown(self, configuration: Configuration) -> str | None:
@@ -273,5 +284,11 @@ def _deviation(weights: Sequence[float], covariance: Matrix) -> float:
 
 
 def _quantity(value: float, width: float) -> Quantity:
-    """Return a value with its 95 % interval, half as wide in logarithms as `width`."""
+    """Return a value with its 95 % interval, half as wide in logarithms as `width`.
+
+    Raises:
+        ValueError, OverflowError: they are none that was learned.
+    """
+    if not (0 < value < math.inf and 0 <= width < math.inf):
+        raise ValueError(f"a value of {value}, wide by {width}")
     return Quantity(value, value, value * math.exp(-width), value * math.exp(width), 0)

@@ -37,6 +37,10 @@ _CODES = frozenset(["dtype", "memory_format", "layout"])
 _SCALARS = frozenset(["Scalar", "ScalarList"])
 
 
+_NO_RECORD = (ValueError, SyntaxError, IndexError, TypeError, RuntimeError, MemoryError)
+"""What making a call of a record raises that does not fit: torch refuses some of its shapes."""
+
+
 @dataclass(frozen=True)
 class Profiled:
     """A call described; `unknown` are parameters that the profile does not tell, such as texts."""
@@ -55,12 +59,12 @@ def describe_profiled(name: str, args: Mapping[str, Json]) -> Profiled:
         UnsupportedError: the event has no shapes, or no registered operator describes it.
     """
     library, _, function = name.partition("::")
-    if library != "aten" or "Input Dims" not in args:
+    if library != "aten" or not function or "Input Dims" not in args:
         raise UnsupportedError(f"no registered operator for {name} with recorded shapes")
     for schema in torch._C._jit_get_schemas_for_operator(name):
         try:
             positional, keywords, unknown = _arguments(schema.arguments, args)
-        except (ValueError, SyntaxError, IndexError, TypeError):
+        except _NO_RECORD:
             continue
         for called in _callables(function):
             try:
@@ -87,7 +91,7 @@ def _arguments(
     Raises:
         ValueError: the record does not fit the schema.
     """
-    types, dims = args["Input type"], args["Input Dims"]
+    types, dims = args.get("Input type", ()), args["Input Dims"]
     strides, constants = args.get("Input Strides"), args.get("Concrete Inputs")
     if constants is None or not len(types) == len(dims) == len(constants) <= len(schema):
         raise ValueError("another overload")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,9 @@ from opdb.records import Json
 
 DEVICE_WORK = frozenset(["kernel", "gpu_memcpy", "gpu_memset"])
 RUNTIME = frozenset(["cuda_runtime", "cuda_driver"])
+
+_NO_TRACE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading something else as a trace raises."""
 
 Event = dict[str, Any]
 
@@ -59,7 +63,7 @@ def read_profile(path: Path) -> Profile:
         profile = Profile(document, *_joined(events))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, zlib.error) as error:
+    except (*_NO_TRACE, EOFError, zlib.error) as error:
         raise InputError(f"{path}: no trace of torch's profiler in Chrome's JSON") from error
     if not profile.work:
         raise InputError(
@@ -75,6 +79,7 @@ def _joined(events: Sequence[Event]) -> tuple[list[Node], list[Event]]:
     operators = [Node(e) for e in events if e.get("cat") == "cpu_op"]
     for node in operators:
         node.event.setdefault("args", {})
+        _check(node.event)
     by_id = {node.event["args"].get("External id"): node for node in operators}
     launches: Mapping[Any, Any] = {
         e["args"].get("correlation"): e["args"].get("External id")
@@ -84,10 +89,24 @@ def _joined(events: Sequence[Event]) -> tuple[list[Node], list[Event]]:
     work = sorted((e for e in events if e.get("cat") in DEVICE_WORK), key=lambda e: e["ts"])
     for event in work:
         args = event.setdefault("args", {})
+        _check(event)
         by = args.get("External id", launches.get(args.get("correlation")))
         if by is not None and by in by_id:
             by_id[by].work.append(event)
     return _trees(operators), work
+
+
+def _check(event: Event) -> None:
+    """Check what is read of an operator's or a kernel's event.
+
+    Raises:
+        ValueError: its name is no text, its times are no numbers, or its arguments no mapping.
+    """
+    times = event["ts"], event["dur"]
+    if not all(type(each) in (int, float) and math.isfinite(each) for each in times):
+        raise ValueError(f"times {times}")
+    if not isinstance(event["name"], str) or not isinstance(event["args"], dict):
+        raise ValueError("an event without a name or arguments")
 
 
 def _trees(operators: Sequence[Node]) -> list[Node]:

@@ -192,6 +192,21 @@ def test_a_backward_passes_host_time_is_less_what_begins_and_ends_it(
     assert not any("autograd" in flag for flag in seen[forward.key].flags)
 
 
+def test_entering_autograd_is_taken_off_every_time_of_a_backward_pass_and_no_other(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three calls: a forward pass, a backward pass, and one that enters autograd alone."""
+    timed = [[10e-6, 12e-6], [30e-6, 34e-6], [11e-6, 13e-6]]
+    monkeypatch.setattr(host_times, "calm_times", lambda block: (timed, 0.0))
+    tensor = {"shape": [4], "dtype": "float32"}
+    forward = Configuration("sigmoid", {}, {"input": tensor}, gradient=True)
+    calls = [Call(each, "function") for each in (forward, replace(forward, pass_name="backward"))]
+    first, second = host_visits(session, [calls], seed=1)
+    assert first.times_s == pytest.approx((10e-6, 12e-6)) and first.flags == ()
+    assert second.times_s == pytest.approx((18e-6, 22e-6)), "less 12 µs, their median"
+    assert second.flags == ("less the 12 µs in which autograd begins and ends",)
+
+
 def relus(*sizes: int) -> list[Call]:
     tensors = [{"shape": [size], "dtype": "float32"} for size in sizes]
     return [Call(Configuration("relu", {}, {"input": t}), "function") for t in tensors]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from opdb.bench import calibrate, model, rounds, visit
+from opdb.bench import calibrate, model, rounds, run, visit
 from opdb.cluster import crew, worker
 from opdb.cluster.devices import WorkerDevice
 from opdb.store import Store
@@ -28,6 +29,36 @@ def serve(place: WorkerDevice, url: str, pipe: worker.Pipe, token: Path | None =
     shorten()
     if token is not None:
         Store.save_visit = fatal(Store.save_visit, token)  # type: ignore[method-assign]
+    worker.serve(place, url, pipe)
+
+
+def serve_until_a_run(place: WorkerDevice, url: str, pipe: worker.Pipe, token: Path) -> None:
+    """Work; the first that finds the token as it saves a run takes it and dies, the run unsaved."""
+    shorten()
+    save = Store.save_model_run
+
+    def saved(store: Store, *given: Any) -> None:
+        if token.exists():
+            token.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        save(store, *given)
+
+    Store.save_model_run = saved  # type: ignore[method-assign]
+    worker.serve(place, url, pipe)
+
+
+def serve_and_note(place: WorkerDevice, url: str, pipe: worker.Pipe, notes: Path) -> None:
+    """Work; note when host times were taken (seconds of the machine's clock), a line each time."""
+    shorten()
+    take = run._Bench._take_host_times
+
+    def noted(bench: Any, *given: Any) -> None:
+        start_s = time.monotonic()
+        take(bench, *given)
+        with notes.open("a") as stream:
+            stream.write(f"{start_s} {time.monotonic()}\n")
+
+    run._Bench._take_host_times = noted  # type: ignore[method-assign]
     worker.serve(place, url, pipe)
 
 

@@ -179,6 +179,59 @@ def test_models_are_handed_to_whoever_is_free(
         assert len({run.campaign for run in store.model_runs()}) == 2
 
 
+def test_the_run_of_a_worker_that_dies_is_handed_to_another(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.touch()
+    monkeypatch.setattr(crew, "serve", partial(short.serve_until_a_run, token=token))
+    jobs = []
+    with open_store(url) as store:
+        for size in (1, 2, 3):
+            workload = harvest(request := ModelRequest("mlp", batch_size=size))
+            store.save_workload(workload)
+            jobs.append(ModelSpec(request, workload.key, "eager", BOARDS))
+    with Crew(TWO, url) as workers:
+        done = [spec for _, spec, run in workers.make(WORK, jobs, lambda spec, device: "go")]
+        [failure] = workers.failures
+    assert failure == "cpu: its process ended by itself (exit status -9)"
+    assert sorted(spec.key for spec in done) == sorted(job.key for job in jobs)
+    with open_store(url) as store:
+        assert len(store.model_runs()) == 3 and held(store) == []
+
+
+def test_the_cell_of_a_worker_that_dies_is_handed_to_one_that_had_finished(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep's workers wait for no other's cell: one without a cell of its own is done at once."""
+    token = tmp_path / "token"
+    token.touch()
+    monkeypatch.setattr(crew, "serve", partial(short.serve_until_a_run, token=token))
+    with open_store(url) as store:
+        workload = harvest(request := SMALL.checked())
+        store.save_workload(workload)
+        cell = SweepSpec(request, workload.key, 32, algorithm_named("default"), "eager")
+        with Crew(TWO, url) as workers:
+            [(_, spec, run)] = workers.make(SWEEP, [cell], lambda spec, device: "go")
+            assert len(workers.failures) == 1 and not token.exists()
+        assert (spec, run.outcome) == (cell, "ok")
+        assert len(SWEEP.policy.runs(store)) == 1 and held(store) == []
+
+
+def test_workers_have_the_host_one_after_the_other(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that time the host at once would each time the other's work."""
+    notes = tmp_path / "notes"
+    monkeypatch.setattr(crew, "serve", partial(short.serve_and_note, notes=notes))
+    with Crew(TWO, url) as workers:
+        workers.bench(BenchRequest(), Heard())
+        assert workers.failures == []
+    moments = sorted(tuple(map(float, line.split())) for line in notes.read_text().splitlines())
+    (_, first_end_s), (second_start_s, _) = moments[:2]  # settling, at the end, waits for nobody
+    assert first_end_s <= second_start_s
+
+
 def test_no_model_begins_when_the_time_is_up(url: str) -> None:
     workload = harvest(SMALL)
     jobs = [ModelSpec(SMALL, workload.key, "eager", BOARDS)] * 3

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from opdb.compose import PeerRatios, Prediction, PredictionInputs, compose, shortfall
+from opdb.compose.inputs import with_weights_found
 from opdb.compose.shortfall import NO_CALLS
 from opdb.compose.sizes import LAUNCH_S, NOTHING_MEASURED, sizes_by
 from opdb.derive.costs import HOT_ALONE
@@ -483,6 +484,18 @@ def test_hot_weights_are_taken_where_a_pass_stays_in_the_cache() -> None:
         assert found.time_s == pytest.approx(time_s)
         assert found.energy_j == pytest.approx(100 * time_s + dynamic_j)
         assert not any("weights alone" in note for note in found.notes)
+
+
+def test_hot_weights_shorten_an_eager_call_by_as_much_as_a_captured_one() -> None:
+    both = replace(cost(CONV, 4e-6, 4e-4, eager_s=9e-6), hot=OperatingPoint(None, 3e-6, 3e-4))
+    touched = touched_bytes(workload(CONV))
+    for resident, eager_s in ((touched + 1, 8e-6), (touched - 1, 9e-6)):
+        found = with_weights_found(touched, inputs(both, resident_bytes=resident))
+        eager = found.costs[CONV.key].eager_time_s
+        assert eager is not None and eager.mean == pytest.approx(eager_s)
+    absurd = replace(both, hot=OperatingPoint(None, 1e-7, 3e-4), eager_time_s=quantity(1e-6))
+    found = with_weights_found(touched, inputs(absurd, resident_bytes=touched + 1))
+    assert found.costs[CONV.key].eager_time_s is None, "no time is below 0"
 
 
 def test_weights_measured_in_another_state_are_told() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from opdb.errors import InputError
 from opdb.estimates.document import from_document, to_document
 from opdb.estimates.estimator import Estimator
+from opdb.estimates.features import features
 from opdb.estimates.training import Example, train
 from opdb.records import Configuration, Quantity
 from opdb.store import Store, open_store
@@ -160,6 +162,53 @@ def test_errors_of_like_calls_add_up_and_of_unlike_ones_less(
     time_width, energy_width = found.half_widths({one.key: 2.0}, 100.0)
     assert time_width == pytest.approx(2 * found.half_widths({one.key: 1.0}, 100.0)[0])
     assert energy_width is not None and energy_width > 100.0 * time_width / 2
+
+
+def test_an_eager_call_is_estimated_longer_by_what_its_kind_usually_takes_longer(
+    estimator: Estimator, examples: list[Example]
+) -> None:
+    relus = [e for e in examples if e.configuration.title == "relu"]
+    longer_s = [
+        e.cost.eager_time_s.mean - e.cost.time_s.mean
+        for e in relus
+        if e.cost.eager_time_s and e.cost.time_s
+    ]
+    assert len(longer_s) > 10 and statistics.median(longer_s) > 1e-7
+    asked = like(relus[0], batch=48)
+    cost = estimator.estimate([asked]).costs[asked.key]
+    assert cost.time_s is not None and cost.eager_time_s is not None
+    assert cost.eager_time_s.mean - cost.time_s.mean == pytest.approx(statistics.median(longer_s))
+
+
+def test_an_energy_errs_as_its_time_and_its_power_do(
+    estimator: Estimator, examples: list[Example]
+) -> None:
+    learned_of = estimator.families["memory"]
+    asked = like(next(e for e in examples if e.configuration.title == "relu"), batch=48)
+    found = estimator.estimate([asked])
+    cost = found.costs[asked.key]
+    place = [learned_of.scaled(features(asked))]
+    assert learned_of.power is not None and learned_of.reach.energy is not None
+    power_variance = float(learned_of.power.covariance(place)[0, 0])
+    time_variance = float(learned_of.time.covariance(place)[0, 0])
+    assert power_variance > 0.01 * time_variance > 0
+    deviation = math.sqrt(time_variance + power_variance)
+    assert log_half_width(cost.time_s) == pytest.approx(
+        learned_of.reach.time * math.sqrt(time_variance)
+    )
+    assert log_half_width(cost.dynamic_energy_j) == pytest.approx(
+        learned_of.reach.energy * deviation
+    )
+    assert cost.dynamic_energy_j is not None and learned_of.reach.energies is not None
+    _, energy_width = found.half_widths({asked.key: 3.0}, 0.0)
+    assert energy_width == pytest.approx(
+        learned_of.reach.energies * 3 * cost.dynamic_energy_j.mean * deviation
+    )
+
+
+def log_half_width(quantity: Quantity | None) -> float:
+    assert quantity is not None and quantity.low is not None and quantity.high is not None
+    return math.log(quantity.high / quantity.low) / 2
 
 
 def test_an_estimator_is_data_and_comes_back_the_same(

@@ -1,0 +1,220 @@
+"""The readers of files that a stranger may have written, each with files that it accepts.
+
+A reader does with a file what commands do: what it accepts is used as well.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opdb.counters.report import read_report
+from opdb.estimates.document import from_document
+from opdb.grid import load_grids, steps
+from opdb.matrix.file import load_matrix
+from opdb.records import Configuration
+from opdb.significance import KindEntry, Proposal, load_significance, propose
+from opdb.store import open_store
+from opdb.store.documents import read_json
+from opdb.store.exchange import import_set
+from opdb.summary import load_summary, mark_processed
+from opdb.trace.annotate import Index, annotate
+from opdb.trace.profile import read_profile
+from tests.counters.test_report import RAW
+from tests.grid.test_file import GOOD as GRID
+from tests.paths import ROOT
+
+CORPUS = ROOT / "tests" / "data" / "hostile"
+"""Files that once ended in an internal error, in a folder by reader."""
+
+_RELU = {"input": {"shape": [32, 64, 56, 56], "dtype": "float32"}}
+_LINEAR = {
+    "input": {"shape": [8, 64], "dtype": "float32"},
+    "weight": {"shape": [16, 64], "dtype": "float32", "role": "weight"},
+}
+_ASKED = (Configuration("relu", {}, _RELU), Configuration("linear", {}, _LINEAR))
+_PROPOSED = Proposal("a run", [KindEntry.model_validate(
+    {"kind": "relu", "configurations": 1, "models": 1, "share_time": 1, "share_energy": 1}
+)], [])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads a file or, of a published set, one of its files; `seeds` returns some it accepts.
+
+    `words` are what is likely to be put in place of others.
+    """
+
+    read: Callable[[Path], object]
+    seeds: Callable[[], list[str]]
+    words: tuple[str, ...] = ()
+    ending: str = ".json"
+
+
+_YAML = (
+    *(
+        "!!int ''",
+        "!!bool maybe",
+        "!!timestamp x",
+        "!!python/name:os.system",
+        "&a",
+        "*a",
+        "<<",
+        "?",
+    ),
+    *("2001-01-01 00:00:00 +99:99", "0001-01-01 00:00:00 +23:59", "2024-13-45", "0x_", "0b", "1_"),
+    *("1:59:59.5", "190:20:30", "0x" + "f" * 5000, ":".join(["9"] * 600) + ".5", ".inf", "-.nan"),
+    *("{", "}", "[", "]", "- ", ": ", "|\n  ", ">\n  ", "'", '"', "#", "%YAML 9.9\n", "---\n"),
+    *("...\n", "~", "null", "yes", "1e999", "[" * 100, "{a: " * 40, "\ufeff", "\x00", "\x85"),
+    *("=", "`", "@", "null: ", "1: ", "[1]: ", "true: ", "- - - ", "\t", "\n", "9" * 5000),
+)
+_JSON = (
+    *("null", "true", "{}", "[]", "-1", "0", "1e999", "NaN", "-Infinity", '"x"', "1e-300", "{"),
+    *("9" * 5000, "[" * 5000, '"\\ud800"', "1.5", "2", '""', "[[]]", '{"a": null}', "}", "]", ","),
+    *("1e308", "-1e308", "18446744073709551616", '"\\u0000"', "[1, [2]]", "-0.0"),
+)
+_CSV = ('"', '""', ",", "\n", "\r", "nan", "inf", "-inf", "-1", "1e999", "9" * 5000, "\x00", "''")
+
+
+def _summary(path: Path) -> None:
+    load_summary(path).requests()
+    mark_processed(path)
+
+
+def _mark(path: Path) -> None:
+    mark_processed(path)
+
+
+def _significant(path: Path) -> None:
+    load_significance(path)
+    propose(path, _PROPOSED)
+    load_significance(path)
+
+
+def _learned(path: Path) -> None:
+    try:
+        document = read_json(path.read_text(errors="replace"))
+    except (ValueError, RecursionError):
+        return  # a damaged row of the database: see `Connected.reading`
+    estimator = from_document(document)
+    found = estimator.estimate(_ASKED)
+    found.half_widths(dict.fromkeys(found.costs, 2.0), 100.0)
+
+
+def _profile(path: Path) -> None:
+    annotate(read_profile(path), Index((), {}))
+
+
+def _files(*patterns: str) -> Callable[[], list[str]]:
+    return lambda: [p.read_text() for each in patterns for p in sorted(ROOT.glob(each))]
+
+
+_MATRIX = """\
+models: [alexnet, vgg16]
+batch_sizes: [32, 128]
+precision: [fp32, amp]
+backend: cuda
+input_size: [[3, 224, 224], null]
+optimizer: sgd
+repeats: 3
+iters: 50
+note: after the new driver
+variants:
+  - {batch_sizes: 4, channels_last: [true, false]}
+"""
+
+_SIGNIFICANT = """\
+target: 0.95  # of each model
+least_share: 0
+always: [conv2d, 4f0c1a2b]
+never: [dropout]
+
+kinds:  # a run
+# looked at on Monday
+- {kind: relu, configurations: 4, models: 1, share_time: 0.5, share_energy: 0.5}  # why?
+configurations:
+- {key: "4f0c1a2b9d3e", kind: conv2d, what: "8x3", share_time: 0.1, share_energy: 1, most: "5 %"}
+"""
+
+
+def _profiles() -> list[str]:
+    """Return a short profile: two operators, one in the other, that launch two kernels."""
+    base = {"ph": "X", "pid": 1, "tid": 1}
+    dims = {"Input Dims": [[4, 8]], "Input type": ["float"], "Concrete Inputs": [""]}
+    events = [
+        {**base, "cat": "cpu_op", "name": "aten::relu", "ts": 1.0, "dur": 9.0,
+         "args": {"External id": 1, **dims}},
+        {**base, "cat": "cpu_op", "name": "aten::clamp_min", "ts": 2.0, "dur": 3.0,
+         "args": {"External id": 2, **dims}},
+        {**base, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 2.5, "dur": 0.5,
+         "args": {"External id": 2, "correlation": 7}},
+        {**base, "cat": "kernel", "name": "k", "ts": 4.0, "dur": 2.0, "args": {"correlation": 7}},
+        {**base, "cat": "gpu_memset", "name": "m", "ts": 7, "dur": 1, "args": {"External id": 1}},
+    ]  # fmt: skip
+    return [json.dumps({"schemaVersion": 1, "traceEvents": events})]
+
+
+def _estimates() -> list[str]:
+    """Return the published estimates of a board, of each family the first four points alone."""
+    csv.field_size_limit(sys.maxsize)
+    with (ROOT / "db" / "nvidia-h200" / "learned.csv").open(newline="") as stream:
+        document: dict[str, Any] = json.loads(next(csv.DictReader(stream))["document"])
+    for family in document["families"].values():
+        few = len(family["points"][:4])
+        family["points"], family["time"]["weights"] = (
+            family["points"][:few],
+            family["time"]["weights"][:few],
+        )
+        if family["power"] is not None:
+            rows = [row for row in family["power"]["rows"] if row < few]
+            family["power"]["rows"] = rows
+            family["power"]["weights"] = family["power"]["weights"][: len(rows)]
+    kept = ("memory", "matrix")
+    document["families"] = {n: f for n, f in document["families"].items() if n in kept}
+    document["usual"] = dict(list(document["usual"].items())[:2])
+    return [json.dumps(document)]
+
+
+def _set_reader(folder: Path, name: str) -> Reader:
+    def read(path: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=path.parent) as aside:
+            made = Path(aside, "set")
+            shutil.copytree(folder, made)
+            shutil.copyfile(path, made / name)
+            with open_store(str(Path(aside, "db.sqlite"))) as store:
+                import_set(store, made)
+                for board in store.boards():
+                    store.costs(board.uuid)
+                    store.visits(board.uuid)
+                    store.host_visits(board.uuid)
+                store.model_runs()
+                store.standing("nvidia-h200")
+
+    return Reader(read, lambda: [(folder / name).read_text()], (*_CSV, *_JSON), ".csv")
+
+
+READERS: Mapping[str, Reader] = {
+    "summary": Reader(_summary, _files("measurements/*[!t].yml"), _YAML, ".yml"),
+    "mark": Reader(_mark, _files("measurements/resnet50.yml"), _YAML, ".yml"),
+    "significant": Reader(_significant, lambda: [_SIGNIFICANT], _YAML, ".yml"),
+    "grid": Reader(lambda p: steps(load_grids(p)), lambda: [GRID], _YAML, ".yml"),
+    "matrix": Reader(load_matrix, lambda: [_MATRIX], _YAML, ".yml"),
+    "learned": Reader(_learned, _estimates, _JSON),
+    "profile": Reader(_profile, _profiles, _JSON),
+    "ncu": Reader(
+        lambda p: read_report(p.read_text(errors="replace"), p.name), lambda: [RAW], _CSV, ".csv"
+    ),
+}
+"""The readers of single files by name; `set_readers` has those of a published set."""
+
+
+def set_readers(folder: Path) -> dict[str, Reader]:
+    """Return a reader for each file of a published set, the other files as they are."""
+    return {f"set/{path.name}": _set_reader(folder, path.name) for path in folder.glob("*.csv")}

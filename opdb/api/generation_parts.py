@@ -10,6 +10,8 @@ from opdb.api.documents import memory_document, share_document
 from opdb.api.predictions import Predicted
 from opdb.errors import InputError
 from opdb.records import Json, Mode, Workload
+from opdb.tables import MISSING
+from opdb.units import show
 
 if TYPE_CHECKING:
     from opdb.compose import Prediction
@@ -111,8 +113,8 @@ class Generation:
     @property
     def coverage(self) -> dict[str, float | None]:
         """The measured shares of all passes' time and energy; None where no energy is known."""
-        times = [(n * (p.time_s or 0.0), p.coverage_time) for n, p in self.passes]
-        energies = [(n * (p.energy_j or 0.0), p.coverage_energy) for n, p in self.passes]
+        times = [_weighed(n, p.time_s, p.coverage_time, p.complete) for n, p in self.passes]
+        energies = [_weighed(n, p.energy_j, p.coverage_energy, p.complete) for n, p in self.passes]
         return {"time": _mean(times), "energy": _mean(energies)}
 
     @property
@@ -214,6 +216,18 @@ def _cached(step: Workload) -> Iterator[dict[str, Json]]:
             yield spec
 
 
+def _weighed(
+    count: float, value: float | None, coverage: float | None, complete: bool
+) -> tuple[float, float | None]:
+    """Return the weight and the coverage of a pass: what is missing of it has a weight as well.
+
+    The coverage is None where nothing of the pass is known, so that it has no weight.
+    """
+    if complete or not coverage:
+        return count * (value or 0.0), coverage if complete else None
+    return count * (value or 0.0) / coverage, coverage
+
+
 def _mean(parts: Sequence[tuple[float, float | None]]) -> float | None:
     whole = sum(weight for weight, _ in parts)
     if not whole or any(value is None for _, value in parts):
@@ -247,12 +261,31 @@ class Figure:
             return per / value, within and (per / within[1], per / within[0])
         return value / per, within and (within[0] / per, within[1] / per)
 
+    def is_bound(self, found: Generation) -> bool:
+        """Return whether something of its part is missing, so that the value is a bound."""
+        passes = {"reading": found.passes[:1], "decoding": found.passes[1:]}
+        return not all(each.complete for _, each in passes.get(self.part, found.passes))
+
+    def shown(self, found: Generation, *, unit: bool = True) -> str:
+        """Return the value as people read it; a lower bound after ≥, an upper one after ≤."""
+        value, _ = self.value(found)
+        if value is None:
+            return MISSING
+        sign = "" if not self.is_bound(found) else "≤ " if self.inverse else "≥ "
+        if "/" in self.unit:
+            return f"{sign}{value:.4g}{f' {self.unit}' if unit else ''}"
+        return sign + show(value, self.unit)
+
     def document(self, found: Generation) -> dict[str, Json]:
         """Return value and interval as JSON: of `energy_j`, `energy_interval_j`."""
         value, within = self.value(found)
+        of_value, of_interval = self.columns()
+        return {of_value: value, of_interval: within and list(within)}
+
+    def columns(self) -> tuple[str, str]:
+        """Return the names of the value and of its interval."""
         unit = self.unit.lower().replace("/", "_per_")
-        name = self.name.removesuffix(f"_{unit}")
-        return {self.name: value, f"{name}_interval_{unit}": within and list(within)}
+        return self.name, f"{self.name.removesuffix(f'_{unit}')}_interval_{unit}"
 
 
 def _steps(found: Generation) -> int:

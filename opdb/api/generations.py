@@ -22,7 +22,7 @@ MODES: tuple[Mode, ...] = ("graph", "eager")
 
 LINES: Table[tuple[Figure, Generation]] = Table(
     Column(title="", text=lambda row: row[0].title),
-    Column(title="predicted", text=lambda row: _shown(row[0].value(row[1])[0], row[0].unit)),
+    Column(title="predicted", text=lambda row: row[0].shown(row[1])),
     Column(title="95 % interval", text=lambda row: _within(row[0].value(row[1])[1], row[0].unit)),
 )
 

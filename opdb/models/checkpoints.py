@@ -14,6 +14,12 @@ _BERT_LARGE = {
 }
 _ROBERTA = {"max_position_embeddings": 514, "type_vocab_size": 1}
 _ALBERT = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
+
+# Decoders. Listed is what decides the calls of a pass; the base and scaling of rotary embeddings
+# and the epsilon of a norm change no call. What is not listed is the default of transformers'
+# configuration class. Sources: configurations published with the checkpoints (config.json), as
+# LitGPT 293089e and transformers' own defaults repeat them; checked by numbers of parameters
+# (tests/models/test_checkpoints.py).
 _LLAMA_3 = {"vocab_size": 128256, "num_key_value_heads": 8, "max_position_embeddings": 131072}
 _LLAMA_3_2_1B = {
     "hidden_size": 2048,
@@ -58,8 +64,15 @@ CHECKPOINTS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
             "max_position_embeddings": 40960,
         },
     ),
-    "qwen3-30b-a3b": ("qwen3_moe", {"num_hidden_layers": 48, "max_position_embeddings": 40960}),
-    "mistral-7b-v0.3": (
+    "qwen3-30b-a3b": (
+        "qwen3_moe",
+        {
+            "num_hidden_layers": 48,
+            "head_dim": 128,  # not of the class, which then takes 2048 / 32 = 64
+            "max_position_embeddings": 40960,
+        },
+    ),
+    "mistral-7b-v0.3": (  # no window: the class's default is that of v0.1
         "mistral",
         {"vocab_size": 32768, "sliding_window": None, "max_position_embeddings": 32768},
     ),

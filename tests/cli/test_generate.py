@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests import published
 from tests.cli.conftest import Opdb
+from tests.paths import python_path
 
 pytest.importorskip("transformers")
 
@@ -70,6 +73,23 @@ def test_a_sliding_window_is_predicted_before_and_after_it_is_full(
     assert math.isclose(sum(step["stands_for"] for step in row["steps"]), 11)
 
 
+WITHOUT_TORCH = """
+import sys
+from opdb.api.generations import generate
+generate(sys.argv[1], prompt=20, tokens=12, batch_size=2, dtype="bf16", db=sys.argv[2])
+assert not {"torch", "transformers", "scipy", "alembic"} & set(sys.modules)
+"""
+
+
+def test_a_stored_generation_is_predicted_without_torch(opdb: Opdb, h200: Path) -> None:
+    assert opdb(*ASKED).status == 0
+    subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, TINY, str(h200)],
+        check=True,
+        env={"PYTHONPATH": python_path()},
+    )
+
+
 def test_people_read_what_a_token_takes(opdb: Opdb, h200: Path) -> None:
     ran = opdb(*ASKED, "--mode", "graph")
     for text in ("time to first token", "energy, output token", "largest batch", "attention"):
@@ -78,10 +98,52 @@ def test_people_read_what_a_token_takes(opdb: Opdb, h200: Path) -> None:
     assert one.status == 0, one.err  # the prefill's token is the only one
 
 
+def test_several_batch_sizes_and_prompts_come_in_one_table(
+    opdb: Opdb, h200: Path, tmp_path: Path
+) -> None:
+    files = {name: tmp_path / f"curve.{name}" for name in ("csv", "png", "svg")}
+    asked = ("generate", TINY, "--tokens", 12, "--dtype", "bf16", "--mode", "graph")
+    written = [word for name, path in files.items() for word in (f"--{name}", path)]
+    ran = opdb(*asked, "--prompt", "20,40", "-b", "1,2", "--json", *written)
+    assert ran.status == 0, ran.err
+    rows = json.loads(ran.out)["rows"]
+    assert [(r["prompt"], r["batch_size"]) for r in rows] == [(20, 1), (20, 2), (40, 1), (40, 2)]
+    assert len({row["board"] for row in rows}) == 1
+    one = json.loads(opdb(*ASKED, "--mode", "graph", "--board", rows[0]["board"], "--json").out)
+    for name in ("time_s", "energy_per_output_token_j", "largest_batch"):
+        assert rows[1][name] == one["rows"][0][name]
+    [header, *lines] = files["csv"].read_text().splitlines()
+    assert len(lines) == 4
+    assert "time_per_output_token_s,time_per_output_token_interval_s_low" in header
+    assert files["png"].read_bytes().startswith(b"\x89PNG")
+    assert "prompt 40, graph" in files["svg"].read_text()
+
+
+def test_a_point_without_an_answer_does_not_stop_the_others(opdb: Opdb, h200: Path) -> None:
+    ran = opdb("generate", TINY, "--prompt", "20,250", "--tokens", 10, "--mode", "graph")
+    assert ran.status == 2
+    assert "1 of 2 generations failed" in ran.err
+    assert "prompt 250, 10 tokens: " in ran.err
+    assert "has 256 positions, not 260" in ran.err
+    assert len([line for line in ran.out.splitlines() if " graph " in line]) == 1
+
+
+def test_what_is_missing_makes_a_figure_a_bound(opdb: Opdb, h200: Path) -> None:
+    """Of a batch that nobody measured nothing is known but what other models called."""
+    ran = opdb(*ASKED, "--mode", "graph", "--no-estimates")
+    assert ran.status == 0, ran.err
+    found = {line.split("  ")[0]: line for line in ran.out.splitlines()}
+    assert "≥" in found["time to first token"]
+    assert "≤" in found["throughput"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--prompt", 0, "--tokens", 4), "--prompt 0: give 1 token or more"),
+        (("--prompt", "4,0", "--tokens", 4), "--prompt 0: give 1 token or more"),
+        (("--prompt", "long", "--tokens", 4), "--prompt 'long': give whole numbers"),
+        (("--prompt", 4, "--tokens", 4, "-b", 0), "give whole numbers of 1 or more"),
         (("--prompt", 4, "--tokens", 0), "--tokens 0: give 1 token or more"),
         (("--prompt", 250, "--tokens", 10), "has 256 positions, not 260"),
         (("--prompt", 4, "--tokens", 4, "--cache", "paged"), "unknown --cache 'paged'"),

@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Operator:
-    """All calls of one name: their device time (s) and share of it, their energy where known."""
+    """All calls of one name: their device time (s) and share of it, their energy where known.
+
+    `by` says how they were found: by the call, or by the names of the kernels.
+    """
 
     name: str
+    by: str | None
     calls: int | None
     time_s: float
     share: float
@@ -32,6 +36,7 @@ class Operator:
 
 OPERATORS: Table[Operator] = Table(
     Column("operator", lambda row: row.name, title="operator"),
+    Column("by", lambda row: row.by, title="known by"),
     Column("calls", lambda row: row.calls, title="calls"),
     Column("time_s", lambda row: row.time_s, title="time", unit="s"),
     Column("share_time", lambda row: row.share, title="of time", unit=SHARE),
@@ -77,13 +82,13 @@ class Annotated(Report):
 
         whole_s, known = self.annotation.device_s, self.annotation.known
         rows = []
-        for name in dict.fromkeys(each.node.event["name"] for each in known):
-            own = [each for each in known if each.node.event["name"] == name]
+        for name, by in dict.fromkeys((each.name, each.by) for each in known):
+            own = [each for each in known if (each.name, each.by) == (name, by)]
             time_s = math.fsum(each.time_s for each in own)
             energy = _sum([energy_of(each, self.base_power_w) for each in own])
-            rows.append(Operator(name, len(own), time_s, time_s / whole_s, energy))
+            rows.append(Operator(name, by, len(own), time_s, time_s / whole_s, energy))
         for name, time_s in self.annotation.unknown.items():
-            rows.append(Operator(name, None, time_s, time_s / whole_s, None))
+            rows.append(Operator(name, None, None, time_s, time_s / whole_s, None))
         return sorted(rows, key=lambda row: row.time_s, reverse=True)
 
     def trace(self) -> Json:
@@ -107,6 +112,8 @@ class Annotated(Report):
             "device_time_s": self.annotation.device_s,
             "idle_s": self.annotation.idle_s,
             "known_share": self.share,
+            "known_share_by_call": self.annotation.share("call"),
+            "known_share_by_kernels": self.annotation.share("kernels"),
             "known_energy_j": self.known_energy_j,
             "energy_j": self.energy_j,
             "operators": OPERATORS.documents(self.operators),
@@ -126,7 +133,13 @@ class Annotated(Report):
             f"from the first kernel to the last, {show(found.idle_s, 's')} idle: "
             f"{at_least}{show(self.energy_j, 'J')}"
         )
-        several = sum(len(each.configurations) > 1 for each in found.known)
+        if by_kernels := found.share("kernels"):
+            yield (
+                f"{show_share(by_kernels)} of device time is known by kernel names alone: at the "
+                "power of operators that launch the same kernels for about as long"
+            )
+        calls = [each for each in found.known if each.by == "call"]
+        several = sum(len(each.configurations) > 1 for each in calls)
         if several:
             yield (
                 f"{plural(several, 'call')} may be one of several configurations that a profile "
@@ -154,6 +167,7 @@ def annotate(
     from opdb.store import open_store
     from opdb.trace.annotate import Index
     from opdb.trace.annotate import annotate as found_in
+    from opdb.trace.by_kernels import KernelIndex
     from opdb.trace.profile import read_profile
 
     read = read_profile(Path(profile))
@@ -165,8 +179,10 @@ def annotate(
         if base_w is None:
             raise NothingMeasuredError(f"{slug!r}: no base power was measured on {chosen}")
         every = store.configurations()
-        index = Index(every, predictor.costs_on(chosen, every))
-    return Annotated(read, found_in(read, index), slug, chosen, base_w)
+        costs = predictor.costs_on(chosen, every)
+        launched = {key: seen for on in predictor.boards for key, seen in store.kernels(on).items()}
+        found = found_in(read, Index(every, costs), KernelIndex(launched, costs))
+    return Annotated(read, found, slug, chosen, base_w)
 
 
 def _sum(found: list[Quantity]) -> Quantity:

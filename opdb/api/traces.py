@@ -17,6 +17,7 @@ from opdb.units import plural
 
 if TYPE_CHECKING:
     from opdb.compose import Schedule
+    from opdb.trace.inductor import Written
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,12 @@ class Traced(Report):
         from opdb.trace import as_bytes
 
         return as_bytes(self.trace(), compressed=compressed)
+
+    def inductor(self) -> Written:
+        """Return the operators' times as a profile that Inductor reads; this needs torch."""
+        from opdb.trace.inductor import inductor_profile
+
+        return inductor_profile(self.schedule)
 
     def to_dict(self) -> dict[str, Json]:
         """Return what `opdb trace --json` prints: a summary, not the trace."""

@@ -16,7 +16,7 @@ from opdb.operators.describe import describe_function
 from opdb.operators.encoding import NoNotes
 from opdb.records import Configuration, Json
 
-_TYPES = {
+ELEMENT_TYPES = {
     "float": torch.float32,
     "double": torch.float64,
     "c10::Half": torch.float16,
@@ -101,7 +101,7 @@ def _arguments(
     needed = 0
     for place, (argument, kind) in enumerate(zip(schema, types, strict=False)):
         is_tensor = "Tensor" in str(argument.type)
-        if kind in _TYPES and is_tensor:
+        if kind in ELEMENT_TYPES and is_tensor:
             value: Any = _tensor(dims[place], strides[place] if strides else None, kind)
         elif kind == "TensorList" and is_tensor:
             raise ValueError("the dtypes of a list of tensors are not recorded")
@@ -129,5 +129,5 @@ def _arguments(
 
 def _tensor(shape: Sequence[int], strides: Sequence[int] | None, kind: str) -> Tensor:
     if strides is None or len(strides) != len(shape):
-        return torch.empty(shape, dtype=_TYPES[kind], device="meta")
-    return torch.empty_strided(shape, strides, dtype=_TYPES[kind], device="meta")
+        return torch.empty(shape, dtype=ELEMENT_TYPES[kind], device="meta")
+    return torch.empty_strided(shape, strides, dtype=ELEMENT_TYPES[kind], device="meta")

@@ -101,5 +101,5 @@ class Bases:
         return [
             f"measured only on board {other}: {plural(len(lent), 'configuration')}; costs "
             f"are scaled to this board ({in_words(self._snapshot.factors(board, other))})"
-            for other, lent in self._boards.lent(workload.occurrences(), board)
+            for other, lent in self._boards.lent_to(workload, board)
         ]

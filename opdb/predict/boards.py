@@ -31,6 +31,7 @@ class Boards:
         self._snapshot = snapshot
         self._settings = settings
         self._cost = cache(self._choose_cost)
+        self.lent_to = cache(self._lent_to)
 
     # What operators cost
 
@@ -41,8 +42,8 @@ class Boards:
             DatabaseError: a cost has values that no measurement gives.
         """
         given = {c.key: c for c in configurations}
-        self._snapshot.costs(board, given)  # one query for all
-        costs = {key: self._cost(configuration, board) for key, configuration in given.items()}
+        read = self._snapshot.costs(board, given)  # one query for all
+        costs = {key: self._cost(given[key], board) for key, found in read.items() if found}
         return {key: cost for key, cost in costs.items() if cost is not None}
 
     def _choose_cost(self, configuration: Configuration, board: str) -> Cost | None:
@@ -75,6 +76,10 @@ class Boards:
             if lacking and (found := self.own(lacking, other)):
                 lacking = [c for c in lacking if c.key not in found]
                 yield other, found
+
+    def _lent_to(self, workload: Workload, board: str) -> Sequence[tuple[str, Mapping[str, Cost]]]:
+        """Return what other boards lend a board of a workload's costs."""
+        return list(self.lent(workload.occurrences(), board))
 
     def costs(self, board: str, configurations: Collection[Configuration]) -> dict[str, Cost]:
         """Return the costs of configurations on a board, by key, as far as any board has them.
@@ -140,7 +145,7 @@ class Boards:
         """
         costs = self.own(workload.occurrences(), board)
         brought: dict[str, Factors] = {}
-        for other, lent in self.lent(workload.occurrences(), board):
+        for other, lent in self.lent_to(workload, board):
             brought |= dict.fromkeys(lent, self._snapshot.factors(board, other))
             for key, cost in self._transferred(lent, board, other).items():
                 costs[key] = replace(cost, host_time_s={})

@@ -50,6 +50,7 @@ class Peers:
         self._bases = bases
         self._weighted_calls = cache(weighted_calls)
         self._predicted = cache(self._predict)
+        self._read: set[tuple[str, str]] = set()
 
     def evidence(self, workload: Workload, mode: Mode) -> Evidence:
         """Compare predictions of the other models most like a workload with their measured runs.
@@ -89,11 +90,13 @@ class Peers:
 
     def _read_costs(self, workloads: Sequence[Workload], boards: Sequence[str]) -> None:
         """Read the costs of workloads on their boards, all those of one board at once."""
-        called: dict[str, set[Configuration]] = {}
+        called: dict[str, set[str]] = {}
         for workload, board in zip(workloads, boards, strict=True):
-            called.setdefault(board, set()).update(workload.occurrences())
-        for board, configurations in called.items():
-            self._boards.own(configurations, board)
+            if (workload.key, board) not in self._read:
+                self._read.add((workload.key, board))
+                called.setdefault(board, set()).update(c.key for c in workload.occurrences())
+        for board, keys in called.items():
+            self._snapshot.costs(board, keys)
 
     def _predict(self, workload: Workload, mode: Mode, board: str) -> Prediction:
         """Predict a measured workload for its board, without what other models showed."""

@@ -206,14 +206,18 @@ class Predictor:
 
         A workload has one for each mode and each board that ran it, predicted for that board.
         """
-        found = []
-        for mode in modes:
-            chosen = [m for m in self._runs.groups(mode) if not names or m.name in names]
-            workloads = self._runs.workloads_of([each.key for each in chosen])
-            found += [
-                self.answer(workload, mode, each.board)
-                for workload, each in zip(workloads, chosen, strict=True)
-            ]
+        asked = [
+            (mode, each)
+            for mode in modes
+            for each in self._runs.groups(mode)
+            if not names or each.name in names
+        ]
+        workloads = self._runs.workloads_of([each.key for _, each in asked])
+        self._snapshot.read_costs({c.key for w in workloads for c in w.occurrences()})
+        found = [
+            self.answer(workload, mode, each.board)
+            for workload, (mode, each) in zip(workloads, asked, strict=True)
+        ]
         return sorted(found, key=lambda answer: answer.order)
 
     def without(

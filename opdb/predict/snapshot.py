@@ -102,6 +102,19 @@ class Snapshot:
             seen |= {key: read.get(key, ()) for key in unread}
         return {key: seen[key] for key in keys}
 
+    def read_costs(self, keys: Collection[str]) -> None:
+        """Read all boards' costs of configurations (keys) at once: many small queries are slow.
+
+        Of a board that has fewer costs than there are keys, all are read.
+        """
+        counts = self.cost_counts()
+        for board, seen in self._costs.items():
+            if counts.get(board, 0) <= len(keys):
+                read = self._store.costs(board)
+                seen |= {key: read.get(key, ()) for key in keys}
+            else:
+                self.costs(board, keys)
+
     def refusals(self, setting: str, keys: Collection[str]) -> dict[str, str]:
         """Return why configurations (keys) are unsupported in a setting."""
         return self._store.refusals(self.device.slug, setting, keys)

@@ -6,42 +6,37 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from opdb.errors import UnsupportedError
 from opdb.records import Configuration, Cost, Json, Quantity, canonical_json
-from opdb.trace.profile import Node, Profile
+from opdb.trace.by_kernels import KernelIndex
+from opdb.trace.profile import Event, Node, Profile
 from opdb.units import MICRO
 
 _UNSEEN = ("values", "role", "gradient")
 """What a configuration says of a tensor and a profile does not."""
 
 
+By = Literal["call", "kernels"]
+"""How device work was found: by its operator's call, or by the names of its kernels."""
+
+
 @dataclass(frozen=True)
 class Known:
-    """A profiled operator that the database knows.
+    """Device work that the database knows, and the operator that launched it, if one did.
 
-    `costs` are those of the configurations that it may be: they differ only in what a profile does
-    not tell. Times are seconds of device work in the profile.
+    `configurations` are those that it may be, in which a profile does not tell the difference. Its
+    dynamic energy (J) is the mean of theirs. `time_s` is its device time in the profile.
     """
 
-    node: Node
+    name: str
+    event: Event | None
+    work: Sequence[Event]
     configurations: Sequence[str]
-    costs: Sequence[Cost]
+    dynamic_j: Quantity
     time_s: float
-
-    def dynamic_j(self) -> Quantity | None:
-        """Return its energy above base power (J): the mean of its costs, the widest interval."""
-        found = [c.dynamic_energy_j for c in self.costs if c.dynamic_energy_j is not None]
-        if not found:
-            return None
-        mean = sum(each.mean for each in found) / len(found)
-        ends = [(each.low, each.high) for each in found]
-        lows = [low for low, _ in ends if low is not None]
-        highs = [high for _, high in ends if high is not None]
-        whole = len(lows) == len(found)
-        low, high = (min(lows), max(highs)) if whole else (None, None)
-        return Quantity(mean, mean, low, high, len(found))
+    by: By = "call"
 
 
 @dataclass(frozen=True)
@@ -61,6 +56,10 @@ class Annotation:
     def known_s(self) -> float:
         """The device time of what has an energy, in seconds."""
         return sum(each.time_s for each in self.known)
+
+    def share(self, by: By) -> float:
+        """Return the share of the device time that was given an energy in this way."""
+        return sum(each.time_s for each in self.known if each.by == by) / self.device_s
 
 
 class Index:
@@ -90,38 +89,68 @@ class Index:
         return [(each, self._costs[each.key]) for each in fitting]
 
 
-def annotate(profile: Profile, index: Index) -> Annotation:
-    """Find what a database knows of a profile: of each tree of calls the outermost operators."""
-    known: list[Known] = []
-    unknown: Counter[str] = Counter()
-    given: set[int] = set()
-    cache: dict[str, list[tuple[Configuration, Cost]]] = {}
+def annotate(profile: Profile, index: Index, by_kernels: KernelIndex) -> Annotation:
+    """Find what a database knows of a profile: of each tree of calls the outermost operators.
 
-    def visit(node: Node) -> None:
+    Work of an operator that is not known by its call, and work without an operator, may be known
+    by its kernels.
+    """
+    finder = _Finder(index, by_kernels)
+    for root in profile.roots:
+        finder.visit(root)
+    for each in profile.work:
+        if id(each) not in finder.given:
+            finder.take_work(each["name"], None, [each])
+    whole_s = _seconds(profile.work)
+    return Annotation(finder.known, dict(finder.unknown), whole_s, _idle_s(profile.work))
+
+
+class _Finder:
+    """Gives each piece of device work to what the database knows, or to what is unknown."""
+
+    def __init__(self, index: Index, by_kernels: KernelIndex) -> None:
+        self._index, self._by_kernels = index, by_kernels
+        self._found: dict[str, list[tuple[Configuration, Cost]]] = {}
+        self.known: list[Known] = []
+        self.unknown: Counter[str] = Counter()
+        self.given: set[int] = set()
+
+    def visit(self, node: Node) -> None:
+        """Take an operator's work by its call, else by its parts."""
         work = list(node.all_work())
         if not work:
             return
         event = node.event
-        call = json.dumps([event["name"], event["args"].get("Input type"), _call(event["args"])])
-        if call not in cache:
-            cache[call] = index.find(event["name"], event["args"])
-        if found := cache[call]:
-            given.update(map(id, work))
+        if found := self._of_call(event):
+            self.given.update(map(id, work))
             keys = [configuration.key for configuration, _ in found]
-            known.append(Known(node, keys, [cost for _, cost in found], _seconds(work)))
+            energy = _mean([cost.dynamic_energy_j for _, cost in found])
+            self.known.append(Known(event["name"], event, work, keys, energy, _seconds(work)))
             return
         for child in node.children:
-            visit(child)
-        for each in node.work:
-            unknown[event["name"]] += each["dur"] * MICRO
-            given.add(id(each))
+            self.visit(child)
+        if node.work:
+            self.take_work(event["name"], event, node.work)
 
-    for root in profile.roots:
-        visit(root)
-    for each in profile.work:
-        if id(each) not in given:
-            unknown[each["name"]] += each["dur"] * MICRO
-    return Annotation(known, dict(unknown), _seconds(profile.work), _idle_s(profile.work))
+    def take_work(self, name: str, event: Event | None, work: Sequence[Event]) -> None:
+        """Take work by its kernels: those of one operator together, else each alone."""
+        self.given.update(map(id, work))
+        time_s = _seconds(work)
+        if match := self._by_kernels.find([each["name"] for each in work], time_s):
+            found = (match.configurations, match.dynamic_j, time_s, "kernels")
+            self.known.append(Known(name, event, work, *found))
+        elif len(work) > 1:
+            for each in work:
+                self.take_work(name, None, [each])
+        else:
+            self.unknown[name] += time_s
+
+    def _of_call(self, event: Event) -> list[tuple[Configuration, Cost]]:
+        args = event["args"]
+        call = json.dumps([event["name"], args.get("Input type"), _call(args)])
+        if call not in self._found:
+            self._found[call] = self._index.find(event["name"], args)
+        return self._found[call]
 
 
 def annotated_trace(profile: Profile, found: Annotation, base_w: float, about: Json) -> Json:
@@ -131,19 +160,29 @@ def annotated_trace(profile: Profile, found: Annotation, base_w: float, about: J
     """
     for each in found.known:
         whole = energy_of(each, base_w)
-        args = {"opdb_configurations": list(each.configurations), **_arguments(whole)}
-        each.node.event["args"] |= args
-        for event in each.node.all_work():
+        about_it = {"opdb_configurations": list(each.configurations), "opdb_by": each.by}
+        if each.event is not None:
+            each.event["args"] |= {**about_it, **_arguments(whole)}
+        for event in each.work:
             share = event["dur"] * MICRO / each.time_s if each.time_s else 0.0
-            event["args"] |= _arguments(whole, share)
+            event["args"] |= {"opdb_by": each.by, **_arguments(whole, share)}
     return {**profile.document, "opdb": about}
 
 
 def energy_of(known: Known, base_w: float) -> Quantity:
     """Return an operator's energy (J): base power over its profiled time, and what is above it."""
-    dynamic = known.dynamic_j()
-    assert dynamic is not None  # the index holds no other
-    return dynamic.moved(base_w * known.time_s)
+    return known.dynamic_j.moved(base_w * known.time_s)
+
+
+def _mean(found: Sequence[Quantity | None]) -> Quantity:
+    """Return the mean of energies, with an interval that spans all of theirs."""
+    known = [each for each in found if each is not None]  # the index holds no other
+    mean = sum(each.mean for each in known) / len(known)
+    lows = [each.low for each in known if each.low is not None]
+    highs = [each.high for each in known if each.high is not None]
+    whole = len(lows) == len(highs) == len(known)
+    low, high = (min(lows), max(highs)) if whole else (None, None)
+    return Quantity(mean, mean, low, high, len(known))
 
 
 def _arguments(energy: Quantity, share: float = 1.0) -> dict[str, Json]:

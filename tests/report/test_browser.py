@@ -26,8 +26,9 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 PATIENCE_MS = 120_000
-FIRST_VIEW_S = 8.0
-"""It takes about 1 s on two cores that do nothing else; tests run beside others."""
+FIRST_VIEW_S = 2.0
+"""Processor time of the page's thread until all is drawn, because tests run beside others.
+On two cores that do nothing else it is 0.36 s, in 0.6 s by the clock."""
 
 
 @dataclass
@@ -92,8 +93,19 @@ def test_it_opens_without_an_error_or_a_request(seen: Seen, file: Path) -> None:
     assert seen.page.title() == "opdb report: NVIDIA H200"
     assert seen.said == []
     assert seen.requests == [file.as_uri()]
-    took_ms = seen.page.evaluate("performance.getEntriesByType('navigation')[0].domComplete")
-    assert took_ms < 1000 * FIRST_VIEW_S
+
+
+def test_the_first_view_is_quick(browser: Browser, made: Made, file: Path) -> None:
+    file.write_text(made.found.html)
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.goto(file.as_uri())
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    [thread_s] = [each["value"] for each in metrics if each["name"] == "ThreadTime"]
+    assert page.locator("figure svg[role=img]").count() == 8
+    page.close()
+    assert 0 < thread_s < FIRST_VIEW_S
 
 
 def test_axe_finds_nothing_wrong_in_light_or_dark(seen: Seen) -> None:

@@ -67,7 +67,7 @@ def test_a_profiles_operators_are_the_predictions(resnet: Path, db: str) -> None
     predicted = opdb.predict("resnet50", batch_size=1, conditions=conditions, db=db).prediction
     keys = {call.configuration.key for call in predicted.workload.calls}
     for each in found.annotation.known:
-        assert keys & {*each.configurations}, each.node.event
+        assert keys & {*each.configurations}, each.event
 
 
 def test_the_energies_of_kernels_add_up(resnet: Path, db: str) -> None:
@@ -88,6 +88,48 @@ def test_what_is_not_known_is_counted_and_not_guessed(tmp_path: Path, db: str) -
     assert found.share == 0.0 and found.known_energy_j == 0.0
     assert set(found.annotation.unknown) == {"aten::addmm"}
     assert "at least" in str(found)
+
+
+def test_work_of_no_known_call_is_known_by_its_kernels(tmp_path: Path, db: str) -> None:
+    """Kernels of a graph's replay have no operator: names and times are those the board recorded.
+
+    At the recorded time of one configuration its energy lies in the interval that is given.
+    """
+    with opdb.open_store(db) as store:
+        predictor = opdb.Predictor(store, opdb.choose_device(store, None))
+        board = predictor.most_measured()
+        configurations = store.configurations()
+        costs = predictor.costs_on(board, configurations)
+        launched = store.kernels(board)
+    chosen = [
+        (next(iter(launched[each.key])), cost.time_s.mean, cost.dynamic_energy_j)
+        for each in configurations
+        if each.kind == "conv2d"
+        and sum(launched.get(each.key, {}).values()) == 1
+        and (cost := costs.get(each.key)) is not None
+        and cost.time_s is not None
+        and cost.dynamic_energy_j is not None
+    ][:20]
+    assert len(chosen) == 20
+    made = json.loads(profiled(tmp_path, ModelRequest("mlp")).read_text())
+    at_us = 0.0
+    for name, time_s, _ in chosen:
+        kernel = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "args": {}}
+        made["traceEvents"].append({**kernel, "ts": at_us, "dur": time_s * 1e6})
+        at_us += time_s * 1e6
+    other = {"ph": "X", "cat": "kernel", "name": "no such kernel", "pid": 0, "tid": 7, "args": {}}
+    made["traceEvents"].append({**other, "ts": at_us, "dur": at_us / 9})
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps(made))
+    found = opdb.annotate(path, board=board, db=db)
+    assert found.share == pytest.approx(0.9)
+    assert {each.by for each in found.annotation.known} == {"kernels"}
+    assert set(found.annotation.unknown) == {"no such kernel"}
+    for (_, _, energy_j), known in zip(chosen, found.annotation.known, strict=True):
+        assert known.dynamic_j.low is not None and known.dynamic_j.high is not None
+        assert known.dynamic_j.low <= energy_j.mean <= known.dynamic_j.high
+    assert found.to_dict()["known_share_by_kernels"] == pytest.approx(0.9)  # type: ignore[index, call-overload]
+    assert "90.0 % of device time is known by kernel names alone" in str(found)
 
 
 def test_the_command_writes_and_refuses(

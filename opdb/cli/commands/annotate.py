@@ -29,8 +29,9 @@ def run(
     """Give the operators of a profile the energy that the database knows.
 
     The profile is made by torch.profiler with record_shapes=True on a GPU, and exported as Chrome
-    trace JSON. Operators are found by name, shapes, dtypes and constants. The answer says what
-    share of the device time is known, and the energy of it and of the whole.
+    trace JSON. Operators are found by name, shapes, dtypes and constants, else by the names of
+    their kernels. The answer says what share of the device time is known, by which way, and the
+    energy of it and of the whole.
     """
     if output is not None:
         check_writable(output)

@@ -15,7 +15,9 @@ from opdb.api.traces import traced
 from opdb.cli.support import options
 from opdb.cli.support.console import note, show
 from opdb.cli.support.files import save
+from opdb.errors import InputError
 from opdb.files import check_writable
+from opdb.trace import as_bytes
 
 
 def run(
@@ -26,6 +28,10 @@ def run(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The trace; .gz compresses it.")
     ] = Path("trace.json"),
+    inductor: Annotated[
+        bool,
+        typer.Option("--inductor", help="Write what Inductor's profile-guided estimates read."),
+    ] = False,
     mode: options.PredictedMode = "eager",
     said: options.ModelArguments = options.ModelArguments(),
     device: options.DeviceName = None,
@@ -41,9 +47,16 @@ def run(
     device has its operator, cost, interval, FLOPs and bytes. They add up to the prediction.
     """
     check_writable(output)
+    if inductor and output.suffix == ".gz":
+        raise InputError(f"{output}: Inductor reads profiles that are not compressed")
     conditions = Conditions(device, board, estimates, harvest=not no_harvest)
     question = Question(model, said.options, mode_for(mode, conditions))
     with redirect_stdout(sys.stderr):  # models print: stdout is for what a command says
         found = traced(question, conditions, db=out.db, tell=partial(note, quiet=out.quiet))
-    save(output, found.to_bytes(compressed=output.suffix == ".gz"), quiet=out.quiet)
+        written = found.inductor() if inductor else None
+    if written is not None:
+        save(output, as_bytes(written.document), quiet=out.quiet)
+        note(written.said, quiet=out.quiet)
+    else:
+        save(output, found.to_bytes(compressed=output.suffix == ".gz"), quiet=out.quiet)
     show(found, as_json=out.as_json)

@@ -11,6 +11,7 @@ from opdb.compose.composer import (
     with_intervals,
 )
 from opdb.compose.inputs import EstimatedCosts, PeerRatios, PredictionInputs, with_estimates
+from opdb.compose.intervals import PeerRatio
 from opdb.compose.schedule import CallCost, Schedule, Slot, schedule
 from opdb.compose.shares import EstimatedShare, Share
 from opdb.compose.shortfall import shortfall
@@ -21,6 +22,7 @@ __all__ = [
     "EstimatedCosts",
     "EstimatedShare",
     "Pass",
+    "PeerRatio",
     "PeerRatios",
     "Prediction",
     "PredictionInputs",

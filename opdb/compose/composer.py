@@ -10,7 +10,14 @@ from functools import cached_property
 from opdb.compose.calls import Pass, TimedPass, is_one_graph, timed_pass
 from opdb.compose.clock import Load, Scaling, clock_share, scalings
 from opdb.compose.inputs import PeerRatios, PredictionInputs, with_estimates, with_weights_found
-from opdb.compose.intervals import host_error, model_error, shared_half_width, sum_half_width
+from opdb.compose.intervals import (
+    ENERGY_ERROR,
+    TIME_ERROR,
+    host_error,
+    model_error,
+    shared_half_width,
+    sum_half_width,
+)
 from opdb.compose.notes import notes, notes_of_host, notes_of_parts, notes_of_ratios
 from opdb.compose.shares import NEARLY_ALL, EstimatedShare, Share, rest, shares
 from opdb.compose.timeline import eager_time_s
@@ -42,7 +49,7 @@ class Prediction:
     `energy_j` but not in coverage, or `missing` and counted in neither: their shares only weight
     the coverage. `widths_time` and `widths_energy`
     are the logarithms by which the intervals reach below and above, but for the error of a sum that
-    other models showed.
+    other models showed. `kernel_s` is the mean device time of a kernel (None: there is none).
     """
 
     workload: Workload
@@ -65,6 +72,7 @@ class Prediction:
     notes: tuple[str, ...] = ()
     widths_time: Interval = (0.0, 0.0)
     widths_energy: Interval = (0.0, 0.0)
+    kernel_s: float | None = None
 
     @property
     def time_complete(self) -> bool:
@@ -152,6 +160,7 @@ def compose_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Predictio
         ),
         widths_time=widths_time,
         widths_energy=widths_energy,
+        kernel_s=sum_.device_s(share) / sum_.kernels if sum_.kernels else None,
     )
     lacking = math.fsum(share.share_time for share in parts.uncosted)
     is_sum = not pass_.counts or (sum_.costed and lacking < NEARLY_ALL)
@@ -165,11 +174,11 @@ def with_intervals(found: Prediction, ratios: PeerRatios) -> Prediction:
     """
     time_interval_s = energy_interval_j = None
     if found.time_s is not None and found.time_complete:
-        time_interval_s = _interval(found.time_s, found.widths_time, model_error(ratios.time))
+        error = model_error(TIME_ERROR, found.kernel_s, ratios.time)
+        time_interval_s = _interval(found.time_s, found.widths_time, error)
     if found.energy_j is not None and found.complete:
-        energy_interval_j = _interval(
-            found.energy_j, found.widths_energy, model_error(ratios.energy)
-        )
+        error = model_error(ENERGY_ERROR, found.kernel_s, ratios.energy)
+        energy_interval_j = _interval(found.energy_j, found.widths_energy, error)
     return replace(
         found,
         time_interval_s=time_interval_s,
@@ -257,6 +266,12 @@ class _Sum:
     def scalings(self) -> Mapping[str, Scaling]:
         """How each configuration scales with the clock."""
         return scalings(self.costed, self.pass_.bytes_moved)
+
+    @cached_property
+    def kernels(self) -> int:
+        """The kernels of the calls that have a cost; one a call where nobody counted them."""
+        counted = {k: 1 if c.kernels is None else c.kernels for k, c in self.costed.items()}
+        return sum(self.pass_.counts[key] * count for key, count in counted.items())
 
     @cached_property
     def load(self) -> Load:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from opdb.compose.intervals import PeerRatio
 from opdb.derive.boards import Factors
 from opdb.footprint import is_kept
 from opdb.records import Calibration, Cost, Device, Form
@@ -15,8 +16,8 @@ from opdb.records import Calibration, Cost, Device, Form
 class PeerRatios:
     """Predicted / measured time and energy of other models' runs."""
 
-    time: tuple[float, ...] = ()
-    energy: tuple[float, ...] = ()
+    time: tuple[PeerRatio, ...] = ()
+    energy: tuple[PeerRatio, ...] = ()
 
 
 class EstimatedCosts(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from opdb.compose import PeerRatios, Prediction, compose_pass
+from opdb.compose import PeerRatio, PeerRatios, Prediction, compose_pass
 from opdb.derive.runs import RunCost
 from opdb.predict.bases import Bases
 from opdb.predict.boards import Boards
@@ -59,18 +59,22 @@ class Peers:
         described says nothing of a sum. A pass that waits for its host says nothing of the device's
         time; of energy it shows how far the sum is off, had the pass taken the measured time.
         """
-        time: list[float] = []
-        energy: list[float] = []
+        time: list[PeerRatio] = []
+        energy: list[PeerRatio] = []
         host: list[float] = []
         for found, measured in self._compared(workload, mode):
             assert found.time_s is not None
             ratio = found.time_s / measured.time_s.mean
             waits = found.host_bound and found.device.type != "cpu"  # there the host is the device
-            (host if waits else time).append(ratio)
+            if waits:
+                host.append(ratio)
+            else:
+                time.append(PeerRatio(ratio, found.kernel_s))
             if measured.energy_j is not None and found.energy_j is not None:
                 base_w = self._snapshot.calibration(found.board).base_power_w or 0.0
                 excess_s = found.time_s - measured.time_s.mean if waits else 0.0
-                energy.append((found.energy_j - base_w * excess_s) / measured.energy_j.mean)
+                ratio = (found.energy_j - base_w * excess_s) / measured.energy_j.mean
+                energy.append(PeerRatio(ratio, found.kernel_s))
         return Evidence(PeerRatios(tuple(time), tuple(energy)), tuple(host))
 
     def _compared(self, workload: Workload, mode: Mode) -> list[tuple[Prediction, RunCost]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opdb.compose import PeerRatios, Prediction, PredictionInputs, compose, shortfall
+from opdb.compose import PeerRatio, PeerRatios, Prediction, PredictionInputs, compose, shortfall
 from opdb.compose.inputs import with_weights_found
 from opdb.compose.shortfall import NO_CALLS
 from opdb.compose.sizes import LAUNCH_S, NOTHING_MEASURED, sizes_by
@@ -198,7 +198,8 @@ def test_without_power_there_is_no_energy_rather_than_none() -> None:
 
 def test_the_interval_grows_with_the_error_that_other_models_showed() -> None:
     def widths(*attributions: float) -> tuple[float, float]:
-        known = PeerRatios(attributions, attributions)
+        ratios = tuple(PeerRatio(each, 20e-6) for each in attributions)
+        known = PeerRatios(ratios, ratios)
         found = compose(workload(CONV, RELU), "graph", inputs(*FULL, peer_ratios=known))
         assert found.energy_interval_j is not None and found.energy_j is not None
         assert found.time_interval_s is not None and found.time_s is not None
@@ -208,15 +209,15 @@ def test_the_interval_grows_with_the_error_that_other_models_showed() -> None:
         return high - low, found.energy_interval_j[1] - found.energy_interval_j[0]
 
     good, prior, bad = widths(*[1.001] * 9), widths(), widths(*[1.2, 0.8] * 5)
-    assert good[0] < prior[0] < bad[0]
-    assert good[1] < prior[1] < bad[1]
+    assert good[0] == prior[0] < bad[0], "good runs never narrow it"
+    assert good[1] == prior[1] < bad[1]
 
 
 def test_the_prior_is_told() -> None:
     said = "no other model was measured on this device in this mode"
     alone = compose(workload(CONV), "graph", inputs(*FULL)).notes
     assert any(said in note for note in alone)
-    known = inputs(*FULL, peer_ratios=PeerRatios((1.0,), (1.0,)))
+    known = inputs(*FULL, peer_ratios=PeerRatios((PeerRatio(1.0),), (PeerRatio(1.0),)))
     assert not any(said in note for note in compose(workload(CONV), "graph", known).notes)
 
 
@@ -551,7 +552,7 @@ def test_an_estimate_stands_in_for_a_measurement_and_is_told_apart() -> None:
 
 
 def test_the_width_of_estimates_is_joined_to_that_of_measurements() -> None:
-    helped = inputs(cost(CONV, 4e-6, 4e-4), estimates=Estimated(estimate(RELU, 1e-6, 1e-4)))
+    helped = inputs(cost(CONV, 4e-4, 4e-2), estimates=Estimated(estimate(RELU, 1e-4, 1e-2)))
     found = compose(workload(CONV, RELU), "graph", helped)
     of_measured = compose(workload(CONV), "graph", replace(helped, estimates=None))
     assert found.time_interval_s is not None and of_measured.time_interval_s is not None

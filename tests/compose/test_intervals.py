@@ -7,7 +7,10 @@ import math
 import pytest
 
 from opdb.compose.intervals import (
-    PRIOR_MODEL_ERROR,
+    ENERGY_ERROR,
+    TIME_ERROR,
+    ModelError,
+    PeerRatio,
     host_error,
     model_error,
     shared_half_width,
@@ -40,19 +43,51 @@ def test_a_quantity_without_an_interval_adds_none() -> None:
     assert sum_half_width([(3, Quantity(1, 1, None, None, 1))]) == 0
 
 
-def test_before_any_run_the_prior_holds() -> None:
-    assert 0.02 < model_error([]) < 0.08
+def peers(*ratios: float, kernel_s: float = 20e-6) -> list[PeerRatio]:
+    return [PeerRatio(ratio, kernel_s) for ratio in ratios]
 
 
-def test_runs_that_agree_narrow_to_the_prior_alone_and_runs_that_do_not_widen() -> None:
-    good, bad = [1.001, 0.999, 1.002] * 4, [1.2, 0.8, 1.15] * 4
-    assert 2 * PRIOR_MODEL_ERROR < model_error(good) < model_error([]) < model_error(bad)
-    assert model_error([1.1] * 12) > 0.15, "a bias is not fitted away"
+LONG_S, SHORT_S = 50e-6, 3e-6
+"""Mean times of kernels at batch 32 and at batch 1."""
+
+
+def test_sums_of_short_kernels_err_more() -> None:
+    for expected in (TIME_ERROR, ENERGY_ERROR):
+        long, short = expected.half_width(LONG_S), expected.half_width(SHORT_S)
+        assert expected.relative < long < 1.1 * expected.relative
+        assert 0.05 < short < 0.15
+        assert expected.half_width(None) > short, "where it is not known, the shortest are taken"
+    assert ModelError(0.03, 4e-8).half_width(1e-6) == pytest.approx(0.05)
+
+
+def test_before_any_run_the_published_ones_hold() -> None:
+    assert model_error(TIME_ERROR, LONG_S, []) == TIME_ERROR.half_width(LONG_S)
+
+
+def test_runs_never_narrow_and_runs_that_err_more_than_expected_widen() -> None:
+    usual = TIME_ERROR.half_width(LONG_S)
+    good, bad = peers(*[1.001, 0.999, 1.002] * 4), peers(*[1.2, 0.8, 1.15] * 4)
+    assert model_error(TIME_ERROR, LONG_S, good) == usual
+    assert model_error(TIME_ERROR, LONG_S, bad) > 4 * usual
+    assert model_error(TIME_ERROR, LONG_S, peers(*[1.1] * 12)) > 0.12, "a bias is not fitted away"
+
+
+def test_an_error_is_held_against_what_its_kernels_let_expect() -> None:
+    long, short = peers(*[1.06] * 6, kernel_s=LONG_S), peers(*[1.06] * 6, kernel_s=SHORT_S)
+    wide, usual = (model_error(TIME_ERROR, LONG_S, each) for each in (long, short))
+    assert wide > 1.5 * usual
+
+
+def test_one_run_far_out_widens_little() -> None:
+    usual = model_error(TIME_ERROR, LONG_S, peers(*[1.01] * 11))
+    once = model_error(TIME_ERROR, LONG_S, peers(*[1.01] * 11, 1.5))
+    assert usual <= once < 1.3 * usual
 
 
 def test_too_high_and_too_low_by_one_factor_weigh_the_same() -> None:
-    assert model_error([1.1]) == pytest.approx(model_error([1 / 1.1]))
-    assert math.isfinite(model_error([0.0, 1.0]))
+    high, low = (model_error(TIME_ERROR, LONG_S, peers(each)) for each in (1.1, 1 / 1.1))
+    assert high == pytest.approx(low)
+    assert math.isfinite(model_error(TIME_ERROR, LONG_S, peers(0.0, 1.0)))
 
 
 def test_a_host_rests_on_a_prior_until_runs_tell() -> None:

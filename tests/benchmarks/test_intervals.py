@@ -1,0 +1,118 @@
+"""The study of intervals: its arithmetic, and one model left out of the published runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.intervals import (
+    SHIPPED,
+    Case,
+    binomial_interval,
+    cases_of,
+    clusters,
+    constant,
+    fitted,
+    independent,
+    left_out,
+    main,
+    rows_of,
+    score,
+)
+from opdb.compose.intervals import ModelError
+from opdb.store import open_store
+from tests import published
+
+
+def case(model: str, error: float, *, kernel_s: float = 50e-6, half_width: float = 0.05) -> Case:
+    return Case(model, "graph, 1", False, error, 0.0, 1.0, kernel_s, half_width)
+
+
+def test_the_score_is_the_width_and_what_lies_outside_times_forty() -> None:
+    assert score(0.01, 0.03) == pytest.approx(0.06)
+    assert score(-0.04, 0.03) == pytest.approx(0.06 + 40 * 0.01)
+
+
+def test_the_binomial_interval_is_that_of_clopper_and_pearson() -> None:
+    assert binomial_interval(0.9, 30) == pytest.approx((0.7347, 0.9789), abs=1e-3)
+    assert binomial_interval(1.0, 10) == pytest.approx((0.6915, 1.0), abs=1e-3)
+    assert binomial_interval(0.0, 10) == pytest.approx((0.0, 0.3085), abs=1e-3)
+
+
+def test_runs_of_one_model_that_err_alike_count_as_one() -> None:
+    apart = [case(name, error) for name in "abcdefgh" for error in (0.01, 0.1)]
+    alike = [case(name, 0.1 if name == "a" else 0.01) for name in "abcdefgh" for _ in range(4)]
+    assert independent(apart) == 16
+    assert independent(alike) == pytest.approx(8)
+    assert independent([case("a", 0.0), case("a", 0.0), case("b", 0.0)]) == 2
+
+
+def test_a_fit_finds_what_short_kernels_add() -> None:
+    errors = [0.02 * step / 20 for step in range(-20, 21)]
+    cases = [case(f"m{i}", 3 * e, kernel_s=3e-6) for i, e in enumerate(errors)]
+    cases += [case(f"m{i}", e) for i, e in enumerate(errors)]
+    found = fitted(cases)
+    assert found.half_width(50e-6) == pytest.approx(0.02, rel=0.25)
+    assert found.half_width(3e-6) == pytest.approx(0.06, rel=0.25)
+    assert constant(cases, [1.0] * len(cases)) > 0.05
+
+
+def test_a_model_says_nothing_of_its_own_width() -> None:
+    quiet = [case(name, error) for name in "abc" for error in (0.01, -0.01)]
+    loud = [case("z", 0.5), case("z", -0.5)]
+    found, fits = left_out([*quiet, *loud])
+    assert fits["z"].relative < 0.05 < fits["a"].relative
+    assert {each.model: each.half_width for each in found}["z"] < 0.05
+
+
+def test_a_regime_with_few_inside_misses() -> None:
+    cases = [case(name, 0.01) for name in "abcdefghij"] + [case(name, 0.3) for name in "klmnopqrst"]
+    rows, _ = rows_of("time", cases)
+    assert {row.regime for row in rows} == {"all", "all that wait for no host", "graph, 1"}
+    assert all(row.best_constant_score <= row.constant_score for row in rows)
+
+
+def test_models_are_joined_by_their_weights() -> None:
+    with open_store(str(published.default_database())) as store:
+        named = ("resnet152", "resnet50", "bert_base", "vit_b_16", "lstm")
+        found = {name: store.workloads(name, batch_size=32)[0] for name in named}
+        models = clusters(list(found.values()))
+    by_name = {name: models[workload.key] for name, workload in found.items()}
+    assert by_name["resnet50"] == by_name["resnet152"] == "resnet152", "the first of its names"
+    assert by_name["bert_base"] == by_name["vit_b_16"] != by_name["lstm"]
+
+
+def test_what_is_shipped_is_what_the_published_runs_give(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And CUDA graphs hold in each range of batch sizes, with their model left out."""
+    database = str(published.default_database())
+    assert main(["--db", database, "--json"]) == 0
+    rows = {(r["measure"], r["regime"]): r for r in json.loads(capsys.readouterr().out)}
+    for measure in ("time", "energy"):
+        found = rows[measure, "all that wait for no host"]
+        assert found["inside"] >= 0.95 and found["binomial"][0] < 0.95 < found["binomial"][1]
+        assert found["score"] < found["constant_score"]
+        for batch in ("1", "2–16", "over 16"):
+            graph = rows[measure, f"graph, {batch}"]
+            assert graph["inside"] >= 0.9 and graph["binomial"][1] > 0.95
+    with open_store(database) as store:
+        cases = cases_of(store, None)
+    for measure, kernel_s in ((m, k) for m in cases for k in (3e-6, 50e-6)):
+        found = fitted(cases[measure]).half_width(kernel_s)
+        shipped = SHIPPED[measure].half_width(kernel_s)
+        assert shipped == pytest.approx(found, rel=0.35), "run python -m benchmarks.intervals"
+
+
+def test_too_few_models_are_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = {"time": [case("a", 0.0), case("b", 0.0)], "energy": [case("a", 0.0)]}
+    monkeypatch.setattr("benchmarks.intervals.cases_of", lambda *_: two)
+    assert main(["--db", str(published.default_database())]) == 2
+    assert "fewer than three models" in capsys.readouterr().err
+
+
+def test_a_half_width_joins_share_and_kernels() -> None:
+    assert ModelError(0.0, 1e-7).half_width(1e-5) == pytest.approx(0.01)

@@ -141,7 +141,7 @@ def after(
     estimator = train(chosen.values(), device=DEVICE, board=board, trained_at="")
     rest = [e for key, e in examples.items() if key not in chosen and e.cost.kernels]
     missing = [e.configuration for key, e in examples.items() if key not in chosen]
-    estimates = estimator.estimate(missing)
+    estimates = estimator.estimate(missing, alike_only=True)
     pairs = [
         (estimate, truth)
         for e in rest

@@ -210,7 +210,9 @@ def _without(
     out = [e for e, users in known if users and {named(w) for w in users} == {group}]
     keys = {example.configuration.key for example in out}
     rest = [e for e, _ in known if e.configuration.key not in keys]
-    estimates = _trained(rest, predictor, board).estimate(e.configuration for e in out)
+    estimates = _trained(rest, predictor, board).estimate(
+        (e.configuration for e in out), alike_only=True
+    )
     guesses = {
         name: apply_rule(made(rest), [e.configuration for e in out], board)
         for name, made in BASELINES.items()

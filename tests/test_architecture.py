@@ -134,7 +134,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "kinds",
         "layout",
         "lookup",
-        "operators.profiled",
+        "operators",
         "records",
         "units",
     ),

@@ -97,6 +97,7 @@ def _estimated_document(share: EstimatedShare) -> Json:
     cost = share.cost
     return {
         **share_document(share),
+        "rests_on": next((flag for flag in cost.flags if flag != "estimated"), "alike"),
         "time_s": quantity_document(cost.time_s),
         "dynamic_energy_j": quantity_document(cost.dynamic_energy_j),
         "host_time_s": {form: quantity_document(q) for form, q in cost.host_time_s.items()},

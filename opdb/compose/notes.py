@@ -11,6 +11,7 @@ from opdb.compose.shares import Share, Shares
 from opdb.derive.costs import HOT_ALONE
 from opdb.footprint import is_kept, may_be_kept_in_part
 from opdb.records import Mode
+from opdb.records.cost import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from opdb.units import plural, show
 
 PRIOR = (
@@ -22,6 +23,13 @@ PRIOR_OF_HOSTS = (
     "no other model's pass that waits for the host was measured on this device in this mode: the "
     "interval rests on a prior of 10 % for the host's time"
 )
+
+DOUBTS = {
+    ROOFLINE_ALONE: "on a roofline alone, for nothing like it was measured",
+    OTHER_KINDS: "on measured operators of other kinds",
+    OTHER_DTYPE: "on measured operators in another dtype",
+}
+"""What a flagged estimate rests on, in words."""
 
 UNEVEN = 0.05
 """A note says so where the host alone makes an interval wider than this share, either way."""
@@ -161,6 +169,11 @@ def _estimate_notes(
             "never measured, costs estimated: "
             f"{plural(len(parts.estimated), 'configuration')} ({100 * share:.1f} % of the time)"
         )
+    for flag, words in DOUBTS.items():
+        if flagged := [s for s in parts.estimated if flag in s.cost.flags]:
+            share = math.fsum(s.share_time for s in flagged)
+            kinds = ", ".join(sorted({s.configuration.title for s in flagged}))
+            yield f"{100 * share:.1f} % of the time rests {words}: {kinds}"
     refused = inputs.estimates.refused if inputs.estimates is not None else {}
     reasons = dict.fromkeys(
         why for s in missing if (why := refused.get(s.configuration.key)) is not None

@@ -99,7 +99,10 @@ def read_report(text: str, source: str) -> Report:
     start = next((n for n, line in enumerate(lines) if line.startswith('"ID","')), None)
     if start is None:
         raise InputError(f'{source}: no CSV of Nsight Compute: no line begins with "ID"')
-    rows = list(csv.reader(io.StringIO("\n".join(lines[start:])), strict=False))
+    try:
+        rows = list(csv.reader(io.StringIO("\n".join(lines[start:])), strict=False))
+    except csv.Error as error:
+        raise InputError(f"{source}: no CSV of Nsight Compute: {error}") from error
     header = rows[0]
     if "Metric Name" in header:
         raise InputError(

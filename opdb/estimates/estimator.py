@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from opdb.errors import InputError
-from opdb.estimates.features import PASSES, STATES, Features, features
+from opdb.estimates.features import PASSES, STATES, Family, Features, features
 from opdb.estimates.process import Matrix, Process
-from opdb.estimates.roofline import Roofline
+from opdb.estimates.roofline import HALVES, Roofline
 from opdb.kinds import KINDS
+from opdb.kinds.view import item_bytes
 from opdb.records import Configuration, Cost, Form, Quantity
+from opdb.records.cost import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 
 ESTIMATED = "estimated"
 """The flag of a cost that rests on no visit of its configuration."""
 
 FARTHEST = 0.6
 """The largest share of a family's variance that measured points may leave unexplained: beyond it
-a configuration is refused, since an estimate would be a guess."""
+an estimate rests on the roofline alone."""
+
+DTYPE_DEVIATION = 0.1
+"""The standard deviation of a time's logarithm that an estimate from another dtype has on top. It
+is assumed: both dtypes have the same rates and bytes, but kernels of their own. With it, 94 % of
+283 float16 operators lay inside intervals learned in bfloat16 (docs/estimates.md)."""
+
+LEAST_KIND_DEVIATION = 0.3
+"""The least standard deviation of the levels of kinds, where few of a family were measured."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,15 @@ class KindMedians:
     kernels: int
     eager_s: float
     host_s: Mapping[Form, Quantity] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A configuration to estimate, and the flag of what its estimate rests on; None: its like."""
+
+    configuration: Configuration
+    of: Features
+    flag: str | None
 
 
 @dataclass(frozen=True)
@@ -74,6 +93,28 @@ class Learned:
         """The kinds that it learned from, in order."""
         return sorted(self.levels)
 
+    @property
+    def kind_variance(self) -> float:
+        """The variance of the levels of kinds: how far a kind that was not measured may lie."""
+        squares = [level**2 for level in self.levels.values()]
+        return max(LEAST_KIND_DEVIATION**2, math.fsum(squares) / max(len(squares), 1))
+
+    def has_dtype(self, of: Features) -> bool:
+        """Return whether a dtype learned from has a configuration's rates and bytes.
+
+        Tensor cores treat both halves alike; what mostly moves memory depends on bytes alone.
+        """
+        if of.dtype in HALVES:
+            return not HALVES.isdisjoint(self.dtypes)
+        same_bytes = {d for d in self.dtypes if item_bytes(d) == item_bytes(of.dtype)}
+        return of.dtype in self.dtypes or (of.family.startswith("memory") and bool(same_bytes))
+
+    def doubt(self, asked: Sequence[_Asked]) -> Matrix:
+        """Return the covariance added for kinds and dtypes that were never measured."""
+        kinds = [a.of.kind if a.of.kind not in self.levels else None for a in asked]
+        dtypes = [a.of.dtype if a.of.dtype not in self.dtypes else None for a in asked]
+        return self.kind_variance * _alike(kinds) + DTYPE_DEVIATION**2 * _alike(dtypes)
+
     def scaled(self, of: Features) -> tuple[float, ...]:
         """Return a configuration's place among the points."""
         return tuple(
@@ -94,88 +135,136 @@ class Estimator:
     families: Mapping[str, Learned]
     usual: Mapping[str, KindMedians]
 
-    def estimate(self, configurations: Iterable[Configuration]) -> Estimates:
-        """Estimate one call of each configuration; refuse those too far from all measured ones.
+    def estimate(
+        self, configurations: Iterable[Configuration], *, alike_only: bool = False
+    ) -> Estimates:
+        """Estimate one call of each configuration.
+
+        What lies far from everything measured, or is of a kind or dtype that was never measured,
+        has a wide and flagged estimate; with `alike_only` it is refused.
 
         Raises:
             InputError: what was learned is damaged: its numbers give no estimate.
         """
         found = Estimates(self.board)
-        by_family: dict[str, list[tuple[Configuration, Features]]] = {}
+        near: dict[str, list[_Asked]] = {}
+        alone: dict[str, list[_Asked]] = {}
         for configuration in configurations:
-            if why := self._unknown(configuration):
+            if why := self._hopeless(configuration):
                 found.refused[configuration.key] = why
                 continue
             of = features(configuration)
-            if of.launches:
-                by_family.setdefault(of.family, []).append((configuration, of))
-            else:
+            if not of.launches:
                 found.costs[configuration.key] = self._cost(configuration, _EXACTLY_NOTHING, None)
-        for family, asked in by_family.items():
-            try:
-                self._of_family(self.families[family], asked, found)
-            except (ArithmeticError, ValueError, KeyError, TypeError) as error:
-                raise InputError(
-                    f"damaged estimates of {family} operators, learned on {self.board}: {error}; "
-                    "opdb learn makes them anew"
-                ) from error
+                continue
+            flag, why = self._lacking(of)
+            if why and (alike_only or not self.families):
+                found.refused[configuration.key] = why
+                continue
+            by = alone if flag == ROOFLINE_ALONE else near
+            by.setdefault(of.family, []).append(_Asked(configuration, of, flag))
+        try:
+            for family, asked in near.items():
+                self._of_family(self.families[family], asked, found, alike_only)
+            for family, asked in alone.items():
+                self._by_roofline(self._stand_in(family), asked, found)
+        except (ArithmeticError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"damaged estimates of {family} operators, learned on {self.board}: {error}; "
+                "opdb learn makes them anew"
+            ) from error
         return found
 
-    def _unknown(self, configuration: Configuration) -> str | None:
-        """Say why nothing is known of a configuration; None where something is."""
+    def _hopeless(self, configuration: Configuration) -> str | None:
+        """Say why a configuration has neither numbers nor a roofline; None where it has."""
         if configuration.kind not in KINDS:
             return f"this version has no kind {configuration.kind!r}"
         if configuration.pass_name not in PASSES:
             return "estimates are of forward and backward passes"
-        of = features(configuration)
-        if not of.launches:
-            return None
-        learned = self.families.get(of.family)
-        if learned is None:
-            return f"too few {of.family} operators were measured to learn from"
-        if of.kind not in learned.levels:
-            return f"no {of.kind} was measured"
-        if of.dtype not in learned.dtypes:
-            return f"no {of.family} operator was measured in {of.dtype}"
-        for name, words in STATES.items():
-            if of.number(name) and name not in learned.columns:
-                return f"no {of.family} operator was measured {words}"
         return None
 
+    def _lacking(self, of: Features) -> tuple[str | None, str | None]:
+        """Return what an estimate rests on, as a flag, and why on no measured operator like it."""
+        learned = self.families.get(of.family)
+        if learned is None:
+            return ROOFLINE_ALONE, f"too few {of.family} operators were measured to learn from"
+        for name, words in STATES.items():
+            if of.number(name) and name not in learned.columns:
+                return ROOFLINE_ALONE, f"no {of.family} operator was measured {words}"
+        of_dtype = f"no {of.family} operator was measured in {of.dtype}"
+        if not learned.has_dtype(of):
+            return ROOFLINE_ALONE, of_dtype
+        if of.kind not in learned.levels:
+            return OTHER_KINDS, f"no {of.kind} was measured"
+        if of.dtype not in learned.dtypes:
+            return OTHER_DTYPE, of_dtype
+        return None, None
+
+    def _stand_in(self, family: Family) -> Learned:
+        """Return what was learned of a family, else of its forward passes, else the least sure."""
+        found = self.families.get(family) or self.families.get(family.removesuffix(" backward"))
+        return found or max(self.families.values(), key=lambda each: each.time.kernel.variance)
+
     def _of_family(
-        self, learned: Learned, asked: Sequence[tuple[Configuration, Features]], found: Estimates
+        self, learned: Learned, asked: Sequence[_Asked], found: Estimates, alike_only: bool
     ) -> None:
-        """Estimate configurations of one family, or refuse those that are too far."""
-        covariance = learned.time.covariance([learned.scaled(of) for _, of in asked])
+        """Estimate configurations of one family; flag those that are too far, or refuse them."""
+        covariance = learned.time.covariance([learned.scaled(each.of) for each in asked])
         kernel = learned.time.kernel
         unexplained = [covariance[i, i] - kernel.noise for i in range(len(asked))]
-        near = [i for i, each in enumerate(unexplained) if each <= FARTHEST * kernel.variance]
-        for i in set(range(len(asked))) - set(near):
-            found.refused[asked[i][0].key] = f"no {asked[i][1].kind} like it was measured"
-        if near:
-            self._of_near(learned, [asked[i] for i in near], covariance[near][:, near], found)
+        is_near = [each <= FARTHEST * kernel.variance for each in unexplained]
+        if alike_only:
+            for each in (a for a, near in zip(asked, is_near, strict=True) if not near):
+                found.refused[each.configuration.key] = f"no {each.of.kind} like it was measured"
+            kept = [i for i, near in enumerate(is_near) if near]
+        else:
+            asked = [
+                each if near else replace(each, flag=ROOFLINE_ALONE)
+                for each, near in zip(asked, is_near, strict=True)
+            ]
+            kept = list(range(len(asked)))
+        if kept:
+            asked = [asked[i] for i in kept]
+            covariance = covariance[kept][:, kept] + learned.doubt(asked)
+            places = [learned.scaled(each.of) for each in asked]
+            power = learned.power
+            watts = None if power is None else power.expected(places)
+            of_power = None if power is None else power.covariance(places)
+            block = _Block(_keys(asked), covariance, of_power, learned.reach)
+            self._add(learned, asked, (learned.time.expected(places), watts), block, found)
 
-    def _of_near(
+    def _by_roofline(self, learned: Learned, asked: Sequence[_Asked], found: Estimates) -> None:
+        """Estimate from the roofline, a family's usual distance from it, and its whole variance."""
+        kinds = [each.of.kind for each in asked]
+        of_kinds = learned.time.prior(len(asked), _alike(kinds))
+        covariance = of_kinds + learned.kind_variance * _alike(kinds)
+        slower, power = [learned.time.mean] * len(asked), learned.power
+        watts = None if power is None else [power.mean] * len(asked)
+        of_power = None if power is None else power.prior(len(asked), _alike(kinds))
+        block = _Block(_keys(asked), covariance, of_power, learned.reach)
+        self._add(learned, asked, (slower, watts), block, found)
+
+    def _add(
         self,
         learned: Learned,
-        asked: Sequence[tuple[Configuration, Features]],
-        covariance: Matrix,
+        asked: Sequence[_Asked],
+        expected: tuple[Sequence[float], Sequence[float] | None],
+        block: _Block,
         found: Estimates,
     ) -> None:
-        places = [learned.scaled(of) for _, of in asked]
-        keys = [configuration.key for configuration, _ in asked]
-        power = learned.power
-        of_power = None if power is None else power.covariance(places)
-        block = _Block(keys, covariance, of_power, learned.reach)
-        slower = learned.time.expected(places)
-        watts = None if power is None else power.expected(places)
-        for row, (configuration, of) in enumerate(asked):
-            time_s = self.roofline.time_s(of) * math.exp(slower[row] + learned.levels[of.kind])
+        """Add estimates: `expected` are logarithms of times over the roofline, and of watts."""
+        slower, watts = expected
+        for row, each in enumerate(asked):
+            level = learned.levels.get(each.of.kind, 0.0)
+            time_s = self.roofline.time_s(each.of) * math.exp(slower[row] + level)
             time = _quantity(time_s, block.time_width(row))
             dynamic = None
             if watts is not None:
                 dynamic = _quantity(time_s * math.exp(watts[row]), block.energy_width(row))
-            found.costs[configuration.key] = self._cost(configuration, time, dynamic)
+            cost = self._cost(each.configuration, time, dynamic)
+            if each.flag is not None:
+                cost = replace(cost, flags=(*cost.flags, each.flag))
+            found.costs[each.configuration.key] = cost
         found.blocks.append(block)
 
     def _cost(self, configuration: Configuration, time: Quantity, dynamic: Quantity | None) -> Cost:
@@ -254,6 +343,11 @@ class Estimates:
     refused: dict[str, str] = field(default_factory=dict)
     blocks: list[_Block] = field(default_factory=list)
 
+    @property
+    def doubtful(self) -> int:
+        """How many rest on a roofline alone."""
+        return sum(ROOFLINE_ALONE in cost.flags for cost in self.costs.values())
+
     def half_widths(
         self, counts: Mapping[str, float], base_w: float | None
     ) -> tuple[float, float | None]:
@@ -269,6 +363,17 @@ class Estimates:
             return time, None
         widths = [b.sum_energy_width(seconds, joules, base_w) for b in self.blocks]
         return time, math.hypot(*widths, 0.0)
+
+
+def _keys(asked: Sequence[_Asked]) -> list[str]:
+    return [each.configuration.key for each in asked]
+
+
+def _alike(words: Sequence[str | None]) -> Matrix:
+    """Return which of n words are the same, shape (n, n): 1 or 0; None is like no other."""
+    import numpy as np
+
+    return np.array([[float(a is not None and a == b) for b in words] for a in words])
 
 
 def _mean(quantity: Quantity | None) -> float:

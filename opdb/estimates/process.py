@@ -66,6 +66,13 @@ class Process:
         """Return what the quantity is expected to be at m points, shape (m,)."""
         return self.mean + self.kernel.between(np.asarray(asked), self.points) @ self.weights
 
+    def prior(self, count: int, alike: Matrix) -> Matrix:
+        """Return the covariance of values at `count` points far from all that was learned.
+
+        `alike` (shape (count, count)) is 1 for two whose values go together, else 0.
+        """
+        return self.kernel.variance * alike + self.kernel.noise * np.eye(count)
+
     def covariance(self, asked: Matrix | Sequence[Sequence[float]]) -> Matrix:
         """Return the covariance of the quantity's true values at m points, shape (m, m).
 

@@ -16,6 +16,10 @@ SHORTEST = 0.01
 """The quantile of times below which no operator that launches a kernel comes."""
 
 
+HALVES = frozenset({"float16", "bfloat16"})
+"""Dtypes that tensor cores multiply at one rate."""
+
+
 @dataclass(frozen=True)
 class Roofline:
     """The best rates of operators: FLOP/s by family and dtype, byte/s, and the shortest time.
@@ -30,9 +34,25 @@ class Roofline:
 
     def time_s(self, of: Features) -> float:
         """Return the shortest time plus the larger of operations and bytes over their rates."""
-        rate = self.flops_per_s.get(_units(of))
+        rate = self._rate(of)
         computing_s = of.flops / rate if rate else 0.0
         return self.shortest_s + max(computing_s, of.moved_bytes / self.bytes_per_s)
+
+    def _rate(self, of: Features) -> float | None:
+        """Return the rate of a configuration's units; of some never measured, the nearest's.
+
+        That is the other half's, else the least in the family, else in that of forward passes.
+        """
+        halves = HALVES if of.dtype in HALVES else ()
+        for dtype in (of.dtype, *sorted(halves)):
+            if (rate := self.flops_per_s.get(f"{of.family} {dtype}")) is not None:
+                return rate
+        if of.family.startswith("memory"):
+            return None  # bytes alone tell
+        for family in (of.family, of.family.removesuffix(" backward")):
+            if found := [r for u, r in self.flops_per_s.items() if r and _family(u) == family]:
+                return min(found)
+        return None
 
 
 def roofline(measured: Iterable[tuple[Features, float]]) -> Roofline:
@@ -53,6 +73,10 @@ def roofline(measured: Iterable[tuple[Features, float]]) -> Roofline:
 
 def _units(of: Features) -> str:
     return f"{of.family} {of.dtype}"
+
+
+def _family(units: str) -> str:
+    return units.rpartition(" ")[0]
 
 
 def _quantile(values: list[float], share: float) -> float:

@@ -112,16 +112,17 @@ class Boards:
     def estimates(self, missing: Sequence[Configuration], board: str) -> Estimates | None:
         """Estimate what nobody measured; None where nothing was learned on the device.
 
-        Of all boards' estimators, the one that refuses the fewest configurations estimates them;
+        Of all boards' estimators, the one that refuses the fewest configurations estimates them,
+        and among those the one that leaves the fewest to a roofline alone;
         among equals the board's own, then the latest. Estimates of another board's estimator keep
         its name in `board`, and factors bring them to this board as they bring its costs.
         """
         best: Estimates | None = None
         for estimator in self._snapshot.estimators(board):
             found = estimator.estimate(missing)
-            if best is None or len(found.refused) < len(best.refused):
+            if best is None or _doubt(found) < _doubt(best):
                 best = found
-            if not best.refused:
+            if not any(_doubt(best)):
                 break
         if best is None or best.board == board:
             return best
@@ -204,3 +205,8 @@ class Boards:
                 for kind in set(lacking.values()):
                     found = {**self._snapshot.usual_host_s(each, kind), **found}
         return found
+
+
+def _doubt(estimates: Estimates) -> tuple[int, int]:
+    """Return how many configurations are refused, and how many rest on a roofline alone."""
+    return len(estimates.refused), estimates.doubtful

@@ -17,6 +17,13 @@ def positive_interval(value: float, below: float, above: float) -> tuple[float, 
     return value * math.exp(-min(below, UNKNOWN)), value * math.exp(min(above, UNKNOWN))
 
 
+OTHER_DTYPE = "other dtype"
+OTHER_KINDS = "other kinds"
+ROOFLINE_ALONE = "roofline alone"
+"""Flags of an estimate that rests on no measured operator of its kind and dtype: on those of its
+kind in another dtype, on those of other kinds of its family, or on a roofline alone."""
+
+
 @dataclass(frozen=True)
 class Quantity:
     """An estimated quantity: median, 3σ-mean, and the 95 % confidence interval of the mean.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -112,7 +112,7 @@ class _Finder:
         self._index, self._by_kernels = index, by_kernels
         self._found: dict[str, list[tuple[Configuration, Cost]]] = {}
         self.known: list[Known] = []
-        self.unknown: Counter[str] = Counter()
+        self.unknown: dict[str, float] = defaultdict(float)
         self.given: set[int] = set()
 
     def visit(self, node: Node) -> None:
@@ -137,8 +137,8 @@ class _Finder:
         self.given.update(map(id, work))
         time_s = _seconds(work)
         if match := self._by_kernels.find([each["name"] for each in work], time_s):
-            found = (match.configurations, match.dynamic_j, time_s, "kernels")
-            self.known.append(Known(name, event, work, *found))
+            keys, energy = match.configurations, match.dynamic_j
+            self.known.append(Known(name, event, work, keys, energy, time_s, by="kernels"))
         elif len(work) > 1:
             for each in work:
                 self.take_work(name, None, [each])

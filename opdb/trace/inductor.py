@@ -21,6 +21,7 @@ from opdb.errors import UnsupportedError
 from opdb.operators.build import build
 from opdb.operators.profiled import ELEMENT_TYPES
 from opdb.records import Configuration, Json
+from opdb.trace.chrome import as_bytes
 from opdb.units import MICRO, plural
 
 _NO_WORK = frozenset(["aten::_unsafe_view", "aten::detach"])
@@ -33,6 +34,10 @@ class Written:
     document: dict[str, Json]
     included: int
     left_out: int
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file."""
+        return as_bytes(self.document)
 
     @property
     def said(self) -> str:
@@ -47,7 +52,7 @@ class _Seen(TorchDispatchMode):
     """Records the aten operators of a call that compute something."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
 
     def __torch_dispatch__(

@@ -15,6 +15,7 @@ from opdb.estimates.estimator import Estimator
 from opdb.estimates.features import features
 from opdb.estimates.training import Example, train
 from opdb.records import Configuration, Quantity
+from opdb.records.cost import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from opdb.store import Store, open_store
 from tests.published import database
 
@@ -102,7 +103,7 @@ def test_intervals_widen_with_the_distance_and_far_off_is_refused(
     widths = []
     for batch in (last.configuration.inputs["input"]["shape"][0], 700, 4000, 100_000_000):
         asked = like(last, batch=batch)
-        found = estimator.estimate([asked])
+        found = estimator.estimate([asked], alike_only=True)
         if asked.key in found.refused:
             assert "like it" in found.refused[asked.key]
             widths.append(math.inf)
@@ -125,7 +126,7 @@ def test_what_nothing_like_it_was_measured_is_refused(estimator: Estimator) -> N
         Configuration("sgd", {}, {"params": []}, pass_name="update"): "forward and backward",
         Configuration("convolve", {}, {"input": spec}): "no kind 'convolve'",
     }
-    found = estimator.estimate(asked)
+    found = estimator.estimate(asked, alike_only=True)
     assert not found.costs
     for configuration, said in asked.items():
         assert said in found.refused[configuration.key]
@@ -277,7 +278,43 @@ def test_states_that_nothing_was_measured_in_are_refused_though_the_kind_was(
     [like_it, *_] = [e.configuration for e in examples if e.configuration.kind == "batch_norm"]
     trained = replace(like_it, parameters={**like_it.parameters, "training": True})
     cast = replace(like_it, autocast="bfloat16")
-    found = estimator.estimate([like_it, trained, cast])
+    found = estimator.estimate([like_it, trained, cast], alike_only=True)
     assert found.costs.keys() == {like_it.key}
     assert "in training mode" in found.refused[trained.key]
     assert "under autocast" in found.refused[cast.key]
+
+
+def test_what_was_never_measured_has_a_wide_and_flagged_estimate(
+    estimator: Estimator, examples: list[Example]
+) -> None:
+    [shape, *_] = [
+        e.configuration.inputs["input"]["shape"] for e in examples if e.configuration.kind == "relu"
+    ]
+
+    def relu(dtype: str, kind: str = "relu", **more: str) -> Configuration:
+        parameters = {"dim": 1} if kind == "softmax" else {}
+        spec = {"shape": shape, "dtype": dtype}
+        return Configuration(kind, parameters, {"input": spec}, **more)  # type: ignore[arg-type]
+
+    flags = {
+        relu("int32"): OTHER_DTYPE,
+        relu("float64"): ROOFLINE_ALONE,
+        relu("float32", kind="softmax"): OTHER_KINDS,
+        relu("float32", pass_name="backward"): ROOFLINE_ALONE,
+        relu("float32", autocast="bfloat16"): ROOFLINE_ALONE,
+    }
+    found = estimator.estimate([relu("float32"), *flags])
+    assert not found.refused
+
+    def width(of: Configuration) -> float:
+        time = found.costs[of.key].time_s
+        assert time is not None and time.low is not None and time.high is not None
+        assert 0 < time.low < time.mean < time.high
+        return time.high / time.low
+
+    for configuration, flag in flags.items():
+        assert flag in found.costs[configuration.key].flags
+        assert width(configuration) > width(relu("float32"))
+    assert found.costs[relu("float32").key].flags == ("estimated",)
+    seconds, joules = found.half_widths(dict.fromkeys(found.costs, 1.0), 100.0)
+    assert seconds > 0 and joules is not None and joules > 0

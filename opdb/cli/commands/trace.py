@@ -17,7 +17,6 @@ from opdb.cli.support.console import note, show
 from opdb.cli.support.files import save
 from opdb.errors import InputError
 from opdb.files import check_writable
-from opdb.trace import as_bytes
 
 
 def run(
@@ -55,7 +54,7 @@ def run(
         found = traced(question, conditions, db=out.db, tell=partial(note, quiet=out.quiet))
         written = found.inductor() if inductor else None
     if written is not None:
-        save(output, as_bytes(written.document), quiet=out.quiet)
+        save(output, written.to_bytes(), quiet=out.quiet)
         note(written.said, quiet=out.quiet)
     else:
         save(output, found.to_bytes(compressed=output.suffix == ".gz"), quiet=out.quiet)

@@ -230,15 +230,6 @@ class Report:
         )
 
 
-def of_cells(*titles: str) -> Table[Sequence[object]]:
-    """Return a table whose rows are what people read, a cell a title."""
-
-    def cell(number: int) -> Callable[[Sequence[object]], object]:
-        return lambda row: row[number]
-
-    return Table(*(Column(title=title, text=cell(n)) for n, title in enumerate(titles)))
-
-
 def _unnested(row: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
     """Return a row without dicts in it: {"a": {"b": 1}} becomes {"a.b": 1}."""
     found: dict[str, Json] = {}

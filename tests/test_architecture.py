@@ -320,6 +320,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
         "bench",
         "sweep.measuring",
         "sweep.verify",
+        "trace.inductor",
         "doctor.machine",
     ),
     "triton": ("algorithms.direct",),

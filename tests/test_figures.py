@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from opdb.api.deciding import figure_columns
 from opdb.predict.figures import Amount, Figures, Rates
 from opdb.records import Json, Workload
+from opdb.tables import Table
 
 RATES = Rates(price_per_gpu_hour=3.6, electricity_price_per_kwh=0.5, carbon_g_per_kwh=400)
 
@@ -24,6 +26,7 @@ TOKENS = {"shape": [4, 128], "dtype": "int64", "values": {"range": [0, 30522]}}
 FIGURES = Figures(
     workload(4, IMAGES), Amount(0.01, (0.008, 0.0125)), Amount(2.0, (1.8, 2.2)), RATES
 )
+DOCUMENTS: Table[Figures] = Table(*figure_columns(lambda figures: figures))
 
 
 def test_throughput_and_its_interval_are_the_inverse_of_the_time() -> None:
@@ -40,7 +43,7 @@ def test_energy_is_of_a_sample_and_of_a_million_in_kwh() -> None:
 
 
 def test_money_and_co2_follow_the_time_and_the_energy() -> None:
-    found = FIGURES.document
+    found = DOCUMENTS.document(FIGURES)
     hours = 0.01 / 4 * 1e6 / 3600
     kwh = 0.5e6 / 3.6e6
     assert found["rent_per_million_samples"] == pytest.approx(3.6 * hours)
@@ -55,14 +58,14 @@ def test_money_and_co2_follow_the_time_and_the_energy() -> None:
 
 
 def test_without_a_rate_nothing_is_invented() -> None:
-    found = replace(FIGURES, rates=Rates()).document
+    found = DOCUMENTS.document(replace(FIGURES, rates=Rates()))
     for name in ("rent_per_million_samples", "electricity_per_million_samples"):
         assert found[name] is None and found[f"{name}_interval"] is None
     assert found["co2_per_million_samples_g"] is None
 
 
 def test_what_has_no_time_or_energy_has_no_figures() -> None:
-    found = Figures(FIGURES.workload, None, None, RATES).document
+    found = DOCUMENTS.document(Figures(FIGURES.workload, None, None, RATES))
     rates = {*vars(RATES), "samples"}
     assert {name for name, value in found.items() if value is not None} == rates
     assert Figures(FIGURES.workload, Amount(0.0), None).samples_per_s is None

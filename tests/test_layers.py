@@ -76,12 +76,12 @@ def test_layers_and_the_rest_add_up_to_the_prediction(
         prediction = predictor.answer(workload, mode).prediction
         breakdown = predictor.breakdown(prediction)
         found = layers(prediction, breakdown, located(workload, request).calls)
-    time_s, energy_j = found.sums([*found.layers, *found.rest])
-    assert time_s == pytest.approx(prediction.time_s, rel=1e-12)
-    assert energy_j == pytest.approx(prediction.energy_j, rel=1e-12)
-    device_s, _ = found.sums(found.layers)
-    assert device_s is not None and time_s is not None
-    assert time_s - device_s == pytest.approx(breakdown.transition_s + breakdown.waiting_s)
+    whole = found.together("sum", [*found.layers, *found.rest])
+    assert whole.time_s == pytest.approx(prediction.time_s, rel=1e-12)
+    assert whole.energy_j == pytest.approx(prediction.energy_j, rel=1e-12)
+    device_s = found.together("layers", found.layers).time_s
+    assert device_s is not None and whole.time_s is not None
+    assert whole.time_s - device_s == pytest.approx(breakdown.transition_s + breakdown.waiting_s)
     assert sum(each.count for each in found.layers) == len(workload.calls)
     assert {each.status for each in found.layers} == {"measured"} < set(get_args(Status))
 
@@ -94,7 +94,8 @@ def test_at_the_power_limit_too(store_path: Path) -> None:
         assert prediction.power_w == pytest.approx(700, rel=0.02)
         calls = [replace(call, path="") for call in workload.calls]
         found = layers(prediction, predictor.breakdown(prediction), calls)
-    assert found.sums([*found.layers, *found.rest]) == pytest.approx(
+    whole = found.together("sum", [*found.layers, *found.rest])
+    assert (whole.time_s, whole.energy_j) == pytest.approx(
         (prediction.time_s, prediction.energy_j), rel=1e-12
     )
 

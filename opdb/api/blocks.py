@@ -1,27 +1,39 @@
-"""Predictions as people read them: lines of text, and tables."""
+"""Predictions as data and as people read them: their tables, and the lines around these."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opdb.api.deciding import rows as decided_rows
-from opdb.api.deciding import shown_value
+from opdb.api.deciding import (
+    LINES,
+    bounded,
+    figure_columns,
+    interval_document,
+    prediction_lines,
+)
+from opdb.api.documents import memory_document, quantity_document
 from opdb.api.fitting import memory_line
-from opdb.api.unmeasured import estimated_blocks, first_rows, missing_blocks
+from opdb.api.shares import (
+    ESTIMATED,
+    SHARES,
+    estimated_blocks,
+    first_rows,
+    missing_blocks,
+    share_columns,
+)
 from opdb.kinds import View, get_kind
-from opdb.lookup.words import describe
-from opdb.tables import MISSING, RATIO, SHARE, Column, Rows, Table, of_cells
+from opdb.lookup.words import describe, workload_columns
+from opdb.records import Json, Quantity
+from opdb.tables import MISSING, RATIO, Column, Rows, Table
 from opdb.units import show, show_share
 
 if TYPE_CHECKING:
     from opdb.api.predictions import Convolution, Predicted
-    from opdb.predict.figures import Amount
-    from opdb.predict.layers import Layers
+    from opdb.compose import Share
+    from opdb.predict import Answer
 
 FITS = {True: "yes", False: "no", None: MISSING}
-
-_LAYERS = of_cells(*("module", "kind", "shape", "cost", "calls", "time", "share of time", "energy"))
 
 
 def _sizes(sizes: int | Collection[int]) -> str:
@@ -33,85 +45,128 @@ def _view(convolution: Convolution) -> View:
     return get_kind(configuration.kind).view(configuration)
 
 
-CONVOLUTIONS: Table[Convolution] = Table(
-    Column(title="kind", get=lambda row: row.share.configuration.title),
-    Column(title="input", text=lambda row: _sizes(_view(row).shape())),
-    Column(title="weight", text=lambda row: _sizes(_view(row).shape("weight"))),
-    Column(title="stride", text=lambda row: _sizes(_view(row)["stride"])),
-    Column(title="calls", get=lambda row: row.share.count),
-    Column(title="share of time", get=lambda row: row.share.share_time, unit=SHARE),
-    Column(title="share of energy", get=lambda row: row.share.share_energy, unit=SHARE),
-    Column(
-        title="time of a call", get=lambda row: row.cost.time_s and row.cost.time_s.mean, unit="s"
-    ),
-    Column(
-        title="energy of a call",
-        get=lambda row: row.cost.energy_j and row.cost.energy_j.mean,
-        unit="J",
-    ),
-)
+def _share(convolution: Convolution) -> Share:
+    return convolution.share
+
+
+def _mean(quantity: Quantity | None, unit: str) -> str:
+    return show(None if quantity is None else quantity.mean, unit)
+
+
+def _convolutions() -> Table[Convolution]:
+    kind, *share = share_columns(_share)
+    return Table(
+        kind,
+        Column(title="input", text=lambda row: _sizes(_view(row).shape())),
+        Column(title="weight", text=lambda row: _sizes(_view(row).shape("weight"))),
+        Column(title="stride", text=lambda row: _sizes(_view(row)["stride"])),
+        *share,
+        Column("parameters", lambda row: dict(row.share.configuration.parameters)),
+        Column("inputs", lambda row: dict(row.share.configuration.inputs)),
+        Column(
+            "time_s",
+            lambda row: quantity_document(row.cost.time_s),
+            title="time of a call",
+            text=lambda row: _mean(row.cost.time_s, "s"),
+        ),
+        Column(
+            "energy_j",
+            lambda row: quantity_document(row.cost.energy_j),
+            title="energy of a call",
+            text=lambda row: _mean(row.cost.energy_j, "J"),
+        ),
+    )
+
+
+CONVOLUTIONS = _convolutions()
 """A convolution and what a call of it was benched to cost."""
 
-
-def shown_amount(amount: Amount | None, unit: str) -> str:
-    """Return an amount as people read it; a dash where it is not known."""
-    if amount is None:
-        return MISSING
-    return show(amount.value, unit) if unit == "s" else shown_value(amount.value, unit)
-
-
-def _bounded(
-    one: Predicted, amount: Amount | None, unit: str = "", bound: str = "at least "
-) -> str:
-    """Return an amount, as a bound where a part of the pass has no cost."""
-    is_bound = amount is not None and not one.prediction.complete
-    return f"{bound if is_bound else ''}{shown_amount(amount, unit)}"
-
-
-COMPARED: Table[Predicted] = Table(
-    Column(title="model", get=lambda one: one.prediction.workload.name),
-    Column(title="workload", text=lambda one: describe(one.prediction.workload)),
-    Column(title="mode", get=lambda one: one.prediction.mode),
-    Column(title="time", text=lambda one: _bounded(one, one.figures.time_s, "s")),
+MEASURED: Table[Answer] = Table(
+    Column("time_s", lambda row: row.measured and row.measured.time_s.mean),
     Column(
-        title="95 % interval",
-        get=lambda one: one.prediction.time_interval_s and list(one.prediction.time_interval_s),
-        unit="s",
+        "energy_j",
+        lambda row: row.measured and row.measured.energy_j and row.measured.energy_j.mean,
     ),
-    Column(title="energy", text=lambda one: _bounded(one, one.figures.energy_j, "J")),
-    Column(title="power", get=lambda one: one.prediction.power_w, unit="W"),
-    Column(
-        title="throughput",
-        text=lambda one: _bounded(
-            one, one.figures.samples_per_s, f"{one.figures.sample}s/s", "at most "
-        ),
-    ),
-    Column(
-        title="energy a sample",
-        text=lambda one: _bounded(one, one.figures.energy_per_sample_j, "J"),
-    ),
-    Column(
-        title="rent, 1M samples",
-        text=lambda one: _bounded(one, one.figures.rent_per_million_samples),
-    ),
-    Column(
-        title="electricity, 1M samples",
-        text=lambda one: _bounded(one, one.figures.electricity_per_million_samples),
-    ),
-    Column(
-        title="g CO2, 1M samples",
-        text=lambda one: _bounded(one, one.figures.co2_per_million_samples_g),
-    ),
-    Column(title="coverage", get=lambda one: one.prediction.coverage_time, unit=SHARE),
-    Column(title="fits", text=lambda one: FITS[one.answer.memory.fits]),
-    Column(
-        title="measured",
-        get=lambda one: one.answer.measured and one.answer.measured.time_s.mean,
-        unit="s",
-    ),
-    Column(title="predicted / measured", get=lambda one: one.answer.attribution_time, unit=RATIO),
+    Column("attribution_time", lambda row: row.attribution_time),
+    Column("attribution_energy", lambda row: row.attribution_energy),
 )
-"""A prediction beside others."""
+"""What was measured beside a prediction."""
+
+
+def _coverage(one: Predicted) -> Json:
+    found = one.prediction
+    return {
+        "calls": found.coverage_calls,
+        "time": found.coverage_time,
+        "energy": found.coverage_energy,
+    }
+
+
+def predictions(target: float | None = None) -> Table[Predicted]:
+    """Return the table of predictions; `target` is a share they are to reach, as `meets` says."""
+    return Table(
+        *workload_columns(lambda one: one.prediction.workload),
+        Column("device", lambda one: one.prediction.device.slug),
+        Column("board", lambda one: one.prediction.board),
+        Column("setting", lambda one: dict(one.answer.setting)),
+        Column("mode", lambda one: one.prediction.mode, title="mode"),
+        Column("complete", lambda one: one.prediction.complete),
+        Column(
+            "time_s",
+            lambda one: one.prediction.time_s,
+            title="time",
+            text=lambda one: bounded(one.figures, one.figures.time_s, "s"),
+        ),
+        Column(
+            "time_interval_s",
+            lambda one: interval_document(one.figures.time_s),
+            title="95 % interval",
+            unit="s",
+        ),
+        Column(
+            "energy_j",
+            lambda one: one.prediction.energy_j,
+            title="energy",
+            text=lambda one: bounded(one.figures, one.figures.energy_j, "J"),
+        ),
+        Column("energy_interval_j", lambda one: interval_document(one.figures.energy_j)),
+        Column("power_w", lambda one: one.prediction.power_w, title="power", unit="W"),
+        Column(
+            "coverage",
+            _coverage,
+            title="coverage",
+            text=lambda one: show_share(one.prediction.coverage_time),
+            last=True,
+        ),
+        Column("target", lambda one: target),
+        Column("target_met", lambda one: None if target is None else one.answer.meets(target)),
+        Column("measured", lambda one: one.answer.measured and MEASURED.document(one.answer)),
+        Column("missing", lambda one: SHARES.documents(one.prediction.missing)),
+        Column("estimated", lambda one: ESTIMATED.documents(one.prediction.estimated)),
+        Column("unsupported", lambda one: dict(one.prediction.workload.unsupported)),
+        Column(
+            "fits",
+            lambda one: one.answer.memory.fits,
+            title="fits",
+            text=lambda one: FITS[one.answer.memory.fits],
+            last=True,
+        ),
+        Column("memory", lambda one: memory_document(one.answer.memory)),
+        Column("notes", lambda one: list(one.prediction.notes)),
+        *figure_columns(lambda one: one.figures),
+        Column(
+            title="measured",
+            get=lambda one: one.answer.measured and one.answer.measured.time_s.mean,
+            unit="s",
+            last=True,
+        ),
+        Column(
+            title="predicted / measured",
+            get=lambda one: one.answer.attribution_time,
+            unit=RATIO,
+            last=True,
+        ),
+    )
 
 
 def predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
@@ -127,7 +182,8 @@ def predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
         + ("" if lacks is None else f": {lacks}")
     )
     yield memory_line(answer.memory)
-    yield _quantities(found)
+    alone = LINES.without("measured", "predicted / measured")
+    yield Rows(alone if answer.measured is None else LINES, prediction_lines(found))
     yield (
         f"coverage: calls {show_share(prediction.coverage_calls)}, "
         f"time {show_share(prediction.coverage_time)}, "
@@ -135,8 +191,7 @@ def predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
     )
     if found.convolutions and by is not None:
         yield f"convolutions by {by.name}, a call as it was benched:"
-        rows = [CONVOLUTIONS.cells(each) for each in found.convolutions]
-        yield from first_rows(CONVOLUTIONS.header, rows)
+        yield from first_rows(CONVOLUTIONS, found.convolutions)
     yield from estimated_blocks(prediction.estimated)
     yield from missing_blocks(prediction.missing)
     if commands := found.how_to_measure:
@@ -144,79 +199,9 @@ def predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
     for each in prediction.notes:
         yield f"note: {each}"
     if found.layers is not None:
+        from opdb.api.layered import layers_blocks
+
         yield from layers_blocks(found.layers, found.conditions.top)
-
-
-def _quantities(found: Predicted) -> Rows[Sequence[object]]:
-    """Return time, energy, power and what they come to by the sample, predicted and measured."""
-    prediction, measured = found.prediction, found.answer.measured
-    header = ("", "predicted", "95 % interval")
-    decided = decided_rows(found)
-    rows = [
-        _row("time", "s", prediction.time_s, prediction.time_interval_s),
-        _row("energy", "J", prediction.energy_j, prediction.energy_interval_j),
-        ("power", show(prediction.power_w, "W"), ""),
-    ]
-    if measured is None:
-        return Rows(of_cells(*header), rows + [row[:3] for row in decided])
-    energy_j = measured.energy_j.mean if measured.energy_j else None
-    truth = (
-        (show(measured.time_s.mean, "s"), found.answer.attribution_time),
-        (show(energy_j, "J"), found.answer.attribution_energy),
-        (show(measured.power_w, "W"), None),
-    )
-    beside = [
-        (*row, value, f"{ratio:.3f}" if ratio is not None else "")
-        for row, (value, ratio) in zip(rows, truth, strict=True)
-    ]
-    table = of_cells(*header, "measured", "predicted / measured")
-    return Rows(table, beside + [(*row, "") for row in decided])
-
-
-def _row(
-    name: str, unit: str, value: float | None, interval: tuple[float, float] | None
-) -> tuple[str, str, str]:
-    if value is None:
-        return name, show(None, unit), ""
-    if interval is None:
-        return name, f"at least {show(value, unit)}", "none: a lower bound"
-    return name, show(value, unit), f"{show(interval[0], unit)} to {show(interval[1], unit)}"
-
-
-def layers_blocks(found: Layers, top: int | None) -> Iterator[str | Rows[Any]]:
-    """Yield the layers in their order, what a pass takes beside them, and the sum."""
-    shown = found.longest(top)
-    rows: list[tuple[object, ...]] = [
-        (
-            each.path or "(model)",
-            each.configuration.title,
-            "x".join(map(str, each.shape or ())),
-            each.status,
-            each.count,
-            *_amounts(found, each.time_s, each.energy_j),
-        )
-        for each in shown
-    ]
-    kept = {id(each) for each in shown}
-    if hidden := [each for each in found.layers if id(each) not in kept]:
-        time_s, energy_j = found.sums(hidden)
-        count = sum(each.count for each in hidden)
-        name = f"{len(hidden)} other layers"
-        rows.append((name, "", "", "", count, *_amounts(found, time_s, energy_j)))
-    rows += [
-        (each.what, "", "", "", "", *_amounts(found, each.time_s, each.energy_j))
-        for each in found.rest
-        if each.time_s
-    ]
-    calls = sum(each.count for each in found.layers)
-    whole = _amounts(found, *found.sums([*found.layers, *found.rest]))
-    rows.append(("sum", "", "", "", calls, *whole))
-    yield "layer by layer:"
-    yield Rows(_LAYERS, rows)
-
-
-def _amounts(found: Layers, time_s: float | None, energy_j: float | None) -> tuple[str, str, str]:
-    return show(time_s, "s"), show_share(found.share(time_s)), show(energy_j, "J")
 
 
 def compared_blocks(predicted: Sequence[Predicted]) -> Iterator[str | Rows[Any]]:
@@ -227,9 +212,10 @@ def compared_blocks(predicted: Sequence[Predicted]) -> Iterator[str | Rows[Any]]
     for place in places:
         yield f"on {place}"
     if predicted:
+        table = predictions()
         empty = [
             column.title
-            for column in COMPARED.columns
+            for column in table.columns
             if column.title and all(column.cell(each) == MISSING for each in predicted)
         ]
-        yield Rows(COMPARED.without(*empty), predicted)
+        yield Rows(table.without(*empty), predicted)

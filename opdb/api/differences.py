@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opdb.api.blocks import shown_amount
 from opdb.api.comparisons import Quantity
+from opdb.api.deciding import shown_amount
 from opdb.records import Configuration, Json
 from opdb.tables import MISSING, Column, Rows, Table
 from opdb.units import plural, show

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from opdb.api.documents import memory_document, share_document
+from opdb.api.documents import memory_document
 from opdb.api.predictions import Predicted
+from opdb.api.shares import SHARES
 from opdb.errors import InputError
 from opdb.records import Json, Mode, Workload
 from opdb.tables import MISSING
@@ -145,8 +146,8 @@ class Generation:
 
     def document(self) -> dict[str, Json]:
         """Return the generation as data."""
-        missing = [share_document(s) for _, found in self.passes for s in found.missing]
-        estimated = [share_document(s) for _, found in self.passes for s in found.estimated]
+        missing = SHARES.documents(s for _, found in self.passes for s in found.missing)
+        estimated = SHARES.documents(s for _, found in self.passes for s in found.estimated)
         return {
             "mode": self.mode,
             "device": self.prefill.prediction.device.slug,

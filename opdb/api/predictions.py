@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
-from opdb.api.documents import answer_document, quantity_document, share_document
 from opdb.errors import CannotMeasureError, InputError, OpdbError
 from opdb.lookup.options import ModelOptions, ModelWords
 from opdb.lookup.requests import checked_request, request_for
@@ -15,7 +14,7 @@ from opdb.lookup.words import describe, lookup_notes
 from opdb.lookup.workloads import database_option, find_workload
 from opdb.records import CAPTURED_MODE, Json, Mode
 from opdb.settings import DEFAULT_SETTINGS, is_forcible
-from opdb.tables import Report, Rows
+from opdb.tables import Column, Report, Rows, Table
 
 if TYPE_CHECKING:
     from opdb.algorithms.names import Algorithm
@@ -42,6 +41,15 @@ class Question:
         """The question in a few words: "resnet50 -b 32 --mode eager"."""
         size = "" if self.said.batch_size is None else f" -b {self.said.batch_size}"
         return f"{self.model}{size} --mode {self.mode}"
+
+
+FAILURES: Table[tuple[Question, OpdbError]] = Table(
+    Column("model", lambda row: row[0].model),
+    Column("batch_size", lambda row: row[0].said.batch_size),
+    Column("mode", lambda row: row[0].mode),
+    Column("reason", lambda row: str(row[1])),
+)
+"""A question that has no answer, and why."""
 
 
 @dataclass(frozen=True)
@@ -80,18 +88,6 @@ class Convolution:
 
     share: Share
     cost: Cost
-
-    @property
-    def document(self) -> dict[str, Json]:
-        """The convolution as JSON."""
-        configuration = self.share.configuration
-        return {
-            **share_document(self.share),
-            "parameters": dict(configuration.parameters),
-            "inputs": dict(configuration.inputs),
-            "time_s": quantity_document(self.cost.time_s),
-            "energy_j": quantity_document(self.cost.energy_j),
-        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,19 +160,9 @@ class Predicted(Report):
         `status` is measured, estimated or missing; shares are of the pass's time and energy, and
         `count` says how many calls there are.
         """
-        found = self.prediction
-        status = dict.fromkeys((s.configuration.key for s in found.estimated), "estimated")
-        status |= dict.fromkeys((s.configuration.key for s in found.missing), "missing")
-        every = {s.configuration.key: s for s in (*found.parts, *found.estimated, *found.missing)}
-        ranked = sorted(every.values(), key=lambda share: share.share_time, reverse=True)
-        return [
-            {
-                **share_document(share),
-                "what": share.configuration.title,
-                "status": status.get(share.configuration.key, "measured"),
-            }
-            for share in ranked
-        ]
+        from opdb.api.shares import OPERATORS, with_status
+
+        return [OPERATORS.document(row) for row in with_status(self.prediction)]
 
     def rows(self) -> list[dict[str, Json]]:
         """Return `operators()`."""
@@ -184,22 +170,29 @@ class Predicted(Report):
 
     def document(self, target: float | None = None) -> dict[str, Json]:
         """Return the prediction as data, and whether it meets a target: as one of several."""
-        return {**answer_document(self.answer, target), **self.figures.document}
+        from opdb.api.blocks import predictions
+
+        return predictions(target).document(self)
 
     def to_dict(self, target: float | None = None) -> dict[str, Json]:
         """Return the prediction as data: what `opdb predict --json` prints.
 
         `target` is a share that coverage should reach, and attribution come within.
         """
+        from opdb.api.blocks import CONVOLUTIONS
+        from opdb.api.shares import REFUSED, with_reasons
+
         found, algorithm = self.document(target), self.conditions.algorithm
         if algorithm is not None:
             found["algorithm"] = algorithm.name
-            found["convolutions"] = [each.document for each in self.convolutions]
-            found["missing"] = [
-                {**share_document(s), "reason": self.answer.refused.get(s.configuration.key)}
-                for s in self.prediction.missing
-            ]
-        return found | (self.layers.document if self.layers else {})
+            found["convolutions"] = CONVOLUTIONS.documents(self.convolutions)
+            missing = with_reasons(self.prediction.missing, self.answer.refused)
+            found["missing"] = REFUSED.documents(missing)
+        if self.layers is not None:
+            from opdb.api.layered import layers_document
+
+            found |= layers_document(self.layers)
+        return found
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
         """Yield what `opdb predict` prints."""
@@ -232,16 +225,12 @@ class Compared(Report):
 
     def to_dict(self, target: float | None = None) -> dict[str, Json]:
         """Return the predictions as data: what `opdb predict --json` prints of several."""
-        failures = [
-            {
-                "model": question.model,
-                "batch_size": question.said.batch_size,
-                "mode": question.mode,
-                "reason": str(error),
-            }
-            for question, error in self.failures
-        ]
-        return {"rows": [each.document(target) for each in self.predicted], "failures": failures}
+        from opdb.api.blocks import predictions
+
+        return {
+            "rows": predictions(target).documents(self.predicted),
+            "failures": FAILURES.documents(self.failures),
+        }
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
         """Yield what `opdb predict` prints of several."""

@@ -11,11 +11,28 @@ from typing import TYPE_CHECKING, Any
 from opdb.api.predictions import Tell
 from opdb.errors import InputError
 from opdb.records import Json
-from opdb.tables import Report, Rows, of_cells
+from opdb.tables import Column, Report, Rows, Table
 
 if TYPE_CHECKING:
     from opdb.store import Store
     from opdb.store.exchange import Imported
+
+
+@dataclass(frozen=True)
+class SetFile:
+    """A file of a set: its rows, and of those taken in how many were new."""
+
+    name: str
+    rows: int
+    new: int | None = None
+
+
+FILES: Table[SetFile] = Table(
+    Column("file", lambda file: f"{file.name}.csv", title="file"),
+    Column("rows", lambda file: file.rows, title="rows"),
+    Column(title="new", get=lambda file: file.new),
+)
+"""A file of a set."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,7 +45,10 @@ class Exported(Report):
 
     def rows(self) -> list[dict[str, Json]]:
         """Return each file with how many rows it has."""
-        return [{"file": f"{name}.csv", "rows": count} for name, count in self.counts.items()]
+        return FILES.documents(self._files())
+
+    def _files(self) -> list[SetFile]:
+        return [SetFile(name, count) for name, count in self.counts.items()]
 
     def to_dict(self) -> dict[str, Json]:
         """Return what `opdb export --json` prints."""
@@ -36,9 +56,8 @@ class Exported(Report):
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
         """Yield a row a file."""
-        rows = [tuple(row.values()) for row in self.rows()]
         yield f"{self.device} written to {self.folder}"
-        yield Rows(of_cells("file", "rows"), rows)
+        yield Rows(FILES.without("new"), self._files())
 
 
 @dataclass(frozen=True)
@@ -53,6 +72,19 @@ class LoadedSet:
         what = "shard" if self.path.is_file() else "folder"
         found, added = self.imported.found, self.imported.added
         return {what: str(self.path), "found": dict(found), "added": dict(added)}
+
+
+def _new(name: str) -> Column[LoadedSet]:
+    """Return the column of how many new rows a file of a set had."""
+    title = f"new {name.replace('_', ' ')}"
+    return Column(title=title, get=lambda each: each.imported.added.get(name, 0))
+
+
+SETS: Table[LoadedSet] = Table(
+    Column(title="imported", text=lambda each: each.path),
+    *map(_new, ("campaigns", "visits", "host_visits", "model_runs")),
+)
+"""A set that was taken in, beside others."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,17 +121,12 @@ class Loaded(Report):
             if not imported.found:
                 yield f"{path}: nothing was measured in it, so nothing is imported"
                 return
-            rows = [(f"{n}.csv", imported.found[n], imported.added[n]) for n in imported.found]
+            files = [SetFile(n, rows, imported.added[n]) for n, rows in imported.found.items()]
             yield f"{path} imported into {self.location}"
-            yield Rows(of_cells("file", "rows", "new"), rows)
+            yield Rows(FILES, files)
             return
-        new = ("campaigns", "visits", "host_visits", "model_runs")
-        header = ("imported", *(f"new {name.replace('_', ' ')}" for name in new))
-        every = [
-            (each.path, *(each.imported.added.get(name, 0) for name in new)) for each in self.sets
-        ]
         yield f"{len(self.sets)} imported into {self.location}"
-        yield Rows(of_cells(*header), every)
+        yield Rows(SETS, self.sets)
 
 
 def export(folder: str | Path, *, device: str | None = None, db: str | None = None) -> Exported:

@@ -62,20 +62,22 @@ class Amount:
 class Figures:
     """Throughput, energy and price per sample of a pass, from its time (s) and energy (J).
 
-    The energy is the board's alone: neither the host's nor that of cooling.
+    The energy is the board's alone: neither the host's nor that of cooling. Unless the pass is
+    `complete`, a part of it has no cost, and the figures are bounds.
     """
 
     workload: Workload
     time_s: Amount | None
     energy_j: Amount | None
     rates: Rates = NO_RATES
+    complete: bool = True
 
     @classmethod
     def predicted(cls, found: Prediction, rates: Rates = NO_RATES) -> Figures:
         """Return the figures of a prediction."""
         time_s = Amount.of(found.time_s, found.time_interval_s)
         energy_j = Amount.of(found.energy_j, found.energy_interval_j)
-        return cls(found.workload, time_s, energy_j, rates)
+        return cls(found.workload, time_s, energy_j, rates, found.complete)
 
     @classmethod
     def measured(cls, workload: Workload, run: RunCost | None, rates: Rates = NO_RATES) -> Figures:
@@ -151,35 +153,9 @@ class Figures:
         """The CO2 of a million samples' energy, in grams; None without an intensity."""
         return self._of_energy(self.rates.carbon_g_per_kwh)
 
-    @property
-    def document(self) -> dict[str, Json]:
-        """The figures as JSON; an interval is [low, high]."""
-        return {
-            "samples": self.samples,
-            "tokens": self.tokens,
-            **_as_json(self.samples_per_s, "throughput", "samples_per_s"),
-            **_as_json(self.tokens_per_s, "throughput", "tokens_per_s"),
-            **_as_json(self.energy_per_sample_j, "energy_per_sample", "j"),
-            **_as_json(self.energy_per_million_samples_kwh, "energy_per_million_samples", "kwh"),
-            **vars(self.rates),
-            **_as_json(self.rent_per_million_samples, "rent_per_million_samples"),
-            **_as_json(self.electricity_per_million_samples, "electricity_per_million_samples"),
-            **_as_json(self.co2_per_million_samples_g, "co2_per_million_samples", "g"),
-        }
-
     def _of_energy(self, per_kwh: float | None) -> Amount | None:
         energy_kwh = self.energy_per_million_samples_kwh
         return None if energy_kwh is None or per_kwh is None else energy_kwh.times(per_kwh)
-
-
-def _as_json(amount: Amount | None, name: str, unit: str = "") -> dict[str, Json]:
-    """Return an amount and its interval: of `energy_j` that is called `energy_interval_j`."""
-    interval = None if amount is None else amount.interval
-    ending = f"_{unit}" if unit else ""
-    return {
-        f"{name}{ending}": None if amount is None else amount.value,
-        f"{name}_interval{ending}": None if interval is None else list(interval),
-    }
 
 
 def _batches(workload: Workload) -> int:

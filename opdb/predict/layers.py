@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from opdb.compose import Breakdown, Prediction
 from opdb.errors import InputError
-from opdb.records import Call, Configuration, Json
+from opdb.records import Call, Configuration
 
 Status: TypeAlias = Literal["measured", "estimated", "missing"]
 
@@ -18,8 +18,9 @@ Status: TypeAlias = Literal["measured", "estimated", "missing"]
 class Layer:
     """The equal calls that one module makes; `path` is the module's, "" the model's own.
 
-    Times and energies are those of all `count` calls; None where they have none. `energy_j` holds
-    the base power that flows meanwhile, `dynamic_energy_j` does not.
+    Times and energies are those of all `count` calls; None where they have none. `share_time` is
+    of the pass's time. `energy_j` holds the base power that flows meanwhile, `dynamic_energy_j`
+    does not.
     """
 
     path: str
@@ -27,6 +28,7 @@ class Layer:
     count: int
     status: Status
     time_s: float | None
+    share_time: float | None
     energy_j: float | None
     dynamic_energy_j: float | None
 
@@ -37,12 +39,17 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Rest:
-    """A part of a pass beside its calls: its time, and base power's energy (None: unknown)."""
+class Part:
+    """A part of a pass that is no layer: its time, and its energy (None: unknown).
+
+    `count` is the number of its calls, None where it is beside them.
+    """
 
     what: str
-    time_s: float
+    time_s: float | None
+    share_time: float | None
     energy_j: float | None
+    count: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class Layers:
     """
 
     layers: Sequence[Layer]
-    rest: Sequence[Rest]
+    rest: Sequence[Part]
     time_s: float | None
 
     def longest(self, number: int | None) -> list[Layer]:
@@ -64,47 +71,18 @@ class Layers:
         kept = {id(layer) for layer in ranked[:number]}
         return [layer for layer in self.layers if id(layer) in kept]
 
-    def share(self, time_s: float | None) -> float | None:
-        """Return a time as a share of the pass's time; None where either is not known."""
-        return time_s / self.time_s if time_s is not None and self.time_s else None
-
-    @staticmethod
-    def sums(parts: Sequence[Layer | Rest]) -> tuple[float | None, float | None]:
-        """Return the time and the energy of parts together; None where none of them has any."""
+    def together(self, what: str, parts: Sequence[Layer | Part]) -> Part:
+        """Return several parts as one, which has no time or energy where none of them has any."""
         times = [each.time_s for each in parts if each.time_s is not None]
         energies = [each.energy_j for each in parts if each.energy_j is not None]
-        return (math.fsum(times) if times else None), (math.fsum(energies) if energies else None)
-
-    @property
-    def document(self) -> Json:
-        """The layers and the rest as JSON."""
-        return {
-            "layers": [
-                {
-                    "path": each.path,
-                    "kind": each.configuration.kind,
-                    "pass": each.configuration.pass_name,
-                    "configuration": each.configuration.key,
-                    "shape": each.shape,
-                    "status": each.status,
-                    "count": each.count,
-                    "time_s": each.time_s,
-                    "share_time": self.share(each.time_s),
-                    "energy_j": each.energy_j,
-                    "dynamic_energy_j": each.dynamic_energy_j,
-                }
-                for each in self.layers
-            ],
-            "rest": [
-                {
-                    "what": each.what,
-                    "time_s": each.time_s,
-                    "share_time": self.share(each.time_s),
-                    "energy_j": each.energy_j,
-                }
-                for each in self.rest
-            ],
-        }
+        time_s = math.fsum(times) if times else None
+        return Part(
+            what,
+            time_s,
+            _share(time_s, self.time_s),
+            math.fsum(energies) if energies else None,
+            sum(each.count or 0 for each in parts),
+        )
 
 
 def layers(prediction: Prediction, found: Breakdown, calls: Sequence[Call]) -> Layers:
@@ -133,7 +111,8 @@ def layers(prediction: Prediction, found: Breakdown, calls: Sequence[Call]) -> L
         status: Status = "missing"
         if time_s is not None:
             status = "estimated" if key in estimated else "measured"
-        return Layer(path, configurations[key], count, status, time_s, energy_j, dynamic_j)
+        share = _share(time_s, prediction.time_s)
+        return Layer(path, configurations[key], count, status, time_s, share, energy_j, dynamic_j)
 
     return Layers(
         [layer(path, key, count) for (path, key), count in counts.items()],
@@ -142,12 +121,13 @@ def layers(prediction: Prediction, found: Breakdown, calls: Sequence[Call]) -> L
     )
 
 
-def rests(prediction: Prediction, found: Breakdown) -> list[Rest]:
+def rests(prediction: Prediction, found: Breakdown) -> list[Part]:
     """Return the parts of a pass beside its calls."""
     base_w = None if prediction.energy_j is None else found.base_power_w
 
-    def rest(what: str, time_s: float) -> Rest:
-        return Rest(what, time_s, None if base_w is None else base_w * time_s)
+    def rest(what: str, time_s: float) -> Part:
+        share = _share(time_s, prediction.time_s)
+        return Part(what, time_s, share, None if base_w is None else base_w * time_s)
 
     device = prediction.device.type
     waiting = "containers of modules" if device == "cpu" else "the device waits for the host"
@@ -163,6 +143,11 @@ def first_shape(configuration: Configuration) -> list[int] | None:
     while isinstance(first, list):
         first = first[0] if first else None
     return first.get("shape") if isinstance(first, dict) else None
+
+
+def _share(time_s: float | None, whole_s: float | None) -> float | None:
+    """Return a time as a share of the pass's; None where either is not known."""
+    return time_s / whole_s if time_s is not None and whole_s else None
 
 
 def _times(count: int, value: float | None) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -255,7 +255,17 @@ class RooflineReport(Report):
         yield from _without_flops(model, [row.point for row in working])
 
 
-def _peaks(found: Study) -> Rows[Any]:
+@dataclass(frozen=True)
+class _Rates:
+    """What a source of peaks says a second, or a joule."""
+
+    name: str
+    flops: Mapping[str, float]
+    bytes_moved: Mapping[str, float]
+    per: str
+
+
+def _peaks(found: Study) -> Rows[_Rates]:
     """Return the peaks of both sources: a row of rates, and one of rates an energy."""
     used = {p.unit for m in found.models for p in m.points if p.works and p.flops and p.unit}
     known = found.measured.flops_per_s
@@ -265,16 +275,23 @@ def _peaks(found: Study) -> Rows[Any]:
         ("measured", found.measured, "above base power"),
         ("data sheet", found.vendor, "at its power"),
     ):
-        rates = [show(peaks.flops_per_s.get(unit), "FLOP/s") for unit in units]
-        energies = [show(peaks.flops_per_j.get(unit), "FLOP/J") for unit in units]
-        rows.append([name, show(peaks.bytes_per_s.get(MEMORY), "B/s"), *rates])
-        rows.append([f"  {energy_of}", show(peaks.bytes_per_j.get(MEMORY), "B/J"), *energies])
-    titles = ("peaks", "memory", *units)
-    return Rows(Table(*(_cell(index, title) for index, title in enumerate(titles))), rows)
+        rows.append(_Rates(name, peaks.flops_per_s, peaks.bytes_per_s, "s"))
+        rows.append(_Rates(f"  {energy_of}", peaks.flops_per_j, peaks.bytes_per_j, "J"))
+    return Rows(
+        Table(
+            Column(title="peaks", text=lambda row: row.name),
+            Column(
+                title="memory",
+                text=lambda row: show(row.bytes_moved.get(MEMORY), f"B/{row.per}"),
+            ),
+            *map(_of_unit, units),
+        ),
+        rows,
+    )
 
 
-def _cell(index: int, title: str) -> Column[list[str]]:
-    return Column(title=title, text=lambda row: row[index])
+def _of_unit(unit: str) -> Column[_Rates]:
+    return Column(title=unit, text=lambda row: show(row.flops.get(unit), f"FLOP/{row.per}"))
 
 
 def _pass(model: ModelRoofline) -> Iterator[str]:

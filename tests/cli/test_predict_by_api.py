@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from opdb import ModelRequest, Predictor, choose_device, workload_of
-from opdb.api.documents import answer_document
+from opdb.api.predictions import Predicted, Question
+from opdb.lookup.options import ModelOptions
 from opdb.records import Mode
 from opdb.store import open_store
 from tests.cli.conftest import Opdb
@@ -76,7 +77,8 @@ def test_a_question_has_one_answer(
     )
     assert ran.status == 0, ran.err
     said = json.loads(ran.out)
-    expected = json.loads(json.dumps(answer_document(answer, None)))
+    found_here = Predicted(Question(request_.name, ModelOptions(), mode), answer)
+    expected = json.loads(json.dumps(found_here.document()))
     assert {name: said[name] for name in expected} == expected
     if request_.name == "mlp":
         assert said["estimated"], "nothing of it was measured"

@@ -43,7 +43,7 @@ def serve_until_a_run(place: WorkerDevice, url: str, pipe: worker.Pipe, token: P
             os.kill(os.getpid(), signal.SIGKILL)
         save(store, *given)
 
-    Store.save_model_run = saved  # type: ignore[method-assign]
+    Store.save_model_run = saved  # type: ignore[method-assign, assignment]
     worker.serve(place, url, pipe)
 
 
@@ -58,7 +58,7 @@ def serve_and_note(place: WorkerDevice, url: str, pipe: worker.Pipe, notes: Path
         with notes.open("a") as stream:
             stream.write(f"{start_s} {time.monotonic()}\n")
 
-    run._Bench._take_host_times = noted  # type: ignore[method-assign]
+    run._Bench._take_host_times = noted  # type: ignore[method-assign, assignment]
     worker.serve(place, url, pipe)
 
 

@@ -26,6 +26,7 @@ from opdb.store.documents import read_json
 from opdb.store.exchange import import_set
 from opdb.summary import load_summary, mark_processed
 from opdb.trace.annotate import Index, annotate
+from opdb.trace.by_kernels import KernelIndex
 from opdb.trace.profile import read_profile
 from tests.counters.test_report import RAW
 from tests.grid.test_file import GOOD as GRID
@@ -109,7 +110,7 @@ def _learned(path: Path) -> None:
 
 
 def _profile(path: Path) -> None:
-    annotate(read_profile(path), Index((), {}))
+    annotate(read_profile(path), Index((), {}), KernelIndex({}, {}))
 
 
 def _files(*patterns: str) -> Callable[[], list[str]]:

@@ -128,7 +128,7 @@ def test_work_of_no_known_call_is_known_by_its_kernels(tmp_path: Path, db: str) 
     for (_, _, energy_j), known in zip(chosen, found.annotation.known, strict=True):
         assert known.dynamic_j.low is not None and known.dynamic_j.high is not None
         assert known.dynamic_j.low <= energy_j.mean <= known.dynamic_j.high
-    assert found.to_dict()["known_share_by_kernels"] == pytest.approx(0.9)  # type: ignore[index, call-overload]
+    assert found.to_dict()["known_share_by_kernels"] == pytest.approx(0.9)
     assert "90.0 % of device time is known by kernel names alone" in str(found)
 
 

@@ -213,9 +213,9 @@ def in_short(reason: str) -> str:
     if not lines:
         return NO_REASON
     if lines[0].startswith(_BRANCHES):
-        return "a branch hangs on a tensor's value"
+        return "a branch depends on a tensor's value"
     if _TOO_OFTEN.search(lines[0]):
-        return f"a function is compiled anew too often, and runs as it stands ({lines[0]})"
+        return f"a function is recompiled too often, and runs uncompiled ({lines[0]})"
     explained = [line for line in lines[1:] if line.startswith(EXPLANATION)]
     said = [lines[0], *(line.removeprefix(EXPLANATION).strip() for line in explained)]
     return _ADDRESS.sub("", ": ".join(said))

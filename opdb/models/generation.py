@@ -30,6 +30,9 @@ _COUNTER_STRIDE = 64
 """How many int64 lie between two layers' counters: as far apart as the library's own, which are
 allocations of 512 bytes each. Kernels of unaligned memory would be others."""
 
+_CACHE_ARGUMENTS = ("cache", "past_key_values")
+"""What a decoder's forward calls its cache: since transformers 5.24, and before."""
+
 _LENGTHS = ("cumulative_length", "cumulative_length_int")
 """The attributes in which such layers count positions."""
 
@@ -48,6 +51,7 @@ class GenerationPass(nn.Module):
         self._length = generation.get("cache_length")
         self._filled = filled
         takes = inspect.signature(decoder.forward).parameters
+        self._argument = next(name for name in _CACHE_ARGUMENTS if name in takes)
         self._options = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
         self._cache: Any = None
         self._layers: list[tuple[Any, dict[str, Any]]] = []
@@ -62,8 +66,8 @@ class GenerationPass(nn.Module):
         return logits
 
     def _run(self, tokens: Tensor, cache: Any) -> Any:
-        options = self._options
-        return self.decoder(input_ids=tokens, past_key_values=cache, use_cache=True, **options)
+        given = {self._argument: cache, **self._options}
+        return self.decoder(input_ids=tokens, use_cache=True, **given)
 
     def _restore(self) -> None:
         """Bring the cache back to what it was before a pass."""
@@ -152,7 +156,7 @@ def as_generation(blueprint: Blueprint, request: ModelRequest) -> Blueprint:
     takes = inspect.signature(module.forward).parameters
     if config is None or not hasattr(config, "get_text_config"):
         raise InputError(f"{request.name!r} is no causal decoder of transformers")
-    if "past_key_values" not in takes or config.is_encoder_decoder:
+    if config.is_encoder_decoder or not any(name in takes for name in _CACHE_ARGUMENTS):
         raise InputError(f"{request.name!r} takes no past_key_values: it is no causal decoder")
     text = config.get_text_config(decoder=True)
     tokens, filled = request.new_tokens, request.filled

@@ -189,7 +189,7 @@ def _where(content: Content) -> str:
         '<dl id="run-figures"></dl>',
         _figure("kinds-time", "Time by kind, predicted."),
         _figure("kinds-energy", "Energy by kind: dynamic, and of base power."),
-        _figure("order-chart", "The calls in their order; what no call takes comes last."),
+        _figure("order-chart", "The calls in their order; time and energy of no call come last."),
         _empty("kinds", "By kind"),
         _empty("configurations", "By configuration"),
     )

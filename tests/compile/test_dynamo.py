@@ -159,7 +159,7 @@ def test_breaks_tell_why_and_where() -> None:
     assert "print" in broken.reason and "\n" not in broken.reason
     assert broken.place is not None and "test_dynamo.py:" in broken.place
     [branch] = capture_graphs(Branching(), (torch.ones(2, 8),), {}).breaks
-    assert branch.reason == "a branch hangs on a tensor's value"
+    assert branch.reason == "a branch depends on a tensor's value"
     [early] = capture_graphs(Early(), (torch.ones(2, 8),), {}).breaks
     assert "print" in early.reason and early.place is None
     assert capture_graphs(nn.Linear(8, 8), (torch.ones(2, 8),), {}).why == NO_REASON

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
 from opdb.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 LayersFlag: TypeAlias = Annotated[
     bool,

@@ -161,7 +161,9 @@ def flags_of(facts: Mapping[str, Json]) -> list[str]:
     """Say in words what of the facts makes a run doubtful."""
     flags = []
     if places := facts.get("trace_warnings"):
-        flags.append(f"tracing fixed {plural(places, 'place')} that may depend on the inputs' values")
+        flags.append(
+            f"tracing fixed {plural(places, 'place')} that may depend on the inputs' values"
+        )
     if anew := facts.get("compiled_while_measured"):
         flags.append(f"recompiled while it was measured, {plural(anew, 'time')}")
     if graphs := facts.get("cuda_graphs_left_out"):

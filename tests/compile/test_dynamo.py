@@ -168,14 +168,14 @@ def test_breaks_tell_why_and_where() -> None:
 def test_a_model_that_dynamo_gives_up_after_some_passes_is_left_as_it_is() -> None:
     found, told = both(Counting(), torch.ones(2, 8))
     assert len(found.graphs) == told.graph_count == 1
-    assert found.given_up and "anew too often" in found.why
+    assert found.given_up and "recompiled too often" in found.why
     assert not capture_graphs(nn.Linear(8, 8), (torch.ones(2, 8),), {}).given_up
 
 
 def test_parts_that_are_compiled_too_often_are_told_of() -> None:
     found, told = both(nn.Sequential(*map(Layer, range(12))), torch.ones(2, 8))
     assert len(found.graphs) == told.graph_count
-    assert not found.given_up and "anew too often" in found.why
+    assert not found.given_up and "recompiled too often" in found.why
 
 
 def test_passes_go_on_until_nothing_more_is_captured() -> None:

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from opdb.api.listings import Listing, listing
     from opdb.api.measures import Measured, MeasureOptions, measure
     from opdb.api.plans import MeasuringPlan, plan
-    from opdb.api.predictions import Compared, Conditions, Predicted, predict
+    from opdb.api.predicted import Compared, Conditions, Predicted
+    from opdb.api.predictions import predict
     from opdb.api.reports import ReportPage, report
     from opdb.api.sets import Exported, Loaded, export, load
     from opdb.api.showing import Look, Showing, show
@@ -67,7 +68,8 @@ _NAMES = {
     "opdb.api.listings": ("Listing", "listing"),
     "opdb.api.measures": ("MeasureOptions", "Measured", "measure"),
     "opdb.api.plans": ("MeasuringPlan", "plan"),
-    "opdb.api.predictions": ("Compared", "Conditions", "Predicted", "predict"),
+    "opdb.api.predicted": ("Compared", "Conditions", "Predicted"),
+    "opdb.api.predictions": ("predict",),
     "opdb.api.reports": ("ReportPage", "report"),
     "opdb.api.sets": ("Exported", "Loaded", "export", "load"),
     "opdb.api.showing": ("Look", "Showing", "show"),

@@ -7,7 +7,8 @@ import math
 import pytest
 
 import opdb
-from opdb.api.comparisons import Comparison, Difference, Quantity
+from opdb.api.comparisons import Comparison
+from opdb.api.differences import Difference, Quantity
 from opdb.predict.changes import Change
 from opdb.predict.figures import Amount
 from tests import published

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Unpack
 
-from opdb.api.predictions import Compared, Conditions, Predicted, Question, Tell, ask_all, mode_for
+from opdb.api.differences import Difference, Quantity, difference_blocks, difference_document
+from opdb.api.predicted import Compared, Conditions, Predicted, Question
+from opdb.api.predictions import Tell, ask_all, mode_for
 from opdb.errors import CheckError, InputError, OpdbError
 from opdb.lookup.options import ModelOptions, ModelWords
 from opdb.records import Json, Mode
@@ -15,54 +17,11 @@ from opdb.tables import Rows
 
 if TYPE_CHECKING:
     from opdb.algorithms.names import Algorithm
-    from opdb.predict.changes import Change, OperatorChange
 
 ONE_SIDE = (
     "both sides are the same: name a second model, mode, batch size, dtype, algorithm, board or "
     "device, or another database with --against"
 )
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A quantity of a pass before and after, as `opdb predict` names it; `unit` may be empty."""
-
-    name: str
-    unit: str
-    change: Change
-
-
-@dataclass(frozen=True)
-class Difference:
-    """What moved between two sides, each told in words, and the operators that carry it.
-
-    `judged` are the time and the energy of a sample, by which a regression is told. Of two
-    databases without models there are operators alone, and `only` counts the configurations that
-    just one of them has. Operators of passes of unequal size are those of a sample (`by_sample`).
-    """
-
-    before: str
-    after: str
-    quantities: Sequence[Quantity]
-    operators: Sequence[OperatorChange]
-    judged: Sequence[Quantity] = ()
-    only: tuple[int, int] = (0, 0)
-    by_sample: bool = False
-
-    def regressions(self, within: float) -> list[str]:
-        """Return in words what takes more than a share more, beyond the joint interval."""
-        operators = [
-            Quantity(f"{name} of {each.operator}", "", change)
-            for each in (() if self.judged else self.operators)
-            for name, change in (("time", each.time_s), ("energy", each.energy_j))
-        ]
-        found = []
-        for each in (*self.judged, *operators):
-            ratio, change = each.change.ratio, each.change
-            if ratio is not None and ratio > 1 + within and change.moved is not False:
-                unsure = "" if change.moved else " (no interval)"
-                found.append(f"{each.name} is {ratio:.3f} times as large{unsure}")
-        return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,15 +46,11 @@ class Comparison(Compared):
 
     def to_dict(self, target: float | None = None) -> dict[str, Json]:
         """Return what `opdb compare --json` prints."""
-        from opdb.api.differences import difference_document
-
         changes = [difference_document(each) for each in self.differences]
         return {**super().to_dict(target), "differences": changes}
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
         """Yield what `opdb compare` prints."""
-        from opdb.api.differences import difference_blocks
-
         yield from super().blocks()
         for each in self.differences:
             yield from difference_blocks(each)
@@ -186,7 +141,9 @@ def compared(
 
         choices = replace(choices, devices=[common_device(db, against, choices.devices)])
         if not choices.models:
-            return Comparison((), (), [database_difference(db, against, choices)])
+            return Comparison(
+                (), (), [database_difference(db, against, choices.devices[0], choices.boards)]
+            )
     if not choices.models:
         raise InputError("no model is named, nor another database to compare with (--against)")
     axes = _axes(choices, said, conditions)

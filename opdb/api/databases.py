@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from opdb.api.differences import Difference
 from opdb.errors import InputError
 
 if TYPE_CHECKING:
-    from opdb.api.comparisons import Choices, Difference
     from opdb.predict import Predictor
 
 
@@ -37,34 +37,34 @@ def common_device(db: str | None, against: str, named: Sequence[str]) -> str:
     return slug
 
 
-def database_difference(db: str | None, against: str, choices: Choices) -> Difference:
+def database_difference(
+    db: str | None, against: str, device: str, boards: Sequence[str]
+) -> Difference:
     """Return what a call of each operator costs in both databases.
 
-    Of each database it is the board named, else one that both have, else the one that measured
-    most; what only other boards measured is brought over by factors.
+    Of each database it is the board named (of two `boards` one each), else one that both have, else
+    the one that measured most; what only other boards measured is brought over by factors.
 
     Raises:
         InputError: nothing was measured in one of them, or both have no operator in common.
     """
-    from opdb.api.comparisons import Difference
     from opdb.lookup.words import short_board
     from opdb.predict import predictor_for
     from opdb.predict.changes import cost_changes
     from opdb.store import open_store
 
-    [device] = choices.devices
     with open_store(db, create=False) as old, open_store(against, create=False) as new:
         stores = (old, new)
         predictors = [predictor_for(store, device, estimates=False) for store in stores]
-        boards = _boards(predictors, choices.boards)
+        chosen = _boards(predictors, boards)
         measured = []
-        for store, predictor, board in zip(stores, predictors, boards, strict=True):
+        for store, predictor, board in zip(stores, predictors, chosen, strict=True):
             every = {each.key: each for each in store.configurations()}
             costs = predictor.costs_on(board, list(every.values()))
             measured.append({key: (every[key], cost) for key, cost in costs.items()})
         places = [
             f"{store.location}, on {short_board(board)}"
-            for store, board in zip(stores, boards, strict=True)
+            for store, board in zip(stores, chosen, strict=True)
         ]
     both = [configuration for key, (configuration, _) in measured[0].items() if key in measured[1]]
     if not both:

@@ -10,7 +10,7 @@ from opdb.tables import MISSING, Column, Row, Table
 from opdb.units import rounded, show
 
 if TYPE_CHECKING:
-    from opdb.api.predictions import Predicted
+    from opdb.predict import Answer
     from opdb.predict.figures import Amount, Figures
 
 _PREFIXED = ("s", "J", "W", "g")
@@ -170,11 +170,11 @@ LINES: Table[Line] = Table(
 """A quantity of one prediction."""
 
 
-def prediction_lines(found: Predicted) -> list[Line]:
+def prediction_lines(answer: Answer, figures: Figures) -> list[Line]:
     """Return what people read of a prediction: time, energy, power, then what they come to."""
     from opdb.predict.figures import Amount, Figures
 
-    answer, figures, run = found.answer, found.figures, found.answer.measured
+    run = answer.measured
     truth = Figures.measured(figures.workload, run, figures.rates)
     run_j = None if truth.energy_j is None else truth.energy_j.value
     time_s, energy_j = figures.time_s, figures.energy_j
@@ -198,7 +198,7 @@ def prediction_lines(found: Predicted) -> list[Line]:
         Line(
             "power",
             "W",
-            Amount.of(found.prediction.power_w, None),
+            Amount.of(answer.prediction.power_w, None),
             None if run is None else run.power_w,
         ),
         *(

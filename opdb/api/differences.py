@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from opdb.api.comparisons import Quantity
 from opdb.api.deciding import shown_amount
 from opdb.records import Configuration, Json
 from opdb.tables import MISSING, Column, Rows, Table
 from opdb.units import plural, show
 
 if TYPE_CHECKING:
-    from opdb.api.comparisons import Difference
     from opdb.predict.changes import Change, OperatorChange
     from opdb.predict.figures import Amount
 
@@ -21,6 +20,48 @@ SHOWN = 12
 """Operators that a person is shown; --json has all."""
 
 _MOVED = {True: "yes", False: "no", None: MISSING}
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A quantity of a pass before and after, as `opdb predict` names it; `unit` may be empty."""
+
+    name: str
+    unit: str
+    change: Change
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What moved between two sides, each told in words, and the operators that carry it.
+
+    `judged` are the time and the energy of a sample, by which a regression is told. Of two
+    databases without models there are operators alone, and `only` counts the configurations that
+    just one of them has. Operators of passes of unequal size are those of a sample (`by_sample`).
+    """
+
+    before: str
+    after: str
+    quantities: Sequence[Quantity]
+    operators: Sequence[OperatorChange]
+    judged: Sequence[Quantity] = ()
+    only: tuple[int, int] = (0, 0)
+    by_sample: bool = False
+
+    def regressions(self, within: float) -> list[str]:
+        """Return in words what takes more than a share more, beyond the joint interval."""
+        operators = [
+            Quantity(f"{name} of {each.operator}", "", change)
+            for each in (() if self.judged else self.operators)
+            for name, change in (("time", each.time_s), ("energy", each.energy_j))
+        ]
+        found = []
+        for each in (*self.judged, *operators):
+            ratio, change = each.change.ratio, each.change
+            if ratio is not None and ratio > 1 + within and change.moved is not False:
+                unsure = "" if change.moved else " (no interval)"
+                found.append(f"{each.name} is {ratio:.3f} times as large{unsure}")
+        return found
 
 
 def _percent(change: Change) -> str:

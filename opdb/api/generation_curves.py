@@ -8,7 +8,8 @@ from typing import Any
 
 from opdb.api.generation_parts import FIGURES, Amounts, Figure, Generation
 from opdb.api.generations import Generated, GenerationQuestion, generated
-from opdb.api.predictions import Conditions, Tell
+from opdb.api.predicted import Conditions
+from opdb.api.predictions import Tell
 from opdb.errors import InputError, OpdbError
 from opdb.records import Json
 from opdb.tables import Column, Report, Rows, Table

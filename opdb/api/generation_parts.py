@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opdb.api.documents import memory_document
-from opdb.api.predictions import Predicted
+from opdb.api.predicted import Predicted
 from opdb.api.shares import SHARES
 from opdb.errors import InputError
 from opdb.records import Json, Mode, Workload

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, Unpack
 
 from opdb.api.generation_parts import FIGURES, Amounts, Figure, Generation, window_of
-from opdb.api.predictions import Conditions, Predicted, Question, Tell, ask_all
+from opdb.api.predicted import Conditions, Predicted, Question
+from opdb.api.predictions import Tell, ask_all
 from opdb.errors import InputError
 from opdb.lookup.options import ModelOptions, ModelWords
 from opdb.lookup.requests import request_for

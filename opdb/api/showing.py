@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from opdb.api.predictions import Conditions, Question, Tell, ask_one, mode_for
+from opdb.api.predicted import Conditions, Question
+from opdb.api.predictions import Tell, ask_one, mode_for
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
 from opdb.kinds import KINDS
 from opdb.lookup.options import ModelOptions, ModelWords

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from opdb.api.predictions import Conditions, Predicted, Question, Tell, ask_one, mode_for
+from opdb.api.predicted import Conditions, Predicted, Question
+from opdb.api.predictions import Tell, ask_one, mode_for
 from opdb.errors import NothingMeasuredError
 from opdb.lookup.options import ModelOptions, ModelWords
 from opdb.lookup.words import describe, identity

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opdb import ModelRequest, Predictor, choose_device, workload_of
-from opdb.api.predictions import Predicted, Question
+from opdb.api.predicted import Predicted, Question
 from opdb.lookup.options import ModelOptions
 from opdb.records import Mode
 from opdb.store import open_store

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from opdb.api.comparisons import Choices, compared
-from opdb.api.predictions import Conditions
+from opdb.api.predicted import Conditions
 from opdb.cli.support import completing, deciding, options
 from opdb.cli.support.comparing import split, words_among
 from opdb.cli.support.console import note, show

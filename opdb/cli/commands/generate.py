@@ -15,7 +15,7 @@ import typer
 from opdb.api.generation_curves import GenerationCurves, curves
 from opdb.api.generation_parts import FIGURES, Amounts
 from opdb.api.generations import GenerationQuestion, generated
-from opdb.api.predictions import Conditions
+from opdb.api.predicted import Conditions
 from opdb.cli.support import options
 from opdb.cli.support.comparing import split
 from opdb.cli.support.completing import one_of

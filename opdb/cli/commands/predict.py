@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from opdb.api.predictions import Compared, Conditions, Predicted, ask_all, ask_one, mode_for
+from opdb.api.predicted import Compared, Conditions, Predicted
+from opdb.api.predictions import ask_all, ask_one, mode_for
 from opdb.cli.support import completing, deciding, forcing, layering, options
 from opdb.cli.support.comparing import questions
 from opdb.cli.support.console import note, print_json, show

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from opdb.api.predictions import Conditions, Question, mode_for
+from opdb.api.predicted import Conditions, Question
+from opdb.api.predictions import mode_for
 from opdb.api.showing import SIGNS, SORTS, Look, shown
 from opdb.cli.support import options
 from opdb.cli.support.completing import one_of

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from opdb.api.predictions import Conditions, Question, mode_for
+from opdb.api.predicted import Conditions, Question
+from opdb.api.predictions import mode_for
 from opdb.api.traces import traced
 from opdb.cli.support import options
 from opdb.cli.support.console import note, show

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
-from opdb.api.predictions import Question
+from opdb.api.predicted import Question
 from opdb.cli.support.selection import batch_sizes_among
 from opdb.lookup.options import ModelOptions
 from opdb.records import Mode

@@ -47,9 +47,10 @@ class KnownValues:
     def declare(self, described: Json, given: Tensor) -> None:
         """Draw the values of a model's input on meta as it is described, each time the same.
 
-        Of one whose values are known already, these stay.
+        Of one whose values are known already, these stay; of one that is too large to be kept,
+        none are drawn.
         """
-        if given.is_meta and is_index(given) and self.value(given) is None:
+        if is_index(given) and _is_small(given) and self.value(given) is None:
             with seeded("cpu"):
                 self.keep(given, make(described, "cpu"))
 
@@ -141,7 +142,7 @@ class KnownValues:
 
     def keep(self, tensor: Tensor, values: Tensor) -> None:
         """Keep the values of a tensor on meta, unless they are many or known already."""
-        if not tensor.is_meta or tensor.numel() > MOST_ELEMENTS:
+        if not _is_small(tensor):
             return
         storage = tensor.untyped_storage()
         if storage._cdata in self._held or storage.nbytes() > MOST_KNOWN_BYTES:
@@ -158,6 +159,11 @@ class KnownValues:
         for tensor in tensors:
             if tensor.is_meta:
                 self._held.pop(tensor.untyped_storage()._cdata, None)
+
+
+def _is_small(tensor: Tensor) -> bool:
+    """Whether a tensor is on meta and small enough for its values to be kept."""
+    return tensor.is_meta and tensor.numel() <= MOST_ELEMENTS
 
 
 def with_index_known(function: Any, args: Any) -> Any:

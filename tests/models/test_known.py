@@ -231,3 +231,11 @@ def test_what_is_large_or_gone_is_not_kept() -> None:
     assert len(known._held) < 1000
     kept.resize_(5)
     assert known.value(kept) is None
+
+
+def test_no_values_are_drawn_of_an_input_too_large_to_keep_them() -> None:
+    described = {"shape": [2**40], "dtype": "int64", "values": {"range": [0, 8]}}
+    given = torch.empty(2**40, dtype=torch.int64, device="meta")
+    known = KnownValues()
+    known.declare(described, given)  # 8 TiB, which no machine that runs tests grants
+    assert known.value(given) is None

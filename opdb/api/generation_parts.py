@@ -153,6 +153,7 @@ class Generation:
             "device": self.prefill.prediction.device.slug,
             "board": self.prefill.prediction.board,
             "complete": self.complete,
+            "source_version": self.passes[-1][1].workload.source_version,
             **{name: value for each in FIGURES for name, value in each.document(self).items()},
             "power_w": self.power_w,
             "time_shares": self.shares,
@@ -178,7 +179,10 @@ class Generation:
     @property
     def notes(self) -> list[str]:
         """What the predictions had to assume, each said once."""
-        return list(dict.fromkeys(note for _, found in self.passes for note in found.notes))
+        made = list(dict.fromkeys(found.workload.source_version for _, found in self.passes))
+        mixed = f"the passes are those of several versions of the library: {', '.join(made)}"
+        notes = dict.fromkeys(note for _, found in self.passes for note in found.notes)
+        return [*([mixed] if len(made) > 1 else []), *notes]
 
 
 def cache_bytes(step: Workload) -> int:

@@ -10,13 +10,15 @@ from opdb.errors import CannotMeasureError, OpdbError
 from opdb.lookup.options import ModelOptions, ModelWords
 from opdb.lookup.requests import checked_request, request_for
 from opdb.lookup.words import describe, lookup_notes
-from opdb.lookup.workloads import database_option, find_workload
+from opdb.lookup.workloads import database_option, find_workload, other_sizes
 from opdb.records import CAPTURED_MODE, Mode
 from opdb.settings import DEFAULT_SETTINGS, is_forcible
 
 if TYPE_CHECKING:
+    from opdb.models import ModelRequest
     from opdb.predict import Answer, Predictor
     from opdb.predict.layers import Layers
+    from opdb.records import Workload
 
 Tell = Callable[[str], None]
 """Hears in words of what takes time, such as a harvest."""
@@ -146,10 +148,14 @@ class _Asking:
             InputError: it cannot be answered.
         """
         store, asked, mode = self._store, self._conditions, question.mode
-        found = find_workload(store, question.model, question.said, mode, harvest=asked.harvest)
-        for line in lookup_notes(found, store.location):
-            self._tell(line)
-        answer = self._predictor.answer(found.in_mode(mode), mode, self._board)
+        between = self._between(question)
+        if between is not None:
+            answer = self._predictor.answer(between[0], mode, between[1])
+        else:
+            found = find_workload(store, question.model, question.said, mode, harvest=asked.harvest)
+            for line in lookup_notes(found, store.location):
+                self._tell(line)
+            answer = self._predictor.answer(found.in_mode(mode), mode, self._board)
         named = asked.algorithm is not None
         return Predicted(
             question,
@@ -160,6 +166,19 @@ class _Asking:
             database_option(store),
             self._predictor.schedule(answer.prediction) if asked.schedule else None,
         )
+
+    def _between(self, question: Question) -> tuple[Workload, str] | None:
+        """Return a pass of a generation between measured ones, and the board that measured these.
+
+        None of other passes, of one that is itself measured as a whole, and where nothing is to be
+        estimated.
+        """
+        request = request_for(question.model, question.said)
+        if request.generation is None or not self._conditions.estimates or request.batch_size < 1:
+            return None
+        rungs = other_sizes(self._store, request)
+        sizes = {"batch": request.batch_size, **_lengths(request)}
+        return self._predictor.between(rungs, sizes, question.mode, self._board)
 
     def _layers(self, question: Question, answer: Answer) -> Layers:
         """Return a prediction layer by layer; tell where it takes a harvest.
@@ -183,6 +202,14 @@ class _Asking:
                 f"stored, harvested now ({show_duration(found.harvest_s)})"
             )
         return layers(prediction, self._predictor.breakdown(prediction), found.calls)
+
+
+def _lengths(request: ModelRequest) -> dict[str, int]:
+    """Return the lengths of a pass of a generation, by the names of `opdb.compose.growth.Sizes`."""
+    decodes = request.phase == "decode"
+    found = {"context": request.filled} if decodes else {"prompt": request.new_tokens}
+    length = (request.generation or {}).get("cache_length")
+    return found if length is None else {**found, "length": length}
 
 
 def _convolutions(predictor: Predictor, answer: Answer) -> list[Convolution]:

@@ -14,6 +14,7 @@ from opdb.compose.timeline import Step
 from opdb.footprint import bytes_moved, touched_bytes, weight_bytes
 from opdb.kinds import get_kind
 from opdb.records import Call, Configuration, Cost, Form, Mode, Workload
+from opdb.records.cost import BETWEEN
 
 AS_ONE_GRAPH: Mapping[Mode, bool] = {
     "eager": False,
@@ -190,4 +191,5 @@ class HostTimes:
 
 
 def _is_measured(cost: Cost | None) -> TypeGuard[Cost]:
-    return cost is not None and not cost.is_estimated
+    # On a line between measured sizes, host times are those of measured calls.
+    return cost is not None and (not cost.is_estimated or BETWEEN in cost.flags)

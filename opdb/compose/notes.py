@@ -11,7 +11,7 @@ from opdb.compose.shares import Share, Shares
 from opdb.derive.costs import HOT_ALONE
 from opdb.footprint import is_kept, may_be_kept_in_part
 from opdb.records import Mode
-from opdb.records.cost import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
+from opdb.records.cost import BETWEEN, OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from opdb.units import plural, show
 
 PRIOR = (
@@ -163,12 +163,15 @@ def _dark_notes(parts: Shares) -> Iterator[str]:
 def _estimate_notes(
     parts: Shares, missing: tuple[Share, ...], inputs: PredictionInputs
 ) -> Iterator[str]:
-    if parts.estimated:
-        share = math.fsum(s.share_time for s in parts.estimated)
-        yield (
-            "never measured, costs estimated: "
-            f"{plural(len(parts.estimated), 'configuration')} ({100 * share:.1f} % of the time)"
-        )
+    between = [s for s in parts.estimated if BETWEEN in s.cost.flags]
+    others = [s for s in parts.estimated if BETWEEN not in s.cost.flags]
+    for what, found in (
+        ("never measured, costs estimated", others),
+        ("costs interpolated between measured sizes of the same calls", between),
+    ):
+        if found:
+            share = math.fsum(s.share_time for s in found)
+            yield f"{what}: {plural(len(found), 'configuration')} ({100 * share:.1f} % of the time)"
     for flag, words in DOUBTS.items():
         if flagged := [s for s in parts.estimated if flag in s.cost.flags]:
             share = math.fsum(s.share_time for s in flagged)

@@ -166,6 +166,21 @@ def _alike(store: Store, request: ModelRequest) -> list[Workload]:
     ]
 
 
+def other_sizes(store: Store, request: ModelRequest) -> list[Workload]:
+    """Return the stored prefills or steps of the requested model and cache, at all their sizes."""
+    if request.generation is None or request.num_classes is not None:
+        return []
+    found = store.workloads(
+        request.name, dtype=request.dtype, memory_format=request.memory_format, phase=request.phase
+    )
+    return [
+        each
+        for each in found
+        if request.source in (None, each.source)
+        and each.inputs["generation"]["cache"] == request.generation["cache"]
+    ]
+
+
 def _of_own_inputs(store: Store, request: ModelRequest) -> Workload | None:
     """Return the one workload that contradicts nothing requested, of a model that nobody else has.
 

@@ -133,11 +133,12 @@ def _check_decoder(request: ModelRequest, config: Any) -> None:
     Raises:
         InputError: it has none.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-    auto: Any = AutoModelForCausalLM
-    encodes = config.is_encoder_decoder or getattr(config, "is_decoder", None) is False
-    if type(config) not in auto._model_mapping or encodes:
+    causal: Any = AutoModelForCausalLM
+    masked: Any = AutoModelForMaskedLM  # such a model decodes where its configuration says so
+    encodes = type(config) in masked._model_mapping and not getattr(config, "is_decoder", False)
+    if type(config) not in causal._model_mapping or config.is_encoder_decoder or encodes:
         raise InputError(f"{request.name!r} is no causal decoder: it has no phase {request.phase}")
 
 

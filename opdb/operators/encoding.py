@@ -21,6 +21,8 @@ _MEMORY_FORMATS = {
     for name in ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 }
 _DTYPES = {str(d).removeprefix("torch."): d for d in vars(torch).values() if type(d) is torch.dtype}
+_PYTHON_DTYPES = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
+"""The dtypes that torch takes Python's own types for."""
 
 
 class TensorNotes(Protocol):
@@ -171,6 +173,8 @@ def encode_constant(value: object) -> Json:
         return number if math.isfinite(number) else {"float": str(number)}
     if isinstance(value, torch.dtype):
         return {"dtype": dtype_name(value)}
+    if isinstance(value, type) and value in _PYTHON_DTYPES:
+        return {"dtype": _PYTHON_DTYPES[value]}
     if isinstance(value, torch.memory_format):
         return {"memory_format": str(value).removeprefix("torch.")}
     if isinstance(value, slice):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from opdb.compose import Pass, PredictionInputs, inputs_in_pass, with_estimates
+from opdb.compose.ladder import Interpolated
 from opdb.derive.boards import in_words
 from opdb.predict.boards import Boards
 from opdb.predict.snapshot import Snapshot
@@ -47,9 +48,18 @@ class Bases:
         self._snapshot = snapshot
         self._boards = boards
         self._algorithm = algorithm
+        self._between: dict[tuple[Workload, str], Interpolated] = {}
         self._pass_of = cache(Pass)
         self.of = cache(self._measured)
         self.estimated = cache(self._with_estimates)
+
+    def interpolate(self, workload: Workload, board: str, costs: Interpolated) -> None:
+        """Take these costs for what the board did not measure of a pass between measured ones."""
+        self._between[workload, board] = costs
+
+    def is_between(self, workload: Workload, board: str) -> bool:
+        """Return whether costs of a pass were interpolated for a board."""
+        return (workload, board) in self._between
 
     def _measured(self, workload: Workload, board: str) -> Basis:
         """Return the basis of a workload on a board, of measured costs alone."""
@@ -75,6 +85,9 @@ class Bases:
         missing = [c for key, c in configurations.items() if key not in known]
         if not missing:
             return basis
+        if (between := self._between.get((workload, board))) is not None:
+            inputs = replace(inputs, estimates=between)
+            return replace(basis, inputs=with_estimates(configurations, inputs))
         estimates = self._boards.estimates(missing, board)
         if estimates is None:
             return replace(basis, inputs=replace(inputs, notes=(*inputs.notes, NOTHING_LEARNED)))

@@ -19,6 +19,8 @@ from opdb.compose import (
     schedule,
     with_intervals,
 )
+from opdb.compose.growth import Sizes
+from opdb.compose.ladder import between
 from opdb.derive.boards import Factors, transferred
 from opdb.derive.launches import Launches
 from opdb.errors import InputError
@@ -158,7 +160,8 @@ class Predictor:
             check_forced(str(self._algorithm), workload.name, mode, workload.phase)
         if mode in COMPILED_MODES and workload.compiled_for is None:
             workload = self._compiled(workload)
-        if mode == CAPTURED_MODE and not workload.captured:
+        between = board is not None and self._bases.is_between(workload, board)
+        if mode == CAPTURED_MODE and not workload.captured and not between:
             workload = self._runs.captured(workload) or workload
         if board is None:
             run = None if self._algorithm else self._runs.measured(mode).get(workload.key)
@@ -172,6 +175,30 @@ class Predictor:
         found = replace(found, workload=workload, notes=(*found.notes, *basis.notes))
         brought = sum(basis.pass_.counts[key] for key in measured.inputs.brought)
         return replace(self._compared(found), refused=basis.refused, brought=brought)
+
+    def between(
+        self, rungs: Sequence[Workload], sizes: Sizes, mode: Mode, board: str | None = None
+    ) -> tuple[Workload, str] | None:
+        """Return a generation's pass between measured ones, and a board that measured these.
+
+        `rungs` are passes of one model at other sizes. `answer` then takes the calls' interpolated
+        costs on that board, by default the one that measured the most. None where the passes that a
+        board measured as a whole do not reach the sizes, or where one of them has these.
+        """
+        if mode == CAPTURED_MODE:
+            rungs = [self._runs.captured(each) or each for each in rungs]
+        if not rungs:
+            return None
+        boards = self._snapshot.boards if board is None else [board]
+        called = {c for each in rungs for c in each.occurrences()}
+        costs = {each: self._boards.own(called, each) for each in boards}
+        best = max(boards, key=lambda each: len(costs[each]))
+        found = between(rungs, costs[best], sizes)
+        if found is None:
+            return None
+        workload, interpolated = found
+        self._bases.interpolate(workload, best, interpolated)
+        return workload, best
 
     def breakdown(self, prediction: Prediction) -> Breakdown:
         """Return the parts of the time and energy of one of its predictions."""

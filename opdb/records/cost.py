@@ -23,6 +23,10 @@ ROOFLINE_ALONE = "roofline alone"
 """Flags of an estimate that rests on no measured operator of its kind and dtype: on those of its
 kind in another dtype, on those of other kinds of its family, or on a roofline alone."""
 
+BETWEEN = "between"
+"""The flag of an estimate that lies on a line through measured costs of the same call at other
+sizes."""
+
 
 @dataclass(frozen=True)
 class Quantity:

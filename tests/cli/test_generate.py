@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,36 @@ def test_a_stored_generation_is_predicted_without_torch(opdb: Opdb, h200: Path) 
         check=True,
         env={"PYTHONPATH": python_path()},
     )
+
+
+def test_a_published_model_is_answered_between_its_measured_lengths(
+    opdb: Opdb, tmp_path: Path
+) -> None:
+    """No harvest, no torch: rungs at 512, 2,048 and 8,192 positions, and batch 1, 8 and 64."""
+    path = tmp_path / "opdb.sqlite"
+    path.write_bytes(published.database_of("nvidia-h200-generation").read_bytes())
+    script = WITHOUT_TORCH.replace("prompt=20", "prompt=700").replace(
+        "batch_size=2", "batch_size=1"
+    )
+    command = [sys.executable, "-c", script, "llama-3.2-1b", str(path)]
+    subprocess.run(command, check=True, env={"PYTHONPATH": python_path()})
+    asked = ("--phase", "decode", "--dtype", "bf16", "--mode", "graph", "--no-harvest", "--json")
+
+    def step_s(length: int, batch: int) -> dict[str, Any]:
+        sizes = ("--context", length - 128, "--cache-length", length, "-b", batch)
+        ran = opdb("predict", "llama-3.2-1b", *asked, *sizes)
+        assert ran.status == 0, ran.err
+        found: dict[str, Any] = json.loads(ran.out)
+        return found
+
+    low, inside, high = (step_s(n, 8) for n in (512, 1280, 2048))
+    assert math.isclose(inside["time_s"], (low["time_s"] + high["time_s"]) / 2, rel_tol=0.002)
+    assert (low["coverage"]["time"], high["coverage"]["time"]) == (1, 1)
+    assert 0.2 < inside["coverage"]["time"] < 0.9
+    assert step_s(512, 1)["time_s"] < step_s(512, 4)["time_s"] < low["time_s"]
+    far = ("--context", 40_000, "--cache-length", 40_001, "-b", 8)
+    ran = opdb("predict", "llama-3.2-1b", *asked, *far)
+    assert "was not harvested" in ran.err  # farther beyond 8,192 than lines are followed
 
 
 def test_people_read_what_a_token_takes(opdb: Opdb, h200: Path) -> None:

@@ -1,0 +1,246 @@
+"""What of a decoder's passes grows with batch and lengths, and a pass at sizes in between.
+
+Passes of one model at several sizes make the same calls in the same order; what differs is a size
+here and there. Each size that differs is found to be a constant times a product of batch, positions
+and so on, so that the calls of a pass at other sizes follow. No model is built for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations
+from math import prod
+
+from opdb.records import Call, Configuration, Json, Workload
+
+Sizes = Mapping[str, int]
+"""The sizes of a pass, by name: batch, prompt or context, and the length of a static cache."""
+
+Place = tuple[Configuration, ...]
+"""What several passes call at one place of their common sequence, one of each."""
+
+_AFTER = "context + 1"
+"""The positions that are filled after a decoding step."""
+
+
+class NotAlikeError(Exception):
+    """Passes make other calls than each other, or sizes of calls follow no known rule."""
+
+
+def sizes_of(workload: Workload) -> dict[str, int]:
+    """Return the sizes of a prefill or a decoding step."""
+    generation = workload.inputs["generation"]
+    found = {"batch": workload.batch_size}
+    if workload.phase == "prefill":
+        found["prompt"] = int(workload.inputs["args"][0]["shape"][1])
+    else:
+        found["context"] = int(generation["context"])
+    if "cache_length" in generation:
+        found["length"] = int(generation["cache_length"])
+    return found
+
+
+def made(workload: Workload) -> tuple[tuple[str, str], ...]:
+    """Return the kind and form of each call, in order."""
+    return tuple((call.configuration.kind, call.form) for call in workload.calls)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A size that is `factor` times the product of the terms `of`, and `plus` a constant."""
+
+    factor: Fraction
+    of: tuple[str, ...]
+    plus: int = 0
+
+    def at(self, terms: Sizes) -> int:
+        """Return the size at other terms.
+
+        Raises:
+            NotAlikeError: it would be no whole number.
+        """
+        found = self.factor * prod(terms[name] for name in self.of) + self.plus
+        if found.denominator != 1:
+            raise NotAlikeError(f"a size of {float(found):g}")
+        return int(found)
+
+
+def rules(values: Sequence[int], terms: Sequence[Sizes]) -> list[Rule]:
+    """Return the shortest rules that give one size's value in each pass from the pass's terms.
+
+    A product, or else one of the terms and a constant (positions less those beyond a window).
+    """
+    for count in range(len(terms[0]) + 1):
+        found = []
+        for of in combinations(terms[0], count):
+            products = [prod(each[name] for name in of) for each in terms]
+            factors = {Fraction(v, p) for v, p in zip(values, products, strict=True)}
+            if len(factors) == 1:
+                found.append(Rule(factors.pop(), of))
+        if found:
+            return found
+    apart = {name: {v - t[name] for v, t in zip(values, terms, strict=True)} for name in terms[0]}
+    return [Rule(Fraction(1), (name,), by.pop()) for name, by in apart.items() if len(by) == 1]
+
+
+class Growth:
+    """Passes of one model that make the same calls, at several sizes.
+
+    Raises:
+        NotAlikeError: they make other calls.
+    """
+
+    def __init__(self, workloads: Sequence[Workload]) -> None:
+        if len(set(map(made, workloads))) != 1:
+            raise NotAlikeError("the passes make other calls")
+        self.workloads = workloads
+        self.sizes = [sizes_of(each) for each in workloads]
+        self._terms = list(map(_terms, self.sizes))
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """What the passes call at each place of the sequence."""
+        every = ((call.configuration for call in each.calls) for each in self.workloads)
+        return list(zip(*every, strict=True))
+
+    def grows(self) -> dict[str, set[str]]:
+        """Return, of each kind whose calls differ, the sizes that their sizes are products of.
+
+        Raises:
+            NotAlikeError: a size follows no rule.
+        """
+        found: dict[str, set[str]] = {}
+        for place in dict.fromkeys(self.places):
+            every = [_numbers([each.parameters, each.inputs]) for each in place]
+            if len(set(map(len, every))) != 1:
+                raise NotAlikeError(f"calls of {place[0].kind} of another form")
+            for values in zip(*every, strict=True):
+                if len(set(values)) > 1:
+                    found.setdefault(place[0].kind, set()).update(
+                        self._rules(values, range(len(place)))[0].of
+                    )
+        return found
+
+    def at(self, sizes: Sizes) -> tuple[Workload, dict[Configuration, Place]]:
+        """Return the pass at other sizes, and those of its calls that differ among the passes.
+
+        Raises:
+            NotAlikeError: a size of a call follows no rule, or several that disagree there.
+        """
+        first = min(range(len(self.sizes)), key=lambda number: self._distance(number, sizes))
+        target = _Target(self, _terms(sizes), first)
+        new = {place: target.configuration(place) for place in dict.fromkeys(self.places)}
+        model = self.workloads[first]
+        generation = {**model.inputs["generation"]}
+        for name, size in (("context", "context"), ("cache_length", "length")):
+            if size in sizes:
+                generation[name] = sizes[size]
+        inputs = target.json([{**each.inputs, "generation": {}} for each in self.workloads])
+        calls: list[Call] = [
+            replace(call, configuration=new[place])
+            for call, place in zip(model.calls, self.places, strict=True)
+        ]
+        found = replace(
+            model,
+            inputs={**inputs, "generation": generation},
+            batch_size=sizes["batch"],
+            calls=tuple(calls),
+            memory=None,
+        )
+        return found, {each: place for place, each in new.items() if len(set(place)) > 1}
+
+    def _distance(self, number: int, sizes: Sizes) -> tuple[bool, float]:
+        """Return how unlike a pass is: a batch of 1 has other strides than a larger one."""
+        own = self.sizes[number]
+        other = (own["batch"] == 1) != (sizes["batch"] == 1)
+        return other, sum(abs(own[name] - size) / size for name, size in sizes.items())
+
+    def size(self, values: Sequence[int], of: Sequence[int], terms: Sizes) -> int:
+        """Return a size at other terms that has these values in the passes `of` (numbers).
+
+        Raises:
+            NotAlikeError: it follows no rule, or several that disagree there.
+        """
+        found = {rule.at(terms) for rule in self._rules(values, of)}
+        if len(found) > 1:
+            raise NotAlikeError("sizes follow several rules, which disagree")
+        return found.pop()
+
+    def check_varied(self, of: Sequence[int], terms: Sizes) -> None:
+        """Check that passes (numbers) differ in what is another in a pass of other terms.
+
+        Raises:
+            NotAlikeError: they do not, so that what depends on it cannot be told.
+        """
+        for name, size in terms.items():
+            known = {self._terms[number][name] for number in of}
+            if len(known) == 1 and known != {size}:
+                raise NotAlikeError(f"all passes have the same {name}")
+
+    def _rules(self, values: Sequence[int], of: Sequence[int]) -> list[Rule]:
+        if found := rules(values, [self._terms[number] for number in of]):
+            return found
+        raise NotAlikeError(f"sizes {', '.join(map(str, values))} follow no rule")
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A pass at other terms, made after the pass `first`."""
+
+    growth: Growth
+    terms: Sizes
+    first: int
+
+    def configuration(self, place: Place) -> Configuration:
+        """Return the call at a place; passes that describe it in another form do not count."""
+        if len(set(place)) == 1:
+            return place[0]
+        documents = [[dict(each.parameters), dict(each.inputs)] for each in place]
+        parameters, inputs = self.json(documents)
+        return replace(place[self.first], parameters=parameters, inputs=inputs)
+
+    def json(self, documents: Sequence[Json]) -> Json:
+        """Return what documents of the same form say, their sizes as they are at the terms."""
+        form = _form(documents[self.first])
+        alike = [number for number, each in enumerate(documents) if _form(each) == form]
+        self.growth.check_varied(alike, self.terms)
+        return self._joined([documents[number] for number in alike], alike, documents[self.first])
+
+    def _joined(self, values: Sequence[Json], of: Sequence[int], first: Json) -> Json:
+        if all(each == first for each in values):
+            return first
+        if isinstance(first, dict):
+            return {n: self._joined([e[n] for e in values], of, first[n]) for n in first}
+        if isinstance(first, list):
+            return [self._joined([e[i] for e in values], of, first[i]) for i in range(len(first))]
+        return self.growth.size(values, of, self.terms)
+
+
+def _terms(sizes: Sizes) -> dict[str, int]:
+    """Return what sizes of calls may be products of."""
+    return {**sizes, _AFTER: sizes["context"] + 1} if "context" in sizes else dict(sizes)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _form(value: Json) -> Json:
+    """Return a document without its whole numbers."""
+    if isinstance(value, dict):
+        return {name: _form(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return list(map(_form, value))
+    return 0 if _is_number(value) else value
+
+
+def _numbers(value: Json) -> list[int]:
+    """Return the whole numbers of a document, in order."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [number for each in value for number in _numbers(each)]
+    return [value] if _is_number(value) else []

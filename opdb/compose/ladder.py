@@ -1,0 +1,306 @@
+"""Passes between measured ones: each call's cost interpolated over a ladder of sizes.
+
+The rungs are passes of one model at several batch sizes and lengths, all of whose calls were
+measured. Between two rungs a call's cost is a straight line, times what its work (operations, else
+bytes) is above or below the straight line of the rungs' work. How wrong that is, is seen at rungs
+that are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from opdb.compose.growth import Growth, NotAlikeError, Place, Sizes, made, sizes_of
+from opdb.footprint import bytes_moved
+from opdb.kinds import get_kind
+from opdb.records import Configuration, Cost, OperatingPoint, PassMemory, Quantity, Workload
+from opdb.records.cost import BETWEEN
+
+REACH = 4.0
+"""At most how far beyond the first or last rung a ladder is followed, as a ratio."""
+
+PRIOR, PRIOR_BEYOND = 0.05, 0.10
+"""The error of what grows, between and beyond rungs, where none can be left out to see it."""
+
+Weights = Mapping[int, float]
+"""What each rung (its number) counts at a place on the ladder; in all 1."""
+
+
+def _on_line(values: Sequence[int], at: int) -> dict[int, float] | None:
+    """Return the two values that a straight line through `at` goes by, and the share of each.
+
+    One alone where it is `at`. Beyond the ends, the last two; None where that is too far, or there
+    is but one.
+    """
+    values = sorted(set(values))
+    if at in values:
+        return {at: 1.0}
+    if len(values) < 2 or not values[0] / REACH <= at <= values[-1] * REACH:
+        return None
+    above = next((i for i, each in enumerate(values) if each > at), len(values) - 1)
+    low, high = values[max(0, above - 1)], values[max(1, above)]
+    share = (at - low) / (high - low)
+    return {low: 1 - share, high: share}
+
+
+def weights(rungs: Sequence[tuple[int, int]], at: tuple[int, int]) -> Weights | None:
+    """Return what rungs, each a batch size and a length, count at a batch size and a length.
+
+    None where they do not reach it.
+    """
+    number = {rung: each for each, rung in reversed(list(enumerate(rungs)))}
+    batch, length = at
+    rows = {
+        each: row
+        for each in {rung[0] for rung in rungs}
+        if (row := _on_line([rung[1] for rung in rungs if rung[0] == each], length)) is not None
+    }
+    batches = _on_line(list(rows), batch)
+    if batches is None:
+        return None
+    return {
+        number[each, of]: share * part
+        for each, share in batches.items()
+        for of, part in rows[each].items()
+    }
+
+
+@dataclass(frozen=True)
+class Interpolated:
+    """Costs between rungs, by configuration key; `errors` are those of their sums.
+
+    They are root mean squares of what rungs left out were off by: of times, of dynamic energies.
+    """
+
+    costs: Mapping[str, Cost]
+    errors: tuple[float, float]
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def half_widths(
+        self, counts: Mapping[str, float], base_w: float | None
+    ) -> tuple[float, float | None]:
+        """Return half the 95 % intervals of the time (seconds) and energy (joules) of calls.
+
+        The errors of all calls go together.
+        """
+        time_s = sum(n * _mean(self.costs[key].time_s) for key, n in counts.items())
+        dynamic_j = sum(n * _mean(self.costs[key].dynamic_energy_j) for key, n in counts.items())
+        half_s, half_j = 2 * self.errors[0] * time_s, 2 * self.errors[1] * dynamic_j
+        return half_s, None if base_w is None else math.hypot(base_w * half_s, half_j)
+
+
+class Ladder:
+    """Passes that make the same calls, and the cost of each of these on one board (by key).
+
+    Raises:
+        NotAlikeError: the passes make other calls.
+    """
+
+    def __init__(self, rungs: Sequence[Workload], costs: Mapping[str, Cost]) -> None:
+        self._growth = Growth(rungs)
+        self._costs = costs
+        self._rungs = [_place_of(sizes) for sizes in self._growth.sizes]
+        self._counts = Counter(p for p in self._growth.places if len(set(p)) > 1)
+
+    def at(self, sizes: Sizes) -> tuple[Workload, Interpolated] | None:
+        """Return the pass at other sizes with its interpolated costs; None where out of reach.
+
+        Raises:
+            NotAlikeError: a size of a call follows no rule.
+        """
+        found = weights(self._rungs, _place_of(sizes))
+        if found is None:
+            return None
+        workload, grown = self._growth.at(sizes)
+        costs = {
+            each.key: cost
+            for each, place in grown.items()
+            if (cost := self._cost(place, found, each)) is not None
+        }
+        return replace(workload, memory=self._memory(found)), Interpolated(
+            costs, self.errors(_place_of(sizes))
+        )
+
+    def errors(self, at: tuple[int, int]) -> tuple[float, float]:
+        """Return the errors at a place: of the times and of the dynamic energies of what grows.
+
+        They are seen where a rung is left out that lies as the place does: beyond an end of its
+        lengths or between two of them, and so of its batch sizes.
+        """
+        squares_s: list[float] = []
+        squares_j: list[float] = []
+        for axis in (0, 1):
+            if any(rung[axis] == at[axis] for rung in self._rungs):
+                continue
+            beyond = self._beyond(axis, at[axis])
+            prior = PRIOR_BEYOND if beyond else PRIOR
+            seen = [self._error(*each) for each in self._left_out(axis, beyond)] or [(prior, prior)]
+            squares_s.append(sum(error_s**2 for error_s, _ in seen) / len(seen))
+            squares_j.append(sum(error_j**2 for _, error_j in seen) / len(seen))
+        return math.sqrt(sum(squares_s)), math.sqrt(sum(squares_j))
+
+    def _beyond(self, axis: int, at: int) -> bool:
+        values = [rung[axis] for rung in self._rungs]
+        return not min(values) <= at <= max(values)
+
+    def _left_out(self, axis: int, beyond: bool) -> list[tuple[int, Weights]]:
+        """Return rungs that can be left out, with what the others count in their place."""
+        found: list[tuple[int, Weights]] = []
+        for number, rung in enumerate(self._rungs):
+            row = [i for i, each in enumerate(self._rungs) if each[1 - axis] == rung[1 - axis]]
+            others = {self._rungs[i][axis]: i for i in row if i != number}
+            if len(others) < 2 or beyond == (min(others) < rung[axis] < max(others)):
+                continue
+            if (shares := _on_line(list(others), rung[axis])) is not None:
+                found.append((number, {others[value]: share for value, share in shares.items()}))
+        return found
+
+    def _error(self, number: int, shares: Weights) -> tuple[float, float]:
+        """Return by how much what grows is off at a rung that is left out: time, dynamic energy."""
+        sums = [0.0, 0.0, 0.0, 0.0]
+        for place, count in self._counts.items():
+            own = self._costs[place[number].key]
+            cost = self._cost(place, shares, place[number])
+            if cost is not None:
+                for i, of in enumerate((cost.time_s, own.time_s)):
+                    sums[i] += count * _mean(of)
+                for i, of in enumerate((cost.dynamic_energy_j, own.dynamic_energy_j)):
+                    sums[2 + i] += count * _mean(of)
+        return (
+            sums[0] / sums[1] - 1 if sums[1] else 0.0,
+            sums[2] / sums[3] - 1 if sums[3] else 0.0,
+        )
+
+    def _cost(self, place: Place, shares: Weights, at: Configuration) -> Cost | None:
+        """Return the cost of a call between rungs; None where one of them has none."""
+        parts = [(share, self._costs[place[number].key]) for number, share in shares.items()]
+        nearest = max(parts, key=lambda part: part[0])[1]
+        curved = _curved([(share, place[number]) for number, share in shares.items()], at)
+        time_s = _line([(n, each.time_s) for n, each in parts], curved)
+        if time_s is None:
+            return None
+        ratio = time_s.mean / own if (own := _mean(nearest.time_s)) else 1.0
+        hosts = {
+            form: _line([(n, each.host_time_s.get(form)) for n, each in parts]) or usual
+            for form, usual in nearest.host_time_s.items()
+        }
+        return replace(
+            nearest,
+            configuration=at.key,
+            visits=0,
+            time_s=time_s,
+            eager_time_s=_line([(n, each.eager_time_s) for n, each in parts], curved),
+            power_w=None,
+            energy_j=None,
+            dynamic_energy_j=_line([(n, each.dynamic_energy_j) for n, each in parts], curved),
+            host_time_s=hosts,
+            limited=_scaled(nearest.limited, ratio),
+            hot=_scaled(nearest.hot, ratio),
+            reasons={},
+            flags=(BETWEEN,),
+        )
+
+    def _memory(self, shares: Weights) -> PassMemory | None:
+        """Return the memory of a pass between rungs: it grows in straight lines."""
+        parts = [(share, self._growth.workloads[n].memory) for n, share in shares.items()]
+        if any(memory is None for _, memory in parts):
+            return None
+        names = PassMemory.__dataclass_fields__
+        return PassMemory(
+            **{n: max(0, round(sum(share * getattr(m, n) for share, m in parts))) for n in names}
+        )
+
+
+def _place_of(sizes: Sizes) -> tuple[int, int]:
+    """Return the batch size of a pass, and the length that it takes its time from.
+
+    That of a step is the allocated one of a static cache, else the filled one; that of a prefill
+    is the prompt.
+    """
+    if "prompt" in sizes:
+        return sizes["batch"], sizes["prompt"]
+    return sizes["batch"], sizes.get("length", sizes["context"])
+
+
+def _mean(quantity: Quantity | None) -> float:
+    return quantity.mean if quantity else 0.0
+
+
+def _line(parts: Sequence[tuple[float, Quantity | None]], curved: float = 1.0) -> Quantity | None:
+    """Return quantities at a place on their line, bent by a factor; None where one is unknown.
+
+    Where the line falls too low beyond its end, the least of them, by as much as lines reach.
+    """
+    known = [(share, each.mean) for share, each in parts if each is not None]
+    if len(known) < len(parts):
+        return None
+    value = curved * sum(share * mean for share, mean in known)
+    value = max(value, min(mean for _, mean in known) / REACH)
+    return Quantity(value, value, None, None, 0)
+
+
+def _work(configuration: Configuration) -> int:
+    """Return the operations of a call, else the bytes it moves; 0 of one that does no work."""
+    kind = get_kind(configuration.kind)
+    if not kind.launches(configuration):
+        return 0
+    return kind.flops(configuration) or bytes_moved(configuration)
+
+
+def _curved(parts: Sequence[tuple[float, Configuration]], at: Configuration) -> float:
+    """Return the work of a call over that on the straight line between other calls."""
+    straight = sum(share * _work(each) for share, each in parts)
+    return _work(at) / straight if straight > 0 else 1.0
+
+
+def _scaled(point: OperatingPoint | None, by: float) -> OperatingPoint | None:
+    """Return a point of a call that takes longer by a factor."""
+    if point is None:
+        return None
+    energy_j = point.dynamic_energy_j
+    return OperatingPoint(
+        point.clock_hz, point.time_s * by, None if energy_j is None else energy_j * by
+    )
+
+
+def between(
+    workloads: Sequence[Workload], costs: Mapping[str, Cost], sizes: Sizes
+) -> tuple[Workload, Interpolated] | None:
+    """Return a pass between those that were measured as a whole, with its interpolated costs.
+
+    A measured pass of these sizes is it itself. None where they do not reach it. Passes that make
+    other calls, such as those that find a sliding window full, are ladders of their own: of these a
+    pass lies on the one that has its context.
+    """
+    ladders: dict[str, dict[object, list[Workload]]] = {}
+    for each in workloads:
+        if all(_is_known(c, costs) for c in each.occurrences()):
+            ladders.setdefault(each.source_version, {}).setdefault(made(each), []).append(each)
+    for groups in ladders.values():
+        for rungs in groups.values():
+            if (own := next((e for e in rungs if sizes_of(e) == sizes), None)) is not None:
+                return own, Interpolated({}, (0.0, 0.0))
+            if len(groups) > 1 and not _has_context(rungs, sizes):
+                continue
+            try:
+                found = Ladder(rungs, costs).at(sizes)
+            except NotAlikeError:
+                continue
+            if found is not None:
+                return found
+    return None
+
+
+def _is_known(configuration: Configuration, costs: Mapping[str, Cost]) -> bool:
+    cost = costs.get(configuration.key)
+    return cost is not None and cost.time_s is not None
+
+
+def _has_context(rungs: Sequence[Workload], sizes: Sizes) -> bool:
+    if "context" not in sizes:
+        return False
+    contexts = [sizes_of(each)["context"] for each in rungs]
+    return min(contexts) <= sizes["context"] <= max(contexts)

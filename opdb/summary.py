@@ -40,9 +40,11 @@ from opdb.models import (
     AUTOCASTS,
     CACHES,
     DTYPES,
+    EXPERTS,
     MEMORY_FORMATS,
     OPTIMIZERS,
     PHASES,
+    QUANTIZED,
     ModelRequest,
     sources,
 )
@@ -75,6 +77,9 @@ _ALLOWED = {
     "context": "of phase decode: a whole number of positions that are filled, 1 or more",
     "cache_length": "a whole number of positions of a static cache, 1 or more, or null",
     "cache": "of phase prefill or decode: one of " + ", ".join(CACHES),
+    "experts": "of phase prefill or decode: one of " + ", ".join(EXPERTS),
+    "imbalance": "how unevenly a router chooses experts: a number of 0 or more",
+    "quantize": "of phase prefill or decode: one of " + ", ".join(QUANTIZED),
     "batch_sizes": "a list of whole numbers of 1 or more, such as [1, 32, 128]",
     "inputs": "a mapping of args and kwargs, or null",
     "variants": "a list of mappings that say what differs",
@@ -86,6 +91,8 @@ _WORDS = {
     "autocast": AUTOCASTS,
     "optimizer": OPTIMIZERS,
     "cache": CACHES,
+    "experts": EXPERTS,
+    "quantize": QUANTIZED,
     "source": tuple(sources()),
 }
 
@@ -104,6 +111,9 @@ class Variant(BaseModel):
     context: Size | None = None
     cache_length: Size | None = None
     cache: StrictStr | None = None
+    experts: StrictStr | None = None
+    imbalance: Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)] | None = None
+    quantize: StrictStr | None = None
     batch_sizes: Sizes | None = None
     input_size: Sizes | None = None
     inputs: dict[StrictStr, Any] | None = None
@@ -158,6 +168,9 @@ class Summary(Variant):
                 context=said("context"),
                 cache_length=said("cache_length"),
                 cache=said("cache"),
+                experts=said("experts"),
+                imbalance=said("imbalance"),
+                quantize=said("quantize"),
                 named_in=None if self._file is None else str(self._file),
             )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -163,6 +163,8 @@ class Generation:
             "weight_bytes": self.memory.seen.weight_bytes - self.cache_bytes,
             "cache_bytes": self.cache_bytes,
             "largest_batch": self.largest_batch,
+            "experts": None if self.experts is None else self.experts[0],
+            "active_experts": None if self.experts is None else self.experts[1],
             "memory": memory_document(self.memory),
             "steps": [
                 {
@@ -175,6 +177,12 @@ class Generation:
             ],
             "notes": self.notes,
         }
+
+    @property
+    def experts(self) -> tuple[int, float] | None:
+        """The experts of a layer, and how many a step uses on average; None without experts."""
+        step = self.steps[-1][1] if self.steps else self.prefill
+        return experts_of(step.prediction.workload)
 
     @property
     def notes(self) -> list[str]:
@@ -190,6 +198,33 @@ def cache_bytes(step: Workload) -> int:
     from opdb.kinds.view import spec_bytes
 
     return sum(map(spec_bytes, _cached(step)))
+
+
+def experts_of(workload: Workload) -> tuple[int, float] | None:
+    """Return the experts of a layer, and how many of them the rows of a pass use on average.
+
+    A router draws the expert of each row: all as likely, or as unevenly as the pass says.
+    """
+    from opdb.kinds.linear import active_groups
+
+    imbalance = float(workload.inputs["generation"].get("imbalance", 0.0))
+    for call in workload.calls:
+        inputs = call.configuration.inputs
+        if call.configuration.kind == "grouped_mm":
+            experts, rows = inputs["mat2"]["shape"][0], inputs["input"]["shape"][0]
+        elif call.configuration.kind == "getitem" and _gathers(inputs):
+            experts, rows = inputs["input"]["shape"][0], inputs["index"][0]["shape"][0]
+        else:
+            continue
+        return int(experts), active_groups(int(experts), int(rows), imbalance)
+    return None
+
+
+def _gathers(inputs: Mapping[str, Json]) -> bool:
+    """Return whether a call gathers the weights of experts, one for each row."""
+    source, index = inputs["input"], inputs.get("index")
+    weights = source.get("role") == "weight" and len(source["shape"]) == 3
+    return weights and isinstance(index, list) and len(index[0].get("shape", ())) == 1
 
 
 def window_of(step: Workload) -> int | None:

@@ -78,6 +78,8 @@ class Generated(Report):
             if each.power_w is not None:
                 yield f"power: {show(each.power_w, 'W')}"
             shares = (f"{name} {show_share(share)}" for name, share in each.shares.items())
+            if (experts := each.experts) is not None:
+                yield f"experts: {experts[1]:.3g} of {experts[0]} in a layer of a step, on average"
             yield "device time: " + ", ".join(shares)
             covered = (
                 f"{name} {show_share(value)}"

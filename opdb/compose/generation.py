@@ -79,7 +79,9 @@ def _interval(parts: Sequence[tuple[float, Interval | None]]) -> Interval | None
     return None if low is None or high is None else (low, high)
 
 
-PRODUCTS = frozenset(("linear", "conv1d", "addmm", "matmul", "mm", "bmm", "baddbmm", "grouped_mm"))
+PRODUCTS = frozenset(
+    ("linear", "conv1d", "addmm", "matmul", "mm", "bmm", "baddbmm", "grouped_mm", "scaled_mm")
+)
 """The kinds that multiply by weights, where one of their inputs is one."""
 
 ATTENTION = frozenset(("scaled_dot_product_attention", "multi_head_attention"))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -29,7 +29,7 @@ from opdb.models.construction import (
     one_line,
 )
 from opdb.models.inputs import tensors
-from opdb.records import Harvest, Json, Workload
+from opdb.records import Call, Harvest, Json, Workload
 
 __all__ = [
     "OUTSIDE",
@@ -136,7 +136,7 @@ def _recorded(
         phase=request.phase,
         gradient=request.phase == "training",
         autocast=request.autocast,
-        calls=tuple(recorder.calls),
+        calls=tuple(_filled(recorder.calls, request.imbalance)),
         containers=recorder.containers,
         foreign_leaves=dict(recorder.foreign_leaves),
         unsupported=dict(recorder.unsupported),
@@ -144,6 +144,16 @@ def _recorded(
         memory=None if recorder.memory is None else recorder.memory.seen(),
     )
     return _Pass(workload, device, recorder.asked)
+
+
+def _filled(calls: Iterable[Call], imbalance: float | None) -> Iterator[Call]:
+    """Yield calls, the groups of grouped products filled as unevenly as is asked for."""
+    for call in calls:
+        inputs = dict(call.configuration.inputs)
+        if imbalance and "offs" in inputs:
+            inputs["offs"] = {**inputs["offs"], "values": {"imbalance": imbalance}}
+            call = replace(call, configuration=replace(call.configuration, inputs=inputs))
+        yield call
 
 
 def record(

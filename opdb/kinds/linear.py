@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from opdb.kinds.backward import ONCE, product_of, steps_of, twice
+from opdb.kinds.backward import CONSTANT, ONCE, product_of, steps_of, twice
 from opdb.kinds.families import PLAIN, broadcasting
 from opdb.kinds.gradients import dense
 from opdb.kinds.registry import Kind, register
@@ -18,6 +18,7 @@ from opdb.kinds.view import (
     inputs_and_outputs,
     numel,
     promoted_dtype,
+    spec_bytes,
 )
 
 
@@ -156,6 +157,36 @@ def _grouped_flops(view: View) -> int:
     return 2 * groups * first[-2] * first[-1] * second[-1]
 
 
+def active_groups(groups: int, rows: int, imbalance: float = 0.0) -> float:
+    """Return how many of the groups get a row, on average, where a router draws each row's group.
+
+    All groups are as likely at an imbalance of 0; else the i-th busiest as i to the minus that.
+    """
+    weights = [rank**-imbalance for rank in range(1, groups + 1)]
+    whole = sum(weights)
+    return sum(1 - (1 - weight / whole) ** rows for weight in weights)
+
+
+def imbalance_of(view: View) -> float:
+    """Return the imbalance with which the groups of a grouped product are filled."""
+    values = (view["offs"] or {}).get("values")
+    return float(values["imbalance"]) if isinstance(values, dict) and "imbalance" in values else 0.0
+
+
+def _grouped_bytes(view: View) -> int:
+    """Count inputs and outputs; of groups of rows, the factors of those that get one."""
+    first, second = view.shape(), view.shape("mat2")
+    if not (len(first) == 2 and len(second) == 3 and view["offs"]):
+        return inputs_and_outputs(view)
+    idle = second[0] - active_groups(second[0], first[0], imbalance_of(view))
+    return inputs_and_outputs(view) - round(idle * spec_bytes(view["mat2"]) / second[0])
+
+
+def _scaled_dtype(view: View) -> str:
+    given = view["out_dtype"]
+    return str(given["dtype"]) if isinstance(given, dict) else str(view["input"]["dtype"])
+
+
 product = partial(
     Kind,
     flops_rule=linear_flops,
@@ -204,15 +235,28 @@ register(
         backward=product_of("input", "weight"),
         functions="F.linear",
     ),
-    # groups of one size each: how a model's router fills them is not kept
+    # groups are filled as by a router that draws each row's (`active_groups`)
     product(
         "grouped_mm",
         "input, mat2, offs=None, bias=None, out_dtype=None",
         flops_rule=_grouped_flops,
+        bytes_rule=_grouped_bytes,
         shapes_rule=_grouped_shape,
         backward=product_of("input", "mat2"),
         kernels="generated",
         functions="torch._grouped_mm",
+    ),
+    # float8 factors, each with a scale for the whole or for each row (column) of it
+    product(
+        "scaled_mm",
+        "input, mat2, scale_a, scale_b, bias=None, scale_result=None, out_dtype=None, "
+        "use_fast_accum=False",
+        flops_rule=lambda view: 2 * view.output_elements * view.shape()[-1],
+        shapes_rule=lambda view: [product_shape(view.shape(), view.shape("mat2"))],
+        dtype_rule=_scaled_dtype,
+        backward=CONSTANT,
+        functions="torch._scaled_mm",
+        positive=("scale_a", "scale_b"),
     ),
     product(
         "bilinear",

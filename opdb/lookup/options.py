@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack, cast, get_args
 
 from opdb.errors import InputError, UnknownNameError
-from opdb.models import AUTOCASTS, CACHES, DTYPES, MEMORY_FORMATS, OPTIMIZERS, PHASES
+from opdb.models import (
+    AUTOCASTS,
+    CACHES,
+    DTYPES,
+    EXPERTS,
+    MEMORY_FORMATS,
+    OPTIMIZERS,
+    PHASES,
+    QUANTIZED,
+)
 from opdb.models.usual import times
 from opdb.records import Mode
 
@@ -22,6 +31,8 @@ _VALID = {
     "optimizer": OPTIMIZERS,
     "autocast": AUTOCASTS,
     "cache": CACHES,
+    "experts": EXPERTS,
+    "quantize": QUANTIZED,
 }
 """The values that an option may have, where these can be listed."""
 
@@ -43,6 +54,9 @@ class ModelWords(TypedDict, total=False):
     context: int | None
     cache_length: int | None
     cache: str | None
+    experts: str | None
+    imbalance: float | None
+    quantize: str | None
     allow_code: bool
 
 
@@ -51,8 +65,9 @@ class ModelOptions:
     """What is said of a model; None where nothing is.
 
     `input_size` is one input's shape without the batch. `accumulation` is of how many batches a
-    training step adds up gradients. `context`, `cache_length` and `cache` are of a prefill or a
-    decoding step (see `ModelRequest`). `allow_code` says that code may be run which a file names.
+    training step adds up gradients. `context`, `cache_length`, `cache`, `experts`, `imbalance` and
+    `quantize` are of a prefill or a decoding step (see `ModelRequest`). `allow_code` says that code
+    may be run which a file names.
     """
 
     batch_size: int | None = None
@@ -66,6 +81,9 @@ class ModelOptions:
     context: int | None = None
     cache_length: int | None = None
     cache: str | None = None
+    experts: str | None = None
+    imbalance: float | None = None
+    quantize: str | None = None
     allow_code: bool = False
 
     @classmethod

@@ -16,9 +16,12 @@ USUAL_SIZE = FAMILY_SIZES["classification"]
 IDENTITY = (
     *("model", "source", "batch_size", "dtype", "memory_format", "input_size", "phase"),
     *("autocast", "optimizer", "accumulation"),
-    *("cache", "context", "cache_length"),
+    *("cache", "context", "cache_length", "experts", "imbalance", "quantize"),
 )
 """The names under which every command's JSON and CSV tell workloads apart."""
+
+_MADE_BY = ("experts", "imbalance", "quantize")
+"""What is said of how a decoder multiplies, where anything is."""
 
 
 def describe(what: Workload | ModelRequest, *, usual_size: bool = False) -> str:
@@ -40,6 +43,7 @@ def describe(what: Workload | ModelRequest, *, usual_size: bool = False) -> str:
             words.append(f"context {context}")
         if (length := generation.get("cache_length")) is not None:
             words.append(f"length {length}")
+        words += [f"{name} {generation[name]}" for name in _MADE_BY if name in generation]
     size = None if what.phase == "decode" else size_of(what)
     if size is not None and len(size) == 1:
         words.append(f"size {size[0]}")
@@ -63,7 +67,7 @@ def identity(workload: Workload) -> dict[str, Json]:
         "autocast": workload.autocast,
         "optimizer": training.get("optimizer"),
         "accumulation": training.get("accumulation"),
-        **{name: generation.get(name) for name in ("cache", "context", "cache_length")},
+        **{name: generation.get(name) for name in ("cache", "context", "cache_length", *_MADE_BY)},
     }
 
 

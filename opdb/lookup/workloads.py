@@ -177,8 +177,12 @@ def other_sizes(store: Store, request: ModelRequest) -> list[Workload]:
         each
         for each in found
         if request.source in (None, each.source)
-        and each.inputs["generation"]["cache"] == request.generation["cache"]
+        and _but_lengths(each.inputs["generation"]) == _but_lengths(request.generation)
     ]
+
+
+def _but_lengths(generation: Json) -> Json:
+    return {n: value for n, value in generation.items() if n not in ("context", "cache_length")}
 
 
 def _of_own_inputs(store: Store, request: ModelRequest) -> Workload | None:

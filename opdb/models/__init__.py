@@ -5,6 +5,7 @@ Importing this package imports no torch: what it names is data. `load` imports t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -23,10 +24,12 @@ __all__ = [
     "AUTOCASTS",
     "CACHES",
     "DTYPES",
+    "EXPERTS",
     "GENERATION_PHASES",
     "MEMORY_FORMATS",
     "OPTIMIZERS",
     "PHASES",
+    "QUANTIZED",
     "LoadedModel",
     "ModelRequest",
     "is_fixed",
@@ -57,6 +60,12 @@ PHASES = ("inference", "training", *GENERATION_PHASES)
 CACHES = ("static", "dynamic")
 """The caches of keys and values: allocated at once and written in place, or grown by each step."""
 
+EXPERTS = ("batched_mm", "grouped_mm")
+"""How a mixture's experts are multiplied: by a weight gathered for each row, or in groups."""
+
+QUANTIZED = ("fp8",)
+"""What linear layers may be quantized to."""
+
 AUTOCASTS = ("bfloat16", "float16")
 OPTIMIZERS = ("sgd", "adamw")
 """The optimizers that a training step may end with: SGD with a momentum of 0.9, or AdamW."""
@@ -79,7 +88,10 @@ class ModelRequest:
     `context`, `cache_length` and `cache` are of a causal decoder's prefill or decoding step: how
     many positions are filled before a step, how many a static cache has (as many as the pass
     needs, unless given), and which cache it is (static, unless given). A prefill's prompt is its
-    input size.
+    input size. `experts` is how those of a mixture are multiplied: unless given, in groups in a
+    prefill and gathered in a step, as transformers' `generate` does on a GPU. `imbalance` is how
+    unevenly a router fills groups (see `opdb.kinds.linear.active_groups`), `quantize` what linear
+    layers are quantized to.
 
     `named_in` is the file, or other data of somebody's, that names the model, where no code may be
     run that it names; None where the user names it, or allows the code.
@@ -101,6 +113,9 @@ class ModelRequest:
     context: int | None = None
     cache_length: int | None = None
     cache: str | None = None
+    experts: str | None = None
+    imbalance: float | None = None
+    quantize: str | None = None
     named_in: str | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -135,6 +150,9 @@ class ModelRequest:
             found["context"] = self.filled
         if found["cache"] == "static":
             found["cache_length"] = self.cache_length or self.filled + self.new_tokens
+        for name in ("experts", "imbalance", "quantize"):
+            if (value := getattr(self, name)) is not None:
+                found[name] = value
         return found
 
     def checked(self) -> ModelRequest:
@@ -151,6 +169,8 @@ class ModelRequest:
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("autocast", self.autocast or AUTOCASTS[0], AUTOCASTS),
             ("cache", self.cache or CACHES[0], CACHES),
+            ("experts", self.experts or EXPERTS[0], EXPERTS),
+            ("quantization", self.quantize or QUANTIZED[0], QUANTIZED),
         ):
             if value not in valid:
                 raise UnknownNameError(what, value, valid)
@@ -180,7 +200,11 @@ class ModelRequest:
         Raises:
             InputError: it contradicts itself, or is said of another pass.
         """
-        said = {"context": self.context, "cache length": self.cache_length, "cache": self.cache}
+        said = {
+            "context": self.context,
+            "cache length": self.cache_length,
+            **{name: getattr(self, name) for name in ("cache", "experts", "imbalance", "quantize")},
+        }
         given = [name for name, value in said.items() if value is not None]
         found = self.generation
         if found is None:
@@ -189,6 +213,13 @@ class ModelRequest:
             return
         if self.autocast is not None:
             raise InputError(f"{self.name!r}: {self.phase} under autocast; give a dtype instead")
+        if self.quantize is not None and self.dtype != "bfloat16":
+            raise InputError(
+                f"{self.name!r} in {self.dtype}: scaled products of fp8 give bfloat16; add --dtype "
+                "bfloat16"
+            )
+        if self.imbalance is not None and not 0 <= self.imbalance < math.inf:
+            raise InputError(f"imbalance {self.imbalance} of {self.name!r}; give 0 or more")
         if self.inputs is not None:
             raise InputError(f"{self.name!r}: {self.phase} has inputs of its own; leave them out")
         if self.phase == "prefill" and self.context is not None:

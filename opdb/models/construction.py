@@ -113,6 +113,10 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
 
         blueprint = as_generation(blueprint, request)
     module, known = _prepared(blueprint, request, device)
+    if request.quantize is not None:
+        from opdb.models.quantized import quantize
+
+        quantize(request.name, module.get_submodule("decoder"))
     given, example = request.inputs, blueprint.example
     if given is None:
         given = blueprint.inputs

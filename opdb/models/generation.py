@@ -176,5 +176,21 @@ def as_generation(blueprint: Blueprint, request: ModelRequest) -> Blueprint:
             }
         ]
     }
+    _set_experts(request, module)
     made = GenerationPass(request.name, module, generation, filled=filled)
     return replace(blueprint, module=made, inputs=inputs, example=None)
+
+
+def _set_experts(request: ModelRequest, decoder: Any) -> None:
+    """Choose how a mixture's experts are multiplied: as asked, else as `generate` does on a GPU.
+
+    Raises:
+        InputError: it is asked for of a model without experts that can be multiplied so.
+    """
+    has = getattr(decoder, "_can_set_experts_implementation", lambda: False)()
+    if not has:
+        if request.experts or request.imbalance:
+            raise InputError(f"{request.name!r} is no mixture of experts of transformers")
+        return
+    usual = "grouped_mm" if request.phase == "prefill" else "batched_mm"
+    decoder.set_experts_implementation(request.experts or usual)

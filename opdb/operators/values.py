@@ -10,6 +10,7 @@ from torch import Tensor
 from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS
 from opdb.kinds.layout import strides_of
+from opdb.kinds.linear import imbalance_of
 from opdb.kinds.view import View
 from opdb.operators.encoding import dtype_of
 from opdb.records import Json
@@ -54,6 +55,9 @@ def _fill(spec: Json, size: int, device: torch.device, generator: torch.Generato
     noise = torch.randn(size, dtype=made, device=device, generator=generator)
     if isinstance(values, dict) and "zeros" in values and spec.get("role") != "weight":
         return _with_zeros(noise, values["zeros"], generator).to(dtype)
+    if values is None and spec["dtype"].startswith("float8"):  # scaled numbers fill their range
+        largest = torch.finfo(dtype).max
+        return noise.mul_(largest / 4).clamp_(-largest, largest).to(dtype)
     return _shaped(noise, spec, values).to(dtype)
 
 
@@ -100,7 +104,8 @@ def tame(view: View, name: str, tensor: Tensor) -> Tensor:
     """Change the values of arguments that must obey a rule; returns the tensor.
 
     Variances and arguments of logarithms are positive; boxes have their corners in order; groups
-    end one after the other, the last where what they divide ends.
+    end one after the other, the last where what they divide ends, and are filled as by a router
+    that draws the group of each row.
     """
     kind = KINDS[view.configuration.kind]
     if (kind.name, name) == ("grouped_mm", "offs"):
@@ -120,10 +125,11 @@ def tame(view: View, name: str, tensor: Tensor) -> Tensor:
 def _ends(tensor: Tensor, view: View) -> Tensor:
     first, second = view.shape(), view.shape("mat2")
     divided = first[-2] if len(second) == 3 else first[-1] if len(first) == 2 else second[-1]
-    groups = max(tensor.numel(), 1)
-    for i in range(tensor.numel()):
-        tensor[i] = (i + 1) * divided // groups
-    return tensor
+    if not tensor.numel():
+        return tensor
+    ranks = torch.arange(1, tensor.numel() + 1, dtype=torch.float64)
+    drawn = torch.multinomial(ranks ** -imbalance_of(view), divided, replacement=True)
+    return tensor.copy_(torch.bincount(drawn, minlength=tensor.numel()).cumsum(0))
 
 
 def _boxes(tensor: Tensor, extent: float) -> Tensor:

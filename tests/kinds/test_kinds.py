@@ -10,6 +10,7 @@ import pytest
 
 from opdb.errors import UnknownNameError
 from opdb.kinds import KINDS, get_kind, register
+from opdb.kinds.linear import active_groups
 from opdb.kinds.registry import parse_signature
 from opdb.records import Configuration
 
@@ -260,3 +261,16 @@ def test_autocast_writes_halves_of_products_and_float32_of_all_else_that_it_cast
     assert written("softmax", "bfloat16", "bfloat16") == 4 * 8 * 4
     assert written("linear", "bfloat16", "float64", weight=weight) == 4 * 16 * 8
     assert written("cdist", "bfloat16", "float32", x1=spec(4, 8), x2=spec(4, 8)) == 4 * 4 * 4
+
+
+def test_groups_that_get_no_row_are_not_read() -> None:
+    """Of 128 groups, 16 rows reach 15.1 on average: 128 · (1 - (127/128)^16)."""
+    assert active_groups(128, 16) == pytest.approx(15.1, abs=0.05)
+    assert active_groups(128, 16, imbalance=1.0) < 13
+    assert active_groups(8, 100_000) == pytest.approx(8)
+    weight = {"dtype": "bfloat16", "role": "weight", "shape": [128, 64, 32]}
+    rows = {"dtype": "bfloat16", "shape": [16, 64]}
+    inputs = {"input": rows, "mat2": weight, "offs": {"dtype": "int32", "shape": [128]}}
+    moved, weights = get_kind("grouped_mm").traffic(Configuration("grouped_mm", {}, inputs))
+    assert weights == pytest.approx(15.1 * 64 * 32 * 2, rel=0.01)
+    assert moved - weights == 16 * 64 * 2 + 16 * 32 * 2 + 128 * 4

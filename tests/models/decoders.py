@@ -35,6 +35,16 @@ def windowed() -> nn.Module:
     return _built("mistral", sliding_window=16)
 
 
+def experts() -> nn.Module:
+    """Return a Mixtral whose tokens go to 2 of 8 experts."""
+    return _built("mixtral", num_local_experts=8, num_experts_per_tok=2)
+
+
+def odd() -> nn.Module:
+    """Return a Llama whose gates have 100 features, which are no multiple of 16."""
+    return _built("llama", intermediate_size=100)
+
+
 def encoder() -> nn.Module:
     """Return a BERT of two layers."""
     from transformers import BertConfig, BertModel

@@ -17,6 +17,9 @@ transformers = pytest.importorskip("transformers")
 
 TINY = "tests.models.decoders:llama"
 WINDOWED = "tests.models.decoders:windowed"
+EXPERTS = "tests.models.decoders:experts"
+ODD = "tests.models.decoders:odd"
+BF16 = {"context": 4, "dtype": "bfloat16"}
 
 
 def step(name: str = TINY, **said: Any) -> ModelRequest:
@@ -100,6 +103,45 @@ def test_a_prefill_and_steps_are_the_models_own() -> None:
     assert torch.allclose(found, whole, atol=1e-5)
 
 
+def test_experts_are_multiplied_as_generate_does_or_as_asked() -> None:
+    """`generate` gathers the weights of a step's experts on a GPU, and groups those of a prompt."""
+    usual = harvest(step(EXPERTS, context=9, dtype="bfloat16"))
+    assert kinds(usual).count("bmm") == 4
+    prefill = harvest(step(EXPERTS, phase="prefill", input_size=(24,), dtype="bfloat16"))
+    assert kinds(prefill).count("grouped_mm") == 4
+    asked = {"context": 9, "dtype": "bfloat16", "experts": "grouped_mm"}
+    uneven = harvest(step(EXPERTS, **asked, imbalance=1.5))
+    grouped = [c.configuration for c in uneven.calls if c.configuration.kind == "grouped_mm"]
+    assert {str(each.inputs["offs"]["values"]) for each in grouped} == {"{'imbalance': 1.5}"}
+    assert "values" not in next(
+        c.configuration.inputs["offs"]
+        for c in harvest(step(EXPERTS, **asked)).calls
+        if c.configuration.kind == "grouped_mm"
+    )
+    assert not (usual.unsupported or prefill.unsupported or uneven.unsupported)
+
+
+@pytest.mark.parametrize("name", [TINY, EXPERTS])
+def test_linear_layers_in_float8_call_one_scaled_product_each(name: str) -> None:
+    plain, scaled = (
+        harvest(step(name, context=9, dtype="bfloat16", quantize=q)) for q in (None, "fp8")
+    )
+    layers = sum(
+        c.configuration.kind == "linear" and c.form == "module" for c in plain.calls
+    )  # a router multiplies by a parameter, in a function
+    assert kinds(scaled).count("scaled_mm") == layers - 1  # the head is left
+    assert kinds(scaled).count("linear") == kinds(plain).count("linear") - (layers - 1)
+    assert kinds(scaled).count("amax") == layers - 1
+    assert not scaled.unsupported
+    asked = {"phase": "prefill", "input_size": (24,), "dtype": "bfloat16"}
+    logits = []
+    for quantized in (None, "fp8"):
+        loaded = load(step(name, **asked, quantize=quantized), device="cpu")
+        with torch.no_grad():
+            logits.append(loaded.module(*loaded.args).float())
+    assert 0 < (logits[0] - logits[1]).norm() / logits[0].norm() < 0.1
+
+
 MAMBA_LACKS = (  # transformers 5.24 and later give it their cache, which holds no keys and values
     "family that opdb does not know"
     if "cache" in inspect.signature(transformers.MambaForCausalLM.forward).parameters
@@ -124,6 +166,12 @@ MAMBA_LACKS = (  # transformers 5.24 and later give it their cache, which holds 
         (step(phase="prefill", input_size=(3, 4)), "a prompt is one number"),
         (step(context=4, input_size=(3,)), "takes one token"),
         (step("mamba", context=4), MAMBA_LACKS),
+        (step(context=4, quantize="fp8"), "scaled products of fp8 give bfloat16"),
+        (step(**BF16, quantize="int3"), "int3"),
+        (step(ODD, **BF16, quantize="fp8"), "'model.layers.0.mlp.gate_proj' has 64 and 100"),
+        (step(**BF16, experts="grouped_mm"), "no mixture of experts"),
+        (step(EXPERTS, **BF16, imbalance=-1.0), "imbalance -1.0"),
+        (ModelRequest(TINY, quantize="fp8"), "only prefill and decode"),
         (step("tests.models.decoders:linear", context=4), "family that opdb does not know"),
     ],
 )

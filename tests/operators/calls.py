@@ -162,6 +162,13 @@ CALLS: dict[str, Callable[[Tensors], Any]] = {
     # products
     "linear": lambda t: F.linear(t.m, t.n.t().contiguous(), None),
     "bmm": lambda t: torch.bmm(t.b, t.c),
+    "scaled_mm": lambda t: torch._scaled_mm(
+        noise(4, 32).to(torch.float8_e4m3fn),
+        noise(16, 32).to(torch.float8_e4m3fn).t(),
+        scale_a=t.m.abs()[:, :1].contiguous(),
+        scale_b=noise(1, 16).abs(),
+        out_dtype=torch.bfloat16,
+    ),
     "grouped_mm rows": lambda t: torch._grouped_mm(
         noise(12, 8), noise(3, 8, 16), offs=ends(4, 8, 12)
     ),

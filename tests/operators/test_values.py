@@ -75,3 +75,33 @@ def test_views_keep_the_share_and_sums_do_not() -> None:
     assert get_kind("flatten").output_values(flat) == {"zeros": 0.9}
     pooled = Configuration("max_pool2d", {"kernel_size": [2, 2]}, {"input": image})
     assert get_kind("max_pool2d").output_values(pooled) is None
+
+
+def test_groups_are_filled_as_by_a_router() -> None:
+    """Of 800 rows over 64 groups, the busiest groups get more where the imbalance is larger."""
+    used, busiest = {}, {}
+    for imbalance in (None, 2.0):
+        offs: dict[str, Json] = {"dtype": "int32", "shape": [64]}
+        if imbalance is not None:
+            offs["values"] = {"imbalance": imbalance}
+        inputs = {
+            "input": {"dtype": "bfloat16", "shape": [800, 16]},
+            "mat2": {"dtype": "bfloat16", "shape": [64, 16, 16], "role": "weight"},
+            "offs": offs,
+        }
+        call = Configuration("grouped_mm", {}, inputs)
+        ends = build(call).inputs[1]
+        counts = ends.diff(prepend=ends.new_zeros(1))
+        assert ends[-1] == 800
+        assert counts.min() >= 0
+        used[imbalance], busiest[imbalance] = int((counts > 0).sum()), int(counts.max())
+    assert used[None] == 64  # 12.5 rows a group: none empty but in 1 of 4,000 draws
+    assert busiest[2.0] > 3 * busiest[None]
+    assert used[2.0] < used[None]
+
+
+def test_scaled_numbers_fill_the_range_of_float8() -> None:
+    spec = {"dtype": "float8_e4m3fn", "shape": [64, 64], "role": "weight"}
+    found = materialize(spec).float()
+    assert 60 < found.std() < 160
+    assert found.abs().max() <= 448

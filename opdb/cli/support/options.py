@@ -11,7 +11,16 @@ from opdb.cli.support import completing
 from opdb.cli.support.completing import one_of, predicted_modes
 from opdb.cli.support.records import Without
 from opdb.lookup.options import ModelOptions, parse_mode
-from opdb.models import AUTOCASTS, CACHES, DTYPES, MEMORY_FORMATS, OPTIMIZERS, PHASES
+from opdb.models import (
+    AUTOCASTS,
+    CACHES,
+    DTYPES,
+    EXPERTS,
+    MEMORY_FORMATS,
+    OPTIMIZERS,
+    PHASES,
+    QUANTIZED,
+)
 
 if TYPE_CHECKING:
     from opdb.algorithms.names import Algorithm
@@ -135,6 +144,35 @@ CacheName: TypeAlias = Annotated[
         metavar="NAME",
         autocompletion=one_of(*CACHES),
         help="Of --phase prefill or decode: static or dynamic.  [default: static]",
+    ),
+]
+Experts: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--experts",
+        metavar="NAME",
+        autocompletion=one_of(*EXPERTS),
+        help="How a mixture's experts are multiplied: batched_mm or grouped_mm.  [default: as "
+        "generate of transformers: grouped_mm in a prefill, batched_mm in a step]",
+    ),
+]
+Imbalance: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--imbalance",
+        metavar="S",
+        min=0,
+        help="How unevenly a router chooses experts: the i-th busiest as i to the minus S.  "
+        "[default: 0, all as often]",
+    ),
+]
+Quantize: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--quantize",
+        metavar="NAME",
+        autocompletion=one_of(*QUANTIZED),
+        help="Of --phase prefill or decode: linear layers in fp8, the head left out.",
     ),
 ]
 AllowCode: TypeAlias = Annotated[
@@ -267,6 +305,9 @@ class ModelArguments:
     context: Context = None
     cache_length: CacheLength = None
     cache: CacheName = None
+    experts: Experts = None
+    imbalance: Imbalance = None
+    quantize: Quantize = None
     allow_code: AllowCode = False
 
     @property
@@ -280,7 +321,7 @@ class ModelArguments:
         return ModelOptions.parse(accumulation=said.pop("grad_accum_steps"), **said)
 
 
-_OF_CACHE = ("context", "cache_length", "cache")
+_OF_CACHE = ("context", "cache_length", "cache", "experts", "imbalance", "quantize")
 _OF_STEP = ("optimizer", "grad_accum_steps", "autocast", *_OF_CACHE)
 
 MeasuredModel: TypeAlias = Annotated[ModelArguments, Without("autocast")]

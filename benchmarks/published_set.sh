@@ -7,6 +7,9 @@
 #   OPDB_DB=t.sqlite benchmarks/published_set.sh t.tgz cuda:1 900 training measurements/training/resnet50.yml …
 #
 # `models`: one after the other, its operators, then itself, eager and as a CUDA graph, on one board.
+# `generation`: the same of prefills and steps as CUDA graphs; of whole generations the runs alone, in
+# eager, for theirs are the same operators but for a few short ones of each token (`python
+# benchmarks/generation_ladder.py FOLDER` writes the files).
 # `training`: the same of training steps, eager alone, one visit each, energies to ± 5 %. `grid`: operators of no
 # model. `workloads`: operators as a model, `reused`, `streamed` and `chain` find them, and the models
 # as CUDA graphs, for `python benchmarks/workloads.py`; in a database of its own, for these visits are
@@ -69,6 +72,19 @@ training)
         measure --iters 20 "$file"
     done
     ;;
+generation)
+    for file in "$@"; do
+        [ "$SECONDS" -lt "$seconds" ] || { echo "the time is up before $file" >&2; exit 1; }
+        opdb harvest "$file"
+        if grep -q '^phase: generate' "$file"; then # it looks at each token, which no graph can
+            measure --mode eager "$file"
+            continue
+        fi
+        bench
+        pack
+        measure --mode graph "$file"
+    done
+    ;;
 grid)
     for file in "$@"; do
         bench --grid "$file"
@@ -83,7 +99,7 @@ workloads)
     measure --mode graph "$@"
     ;;
 *)
-    echo "$what: neither models, training, grid nor workloads" >&2
+    echo "$what: neither models, generation, training, grid nor workloads" >&2
     exit 2
     ;;
 esac

@@ -75,6 +75,7 @@ _ALLOWED = {
     "optimizer": "of a training step: one of " + ", ".join(OPTIMIZERS),
     "accumulation": "a whole number of batches whose gradients add up, 1 or more",
     "context": "of phase decode: a whole number of positions that are filled, 1 or more",
+    "max_new_tokens": "of phase generate: a whole number of new tokens, 1 or more",
     "cache_length": "a whole number of positions of a static cache, 1 or more, or null",
     "cache": "of phase prefill or decode: one of " + ", ".join(CACHES),
     "experts": "of phase prefill or decode: one of " + ", ".join(EXPERTS),
@@ -109,6 +110,7 @@ class Variant(BaseModel):
     optimizer: StrictStr | None = None
     accumulation: Size | None = None
     context: Size | None = None
+    max_new_tokens: Size | None = None
     cache_length: Size | None = None
     cache: StrictStr | None = None
     experts: StrictStr | None = None
@@ -166,6 +168,7 @@ class Summary(Variant):
                 optimizer=said("optimizer") or OPTIMIZERS[0],
                 accumulation=said("accumulation") or 1,
                 context=said("context"),
+                max_new_tokens=said("max_new_tokens"),
                 cache_length=said("cache_length"),
                 cache=said("cache"),
                 experts=said("experts"),

@@ -174,7 +174,7 @@ class _Asking:
         estimated.
         """
         request = request_for(question.model, question.said)
-        if request.generation is None or not self._conditions.estimates or request.batch_size < 1:
+        if request.phase not in ("prefill", "decode") or not self._conditions.estimates:
             return None
         rungs = other_sizes(self._store, request)
         sizes = {"batch": request.batch_size, **_lengths(request)}

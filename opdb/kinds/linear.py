@@ -164,7 +164,7 @@ def active_groups(groups: int, rows: int, imbalance: float = 0.0) -> float:
     """
     weights = [rank**-imbalance for rank in range(1, groups + 1)]
     whole = sum(weights)
-    return sum(1 - (1 - weight / whole) ** rows for weight in weights)
+    return float(sum(1 - (1 - weight / whole) ** rows for weight in weights))
 
 
 def imbalance_of(view: View) -> float:

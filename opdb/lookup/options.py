@@ -52,6 +52,7 @@ class ModelWords(TypedDict, total=False):
     accumulation: int | None
     autocast: str | None
     context: int | None
+    max_new_tokens: int | None
     cache_length: int | None
     cache: str | None
     experts: str | None
@@ -79,6 +80,7 @@ class ModelOptions:
     accumulation: int | None = None
     autocast: str | None = None
     context: int | None = None
+    max_new_tokens: int | None = None
     cache_length: int | None = None
     cache: str | None = None
     experts: str | None = None

@@ -13,15 +13,17 @@ from opdb.units import show
 USUAL_SIZE = FAMILY_SIZES["classification"]
 """The input of most models of images, which goes without saying."""
 
+_LENGTHS = ("max_new_tokens", "cache", "context", "cache_length")
+_MADE_BY = ("experts", "imbalance", "quantize")
+"""What is said of how a decoder multiplies, where anything is."""
+
 IDENTITY = (
     *("model", "source", "batch_size", "dtype", "memory_format", "input_size", "phase"),
     *("autocast", "optimizer", "accumulation"),
-    *("cache", "context", "cache_length", "experts", "imbalance", "quantize"),
+    *_LENGTHS,
+    *_MADE_BY,
 )
 """The names under which every command's JSON and CSV tell workloads apart."""
-
-_MADE_BY = ("experts", "imbalance", "quantize")
-"""What is said of how a decoder multiplies, where anything is."""
 
 
 def describe(what: Workload | ModelRequest, *, usual_size: bool = False) -> str:
@@ -41,6 +43,8 @@ def describe(what: Workload | ModelRequest, *, usual_size: bool = False) -> str:
         words += [what.phase, generation["cache"] + " cache"]
         if (context := generation.get("context")) is not None:
             words.append(f"context {context}")
+        if (tokens := generation.get("max_new_tokens")) is not None:
+            words.append(f"{tokens} tokens")
         if (length := generation.get("cache_length")) is not None:
             words.append(f"length {length}")
         words += [f"{name} {generation[name]}" for name in _MADE_BY if name in generation]
@@ -67,7 +71,7 @@ def identity(workload: Workload) -> dict[str, Json]:
         "autocast": workload.autocast,
         "optimizer": training.get("optimizer"),
         "accumulation": training.get("accumulation"),
-        **{name: generation.get(name) for name in ("cache", "context", "cache_length", *_MADE_BY)},
+        **{name: generation.get(name) for name in (*_LENGTHS, *_MADE_BY)},
     }
 
 

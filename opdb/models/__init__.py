@@ -53,8 +53,9 @@ TOKENS = 128
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 MEMORY_FORMATS = ("contiguous", "channels_last")
-GENERATION_PHASES = ("prefill", "decode")
-"""What a causal decoder does: read a prompt into an empty cache, or add one token to a sequence."""
+GENERATION_PHASES = ("prefill", "decode", "generate")
+"""What a causal decoder does: read a prompt into an empty cache, add one token to a sequence, or
+both by transformers' own `generate`, with all that it calls in between."""
 
 PHASES = ("inference", "training", *GENERATION_PHASES)
 CACHES = ("static", "dynamic")
@@ -87,11 +88,11 @@ class ModelRequest:
 
     `context`, `cache_length` and `cache` are of a causal decoder's prefill or decoding step: how
     many positions are filled before a step, how many a static cache has (as many as the pass
-    needs, unless given), and which cache it is (static, unless given). A prefill's prompt is its
-    input size. `experts` is how those of a mixture are multiplied: unless given, in groups in a
-    prefill and gathered in a step, as transformers' `generate` does on a GPU. `imbalance` is how
-    unevenly a router fills groups (see `opdb.kinds.linear.active_groups`), `quantize` what linear
-    layers are quantized to.
+    needs, unless given), and which cache it is (static, unless given). The prompt of a prefill, or
+    of a whole generation of `max_new_tokens`, is its input size. `experts` is how those of a
+    mixture are multiplied: unless given, in groups in a prefill and gathered in a step, as
+    transformers' `generate` does on a GPU. `imbalance` is how unevenly a router fills groups (see
+    `opdb.kinds.linear.active_groups`), `quantize` what linear layers are quantized to.
 
     `named_in` is the file, or other data of somebody's, that names the model, where no code may be
     run that it names; None where the user names it, or allows the code.
@@ -111,6 +112,7 @@ class ModelRequest:
     optimizer: str = OPTIMIZERS[0]
     accumulation: int = 1
     context: int | None = None
+    max_new_tokens: int | None = None
     cache_length: int | None = None
     cache: str | None = None
     experts: str | None = None
@@ -148,7 +150,9 @@ class ModelRequest:
         found: dict[str, Json] = {"cache": self.cache or CACHES[0]}
         if self.phase == "decode":
             found["context"] = self.filled
-        if found["cache"] == "static":
+        if self.phase == "generate":
+            found["max_new_tokens"] = self.max_new_tokens or TOKENS
+        elif found["cache"] == "static":
             found["cache_length"] = self.cache_length or self.filled + self.new_tokens
         for name in ("experts", "imbalance", "quantize"):
             if (value := getattr(self, name)) is not None:
@@ -202,6 +206,7 @@ class ModelRequest:
         """
         said = {
             "context": self.context,
+            "new tokens": self.max_new_tokens,
             "cache length": self.cache_length,
             **{name: getattr(self, name) for name in ("cache", "experts", "imbalance", "quantize")},
         }
@@ -209,7 +214,9 @@ class ModelRequest:
         found = self.generation
         if found is None:
             if given:
-                raise InputError(f"{given[0]} of {self.name!r}: only prefill and decode have one")
+                raise InputError(
+                    f"{given[0]} of {self.name!r}: only prefill and decode have one, and generate"
+                )
             return
         if self.autocast is not None:
             raise InputError(f"{self.name!r}: {self.phase} under autocast; give a dtype instead")
@@ -222,8 +229,13 @@ class ModelRequest:
             raise InputError(f"imbalance {self.imbalance} of {self.name!r}; give 0 or more")
         if self.inputs is not None:
             raise InputError(f"{self.name!r}: {self.phase} has inputs of its own; leave them out")
-        if self.phase == "prefill" and self.context is not None:
-            raise InputError(f"a prefill of {self.name!r} begins with an empty cache: no context")
+        if self.phase != "generate" and self.max_new_tokens is not None:
+            raise InputError(f"new tokens of {self.name!r}: only the phase generate has any")
+        if self.phase == "generate" and self.cache_length is not None:
+            raise InputError(f"generate of transformers allocates {self.name!r}'s cache by itself")
+        if self.phase != "decode" and self.context is not None:
+            what = f"a {self.phase} of {self.name!r}"
+            raise InputError(f"{what} begins with an empty cache: no context")
         if self.phase == "decode" and self.filled < 1:
             raise InputError(f"a decoding step of {self.name!r} needs a context of 1 or more")
         if self.phase == "decode" and self.input_size is not None:

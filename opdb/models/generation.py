@@ -1,4 +1,4 @@
-"""Prefill and decoding steps of causal decoders, as modules whose forward is one of them.
+"""Prefills, decoding steps and whole generations of causal decoders, as modules that make one.
 
 The cache is the library's own (transformers' StaticCache or DynamicCache). It is made and filled in
 the first pass; every later pass finds it as the pass before did, so that a step may be repeated, or
@@ -82,13 +82,7 @@ class GenerationPass(nn.Module):
         Raises:
             InputError: the model keeps no cache, or one of a family that opdb does not know.
         """
-        from transformers import DynamicCache, StaticCache
-
-        config: Any = self.decoder.config
-        if self._static:
-            cache: Any = StaticCache(config=config, max_cache_len=self._length)
-        else:
-            cache = DynamicCache(config=config)
+        cache = _new_cache(self.decoder, static=self._static, length=self._length)
         _check_known(self._name, cache.layers)
         output = self._run(tokens[:, :1], cache)  # the library knows the shapes of keys and values
         if not isinstance(getattr(output, "logits", None), Tensor):
@@ -129,6 +123,48 @@ class GenerationPass(nn.Module):
         return {**held, "is_initialized": True, **counted}
 
 
+class WholeGeneration(nn.Module):
+    """A whole generation by transformers' `generate`; returns all tokens, the prompt's included.
+
+    The likeliest token is taken each time, no token ends a sequence, and nothing is compiled, so
+    that each generation makes the same calls. `generation` is as in `GenerationPass`.
+
+    Raises:
+        InputError: the model has no `generate`, or its cache is of a family that opdb does not know.
+    """
+
+    def __init__(self, name: str, decoder: nn.Module, generation: Json) -> None:
+        super().__init__()
+        _check_known(name, _new_cache(decoder, static=False, length=None).layers)
+        config: Any = getattr(decoder, "generation_config", None)
+        if config is None or not callable(getattr(decoder, "generate", None)):
+            raise InputError(f"{name!r} has no generate of transformers")
+        self.decoder: Any = decoder
+        for each in ("bos_token_id", "eos_token_id", "pad_token_id"):
+            setattr(config, each, None)
+        self._options = {
+            "max_new_tokens": generation["max_new_tokens"],
+            "do_sample": False,
+            "disable_compile": True,
+        }
+        if generation["cache"] == "static":
+            self._options["cache_implementation"] = "static"
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the tokens of prompts and answers, for prompts of shape [batch, tokens]."""
+        found: Tensor = self.decoder.generate(tokens, use_cache=True, **self._options)
+        return found
+
+
+def _new_cache(decoder: Any, *, static: bool, length: int | None) -> Any:
+    """Return an empty cache of the library, as a decoder's configuration asks for."""
+    from transformers import DynamicCache, StaticCache
+
+    if static:
+        return StaticCache(config=decoder.config, max_cache_len=length)
+    return DynamicCache(config=decoder.config)
+
+
 def _check_known(name: str, layers: list[Any]) -> None:
     """Check that the layers of a cache are of a known family.
 
@@ -161,7 +197,9 @@ def as_generation(blueprint: Blueprint, request: ModelRequest) -> Blueprint:
     text = config.get_text_config(decoder=True)
     tokens, filled = request.new_tokens, request.filled
     positions: int | None = getattr(text, "max_position_embeddings", None)
-    last = max(filled + tokens, generation.get("cache_length") or 0)
+    last = max(
+        filled + tokens + generation.get("max_new_tokens", 0), generation.get("cache_length") or 0
+    )
     if positions is not None and last > positions:
         raise InputError(
             f"{request.name!r} has {positions} positions, not {last}; give a shorter context, "
@@ -177,7 +215,10 @@ def as_generation(blueprint: Blueprint, request: ModelRequest) -> Blueprint:
         ]
     }
     _set_experts(request, module)
-    made = GenerationPass(request.name, module, generation, filled=filled)
+    if request.phase == "generate":
+        made: nn.Module = WholeGeneration(request.name, module, generation)
+    else:
+        made = GenerationPass(request.name, module, generation, filled=filled)
     return replace(blueprint, module=made, inputs=inputs, example=None)
 
 
@@ -191,6 +232,10 @@ def _set_experts(request: ModelRequest, decoder: Any) -> None:
     if not has:
         if request.experts or request.imbalance:
             raise InputError(f"{request.name!r} is no mixture of experts of transformers")
+        return
+    if request.phase == "generate":  # which switches by itself on a GPU
+        if request.experts is not None:
+            decoder.set_experts_implementation(request.experts)
         return
     usual = "grouped_mm" if request.phase == "prefill" else "batched_mm"
     decoder.set_experts_implementation(request.experts or usual)

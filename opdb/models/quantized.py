@@ -29,9 +29,9 @@ class Float8Linear(nn.Module):
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        weight, scale = _in_float8(linear.weight.detach())
-        self.register_buffer("weight", weight.t())  # a scaled product takes columns
-        self.register_buffer("scale", scale.t().contiguous())
+        rows, scale = _in_float8(linear.weight.detach())
+        self.weight = nn.Buffer(rows.t())  # a scaled product takes columns
+        self.scale = nn.Buffer(scale.t().contiguous())
         self.bias = linear.bias
 
     def forward(self, input: Tensor) -> Tensor:

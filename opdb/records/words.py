@@ -37,7 +37,7 @@ COMPILED_MODES: tuple[Mode, ...] = ("compile", "compile:reduce-overhead")
 CAPTURED_MODE: Mode = "graph"
 """The mode that runs what a model calls while a CUDA graph captures it."""
 
-Phase: TypeAlias = Literal["inference", "training", "prefill", "decode"]
+Phase: TypeAlias = Literal["inference", "training", "prefill", "decode", "generate"]
 Role: TypeAlias = Literal["measurement", "limited", "anchor", "duplicate"]
 """`limited`: the power limit pulled the clock down, so the visit counts for that clock alone.
 `duplicate`: a measurement made once more, blind, to see whether stated intervals hold."""

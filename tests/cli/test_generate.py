@@ -206,3 +206,12 @@ def test_a_step_is_run_as_a_whole_model(opdb: Opdb) -> None:
     assert ran.status == 0, ran.err
     [run] = json.loads(ran.out)
     assert (run["outcome"], run["context"], run["cache_length"]) == ("ok", 20, 32)
+
+
+def test_a_whole_generation_is_run_as_a_model(opdb: Opdb) -> None:
+    """By transformers' generate, on the CPU; stored as a workload of its own."""
+    asked = ("--phase", "generate", "--input-size", 8, "--max-new-tokens", 3)
+    ran = opdb("measure", TINY, *asked, "--device", "cpu", "--repeats", 1, "--json")
+    assert ran.status == 0, ran.err
+    [run] = json.loads(ran.out)
+    assert (run["outcome"], run["phase"], run["max_new_tokens"]) == ("ok", "generate", 3)

@@ -19,7 +19,7 @@ TINY = "tests.models.decoders:llama"
 WINDOWED = "tests.models.decoders:windowed"
 EXPERTS = "tests.models.decoders:experts"
 ODD = "tests.models.decoders:odd"
-BF16 = {"context": 4, "dtype": "bfloat16"}
+BF16: dict[str, Any] = {"context": 4, "dtype": "bfloat16"}
 
 
 def step(name: str = TINY, **said: Any) -> ModelRequest:
@@ -103,13 +103,39 @@ def test_a_prefill_and_steps_are_the_models_own() -> None:
     assert torch.allclose(found, whole, atol=1e-5)
 
 
+@pytest.mark.parametrize("cache", ["static", "dynamic"])
+def test_a_whole_generation_is_that_of_the_library(cache: str) -> None:
+    """Three tokens of each sequence: its calls are the model's and those between its passes."""
+    asked: dict[str, Any] = {
+        "phase": "generate",
+        "input_size": (9,),
+        "max_new_tokens": 3,
+        "cache": cache,
+    }
+    found = harvest(step(**asked))
+    assert kinds(found).count("scaled_dot_product_attention") == 3 * 2
+    assert kinds(found).count("argmax") == 3
+    assert kinds(found).count("item") >= 2  # the host looks at each token whether to stop
+    assert not found.unsupported
+    assert found.inputs["generation"] == {"cache": cache, "max_new_tokens": 3}
+    loaded = load(step(**asked), device="cpu")
+    decoder: Any = loaded.module.get_submodule("decoder")
+    with torch.no_grad():
+        made = loaded.module(*loaded.args)
+        again = loaded.module(*loaded.args)
+        expected = decoder(made[:, :-1]).logits[:, 8:].argmax(-1)
+    assert made.shape == (2, 12)
+    assert torch.equal(made, again)
+    assert torch.equal(made[:, 9:], expected)
+
+
 def test_experts_are_multiplied_as_generate_does_or_as_asked() -> None:
     """`generate` gathers the weights of a step's experts on a GPU, and groups those of a prompt."""
     usual = harvest(step(EXPERTS, context=9, dtype="bfloat16"))
     assert kinds(usual).count("bmm") == 4
     prefill = harvest(step(EXPERTS, phase="prefill", input_size=(24,), dtype="bfloat16"))
     assert kinds(prefill).count("grouped_mm") == 4
-    asked = {"context": 9, "dtype": "bfloat16", "experts": "grouped_mm"}
+    asked: dict[str, Any] = {"context": 9, "dtype": "bfloat16", "experts": "grouped_mm"}
     uneven = harvest(step(EXPERTS, **asked, imbalance=1.5))
     grouped = [c.configuration for c in uneven.calls if c.configuration.kind == "grouped_mm"]
     assert {str(each.inputs["offs"]["values"]) for each in grouped} == {"{'imbalance': 1.5}"}
@@ -133,7 +159,7 @@ def test_linear_layers_in_float8_call_one_scaled_product_each(name: str) -> None
     assert kinds(scaled).count("linear") == kinds(plain).count("linear") - (layers - 1)
     assert kinds(scaled).count("amax") == layers - 1
     assert not scaled.unsupported
-    asked = {"phase": "prefill", "input_size": (24,), "dtype": "bfloat16"}
+    asked: dict[str, Any] = {"phase": "prefill", "input_size": (24,), "dtype": "bfloat16"}
     logits = []
     for quantized in (None, "fp8"):
         loaded = load(step(name, **asked, quantize=quantized), device="cpu")
@@ -172,6 +198,13 @@ MAMBA_LACKS = (  # transformers 5.24 and later give it their cache, which holds 
         (step(**BF16, experts="grouped_mm"), "no mixture of experts"),
         (step(EXPERTS, **BF16, imbalance=-1.0), "imbalance -1.0"),
         (ModelRequest(TINY, quantize="fp8"), "only prefill and decode"),
+        (step(context=4, max_new_tokens=3), "only the phase generate"),
+        (
+            step(phase="generate", input_size=(250,), max_new_tokens=10),
+            "has 256 positions, not 260",
+        ),
+        (step(phase="generate", cache_length=300), "allocates"),
+        (ModelRequest("mamba", phase="generate"), "no causal decoder|does not know"),
         (step("tests.models.decoders:linear", context=4), "family that opdb does not know"),
     ],
 )

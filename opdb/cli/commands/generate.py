@@ -119,7 +119,7 @@ def run(
         ),
     ] = None,
     said: Annotated[
-        options.ModelArguments, Without("batch_size", *_NOT_OF_IT, "context")
+        options.ModelArguments, Without("batch_size", *_NOT_OF_IT, "context", "max_new_tokens")
     ] = options.ModelArguments(),
     device: options.DeviceName = None,
     board: options.Board = None,

@@ -128,6 +128,15 @@ Context: TypeAlias = Annotated[
         "--context", metavar="N", min=1, help="Of --phase decode: positions that are filled."
     ),
 ]
+NewTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--max-new-tokens",
+        metavar="N",
+        min=1,
+        help="Of --phase generate: new tokens of each sequence.  [default: 128]",
+    ),
+]
 CacheLength: TypeAlias = Annotated[
     int | None,
     typer.Option(
@@ -303,6 +312,7 @@ class ModelArguments:
     grad_accum_steps: Accumulation = None
     autocast: Autocast = None
     context: Context = None
+    max_new_tokens: NewTokens = None
     cache_length: CacheLength = None
     cache: CacheName = None
     experts: Experts = None
@@ -321,7 +331,15 @@ class ModelArguments:
         return ModelOptions.parse(accumulation=said.pop("grad_accum_steps"), **said)
 
 
-_OF_CACHE = ("context", "cache_length", "cache", "experts", "imbalance", "quantize")
+_OF_CACHE = (
+    "context",
+    "max_new_tokens",
+    "cache_length",
+    "cache",
+    "experts",
+    "imbalance",
+    "quantize",
+)
 _OF_STEP = ("optimizer", "grad_accum_steps", "autocast", *_OF_CACHE)
 
 MeasuredModel: TypeAlias = Annotated[ModelArguments, Without("autocast")]

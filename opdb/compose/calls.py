@@ -132,7 +132,8 @@ class TimedPass:
 
 def timed_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> TimedPass:
     """Return the calls that have a cost, each with its part of the containers' host time."""
-    host, one_graph = HostTimes(pass_, inputs), is_one_graph(mode)
+    one_graph = is_one_graph(mode)
+    host = None if one_graph else HostTimes(pass_, inputs)
     containers_s = pass_.workload.containers * (inputs.calibration.container_time_s or 0.0)
     each_s = containers_s / len(pass_.order) if pass_.order else 0.0
     transition_s = inputs.calibration.transition_s or 0.0
@@ -149,7 +150,7 @@ def timed_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> TimedPass:
                 times=times,
                 device_s=device.mean,
                 transition_s=transition_s * _transitions(cost, device.mean),
-                host_s=(host.of(call) or 0.0) + each_s,
+                host_s=0.0 if host is None else (host.of(call) or 0.0) + each_s,
                 synchronises=get_kind(call.configuration.kind).synchronises,
             )
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 from opdb.compose.intervals import PeerRatio
@@ -38,6 +39,29 @@ class EstimatedCosts(Protocol):
     ) -> tuple[float, float | None]:
         """Return half the 95 % intervals of the time (seconds) and energy (joules) of calls."""
         ...
+
+
+class UsualHostTimes(Mapping[tuple[str, Form], float]):
+    """Usual host times by `issued_as` and form, read when they are first asked for.
+
+    A CUDA graph waits for no host, and reading them takes as long as a prediction.
+    """
+
+    def __init__(self, read: Callable[[], Mapping[tuple[str, Form], float]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _known(self) -> Mapping[tuple[str, Form], float]:
+        return self._read()
+
+    def __getitem__(self, key: tuple[str, Form]) -> float:
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[tuple[str, Form]]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 @dataclass(frozen=True)

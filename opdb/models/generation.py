@@ -82,7 +82,7 @@ class GenerationPass(nn.Module):
         Raises:
             InputError: the model keeps no cache, or one of a family that opdb does not know.
         """
-        cache = _new_cache(self.decoder, static=self._static, length=self._length)
+        cache = _new_cache(self.decoder, self._length)
         _check_known(self._name, cache.layers)
         output = self._run(tokens[:, :1], cache)  # the library knows the shapes of keys and values
         if not isinstance(getattr(output, "logits", None), Tensor):
@@ -130,12 +130,12 @@ class WholeGeneration(nn.Module):
     that each generation makes the same calls. `generation` is as in `GenerationPass`.
 
     Raises:
-        InputError: the model has no `generate`, or its cache is of a family that opdb does not know.
+        InputError: the model has no `generate`, or a cache of a family that opdb does not know.
     """
 
     def __init__(self, name: str, decoder: nn.Module, generation: Json) -> None:
         super().__init__()
-        _check_known(name, _new_cache(decoder, static=False, length=None).layers)
+        _check_known(name, _new_cache(decoder, None).layers)
         config: Any = getattr(decoder, "generation_config", None)
         if config is None or not callable(getattr(decoder, "generate", None)):
             raise InputError(f"{name!r} has no generate of transformers")
@@ -156,11 +156,11 @@ class WholeGeneration(nn.Module):
         return found
 
 
-def _new_cache(decoder: Any, *, static: bool, length: int | None) -> Any:
-    """Return an empty cache of the library, as a decoder's configuration asks for."""
+def _new_cache(decoder: Any, length: int | None) -> Any:
+    """Return an empty cache of the library: static of so many positions, or dynamic (None)."""
     from transformers import DynamicCache, StaticCache
 
-    if static:
+    if length is not None:
         return StaticCache(config=decoder.config, max_cache_len=length)
     return DynamicCache(config=decoder.config)
 

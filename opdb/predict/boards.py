@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from opdb.compose import PredictionInputs
+from opdb.compose.inputs import UsualHostTimes
 from opdb.derive.boards import Factors, transferred
 from opdb.derive.costs import cost_in
 from opdb.errors import DatabaseError
@@ -165,7 +166,7 @@ class Boards:
             board,
             calibration,
             costs,
-            self._usual_host_s(workload, board, costs),
+            UsualHostTimes(lambda: self._usual_host_s(workload, board, costs)),
             resident_bytes=resident_bytes(device),
             kept_limit_w=self._snapshot.kept_limit_w(board),
             notes=notes,

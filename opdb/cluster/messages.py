@@ -72,7 +72,7 @@ class Began:
 
 @dataclass(frozen=True)
 class Visited:
-    """A visit is done and saved; raw samples are left out."""
+    """A visit is done and saved; of its raw samples, those of the stretch are here."""
 
     configuration: Configuration
     visit: Visit

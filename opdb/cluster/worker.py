@@ -126,8 +126,8 @@ class _Told:
         self._pipe.send(Began(visits))
 
     def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
-        # Raw samples are stored; nobody who listens needs them.
-        bare = replace(visit, stretch=None, restore=None, neighbours=None, kernels=None)
+        # It is stored; who listens shows the power and clock of its stretch.
+        bare = replace(visit, restore=None, neighbours=None, kernels=None)
         self._pipe.send(Visited(configuration, bare, cost_s))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, redirect_stdout
+from statistics import fmean
 
 from opdb.cli.support.console import note, progress
 from opdb.records import Configuration, Visit
@@ -43,7 +45,20 @@ class Visiting:
     def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
         """Advance the bar."""
         assert self._progress is not None
-        self._progress.doing(f"{configuration.title}, {show(cost_s, 's', digits=2)} a visit")
+        told = [configuration.title, f"{show(cost_s, 's', digits=2)} a visit", *_seen(visit)]
+        self._progress.doing(", ".join(told))
         if visit.outcome != "ok":
             self._progress.note(f"{configuration.title}: {visit.outcome}: {visit.reason}")
         self._progress.done()
+
+
+def _seen(visit: Visit) -> Iterator[str]:
+    """Yield the mean power and clock of the board in a visit; nothing that no meter read.
+
+    They are those of the visit's own samples: to ask the driver meanwhile would disturb it.
+    """
+    stretch = visit.stretch
+    if stretch is not None and stretch.power_samples:
+        yield show(fmean(power_w for _, power_w in stretch.power_samples), "W", digits=3)
+    if stretch is not None and stretch.clock_samples_hz:
+        yield show(fmean(stretch.clock_samples_hz), "Hz", digits=3)

@@ -60,7 +60,7 @@ class Comparison(Compared):
 class Choices:
     """The values to compare of each choice, as people write them; empty: the usual one.
 
-    `against` is another database, which is compared with the first.
+    `against` is another database, or the folder of a set, which is compared with the first.
     """
 
     models: Sequence[str] = ()
@@ -130,11 +130,39 @@ def compared(
     db: str | None = None,
     tell: Tell | None = None,
 ) -> Comparison:
-    """Compare every side of the choices.
+    """Compare every side of the choices; `db` and `against` may be folders of published sets.
 
     Raises:
         InputError: an option is not valid, no model is named, or a database lacks the device.
     """
+    if choices.against is None:
+        return _compared(choices, said, conditions, db=db, tell=tell)
+    from opdb.api.databases import sets_as_databases
+
+    with sets_as_databases(db, choices.against) as (first, second):
+        asked = replace(choices, against=second)
+        found = _compared(asked, said, conditions, db=first, tell=tell)
+
+    def named(text: str) -> str:
+        for place, name in ((first, db), (second, choices.against)):
+            text = text.replace(place, name) if place and name else text
+        return text
+
+    differences = [
+        replace(each, before=named(each.before), after=named(each.after))
+        for each in found.differences
+    ]
+    return replace(found, differences=differences)
+
+
+def _compared(
+    choices: Choices,
+    said: ModelOptions,
+    conditions: Conditions,
+    *,
+    db: str | None,
+    tell: Tell | None,
+) -> Comparison:
     against = choices.against
     if against is not None:
         from opdb.api.databases import common_device, database_difference

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opdb.api.differences import Difference
@@ -10,6 +13,31 @@ from opdb.errors import InputError
 
 if TYPE_CHECKING:
     from opdb.predict import Predictor
+
+
+@contextmanager
+def sets_as_databases(*named: str | None) -> Iterator[list[str | None]]:
+    """Yield databases in place of those named that are folders of published sets.
+
+    They are there until the block ends, in temporary files.
+
+    Raises:
+        InputError: a folder is not a set.
+    """
+    from opdb.store import open_store
+    from opdb.store.exchange import import_set
+
+    with ExitStack() as undo:
+        found: list[str | None] = []
+        for name in named:
+            if name is not None and Path(name).is_dir():
+                above = undo.enter_context(tempfile.TemporaryDirectory(prefix="opdb-"))
+                place = str(Path(above, f"{Path(name).resolve().name}.sqlite"))
+                with open_store(place) as store:
+                    import_set(store, Path(name))
+                name = place
+            found.append(name)
+        yield found
 
 
 def common_device(db: str | None, against: str, named: Sequence[str]) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opdb.api.predictions import Tell
-from opdb.errors import InputError
+from opdb.errors import InputError, UnknownNameError
+from opdb.files import make_folder
 from opdb.records import Json
 from opdb.tables import Column, Report, Rows, Table
 
@@ -28,7 +29,7 @@ class SetFile:
 
 
 FILES: Table[SetFile] = Table(
-    Column("file", lambda file: f"{file.name}.csv", title="file"),
+    Column("file", lambda file: file.name, title="file"),
     Column("rows", lambda file: file.rows, title="rows"),
     Column(title="new", get=lambda file: file.new),
 )
@@ -37,18 +38,20 @@ FILES: Table[SetFile] = Table(
 
 @dataclass(frozen=True, repr=False)
 class Exported(Report):
-    """A set that was written: its folder, its device, and the rows of each file."""
+    """Measurements that were written: folder, device, and the rows of each file or table."""
 
     folder: Path
     device: str
     counts: Mapping[str, int]
+    form: str = "csv"
 
     def rows(self) -> list[dict[str, Json]]:
         """Return each file with how many rows it has."""
         return FILES.documents(self._files())
 
     def _files(self) -> list[SetFile]:
-        return [SetFile(name, count) for name, count in self.counts.items()]
+        ending = {"csv": ".csv", "parquet": ".parquet", "sqlite": ""}[self.form]
+        return [SetFile(f"{name}{ending}", count) for name, count in self.counts.items()]
 
     def to_dict(self) -> dict[str, Json]:
         """Return what `opdb export --json` prints."""
@@ -121,7 +124,9 @@ class Loaded(Report):
             if not imported.found:
                 yield f"{path}: nothing was measured in it, so nothing is imported"
                 return
-            files = [SetFile(n, rows, imported.added[n]) for n, rows in imported.found.items()]
+            files = [
+                SetFile(f"{n}.csv", rows, imported.added[n]) for n, rows in imported.found.items()
+            ]
             yield f"{path} imported into {self.location}"
             yield Rows(FILES, files)
             return
@@ -129,29 +134,73 @@ class Loaded(Report):
         yield Rows(SETS, self.sets)
 
 
-def export(folder: str | Path, *, device: str | None = None, db: str | None = None) -> Exported:
-    """Write a device's measurements as CSV files, as `opdb export FOLDER` does.
+FORMS = ("csv", "parquet", "sqlite")
+"""How measurements can be written: a set, flat tables for data hubs, flat tables with views."""
 
-    `device` may be left out where the database holds only one.
+
+def export(
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    form: str = "csv",
+    licence: str | None = None,
+    db: str | None = None,
+) -> Exported:
+    """Write a device's measurements into a folder with a manifest, as `opdb export FOLDER` does.
+
+    `device` may be left out where the database holds only one. `form` is one of `FORMS`; only "csv"
+    can be loaded again. `licence` is stated in the manifest; when None, that of the sets that the
+    measurements came from.
 
     Raises:
-        InputError: there is no such device, or several and none is named.
+        InputError: there is no such device, or several and none is named; or the folder cannot be
+            written.
     """
     from opdb.predict import choose_device
     from opdb.store import open_store
-    from opdb.store.exchange import export_set
+    from opdb.store.manifest import MANIFEST, write_manifest
+    from opdb.store.origins import about_set
 
+    if form not in FORMS:
+        raise UnknownNameError("--format", form, FORMS)
+    folder = Path(folder)
     with open_store(db, create=False) as store:
-        if device is None:
-            known = [found.slug for found in store.devices()]
-            if len(known) > 1:
-                raise InputError(
-                    f"{store.location} holds {len(known)} devices ({', '.join(known)}); name one "
-                    "with --device"
-                )
-            device = choose_device(store, None).slug
-        rows = export_set(store, Path(folder), device=device)
-    return Exported(Path(folder), device, rows)
+        known = [found.slug for found in store.devices()]
+        if device is None and len(known) > 1:
+            raise InputError(
+                f"{store.location} holds {len(known)} devices ({', '.join(known)}); name one "
+                "with --device"
+            )
+        if device is None or form != "csv":
+            device = choose_device(store, device).slug
+        about = about_set(store, device, licence)
+        try:
+            (folder / MANIFEST).unlink(missing_ok=True)  # it is of what is replaced now
+            rows, names = _write(store, folder, form, about)
+            write_manifest(folder, names, about)
+        except OSError as error:
+            raise InputError(f"cannot write the set into {folder}: {error.strerror}") from error
+    return Exported(folder, device, rows, form)
+
+
+def _write(
+    store: Store, folder: Path, form: str, about: Mapping[str, Json]
+) -> tuple[Mapping[str, int], Sequence[str]]:
+    """Write the files; return the rows of each table, and the files' names."""
+    if form == "csv":
+        from opdb.store.exchange import export_set
+
+        rows = export_set(store, folder, device=about["device"])
+        return rows, sorted(path.name for path in folder.glob("*.csv"))
+    from opdb.predict import predictor_for
+    from opdb.sharing import write_database, write_parquet
+    from opdb.sharing.flat import flat_tables
+
+    predictor = predictor_for(store, about["device"], estimates=False)
+    make_folder(folder)
+    tables = list(flat_tables(store, predictor, samples=form == "parquet"))
+    names = (write_parquet if form == "parquet" else write_database)(folder, tables, about)
+    return {each.name: len(each.rows) for each in tables}, names
 
 
 def load(*paths: str | Path, db: str | None = None, tell: Tell | None = None) -> Loaded:

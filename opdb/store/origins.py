@@ -10,8 +10,10 @@ from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import Connection, Table, case, func, select
 
+from opdb.records import Json, canonical_json
 from opdb.store import database, schema
 from opdb.store.documents import read_json
+from opdb.store.manifest import stated_licence
 from opdb.store.opening import published_sets
 from opdb.store.samples import LEFT_OUT
 from opdb.store.store import Store
@@ -58,7 +60,9 @@ class Origin:
     @property
     def licence(self) -> str | None:
         """The licence of the data; None where nobody stated it."""
-        return LICENCE if self.place in ("wheel", "clone") else None
+        if self.place in ("wheel", "clone"):
+            return LICENCE
+        return None if self.folder is None else stated_licence(self.folder)
 
     @property
     def size_bytes(self) -> int | None:
@@ -87,6 +91,25 @@ def origins(store: Store, *, waiting: bool = False) -> list[Origin]:
     if here := measured.get(None):
         found.append(Origin("measured here", "here", **here))
     return found
+
+
+def about_set(store: Store, device: str, licence: str | None = None) -> dict[str, Json]:
+    """Return what a device's (slug) measurements are: licence, boards, dates, environments.
+
+    `licence` is what their owner says; when None, what all sets have that they came from.
+    """
+    campaigns = store.campaigns(device)
+    known = {each.licence for each in origins(store) if device in each.devices}
+    environments = {canonical_json(dict(each.environment)): each for each in campaigns}
+    days = [each.started_at for each in campaigns]
+    return {
+        "licence": licence or (known.pop() if len(known) == 1 else None),
+        "device": device,
+        "boards": sorted({each.board.uuid for each in campaigns}),
+        "measured_from": min(days, default=None),
+        "measured_to": max(days, default=None),
+        "environments": [dict(each.environment) for each in environments.values()],
+    }
 
 
 def _origin(

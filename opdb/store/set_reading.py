@@ -10,6 +10,7 @@ from opdb.errors import InputError
 from opdb.garbage import gc_paused
 from opdb.records import Configuration
 from opdb.store import rows, schema
+from opdb.store.manifest import check_manifest
 from opdb.store.raw import encode_stretches
 from opdb.store.sets import (
     FILES,
@@ -40,7 +41,8 @@ def read_set(folder: Path) -> Contents:
     """Read a published set at length and check its fields and keys.
 
     Raw samples are left unread, and costs are as they stand: see `opdb.store.proving`. Packed, a
-    sample has a checksum of its own, which is held against it when it is read.
+    sample has a checksum of its own, which is held against it when it is read. Where the folder has
+    a manifest, its files are held against that first.
 
     Raises:
         InputError: the folder is not a set, or a row is not what it says it is.
@@ -48,6 +50,7 @@ def read_set(folder: Path) -> Contents:
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
         raise InputError(f"{folder} {what}; give the folder of a published set")
+    check_manifest(folder)
     contents: Contents = {}
     keys: dict[str, Collection[str]] = {}
     kernels: Callable[[str | None], str | None] | None = None

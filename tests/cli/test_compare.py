@@ -106,3 +106,13 @@ def test_what_cannot_be_compared_is_one_message(opdb: Opdb, db: str, tmp_path: P
         ran = opdb("compare", *arguments, "--db", db)
         assert ran.status == 2, (arguments, ran.out, ran.err)
         assert message in ran.err and "Traceback" not in ran.err, ran.err
+
+
+def test_two_sets_are_compared_as_two_databases_are(opdb: Opdb, tmp_path: Path) -> None:
+    """With itself a set has no operator that moved; the folders' names are those that are shown."""
+    one = published.SET.with_name("nvidia-h200-generation")
+    ran = opdb("compare", "--db", one, "--against", one, "--within", 0)
+    assert ran.status == 0, ran.err
+    assert f"{one}, on GPU-" in ran.out and "nothing moved: " in ran.out
+    ran = opdb("compare", "--db", one, "--against", tmp_path)
+    assert ran.status == 2 and f"{tmp_path / 'device.csv'}" in ran.err

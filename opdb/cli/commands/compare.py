@@ -48,7 +48,11 @@ Within: TypeAlias = Annotated[
 
 Against: TypeAlias = Annotated[
     str | None,
-    typer.Option("--against", metavar="URL", help="Another database, to compare with --db."),
+    typer.Option(
+        "--against",
+        metavar="URL",
+        help="Another database to compare with --db; both may be folders of published sets.",
+    ),
 ]
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from opdb.predict.figures import Figures, Rates
     from opdb.predict.layers import Layers
     from opdb.records import Cost
+    from opdb.studies.drawing import Drawing
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,16 @@ class Predicted(Report):
         """
         return [OPERATORS.document(row) for row in with_status(self.prediction)]
 
+    def chart(self) -> Drawing:
+        """Draw where the time and the energy of the pass go, by kind; a notebook shows it.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from opdb.api.charts import pass_chart
+
+        return pass_chart(self)
+
     def rows(self) -> list[dict[str, Json]]:
         """Return `operators()`."""
         return self.operators()
@@ -226,6 +237,16 @@ class Compared(Report):
             whole = len(self.predicted) + len(self.failures)
             reasons = "\n".join(f"  {question.words}: {error}" for question, error in self.failures)
             raise InputError(f"{len(self.failures)} of {whole} predictions failed\n{reasons}")
+
+    def chart(self) -> Drawing:
+        """Draw the time and the energy of each pass with its interval; a notebook shows it.
+
+        Raises:
+            InputError: matplotlib is not installed, or nothing has a time.
+        """
+        from opdb.api.charts import predictions_chart
+
+        return predictions_chart(self.predicted)
 
     def rows(self) -> list[dict[str, Json]]:
         """Return each prediction as data."""

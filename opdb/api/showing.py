@@ -19,6 +19,7 @@ from opdb.units import plural
 
 if TYPE_CHECKING:
     from opdb.store import Store
+    from opdb.studies.drawing import Drawing
 
 KEY_DIGITS = 12
 """Digits of a configuration's key that people read; they are few enough to type."""
@@ -137,6 +138,16 @@ class Showing(Report):
             yield f"{len(self.costs) - len(shown)} more: --top 0 shows all"
         if self.lacking:
             yield f"without a cost here: {plural(self.lacking, 'configuration')}"
+
+    def chart(self) -> Drawing:
+        """Draw what a call of each of the first operators takes; a notebook shows it.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from opdb.api.charts import costs_chart
+
+        return costs_chart(self.costs, self.title)
 
     def rows(self) -> list[dict[str, Json]]:
         """Return all rows as data."""

@@ -22,6 +22,10 @@ class Drawing:
     png: bytes
     marks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
+    def _repr_svg_(self) -> str:
+        """Return the figure as a notebook shows it."""
+        return self.svg
+
     @classmethod
     def of(cls, figure: Any, marks: Mapping[str, Mapping[str, str]] | None = None) -> Drawing:
         """Return a figure of matplotlib as it is saved: the same bytes every time."""

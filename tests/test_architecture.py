@@ -129,6 +129,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "trace": (
         "compose",
+        "distribution",
         "errors",
         "footprint",
         "kinds",
@@ -355,6 +356,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "pydantic_core": ("summary",),
     "yaml": ("summary", "significance", "grid.document", "sharing.hub"),
     "pyarrow": ("sharing.hub",),
+    "chakra": ("trace.chakra",),
     "numpy": (
         "plan",
         "estimates.document",

@@ -32,7 +32,7 @@ def pass_chart(found: Predicted) -> Drawing:
 
 
 def _largest(shares: dict[str, float]) -> Iterator[Bar]:
-    ordered = sorted(shares.items(), key=lambda each: -each[1])
+    ordered = sorted(((k, v) for k, v in shares.items() if v > 0), key=lambda each: -each[1])
     yield from (Bar(*each) for each in ordered[:MOST])
     if len(ordered) > MOST:
         yield Bar("others", sum(share for _, share in ordered[MOST:]))

@@ -69,6 +69,16 @@ class Traced(Report):
 
         return inductor_profile(self.schedule)
 
+    def chakra(self) -> bytes:
+        """Return the content of a Chakra execution trace.
+
+        Raises:
+            InputError: mlc-chakra is not installed.
+        """
+        from opdb.trace.chakra import chakra_trace
+
+        return chakra_trace(self.predicted.prediction, self.schedule)
+
     def to_dict(self) -> dict[str, Json]:
         """Return what `opdb trace --json` prints: a summary, not the trace."""
         found = self.predicted.prediction

@@ -41,7 +41,7 @@ _SCRIPTS = ("d3.min.js", "plot.min.js", "report.js")
 _SECTIONS = (
     ("accuracy", "Predicted and measured"),
     ("where", "Where time and energy go"),
-    ("scaling-section", "A model over batch sizes"),
+    ("scaling-section", "A model over batch sizes and contexts"),
     ("roofline", "Roofline"),
     ("samples-section", "Raw samples"),
     ("coverage", "Coverage, and what is missing"),
@@ -201,6 +201,7 @@ def _scaling(content: Content) -> str:
         2,
         _controls(
             _select("scaling-model", "Model", ((name, name) for name in models)),
+            _select("scaling-over", "Over", (("batch_size", "batch size"), ("context", "context"))),
             _measure("scaling-measure"),
         ),
         _figure("scaling-chart", "Lines are predicted, with intervals; dots are measured."),

@@ -92,6 +92,7 @@ KINDS = PARTS.without("configuration", "first input", "status")
 
 SCALING = _values(
     ("batch_size", "batch size", None),
+    ("context", "context", None),
     ("series", "mode and workload", None),
     ("board", "board", None),
     ("predicted_time_s", "predicted time", "s"),

@@ -138,7 +138,7 @@ def _device_events(found: Prediction, schedule: Schedule) -> Iterator[Event]:
         if start_s - free_s > GAP_S:
             yield _slice(DEVICE, "wait", waits, (free_s, start_s), {})
         args = {"device": 0, "context": 1, "stream": STREAM, "correlation": number}
-        args |= {"External id": number, **_cost_of(slot, schedule)}
+        args |= {"External id": number, **cost_of(slot, schedule)}
         title = slot.call.configuration.title
         yield _slice(DEVICE, "kernel", title, (start_s, end_s), args)
         free_s = end_s
@@ -146,7 +146,7 @@ def _device_events(found: Prediction, schedule: Schedule) -> Iterator[Event]:
         yield _slice(DEVICE, "wait", waits, (free_s, schedule.end_s), {})
 
 
-def _cost_of(slot: Slot, schedule: Schedule) -> dict[str, Json]:
+def cost_of(slot: Slot, schedule: Schedule) -> dict[str, Json]:
     """Return what a call is and costs; only energy and power are with its transition."""
     configuration = slot.call.configuration
     cost, power_w = schedule.costs[configuration.key], _power_w(slot, schedule)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 from contextlib import redirect_stdout
 from functools import partial
@@ -32,6 +33,10 @@ def run(
         bool,
         typer.Option("--inductor", help="Write what Inductor's profile-guided estimates read."),
     ] = False,
+    chakra: Annotated[
+        bool,
+        typer.Option("--chakra", help="Write a Chakra execution trace (MLCommons) instead."),
+    ] = False,
     mode: options.PredictedMode = "eager",
     said: options.ModelArguments = options.ModelArguments(),
     device: options.DeviceName = None,
@@ -47,7 +52,10 @@ def run(
     device has its operator, cost, interval, FLOPs and bytes. They add up to the prediction.
     """
     check_writable(output)
-    if inductor and output.suffix == ".gz":
+    compressed = output.suffix == ".gz"
+    if inductor and chakra:
+        raise InputError("give --inductor or --chakra, not both")
+    if inductor and compressed:
         raise InputError(f"{output}: Inductor reads profiles that are not compressed")
     conditions = Conditions(device, board, estimates, harvest=not no_harvest)
     question = Question(model, said.options, mode_for(mode, conditions))
@@ -57,6 +65,9 @@ def run(
     if written is not None:
         save(output, written.to_bytes(), quiet=out.quiet)
         note(written.said, quiet=out.quiet)
+    elif chakra:
+        content = found.chakra()
+        save(output, gzip.compress(content, mtime=0) if compressed else content, quiet=out.quiet)
     else:
-        save(output, found.to_bytes(compressed=output.suffix == ".gz"), quiet=out.quiet)
+        save(output, found.to_bytes(compressed=compressed), quiet=out.quiet)
     show(found, as_json=out.as_json)

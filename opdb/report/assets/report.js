@@ -322,24 +322,31 @@ const one = name => {
 
 /* One model over batch sizes, modes and boards. */
 
+const overs = {
+  batch_size: {title: "batch size", of: run => run.batch_size, words: /^batch \d+ /},
+  context: {title: "context", of: run => run.context, words: / context \d+/}};
 const scaling = () => {
   const model = scalingModel.get(), measure = scalingMeasure.get(), of = fields(measure);
+  const over = overs[scalingOver.get()];
   const rows = data.runs.filter(run => run.shown === model).map(run => {
     const a = value => value === null || value === undefined ? null : value / run.samples;
-    return {...run, series: `${run.mode}, ${run.words.replace(/^batch \d+ /, "")}`,
+    return {...run, series: `${run.mode}, ${run.words.replace(over.words, "")}`,
       time_per_sample_s: a(run.predicted_time_s), measured_time_per_sample_s: a(run.measured_time_s),
       energy_per_sample_j: a(run.predicted_energy_j),
       measured_energy_per_sample_j: a(run.measured_energy_j),
-      x: run.batch_size, y: a(run[of.predicted]), seen: a(run[of.measured]),
+      x: over.of(run), y: a(run[of.predicted]), seen: a(run[of.measured]),
       ends: run[of.ends]?.map(a)};
   });
-  const shown = rows.filter(row => row.y !== null), names = [...new Set(shown.map(row => row.series))];
+  const shown = rows.filter(row => row.x !== null && row.y !== null);
+  const names = [...new Set(shown.map(row => row.series))];
   const sizes = [...new Set(shown.map(row => row.x))];
+  const domain = sizes.length ? {} : {domain: [1, 10]};
   draw(byId("scaling-chart"), `Predicted and measured ${measure} of ${model}, each sample, over the ` +
-    "batch size; the table of the model has the numbers.", names, {
+    `${over.title}; the table of the model has the numbers.`, names, {
     height: 340, color: colour(names),
-    x: {type: "log", label: "batch size", ticks: sizes, tickFormat: x => String(x), inset: 20},
-    y: {type: "log", label: `${measure} a sample`, tickFormat: ticks(of.unit), grid: true, ticks: 6},
+    x: {type: "log", label: over.title, ticks: sizes, tickFormat: x => String(x), inset: 20, ...domain},
+    y: {type: "log", label: `${measure} a sample`, tickFormat: ticks(of.unit), grid: true, ticks: 6,
+      ...domain},
     marks: [
       Plot.ruleX(shown.filter(row => row.ends), {x: "x", y1: row => row.ends[0],
         y2: row => row.ends[1], stroke: "series", strokeWidth: 3, strokeOpacity: 0.4}),
@@ -449,6 +456,7 @@ document.querySelectorAll("figure").forEach(figure => figure.querySelector("figc
 const measureChoice = choice("accuracy-measure", accuracy);
 const runChoice = choice("run", one);
 const scalingModel = choice("scaling-model", scaling), scalingMeasure = choice("scaling-measure", scaling);
+const scalingOver = choice("scaling-over", scaling);
 accuracy(measureChoice.get());
 one(runChoice.get());
 scaling();

@@ -14,7 +14,7 @@ import sqlite3
 import tempfile
 import time
 import warnings
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -246,6 +246,11 @@ def _server_facts(url: str, shown: str) -> DatabaseFacts:
 
 def _look_inside(file: Path, size: int) -> dict[str, Any]:
     """Read a database's revision and check it, without a trace beside the file."""
+    from opdb.store import seal
+
+    with suppress(OSError):  # SQLite says which
+        if seal.broken(file):
+            return {"problem": "it is damaged: its bytes are not those that were written last"}
     journaled = file.with_name(file.name + "-wal").exists()
     uri = file.resolve().as_uri() + "?mode=ro" + ("" if journaled else "&immutable=1")
     found: dict[str, Any] = {}

@@ -24,7 +24,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from opdb.distribution import install, published
 from opdb.errors import DatabaseError, NoDatabaseError
 from opdb.secrets import masked
-from opdb.store import postgresql
+from opdb.store import postgresql, seal
 from opdb.store.schema import LAST_TO_READ_EARLIER, REVISIONS, metadata
 from opdb.store.waiting import patiently
 
@@ -45,11 +45,13 @@ _ASIDE = {
 }
 """SQLite's settings for a file that nobody else opens and that is of no use until it is whole."""
 
+_DAMAGED = "it is damaged; restore it, or delete it and import its published sets again"
+
 _EXPLANATIONS = (
     ("disk is full", "the disk is full; free some space and run the command again"),
     ("readonly database", "it cannot be written; check its permissions and its folder's"),
     ("file is not a database", "it is not an opdb database"),
-    ("malformed", "it is damaged; restore it, or delete it and import its published sets again"),
+    ("malformed", _DAMAGED),
     ("database is locked", "another process holds it locked; try again later"),
     ("unable to open database file", "it cannot be opened; check the path and the permissions"),
     ("disk I/O error", "reading or writing it failed; check the disk"),
@@ -173,6 +175,9 @@ def connect(url: str, *, create: bool, aside: bool = False) -> Engine:
         check_file(file, create=create)
     try:
         engine = _engine(parsed, file)
+        if file is not None:
+            hold = _hold(file)
+            event.listen(engine, "engine_disposed", lambda _engine: hold.release())
         if aside:
             event.listen(engine, "connect", _write_aside)
     except (ImportError, NoSuchModuleError) as error:
@@ -186,6 +191,17 @@ def connect(url: str, *, create: bool, aside: bool = False) -> Engine:
         engine.dispose()
         raise
     return engine
+
+
+def _hold(file: Path) -> seal.Hold:
+    try:
+        return seal.Hold(file)
+    except seal.BrokenSealError:
+        raise DatabaseError(
+            f"database {file}: {_DAMAGED}. Its bytes are not those that were written last"
+        ) from None
+    except OSError as error:
+        raise DatabaseError(f"database {file}: {error.strerror}; check the path") from error
 
 
 def look(url: str) -> tuple[str | None, bool]:
@@ -248,6 +264,8 @@ def check_file(file: Path, *, create: bool) -> None:
                     f"database {file}: there is none; opdb harvest or opdb import makes it"
                 )
             file.parent.mkdir(parents=True, exist_ok=True)
+            return
+        if seal.held(file):
             return
         with file.open("rb") as stream:
             head = stream.read(_HEADER_BYTES)

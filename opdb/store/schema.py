@@ -54,7 +54,10 @@ from opdb.store.fields import (
 from opdb.store.samples import LAYERS, NEIGHBOURS, STRETCH, STRETCHES, TIMES
 
 REVISIONS = ("0013", "0014")
-"""Every Alembic revision, oldest first; the last is what this version writes."""
+"""Every Alembic revision, oldest first; the last is what this version writes.
+
+0014 is that of release 0.1.0: from it on none is taken away (`tests/store/test_released.py`).
+"""
 
 LAST_TO_READ_EARLIER = "2a8102b"
 """The commit of opdb that brings a database of an earlier revision up to the first of these."""

@@ -36,7 +36,7 @@ from opdb.lookup.words import describe, workload_columns
 from opdb.records import Json, Mode, Quantity
 from opdb.settings import is_forcible
 from opdb.tables import MISSING, RATIO, Column, Report, Rows, Table
-from opdb.units import show, show_share
+from opdb.units import plural, show, show_share
 
 if TYPE_CHECKING:
     from opdb.algorithms.names import Algorithm
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from opdb.predict import Answer
     from opdb.predict.figures import Figures, Rates
     from opdb.predict.layers import Layers
-    from opdb.records import Cost
+    from opdb.records import Configuration, Cost
     from opdb.studies.drawing import Drawing
 
 
@@ -116,7 +116,7 @@ class Predicted(Report):
 
     `answer` holds the prediction and, where the same board ran the model, the measured truth.
     `convolutions` are there where an algorithm is named, `layers` and `schedule` where they are
-    asked for.
+    asked for. `gpu_seconds` is what `how_to_measure` is likely to take on one device.
     """
 
     question: Question
@@ -126,6 +126,7 @@ class Predicted(Report):
     layers: Layers | None = None
     database: Sequence[str] = ()
     schedule: Schedule | None = None
+    gpu_seconds: float | None = None
 
     @property
     def prediction(self) -> Prediction:
@@ -157,11 +158,7 @@ class Predicted(Report):
         own, so that its kinds are benched.
         """
         algorithm, forced = self.conditions.algorithm, self.conditions.forced
-        lacking = [
-            share.configuration.kind
-            for share in (*self.prediction.estimated, *self.prediction.missing)
-            if share.configuration.key not in self.answer.refused
-        ]
+        lacking = [configuration.kind for configuration in lacking_in(self.answer)]
         by_algorithm = [kind for kind in lacking if forced and is_forcible(kind)]
         model = [self.question.model, *self.question.said.as_arguments(), *self.database]
         of_model = ["opdb", "bench", "--model", *model]
@@ -374,6 +371,8 @@ def predictions(target: float | None = None) -> Table[Predicted]:
         Column("measured", lambda one: one.answer.measured and MEASURED.document(one.answer)),
         Column("missing", lambda one: SHARES.documents(one.prediction.missing)),
         Column("estimated", lambda one: ESTIMATED.documents(one.prediction.estimated)),
+        Column("how_to_measure", lambda one: one.how_to_measure),
+        Column("gpu_seconds_to_measure", lambda one: one.gpu_seconds),
         Column("unsupported", lambda one: dict(one.prediction.workload.unsupported)),
         Column(
             "fits",
@@ -398,6 +397,27 @@ def predictions(target: float | None = None) -> Table[Predicted]:
             last=True,
         ),
     )
+
+
+def lacking_in(answer: Answer) -> list[Configuration]:
+    """Return what a bench would measure: what is estimated or missing, and no algorithm refuses."""
+    found = answer.prediction
+    lacking = (share.configuration for share in (*found.estimated, *found.missing))
+    return [each for each in lacking if each.key not in answer.refused]
+
+
+def _rested_on(found: Predicted) -> str:
+    """Say how much of the time is measured and estimated, and what measuring the rest takes."""
+    prediction = found.prediction
+    shares = {
+        "measured": prediction.coverage_time,
+        "estimated": sum(share.share_time for share in prediction.estimated),
+        "missing": sum(share.share_time for share in prediction.missing),
+    }
+    said = ", ".join(f"{show_share(share)} {name}" for name, share in shares.items() if share)
+    lacking = plural(len(lacking_in(found.answer)), "configuration")
+    seconds = "" if found.gpu_seconds is None else f", about {found.gpu_seconds:.0f} GPU-seconds"
+    return f"time: {said}; to measure what is missing, on the device ({lacking}{seconds})"
 
 
 def _predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
@@ -425,10 +445,10 @@ def _predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
         yield from first_rows(CONVOLUTIONS, found.convolutions)
     yield from estimated_blocks(prediction.estimated)
     yield from missing_blocks(prediction.missing)
-    if commands := found.how_to_measure:
-        yield f"to measure what is missing, on the device: {commands}"
     for each in prediction.notes:
         yield f"note: {each}"
+    if commands := found.how_to_measure:
+        yield f"{_rested_on(found)}: {commands}"
     if found.layers is not None:
         yield from layers_blocks(found.layers, found.conditions.top)
 

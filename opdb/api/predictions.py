@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
-from opdb.api.predicted import Compared, Conditions, Convolution, Predicted, Question
+from opdb.api.predicted import (
+    Compared,
+    Conditions,
+    Convolution,
+    Predicted,
+    Question,
+    lacking_in,
+)
 from opdb.errors import CannotMeasureError, OpdbError
 from opdb.lookup.options import ModelOptions, ModelWords
 from opdb.lookup.requests import checked_request, request_for
@@ -18,7 +25,7 @@ if TYPE_CHECKING:
     from opdb.models import ModelRequest
     from opdb.predict import Answer, Predictor
     from opdb.predict.layers import Layers
-    from opdb.records import Workload
+    from opdb.records import Configuration, Workload
 
 Tell = Callable[[str], None]
 """Hears in words of what takes time, such as a harvest."""
@@ -165,7 +172,17 @@ class _Asking:
             self._layers(question, answer) if asked.layers else None,
             database_option(store),
             self._predictor.schedule(answer.prediction) if asked.schedule else None,
+            self._gpu_seconds(lacking_in(answer)),
         )
+
+    def _gpu_seconds(self, lacking: Sequence[Configuration]) -> float | None:
+        """Return what measuring configurations is likely to take, as their kinds' visits took."""
+        if not lacking:
+            return None
+        from opdb.plan.known import prices
+
+        known = prices(self._store, self._predictor.device.slug, {c.kind for c in lacking})
+        return sum(map(known.of, lacking))
 
     def _between(self, question: Question) -> tuple[Workload, str] | None:
         """Return a pass of a generation between measured ones, and the board that measured these.

@@ -39,10 +39,13 @@ class Prices:
         return self.of_kind.get(configuration.kind, self.usual)
 
 
-def prices(store: Store, device: str) -> Prices:
-    """Return what the visits of a configuration took on a device (slug), on each board alone."""
+def prices(store: Store, device: str, kinds: Collection[str] | None = None) -> Prices:
+    """Return what the visits of a configuration took on a device (slug), on each board alone.
+
+    With `kinds`, those of these kinds alone count.
+    """
     of_kind: dict[str, list[float]] = defaultdict(list)
-    for each in store.spent(device):
+    for each in store.spent(device, kinds=kinds):
         of_kind[each.kind].append(each.seconds)
     return prices_of(of_kind)
 

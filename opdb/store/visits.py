@@ -77,14 +77,17 @@ class Visits(Connected):
         conditions += matching(schema.visit, {"role": role})
         return self._seen(rows.VISIT, schema.visit, conditions, configurations)
 
-    def spent(self, device: str, board: str | None = None) -> list[Spent]:
+    def spent(
+        self, device: str, board: str | None = None, kinds: Collection[str] | None = None
+    ) -> list[Spent]:
         """Return what each configuration's visits took on each board of a device, without anchors.
 
         Those inside models count, whatever came of them; by key and board. With a board (UUID),
-        those on it alone.
+        those on it alone; with `kinds`, those of these kinds.
         """
         with self.reading() as connection:
             visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
+            of_kinds = () if kinds is None else (configuration.c.kind.in_(kinds),)
             query = (
                 select(configuration.c.key, configuration.c.kind, campaign.c.board)
                 .add_columns(func.sum(visit.c.cost_s))
@@ -93,7 +96,7 @@ class Visits(Connected):
                 .where(
                     campaign.c.device == device, visit.c.role != "anchor", visit.c.access == "model"
                 )
-                .where(reading.unforced(visit), *matching(campaign, {"board": board}))
+                .where(reading.unforced(visit), *matching(campaign, {"board": board}), *of_kinds)
                 .group_by(configuration.c.key, configuration.c.kind, campaign.c.board)
                 .order_by(configuration.c.key, campaign.c.board)
             )

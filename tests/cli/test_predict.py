@@ -113,8 +113,16 @@ def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h2
     assert estimated["time_s"] > found["time_s"] and not estimated["missing"]
     ran = opdb(*RESNET152)
     assert ran.status == 0, "without a target nothing is missed"
-    said = "to measure what is missing, on the device: opdb bench --model resnet152 --batch-size 32"
-    assert f"{said}\n" in ran.out
+    last = ran.out.splitlines()[-1]
+    assert re.fullmatch(
+        r"time: [\d.]+ % measured, [\d.]+ % estimated; to measure what is missing, on the device "
+        r"\(\d+ configurations, about \d+ GPU-seconds\): "
+        "opdb bench --model resnet152 --batch-size 32",
+        last,
+    ), last
+    lacking = [*estimated["estimated"], *estimated["missing"]]
+    assert 0.2 < estimated["gpu_seconds_to_measure"] / len(lacking) < 5
+    assert estimated["how_to_measure"] in last
 
 
 PROGRAM = """

@@ -65,6 +65,22 @@ def test_every_measured_run_is_a_row_and_the_summary_is_theirs(opdb: Opdb, h200:
         assert summary["inside_interval"] == pytest.approx(sum(inside) / len(inside))
 
 
+def test_status_of_models_says_how_right_each_was(opdb: Opdb, h200: Path) -> None:
+    found = json.loads(opdb("status", "--models", "--json").out)
+    assert found["device"] == "nvidia-h200" and found["estimates"]
+    rows = {row["model"]: row for row in found["models"]}
+    runs = json.loads(opdb("validate", "vgg16", "--json").out)["rows"]
+    vgg16 = rows["vgg16"]
+    assert vgg16["runs"] == len(runs) > 1 and "float32" in vgg16["dtypes"]
+    assert vgg16["measured_workloads"] == vgg16["workloads"] >= len(vgg16["batch_sizes"])
+    errors = [abs(row["attribution_time"] - 1) for row in runs]
+    assert vgg16["time_error"] == pytest.approx(statistics.median(errors))
+    shown = opdb("status", "--models").out
+    assert "time off by" in shown and "opdb predict MODEL" in shown
+    ran = opdb("status", "--models", "--jobs", ".")
+    assert ran.status == 2 and "one at a time" in ran.err
+
+
 def test_models_choose_and_people_are_shown_a_table(opdb: Opdb, h200: Path) -> None:
     ran = opdb("validate", "resnet152")
     assert ran.status == 0

@@ -109,6 +109,9 @@ def test_what_visits_took_by_configuration_and_board_without_anchors(filled: Sto
         (conv.key, "GPU-2"): ("conv2d", 2.0),
         (relu.key, "GPU-1"): ("relu", 0.41),
     }
+    kinds = {kind for kind, _ in found.values()}
+    assert {s.kind for s in filled.spent("nvidia-h200", kinds=[min(kinds)])} == {min(kinds)}
+    assert filled.spent("nvidia-h200", kinds=()) == []
     assert filled.spent("nowhere") == filled.spent("nvidia-h200' OR '1'='1") == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import redirect_stdout
 from functools import partial
@@ -65,6 +66,7 @@ def run(
     With --algorithm convolutions cost what opdb bench conv2d --algorithm measured, each is shown,
     and what opdb sweep ran under that algorithm is the truth. What it cannot run is missing.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # estimates multiply small matrices
     check_share("--target", target)
     layering.check_top(top, layers=layers)
     by = forcing.one_algorithm(algorithm)

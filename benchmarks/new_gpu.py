@@ -1,6 +1,6 @@
 """What estimates are worth on a GPU of which little is known yet: after 60, 300, 1,200 GPU-seconds.
 
-Run it anywhere, in a checkout with scikit-learn; it reads the published set and measures nothing:
+Run it anywhere; it reads the published set and measures nothing:
 
     python -m benchmarks.new_gpu
 
@@ -35,7 +35,8 @@ from benchmarks.coverage_growth import visit_seconds
 from opdb.compose.sizes import NOTHING_MEASURED
 from opdb.estimates.features import features
 from opdb.estimates.process import Kernel
-from opdb.estimates.training import TYPICAL_LENGTH, Example, placed, train
+from opdb.estimates.training import Example, placed, train
+from opdb.estimates.tuning import TYPICAL_LENGTH
 from opdb.learning import examples_of
 from opdb.predict import Predictor, predictor_for
 from opdb.records import Configuration, Workload

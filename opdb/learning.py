@@ -109,7 +109,6 @@ def learn(store: Store, predictor: Predictor, board: str | None = None) -> Estim
     """Learn from all that a board knows and store it; from the most measured board unless said.
 
     Raises:
-        CannotMeasureError: scikit-learn is not installed.
         InputError: too little was measured.
     """
     chosen = board or predictor.most_measured()
@@ -163,7 +162,6 @@ def leave_out(
         What was found of each group and board.
 
     Raises:
-        CannotMeasureError: scikit-learn is not installed.
         InputError: fewer than two groups were measured as a whole.
     """
     named = NAMES[leaving]

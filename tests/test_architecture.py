@@ -111,7 +111,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "units",
         "runs",
     ),
-    "estimates": ("distribution", "errors", "kinds", "records", "units"),
+    "estimates": ("errors", "kinds", "records", "units"),
     "compose": ("derive", "footprint", "kinds", "records", "units"),
     "predict": (
         "compose",
@@ -363,8 +363,9 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
         "estimates.process",
         "estimates.estimator",
         "estimates.training",
+        "estimates.tuning",
     ),
-    "scipy": ("plan.ranking", "estimates.training"),
+    "scipy": ("plan.ranking", "estimates.tuning"),
     "matplotlib": (
         "matrix.figure",
         "studies.charts",
@@ -372,7 +373,6 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
         "studies.drawing",
         "sweep.figure",
     ),
-    "sklearn": ("estimates.training",),
     "typer": ("cli",),
     "rich": ("cli",),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from dataclasses import asdict
 
@@ -13,7 +15,17 @@ from opdb.estimates.process import Kernel, Matrix, Process
 from opdb.estimates.roofline import Roofline
 from opdb.records import Json, Quantity
 
-FORMAT = 2
+FORMAT = 3
+FLOAT32 = np.dtype("<f4")
+
+MOST_BYTES = 64 * 1024 * 1024
+"""The most numbers that are unpacked, in bytes: a short text could claim to hold gigabytes."""
+
+
+_DAMAGED = (
+    *(KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError),
+    zlib.error,
+)
 
 
 def to_document(estimator: Estimator) -> Json:
@@ -51,7 +63,7 @@ def from_document(document: Json) -> Estimator:
             families={name: _learned(d) for name, d in document["families"].items()},
             usual={kind: _usual(d) for kind, d in document["usual"].items()},
         )
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+    except _DAMAGED as error:
         raise InputError(f"damaged estimates: {error}; opdb learn makes them anew") from error
 
 
@@ -62,7 +74,7 @@ def _family(learned: Learned) -> Json:
         "scale": list(learned.scale),
         "levels": dict(learned.levels),
         "dtypes": sorted(learned.dtypes),
-        "points": learned.time.points.tolist(),
+        "points": _packed(learned.time.points.T),  # a column after the other: these repeat
         "time": _process(learned.time),
         "power": None
         if learned.power is None
@@ -73,18 +85,19 @@ def _family(learned: Learned) -> Json:
 
 def _process(process: Process) -> Json:
     kernel = asdict(process.kernel)
-    return {"kernel": kernel, "mean": process.mean, "weights": process.weights.tolist()}
+    return {"kernel": kernel, "mean": process.mean, "weights": _packed(process.weights)}
 
 
 def _learned(document: Mapping[str, Json]) -> Learned:
-    points = np.array(document["points"], dtype=float)
+    columns = tuple(document["columns"])
+    points = np.ascontiguousarray(_unpacked(document["points"]).reshape(len(columns), -1).T)
     power = document["power"]
     metered = [] if power is None else [int(row) for row in power["rows"]]
     reach = Reach(**document["reach"])
     if (power is None) != (reach.energy is None) or (power is None) != (reach.energies is None):
         raise ValueError("a reach of energies without powers, or powers without one")
     return Learned(
-        columns=tuple(document["columns"]),
+        columns=columns,
         centre=tuple(document["centre"]),
         scale=tuple(document["scale"]),
         levels={kind: float(level) for kind, level in document["levels"].items()},
@@ -98,7 +111,7 @@ def _learned(document: Mapping[str, Json]) -> Learned:
 
 def _process_of(document: Mapping[str, Json], points: Matrix) -> Process:
     kernel = document["kernel"]
-    weights = np.array(document["weights"], dtype=float)
+    weights = _unpacked(document["weights"])
     if points.shape != (len(weights), len(kernel["lengths"])):
         raise ValueError(f"{len(weights)} weights for points of shape {points.shape}")
     return Process(
@@ -107,6 +120,17 @@ def _process_of(document: Mapping[str, Json], points: Matrix) -> Process:
         points,
         weights,
     )
+
+
+def _packed(numbers: Matrix) -> str:
+    """Return numbers in float32 as base64 of zlib: what is read is there at once."""
+    compressed = zlib.compress(numbers.astype(FLOAT32).tobytes(), 9)
+    return b2a_base64(compressed, newline=False).decode()
+
+
+def _unpacked(text: str) -> Matrix:
+    found = zlib.decompressobj().decompress(a2b_base64(text, strict_mode=True), MOST_BYTES)
+    return np.frombuffer(found, FLOAT32).astype(float)
 
 
 def _usual(document: Mapping[str, Json]) -> KindMedians:

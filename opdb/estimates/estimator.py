@@ -209,7 +209,8 @@ class Estimator:
         self, learned: Learned, asked: Sequence[_Asked], found: Estimates, alike_only: bool
     ) -> None:
         """Estimate configurations of one family; flag those that are too far, or refuse them."""
-        covariance = learned.time.covariance([learned.scaled(each.of) for each in asked])
+        places = [learned.scaled(each.of) for each in asked]
+        slower, covariance = learned.time.at(places)
         kernel = learned.time.kernel
         unexplained = [covariance[i, i] - kernel.noise for i in range(len(asked))]
         is_near = [each <= FARTHEST * kernel.variance for each in unexplained]
@@ -226,12 +227,10 @@ class Estimator:
         if kept:
             asked = [asked[i] for i in kept]
             covariance = covariance[kept][:, kept] + learned.doubt(asked)
-            places = [learned.scaled(each.of) for each in asked]
             power = learned.power
-            watts = None if power is None else power.expected(places)
-            of_power = None if power is None else power.covariance(places)
+            watts, of_power = (None, None) if power is None else power.at([places[i] for i in kept])
             block = _Block(_keys(asked), covariance, of_power, learned.reach)
-            self._add(learned, asked, (learned.time.expected(places), watts), block, found)
+            self._add(learned, asked, (slower[kept], watts), block, found)
 
     def _by_roofline(self, learned: Learned, asked: Sequence[_Asked], found: Estimates) -> None:
         """Estimate from the roofline, a family's usual distance from it, and its whole variance."""

@@ -25,6 +25,12 @@ RECTIFIED_ZEROS = 0.5
 KIND = "kind="
 """The beginning of the name of a feature that is 1 for one kind and 0 for the others."""
 
+MULTIPROCESSORS = 132
+"""Those of an H100 SXM and an H200: as many tiles of a product are worked on at once."""
+
+TILES = ((128, 128), (128, 256), (64, 64))
+"""The tiles of a product (rows, columns) that libraries' kernels usually work on."""
+
 STATES = {"training": "in training mode", "autocast": "under autocast"}
 """Features that are 1 for calls unlike those with 0, with the words for messages: what was learned
 from the latter alone says nothing of the former."""
@@ -83,7 +89,7 @@ def features(configuration: Configuration) -> Features:
             "flops": _log(flops),
             "bytes": _log(moved_bytes),
             "intensity": _log(flops) - _log(moved_bytes),
-            **_product(view, forward_flops),
+            **_product(view, forward_flops, works),
             **_layout(first),
             **_state(view, data),
             "window": _log(_window(view)),
@@ -91,6 +97,7 @@ def features(configuration: Configuration) -> Features:
             "groups": _log(_argument(view, "groups")),
             "training": _argument(view, "training") if _has(view, "training") else 0.0,
             "gradient": float(configuration.gradient),
+            "steps_apart": float(any(map(_steps_apart, data))),
             "autocast": float(configuration.autocast is not None),
             "gradient_zeros": _gradient_zeros(configuration),
         },
@@ -108,7 +115,7 @@ def _log(value: float) -> float:
     return math.log2(max(value, 1.0))
 
 
-def _product(view: View, flops: float) -> dict[str, float]:
+def _product(view: View, flops: float, works: str) -> dict[str, float]:
     """Return the sizes of the matrix product that a call comes down to.
 
     Depth is half its operations for each output, columns are the outputs that one row of the input
@@ -128,8 +135,51 @@ def _product(view: View, flops: float) -> dict[str, float]:
         "rows": _log(rows),
         "columns": _log(columns),
         "depth": _log(depth),
-        "tiles": _log(math.ceil(rows / 128) * math.ceil(max(columns, 1) / 128)),
+        "tiles": _log(_tiles(rows, columns, (128, 128))),
+        **_fill(view, (rows, columns, depth) if works != "memory" else (0.0, 0.0, 0.0)),
     }
+
+
+def _fill(view: View, product: tuple[float, float, float]) -> dict[str, float]:
+    """Return how a product (rows, columns, depth) fills the device; zeros where there is none.
+
+    `waste` is by how much the last wave of tiles, which fills only some of the multiprocessors,
+    makes a product longer; `aligned` the largest power of two, up to 16, that divides a size: what
+    vector loads and tensor cores need.
+    """
+    rows, columns, depth = product
+    groups = _argument(view, "groups")
+    channels = depth / _window(view)
+    wide = [_tiles(rows, columns, tile) * groups / MULTIPROCESSORS for tile in TILES]
+    return {
+        **{
+            f"waste {tall}x{broad}": _log(math.ceil(waves) / waves) if waves else 0.0
+            for (tall, broad), waves in zip(TILES, wide, strict=True)
+        },
+        "aligned rows": _twos(rows),
+        "aligned columns": _twos(columns),
+        "aligned depth": _twos(channels),
+        "channels": _log(channels),
+        "grouped": float(groups > 1),
+        "depthwise": float(groups > 1 and 0 < channels < 2),
+    }
+
+
+def _tiles(rows: float, columns: float, tile: tuple[int, int]) -> int:
+    """Return how many tiles (rows, columns) cover a product."""
+    return math.ceil(rows / tile[0]) * math.ceil(max(columns, 1) / tile[1])
+
+
+def _twos(size: float) -> float:
+    """Return the logarithm of the largest power of two that divides a size, at most that of 16."""
+    whole = round(size)
+    return math.log2(math.gcd(whole, 16)) if whole else 0.0
+
+
+def _steps_apart(spec: Mapping[str, Json]) -> bool:
+    """Return whether a tensor's neighbours along its last dimension are apart in memory."""
+    layout = spec.get("layout")
+    return isinstance(layout, list) and bool(layout) and layout[-1] != 1
 
 
 def _layout(first: Mapping[str, Json]) -> dict[str, float]:

@@ -1,8 +1,9 @@
 """Gaussian processes over configurations: what lies between measured points, and how surely.
 
 What is learned is kept ready to use, as data (length scales, variances, the points and their
-weights): a question takes no solve of all points. Formulas: Rasmussen and Williams, Gaussian
-Processes for Machine Learning (2006), equations 2.25 to 2.27 and 4.17 (Matérn with ν = 3/2).
+weights, in float32): a question solves no more than the `NEAREST` points of each place asked.
+Formulas: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), equations 2.25 to
+2.27 and 4.17 (Matérn with ν = 3/2).
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import numpy as np
 Matrix = Any
 """A numpy array, two-dimensional unless stated otherwise."""
 
-NEAREST = 512
-"""Learned points that a covariance is conditioned on."""
+NEAREST = 64
+"""Learned points that the variance of a place is conditioned on: the most correlated ones."""
+
+MOST_USED = 2048
+"""Learned points that a covariance of several places is conditioned on at most, together."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Kernel:
 
     def between(self, ones: Matrix, others: Matrix) -> Matrix:
         """Return the covariances of n points and m others, shape (n, m), the noise left out."""
-        lengths = np.asarray(self.lengths)
+        lengths = np.asarray(self.lengths, dtype=float)
         one, other = ones / lengths, others / lengths
         squares = (
             np.sum(one**2, axis=1)[:, None] + np.sum(other**2, axis=1)[None] - 2 * one @ other.T
@@ -58,13 +62,9 @@ class Process:
 
     @classmethod
     def through(cls, kernel: Kernel, mean: float, points: Matrix, values: Matrix) -> Process:
-        """Return the process that was seen to have these n values at n points."""
-        covariances = _with_noise(kernel, points)
-        return cls(kernel, mean, points, np.linalg.solve(covariances, values - mean))
-
-    def expected(self, asked: Matrix | Sequence[Sequence[float]]) -> Matrix:
-        """Return what the quantity is expected to be at m points, shape (m,)."""
-        return self.mean + self.kernel.between(np.asarray(asked), self.points) @ self.weights
+        """Return the process that was seen to have these n values at n points (float32)."""
+        weights = np.linalg.solve(with_noise(kernel, points), values - mean)
+        return cls(kernel, mean, points, np.float32(weights).astype(float))
 
     def prior(self, count: int, alike: Matrix) -> Matrix:
         """Return the covariance of values at `count` points far from all that was learned.
@@ -73,22 +73,30 @@ class Process:
         """
         return self.kernel.variance * alike + self.kernel.noise * np.eye(count)
 
-    def covariance(self, asked: Matrix | Sequence[Sequence[float]]) -> Matrix:
-        """Return the covariance of the quantity's true values at m points, shape (m, m).
+    def at(self, asked: Matrix | Sequence[Sequence[float]]) -> tuple[Matrix, Matrix]:
+        """Return what is expected at m points, and the covariance of the true values there.
 
-        The noise is on its diagonal: the true value at a point is one draw. It is conditioned on
-        the learned points most correlated with each of those asked, `NEAREST` in all; the others
-        would reduce it little.
+        Their shapes are (m,) and (m, m). The noise is on the diagonal: the true value at a point is
+        one draw. The covariance is that of the errors of kriging each point from the learned points
+        most correlated with it alone, as Vecchia (1988) does; the others would reduce it little.
         """
         at = np.asarray(asked)
         between = self.kernel.between(at, self.points)
-        ranks = np.argsort(np.argsort(-between, axis=1, kind="stable"), axis=1)
-        near = np.argsort(ranks.min(axis=0), kind="stable")[:NEAREST]
-        between = between[:, near]
-        known = _with_noise(self.kernel, self.points[near])
-        unexplained = _with_noise(self.kernel, at) - between @ np.linalg.solve(known, between.T)
-        return (unexplained + unexplained.T) / 2
+        expected = self.mean + between @ self.weights
+        count = min(NEAREST, len(self.points), max(1, MOST_USED // len(at)))
+        near = np.argpartition(-between, count - 1, axis=1)[:, :count]
+        used, place = np.unique(near, return_inverse=True)
+        place = place.reshape(near.shape)
+        known = with_noise(self.kernel, self.points[used])
+        told = np.take_along_axis(between, near, axis=1)
+        blocks = known[place[:, :, None], place[:, None, :]]
+        weights = np.zeros((len(at), len(used)))
+        np.put_along_axis(weights, place, np.linalg.solve(blocks, told[..., None])[..., 0], axis=1)
+        explained = weights @ between[:, used].T
+        found = with_noise(self.kernel, at) - explained - explained.T + weights @ known @ weights.T
+        return expected, (found + found.T) / 2
 
 
-def _with_noise(kernel: Kernel, points: Matrix) -> Matrix:
+def with_noise(kernel: Kernel, points: Matrix) -> Matrix:
+    """Return the covariance of what is measured at n points, shape (n, n)."""
     return kernel.between(points, points) + kernel.noise * np.eye(len(points))

@@ -1,43 +1,36 @@
-"""Learn estimates from costs. The only place that needs scikit-learn; what comes out is data."""
+"""Learn estimates from costs; what comes out is data."""
 
 from __future__ import annotations
 
 import math
 import statistics
-import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
-from opdb.distribution import install
-from opdb.errors import CannotMeasureError, InputError
+from opdb.errors import InputError
 from opdb.estimates.estimator import Estimator, KindMedians, Learned, Reach
 from opdb.estimates.features import KIND, PASSES, STATES, Features, features
-from opdb.estimates.process import Kernel, Matrix, Process
+from opdb.estimates.process import Matrix, Process, with_noise
 from opdb.estimates.roofline import Roofline, roofline
+from opdb.estimates.tuning import tuned
 from opdb.kinds import KINDS
 from opdb.records import Configuration, Cost, Form, Quantity
 from opdb.units import plural
 
-MOST_POINTS = 1500
+MOST_POINTS = 6000
 """Configurations that a family learns from at most, drawn at random: the work grows with their
 cube."""
 
-MOST_TUNED = 250
+MOST_TUNED = 800
 """Configurations that length scales are found on at most."""
 
 FEWEST_POINTS = 12
 """A family with fewer learns nothing."""
 
-TYPICAL_LENGTH, LENGTH_SPREAD = 3.0, 0.7
-"""The prior of a length scale, in standard deviations of its number: the median, and the standard
-deviation of the logarithm. Without it, twenty lengths fit whatever few models there are."""
-
-ITERATIONS = 30
 SMALLEST_SCALE = 0.3
 KIND_SCALE = 0.5
 """Numbers are divided by their standard deviation; that of a number nearly always the same, and of
@@ -52,10 +45,6 @@ FOLDS = 8
 FEWEST_FOLDS = 3
 PART = "part "
 COVERED = 0.95
-
-LEAST_NOISE = 0.005
-"""The least variance that no point explains of another: 7 % of a time (what libraries choose for
-one size and not for the next). With less, the narrowest intervals held too few truths."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +73,6 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
     """Learn from measured configurations.
 
     Raises:
-        CannotMeasureError: scikit-learn is not installed.
         InputError: too few of them launch a kernel.
     """
     given = sorted(examples, key=lambda example: example.configuration.key)
@@ -153,8 +141,8 @@ def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
     metered = [i for i, p in enumerate(points) if p.dynamic_w is not None]
     above = slower - np.array([levels[p.of.kind] for p in points])
     watts = np.array([math.log(points[i].dynamic_w or 1.0) for i in metered])
-    time = _process(places, above)
-    power = _process(places[metered], watts) if len(metered) >= FEWEST_POINTS else None
+    time = _process(columns, places, above)
+    power = _process(columns, places[metered], watts) if len(metered) >= FEWEST_POINTS else None
     return Learned(
         columns=columns,
         centre=centre,
@@ -194,75 +182,17 @@ def placed(
             scale = KIND_SCALE if name.startswith(KIND) else max(spread, SMALLEST_SCALE)
             scales.append(round(scale, 6))
     at = np.array([[of.number(name) for name in names] for of in members])
-    places = np.round((at - np.array(centres)) / np.array(scales), 5)
+    places = np.float32(np.round((at - np.array(centres)) / np.array(scales), 5)).astype(float)
     return tuple(names), tuple(centres), tuple(scales), places
 
 
-def _process(places: Matrix, values: Matrix) -> Process:
+def _process(columns: Sequence[str], places: Matrix, values: Matrix) -> Process:
     """Learn the kernel from some points, and keep all points."""
     mean = round(float(values.mean()), 6)
     drawn = np.random.default_rng(0).permutation(len(places))[:MOST_TUNED]
-    return Process.through(_tuned(places[drawn], values[drawn] - mean), mean, places, values)
-
-
-def _tuned(places: Matrix, values: Matrix) -> Kernel:
-    """Return the kernel under which values are most likely, length scales held by their prior."""
-    kernels, process = _sklearn()
-    count = places.shape[1]
-    start = kernels.ConstantKernel(0.2, (1e-2, 10.0)) * kernels.Matern(
-        np.full(count, TYPICAL_LENGTH), (0.1, 300.0), nu=1.5
-    ) + kernels.WhiteKernel(0.005, (LEAST_NOISE, 0.5))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a noise at its lower bound is what the bound is for
-        fitted = process(start, optimizer=_with_prior(count)).fit(places, values).kernel_
-    lengths = np.broadcast_to(fitted.k1.k2.length_scale, (count,))
-    return Kernel(
-        variance=float(fitted.k1.k1.constant_value),
-        lengths=tuple(round(float(length), 5) for length in lengths),
-        noise=float(fitted.k2.noise_level),
-    )
-
-
-def _with_prior(count: int) -> Callable[..., tuple[Matrix, float]]:
-    """Return an optimizer that adds the length scales' prior to what it minimises."""
-    from scipy.optimize import minimize
-
-    lengths = slice(1, 1 + count)  # between the logarithms of variance and noise
-
-    def optimizer(objective: Any, start: Matrix, bounds: Matrix) -> tuple[Matrix, float]:
-        def penalised(logarithms: Matrix) -> tuple[float, Matrix]:
-            value, gradient = objective(logarithms)
-            off = (logarithms[lengths] - math.log(TYPICAL_LENGTH)) / LENGTH_SPREAD
-            gradient = gradient.copy()
-            gradient[lengths] += off / LENGTH_SPREAD
-            return value + 0.5 * float(off @ off), gradient
-
-        found = minimize(
-            penalised,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            options={"maxiter": ITERATIONS},
-        )
-        return found.x, float(found.fun)
-
-    return optimizer
-
-
-def _sklearn() -> tuple[Any, Any]:
-    """Return scikit-learn's kernels and its Gaussian process.
-
-    Raises:
-        CannotMeasureError: it is not installed.
-    """
-    try:
-        from sklearn.gaussian_process import GaussianProcessRegressor, kernels
-    except ImportError as error:
-        raise CannotMeasureError(
-            f"learning estimates needs scikit-learn; {install('estimates')}"
-        ) from error
-    return kernels, GaussianProcessRegressor
+    names = [KIND if column.startswith(KIND) else column for column in columns]
+    kernel = tuned(places[drawn], values[drawn] - mean, names)
+    return Process.through(kernel, mean, places, values)
 
 
 @dataclass(frozen=True)
@@ -283,14 +213,20 @@ class _LeftOut:
 
 
 def _left_out(process: Process, values: Matrix, folds: Sequence[str]) -> dict[str, _LeftOut]:
-    """Leave out each fold of a process's points, which have these values, in turn."""
+    """Leave out each fold of a process's points, which have these values, in turn.
+
+    Errors and covariances follow from the inverse of all points' covariance, the weights from that
+    of none anew (Rasmussen and Williams, equations 5.12, for blocks).
+    """
+    inverse = np.linalg.inv(with_noise(process.kernel, process.points))
+    weights = inverse @ (values - process.mean)
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, fold in enumerate(folds):
+        rows[fold].append(row)
     found = {}
-    for fold in sorted(set(folds)):
-        out = [i for i, each in enumerate(folds) if each == fold]
-        rest = [i for i, each in enumerate(folds) if each != fold]
-        asked, points = process.points[out], process.points[rest]
-        known = Process.through(process.kernel, process.mean, points, values[rest])
-        found[fold] = _LeftOut(out, known.expected(asked) - values[out], known.covariance(asked))
+    for fold, out in sorted(rows.items()):
+        covariance = np.linalg.inv(inverse[np.ix_(out, out)])
+        found[fold] = _LeftOut(out, -covariance @ weights[out], covariance)
     return found
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from opdb.distribution import install
 from opdb.store import open_store
 from tests import published
 from tests.cli.conftest import Opdb
@@ -160,13 +159,3 @@ def test_damaged_estimates_are_one_message(opdb: Opdb, database: Path) -> None:
     ran = opdb(*RESNET18)
     assert ran.status == 2 and "opdb learn makes them" in ran.err and "Traceback" not in ran.err
     assert opdb(*RESNET18, "--no-estimates").status == 0
-
-
-def test_without_scikit_learn_it_says_what_to_install(
-    opdb: Opdb, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "sklearn.gaussian_process", None)
-    ran = opdb("learn")
-    assert ran.status == 3 and install("estimates") in ran.err

@@ -27,21 +27,38 @@ def test_expectation_and_covariance_are_those_of_scikit_learn() -> None:
     theirs = GaussianProcessRegressor(kernel, optimizer=None).fit(POINTS, VALUES - 0.25)
     mean, covariance = theirs.predict(ASKED, return_cov=True)
     ours = process()
-    assert ours.expected(ASKED.tolist()) == pytest.approx(mean + 0.25, abs=1e-9)
-    assert ours.covariance(ASKED.tolist()) == pytest.approx(covariance, abs=1e-9)
+    expected, of_errors = ours.at(ASKED.tolist())
+    assert expected == pytest.approx(mean + 0.25, abs=1e-6), "weights are kept in float32"
+    assert of_errors == pytest.approx(covariance, abs=1e-9), "all 40 points are near"
 
 
 def test_a_measured_point_is_known_but_for_the_noise_and_a_far_one_is_not() -> None:
     ours = process()
     near, far = [POINTS[0].tolist()], [[40.0, 40.0, 4000.0]]
-    assert abs(ours.expected(near)[0] - VALUES[0]) < 0.05
-    assert 0.01 < ours.covariance(near)[0, 0] < 0.02
-    assert ours.expected(far)[0] == pytest.approx(0.25, abs=1e-6)
-    assert ours.covariance(far)[0, 0] == pytest.approx(0.71, abs=1e-6)
+    [expected], [[variance]] = ours.at(near)
+    assert abs(expected - VALUES[0]) < 0.05 and 0.01 < variance < 0.02
+    [expected], [[variance]] = ours.at(far)
+    assert (expected, variance) == pytest.approx((0.25, 0.71), abs=1e-6)
+
+
+def test_far_more_points_than_are_near_change_little() -> None:
+    """Each place is conditioned on the nearest points alone; correlations and all stay."""
+    drawn = np.random.default_rng(5)
+    points, asked = drawn.normal(size=(600, 3)), drawn.normal(size=(9, 3))
+    values = np.sin(points[:, 0]) + 0.3 * points[:, 1]
+    many = Process.through(KERNEL, 0.0, points, values)
+    kernel = ConstantKernel(0.7) * Matern([0.8, 2.0, 30.0], nu=1.5) + WhiteKernel(0.01)
+    theirs = GaussianProcessRegressor(kernel, optimizer=None).fit(points, values)
+    mean, covariance = theirs.predict(asked, return_cov=True)
+    expected, found = many.at(asked)
+    assert expected == pytest.approx(mean, abs=1e-5)
+    assert np.diag(found) == pytest.approx(np.diag(covariance), rel=0.02)
+    assert np.all(np.diag(found) > np.diag(covariance) - 1e-9), "less is known, never more"
+    assert np.all(np.linalg.eigvalsh(found) > 0)
 
 
 def test_two_points_go_together_as_far_as_they_are_alike() -> None:
-    covariance = process().covariance([[3.0, 3.0, 0.0], [3.0, 3.0, 0.1], [-3.0, 3.0, 0.0]])
+    _, covariance = process().at([[3.0, 3.0, 0.0], [3.0, 3.0, 0.1], [-3.0, 3.0, 0.0]])
 
     def correlation(i: int, j: int) -> float:
         return float(covariance[i, j]) / math.sqrt(covariance[i, i] * covariance[j, j])

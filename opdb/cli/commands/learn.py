@@ -28,9 +28,8 @@ def run(
 ) -> None:
     """Learn from the measured operators what others cost, for predictions of other models.
 
-    All costs of the device count, those of other boards brought to this one. It takes a minute or
-    two for three thousand configurations and needs scikit-learn; predict then needs neither. opdb
-    validate --estimates says how well it goes.
+    All costs of the device count, those of other boards brought to this one. It takes
+    some minutes for seven thousand configurations. opdb validate --estimates says how well it goes.
     """
     from opdb.learning import Lesson, learn
     from opdb.predict import predictor_for
@@ -39,6 +38,6 @@ def run(
     with open_store(db, create=False) as store:
         predictor = predictor_for(store, device, estimates=False)
         chosen = None if board is None else predictor.board(board)
-        note("learning from thousands of configurations takes a minute or two", quiet=quiet)
+        note("learning from thousands of configurations takes some minutes", quiet=quiet)
         estimator = learn(store, predictor, chosen)
     show(Lesson(estimator), as_json=as_json)

@@ -158,7 +158,7 @@ def export(
     """
     from opdb.predict import choose_device
     from opdb.store import open_store
-    from opdb.store.manifest import MANIFEST, write_manifest
+    from opdb.store.manifest import write_manifest
     from opdb.store.origins import about_set
 
     if form not in FORMS:
@@ -175,7 +175,6 @@ def export(
             device = choose_device(store, device).slug
         about = about_set(store, device, licence)
         try:
-            (folder / MANIFEST).unlink(missing_ok=True)  # it is of what is replaced now
             rows, names = _write(store, folder, form, about)
             write_manifest(folder, names, about)
         except OSError as error:

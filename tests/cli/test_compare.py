@@ -115,4 +115,4 @@ def test_two_sets_are_compared_as_two_databases_are(opdb: Opdb, tmp_path: Path) 
     assert ran.status == 0, ran.err
     assert f"{one}, on GPU-" in ran.out and "nothing moved: " in ran.out
     ran = opdb("compare", "--db", one, "--against", tmp_path)
-    assert ran.status == 2 and f"{tmp_path / 'device.csv'}" in ran.err
+    assert ran.status == 2 and f"{tmp_path} is not a published set" in ran.err

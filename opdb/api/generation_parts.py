@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -205,6 +205,7 @@ def experts_of(workload: Workload) -> tuple[int, float] | None:
 
     A router draws the expert of each row: all as likely, or as unevenly as the pass says.
     """
+    from opdb.compose.generation import gathers_experts
     from opdb.kinds.linear import active_groups
 
     imbalance = float(workload.inputs["generation"].get("imbalance", 0.0))
@@ -212,19 +213,12 @@ def experts_of(workload: Workload) -> tuple[int, float] | None:
         inputs = call.configuration.inputs
         if call.configuration.kind == "grouped_mm":
             experts, rows = inputs["mat2"]["shape"][0], inputs["input"]["shape"][0]
-        elif call.configuration.kind == "getitem" and _gathers(inputs):
+        elif gathers_experts(call.configuration):
             experts, rows = inputs["input"]["shape"][0], inputs["index"][0]["shape"][0]
         else:
             continue
         return int(experts), active_groups(int(experts), int(rows), imbalance)
     return None
-
-
-def _gathers(inputs: Mapping[str, Json]) -> bool:
-    """Return whether a call gathers the weights of experts, one for each row."""
-    source, index = inputs["input"], inputs.get("index")
-    weights = source.get("role") == "weight" and len(source["shape"]) == 3
-    return weights and isinstance(index, list) and len(index[0].get("shape", ())) == 1
 
 
 def window_of(step: Workload) -> int | None:

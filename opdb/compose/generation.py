@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opdb.compose.composer import Interval, Prediction
+from opdb.records import Configuration
 
 GROWTH = 2.0
 """At most by how much the filled length grows from one predicted step to the next."""
@@ -94,16 +95,30 @@ def work_shares(parts: Sequence[tuple[float, Prediction]]) -> dict[str, float]:
     """Return the shares of the device's time of passes, by `WORK`; each pass so many times."""
     found = dict.fromkeys(WORK, 0.0)
     for count, each in parts:
+        gathered = any(map(gathers_experts, each.workload.occurrences()))
         for share in (*each.parts, *each.estimated, *each.missing):
             configuration = share.configuration
             what = "rest"
             if configuration.kind in ATTENTION:
                 what = "attention"
-            elif configuration.kind in PRODUCTS and _has_weight(dict(configuration.inputs)):
+            elif (
+                (configuration.kind in PRODUCTS and _has_weight(dict(configuration.inputs)))
+                or gathers_experts(configuration)
+                or (gathered and configuration.kind == "bmm")
+            ):
                 what = "weights"
             found[what] += count * (each.time_s or 0.0) * share.share_time
     whole = math.fsum(found.values())
     return {name: value / whole if whole else 0.0 for name, value in found.items()}
+
+
+def gathers_experts(call: Configuration) -> bool:
+    """Return whether a call gathers the weights of experts, one for each row, for a `bmm`."""
+    if call.kind != "getitem":
+        return False
+    source, index = call.inputs["input"], call.inputs.get("index")
+    weights = source.get("role") == "weight" and len(source["shape"]) == 3
+    return weights and isinstance(index, list) and len(index[0].get("shape", ())) == 1
 
 
 def _has_weight(inputs: object) -> bool:

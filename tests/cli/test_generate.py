@@ -150,6 +150,21 @@ def test_several_batch_sizes_and_prompts_come_in_one_table(
     assert "prompt 40, graph" in files["svg"].read_text()
 
 
+@pytest.mark.parametrize(("experts", "kind"), [(None, "bmm"), ("grouped_mm", "grouped_mm")])
+def test_the_experts_that_a_step_uses_are_stated(
+    opdb: Opdb, h200: Path, experts: str | None, kind: str
+) -> None:
+    """Two rows of a token for each of two sequences: 8 · (1 - (7/8)^4) = 3.31 of 8 experts."""
+    mixture = ("generate", "tests.models.decoders:experts", *ASKED[2:], "--mode", "graph", "--json")
+    chosen = () if experts is None else ("--experts", experts)
+    ran = opdb(*mixture, *chosen)
+    assert ran.status == 0, ran.err
+    [row] = json.loads(ran.out)["rows"]
+    assert row["experts"] == 8
+    assert row["active_experts"] == pytest.approx(3.31, abs=0.01)
+    assert kind in {each["kind"] for each in (*row["estimated"], *row["missing"])}
+
+
 def test_a_point_without_an_answer_does_not_stop_the_others(opdb: Opdb, h200: Path) -> None:
     ran = opdb("generate", TINY, "--prompt", "20,250", "--tokens", 10, "--mode", "graph")
     assert ran.status == 2

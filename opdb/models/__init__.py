@@ -220,13 +220,7 @@ class ModelRequest:
             return
         if self.autocast is not None:
             raise InputError(f"{self.name!r}: {self.phase} under autocast; give a dtype instead")
-        if self.quantize is not None and self.dtype != "bfloat16":
-            raise InputError(
-                f"{self.name!r} in {self.dtype}: scaled products of fp8 give bfloat16; add --dtype "
-                "bfloat16"
-            )
-        if self.imbalance is not None and not 0 <= self.imbalance < math.inf:
-            raise InputError(f"imbalance {self.imbalance} of {self.name!r}; give 0 or more")
+        self._check_products()
         if self.inputs is not None:
             raise InputError(f"{self.name!r}: {self.phase} has inputs of its own; leave them out")
         if self.phase != "generate" and self.max_new_tokens is not None:
@@ -251,6 +245,20 @@ class ModelRequest:
                 f"a cache of {self.cache_length} positions is too short for {self.name!r}: "
                 f"the pass needs {needed}"
             )
+
+    def _check_products(self) -> None:
+        """Check what is said of how a decoder multiplies.
+
+        Raises:
+            InputError: its dtype cannot be quantized, or the imbalance is no number of 0 or more.
+        """
+        if self.quantize is not None and self.dtype != "bfloat16":
+            raise InputError(
+                f"{self.name!r} in {self.dtype}: scaled products of fp8 give bfloat16; add --dtype "
+                "bfloat16"
+            )
+        if self.imbalance is not None and not 0 <= self.imbalance < math.inf:
+            raise InputError(f"imbalance {self.imbalance} of {self.name!r}; give 0 or more")
 
 
 @dataclass(frozen=True)

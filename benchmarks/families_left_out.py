@@ -157,7 +157,7 @@ def study(store: Store) -> list[Held]:
     [estimator] = [from_document(d) for d in store.learned(DEVICE).values()]
     examples = examples_of(store, predictor, estimator.board)
     families = _families(estimator, examples)
-    users = {e.configuration.key: {first_word(name) for name in e.models} for e in examples}
+    users = {e.configuration.key: e.models for e in examples}
     learned = {e.configuration.key for f in families.values() for e in f.examples}
     graphs: dict[str, list[Workload]] = defaultdict(list)
     for workload, _ in predictor.measured_workloads("graph"):
@@ -219,7 +219,8 @@ def main() -> None:
         return
     for each in found:
         errors = ", ".join(
-            f"{what} {100 * (each.error(what) or 0):+.1f} % (± {100 * (each.half_width(what) or 0):.0f})"
+            f"{what} {100 * (each.error(what) or 0):+.1f} % "
+            f"(± {100 * (each.half_width(what) or 0):.0f})"
             for what in summaries
         )
         w = each.workload

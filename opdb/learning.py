@@ -145,7 +145,10 @@ def _examples(
     configurations = store.configurations()
     costs = predictor.costs_on(board, configurations)
     return [
-        (Example(c, costs[c.key], frozenset(w.name for w in users[c.key])), users[c.key])
+        (
+            Example(c, costs[c.key], frozenset(first_word(w.name) for w in users[c.key])),
+            users[c.key],
+        )
         for c in configurations
         if c.key in costs
     ]

@@ -80,7 +80,7 @@ def test_a_batch_size_between_those_measured_is_estimated_between_them(
     between_j = below.energy_j.mean + (above.energy_j.mean - below.energy_j.mean) / 3
     assert prediction.time_s == pytest.approx(between_s, rel=0.05)
     assert prediction.energy_j == pytest.approx(between_j, rel=0.05)
-    # What a board learned itself of inference alone refuses this; another's is brought to it.
+    # What was learned is of another board: it is brought to this one.
     [alone] = [b.uuid for b in store.boards() if b.uuid.startswith("GPU-cc8a7e62")]
     elsewhere = found.answer(asked, "eager", alone).prediction
     assert elsewhere.board == alone and not elsewhere.missing

@@ -58,13 +58,15 @@ class Reach:
     """Standard deviations that hold 95 % of the errors of examples left out of learning.
 
     `time` and `energy` (dynamic) are of single operators, `times` and `energies` of the sums over
-    what one model alone has; None where nothing was metered.
+    what one model alone has; None where nothing was metered. `shared` is the standard deviation (of
+    a logarithm) by which all operators of a model err together, on top of the others.
     """
 
     time: float
     times: float
     energy: float | None
     energies: float | None
+    shared: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,7 +313,8 @@ class _Block:
     def sum_time_width(self, seconds: Mapping[str, float]) -> float:
         """Return half the 95 % interval of a sum of these times (seconds, by key)."""
         weights = [seconds.get(key, 0.0) for key in self.keys]
-        return self.reach.times * _deviation(weights, self.time)
+        shared = self.reach.shared * math.fsum(weights)
+        return self.reach.times * math.hypot(_deviation(weights, self.time), shared)
 
     def sum_energy_width(
         self, seconds: Mapping[str, float], joules: Mapping[str, float], base_w: float
@@ -325,8 +328,8 @@ class _Block:
         whole = [
             base_w * seconds.get(key, 0.0) + j for key, j in zip(self.keys, dynamic, strict=True)
         ]
-        deviation = math.hypot(_deviation(whole, self.time), _deviation(dynamic, self.power))
-        return self.reach.energies * deviation
+        deviations = (_deviation(whole, self.time), _deviation(dynamic, self.power))
+        return self.reach.energies * math.hypot(*deviations, self.reach.shared * math.fsum(whole))
 
 
 @dataclass(eq=False)

@@ -46,10 +46,17 @@ FEWEST_FOLDS = 3
 PART = "part "
 COVERED = 0.95
 
+SHARED = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15)
+"""Standard deviations that the operators of a model may have in common: the one is taken with
+which the sums over left-out models have the best intervals."""
+
 
 @dataclass(frozen=True)
 class Example:
-    """A measured configuration, and the models that use it: they are left out together."""
+    """A measured configuration, and the models, or families of such, that use it.
+
+    What one of them alone uses is left out together.
+    """
 
     configuration: Configuration
     cost: Cost
@@ -207,9 +214,10 @@ class _LeftOut:
         """Return each error over its standard deviation."""
         return [float(e) for e in self.errors / np.sqrt(np.diag(self.covariance))]
 
-    def normalised_sum(self, weights: Matrix) -> float:
-        """Return the error of a weighted sum over its standard deviation."""
-        return float(weights @ self.errors / math.sqrt(weights @ self.covariance @ weights))
+    def sum(self, weights: Matrix) -> tuple[float, float]:
+        """Return the error of a weighted mean, and its variance."""
+        shares = weights / weights.sum()
+        return float(abs(shares @ self.errors)), float(shares @ self.covariance @ shares)
 
 
 def _left_out(process: Process, values: Matrix, folds: Sequence[str]) -> dict[str, _LeftOut]:
@@ -253,16 +261,19 @@ def _reach(
     """
     folds = _folds(points, metered)
     times = _left_out(*time, folds)
-    of_time, of_sums = _multiples(times, points)
+    of_time, sums = _single(times), _sums(times, points)
+    shared = min(SHARED, key=lambda each: _score(sums, each))
+    of_sums = _of_sums(sums, shared) if sums else of_time
     if power is None:
-        return Reach(of_time, of_sums, None, None)
+        return Reach(of_time, of_sums, None, None, shared)
     energies = {
         fold: _joined(times[fold], left, metered)
         for fold, left in _left_out(*power, [folds[i] for i in metered]).items()
     }
-    of_energy, of_energies = _multiples(energies, points)
+    of_energy, sums = _single(energies), _sums(energies, points)
+    of_energies = _of_sums(sums, shared) if sums else of_energy
     # Of few models, the largest sum is no 95 % quantile yet: the wider of the two counts.
-    return Reach(of_time, of_sums, of_energy, max(of_sums, of_energies))
+    return Reach(of_time, of_sums, of_energy, max(of_sums, of_energies), shared)
 
 
 def _joined(time: _LeftOut, power: _LeftOut, metered: Sequence[int]) -> _LeftOut:
@@ -273,15 +284,33 @@ def _joined(time: _LeftOut, power: _LeftOut, metered: Sequence[int]) -> _LeftOut
     return _LeftOut(rows, time.errors[at] + power.errors, covariance)
 
 
-def _multiples(left: Mapping[str, _LeftOut], points: Sequence[_Point]) -> tuple[float, float]:
-    """Return the reach of single estimates, and that of the sum over a model's own operators."""
-    single = _conformal([error for each in left.values() for error in each.normalised()])
-    sums = [
-        each.normalised_sum(np.array([points[i].time_s for i in each.rows]))
+def _single(left: Mapping[str, _LeftOut]) -> float:
+    """Return the reach of single estimates."""
+    return _conformal([error for each in left.values() for error in each.normalised()])
+
+
+def _sums(left: Mapping[str, _LeftOut], points: Sequence[_Point]) -> list[tuple[float, float]]:
+    """Return the error and variance of the mean over what each model alone has."""
+    return [
+        each.sum(np.array([points[i].time_s for i in each.rows]))
         for fold, each in left.items()
         if not fold.startswith(PART)
     ]
-    return single, _conformal(sums) if sums else single
+
+
+def _of_sums(sums: Sequence[tuple[float, float]], shared: float) -> float:
+    """Return the reach of sums whose operators have an error in common."""
+    return _conformal([error / math.sqrt(variance + shared**2) for error, variance in sums])
+
+
+def _score(sums: Sequence[tuple[float, float]], shared: float) -> float:
+    """Return the score of the intervals of sums: Gneiting and Raftery (2007), less is better."""
+    if not sums:
+        return shared
+    reach = _of_sums(sums, shared)
+    halves = [reach * math.sqrt(variance + shared**2) for _, variance in sums]
+    outside = [max(0.0, e - half) for (e, _), half in zip(sums, halves, strict=True)]
+    return 2 * math.fsum(halves) + 2 / (1 - COVERED) * math.fsum(outside)
 
 
 def _conformal(normalised: Collection[float]) -> float:

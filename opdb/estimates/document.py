@@ -93,7 +93,7 @@ def _learned(document: Mapping[str, Json]) -> Learned:
     points = np.ascontiguousarray(_unpacked(document["points"]).reshape(len(columns), -1).T)
     power = document["power"]
     metered = [] if power is None else [int(row) for row in power["rows"]]
-    reach = Reach(**document["reach"])
+    reach = Reach(**{n: None if v is None else float(v) for n, v in document["reach"].items()})
     if (power is None) != (reach.energy is None) or (power is None) != (reach.energies is None):
         raise ValueError("a reach of energies without powers, or powers without one")
     return Learned(

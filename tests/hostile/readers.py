@@ -11,12 +11,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from opdb.counters.report import read_report
-from opdb.estimates.document import from_document
+from opdb.estimates.document import from_document, to_document
+from opdb.estimates.estimator import Learned
+from opdb.estimates.process import Process
 from opdb.grid import load_grids, steps
 from opdb.matrix.file import load_matrix
 from opdb.records import Configuration
@@ -167,20 +169,22 @@ def _estimates() -> list[str]:
     csv.field_size_limit(sys.maxsize)
     with (ROOT / "db" / "nvidia-h200" / "learned.csv").open(newline="") as stream:
         document: dict[str, Any] = json.loads(next(csv.DictReader(stream))["document"])
-    for family in document["families"].values():
-        few = len(family["points"][:4])
-        family["points"], family["time"]["weights"] = (
-            family["points"][:few],
-            family["time"]["weights"][:few],
-        )
-        if family["power"] is not None:
-            rows = [row for row in family["power"]["rows"] if row < few]
-            family["power"]["rows"] = rows
-            family["power"]["weights"] = family["power"]["weights"][: len(rows)]
-    kept = ("memory", "matrix")
-    document["families"] = {n: f for n, f in document["families"].items() if n in kept}
-    document["usual"] = dict(list(document["usual"].items())[:2])
-    return [json.dumps(document)]
+    estimator = from_document(document)
+    families = {name: _few(estimator.families[name]) for name in ("memory", "matrix")}
+    usual = dict(list(estimator.usual.items())[:2])
+    return [json.dumps(to_document(replace(estimator, families=families, usual=usual)))]
+
+
+def _few(learned: Learned) -> Learned:
+    """Return what was learned of a family with its first four points alone."""
+    points = slice(4)
+    metered = tuple(row for row in learned.metered if row < 4)
+    power = None if learned.power is None else _cut(learned.power, slice(len(metered)))
+    return replace(learned, time=_cut(learned.time, points), power=power, metered=metered)
+
+
+def _cut(process: Process, points: slice) -> Process:
+    return replace(process, points=process.points[points], weights=process.weights[points])
 
 
 def _set_reader(folder: Path, name: str) -> Reader:

@@ -6,6 +6,7 @@ STAMP := $(VENV)/.installed
 PYTHONS := python3.13 python3.12 python3.11 python3 python
 FITS := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 WORKERS ?= auto
+PIP_OPTIONS ?=
 
 .PHONY: help python setup demo check clean
 .DELETE_ON_ERROR:
@@ -29,7 +30,7 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -c '$(FITS)' 2>/dev/null \
 		|| { python=$$($(MAKE) --no-print-directory -s python) \
 			&& echo "$$python -m venv $(VENV)" && "$$python" -m venv --clear $(VENV); }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_OPTIONS) -e '.[dev]'
 	$(BIN)/python -m compileall -q opdb
 	@touch $@
 

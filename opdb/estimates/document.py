@@ -93,7 +93,7 @@ def _learned(document: Mapping[str, Json]) -> Learned:
     points = np.ascontiguousarray(_unpacked(document["points"]).reshape(len(columns), -1).T)
     power = document["power"]
     metered = [] if power is None else [int(row) for row in power["rows"]]
-    reach = Reach(**{n: None if v is None else float(v) for n, v in document["reach"].items()})
+    reach = _reach(document["reach"])
     if (power is None) != (reach.energy is None) or (power is None) != (reach.energies is None):
         raise ValueError("a reach of energies without powers, or powers without one")
     return Learned(
@@ -107,6 +107,13 @@ def _learned(document: Mapping[str, Json]) -> Learned:
         metered=tuple(metered),
         reach=reach,
     )
+
+
+def _reach(document: Mapping[str, Json]) -> Reach:
+    metered = (document[name] for name in ("energy", "energies"))
+    energy, energies = (None if each is None else float(each) for each in metered)
+    time, times, shared = (float(document[name]) for name in ("time", "times", "shared"))
+    return Reach(time, times, energy, energies, shared)
 
 
 def _process_of(document: Mapping[str, Json], points: Matrix) -> Process:

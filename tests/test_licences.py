@@ -1,0 +1,83 @@
+"""docs/licences.md names the licence of all that opdb installs; CI's constraints name the rest."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import Distribution
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.paths import ROOT
+from tests.requirements import LEFT_OPEN, required
+
+EXTRAS = ("estimates", "plots", "postgres", "slurm", "transformers")
+FAMILIES = re.compile(
+    r"LGPL|(?<!L)GPL|MPL|Apache|BSD|MIT|ISC|PSF|Python Software Foundation|CNRI|Zlib|CC0|BSL|NVIDIA"
+)
+LISTED = dict(
+    re.findall(r"(?m)^\| `([\w.*-]+)` \| ([^|]+) \|", (ROOT / "docs" / "licences.md").read_text())
+)
+CONSTRAINTS = [
+    Requirement(line)
+    for line in (ROOT / ".ci" / "constraints.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+
+def said(found: Distribution) -> str:
+    """Return what a distribution says of its licence; many lines are the licence itself."""
+    metadata = found.metadata
+    expression = metadata.get("License-Expression")
+    if expression:
+        return expression
+    classifiers = [c for c in metadata.get_all("Classifier") or () if c.startswith("License ::")]
+    licence = metadata.get("License") or ""
+    return " ".join([*classifiers, licence if "\n" not in licence else ""])
+
+
+def families(text: str) -> set[str]:
+    """Return the families of licences that a text names."""
+    text = text.replace("GNU Library or Lesser General Public License", "LGPL")
+    text = text.replace("GNU General Public License", "GPL").replace(
+        "Python Software Foundation", "PSF"
+    )
+    return {found.replace("Python Software Foundation", "PSF") for found in FAMILIES.findall(text)}
+
+
+def listed(name: str) -> str | None:
+    if re.match(r"nvidia-(?!ml-py$)|cuda-", name):
+        return LISTED["nvidia-*"]
+    return LISTED.get(name)
+
+
+def test_every_licence_is_listed_as_its_package_says() -> None:
+    installed = required(*EXTRAS)
+    assert {"torch", "numpy", "sqlalchemy"} <= installed.keys()
+    for name, found in installed.items():
+        row = listed(name)
+        assert row is not None, f"docs/licences.md lacks {name}: {said(found)}"
+        if name != "opdb-torch" and not re.match(r"nvidia-(?!ml-py$)|cuda-", name):
+            assert families(said(found)) <= families(row), f"{name}: {said(found)!r}, listed: {row}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("License :: OSI Approved :: GNU General Public License v3 (GPLv3)", {"GPL"}),
+        ("LGPL-3.0-only", {"LGPL"}),
+        ("Apache-2.0 AND GPL-3.0-only", {"Apache", "GPL"}),
+        ("License :: OSI Approved :: MIT License", {"MIT"}),
+    ],
+)
+def test_a_licence_is_recognized_however_it_is_written(text: str, expected: set[str]) -> None:
+    assert families(text) == expected
+
+
+def test_ci_pins_all_but_what_torch_brings() -> None:
+    names = [each.name for each in CONSTRAINTS]
+    assert names == sorted(set(names))
+    assert not [name for name in names if LEFT_OPEN.fullmatch(name)]
+    assert all(re.fullmatch(r"==[\w.]+", str(each.specifier)) for each in CONSTRAINTS)
+    lacking = {n for n in required("dev") if not LEFT_OPEN.fullmatch(n)} - {*names}
+    assert not lacking, "run .ci/lock"

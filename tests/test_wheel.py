@@ -46,7 +46,12 @@ def pip(*arguments: str) -> None:
     """Run pip without the network."""
     done = subprocess.run(
         [sys.executable, "-m", "pip", *arguments],
-        env={**os.environ, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        env={
+            **os.environ,
+            "PIP_NO_INDEX": "1",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "SOURCE_DATE_EPOCH": "1764028800",
+        },
         capture_output=True,
         text=True,
     )
@@ -133,6 +138,13 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     link_requirements(site)
     (folder / "empty").mkdir()
     return Installed(environment, folder / "empty")
+
+
+def test_it_is_built_again_to_the_byte(wheel: Path, tmp_path: Path) -> None:
+    """From another folder and files of another time; a build takes some seconds."""
+    build_wheel(tmp_path / "again")
+    [again] = (tmp_path / "again").iterdir()
+    assert again.name == wheel.name and again.read_bytes() == wheel.read_bytes()
 
 
 def test_it_is_small(wheel: Path) -> None:

@@ -1,0 +1,77 @@
+"""Mutation testing, on a module of three faults in a repository of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.mutations import mutants
+from tests.paths import python_path
+
+ROOT = Path(__file__).parents[2]
+MODULE = """\
+LIMIT = 3
+
+
+def total(values: list[int]) -> int | None:
+    if len(values) < LIMIT:
+        return sum(values)
+    return None
+"""
+TESTS = """\
+from made import total
+
+
+def test_total() -> None:
+    assert total([1, 2]) == 3 and total([1] * 9) is None
+"""
+
+
+def test_what_no_test_notices_is_told(tmp_path: Path) -> None:
+    (tmp_path / "made.py").write_text(MODULE)
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "test_made.py").write_text(TESTS)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    command = [sys.executable, "-m", "benchmarks.mutants", "made.py", "--tests", "test_made.py"]
+    ran = subprocess.run(
+        [*command, "--noconftest"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": python_path(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    *survivors, summed = ran.stdout.splitlines()
+    assert ran.returncode == 1, ran.stderr
+    assert survivors == [
+        "survived: made.py:5: if len(values) < LIMIT:  ->  if len(values) <= LIMIT:",
+        "survived: made.py:1: LIMIT = 3  ->  LIMIT = 4",
+    ]
+    assert summed.endswith("1 killed, 0 hung, 2 survived, 0 not run; 33.3 % noticed")
+    assert (tmp_path / "made.py").read_text() == MODULE
+
+
+def test_each_sort_of_fault_is_made_and_nothing_that_types_alone_say(tmp_path: Path) -> None:
+    path = tmp_path / "m.py"
+    path.write_text(
+        'def f(a: int | None, b: bool = True) -> int:\n    """Doc, 1 + 1."""\n'
+        "    for x in a:\n        if not b:\n            break\n"
+        "    g(a, b, key=1)\n    return -a[0] * 2 if a is b and b else max(a, b)\n"
+    )
+    assert [each.after for each in mutants(path)] == [
+        "def f(a: int | None, b: bool=False) -> int:",
+        "if b:",
+        "continue",
+        "pass",
+        "g(a, b)",
+        "g(b, a, key=1)",
+        "g(a, b, key=2)",
+        "return None",
+        "return -a[0] * 2 if a is b or b else max(a, b)",
+        "return -a[0] * 2 if a is not b and b else max(a, b)",
+        "return -a[0] / 2 if a is b and b else max(a, b)",
+        "return a[0] * 2 if a is b and b else max(a, b)",
+        "return -a[1] * 2 if a is b and b else max(a, b)",
+        "return -a[0] * 3 if a is b and b else max(a, b)",
+    ]

@@ -47,6 +47,10 @@ def serve_until_a_run(place: WorkerDevice, url: str, pipe: worker.Pipe, token: P
     worker.serve(place, url, pipe)
 
 
+HELD_S = 0.3
+"""How long a worker that notes its turn keeps the host: others given it would begin meanwhile."""
+
+
 def serve_and_note(place: WorkerDevice, url: str, pipe: worker.Pipe, notes: Path) -> None:
     """Work; note when host times were taken (seconds of the machine's clock), a line each time."""
     shorten()
@@ -55,6 +59,7 @@ def serve_and_note(place: WorkerDevice, url: str, pipe: worker.Pipe, notes: Path
     def noted(bench: Any, *given: Any) -> None:
         start_s = time.monotonic()
         take(bench, *given)
+        time.sleep(HELD_S)
         with notes.open("a") as stream:
             stream.write(f"{start_s} {time.monotonic()}\n")
 

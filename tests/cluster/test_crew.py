@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -20,8 +22,10 @@ from opdb.bench.model import RunOptions
 from opdb.bench.platform import detect
 from opdb.bench.run import BenchRequest
 from opdb.cluster import crew
-from opdb.cluster.crew import Crew
+from opdb.cluster.crew import Crew, Worker
 from opdb.cluster.devices import WorkerDevice, places
+from opdb.cluster.messages import Finished, Turn
+from opdb.cluster.worker import Pipe, _Turns
 from opdb.errors import CannotMeasureError, InputError
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
@@ -230,6 +234,31 @@ def test_workers_have_the_host_one_after_the_other(
     moments = sorted(tuple(map(float, line.split())) for line in notes.read_text().splitlines())
     (_, first_end_s), (second_start_s, _) = moments[:2]  # settling, at the end, waits for nobody
     assert first_end_s <= second_start_s
+
+
+def test_the_host_is_given_to_one_of_many_and_all_go_on_when_each_has_had_it() -> None:
+    """Threads that wait for their turns as workers do, each over a pipe of its own."""
+    inside, most, past = set[int](), [], []
+
+    def work(number: int, pipe: Pipe) -> None:
+        with _Turns(pipe, 3).in_turn():
+            inside.add(number)
+            time.sleep(0.05)
+            most.append(len(inside))
+            inside.remove(number)
+        past.append(len(most))
+        pipe.send(Finished(None))
+
+    pipes = [multiprocessing.Pipe() for _ in range(3)]
+    driven = Crew.__new__(Crew)
+    workers = [Worker(TWO[0], None, here) for here, _ in pipes]  # type: ignore[arg-type]
+    threads = [Thread(target=work, args=(n, there)) for n, (_, there) in enumerate(pipes)]
+    for thread in threads:
+        thread.start()
+    driven._drive(workers, {Turn: driven._take_turns})
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1, 1] and past == [3, 3, 3]
 
 
 def test_no_model_begins_when_the_time_is_up(url: str) -> None:

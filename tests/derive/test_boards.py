@@ -19,7 +19,7 @@ from opdb.derive.boards import (
     in_words,
     transferred,
 )
-from opdb.derive.duplicates import agreement, pairs
+from opdb.derive.duplicates import Difference, _difference, agreement, pairs
 from opdb.derive.launches import compare_launches
 from opdb.derive.statistics import t95
 from opdb.records import Cost, Neighbours, OperatingPoint, Quantity
@@ -54,6 +54,23 @@ def test_factors_are_geometric_means_over_shared_anchors_with_their_spread() -> 
     assert in_words(found).startswith("time × 1.100 ± 0.0 %, dynamic energy × 1.100 ± 13.5 %")
 
 
+def test_factors_rest_on_values_above_0_that_both_boards_have() -> None:
+    origin = {"a": (1.0, 2.0), "b": (2.0, None), "c": (None, -1.0), "d": (-1.0, 0.0)}
+    to = {"a": (1.1, 1.0), "b": (2.2, 3.0), "c": (3.0, 1.0), "d": (1.0, 1.0), "e": (9.0, 9.0)}
+    found = factors(
+        BoardAnchors(110.0, {key: AnchorCost(*values) for key, values in to.items()}),
+        BoardAnchors(None, {key: AnchorCost(*values) for key, values in origin.items()}),
+    )
+    assert found.base_power is None
+    assert found.time is not None and found.time.count == 2
+    assert found.time.value == pytest.approx(1.1)
+    assert found.dynamic_energy is not None and found.dynamic_energy.value == pytest.approx(0.5)
+    assert (found.dynamic_energy.spread, found.dynamic_energy.count) == (None, 1)
+    assert found.dynamic_energy.half_width == found.dynamic_energy.half_width_of_one == 0
+    assert in_words(found) == "time × 1.100 ± 0.0 %, dynamic energy × 0.500"
+    assert in_words(Factors(1.25, None, None)) == "base power × 1.250"
+
+
 def test_without_shared_anchors_nothing_is_changed() -> None:
     nothing = factors(TO, BoardAnchors(None, {}))
     assert nothing == Factors(None, None, None)
@@ -78,6 +95,36 @@ def test_a_cost_is_brought_to_another_board() -> None:
     assert time.half_width == pytest.approx(math.hypot(0.022, of_one * 1.1))
     assert found.limited.time_s == pytest.approx(2.2)
     assert found.limited.dynamic_energy_j == pytest.approx(135.0)
+    dynamic_of_one = t95(2) * 0.05 * math.sqrt(1 + 1 / 3)
+    for quantity, own in ((dynamic, 0.01), (energy, 0.01), (power, 0.01)):
+        width = math.hypot(own, dynamic_of_one) * quantity.mean
+        assert quantity.half_width == pytest.approx(width)
+
+
+def test_what_a_cost_lacks_is_not_brought() -> None:
+    by = Factors(None, Factor(1.1, 0.01, 3), Factor(0.9, 0.05, 3))
+    bare = replace(
+        COST,
+        eager_time_s=None,
+        energy_j=None,
+        hot=OperatingPoint(None, 0.5, None),
+        limited=None,
+        time_s=Quantity(1.0, 1.0, None, None, 1),
+    )
+    found = transferred(bare, "GPU-2", by, 120.0)
+    assert (found.eager_time_s, found.energy_j, found.limited) == (None, None, None)
+    assert found.power_w == COST.power_w, "it follows from the gross energy, which is not known"
+    assert found.time_s == Quantity(1.1, 1.1, None, None, 1)
+    assert found.hot == OperatingPoint(None, 0.55, None)
+    unbased = transferred(COST, "GPU-2", by, None)
+    assert (unbased.energy_j, unbased.power_w) == (COST.energy_j, COST.power_w)
+    time_alone = transferred(COST, "GPU-2", Factors(None, Factor(1.1, 0.01, 3), None), 120.0)
+    assert time_alone.limited == OperatingPoint(1.5e9, 2.2, 150.0)
+    assert time_alone.energy_j is not None
+    assert time_alone.energy_j.mean == pytest.approx(200 + 120 * 1.1)
+    assert time_alone.energy_j.half_width == pytest.approx(0.01 * time_alone.energy_j.mean)
+    energy_alone = transferred(COST, "GPU-2", Factors(None, None, by.dynamic_energy), 120.0)
+    assert energy_alone.limited == OperatingPoint(1.5e9, 2.0, 135.0)
 
 
 @pytest.mark.parametrize("anchors", [2, 3, 6])
@@ -149,6 +196,24 @@ def test_a_pair_agrees_or_does_not_within_both_intervals() -> None:
     assert agreement([None]) is None
 
 
+def test_a_difference_is_over_the_mean_and_inside_both_widths_joined() -> None:
+    """Of costs 4 % apart, each ± 3 %, and of costs 5 % apart: 3 · √2 = 4.24 %."""
+    near, far = (
+        _difference(Quantity.around(m, m, 0.03, 2), Quantity.around(n, n, 0.03, 2))
+        for m, n in ((0.98, 1.02), (1.025, 0.975))
+    )
+    assert near is not None and near.relative == pytest.approx(0.04) and near.inside
+    assert far is not None and far.relative == pytest.approx(-0.05) and not far.inside
+    one = Quantity.around(1.0, 1.0, 0.0, 2)
+    assert _difference(one, one) == Difference(0.0, True)
+    alone, nothing = Quantity(1.0, 1.0, None, None, 1), Quantity(0.0, 0.0, 0.0, 0.0, 2)
+    for first, second in ((None, one), (one, None), (alone, one), (one, alone), (nothing,) * 2):
+        assert _difference(first, second) is None
+    summed = agreement([near, None, far, Difference(0.01, True)])
+    assert summed is not None and summed.median_difference == pytest.approx(0.04)
+    assert summed.pairs == 3 and summed.share_inside == pytest.approx(2 / 3)
+
+
 def test_a_pair_is_of_one_state_of_the_weights() -> None:
     hot = [visit(f"{role}{n}", stretch(power_w=500.0 + n), n, role=role, weights="hot")
            for role in ("measurement", "duplicate") for n in (0, 1)]  # fmt: skip
@@ -181,6 +246,14 @@ def test_kernels_differ_by_name_and_count() -> None:
     found = compare_launches(workload, more, seen)
     assert found is not None and not found.agree
     assert (found.model, found.operators) == ({"relu": 1, "mul": 1}, {"add": 1})
+    made = {**seen, samples.ADD.key: {"triton_poi_fused_add_3": 1, "triton_red_fused_sum_0": 1}}
+    elsewhere = {"conv": 2, "relu": 3, "triton_poi_fused_add_relu_12": 1, "triton_red_fused_1": 1}
+    found = compare_launches(workload, replace(run, kernels=elsewhere), made)
+    assert found is not None and found.agree, "generated kernels count by their sort"
+    others = {"conv": 2, "relu": 3, "triton_per_fused_add_3": 1, "triton_red_fused_1": 1}
+    found = compare_launches(workload, replace(run, kernels=others), made)
+    assert found is not None
+    assert (found.model, found.operators) == ({"triton_per": 1}, {"triton_poi": 1})
     del seen[samples.ADD.key]
     found = compare_launches(workload, run, seen)
     assert found is not None and found.unseen == (samples.ADD.key,) and not found.agree

@@ -22,6 +22,7 @@ from opdb.derive.costs import (
     visit_cost,
 )
 from opdb.derive.runs import AGREEING, agreeing, repeat_spread, run_cost
+from opdb.derive.statistics import half_width, pool_spread
 from opdb.records import (
     Calibration,
     Campaign,
@@ -180,6 +181,30 @@ def test_visits_are_joined_by_mean_and_have_an_interval() -> None:
     assert cost.energy_j.mean == pytest.approx((0.4 + 404 * 1.02e-3) / 2)
 
 
+def test_each_quantity_is_as_wide_as_the_spread_of_its_own_values() -> None:
+    """Of two configurations; times share one spread, and so do energies and powers."""
+    seen = [
+        visit(stretch(1e-3, 400.0, eager=(1.1e-3,)), "a"),
+        visit(stretch(1.02e-3, 420.0, eager=(1.13e-3,)), "b"),
+        visit(stretch(2e-3, 300.0), "c", configuration=samples.RELU.key),
+        visit(stretch(2.01e-3, 301.0), "d", configuration=samples.RELU.key),
+    ]
+    campaign = replace(CONTEXT, calibration=CALIBRATION, device=samples.DEVICE)
+    cost, _ = Deriver([campaign], seen).costs({})
+    times, energies, dynamic = (1e-3, 1.02e-3), (0.4, 420 * 1.02e-3), (0.3, 320 * 1.02e-3)
+    of_times = pool_spread([times, (2e-3, 2.01e-3)])
+    of_energies = pool_spread([energies, (0.6, 301 * 2.01e-3)])
+    of_dynamic = pool_spread([dynamic, (0.4, 201 * 2.01e-3)])
+    assert cost.time_s and cost.eager_time_s and cost.energy_j
+    assert cost.power_w and cost.dynamic_energy_j
+    assert cost.time_s.half_width == pytest.approx(half_width(times, of_times))
+    assert cost.eager_time_s.half_width == pytest.approx(half_width((1.1e-3, 1.13e-3), of_times))
+    assert cost.energy_j.half_width == pytest.approx(half_width(energies, of_energies))
+    assert cost.power_w.half_width == pytest.approx(half_width((400.0, 420.0), of_energies))
+    assert cost.dynamic_energy_j.half_width == pytest.approx(half_width(dynamic, of_dynamic))
+    assert (cost.power_w.mean, cost.eager_time_s.mean) == pytest.approx((410.0, 1.115e-3))
+
+
 def test_one_visit_alone_has_no_interval() -> None:
     cost = derived(visit(stretch(1e-3, 400.0)))
     assert cost.time_s is not None and (cost.time_s.low, cost.time_s.high) == (None, None)
@@ -198,6 +223,13 @@ def test_a_visit_at_a_lowered_clock_gives_way_to_one_at_full_clock() -> None:
     full = replace(stretch(1e-3, 400.0), clock_samples_hz=(1.98e9,) * 9)
     cost = derived(visit(low, "a"), visit(full, "b"))
     assert (cost.visits, cost.clock_hz) == (1, 1.98e9)
+    nearly, lower = (
+        replace(stretch(1e-3, 400.0), clock_samples_hz=(hz,) * 9) for hz in (1.9503e9, 1.95029e9)
+    )
+    assert derived(visit(nearly, "a"), visit(full, "b")).visits == 2, "98.5 % of the best clock"
+    assert derived(visit(lower, "a"), visit(full, "b")).visits == 1
+    unclocked = visit(stretch(1e-3, 400.0), "a")
+    assert derived(unclocked, visit(full, "b")).visits == 2, "nothing says that it was lower"
     other = visit(low, "c", configuration=samples.RELU.key)
     campaign = replace(CONTEXT, calibration=CALIBRATION)
     costs = {c.configuration: c for c in Deriver([campaign], [visit(full, "b"), other]).costs({})}
@@ -215,6 +247,27 @@ def test_visits_at_the_power_limit_make_an_operating_point_of_their_own() -> Non
     assert cost.limited.time_s == pytest.approx(2e-3)
     assert cost.limited.dynamic_energy_j == pytest.approx((300 - BASE_W) * 2e-3)
     assert derived(recovering, full).limited is None
+    failed = visit(None, "failed", outcome="error", reason="refused", kernels=None)
+    assert derived(limited, failed).limited is None, "nothing to set it off against"
+
+
+def test_a_time_at_the_limit_is_as_much_longer_as_replays_are() -> None:
+    """Among neighbours 3 µs; alone 2 µs, and 4 µs and 6 µs at a lowered clock."""
+    beside = Neighbours(1, (3e-6,), (0.0,))
+    full = replace(stretch(2e-6, 400.0), clock_samples_hz=(1.98e9,) * 9)
+    low = [
+        replace(stretch(s, 300.0), clock_samples_hz=(hz,) * 9)
+        for s, hz in ((4e-6, 1.5e9), (6e-6, 1.3e9))
+    ]
+    flags = ("at the power limit: lower",)
+    cost = derived(
+        visit(full, "full", neighbours=beside),
+        *(visit(each, f"{n}", role="limited", flags=flags) for n, each in enumerate(low)),
+    )
+    assert cost.limited is not None
+    assert cost.limited.time_s == pytest.approx(2.5 * 3e-6)
+    assert cost.limited.clock_hz == pytest.approx(1.4e9)
+    assert cost.limited.dynamic_energy_j == pytest.approx(200 * 5e-6)
 
 
 def test_each_visit_is_held_against_its_own_campaigns_base_power() -> None:
@@ -300,6 +353,43 @@ def test_times_in_two_states_are_flagged() -> None:
     assert [f for f in stretch_flags(mixed) if f.startswith("time: median and 3σ-mean")]
 
 
+def metered(watts: tuple[float, ...], counter_w: float = 0.0, edges: int = 0) -> Stretch:
+    """A second of replays of 10 ms, its power sampled every 20 ms, a counter's edge every 100."""
+    power = tuple((0.02 * i, w) for i, w in enumerate(watts))
+    counter = tuple((float(i), counter_w * i) for i in range(edges))
+    return Stretch(1, (0.01,) * 20, 1.0, 1.0, power_samples=power, counter_edges=counter)
+
+
+@pytest.mark.parametrize(
+    ("seen", "flags"),
+    [
+        (metered((100.0,) * 9, 103.0, 4), []),
+        (metered((100.0,) * 9, 97.0, 4), []),
+        (metered((100.0,) * 9, 104.0, 4), ["power: counter and samples differ by +4.0 %"]),
+        (metered((100.0,) * 9, 96.0, 4), ["power: counter and samples differ by -4.0 %"]),
+        (metered((100.0,) * 9, 104.0, 3), []),
+        (
+            metered((400.0, 400.0, 440.0, 440.0, 440.0, 440.0, 400.0, 400.0, 400.0, 400.0)),
+            ["power: median and 3σ-mean differ by 3.8 %"],
+        ),
+        (
+            metered((500.0, 400.0, 400.0, 400.0, 500.0)),
+            [
+                "power: median and 3σ-mean differ by 9.1 %",
+                "power: trapezoid and samples differ by -3.4 %",
+            ],
+        ),
+        (metered((), 104.0, 4), []),
+        (
+            replace(metered(()), replay_times_s=(1.0,) * 6 + (1.1,) * 4),
+            ["time: median and 3σ-mean differ by 3.8 %"],
+        ),
+    ],
+)
+def test_flags_say_by_how_much_two_readings_differ(seen: Stretch, flags: list[str]) -> None:
+    assert stretch_flags(seen) == flags
+
+
 # Runs of whole models
 
 
@@ -324,6 +414,25 @@ def test_a_run_counts_the_repeats_that_agree() -> None:
     assert cost.power_w == pytest.approx(200)
 
 
+def test_runs_of_one_model_are_joined_with_their_spread_flags_and_clock() -> None:
+    clocked = [
+        replace(repeat(t), clock_samples_hz=(hz,)) for t, hz in ((0.01, 1.98e9), (0.01, 1.5e9))
+    ]
+    run = replace(samples.model_run(samples.workload()), flags=("a", "b"))
+    even = replace(run, repeats=tuple(clocked))
+    uneven = replace(run, flags=("b", "c"), repeats=tuple(map(repeat, (0.02, 0.0205, 0.021))))
+    found = run_cost([even, uneven])
+    assert found is not None
+    assert found.time_s.mean == pytest.approx((2 * 0.01 + 0.02 + 0.0205 + 0.021) / 5)
+    assert found.spread == pytest.approx(0.05) and found.is_uneven
+    assert found.flags == ("a", "b", "c") and found.clock_hz == pytest.approx(1.74e9)
+    close = run_cost([replace(run, repeats=(repeat(0.02), repeat(0.0205)))])
+    assert close is not None and not close.is_uneven, "hosts differ by 3 % from moment to moment"
+    tenth = [replace(each, calls_per_replay=10) for each in clocked]
+    per_pass = run_cost([replace(run, repeats=tuple(tenth))])
+    assert per_pass is not None and per_pass.time_s.mean == pytest.approx(0.001)
+
+
 def test_repeats_that_agree_on_a_host_that_was_held_up_do_not_count() -> None:
     held_up = [repeat(t) for t in (0.0131, 0.01311, 0.01312)]
     calm = [repeat(t) for t in (0.0100, 0.0103, 0.0106)]
@@ -337,6 +446,8 @@ def test_a_run_without_power_has_no_energy_and_a_failed_one_no_cost() -> None:
     run = replace(samples.model_run(samples.workload()), repeats=(repeat(0.01, None),))
     cost = run_cost([run])
     assert cost is not None and (cost.energy_j, cost.power_w) == (None, None)
+    half = run_cost([replace(run, repeats=(repeat(0.01, None), repeat(0.01, 150.0)))])
+    assert half is not None and half.energy_j is None and half.power_w == pytest.approx(150)
     assert run_cost([replace(run, outcome="error", repeats=())]) is None
     assert run_cost([]) is None
 
@@ -382,8 +493,13 @@ def test_samples_that_tell_of_the_end_are_left_out() -> None:
     seen = Stretch(10, (0.01,) * 19, 0.19, 1.0, power_samples=power)
     assert stretch_power_w(seen) == 400.0
     assert stretch_flags(seen) == []
-    short = replace(seen, duration_s=0.05, power_samples=power[:3])
-    assert stretch_power_w(short) == 400.0, "few samples are better than none"
+    short = replace(
+        seen, duration_s=0.05, power_samples=((0.0, 400.0), (0.01, 400.0), (0.04, 100.0))
+    )
+    assert stretch_power_w(short) == 300.0, "few samples are better than none"
+    assert stretch_power_w(replace(short, duration_s=0.066)) == 300.0
+    three = replace(short, duration_s=0.07, power_samples=(*power[:3], (0.06, 100.0)))
+    assert stretch_power_w(three) == 400.0
 
 
 # Where outputs went

@@ -42,3 +42,15 @@ def test_calls_that_were_timed_once_cannot_disagree() -> None:
     made, others = calls(9), calls(18)[9:]
     assert is_settled(moments(made, 1.0), made)
     assert is_settled(moments(others, 1.0, 2.0), made), "what other calls took is nothing to these"
+    assert is_settled(moments(made, 0.0, 2.0), made), "nothing can be said of a time of 0"
+
+
+def test_most_calls_decide_each_by_the_median_of_its_times() -> None:
+    made = calls(3)
+    steady, uneven = moments(made[:2], 1.0, 1.1), moments(made[2:], 1.0, 9.0)
+    assert is_settled([*steady, *uneven], made)
+    assert not is_settled([*steady[::2], *moments(made[:2], 1.0, 1.4)[:2], *uneven], made[2:])
+    skewed = [replace(visit, times_s=(*visit.times_s * 2, 9.0)) for visit in steady]
+    assert is_settled(skewed, made[:2])
+    other_form = [replace(visit, form="function") for visit in moments(made, 5.0)]
+    assert is_settled([*moments(made, 1.0), *other_form], made)

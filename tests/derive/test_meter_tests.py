@@ -8,27 +8,35 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from opdb.derive.board_facts import facts_of, limit_times_s, resident_bytes
 from opdb.derive.meter_tests import (
+    _wave_ratio,
     base_power_test,
     distrusted,
     idle_clock_test,
     polling_test,
     power_meter,
     steady_tests,
+    step_test,
 )
 from opdb.derive.meter_tests import tests_of as judged
 from opdb.derive.traces import (
     BoardRecord,
     Ratings,
+    Rise,
     Wave,
+    best_mean_w,
     counter_power_w,
+    crossing_s,
     expected_energy_j,
     mean_power_w,
+    part_of,
     period_s,
+    rise_of,
 )
 from opdb.records import MeterTest, Series, Trace
 
@@ -316,6 +324,114 @@ def test_resident_bytes_are_where_reading_grows_slower(resident: float) -> None:
 def test_resident_bytes_that_cannot_be_told(passes: Series, l2_bytes: int | None, why: str) -> None:
     found, words = resident_bytes(passes, l2_bytes)
     assert found is None and why in words
+
+
+def passes(*sizes_rates: tuple[float, float], outlier: float = 0.0) -> Series:
+    """Seven small passes of 10 ms and 10 ms a byte, the fourth longer, then those given."""
+    fixed = 1 + outlier / 7  # what a line through the small ones makes of it
+    small = [(3.0 * n, 1 + 3.0 * n + (outlier if n == 4 else 0.0)) for n in range(1, 8)]
+    large = ((size, fixed + size * rate) for size, rate in sizes_rates)
+    return tuple((size, 0.01 * amount) for size, amount in (*small, *large))
+
+
+LARGE = ((170.0, 1.7), (200.0, 3.0), (230.0, 1.7))
+
+
+def test_the_step_is_half_way_between_the_rates_within_the_l2_and_far_beyond_it() -> None:
+    """An L2 of 100 bytes: half way between 10 and 17 ms a byte, whatever one small pass took."""
+    seen = passes((100.0, 1.0), (140.0, 1.6), *LARGE, outlier=8.0)
+    found, why = resident_bytes(seen, 100)
+    assert found == pytest.approx(100 + 40 * 0.35 / 0.6) and why == ""
+    at_once = passes((100.0, 1.6), *LARGE)
+    assert resident_bytes(at_once, 100) == (None, "reading grew slower in no one place")
+    assert resident_bytes(passes((100.0, 1.0), *LARGE), 105)[1] == "", "1.7 times the L2: beyond"
+    few = passes((100.0, 1.0), *LARGE)[2:]
+    assert resident_bytes(few, 100)[0] is not None, "five small sizes are enough"
+    assert resident_bytes(few[1:], 100) == (None, "too few sizes were read")
+    assert resident_bytes(passes((100.0, 1.0), (140.0, 1.7)), 100)[0] is None
+
+
+def test_a_part_of_a_trace_has_both_its_ends_and_begins_at_its_own_times() -> None:
+    series = tuple((float(t), 10.0 * t) for t in range(5))
+    trace = Trace(4.0, series, series[:4], series[1:], series[2:], ("samples",))
+    assert part_of(trace, 1.0, 3.0) == Trace(
+        2.0, series[1:4], series[1:4], series[1:4], series[2:4], ("samples",)
+    )
+
+
+def test_a_crossing_is_where_samples_first_rise_through_a_level() -> None:
+    samples = ((0.0, 0.0), (1.0, 10.0), (2.0, 0.0), (4.0, 20.0))
+    assert crossing_s(samples, 0.0, 5.0, 9.0) == pytest.approx(0.5)
+    assert crossing_s(samples, 1.0, 10.0, 9.0) == pytest.approx(1.0)
+    assert crossing_s(samples, 1.5, 5.0, 9.0) == pytest.approx(2.5)
+    assert crossing_s(samples, 0.0, 5.0, 1.0) is None, "not within this second"
+    assert crossing_s(samples, 1.5, 5.0, 2.5) is None
+    assert crossing_s(samples, 0.0, 30.0, 9.0) is None
+    assert crossing_s(samples, 0.0, 0.0, 9.0) is None
+
+
+def test_a_mean_needs_five_samples_and_the_samples_come_before_the_counter() -> None:
+    five = tuple((float(t), 100.0) for t in range(5))
+    rising = tuple((float(t), 90.0 * t) for t in range(5))
+    both = Trace(4.0, five, rising, (), (), ("samples", "counter"))
+    assert mean_power_w(both, "samples") == 100 and best_mean_w(both) == 100
+    assert best_mean_w(replace(both, power_samples=five[:4])) == pytest.approx(90)
+    assert best_mean_w(replace(both, power_samples=(), counter_edges=rising[:4])) is None
+
+
+def test_bounds_are_within_what_passes() -> None:
+    made = Made()
+    record = made.record()
+    response_s = rise_of(record).response_s
+    assert response_s is not None
+    assert step_test(record, response_s).passed is True
+    assert step_test(record, 0.99 * response_s).passed is False
+    at_rest = replace(record.idle, clock_samples=((0.0, 2e9), (1.0, 1.97e9)))
+    assert idle_clock_test(at_rest, 2e9).passed is True, "98.5 % of the highest"
+    assert idle_clock_test(at_rest, 2.001e9).passed is False
+    words = base_power_test(record.idle).words
+    assert words.endswith("draws 120.0 W and, 1.2 s later, 120.0 W: +0.0 %")
+    stepped = made.trace(Load(lambda t: 100.0 if t < 1.2 else 101.9, 2.4))
+    assert base_power_test(stepped).passed is True
+    stepped = made.trace(Load(lambda t: 100.0 if t < 1.2 else 97.9, 2.4))
+    test = base_power_test(stepped)
+    assert test.passed is False and test.value == pytest.approx(0.021, rel=0.1)
+
+
+def test_a_wave_is_held_against_its_levels_over_the_time_that_a_meter_covers() -> None:
+    """100 and 300 W: 220 W over the 5 s from its first moment on to its last, ends included."""
+    on = ((0.0, 0.5), (1.0, 1.5), (2.0, 2.5), (3.0, 3.5), (4.0, 5.0))
+    ticks = tuple((-0.25 + 0.5 * i, 220.0 if 0 < i < 11 else 9999.0) for i in range(12))
+    looks = ((-0.5, 9999.0), *((0.5 * i, 110.0) for i in range(9)), (5.0, 110.0), (5.5, 9999.0))
+    edges = tuple(
+        (t, 2 * expected_energy_j(on, (100.0, 300.0), 0.0, t)) for t in (0.0, 1.25, 2.5, 3.75, 5.0)
+    )
+    counter = ((-1.0, -9999.0), *edges, (6.0, 9999.0))
+    wave = Wave(1.0, on, Trace(6.0, ticks, counter, looks, (), ()))
+    late = replace(
+        wave, trace=replace(wave.trace, power_samples=tuple((t + 0.125, w) for t, w in ticks))
+    )
+
+    def ratio(of: Wave, meter: str, lag_s: float | None = None) -> float | None:
+        return _wave_ratio(of, meter, Rise(lag_s, None), (100.0, 300.0))
+
+    assert ratio(wave, "samples") == ratio(late, "samples", 0.125) == pytest.approx(1.0)
+    assert ratio(wave, "instant") == pytest.approx(0.5)
+    assert ratio(wave, "counter") == pytest.approx(2.0)
+    few: dict[str, dict[str, Any]] = {
+        "samples": {"power_samples": ticks[2:]},
+        "instant": {"instant_samples": looks[2:]},
+        "counter": {"counter_edges": edges[1:]},
+    }
+    for meter, series in few.items():
+        seen = replace(Trace(6.0, (), (), (), (), ()), **series)
+        assert ratio(replace(wave, trace=seen), meter) is None
+
+
+def test_a_half_that_no_meter_saw_makes_no_test_of_base_power() -> None:
+    idle = Made(counter=None).trace(Load(lambda t: IDLE_W, 2.4))
+    for seen in (idle.power_samples[:50], idle.power_samples[70:]):
+        assert base_power_test(replace(idle, power_samples=seen)).passed is None
 
 
 def test_an_edge_seen_late_does_not_count() -> None:

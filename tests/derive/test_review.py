@@ -103,6 +103,11 @@ def test_a_clock_that_moves_is_told_from_one_at_the_limit() -> None:
     assert clock_flags(moving, []) == ["the clock moved: 1800 to 1980 MHz"]
     assert clock_flags(moving, ["at the power limit: 1900 of 1980 MHz"]) == []
     assert clock_flags(stretch(clock_samples_hz=(1.98e9,) * 39 + (1.8e9,)), []) == []
+    assert clock_flags(stretch(clock_samples_hz=(1.98e9,) * 19 + (1.8e9,)), []) == []
+    assert clock_flags(stretch(clock_samples_hz=(1.98e9,) * 18 + (1.8e9,) * 2), []) != []
+    assert clock_flags(stretch(clock_samples_hz=(2e9, 1.94e9)), []) == [], "3 % is allowed"
+    assert clock_flags(stretch(clock_samples_hz=(2e9, 1.939e9)), []) != []
+    assert clock_flags(stretch(), []) == []
     assert is_rejected(marked(visit("v", moving), samples.DEVICE))
 
 
@@ -134,6 +139,10 @@ def test_drift_is_an_anchors_deviation_from_its_median() -> None:
     assert [d.power for d in drifts] == pytest.approx([400 / 404 - 1, 0, 440 / 404 - 1])
     assert [d.time for d in drifts] == pytest.approx([0, 0.01, 0])
     assert anchor_drifts(CAMPAIGN, anchors(400.0)) == [], "one visit has nothing to be held against"
+    dark = [replace(v, stretch=replace(v.stretch, power_samples=())) for v in made if v.stretch]
+    assert [d.power for d in anchor_drifts(CAMPAIGN, dark)] == [None] * 3
+    one_dark = anchor_drifts(CAMPAIGN, [dark[0], *made[1:]])
+    assert [d.power for d in one_dark] == pytest.approx([None, 404 / 422 - 1, 440 / 422 - 1])
 
 
 def test_visits_between_anchors_that_drift_are_flagged_and_no_others() -> None:
@@ -158,6 +167,40 @@ def test_drift_of_time_and_what_lies_before_and_after_all_anchors() -> None:
     assert drift_flags([CAMPAIGN], ends) == {}
 
 
+def test_a_drift_is_told_from_the_scatter_of_one_visit_by_the_larger_of_three_steps() -> None:
+    """Medians are 400 W and 1 ms; of power more than 2 %, of time more than 1 %, is a drift."""
+    for watts, words in (
+        ((400.0, 400.0, 409.0), "power +2.2 %"),
+        ((400.0, 400.0, 391.0), "power -2.2 %"),
+        ((400.0, 405.0, 395.0), "power -2.5 %"),
+        ((400.0, 400.0, 407.0), None),
+    ):
+        found = drift_flags([CAMPAIGN], [*anchors(*watts), visit("v", None, 3)])
+        told = None if words is None else f"drift of the anchors around it: {words}"
+        assert found.get("v") == told
+    both = anchors(400.0, 400.0, 412.0, call_s=(1e-3, 1e-3, 9.8e-4))
+    found = drift_flags([CAMPAIGN], [*both, visit("v", None, 3)])
+    assert found["v"] == "drift of the anchors around it: power +3.0 %, time -2.0 %"
+    calm = anchors(400.0, 400.0, 400.0, call_s=(1e-3, 1e-3, 1.009e-3))
+    assert drift_flags([CAMPAIGN], [*calm, visit("v", None, 3)]) == {}
+
+
+def test_a_visit_belongs_to_the_anchors_from_the_one_before_to_the_one_after() -> None:
+    made = anchors(400.0, 400.0, 440.0, 400.0, 400.0)
+    at = {minute: visit(f"at {minute}", None, minute) for minute in (2, 4, 6, 8)}
+    found = drift_flags([CAMPAIGN], [*made, *at.values()])
+    assert {key for key in found if key.startswith("at")} == {"at 2", "at 4"}
+    early = replace(visit("early"), started_at="2026-11-21T09:00:00.000+00:00")
+    late = visit("late", None, 59)
+    swung = anchors(440.0, 400.0, 400.0, 400.0, 360.0)
+    found = drift_flags([CAMPAIGN], [*swung, early, late])
+    assert found["early"] == "drift of the anchors around it: power +10.0 %"
+    assert found["late"] == "drift of the anchors around it: power -10.0 %"
+    other = replace(CAMPAIGN, id="other")
+    elsewhere = visit("elsewhere", None, 3, campaign="other")
+    assert "elsewhere" not in drift_flags([other, CAMPAIGN], [*made, elsewhere])
+
+
 def cost(energy: Quantity | None, timed: bool = True) -> Cost:
     time = Quantity(1.0, 1.0, 0.99, 1.01, 2) if timed else None
     return Cost("c", "GPU-1", "{}", "1", 2, 1, time, None, None, energy, None)
@@ -169,6 +212,7 @@ def test_precision_is_half_the_interval_over_the_mean() -> None:
     assert relative_half_width(Quantity(0.0, 0.0, 0.0, 0.0, 2)) == 0
     assert not is_within(cost(Quantity(2.0, 2.0, None, None, 1)), 0.5)
     assert is_within(cost(None), 0.01), "there is nothing to judge"
+    assert is_within(cost(Quantity.around(2.0, 2.0, 0.5, 2)), 0.25), "just as precise as asked"
 
 
 def test_what_was_reached_adds_up() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 
@@ -11,6 +12,8 @@ from scipy.stats import t as student
 from opdb.derive.statistics import (
     AGREEMENT_BOUND,
     MIN_CLIP_COUNT,
+    PRIOR_DEGREES,
+    PooledSpread,
     disagreement,
     half_width,
     pool_spread,
@@ -18,12 +21,16 @@ from opdb.derive.statistics import (
     t95,
     three_sigma_mean,
     trapezoid_mean,
+    visit_deviation,
 )
 
 
-@pytest.mark.parametrize("degrees", [1, 2, 5, 10, 30, 31, 40, 100, 1000])
-def test_t95_is_students_quantile(degrees: int) -> None:
-    assert t95(degrees) == pytest.approx(student.ppf(0.975, degrees), rel=1e-3)
+def test_t95_is_students_quantile() -> None:
+    for degrees in range(1, 31):
+        assert t95(degrees) == round(student.ppf(0.975, degrees), 3)
+    for degrees, error in ((31, 1e-4), (40, 5e-5), (100, 5e-6), (400, 6e-8)):
+        assert t95(degrees) == pytest.approx(student.ppf(0.975, degrees), abs=error)
+    assert t95(2.9) == t95(2), "rather too wide"
 
 
 def test_t95_needs_a_degree_of_freedom() -> None:
@@ -39,6 +46,9 @@ def test_three_sigma_rejects_nothing_below_eleven_values() -> None:
 
 def test_three_sigma_rejects_an_outlier_among_many() -> None:
     assert three_sigma_mean([1.0] * 30 + [100.0]) == 1.0
+    assert three_sigma_mean([600.0] * 10 + [660.0]) == 600, "3.02 σ from the mean of eleven"
+    assert three_sigma_mean([600.0] * 10 + [540.0]) == 600
+    assert three_sigma_mean([600.0] * 9 + [660.0] * 2) == pytest.approx(610.909, abs=1e-3)
 
 
 def test_median_and_three_sigma_mean_agree_on_noise_and_disagree_on_two_states() -> None:
@@ -49,16 +59,24 @@ def test_median_and_three_sigma_mean_agree_on_noise_and_disagree_on_two_states()
         700 + noise.gauss(0, 3) for _ in range(14)
     ]
     assert disagreement(two_states) > AGREEMENT_BOUND
+    assert disagreement([1.0, 1.0, 4.0]) == disagreement([-1.0, -1.0, -4.0]) == 0.5
+    assert disagreement([0.0, 0.0]) == 0
 
 
 def test_trapezoid_weighs_by_time() -> None:
     assert trapezoid_mean([(0, 100), (1, 100), (1.5, 400), (2, 100)]) == pytest.approx(175)
-    assert trapezoid_mean([(0, 100)]) is None
+    assert trapezoid_mean([(501, 100), (503, 300)]) == pytest.approx(200)
+    assert trapezoid_mean([(501, 300), (501, 500), (503, 100)]) == pytest.approx(300)
+    for nothing in ([], [(0, 100)], [(501, 100), (501, 300)]):
+        assert trapezoid_mean(nothing) is None
 
 
 def test_slope_is_between_the_outer_edges() -> None:
     assert slope([(0.1, 5.0), (0.2, 9.0), (0.3, 25.0)]) == pytest.approx(100)
-    assert slope([(0.1, 5.0)]) is None
+    assert slope([(501, 0.5), (503, 1.5)]) == pytest.approx(0.5)
+    assert slope([(501, 0.5), (501, 1.0), (503, 1.5)]) == pytest.approx(0.5)
+    for nothing in ([], [(0.1, 5.0)], [(0.1, 5.0), (0.1, 6.0)]):
+        assert slope(nothing) is None
 
 
 def test_spread_is_pooled_over_configurations() -> None:
@@ -69,6 +87,16 @@ def test_spread_is_pooled_over_configurations() -> None:
     ) / 2
     assert pooled.relative == pytest.approx(expected**0.5)
     assert pool_spread([[1.0], [2.0]]) is None
+    assert pool_spread([[0.0, 0.0]]) is None
+
+
+def test_the_spread_is_that_which_two_thirds_of_the_pairs_do_not_exceed() -> None:
+    pairs_of_one = pool_spread([[1.0, 1.02, 2.0, 2.2, 7.0]])
+    assert pairs_of_one is not None and pairs_of_one.degrees == 2
+    assert pairs_of_one.relative == pytest.approx(0.2 / 2.1 / math.sqrt(2)), "the wider of two"
+    hundred = pool_spread([[100.0 - n / 2, 100.0 + n / 2] for n in range(1, 101)])
+    assert hundred is not None and hundred.degrees == 100
+    assert hundred.relative == pytest.approx(0.69 / math.sqrt(2)), "68.3 % of 100: the 69th"
 
 
 def test_a_single_visit_has_an_interval_only_from_the_pooled_spread() -> None:
@@ -76,6 +104,18 @@ def test_a_single_visit_has_an_interval_only_from_the_pooled_spread() -> None:
     pooled = pool_spread([[1.0, 1.02], [50.0, 51.0]])
     width = half_width([5.0], pooled)
     assert width is not None and width > 0
+
+
+def test_a_width_is_students_t_times_a_deviation_shrunk_towards_the_pooled_one() -> None:
+    assert half_width([5.0, 5.2], None) == pytest.approx(12.706 * 0.1)
+    pooled = PooledSpread(0.01, 100.0)
+    assert PRIOR_DEGREES == 4
+    assert half_width([5.0], pooled) == pytest.approx(2.776 * 0.05)
+    shrunk = math.sqrt((0.02 + 4 * 0.051**2) / 5)
+    width = half_width([5.0, 5.2], pooled)
+    assert width == pytest.approx(2.571 * shrunk / math.sqrt(2))
+    assert visit_deviation(width, 2) == pytest.approx(shrunk)
+    assert visit_deviation(None, 2) is None
 
 
 def test_intervals_of_pairs_cover_the_truth_as_often_as_stated() -> None:

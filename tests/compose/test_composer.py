@@ -11,8 +11,10 @@ import pytest
 
 from opdb.compose import PeerRatio, PeerRatios, Prediction, PredictionInputs, compose, shortfall
 from opdb.compose.inputs import with_weights_found
+from opdb.compose.intervals import ENERGY_ERROR, TIME_ERROR
 from opdb.compose.shortfall import NO_CALLS
 from opdb.compose.sizes import LAUNCH_S, NOTHING_MEASURED, sizes_by
+from opdb.derive.boards import Factor, Factors
 from opdb.derive.costs import HOT_ALONE
 from opdb.footprint import touched_bytes
 from opdb.predict import predictor_for
@@ -213,6 +215,106 @@ def test_the_interval_grows_with_the_error_that_other_models_showed() -> None:
     assert good[1] == prior[1] < bad[1]
 
 
+def test_shares_are_of_the_devices_time_and_of_its_energy_base_power_included() -> None:
+    found = compose(workload(RELU, CONV, RELU), "graph", inputs(*FULL))
+    assert [s.configuration for s in found.parts] == [CONV, RELU], "the largest first"
+    assert [s.count for s in found.parts] == [1, 2]
+    assert [s.share_time for s in found.parts] == pytest.approx([0.6, 0.4])
+    assert [s.share_energy for s in found.parts] == pytest.approx([0.9 / 1.3, 0.4 / 1.3])
+
+
+HALF = math.log(1.01 / 0.99) / 2
+"""Half the relative width of the costs that `quantity` makes."""
+
+HOT = replace(
+    cost(CONV, 1e-3, 0.5, {"module": 1e-5}),
+    clock_hz=2e9,
+    limited=OperatingPoint(1e9, 1e-3 * 2**0.5, 0.25),
+)
+"""A convolution that draws 600 W; at half the clock it takes √2 of the time and half the energy."""
+
+
+def test_widths_of_costs_and_of_base_power_are_joined() -> None:
+    """Two calls of one configuration err alike, two configurations apart; base power is ± 1 W."""
+    found = compose(workload(CONV, RELU, RELU), "graph", inputs(*FULL))
+    of_time = HALF * math.hypot(3e-3, 2e-3) / 5e-3
+    of_energy = math.hypot(HALF * math.hypot(0.6, 0.2), 1.0 * 5e-3) / 1.3
+    assert found.widths_time == pytest.approx((of_time, of_time))
+    assert found.widths_energy == pytest.approx((of_energy, of_energy))
+    assert found.kernel_s == pytest.approx(5e-3 / 3)
+    assert found.time_s and found.time_interval_s and found.energy_j and found.energy_interval_j
+    for value, ends, width, error in (
+        (found.time_s, found.time_interval_s, of_time, TIME_ERROR),
+        (found.energy_j, found.energy_interval_j, of_energy, ENERGY_ERROR),
+    ):
+        reach = math.hypot(width, error.half_width(5e-3 / 3))
+        assert ends == pytest.approx((value * math.exp(-reach), value * math.exp(reach)))
+    surely = replace(CALIBRATION, base_power_interval_w=None)
+    narrow = compose(workload(CONV, RELU, RELU), "graph", inputs(*FULL, calibration=surely))
+    assert narrow.widths_energy == pytest.approx((HALF * math.hypot(0.6, 0.2) / 1.3,) * 2)
+
+
+def test_a_limit_that_may_be_kept_2_percent_lower_widens_the_time() -> None:
+    """100 + 500 r^1.5 watts at a share r of the clock, in r^-0.5 ms."""
+    found = compose(workload(CONV), "graph", inputs(HOT))
+    time_s, later_s = (1e-3 * ((limit_w - 100) / 500) ** (-1 / 3) for limit_w in (400, 392))
+    assert found.time_s == pytest.approx(time_s)
+    width = math.hypot(HALF * 1e-3, later_s - time_s) / time_s
+    assert found.widths_time == pytest.approx((width, width), rel=1e-3)
+
+
+def test_factors_between_boards_widen_what_they_brought() -> None:
+    """Both convolutions and no ReLU, by one factor: its error is common to all that it scales."""
+    time, dynamic = Factor(1.1, 0.02, 6), Factor(0.9, 0.05, 6)
+    brought = {CONV.key: Factors(None, time, dynamic)}
+    found = compose(workload(CONV, CONV, RELU), "graph", inputs(*FULL, brought=brought))
+    own_s, own_j = HALF * math.hypot(6e-3, 1e-3), HALF * math.hypot(1.2, 0.1)
+    of_time = math.hypot(own_s, 6e-3 * time.half_width) / 7e-3
+    of_energy = math.hypot(own_j, 7e-3, 1.2 * dynamic.half_width) / 2.0
+    assert found.widths_time == pytest.approx((of_time, of_time))
+    assert found.widths_energy == pytest.approx((of_energy, of_energy))
+
+
+def test_estimates_widen_by_what_they_say_of_themselves() -> None:
+    """They say ± 30 % of their time, and of base power in it."""
+    helped = inputs(FULL[0], estimates=Estimated(estimate(RELU, 1e-3, 0.1)))
+    found = compose(workload(CONV, RELU, RELU), "graph", helped)
+    of_time = math.hypot(HALF * 3e-3, 0.3 * 2e-3) / 5e-3
+    of_energy = math.hypot(HALF * 0.6, 5e-3, 0.3 * 2e-3 * 100) / 1.3
+    assert found.widths_time == pytest.approx((of_time, of_time))
+    assert found.widths_energy == pytest.approx((of_energy, of_energy))
+
+
+def test_a_pass_is_host_bound_from_1_percent_over_its_device_time_on() -> None:
+    for host_s, bound in ((1.009e-3, False), (1.011e-3, True)):
+        one = cost(CONV, 1e-3, 0.1, {"module": host_s})
+        assert compose(workload(CONV), "eager", inputs(one)).host_bound is bound
+
+
+def test_kernels_count_as_one_a_call_where_nobody_counted_them() -> None:
+    counted, unknown = replace(FULL[0], kernels=4), replace(FULL[1], kernels=None)
+    found = compose(workload(CONV, RELU, RELU), "graph", inputs(counted, unknown))
+    assert found.kernel_s == pytest.approx(5e-3 / 6)
+    assert compose(workload(), "graph", inputs()).kernel_s is None
+
+
+def test_the_usual_host_time_is_the_median_of_the_pass_before_that_of_the_board() -> None:
+    shapes = [replace(RELU, inputs={"input": {"shape": [n], "dtype": "float32"}}) for n in (2, 3)]
+    costs = [
+        cost(each, 1e-6, 0.0, {"module": host_s})
+        for each, host_s in zip((RELU, *shapes), (1e-5, 2e-5, 9e-5), strict=True)
+    ]
+    silent = replace(RELU, inputs={"input": {"shape": [4], "dtype": "float32"}})
+    asked = workload(RELU, *shapes, silent, CONV)
+    known = inputs(*costs, cost(silent, 1e-6, 0.0), cost(CONV, 1e-6, 0.0))
+    lent = replace(known, host_s={("relu", "module"): 5e-3, ("conv2d", "module"): 4e-5})
+    assert compose(asked, "eager", lent).time_s == pytest.approx(12e-5 + 2e-5 + 4e-5)
+    guessed = replace(costs[0], visits=0)
+    estimated = {**lent.costs, RELU.key: guessed}
+    found = compose(asked, "eager", replace(lent, costs=estimated))
+    assert found.time_s == pytest.approx(11e-5 + 2 * 5.5e-5 + 4e-5), "an estimate heard no host"
+
+
 def test_the_prior_is_told() -> None:
     said = "no other model was measured on this device in this mode"
     alone = compose(workload(CONV), "graph", inputs(*FULL)).notes
@@ -349,6 +451,42 @@ def test_what_is_not_measured_is_sized_by_the_nearest_of_its_kind() -> None:
     assert sizes.time_s(view) == 0, "a view launches nothing"
 
 
+def tensor(*shape: int, kind: str = "clone") -> Configuration:
+    """A copy of a tensor of float32, or what another element-wise operator makes of it."""
+    return Configuration(kind, {}, {"input": {"shape": list(shape), "dtype": "float32"}})
+
+
+def test_sizes_are_times_powers_and_rates_of_what_was_measured() -> None:
+    """Copies of 1 and 4 MiB move 2 and 8 MiB in 10 and 20 µs, at 100 W; a view moves nothing."""
+    small, large = tensor(1 << 18), tensor(1 << 20)
+    costs = (cost(small, 10e-6, 1e-3), cost(large, 20e-6, 2e-3))
+    sizes = sizes_by([small, large, RELU], {c.configuration: c for c in costs})
+    rate = (8 << 20) / 20e-6
+    assert (sizes.dynamic_w, sizes.bytes_per_s) == pytest.approx((100.0, rate))
+    assert sizes.launch_s == LAUNCH_S
+    assert sizes.time_s(tensor(1 << 22)) == pytest.approx(80e-6), "four times the nearest"
+    assert sizes.time_s(tensor(1 << 17)) == pytest.approx(10e-6), "not shorter than the nearest"
+    assert sizes.dynamic_j(tensor(1 << 22)) == pytest.approx(8e-3)
+    assert sizes.dynamic_j(tensor(1 << 22), 1e-6) == pytest.approx(1e-4)
+    other = tensor(1 << 20, kind="sigmoid")
+    assert sizes.time_s(other) == pytest.approx(20e-6), "at the best rate"
+    assert sizes.dynamic_j(other) == pytest.approx(2e-3)
+    assert sizes.time_s(tensor(1, kind="sigmoid")) == LAUNCH_S, "a launch at least"
+
+
+def test_what_was_measured_without_power_or_time_lends_none() -> None:
+    dark, bright, none = tensor(1 << 18), tensor(1 << 20, kind="sigmoid"), tensor(4)
+    costs = (cost(dark, 1e-6), cost(bright, 20e-6, 1e-3), cost(none, 0.0, 1.0))
+    sizes = sizes_by([dark, bright, none], {c.configuration: c for c in costs})
+    assert (sizes.dynamic_w, sizes.launch_s) == pytest.approx((50.0, 1e-6))
+    assert sizes.dynamic_j(dark) == pytest.approx(50e-6), "by the median of the others"
+    assert sizes.time_s(none) == pytest.approx(1e-6)
+    unmetered = sizes_by([dark], {dark.key: costs[0]})
+    assert unmetered.dynamic_w == NOTHING_MEASURED.dynamic_w == 100
+    saving = sizes_by([dark], {dark.key: cost(dark, 1e-6, -1e-3)})
+    assert saving.dynamic_w == 100, "less than none is noise"
+
+
 def test_a_kind_that_nobody_measured_weighs_by_its_bytes_and_operations() -> None:
     """A batch norm among convolutions moves few bytes: it weighs no more than one of them."""
     sizes = sizes_by([CONV], {c.configuration: c for c in FULL})
@@ -471,6 +609,17 @@ def test_transitions_are_paid_by_short_kernels_alone() -> None:
     assert longer_s(6e-6, 3) == pytest.approx(3e-7)
     assert longer_s(10e-6, 1) == pytest.approx(0.5e-7)
     assert longer_s(1e-3, 5) == 0
+
+
+def test_transitions_are_paid_where_the_host_waits_too() -> None:
+    """The host has issued all but the wait when the device is done with a ReLU and a copy."""
+    costs = (cost(RELU, 3e-6, 0.0, {"module": 1e-6}), cost(ITEM, 3e-6, 0.0, {"module": 1e-6}))
+    times = [
+        compose(workload(RELU, RELU, ITEM), "eager", inputs(*costs, calibration=c)).time_s or 0.0
+        for c in (CALIBRATION, replace(CALIBRATION, transition_s=1e-7))
+    ]
+    assert times[0] == pytest.approx(10e-6), "1 µs until the first is issued, and three calls"
+    assert times[1] - times[0] == pytest.approx(3e-7)
 
 
 def test_hot_weights_are_taken_where_a_pass_stays_in_the_cache() -> None:

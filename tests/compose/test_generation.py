@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from opdb.compose.generation import GROWTH, lengths, weights
+from opdb.compose import compose
+from opdb.compose.generation import GROWTH, Total, lengths, weights, work_shares
+from opdb.records import Configuration
+from tests.compose.test_composer import CONV, RELU, cost, inputs, workload
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, 1), (1, 2), (5, 9), (100, 10_000), (1024, 1278)])
@@ -17,6 +21,12 @@ def test_lengths_reach_from_first_to_last_in_small_ratios(first: int, last: int)
     assert found == sorted(set(found))
     pairs = list(pairwise(found))
     assert all(high / low <= 1.1 * GROWTH or high - low == 1 for low, high in pairs)
+
+
+def test_lengths_lie_in_equal_ratios() -> None:
+    assert lengths(100, 1000) == [100, 178, 316, 562, 1000]
+    assert lengths(5, 9) == [5, 7, 9]
+    assert lengths(9, 5) == [9]
 
 
 @pytest.mark.parametrize(("first", "last"), [(7, 7), (5, 9), (100, 3000)])
@@ -31,3 +41,52 @@ def test_weights_sum_what_is_linear_exactly(first: int, last: int) -> None:
 
 def test_one_step_stands_for_all_of_a_static_cache() -> None:
     assert weights([100], 100, 354) == [255]
+
+
+def test_a_step_counts_to_the_lengths_around_it() -> None:
+    assert weights([5, 7, 9], 5, 9) == [1.5, 2, 1.5]
+    assert weights([5, 9], 6, 8) == pytest.approx([1.5, 1.5])
+
+
+def test_a_total_is_each_pass_as_often_as_it_runs() -> None:
+    rests_on = inputs(cost(CONV, 3e-3, 0.6), cost(RELU, 1e-3, 0.1))
+    first, step = (compose(workload(c), "graph", rests_on) for c in (CONV, RELU))
+    found = Total.of([(1.0, first), (9.0, step)])
+    assert found.time_s == pytest.approx(12e-3)
+    assert found.energy_j == pytest.approx(100 * 12e-3 + 0.6 + 0.9)
+    assert first.time_interval_s and step.time_interval_s and found.time_interval_s
+    assert found.time_interval_s == pytest.approx(
+        [a + 9 * b for a, b in zip(first.time_interval_s, step.time_interval_s, strict=True)]
+    )
+    assert first.energy_interval_j and step.energy_interval_j and found.energy_interval_j
+    assert found.energy_interval_j == pytest.approx(
+        [a + 9 * b for a, b in zip(first.energy_interval_j, step.energy_interval_j, strict=True)]
+    )
+    dark = Total.of([(1.0, first), (9.0, replace(step, energy_j=None, energy_interval_j=None))])
+    assert (dark.time_s, dark.energy_j, dark.energy_interval_j) == (found.time_s, None, None)
+    assert dark.time_interval_s == found.time_interval_s
+
+
+TOKENS = {"shape": [2, 8], "dtype": "float32"}
+HEADS = {"shape": [1, 2, 4, 8], "dtype": "float32"}
+LINEAR = Configuration("linear", {}, {"input": TOKENS, "weight": {**TOKENS, "role": "weight"}})
+ATTENTION = Configuration(
+    "scaled_dot_product_attention", {}, {"query": HEADS, "key": HEADS, "value": HEADS}
+)
+PRODUCT = Configuration("matmul", {}, {"input": TOKENS, "other": TOKENS})
+
+
+def test_a_decoders_time_goes_to_weights_attention_and_the_rest() -> None:
+    rests_on = inputs(
+        cost(LINEAR, 4e-6), cost(ATTENTION, 3e-6), cost(PRODUCT, 2e-6), cost(RELU, 1e-6)
+    )
+    whole = compose(workload(LINEAR, ATTENTION, PRODUCT, RELU), "graph", rests_on)
+    assert work_shares([(1.0, whole)]) == pytest.approx(
+        {"weights": 0.4, "attention": 0.3, "rest": 0.3}
+    )
+    linear = compose(workload(LINEAR), "graph", rests_on)
+    assert work_shares([(1.0, whole), (5.0, linear)]) == pytest.approx(
+        {"weights": 0.8, "attention": 0.1, "rest": 0.1}
+    )
+    assert set(work_shares([(1.0, replace(whole, time_s=None))]).values()) == {0.0}
+    assert work_shares([]) == {"weights": 0.0, "attention": 0.0, "rest": 0.0}

@@ -57,7 +57,10 @@ def test_sums_of_short_kernels_err_more() -> None:
         assert expected.relative < long < 1.1 * expected.relative
         assert 0.05 < short < 0.15
         assert expected.half_width(None) > short, "where it is not known, the shortest are taken"
-    assert ModelError(0.03, 4e-8).half_width(1e-6) == pytest.approx(0.05)
+    made = ModelError(0.03, 4e-8)
+    assert made.half_width(1e-6) == pytest.approx(0.05)
+    unknown = math.hypot(0.03, 0.02)  # a kernel of 2 µs
+    assert made.half_width(None) == made.half_width(0.0) == pytest.approx(unknown)
 
 
 def test_before_any_run_the_published_ones_hold() -> None:
@@ -70,6 +73,14 @@ def test_runs_never_narrow_and_runs_that_err_more_than_expected_widen() -> None:
     assert model_error(TIME_ERROR, LONG_S, good) == usual
     assert model_error(TIME_ERROR, LONG_S, bad) > 4 * usual
     assert model_error(TIME_ERROR, LONG_S, peers(*[1.1] * 12)) > 0.12, "a bias is not fitted away"
+
+
+def test_a_width_grows_as_a_students_t_that_is_fitted_to_the_errors() -> None:
+    """Four runs, each off by three times its deviation: 8 v = 4 + 4 · 5 / (4 + 9 / v) · 9."""
+    off = peers(*[math.exp(3 * 0.05 / 2.776)] * 4)
+    variance = (124 + math.sqrt(124**2 + 4 * 32 * 36)) / 64
+    found = model_error(ModelError(0.05, 0.0), None, off)
+    assert found == pytest.approx(0.05 * math.sqrt(variance), rel=1e-6)
 
 
 def test_an_error_is_held_against_what_its_kernels_let_expect() -> None:
@@ -91,6 +102,9 @@ def test_too_high_and_too_low_by_one_factor_weigh_the_same() -> None:
 
 
 def test_a_host_rests_on_a_prior_until_runs_tell() -> None:
-    assert 0.2 < host_error([]) < 0.3
+    assert host_error([]) == pytest.approx(2.776 * 0.1)
+    once = math.sqrt((4 * 0.01 + math.log(1.3) ** 2) / 5)
+    for ratios in ([1.3], [1 / 1.3], [1.3, 0.0]):
+        assert host_error(ratios) == pytest.approx(2.571 * once)
     assert 0.02 < host_error([1.01, 0.99] * 40) < 0.06
     assert host_error([1.4, 0.7] * 4) > 0.5

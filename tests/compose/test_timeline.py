@@ -84,3 +84,24 @@ def test_a_steady_pass_takes_the_eager_time_and_runs_nothing_before_it_is_issued
 def test_a_steady_pass_of_nothing_takes_no_time() -> None:
     found = steady_pass([])
     assert (found.spans, found.start_s, found.end_s) == ((), 0, 0)
+
+
+def test_a_steady_pass_call_by_call() -> None:
+    """The device lags 1 ms behind the host: it is busy with the pass before for as long."""
+    found = steady_pass([Step(3e-3, 1e-3), Step(0.0, 1e-3), Step(1e-3, 2e-3)])
+    assert (found.start_s, found.end_s) == pytest.approx((1e-3, 5e-3))
+    assert [(s.host_start_s, s.host_end_s) for s in found.spans] == [
+        pytest.approx(ends) for ends in ((0.0, 1e-3), (1e-3, 2e-3), (2e-3, 4e-3))
+    ]
+    assert [(s.device_start_s, s.device_end_s) for s in found.spans] == [
+        pytest.approx(ends) for ends in ((1e-3, 4e-3), (4e-3, 4e-3), (4e-3, 5e-3))
+    ]
+
+
+def test_a_steady_pass_that_waits_ends_with_its_host() -> None:
+    """The device's 2 ms of the pass before are waited for together with its 3 ms of this one."""
+    steps = [Step(3e-3, 1e-3, synchronises=True), Step(2e-3, 1e-3)]
+    found = steady_pass(steps)
+    assert found.end_s - found.start_s == pytest.approx(eager_time_s(steps))
+    assert found.end_s - found.start_s == pytest.approx(6e-3)
+    assert found.spans[1].host_start_s == pytest.approx(found.spans[0].device_end_s)

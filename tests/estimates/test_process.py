@@ -9,6 +9,7 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
+from opdb.estimates import process as processes
 from opdb.estimates.process import Kernel, Process
 
 DRAWN = np.random.default_rng(3)
@@ -64,3 +65,23 @@ def test_two_points_go_together_as_far_as_they_are_alike() -> None:
         return float(covariance[i, j]) / math.sqrt(covariance[i, i] * covariance[j, j])
 
     assert correlation(0, 1) > 0.9 > 0.3 > abs(correlation(0, 2))
+
+
+def test_far_from_all_that_was_learned_alike_values_go_together() -> None:
+    alike = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    assert process().prior(3, alike) == pytest.approx(0.7 * alike + 0.01 * np.eye(3))
+
+
+def test_a_covariance_rests_on_the_points_nearest_to_any_that_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four points, two near each of those asked, stand for all forty and those far off."""
+    near = [[0.0, 0.0, 0.0], [0.3, 0.0, 0.0], [5.0, 0.0, 0.0], [5.3, 0.0, 0.0]]
+    far = [[x, 9.0, 0.0] for x in np.linspace(-9, 9, 36)]
+    points = np.array([*far[:18], *near, *far[18:]])
+    asked = [[0.1, 0.0, 0.0], [5.1, 0.0, 0.0]]
+    monkeypatch.setattr(processes, "NEAREST", 4)
+    found = Process.through(KERNEL, 0.0, points, np.zeros(40)).covariance(asked)
+    alone = Process.through(KERNEL, 0.0, np.array(near), np.zeros(4)).covariance(asked)
+    assert found == pytest.approx(alone, abs=1e-12)
+    assert (found == found.T).all()

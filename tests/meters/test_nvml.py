@@ -12,7 +12,8 @@ import pynvml
 import pytest
 
 from opdb.errors import CannotMeasureError
-from opdb.meters.nvml import NvmlMeter, binding, board_info, gpu_names
+from opdb.meters.nvml import NvmlMeter, binding, board_info, boards, gpu_names, ring
+from opdb.meters.nvml.boards import BoardState, board_states, driver_versions, try_meters
 from opdb.meters.nvml.recorder import Recorder
 from opdb.units import MICRO
 from tests.paths import python_path
@@ -86,6 +87,97 @@ def test_what_a_board_does_not_report_is_none(monkeypatch: pytest.MonkeyPatch) -
     assert (info.power_limit_w, info.default_power_limit_w, info.max_clock_hz) == (None,) * 3
 
 
+ANSWERS = {
+    "nvmlDeviceGetCount": 2,
+    "nvmlDeviceGetUUID": UUID,
+    "nvmlDeviceGetEnforcedPowerLimit": 650_000,
+    "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
+    "nvmlDeviceGetClockInfo": 345,
+    "nvmlDeviceGetMaxClockInfo": 1980,
+    "nvmlDeviceGetApplicationsClock": 1830,
+    "nvmlDeviceGetDefaultApplicationsClock": 1900,
+    "nvmlDeviceGetCudaComputeCapability": (9, 0),
+    "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=35, memory=7),
+    "nvmlDeviceGetTotalEnergyConsumption": 5_000,
+}
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let NVML know two boards, of which it cannot reach the second."""
+    mig(monkeypatch, 0)
+    for function, answer in ANSWERS.items():
+        monkeypatch.setattr(pynvml, function, lambda *_, answer=answer: answer)
+    bits = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwSlowdown
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", lambda _: bits)
+
+    def by_index(index: int) -> str:
+        if index == 1:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return UUID
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", by_index)
+
+
+def test_what_a_board_reports_is_in_watts_hertz_and_shares(answering: None) -> None:
+    info = board_info(UUID)
+    assert (info.power_limit_w, info.default_power_limit_w) == pytest.approx((650.0, 700.0))
+    assert info.max_clock_hz == pytest.approx(1.98e9)
+    state, lost = board_states()
+    assert lost == BoardState(None)
+    assert (state.uuid, state.name, state.capability) == (UUID, "a board", (9, 0))
+    assert state.mig is False
+    assert (state.power_limit_w, state.default_power_limit_w) == pytest.approx((650.0, 700.0))
+    assert (state.clock_hz, state.max_clock_hz) == pytest.approx((3.45e8, 1.98e9))
+    assert state.application_clock_hz == pytest.approx(1.83e9)
+    assert state.default_application_clock_hz == pytest.approx(1.9e9)
+    assert state.throttle_reasons == ("software power cap", "hardware slowdown")
+    assert state.utilization == pytest.approx(0.35)
+    assert driver_versions() == ("1.0", "13.1")
+
+
+def test_meters_are_tried_until_ring_and_counter_have_moved(
+    answering: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock of the test's own: the counter ticks every 50 ms, the ring every 20 ms."""
+    passed_s = [0.0]
+    clock = SimpleNamespace(
+        monotonic=lambda: 100.0 + passed_s[0],
+        time=lambda: 1_000.0 + passed_s[0],
+        sleep=lambda seconds: passed_s.__setitem__(0, passed_s[0] + seconds),
+    )
+    for module in (boards, ring):
+        monkeypatch.setattr(module, "time", clock)
+
+    def samples(_: object, kind: int, seen_us: int) -> tuple[int, list[SimpleNamespace]]:
+        ticks = (1_000_000_000 + 20_000 * n for n in range(-2, int(passed_s[0] / 0.02) + 1))
+        value = SimpleNamespace(uiVal=300_000)
+        return 1, [SimpleNamespace(timeStamp=t, sampleValue=value) for t in ticks if t > seen_us]
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", samples)
+    instant = SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=250_000))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetFieldValues", lambda *_: [instant])
+    stuck = try_meters(UUID, 0.21)
+    assert (stuck.new_samples, stuck.ticks) == (10, 0)
+    assert stuck.instant_w == pytest.approx(250.0) and stuck.waited_s == pytest.approx(
+        0.21, abs=0.004
+    )
+    passed_s[0] = 0.0
+    name = "nvmlDeviceGetTotalEnergyConsumption"
+    monkeypatch.setattr(pynvml, name, lambda _: 5_000 + int(passed_s[0] / 0.05))
+    moving = try_meters(UUID, 0.2)
+    assert (moving.new_samples, moving.ticks) == (2, 1)
+    assert moving.waited_s == pytest.approx(0.052, abs=0.003)
+
+    def lost(*_: object) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    for function in (name, "nvmlDeviceGetSamples", "nvmlDeviceGetFieldValues"):
+        monkeypatch.setattr(pynvml, function, lost)
+    silent = try_meters(UUID, 0.0)
+    assert (silent.new_samples, silent.ticks, silent.instant_w) == (None, None, None)
+
+
 @pytest.fixture
 def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlMeter:
     """A recorder of its own process, on the stand-in."""
@@ -146,3 +238,13 @@ def test_why_the_clock_was_held_back_is_told_by_old_and_new_bindings() -> None:
     bits = [binding._reason_bit(name) for name in binding._REASONS]
     assert all(bits) and len(set(bits)) == len(bits)
     assert binding._reason_bit("NoSuchReason") == 0
+    told = {bits: binding.throttle_reasons(bits) for bits in (0x4, 0x8, 0x20, 0x40, 0x80, 0x2)}
+    assert told == {
+        0x4: ("software power cap",),
+        0x8: ("hardware slowdown",),
+        0x20: ("software thermal slowdown",),
+        0x40: ("hardware thermal slowdown",),
+        0x80: ("hardware power brake",),
+        0x2: ("application clocks",),
+    }
+    assert binding.throttle_reasons(0x1) == (), "idle holds nothing back"

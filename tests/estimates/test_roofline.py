@@ -1,0 +1,61 @@
+"""The roofline: the best rates of made-up operators, and whose rate stands in for another's."""
+
+from __future__ import annotations
+
+import pytest
+
+from opdb.estimates.features import Features
+from opdb.estimates.roofline import Roofline, roofline
+
+
+def call(
+    flops: float, moved_bytes: float, family: str = "product", dtype: str = "float32"
+) -> Features:
+    return Features("a kind", family, dtype, flops, moved_bytes, True, {})
+
+
+def test_rates_are_nearly_the_best_and_the_shortest_time_nearly_the_least() -> None:
+    """The 1 % at the top of the rates, and at the bottom of the times, may be noise."""
+    seen = [(call(1e6 * n, 2e6 * n), 1.0) for n in range(1, 201)]
+    found = roofline([*seen, *((call(0.0, 0.0, "memory"), 1e-3 * n) for n in range(1, 201))])
+    assert found.flops_per_s == {"product float32": 199e6, "memory float32": 0.0}
+    assert found.bytes_per_s == 2 * 197e6
+    assert found.shortest_s == pytest.approx(5e-3)
+    alone = roofline([(call(6.0, 8.0), 2.0)])
+    assert alone == Roofline({"product float32": 3.0}, 4.0, 2.0)
+
+
+def test_a_time_is_the_shortest_and_the_larger_of_operations_and_bytes() -> None:
+    under = Roofline({"product float32": 100.0}, 10.0, 0.5)
+    assert under.time_s(call(300.0, 10.0)) == pytest.approx(0.5 + 3.0)
+    assert under.time_s(call(300.0, 40.0)) == pytest.approx(0.5 + 4.0)
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype", "rate"),
+    [
+        ("product", "float32", 100.0),
+        ("product", "bfloat16", 400.0),  # as the other half
+        ("product", "float16", 400.0),
+        ("product", "float64", 100.0),  # the least of its family
+        ("product backward", "float64", 80.0),
+        ("attention backward", "float32", 200.0),  # as in forward passes
+        ("pooling", "float32", None),  # bytes alone tell
+        ("memory", "float64", None),
+        ("memory backward", "float32", None),
+    ],
+)
+def test_units_that_nobody_measured_take_the_nearest_rate(
+    family: str, dtype: str, rate: float | None
+) -> None:
+    measured = {
+        "product float32": 100.0,
+        "product float16": 400.0,
+        "product int8": 0.0,
+        "product backward float32": 80.0,
+        "attention float16": 300.0,
+        "attention float32": 200.0,
+        "memory float32": 50.0,
+    }
+    found = Roofline(measured, 10.0, 0.0).time_s(call(1200.0, 10.0, family, dtype))
+    assert found == pytest.approx(1.0 if rate is None else 1200.0 / rate)

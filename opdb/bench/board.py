@@ -100,9 +100,13 @@ def stored_calibration(session: Session, store: Store) -> BoardCalibration | Non
 
 
 def trusting(session: Session, calibration: BoardCalibration | None) -> Session:
-    """Return the session with a meter that leaves out what failed the board's tests."""
+    """Return the session with a meter that leaves out what failed the board's tests.
+
+    What no board could have drawn it leaves out, too.
+    """
     failed = distrusted(calibration.tests) if calibration else {}
-    return replace(session, meter=TrustedMeter(session.meter, failed)) if failed else session
+    limit_w = session.platform.device.power_limit_w
+    return replace(session, meter=TrustedMeter(session.meter, failed, limit_w))
 
 
 def calibrate_board(session: Session, tell: Callable[[str], None]) -> BoardCalibration:

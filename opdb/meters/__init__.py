@@ -6,9 +6,26 @@ work never waits for a reading. Times are seconds of `time.monotonic()`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
+
+LIMIT_EXCEEDED = 2.0
+"""No board draws so many times its power limit: single samples of an H200 reach 1.4 times it."""
+
+MOST_W = 100_000.0
+"""More than a poll of RAPL that is held up can make of what processors draw; what bounds a power
+where no limit is known."""
+
+CONTRADICTION = 1.5
+"""Samples and counter that are so many times apart cannot both be right (1.16 is the most in the
+published stretches), and which of them is wrong is not to be told."""
+
+EDGES_COMPARED = 4
+"""Updates of the counter in a window before its mean power is held against the samples': between
+two, a poll that is held up makes much of little."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +83,16 @@ class NoMeter:
 class TrustedMeter:
     """Hands out another meter's windows without what is not trusted there.
 
-    `failed` says why, by what failed: "samples" (the driver's ring) or "counter". What is then left
-    without any power says so in its reason.
+    `failed` says why, by what failed: "samples" (the driver's ring) or "counter". A window that no
+    board of `limit_w` can have drawn has no power at all. What is then left without any power says
+    so in its reason.
     """
 
-    def __init__(self, meter: Meter, failed: Mapping[str, str]) -> None:
+    def __init__(
+        self, meter: Meter, failed: Mapping[str, str], limit_w: float | None = None
+    ) -> None:
         self._meter, self._failed = meter, failed
+        self._most_w = MOST_W if limit_w is None else LIMIT_EXCEEDED * limit_w
         self.name = meter.name
 
     def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
@@ -81,6 +102,8 @@ class TrustedMeter:
             reading = replace(reading, counter_edges=())
         if "samples" in self._failed:
             reading = replace(reading, power_samples=())
+        if (wrong := implausible(reading, self._most_w)) is not None:
+            return replace(reading, power_samples=(), counter_edges=(), reason=wrong)
         if reading.power_samples or len(reading.counter_edges) > 1:
             return replace(reading, reason=None)
         reasons = [f"{name} failed a test: {why}" for name, why in self._failed.items()]
@@ -89,3 +112,28 @@ class TrustedMeter:
     def close(self) -> None:
         """Close the meter behind."""
         self._meter.close()
+
+
+def implausible(reading: Reading, most_w: float) -> str | None:
+    """Say why the power of a window cannot be true; None where it may be.
+
+    `most_w` is more than the board can draw (watts).
+    """
+    watts = [w for _, w in reading.power_samples]
+    edges = reading.counter_edges
+    if (odd := next((w for w in watts if not 0 <= w <= most_w), None)) is not None:
+        return f"the meter reads {odd:.6g} W, which this board cannot draw"
+    if watts and not any(watts):
+        return "the meter reads 0 W all the time"
+    if (back_j := next((a - b for (_, a), (_, b) in pairwise(edges) if b < a), None)) is not None:
+        return f"the energy counter went back by {back_j:.6g} J"
+    if len(edges) < (EDGES_COMPARED if watts else 2):
+        return None
+    counter_w = (edges[-1][1] - edges[0][1]) / (edges[-1][0] - edges[0][0])
+    if not counter_w <= most_w:
+        return f"the energy counter reads {counter_w:.6g} W, which this board cannot draw"
+    mean_w = math.fsum(watts) / len(watts) if watts else counter_w
+    apart = max(mean_w, counter_w) > CONTRADICTION * min(mean_w, counter_w)
+    if apart:
+        return f"the meters contradict each other: samples {mean_w:.6g} W, counter {counter_w:.6g}"
+    return None

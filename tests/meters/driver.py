@@ -36,6 +36,7 @@ class RecordedDriver:
         self.recorded: dict[str, Any] = json.loads(path.read_text())
         self.marks = {name: at for at, name in reversed(self.recorded["marks"])}
         self.at_s = 0.0
+        self.wall_set_s, self._set_at_s = 0.0, 0.0
         questions = {
             "nvmlDeviceGetTotalEnergyConsumption": "energy_mj",
             "nvmlDeviceGetClockInfo": "clock_mhz",
@@ -49,7 +50,7 @@ class RecordedDriver:
         monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", self._samples)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetFieldValues", self._instant)
         clock = SimpleNamespace(
-            monotonic=lambda: BOOT_S + self.at_s, time=lambda: WALL_S + self.at_s, sleep=self.sleep
+            monotonic=lambda: BOOT_S + self.at_s, time=self._wall_s, sleep=self.sleep
         )
         for module in (recorder, ring):
             monkeypatch.setattr(module, "time", clock)
@@ -57,6 +58,13 @@ class RecordedDriver:
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
         self.at_s += seconds
+
+    def set_wall_clock(self, step_s: float) -> None:
+        """Set the host's clock forward or back; stamps from now on are by the new one."""
+        self.wall_set_s, self._set_at_s = step_s, self.at_s
+
+    def _wall_s(self) -> float:
+        return WALL_S + self.at_s + self.wall_set_s
 
     def between(self, series: str, start_s: float, end_s: float) -> list[tuple[float, int]]:
         """Return what was recorded from one second to another, of a ring by its stamps."""
@@ -69,11 +77,14 @@ class RecordedDriver:
         return int(values[max(0, bisect_right([at for at, _ in values], self.at_s) - 1)][1])
 
     def _samples(self, _: object, kind: int, seen_us: int) -> tuple[int, list[SimpleNamespace]]:
-        start_us = round(WALL_S * 1e6)
+        def stamp_us(us: int) -> int:
+            set_s = self.wall_set_s if us * 1e-6 >= self._set_at_s else 0.0
+            return round((WALL_S + set_s) * 1e6) + us
+
         found = [
-            SimpleNamespace(timeStamp=start_us + us, sampleValue=SimpleNamespace(uiVal=answer))
+            SimpleNamespace(timeStamp=stamp_us(us), sampleValue=SimpleNamespace(uiVal=answer))
             for us, answer in self.recorded[RINGS[kind]]
-            if us * 1e-6 <= self.at_s and start_us + us > seen_us
+            if us * 1e-6 <= self.at_s and stamp_us(us) > seen_us
         ]
         if not found:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)

@@ -97,3 +97,22 @@ def test_a_trace_has_each_series_in_its_unit(driver: RecordedDriver) -> None:
         mhz * 1e6 for _, mhz in driver.recorded["clock_mhz"]
     }
     assert found["answering"] == ["samples", "counter", "instant", "clock"]
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0, -1.0, 1.0])
+def test_power_goes_on_when_the_hosts_clock_is_set(driver: RecordedDriver, step_s: float) -> None:
+    """The driver stamps its samples by that clock; only those of the moment it is set are lost."""
+    untouched = recorded(driver)
+    start_s, end_s = at_the_limit(driver)
+    expected = window(untouched, start_s, end_s)["power"]
+    driver.at_s = 0.0
+    made = Recorder("GPU-of-the-recording")
+    while driver.at_s < driver.marks["end"]:
+        if not driver.wall_set_s and driver.at_s > start_s + 0.4:
+            driver.set_wall_clock(step_s)
+        made.poll()
+        driver.sleep(made.pause_s)
+    found = window(made, start_s, end_s)["power"]
+    assert len(expected) - 3 <= len(found) <= len(expected)
+    moments = {round(t, 3): w for t, w in expected}
+    assert all(moments[round(t, 3)] == pytest.approx(w) for t, w in found)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
 from opdb.meters import NoMeter, Reading, TrustedMeter
+from tests.meters.faulty import FAULTS, FaultyMeter
+from tests.meters.replay import ReplayMeter
+
+TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
+LIMIT_W = 700.0
 
 
 class Whole:
@@ -50,3 +60,31 @@ def test_it_is_the_meter_behind_in_all_else() -> None:
     assert meter.name == "whole"
     meter.close()
     assert behind.closed
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_no_board_can_have_drawn_is_no_power(fault: str) -> None:
+    change, said = FAULTS[fault]
+    faulty = TrustedMeter(FaultyMeter(ReplayMeter(TRACE), change), {}, LIMIT_W)
+    reading = faulty.window(3.7, 4.9)
+    assert (reading.power_samples, reading.counter_edges) == ((), ())
+    assert reading.reason is not None and reading.reason.startswith(said)
+    assert reading.clock_samples_hz, "what else it says stays"
+
+
+def test_whatever_a_board_really_draws_is_power() -> None:
+    """Idle, under load, as a load comes and goes, and at the power limit."""
+    replayed = ReplayMeter(TRACE)
+    trusted = TrustedMeter(replayed, {}, LIMIT_W)
+    end_s = json.loads(TRACE.read_text())["power"][-1][0]
+    starts = [n / 10 for n in range(int(10 * end_s) - 5)]
+    windows = [(start_s, start_s + length_s) for start_s in starts for length_s in (0.17, 0.5)]
+    assert len(windows) > 80
+    for window_s in windows:
+        assert trusted.window(*window_s) == replayed.window(*window_s)
+
+
+def test_where_no_limit_is_known_a_million_watts_are_too_many() -> None:
+    faulty = FaultyMeter(ReplayMeter(TRACE), FAULTS["reads a million watts"][0])
+    reading = TrustedMeter(faulty, {}).window(3.7, 4.9)
+    assert reading.reason == "the meter reads 1e+06 W, which this board cannot draw"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import pynvml
@@ -16,6 +17,9 @@ POLL_PERIOD_S = 0.004
 
 RING_PERIOD_S = 0.02
 """How often the driver's ring of power samples is emptied (the ring holds 2.4 s)."""
+
+CLOCK_STEP_S = 0.5
+"""A host's clock that moves by more between two looks was set; NTP moves it less."""
 
 
 def keep_change(history: deque[tuple[float, float]], value: float | None) -> None:
@@ -31,7 +35,14 @@ class Ring:
         self._handle, self._kind, self._scale, self._period_s = handle, kind, scale, period_s
         self._seen_us = 0
         self._read_s = 0.0
+        self._to_monotonic = time.monotonic() - time.time()
+        self._stale_us: set[int] = set()
         self.samples: deque[tuple[float, float]] = deque()
+
+    def _newer(self, seen_us: int) -> Sequence[Any]:
+        """Return the samples in the ring that are stamped later."""
+        found = optional("nvmlDeviceGetSamples", self._handle, self._kind, seen_us)
+        return () if found is None else found[1]
 
     def poll(self, now: float) -> None:
         """Read the ring if that was not done within its period."""
@@ -39,14 +50,19 @@ class Ring:
             self.read(now)
 
     def read(self, now: float) -> None:
-        """Take the driver's new samples; their time stamps are wall-clock microseconds."""
+        """Take the driver's new samples; their time stamps are wall-clock microseconds.
+
+        Where the host's clock was set meanwhile, those stamped before are left out: nobody knows
+        when they were.
+        """
         self._read_s = now
-        found = optional("nvmlDeviceGetSamples", self._handle, self._kind, self._seen_us)
-        if found is None:
-            return
         to_monotonic = time.monotonic() - time.time()
-        for sample in found[1]:
-            if sample.timeStamp > self._seen_us:
+        if abs(to_monotonic - self._to_monotonic) > CLOCK_STEP_S:
+            self._stale_us = {sample.timeStamp for sample in self._newer(0)}
+            self._seen_us = round(time.time() / MICRO)
+        self._to_monotonic = to_monotonic
+        for sample in self._newer(self._seen_us):
+            if sample.timeStamp > self._seen_us and sample.timeStamp not in self._stale_us:
                 self._seen_us = sample.timeStamp
                 seconds = sample.timeStamp * MICRO + to_monotonic
                 self.samples.append((seconds, sample.sampleValue.uiVal * self._scale))

@@ -35,7 +35,7 @@ from opdb.bench.turns import ALONE, Turns
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.precision import PRECISION, Reached, is_within, reached
 from opdb.footprint import resident_bytes
-from opdb.records import Access, Board, Call, Configuration, Cost, Json
+from opdb.records import Access, Board, Call, Campaign, Configuration, Cost, Json
 from opdb.settings import relevant_setting
 from opdb.store import Claims, ConfigurationFilter, Store
 from opdb.store.deriving import derive_costs
@@ -50,6 +50,10 @@ PRECISE = ("cuda",)
 
 WORKERS = "workers"
 """In a campaign's environment: how many workers measured on its host at once, where several."""
+
+
+SOFTWARE = ("driver", "cuda", "cudnn", "torch")
+"""What of a campaign's environment decides which kernels run, and how fast."""
 
 
 @dataclass(frozen=True)
@@ -119,16 +123,37 @@ def campaign(device: str | None, store: Store, workers: int = 1) -> Iterator[Ses
         environment = {**platform.environment, WORKERS: str(workers)}
         platform = replace(platform, environment=environment)
     meter = open_meter(platform)
+    session = open_session(platform, meter)
     try:
         _freeze()
-        session = open_session(platform, meter)
         session = trusting(session, ensure_board_calibration(session, store))
         session = session.calibrated(calibrate(session, recent_campaign(session, store)))
         store.save_campaign(session.campaign)
         yield session
+    except RuntimeError:  # torch's: what spoils a context may come up anywhere after it
+        session.check_alive()
+        raise
     finally:
         gc.unfreeze()
         meter.close()
+
+
+def changed(before: Campaign, now: Campaign) -> str | None:
+    """Say what of the software is another in a board's campaign than in the one before it.
+
+    Costs are then derived from visits under both. None where nothing is.
+    """
+    moved = [
+        f"{name} {before.environment.get(name)} before, {now.environment.get(name)} now"
+        for name in SOFTWARE
+        if before.environment.get(name) != now.environment.get(name)
+    ]
+    if not moved:
+        return None
+    return (
+        f"{', '.join(moved)}: costs of this board rest on what was measured under both. A database "
+        "of its own keeps them apart, and opdb compare holds one against the other"
+    )
 
 
 def _freeze() -> None:
@@ -268,8 +293,12 @@ class _Bench:
         """Open a campaign and make what is to be made; `result` says what became of it."""
         device, board = self.platform.device, self.platform.board
         self.progress.say(f"calibrating {device.name} ({board.uuid})")
+        before = self.store.campaigns(board=board.uuid)[-1:]
         with campaign(self.request.device, self.store, turns.workers) as session:
             result.campaign = session.campaign.id
+            for said in [changed(earlier, session.campaign) for earlier in before]:
+                if said is not None:
+                    self.progress.say(said)
             rounds = Rounds(session, self.store, self.budget, self.progress, self.share)
             try:
                 with turns.in_turn():

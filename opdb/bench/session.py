@@ -80,7 +80,7 @@ class Session:
             why = str(error).splitlines()[0]
             raise CannotMeasureError(
                 f"{self.platform.device.name} ({self.platform.board.uuid}) stopped answering: "
-                f"{why}; finished visits are kept, start the bench again to go on"
+                f"{why}; what was finished is stored. Look at nvidia-smi, then start again to go on"
             ) from error
 
 

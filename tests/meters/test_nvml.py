@@ -12,10 +12,20 @@ import pynvml
 import pytest
 
 from opdb.errors import CannotMeasureError
-from opdb.meters.nvml import NvmlMeter, binding, board_info, boards, gpu_names, ring
+from opdb.meters.nvml import (
+    NvmlMeter,
+    binding,
+    board_info,
+    boards,
+    foreign_processes,
+    gpu_names,
+    meter,
+    ring,
+)
 from opdb.meters.nvml.boards import BoardState, board_states, driver_versions, try_meters
 from opdb.meters.nvml.recorder import Recorder
 from opdb.units import MICRO
+from tests.meters.driver import BOOT_S, RecordedDriver
 from tests.paths import python_path
 
 UUID = "GPU-of-a-test"
@@ -248,3 +258,69 @@ def test_why_the_clock_was_held_back_is_told_by_old_and_new_bindings() -> None:
         0x2: ("application clocks",),
     }
     assert binding.throttle_reasons(0x1) == (), "idle holds nothing back"
+
+
+LOST = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+
+def lost(*_: object, **__: object) -> None:
+    raise LOST
+
+
+def test_a_gpu_that_fell_off_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    mig(monkeypatch, 0)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lost)
+    said = f"NVML does not answer for {UUID} .*GPU is lost.* See nvidia-smi"
+    with pytest.raises(CannotMeasureError, match=said):
+        board_info(UUID)
+    monkeypatch.setattr("nvitop.Device", lost)
+    with pytest.raises(CannotMeasureError, match=said):
+        foreign_processes(UUID)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 1)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lost)
+    assert gpu_names() == [], "predictions go on"
+
+
+def test_a_recorder_whose_gpu_falls_off_says_that_there_is_no_power(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = RecordedDriver(monkeypatch)
+    made = Recorder(UUID)
+    for _ in range(100):
+        made.poll()
+        driver.sleep(made.pause_s)
+    asked = [name for name in vars(pynvml) if name.startswith("nvmlDeviceGet")]
+    for name in asked:
+        monkeypatch.setattr(pynvml, name, lost)
+    driver.sleep(1.0)
+    found = made.reply({"window": [BOOT_S + driver.at_s - 0.2, BOOT_S + driver.at_s, 0.0]})
+    assert (found["power"], found["counter"], found["clock"]) == ([], [], [])
+
+
+HANGS = "\ndef nvmlDeviceGetTotalEnergyConsumption(handle): import time; time.sleep(600)\n"
+
+
+def test_a_recorder_that_hangs_in_the_driver_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers that it is ready, and then nothing."""
+    (tmp_path / "pynvml.py").write_text(STAND_IN + HANGS)
+    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
+    made = NvmlMeter(UUID)
+    monkeypatch.setattr(meter, "ANSWERED_WITHIN_S", 0.3)
+    with pytest.raises(CannotMeasureError, match=f"recorder of {UUID} gave no answer for 0 s"):
+        made.window(0.0, 0.1)
+    made.close()
+    assert made._process.poll() == -signal.SIGKILL
+
+
+def test_a_recorder_that_does_not_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pynvml.py").write_text(STAND_IN + HANGS)
+    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
+    made = NvmlMeter(UUID)
+    monkeypatch.setattr(meter, "CLOSED_WITHIN_S", 0.1)
+    made.close()
+    made._process.wait(timeout=10)
+    assert made._process.returncode == -signal.SIGKILL

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pynvml
@@ -45,6 +47,22 @@ def optional(call: str, *arguments: Any) -> Any:
         return getattr(pynvml, call)(*arguments)
     except (pynvml.NVMLError, AttributeError):
         return None
+
+
+@contextmanager
+def answering(board: str) -> Iterator[None]:
+    """Ask NVML for what every board has; where it refuses, say so of the board.
+
+    Raises:
+        CannotMeasureError: it does not answer for this board.
+    """
+    try:
+        yield
+    except pynvml.NVMLError as error:
+        raise CannotMeasureError(
+            f"NVML does not answer for {board} ({error}); has the GPU gone away? See nvidia-smi; "
+            "a lost GPU comes back with a reset (nvidia-smi -r) or a restart of the machine"
+        ) from error
 
 
 def scaled(value: int | None, factor: float) -> float | None:

@@ -13,6 +13,7 @@ import pynvml
 from opdb.errors import CannotMeasureError
 from opdb.meters.nvml.binding import (
     PERCENT,
+    answering,
     handle_of,
     instant_power_w,
     optional,
@@ -51,10 +52,12 @@ def board_info(uuid: str) -> BoardInfo:
             f"the board of {uuid} is split by MIG: NVML reports the power of the whole board, not "
             "of an instance, so no energy can be attributed; measure on a board without MIG"
         )
+    with answering(uuid):
+        name, driver = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlSystemGetDriverVersion()
     return BoardInfo(
         uuid=uuid,
-        name=pynvml.nvmlDeviceGetName(handle),
-        driver=pynvml.nvmlSystemGetDriverVersion(),
+        name=name,
+        driver=driver,
         power_limit_w=scaled(optional("nvmlDeviceGetEnforcedPowerLimit", handle), MILLI),
         default_power_limit_w=scaled(
             optional("nvmlDeviceGetPowerManagementDefaultLimit", handle), MILLI
@@ -66,13 +69,11 @@ def board_info(uuid: str) -> BoardInfo:
 
 
 def gpu_names() -> list[str]:
-    """Name the GPUs of this machine; empty where there is no NVIDIA driver."""
+    """Name the GPUs of this machine that answer; empty where there is no NVIDIA driver."""
     try:
-        start()
+        return [state.name for state in board_states() if state.name is not None]
     except CannotMeasureError:
         return []
-    count = pynvml.nvmlDeviceGetCount()
-    return [pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
 
 
 @dataclass(frozen=True)
@@ -193,11 +194,13 @@ def try_meters(uuid: str, wait_s: float) -> MeterAnswers:
 
 
 def foreign_processes(uuid: str) -> list[str]:
-    """Name the processes, other than this one, that hold a context on the board."""
-    from nvitop import Device
+    """Name the processes, other than this one, that hold a context on the board.
 
-    return [
-        f"{pid} ({process.name()})"
-        for pid, process in Device(uuid=uuid).processes().items()
-        if pid != os.getpid()
-    ]
+    Raises:
+        CannotMeasureError: NVML does not answer for this board.
+    """
+    from nvitop import Device, GpuProcess
+
+    with answering(uuid), GpuProcess.failsafe():  # one that ends meanwhile has no name any more
+        found = Device(uuid=uuid).processes().items()
+        return [f"{pid} ({process.name()})" for pid, process in found if pid != os.getpid()]

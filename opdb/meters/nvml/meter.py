@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 import sys
 from contextlib import suppress
@@ -14,6 +15,11 @@ from opdb.records import Trace
 
 Polling: TypeAlias = Literal["usual", "fast", "none"]
 """How often the counter is read: every few milliseconds, back to back, not at all."""
+
+ANSWERED_WITHIN_S = 60.0
+"""A recorder that says nothing for so long hangs in the driver, as it may where a GPU is lost."""
+
+CLOSED_WITHIN_S = 10.0
 
 _SERIES = ("samples", "counter", "instant", "clock")
 
@@ -36,6 +42,13 @@ class NvmlMeter:
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
+        # It answers each question with one line, so none is left in the buffer.
+        if not select.select([self._process.stdout], [], [], ANSWERED_WITHIN_S)[0]:
+            self._process.kill()
+            raise CannotMeasureError(
+                f"the NVML recorder of {self.uuid} gave no answer for {ANSWERED_WITHIN_S:.0f} s; "
+                "has the GPU gone away? See nvidia-smi"
+            )
         line = self._process.stdout.readline()
         if not line:
             raise CannotMeasureError(
@@ -102,4 +115,7 @@ class NvmlMeter:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it may have ended by itself
             self._process.stdin.close()
-        self._process.wait(timeout=10)
+        try:
+            self._process.wait(timeout=CLOSED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()

@@ -1,0 +1,206 @@
+"""What goes wrong in a campaign: a GPU that falls off, meters that lie, software that changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from opdb.bench import rounds, run
+from opdb.bench import session as session_module
+from opdb.bench import visit as visit_module
+from opdb.bench.platform import Platform, detect
+from opdb.bench.readings import RunTarget, run_of
+from opdb.bench.run import campaign
+from opdb.bench.session import Session
+from opdb.bench.visit import VisitRequest, visit
+from opdb.errors import CannotMeasureError
+from opdb.meters import Reading
+from opdb.records import Cost, Visit
+from opdb.store import Store, open_store
+from tests.bench.calls import RELU
+from tests.cli.conftest import Opdb, opdb  # noqa: F401
+from tests.cli.test_bench import CALLS, harvested
+from tests.meters.faulty import FAULTS, FaultyMeter
+from tests.meters.replay import ReplayMeter
+
+TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
+STICKY = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be late"
+pytestmark = pytest.mark.usefixtures("short")
+
+
+@pytest.fixture
+def database(tmp_path: Path, opdb: Opdb) -> Path:  # noqa: F811
+    """The database of `opdb`: harvested, nothing measured."""
+    return harvested(tmp_path / "opdb.sqlite")
+
+
+def seen(database: Path) -> tuple[list[Visit], list[Cost]]:
+    """Return the visits of the one board of a database, and its costs."""
+    with open_store(str(database)) as store:
+        [board] = store.boards()
+        costs = [cost for costs in store.costs(board.uuid).values() for cost in costs]
+        return store.visits(board.uuid), costs
+
+
+# A GPU that falls off
+
+
+def broken(*_: object, **__: object) -> None:
+    """Fail as every call of CUDA does once an error has spoiled its context."""
+    raise torch.AcceleratorError(STICKY)
+
+
+@pytest.fixture
+def gone(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """A session on a GPU that answers nothing any more: CUDA's errors stick."""
+    device = replace(session.platform.device, type="cuda")
+    cuda = SimpleNamespace(empty_cache=lambda: None)
+    # Of torch the module of sessions asks no more; whatever else runs has it whole.
+    monkeypatch.setattr(session_module, "torch", SimpleNamespace(zeros=broken, cuda=cuda))
+    return replace(session, platform=replace(session.platform, device=device))
+
+
+SAID = "stopped answering: CUDA error: an illegal .* was encountered; what was finished is stored"
+
+
+def test_a_visit_in_which_the_gpu_falls_off_is_none(
+    gone: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visit_module, "_measure", broken)
+    with pytest.raises(CannotMeasureError, match=SAID):
+        visit(gone, VisitRequest(RELU))
+
+
+def test_a_run_in_which_the_gpu_falls_off_is_none(gone: Session) -> None:
+    with pytest.raises(CannotMeasureError, match=SAID):
+        run_of(gone, RunTarget("a workload", "eager", {}), broken)
+
+
+@pytest.mark.parametrize("place", ["in host times", "as memory is given back"])
+def test_an_error_of_cuda_that_comes_up_late_is_told_as_that(
+    gone: Session, store: Store, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Nothing expects it there."""
+    monkeypatch.setattr(run, "open_session", lambda *_: gone)
+    monkeypatch.setattr(run, "calibrate", lambda *_: gone.campaign.calibration)
+    monkeypatch.setattr(run, "ensure_board_calibration", lambda *_: None)
+    with pytest.raises(CannotMeasureError, match=SAID), campaign("cpu", store) as session:
+        if place == "in host times":
+            broken()
+        monkeypatch.setattr(session_module.torch.cuda, "empty_cache", broken)
+        run_of(session, RunTarget("a workload", "eager", {}), lambda readings: None)
+
+
+def test_a_bench_whose_gpu_falls_off_keeps_its_visits_and_the_next_goes_on(
+    opdb: Opdb,  # noqa: F811
+    database: Path,
+    gone: Session,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Visit] = []
+
+    def visited(session: Session, request: VisitRequest) -> list[Visit]:
+        if len(made) == 2:
+            gone.check_alive()
+        made.extend(found := visit(session, request))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rounds, "visit", visited)
+        ran = opdb("bench", "--device", "cpu", "--quiet", "--duplicates", 0)
+    assert ran.status == 3 and ran.err.count("\n") == 1
+    assert re.search(SAID, ran.err) and "nvidia-smi" in ran.err
+    visits, costs = seen(database)
+    assert [each.id for each in visits] == [each.id for each in made]
+    assert {cost.configuration for cost in costs} == {each.configuration for each in made}
+    ran = opdb("bench", "--device", "cpu", "--quiet", "--duplicates", 0)
+    assert ran.status == 0, ran.err
+    assert {cost.configuration for cost in seen(database)[1]} == {call.key for call in CALLS}
+
+
+# Meters
+
+
+class OfABoard:
+    """A trace as a meter: idle in the first window, which is of base power, then a steady load."""
+
+    name = "replay"
+
+    def __init__(self) -> None:
+        self._trace, self._asked = ReplayMeter(TRACE), 0
+
+    def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
+        self._asked += 1
+        begin_s = 0.2 if self._asked == 1 else 1.6
+        return self._trace.window(begin_s, begin_s + 0.7)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("fault", [None, *FAULTS])
+def test_a_meter_that_lies_leaves_times_and_no_energy(
+    fault: str | None,
+    opdb: Opdb,  # noqa: F811
+    database: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    change, said = FAULTS[fault] if fault else (lambda reading: reading, "")
+
+    def meter(_: object) -> FaultyMeter:
+        honest = OfABoard()
+        made = FaultyMeter(honest, change)
+        made.window = honest.window  # type: ignore[method-assign]  # base power is told rightly
+
+        def later(*asked: float, lag_s: float = 0.0) -> Reading:
+            del made.window
+            return honest.window(*asked, lag_s=lag_s)
+
+        made.window = later  # type: ignore[method-assign]
+        return made
+
+    monkeypatch.setattr(run, "open_meter", meter)
+    ran = opdb("bench", "relu", "linear", "--device", "cpu", "--quiet", "--duplicates", 0)
+    assert ran.status == 0, ran.err
+    visits, costs = seen(database)
+    assert visits and {each.outcome for each in visits} == {"ok"}
+    assert {cost.configuration for cost in costs} == {each.configuration for each in visits}
+    assert all(cost.time_s is not None for cost in costs)
+    assert {cost.energy_j is None for cost in costs} == {fault is not None}
+    for each in visits:
+        assert each.stretch is not None and bool(each.stretch.power_samples) == (fault is None)
+        told = [flag for flag in each.flags if flag.startswith("no power: ")]
+        assert len(told) == (fault is not None) and all(said in flag for flag in told)
+
+
+# Software
+
+
+def test_a_driver_that_changed_since_the_last_campaign_is_told(
+    opdb: Opdb,  # noqa: F811
+    database: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def under(driver: str) -> Callable[[str | None], Platform]:
+        here = detect("cpu")
+        return lambda _: replace(here, environment={**here.environment, "driver": driver})
+
+    told = []
+    for driver, kind in (("580.1", "relu"), ("580.1", "add"), ("590.2", "linear")):
+        monkeypatch.setattr(run, "detect", under(driver))
+        ran = opdb("bench", kind, "--device", "cpu")
+        assert ran.status == 0, ran.err
+        told.append("driver 580.1 before, 590.2 now: costs of this board rest on" in ran.err)
+    assert told == [False, False, True]
+    with open_store(str(database)) as store:
+        drivers = {each.id: each.environment["driver"] for each in store.campaigns()}
+        [board] = store.boards()
+        kinds = {c.key: c.kind for c in store.configurations()}
+        of = {kinds[v.configuration]: drivers[v.campaign] for v in store.visits(board.uuid)}
+    assert of == {"relu": "580.1", "add": "580.1", "linear": "590.2"}

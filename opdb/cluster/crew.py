@@ -6,7 +6,9 @@ or dies stops no other: what it left is taken over.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,6 +41,7 @@ from opdb.errors import CannotMeasureError
 from opdb.records import Board
 from opdb.runs.table import Spec
 from opdb.runs.work import Answer, Work
+from opdb.units import show_duration
 
 START = "spawn"
 """How a worker's process is started: afresh, so that it shares no state of CUDA with this one."""
@@ -46,13 +49,23 @@ START = "spawn"
 MOST_DEATHS = 2
 """A run of which so many workers died is given to no other."""
 
+SILENT_S = {Bench: 3600.0, Make: 6 * 3600.0}
+"""A worker at such a task that tells nothing for so long hangs, and is killed. A bench tells of its
+visits; a run, which may be a training, is told of at its end alone."""
+
+LOOK_EVERY_S = 10.0
+
 STOPPED_WITHIN_S = 30.0
 """So long a worker that was told to stop may take to derive its costs; then it is killed."""
 
 
 @dataclass(eq=False)
 class Worker:
-    """A worker's process, seen from here."""
+    """A worker's process, seen from here.
+
+    It may tell nothing for `silent_s` since `heard_s`, unless it is `idle`: nothing was given to
+    it, or it waits for others.
+    """
 
     place: WorkerDevice
     process: BaseProcess
@@ -60,12 +73,25 @@ class Worker:
     platform: Platform | None = None
     failed: str | None = None
     turn: str | None = None
+    silent_s: float = math.inf
+    heard_s: float = 0.0
+    idle: bool = False
     results: list[BenchResult] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         """What messages call it: its device."""
         return self.place.name
+
+    def begin(self, silent_s: float, *, idle: bool) -> None:
+        """Note that the worker was given something, which it may be silent about for so long."""
+        self.silent_s, self.idle, self.heard_s = silent_s, idle, time.monotonic()
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it has told nothing for longer than its work takes."""
+        waits = self.idle or self.turn in ("awaited", "over")
+        return not waits and time.monotonic() - self.heard_s > self.silent_s
 
     def fail(self, why: str) -> None:
         """Keep why the worker failed."""
@@ -169,9 +195,11 @@ class Crew:
             at[worker] = message.key
             died = [each for each in at if each.failed and at[each] == message.key]
             may = "skip" if len(died) >= MOST_DEATHS else ask(left[message.key], worker.name)
+            worker.idle = may != "go"
             _tell(worker, Answered(may))
 
         def keep(worker: Worker, message: Made) -> None:
+            worker.idle = True
             done.append((worker.name, left[message.key], message.run))
 
         while left and (workers := self.alive):
@@ -199,6 +227,7 @@ class Crew:
     def _send(self, workers: Sequence[Worker], task: Bench | Make) -> None:
         for worker in workers:
             worker.turn = None
+            worker.begin(SILENT_S[type(task)], idle=isinstance(task, Make))
             _tell(worker, task)
 
     def _drive(self, workers: Sequence[Worker], handlers: Handlers) -> None:
@@ -211,17 +240,30 @@ class Crew:
         Ctrl-C stops them all before it goes on its way.
         """
         self._busy = [worker for worker in workers if worker.failed is None]
+        looked_s = time.monotonic()
         try:
             while self._busy:
-                ready = wait([worker.pipe for worker in self._busy])
+                ready = wait([worker.pipe for worker in self._busy], LOOK_EVERY_S)
+                looked_s, before_s = time.monotonic(), looked_s
+                if looked_s - before_s > 60.0 + LOOK_EVERY_S:  # all was stopped, as by Ctrl-Z
+                    for worker in self._busy:
+                        worker.heard_s = looked_s
                 for worker in [worker for worker in self._busy if worker.pipe in ready]:
                     self._hear(worker, handlers)
                     yield
+                for worker in [worker for worker in self._busy if worker.hangs]:
+                    worker.process.kill()
+                    worker.fail(
+                        f"it told nothing for {show_duration(worker.silent_s)} and was ended; "
+                        "look at nvidia-smi and opdb doctor before it is used again"
+                    )
+                    self._done(worker)
         except KeyboardInterrupt:
             self._stop()
             raise
 
     def _hear(self, worker: Worker, handlers: Handlers) -> None:
+        worker.heard_s = time.monotonic()
         try:
             message = worker.pipe.recv()
         except (EOFError, OSError):
@@ -238,6 +280,9 @@ class Crew:
         elif message is not None:
             handlers[type(message)](worker, message)
             return
+        self._done(worker)
+
+    def _done(self, worker: Worker) -> None:
         self._busy.remove(worker)
         self._let_on()
 
@@ -252,6 +297,7 @@ class Crew:
         waiting = [worker for worker in self._busy if worker.turn == "awaited"]
         for worker in waiting[:1] or self._busy:
             worker.turn = "has it" if waiting else "past"
+            worker.heard_s = time.monotonic()
             _tell(worker, Go())
 
     def _stop(self) -> None:

@@ -47,6 +47,29 @@ def serve_until_a_run(place: WorkerDevice, url: str, pipe: worker.Pipe, token: P
     worker.serve(place, url, pipe)
 
 
+def serve_until_it_hangs(place: WorkerDevice, url: str, pipe: worker.Pipe, token: Path) -> None:
+    """Work; the first that finds the token as it saves a visit or a run takes it and stands still.
+
+    What it was about to save is not saved.
+    """
+    shorten()
+    for name in ("save_visit", "save_model_run"):
+        setattr(Store, name, hanging(getattr(Store, name), token))
+    worker.serve(place, url, pipe)
+
+
+def hanging(save: Any, token: Path) -> Any:
+    """Return a way to save that stops the process first, if it finds the token."""
+
+    def saved(store: Store, *given: Any) -> None:
+        if token.exists():
+            token.unlink()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        save(store, *given)
+
+    return saved
+
+
 HELD_S = 0.3
 """How long a worker that notes its turn keeps the host: others given it would begin meanwhile."""
 

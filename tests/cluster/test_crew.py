@@ -24,7 +24,7 @@ from opdb.bench.run import BenchRequest
 from opdb.cluster import crew
 from opdb.cluster.crew import Crew, Worker
 from opdb.cluster.devices import WorkerDevice, places
-from opdb.cluster.messages import Finished, Turn
+from opdb.cluster.messages import Bench, Finished, Make, Turn
 from opdb.cluster.worker import Pipe, _Turns
 from opdb.errors import CannotMeasureError, InputError
 from opdb.harvest import harvest
@@ -139,6 +139,40 @@ def test_a_worker_that_is_killed_loses_nothing_and_the_other_does_its_work(
     assert_whole(url)
     with open_store(url) as store:
         assert len(store.campaigns()) >= 2
+
+
+def test_a_worker_that_hangs_is_ended_and_the_other_does_its_work(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.touch()
+    monkeypatch.setattr(crew, "serve", partial(short.serve_until_it_hangs, token=token))
+    monkeypatch.setattr(crew, "SILENT_S", {**crew.SILENT_S, Bench: 5.0})
+    monkeypatch.setattr(crew, "LOOK_EVERY_S", 0.2)
+    with Crew(TWO, url) as workers:
+        workers.bench(BenchRequest(), Heard())
+        [failure] = workers.failures
+    assert failure.startswith("cpu: it told nothing for 5 s and was ended; look at nvidia-smi")
+    assert_whole(url)
+
+
+def test_a_worker_that_hangs_in_a_run_is_ended_and_the_other_makes_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.touch()
+    monkeypatch.setattr(crew, "serve", partial(short.serve_until_it_hangs, token=token))
+    monkeypatch.setattr(crew, "SILENT_S", {**crew.SILENT_S, Make: 5.0})
+    monkeypatch.setattr(crew, "LOOK_EVERY_S", 0.2)
+    with open_store(url) as store:
+        workload = harvest(request := ModelRequest("mlp"))
+        store.save_workload(workload)
+    jobs = [ModelSpec(request, workload.key, "eager", BOARDS)]
+    with Crew(TWO, url) as workers:
+        [(_, _, run)] = workers.make(WORK, jobs, lambda spec, device: "go")
+        assert len(workers.failures) == 1 and not token.exists()
+    with open_store(url) as store:
+        assert [each.id for each in store.model_runs()] == [run.id] and held(store) == []
 
 
 def test_a_device_that_is_not_there_stops_no_other(url: str) -> None:

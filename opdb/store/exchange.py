@@ -6,6 +6,7 @@ they are keys of, every reference is followed, and no field is ever run.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +39,9 @@ from opdb.store.store import Store
 from opdb.store.tallies import count_first, recount
 from opdb.store.writing import in_parts, insert_columns, numbers, upsert, upsert_columns
 
+_ASIDE = ".opdb-"
+"""How the folder's name begins in which a set is written before its files are put in place."""
+
 Known: TypeAlias = dict[str, Mapping[str, int]]
 """The row number of each key of a set, by the name of the table."""
 
@@ -54,8 +58,9 @@ def export_set(store: Store, folder: Path, *, device: str, costs: bool = True) -
     """Write a device's set into a folder; return the rows by file name without `.csv`.
 
     The set holds the device's campaigns with all their measurements, the costs that follow from
-    these, and every workload that has a measurement. A file is replaced only when all are whole.
-    Without `costs` it holds none: the importer derives them anew.
+    these, and every workload that has a measurement. Files are replaced only when all are whole;
+    where that is interrupted, the folder is no set until it is written again. Without `costs` it
+    holds none: the importer derives them anew.
 
     Raises:
         UnknownNameError: the database holds no such device.
@@ -67,7 +72,9 @@ def export_set(store: Store, folder: Path, *, device: str, costs: bool = True) -
     _check_target(folder, device)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".opdb-", dir=folder) as aside:
+        for left in folder.glob(f"{_ASIDE}*"):  # of an export that was killed
+            shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(prefix=_ASIDE, dir=folder) as aside:
             with store.reading() as connection:
                 queries = _queries(device)
                 whole = {f.name: _exported(connection, f, queries[f.name]) for f in FILES}
@@ -75,7 +82,9 @@ def export_set(store: Store, folder: Path, *, device: str, costs: bool = True) -
             written = in_short(whole)
             for name, found in written.items():
                 write_file(Path(aside, name), _header(name), found)
-            for name in written:
+            # Without its first file a folder is no set: a kill between two leaves none, not a mix.
+            (folder / FILES[0].name).unlink(missing_ok=True)
+            for name in reversed(written):
                 Path(aside, name).replace(folder / name)
     except OSError as error:
         raise InputError(f"cannot write the set into {folder}: {error.strerror}") from error

@@ -157,7 +157,10 @@ def read_fields(path: Path, columns: Collection[str]) -> Columns:
         with path.open(encoding="utf-8", newline="") as stream:
             return _read_fields(path, columns, _csv_rows(stream))
     except FileNotFoundError as error:
-        raise InputError(f"{path.parent} is not a published set: {path.name} is missing") from error
+        raise InputError(
+            f"{path.parent} is not a published set: {path.name} is missing; where opdb export was "
+            "interrupted, run it again"
+        ) from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except (csv.Error, UnicodeDecodeError) as error:

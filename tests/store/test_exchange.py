@@ -120,6 +120,33 @@ def test_a_set_holds_one_device_and_the_workloads_that_concern_it(
     assert (counts["campaigns"], counts["workloads"], counts["configurations"]) == (1, 1, 4)
 
 
+def test_an_export_that_is_interrupted_leaves_no_mix_of_two_sets(
+    folder: Path, filled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between any two of its files: then the folder is refused, until it is exported again."""
+    before = contents(folder)
+    filled.save_visit(samples.visit("late"))
+    place = Path.replace
+    for files in range(len(before)):
+        put: list[Path] = []
+
+        def until(path: Path, target: Path, put: list[Path] = put, files: int = files) -> Path:
+            if len(put) == files:
+                raise KeyboardInterrupt
+            put.append(target)
+            return place(path, target)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Path, "replace", until)
+            export_set(filled, folder, device="nvidia-h200")
+        with pytest.raises(InputError, match=r"device.csv is missing; where opdb export was inter"):
+            read_set(folder)
+    (folder / ".opdb-of-a-killed-one").mkdir()
+    export_set(filled, folder, device="nvidia-h200")
+    export_set(filled, tmp_path / "fresh", device="nvidia-h200")
+    assert contents(folder) == contents(tmp_path / "fresh") != before
+
+
 def test_export_refuses_an_unknown_device_and_another_ones_folder(
     filled: Store, folder: Path, tmp_path: Path
 ) -> None:

@@ -339,7 +339,7 @@ def harvest_scenario(made: Beginnings) -> Scenario:
 
 
 def bench_scenario(made: Beginnings) -> Scenario:
-    place = made.harvested("bench", "mlp")
+    place = made.harvested("bench", "mlp", "lstm", "transformer")
     return Scenario(("bench", "--device", "cpu", "--duplicates", "0"), place.folder, measured)
 
 

@@ -265,7 +265,7 @@ def exported(place: Place) -> Any:
     return {file.name: file.read_bytes() for file in files}
 
 
-def check_exported(place: Place, wholes: list[int]) -> None:
+def check_exported(place: Place, wholes: list[tuple[int, int]]) -> None:
     """Check that what stands in the folder is refused, or one of the sets as a whole."""
     with tempfile.TemporaryDirectory() as aside:
         other = Place(Path(aside))

@@ -149,7 +149,8 @@ def publish(db: str) -> None:
 
 def soak(fresh: Callable[[int], str], seconds: float, every_s: float) -> list[Sample]:
     """Work until the time is up; return what was held, a sample every so many seconds."""
-    began_s, samples, done = time.monotonic(), [], 0
+    samples: list[Sample] = []
+    began_s, done = time.monotonic(), 0
     while not samples or samples[-1].at_s < seconds:
         if done % LAP == 0:
             db = fresh(done // LAP)

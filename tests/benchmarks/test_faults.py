@@ -1,4 +1,4 @@
-"""The benchmarks that look for losses, in small: kills, a soak, many processes at once."""
+"""The benchmarks that look for losses, in small: kills and a soak."""
 
 from __future__ import annotations
 
@@ -34,10 +34,6 @@ def test_exports_and_harvests_that_are_killed_leave_nothing_half_done() -> None:
         ("harvest", "3", "0"),
         ("export", "3", "0"),
     ]
-
-
-def test_processes_that_use_one_database_at_once_lose_nothing() -> None:
-    assert ran("load.py", "--processes", "2", "--seconds", "1").endswith("; 0 faults\n")
 
 
 @pytest.mark.parametrize(("late_bytes", "growth"), [(100, 1.0), (120, 1.2)])

@@ -15,7 +15,7 @@ EXTRAS = ("estimates", "plots", "postgres", "slurm", "transformers")
 FAMILIES = re.compile(
     r"LGPL|(?<!L)GPL|MPL|Apache|BSD|MIT|ISC|PSF|Python Software Foundation|CNRI|Zlib|CC0|BSL|NVIDIA"
 )
-LISTED = dict(
+LISTED: dict[str, str] = dict(
     re.findall(r"(?m)^\| `([\w.*-]+)` \| ([^|]+) \|", (ROOT / "docs" / "licences.md").read_text())
 )
 CONSTRAINTS = [
@@ -27,13 +27,13 @@ CONSTRAINTS = [
 
 def said(found: Distribution) -> str:
     """Return what a distribution says of its licence; many lines are the licence itself."""
-    metadata = found.metadata
-    expression = metadata.get("License-Expression")
+    fields = found.metadata.json
+    expression = fields.get("license_expression")
     if expression:
-        return expression
-    classifiers = [c for c in metadata.get_all("Classifier") or () if c.startswith("License ::")]
-    licence = metadata.get("License") or ""
-    return " ".join([*classifiers, licence if "\n" not in licence else ""])
+        return str(expression)
+    classifiers = [c for c in fields.get("classifier", ()) if str(c).startswith("License ::")]
+    licence = str(fields.get("license", ""))
+    return " ".join([*map(str, classifiers), licence if "\n" not in licence else ""])
 
 
 def families(text: str) -> set[str]:

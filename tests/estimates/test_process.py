@@ -75,13 +75,13 @@ def test_far_from_all_that_was_learned_alike_values_go_together() -> None:
 def test_a_covariance_rests_on_the_points_nearest_to_any_that_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Four points, two near each of those asked, stand for all forty and those far off."""
+    """Two points near each of those asked stand for all forty and those far off."""
     near = [[0.0, 0.0, 0.0], [0.3, 0.0, 0.0], [5.0, 0.0, 0.0], [5.3, 0.0, 0.0]]
     far = [[x, 9.0, 0.0] for x in np.linspace(-9, 9, 36)]
     points = np.array([*far[:18], *near, *far[18:]])
     asked = [[0.1, 0.0, 0.0], [5.1, 0.0, 0.0]]
-    monkeypatch.setattr(processes, "NEAREST", 4)
-    found = Process.through(KERNEL, 0.0, points, np.zeros(40)).covariance(asked)
-    alone = Process.through(KERNEL, 0.0, np.array(near), np.zeros(4)).covariance(asked)
+    monkeypatch.setattr(processes, "NEAREST", 2)
+    _, found = Process.through(KERNEL, 0.0, points, np.zeros(40)).at(asked)
+    _, alone = Process.through(KERNEL, 0.0, np.array(near), np.zeros(4)).at(asked)
     assert found == pytest.approx(alone, abs=1e-12)
     assert (found == found.T).all()

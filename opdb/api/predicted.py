@@ -16,7 +16,6 @@ from opdb.api.deciding import (
 )
 from opdb.api.documents import memory_document, quantity_document
 from opdb.api.fitting import memory_line
-from opdb.api.layered import layers_blocks, layers_document
 from opdb.api.shares import (
     ESTIMATED,
     OPERATORS,
@@ -209,6 +208,8 @@ class Predicted(Report):
             missing = with_reasons(self.prediction.missing, self.answer.refused)
             found["missing"] = REFUSED.documents(missing)
         if self.layers is not None:
+            from opdb.api.layered import layers_document
+
             found |= layers_document(self.layers)
         return found
 
@@ -450,6 +451,8 @@ def _predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
     if commands := found.how_to_measure:
         yield f"{_rested_on(found)}: {commands}"
     if found.layers is not None:
+        from opdb.api.layered import layers_blocks
+
         yield from layers_blocks(found.layers, found.conditions.top)
 
 

@@ -79,6 +79,8 @@ def test_a_question_has_one_answer(
     said = json.loads(ran.out)
     found_here = Predicted(Question(request_.name, ModelOptions(), mode), answer)
     expected = json.loads(json.dumps(found_here.document()))
+    for name in ("how_to_measure", "gpu_seconds_to_measure"):
+        del expected[name]  # of the question as it was typed, and of this database's visits
     assert {name: said[name] for name in expected} == expected
     if request_.name == "mlp":
         assert said["estimated"], "nothing of it was measured"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opdb.estimates.document import FORMAT
 from opdb.records import (
     Board,
     BoardCalibration,
@@ -125,7 +126,7 @@ def profile(identity: str = "profile-1") -> Profile:
 
 
 LEARNED: Json = {
-    "format": 2,
+    "format": FORMAT,
     "device": DEVICE.slug,
     "board": "GPU-1",
     "trained_at": "2026-11-20T12:00:00+00:00",

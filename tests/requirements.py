@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from tests.paths import ROOT
 
-LEFT_OPEN = re.compile(r"torch|torchvision|triton|sympy|setuptools|cuda-.*|nvidia-(?!ml-py$).*")
+LEFT_OPEN = re.compile(r"torch|torchvision|triton|sympy|pip|setuptools|cuda-.*|nvidia-(?!ml-py$).*")
 """What a build of torch chooses itself: CI's constraints name none of it."""
 
 

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from tests.paths import ROOT
 from tests.requirements import LEFT_OPEN, required
 
-EXTRAS = ("estimates", "plots", "postgres", "slurm", "transformers")
+EXTRAS = ("parquet", "plots", "postgres", "slurm", "transformers")
 FAMILIES = re.compile(
     r"LGPL|(?<!L)GPL|MPL|Apache|BSD|MIT|ISC|PSF|Python Software Foundation|CNRI|Zlib|CC0|BSL|NVIDIA"
 )

@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -c '$(FITS)' 2>/dev/null \
 		|| { python=$$($(MAKE) --no-print-directory -s python) \
 			&& echo "$$python -m venv $(VENV)" && "$$python" -m venv --clear $(VENV); }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_OPTIONS) -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' $(PIP_OPTIONS)
 	$(BIN)/python -m compileall -q opdb
 	@touch $@
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from opdb.estimates import training
 from opdb.store import open_store
 from tests import published
 from tests.cli.conftest import Opdb
@@ -28,8 +29,16 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("DELETE FROM learned")
         connection.commit()
-    assert main(["learn", "--db", str(path), "--quiet"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        learn_little(patch)
+        assert main(["learn", "--db", str(path), "--quiet"]) == 0
     yield path
+
+
+def learn_little(patch: pytest.MonkeyPatch) -> None:
+    """Learn from some of the points: in seconds, not minutes."""
+    patch.setattr(training, "MOST_TUNED", 100)
+    patch.setattr(training, "MOST_POINTS", 1000)
 
 
 def forget(path: Path, which: str) -> None:
@@ -125,7 +134,10 @@ def test_what_another_board_taught_is_brought_over(opdb: Opdb, database: Path) -
     assert found["board"] == other and found["estimated"]
 
 
-def test_validate_leaves_one_model_out(opdb: Opdb, database: Path) -> None:
+def test_validate_leaves_one_model_out(
+    opdb: Opdb, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn_little(monkeypatch)
     ran = opdb("validate", "vgg16", "--estimates", "model", "--json", "--quiet")
     assert ran.status == 0, ran.err
     found = json.loads(ran.out)

@@ -1,7 +1,7 @@
 """What is lost when commands are killed (kill -9) at random moments, again and again: nothing.
 
-    python benchmarks/kills.py --kills 100
-    python benchmarks/kills.py harvest export --kills 20 --seed 7
+    python -m benchmarks.kills --kills 100
+    python -m benchmarks.kills harvest export --kills 20 --seed 7
 
 Each command runs in a process of its own on the processor, its measuring windows shortened, and is
 killed at a moment drawn from the time that it takes undisturbed. Up to `IN_A_ROW` kills strike one
@@ -46,7 +46,12 @@ TABLES = ("visit", "model_run", "workload")
 LOADED = (
     *("torch", "torchvision", "torch._dynamo", "opdb.cli", "opdb.harvest", "opdb.bench.run"),
     *("opdb.bench.model", "opdb.bench.modes", "opdb.api.builds", "opdb.learning"),
-    *("opdb.estimates.training", "opdb.store.exchange", "opdb.store.proving", "benchmarks.kills"),
+    *(
+        "opdb.estimates.training",
+        "opdb.store.exchange",
+        "opdb.store.proving",
+        "benchmarks.at_scale",
+    ),
 )
 SUMMARY = "model: {model}\nweights: null\ninput_size: [{size}]\nbatch_sizes: [{sizes}]\n"
 LEARNED_KINDS = ("max_pool2d", "adaptive_avg_pool2d")

@@ -1,7 +1,7 @@
 """Whether a process that works for hours grows: memory, open files and threads over time.
 
-    python benchmarks/soak.py --seconds 3600
-    python benchmarks/soak.py --seconds 3600 --postgres postgresql+psycopg://me@/postgres?host=/run
+    python -m benchmarks.soak --seconds 3600
+    python -m benchmarks.soak --seconds 3600 --postgres postgresql+psycopg://me@/postgres?host=/run
 
 One process harvests, benches (on the processor, with the windows of a visit shortened) and predicts
 in turn, `LAP` batch sizes on one database. Then it goes on with a fresh one that holds the

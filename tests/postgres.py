@@ -97,9 +97,9 @@ class Server:
         log = str(self.folder / "log")
         self.run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-l", log, "-o", options, "start")
 
-    def stop(self) -> None:
+    def stop(self, how: str = "immediate") -> None:
         """Stop the server, connections or not."""
-        self.run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", "immediate", "stop")
+        self.run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", how, "stop")
 
 
 @contextmanager

@@ -331,72 +331,83 @@ def _coverage(one: Predicted) -> Json:
     }
 
 
+_ANSWER: tuple[Column[Predicted], ...] = (
+    *workload_columns(lambda one: one.prediction.workload),
+    Column("device", lambda one: one.prediction.device.slug),
+    Column("board", lambda one: one.prediction.board),
+    Column("setting", lambda one: dict(one.answer.setting)),
+    Column("mode", lambda one: one.prediction.mode, title="mode"),
+    Column("complete", lambda one: one.prediction.complete),
+    Column(
+        "time_s",
+        lambda one: one.prediction.time_s,
+        title="time",
+        text=lambda one: bounded(one.figures, one.figures.time_s, "s"),
+    ),
+    Column(
+        "time_interval_s",
+        lambda one: interval_document(one.figures.time_s),
+        title="95 % interval",
+        unit="s",
+    ),
+    Column(
+        "energy_j",
+        lambda one: one.prediction.energy_j,
+        title="energy",
+        text=lambda one: bounded(one.figures, one.figures.energy_j, "J"),
+    ),
+    Column("energy_interval_j", lambda one: interval_document(one.figures.energy_j)),
+    Column("power_w", lambda one: one.prediction.power_w, title="power", unit="W"),
+    Column(
+        "coverage",
+        _coverage,
+        title="coverage",
+        text=lambda one: show_share(one.prediction.coverage_time),
+        last=True,
+    ),
+)
+"""What was asked, and what is predicted."""
+
+_BASIS: tuple[Column[Predicted], ...] = (
+    Column("measured", lambda one: one.answer.measured and MEASURED.document(one.answer)),
+    Column("missing", lambda one: SHARES.documents(one.prediction.missing)),
+    Column("estimated", lambda one: ESTIMATED.documents(one.prediction.estimated)),
+    Column("how_to_measure", lambda one: one.how_to_measure),
+    Column("gpu_seconds_to_measure", lambda one: one.gpu_seconds),
+    Column("unsupported", lambda one: dict(one.prediction.workload.unsupported)),
+    Column(
+        "fits",
+        lambda one: one.answer.memory.fits,
+        title="fits",
+        text=lambda one: FITS[one.answer.memory.fits],
+        last=True,
+    ),
+    Column("memory", lambda one: memory_document(one.answer.memory)),
+    Column("notes", lambda one: list(one.prediction.notes)),
+    *figure_columns(lambda one: one.figures),
+    Column(
+        title="measured",
+        get=lambda one: one.answer.measured and one.answer.measured.time_s.mean,
+        unit="s",
+        last=True,
+    ),
+    Column(
+        title="predicted / measured",
+        get=lambda one: one.answer.attribution_time,
+        unit=RATIO,
+        last=True,
+    ),
+)
+"""What a prediction rests on, what it comes to by the sample, and what was measured."""
+
+
 def predictions(target: float | None = None) -> Table[Predicted]:
     """Return the table of predictions; `target` is a share they are to reach, as `meets` says."""
     return Table(
-        *workload_columns(lambda one: one.prediction.workload),
-        Column("device", lambda one: one.prediction.device.slug),
-        Column("board", lambda one: one.prediction.board),
-        Column("setting", lambda one: dict(one.answer.setting)),
-        Column("mode", lambda one: one.prediction.mode, title="mode"),
-        Column("complete", lambda one: one.prediction.complete),
-        Column(
-            "time_s",
-            lambda one: one.prediction.time_s,
-            title="time",
-            text=lambda one: bounded(one.figures, one.figures.time_s, "s"),
-        ),
-        Column(
-            "time_interval_s",
-            lambda one: interval_document(one.figures.time_s),
-            title="95 % interval",
-            unit="s",
-        ),
-        Column(
-            "energy_j",
-            lambda one: one.prediction.energy_j,
-            title="energy",
-            text=lambda one: bounded(one.figures, one.figures.energy_j, "J"),
-        ),
-        Column("energy_interval_j", lambda one: interval_document(one.figures.energy_j)),
-        Column("power_w", lambda one: one.prediction.power_w, title="power", unit="W"),
-        Column(
-            "coverage",
-            _coverage,
-            title="coverage",
-            text=lambda one: show_share(one.prediction.coverage_time),
-            last=True,
-        ),
+        *_ANSWER,
         Column("target", lambda one: target),
         Column("target_met", lambda one: None if target is None else one.answer.meets(target)),
-        Column("measured", lambda one: one.answer.measured and MEASURED.document(one.answer)),
-        Column("missing", lambda one: SHARES.documents(one.prediction.missing)),
-        Column("estimated", lambda one: ESTIMATED.documents(one.prediction.estimated)),
-        Column("how_to_measure", lambda one: one.how_to_measure),
-        Column("gpu_seconds_to_measure", lambda one: one.gpu_seconds),
-        Column("unsupported", lambda one: dict(one.prediction.workload.unsupported)),
-        Column(
-            "fits",
-            lambda one: one.answer.memory.fits,
-            title="fits",
-            text=lambda one: FITS[one.answer.memory.fits],
-            last=True,
-        ),
-        Column("memory", lambda one: memory_document(one.answer.memory)),
-        Column("notes", lambda one: list(one.prediction.notes)),
-        *figure_columns(lambda one: one.figures),
-        Column(
-            title="measured",
-            get=lambda one: one.answer.measured and one.answer.measured.time_s.mean,
-            unit="s",
-            last=True,
-        ),
-        Column(
-            title="predicted / measured",
-            get=lambda one: one.answer.attribution_time,
-            unit=RATIO,
-            last=True,
-        ),
+        *_BASIS,
     )
 
 

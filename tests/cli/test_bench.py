@@ -155,7 +155,8 @@ def test_a_disk_that_fills_up_is_one_message_and_keeps_the_visits(
     ran = opdb("bench", "--device", "cpu", "--quiet", "--duplicates", 0)
     assert ran.status == 0, ran.err
     found = visits(database)
-    assert found[: len(kept)] == kept and len(found) == 2 * (len(many) + len(CALLS))
+    # A visit that other work on the machine held up is made again.
+    assert found[: len(kept)] == kept and len(found) >= 2 * (len(many) + len(CALLS))
 
 
 @pytest.mark.usefixtures("short")
@@ -163,12 +164,13 @@ def test_bench_says_what_it_did(opdb: Opdb, database: Path) -> None:
     ran = opdb("bench", "--device", "cpu", "--json")
     assert ran.status == 0
     found = json.loads(ran.out)
-    assert found["outcomes"] == {"ok": 6}
-    assert (found["configurations"], found["visits"], found["stopped"]) == (3, 6, None)
+    assert found["outcomes"] == {"ok": found["visits"]}
+    assert found["visits"] >= 6, "one that other work on the machine held up is made again"
+    assert (found["configurations"], found["stopped"]) == (3, None)
     assert 0 < found["device_time_s"] <= found["elapsed_s"]
     lines = ran.err.splitlines()
     assert lines[0].startswith("calibrating ")
-    assert lines[-1].startswith("bench 6/6 ") and " a visit" in lines[-1]
+    assert re.match(r"bench (\d+)/\1 ", lines[-1]) and " a visit" in lines[-1]
     ran = opdb("bench", "--device", "cpu")
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.startswith("nothing is pending on ")

@@ -79,8 +79,11 @@ def test_a_question_has_one_answer(
     said = json.loads(ran.out)
     found_here = Predicted(Question(request_.name, ModelOptions(), mode), answer)
     expected = json.loads(json.dumps(found_here.document()))
-    for name in ("how_to_measure", "gpu_seconds_to_measure"):
-        del expected[name]  # of the question as it was typed, and of this database's visits
+    # These two are of the question as it was typed, and of this database's visits.
+    lacking = bool(expected.pop("how_to_measure"))
+    assert expected.pop("gpu_seconds_to_measure") is None
+    assert bool(said["how_to_measure"]) == lacking == ((said["gpu_seconds_to_measure"] or 0) > 0)
+    assert not lacking or f"--batch-size {request_.batch_size}" in said["how_to_measure"]
     assert {name: said[name] for name in expected} == expected
     if request_.name == "mlp":
         assert said["estimated"], "nothing of it was measured"

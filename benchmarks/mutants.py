@@ -12,9 +12,6 @@ in place, and the tests that run its lines are run, those of its own file first,
 A fault outside functions is imported anew instead. The changed file is also on disk, for tests that
 start processes. Options that are not named below are pytest's: `--noconftest` saves importing
 PyTorch where the tests need none, `--deselect` leaves a slow test out.
-
-mutmut 3 leaves out constants and properties and runs the suite in a copy of its own making, and
-cosmic-ray starts pytest, and with it PyTorch, for each fault.
 """
 
 from __future__ import annotations

@@ -17,6 +17,9 @@ from opdb.models import ModelRequest, load
 from tests import published
 from tests.cli.conftest import Opdb
 from tests.cli.conftest import opdb as opdb_run  # noqa: F401
+from tests.paths import ROOT
+
+PROFILES = ROOT / "tests" / "data"
 
 SPAN_US = 10.0
 
@@ -54,6 +57,18 @@ def resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("annotate")
     made = profiled(folder, ModelRequest("resnet50", source="torchvision", batch_size=1))
     return with_kernels(made, frozenset(["aten::convolution", "aten::batch_norm", "aten::relu_"]))
+
+
+@pytest.mark.parametrize(
+    ("profile", "measured_j"), [("resnet50", 11.34), ("bert_base", 12.68)], ids=["CNN", "BERT"]
+)
+def test_a_gpus_profile_comes_to_the_energy_that_was_measured(
+    profile: str, measured_j: float, db: str
+) -> None:
+    """Three passes each on an H200 (docs/trace.md); costs are those of other boards."""
+    found = opdb.annotate(PROFILES / f"h200_profile_{profile}.json.gz", db=db)
+    assert found.share >= 0.95
+    assert found.energy_j / 3 == pytest.approx(measured_j, rel=0.03)
 
 
 def test_a_profiles_operators_are_the_predictions(resnet: Path, db: str) -> None:

@@ -344,7 +344,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "PIL": ("bench.images",),
     "transformers": ("models.generation", "models.transformers"),
     "huggingface_hub": ("models.transformers",),
-    "cuda": ("bench.kernels",),
+    "cuda": ("bench.code", "bench.kernels"),
     "pynvml": ("meters.nvml",),
     "nvitop": ("meters.nvml",),
     "psutil": ("store.claims",),

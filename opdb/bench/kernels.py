@@ -44,7 +44,7 @@ def launched_kernels(step: Callable[[], Any], *, hidden: bool = True) -> dict[st
     return dict(Counter(name for name in nodes if name))
 
 
-def _call(result: tuple[Any, ...]) -> Any:
+def cuda_call(result: tuple[Any, ...]) -> Any:
     """Unpack what a CUDA binding returns.
 
     Raises:
@@ -57,20 +57,20 @@ def _call(result: tuple[Any, ...]) -> Any:
 
 
 def _nodes(driver: Any, graph: Any) -> list[str | None]:
-    _, count = _call(driver.cuGraphGetNodes(graph))
-    nodes, _ = _call(driver.cuGraphGetNodes(graph, count)) if count else ([], 0)
+    _, count = cuda_call(driver.cuGraphGetNodes(graph))
+    nodes, _ = cuda_call(driver.cuGraphGetNodes(graph, count)) if count else ([], 0)
     return [_name(driver, node) for node in nodes]
 
 
 def _name(driver: Any, node: Any) -> str | None:
-    kind = _call(driver.cuGraphNodeGetType(node)).name.removeprefix("CU_GRAPH_NODE_TYPE_")
+    kind = cuda_call(driver.cuGraphNodeGetType(node)).name.removeprefix("CU_GRAPH_NODE_TYPE_")
     if kind in _UNNAMED_NODES:
         return None
     if kind != "KERNEL":
         return str(kind.lower())
-    parameters = _call(driver.cuGraphKernelNodeGetParams(node))
+    parameters = cuda_call(driver.cuGraphKernelNodeGetParams(node))
     if int(parameters.func):
-        name = _call(driver.cuFuncGetName(parameters.func))
+        name = cuda_call(driver.cuFuncGetName(parameters.func))
     else:
-        name = _call(driver.cuKernelGetName(parameters.kern))
+        name = cuda_call(driver.cuKernelGetName(parameters.kern))
     return str(torch._C._demangle(name.decode()))

@@ -90,15 +90,12 @@ def among_neighbours(rotation: Rotation, call_s: float, l2_bytes: int) -> Neighb
     Raises:
         RuntimeError: the call cannot be captured as a CUDA graph.
     """
-    inputs = [t for t in rotation.inputs if t.is_cuda and t.is_floating_point() and writable(t)]
-    changed = [t for t in rotation.mutated if all(t is not other for other in inputs)]
     if not rotation.inputs or not rotation.inputs[0].is_cuda:
         return None
     stream = Stream(rotation, l2_bytes, rotation.inputs[0].device)
-    if not inputs and not changed and not stream.bytes_a_call:
+    kept = kept_inputs(rotation)
+    if not kept and not stream.bytes_a_call:
         return None
-    rotation.restore()
-    kept = [(tensor, tensor.detach().clone()) for tensor in (*inputs, *changed)]
 
     def neighbours() -> None:
         stream()
@@ -116,8 +113,16 @@ def among_neighbours(rotation: Rotation, call_s: float, l2_bytes: int) -> Neighb
         rotation.rewind()
         stream.rewind()
         graphs.append(_graph_of(step, calls, rotation.rewind, stream.rewind))
-    times, alone = _in_turn(graphs)
+    times, alone = in_turn(graphs, REPLAYS)
     return Neighbours(calls, tuple(times), tuple(alone))
+
+
+def kept_inputs(rotation: Rotation) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the inputs on a GPU that a kernel can write anew, each with its values."""
+    inputs = [t for t in rotation.inputs if t.is_cuda and t.is_floating_point() and writable(t)]
+    changed = [t for t in rotation.mutated if all(t is not other for other in inputs)]
+    rotation.restore()
+    return [(tensor, tensor.detach().clone()) for tensor in (*inputs, *changed)]
 
 
 def _graph_of(
@@ -129,7 +134,7 @@ def _graph_of(
     return capture(step, calls)
 
 
-def _in_turn(graphs: list[torch.cuda.CUDAGraph]) -> tuple[list[float], list[float]]:
+def in_turn(graphs: list[torch.cuda.CUDAGraph], replays: int) -> tuple[list[float], list[float]]:
     """Return event times of replays of two graphs that take turns, so that drift hits both."""
     clock = CudaClock()
     times: tuple[list[float], list[float]] = ([], [])
@@ -137,7 +142,7 @@ def _in_turn(graphs: list[torch.cuda.CUDAGraph]) -> tuple[list[float], list[floa
         for graph in graphs:
             graph.replay()
     marks = []
-    for _ in range(REPLAYS):
+    for _ in range(replays):
         for which, graph in enumerate(graphs):
             first = clock.mark()
             graph.replay()

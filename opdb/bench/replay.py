@@ -154,9 +154,12 @@ def write_anew(tensor: torch.Tensor, values: torch.Tensor) -> None:
     """Write values into a tensor by a kernel, as an operator does.
 
     A plain copy of contiguous memory would be no kernel, and a graph waits otherwise for it.
+    Numbers of 8 bits are written as whole ones, for torch multiplies no others.
     """
+    if tensor.is_floating_point() and tensor.element_size() == 1:
+        tensor, values = tensor.view(torch.uint8), values.view(torch.uint8)
     with torch.no_grad():
-        if tensor.is_floating_point() and writable(tensor):
+        if (tensor.is_floating_point() or tensor.dtype is torch.uint8) and writable(tensor):
             torch.mul(values, 1, out=tensor)
         else:
             tensor.copy_(values)

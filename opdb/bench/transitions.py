@@ -1,9 +1,10 @@
 """The extra time of a kernel where different operators follow one another.
 
 Operators are timed one at a time, among the same two neighbours. In a model each follows another
-operator, and on an H200 that adds about 0.1 µs to every kernel. A small network of blocks that
-many models are made of is run as one graph, and each of its operators by itself: what the sum
-lacks, for each kernel, is added to every pass that is predicted. No model is in it.
+operator, and on an H200 that adds about 0.1 µs to every kernel: most of it is code that is no
+longer held (`opdb.bench.code`). A small network of blocks that many models are made of is run as
+one graph, and each of its operators by itself: what the sum lacks, for each different kernel of a
+call, is added in predictions to calls whose code was not measured. No model is in it.
 """
 
 from __future__ import annotations
@@ -95,19 +96,18 @@ def transition_time_s(session: Session) -> float | None:
         return None
     warm_up(step)
     whole_s = _time_s(capture(step, 1).replay)
-    counts = Counter(recorder.calls)
     l2_bytes = session.platform.device.l2_bytes or 0
-    parts_s = sum(
-        count * _call_time_s(build(call.configuration, form=call.form, device=device), l2_bytes)
-        for call, count in counts.items()
-    )
-    return (whole_s - parts_s) / sum(kernels.values())
+    parts_s, different = 0.0, 0
+    for call, count in Counter(recorder.calls).items():
+        built = build(call.configuration, form=call.form, device=device)
+        if launched := launched_kernels(built):
+            parts_s += count * _call_time_s(built, l2_bytes)
+            different += count * len(launched)
+    return (whole_s - parts_s) / different
 
 
 def _call_time_s(call: Any, l2_bytes: int) -> float:
     """Return the time of one call among its neighbours, its weights hot."""
-    if not launched_kernels(call):
-        return 0.0
     rotation = Rotation(call, l2_bytes=l2_bytes, cold=False)
     seen = among_neighbours(rotation, CALL_S, l2_bytes)
     if seen is not None:

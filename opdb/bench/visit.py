@@ -13,6 +13,7 @@ import torch
 
 from opdb.algorithms.names import DEFAULT, Algorithm, algorithm_named
 from opdb.bench.access import HOT_WEIGHTS, Steps, access_flags, steps_of
+from opdb.bench.code import after_others
 from opdb.bench.forced import built, guess_flags
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.neighbours import NO_ROOM, among_neighbours, has_room
@@ -22,6 +23,7 @@ from opdb.bench.stretch import Observation, Timing, observe
 from opdb.derive.costs import AT_THE_LIMIT, stretch_power_w
 from opdb.derive.rejection import WAITED
 from opdb.errors import UnsupportedError, said_by
+from opdb.footprint import bytes_moved
 from opdb.models.construction import one_line
 from opdb.operators import BuiltBackward, BuiltCall
 from opdb.records import (
@@ -238,7 +240,7 @@ def _replayed(session: Session, request: VisitRequest, call: BuiltCall) -> list[
         for stretch, flags in _until_full_clock(session, replay, request.duty)
     ]
     if replay.how == "graph" and request.access == "model" and isinstance(steps, Rotation):
-        seen[-1] = _beside_neighbours(session, seen[-1], steps, replay, l2_bytes)
+        seen[-1] = _beside_neighbours(session, request, seen[-1], steps, replay)
     if steps.restores:
         restore = _restoring(session, steps, call, request.access)
         seen = [replace(s, restore=restore) for s in seen]
@@ -246,14 +248,20 @@ def _replayed(session: Session, request: VisitRequest, call: BuiltCall) -> list[
 
 
 def _beside_neighbours(
-    session: Session, seen: _Reading, rotation: Rotation, replay: Replay, l2_bytes: int
+    session: Session, request: VisitRequest, seen: _Reading, rotation: Rotation, replay: Replay
 ) -> _Reading:
     """Return what was seen with the call's time among neighbours, or the flag that says why not."""
+    l2_bytes = session.platform.device.l2_bytes or 0
     if not has_room(rotation):
         return replace(seen, flags=(*seen.flags, NO_ROOM))
     call_s = _replay_time_s(session, replay) / replay.calls
     try:
-        return replace(seen, neighbours=among_neighbours(rotation, call_s, l2_bytes))
+        found = among_neighbours(rotation, call_s, l2_bytes)
+        if found is not None and request.kernels is None:  # once a campaign is enough
+            touched, cold = bytes_moved(request.configuration), request.weights == "cold"
+            after = after_others(rotation, call_s, touched, l2_bytes, cold=cold)
+            found = replace(found, after=after)
+        return replace(seen, neighbours=found)
     except torch.OutOfMemoryError:  # the graphs of it took more; what was seen before is good
         return replace(seen, flags=(*seen.flags, NO_ROOM))
 

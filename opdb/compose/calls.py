@@ -26,9 +26,9 @@ AS_ONE_GRAPH: Mapping[Mode, bool] = {
 
 SHORT_KERNEL_S = 5e-6
 LONG_KERNEL_S = 15e-6
-"""The transition to a kernel shorter than the first adds to its time whole, that to one longer than
-the second not at all: on an H200 it cost 0.13 µs a kernel at batch 1 and nothing at batch 32
-(docs/measuring.md)."""
+"""What a call takes longer among others adds whole to a kernel shorter than the first, not at all
+to one longer than the second: on an H200 that was 0.13 µs a kernel at batch 1 and nothing at batch
+32 (docs/measuring.md)."""
 
 
 def is_one_graph(mode: Mode) -> bool:
@@ -136,7 +136,7 @@ def timed_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> TimedPass:
     host = None if one_graph else HostTimes(pass_, inputs)
     containers_s = pass_.workload.containers * (inputs.calibration.container_time_s or 0.0)
     each_s = containers_s / len(pass_.order) if pass_.order else 0.0
-    transition_s = inputs.calibration.transition_s or 0.0
+    streamed = _streamed_share(pass_, inputs)
     calls: list[TimedCall | None] = []
     for call, times in zip(pass_.calls, pass_.times, strict=True):
         cost = inputs.costs.get(call.configuration.key)
@@ -149,7 +149,7 @@ def timed_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> TimedPass:
                 key=cost.configuration,
                 times=times,
                 device_s=device.mean,
-                transition_s=transition_s * _transitions(cost, device.mean),
+                transition_s=_between_s(call, cost, device.mean, streamed, inputs),
                 host_s=0.0 if host is None else (host.of(call) or 0.0) + each_s,
                 synchronises=get_kind(call.configuration.kind).synchronises,
             )
@@ -157,13 +157,33 @@ def timed_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> TimedPass:
     return TimedPass([c for c in calls if c is not None], [calls[place] for place in pass_.order])
 
 
-def _transitions(cost: Cost, time_s: float) -> float:
-    """Return how many transitions between operators a call pays for: one for each short kernel."""
+def _streamed_share(pass_: Pass, inputs: PredictionInputs) -> float:
+    """Return the share of what a pass touches that the L2 does not hold until the next pass."""
+    l2_bytes = inputs.device.l2_bytes
+    if not l2_bytes or pass_.touched_bytes <= l2_bytes:
+        return 0.0
+    return 1 - l2_bytes / pass_.touched_bytes
+
+
+def _between_s(
+    call: Call, cost: Cost, time_s: float, streamed: float, inputs: PredictionInputs
+) -> float:
+    """Return how much longer a call takes among others of a pass, in seconds.
+
+    That is what it was seen to take longer after others. Where that was not measured, a transition
+    for each of its kernels; each counts once, and all of them where their names are not known.
+    """
     if not cost.kernels:
         return 0.0
+    after = cost.after_others
+    if after is not None:
+        longer_s = after.code_s + streamed * (after.stream_s or 0.0)
+    else:
+        different = len(inputs.kernels.get(call.configuration.key, ())) or cost.kernels
+        longer_s = different * (inputs.calibration.transition_s or 0.0)
     kernel_s = time_s / cost.kernels
     hidden = (kernel_s - SHORT_KERNEL_S) / (LONG_KERNEL_S - SHORT_KERNEL_S)
-    return cost.kernels * min(max(1 - hidden, 0.0), 1.0)
+    return longer_s * min(max(1 - hidden, 0.0), 1.0)
 
 
 class HostTimes:

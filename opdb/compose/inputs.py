@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -74,7 +74,7 @@ class PredictionInputs:
     say which of these were not measured on the board itself; `estimates` are costs of calls that
     nobody measured. `host_ratios` are predicted / measured times of other models' passes that wait
     for their host (None: not asked), `brought` the factors that brought costs (keys) from other
-    boards.
+    boards. `kernels` are the names of those that a configuration (key) launches, as far as known.
     """
 
     device: Device
@@ -89,6 +89,7 @@ class PredictionInputs:
     estimates: EstimatedCosts | None = None
     host_ratios: tuple[float, ...] | None = None
     brought: Mapping[str, Factors] = field(default_factory=dict)
+    kernels: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     @property
     def limit_w(self) -> float | None:

@@ -21,6 +21,8 @@ from opdb.derive.statistics import (
     typical_on,
 )
 from opdb.records import (
+    AfterOthers,
+    Before,
     Calibration,
     Campaign,
     Cost,
@@ -218,6 +220,14 @@ def times_among_neighbours_s(seen: Neighbours) -> list[float]:
     ]
 
 
+def longer_s(visit: Visit, before: Before) -> float:
+    """Return what a visit's call takes longer after something else than after itself, in s."""
+    assert visit.neighbours is not None
+    after = visit.neighbours.after
+    others_s, itself_s = (times_among_neighbours_s(after[each]) for each in (before, "itself"))
+    return statistics.median(others_s) - statistics.median(itself_s)
+
+
 def _eager_time_s(visit: Visit) -> float | None:
     """Return the device's time of one eager call, less what restoring took of it."""
     if visit.stretch is None or not visit.stretch.eager_times_s:
@@ -269,6 +279,7 @@ class Deriver:
         clocks = [c.clock_hz for f in self._found.values() for _, c in f if c and c.clock_hz]
         self._best_clock_hz = max(clocks, default=None)
         chosen = [self._full_clock([c for _, c in f if c]) for f in self._found.values()]
+        self._stream_s = self._usual_stream_s()
         self.time_spread = pool_spread([c.time_s for c in costs] for costs in chosen)
         self.energy_spread = pool_spread(
             [c.energy_j for c in costs if c.energy_j is not None] for costs in chosen
@@ -303,6 +314,34 @@ class Deriver:
     def _with_hot_weights(self, configuration: str, setting: str) -> OperatingPoint | None:
         costs = self._full_clock([c for _, c in self._hot.get((configuration, setting), []) if c])
         return _operating_point(costs) if costs else None
+
+    def _after_others(self, configuration: str, setting: str) -> AfterOthers | None:
+        """Return what a call takes longer after others; None where that was not measured."""
+        seen = [
+            visit
+            for visit, cost in self._found[configuration, setting]
+            if cost is not None and visit.neighbours is not None and visit.neighbours.after
+        ]
+        if not seen:
+            return None
+        stream_s = self._stream_s
+        if stream_s is not None:
+            stream_s *= len(seen[-1].kernels or (1,))
+        return AfterOthers(statistics.fmean(longer_s(visit, "code") for visit in seen), stream_s)
+
+    def _usual_stream_s(self) -> float | None:
+        """Return what a call of one kernel takes longer after a stream, at the median (s).
+
+        For one call alone it scatters as much as it is.
+        """
+        seen = [
+            longer_s(visit, "stream")
+            for found in self._found.values()
+            for visit, cost in found
+            if cost is not None and visit.neighbours is not None
+            if "stream" in visit.neighbours.after and len(visit.kernels or ()) == 1
+        ]
+        return statistics.median(seen) if seen else None
 
     def _full_clock(self, costs: Sequence[VisitCost]) -> list[VisitCost]:
         """Keep the visits at full clock; all of them where none was (they are flagged)."""
@@ -366,6 +405,7 @@ class Deriver:
             clock_hz=statistics.fmean(clocks) if clocks else None,
             limited=self._at_the_limit(configuration, setting, costs),
             hot=self._with_hot_weights(configuration, setting),
+            after_others=self._after_others(configuration, setting),
             reasons=reasons,
             flags=tuple(flags),
         )

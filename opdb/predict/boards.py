@@ -165,11 +165,12 @@ class Boards:
             device,
             board,
             calibration,
-            costs,
+            self._snapshot.with_after_others(costs),
             UsualHostTimes(lambda: self._usual_host_s(workload, board, costs)),
             resident_bytes=resident_bytes(device),
             kept_limit_w=self._snapshot.kept_limit_w(board),
             notes=notes,
+            kernels=self._snapshot.kernel_names(costs),
         )
 
     def _with_transition(self, calibration: Calibration) -> tuple[Calibration, tuple[str, ...]]:

@@ -182,8 +182,9 @@ class Predictor:
         """Return a generation's pass between measured ones, and a board that measured these.
 
         `rungs` are passes of one model at other sizes. `answer` then takes the calls' interpolated
-        costs on that board, by default the one that measured the most. None where the passes that a
-        board measured as a whole do not reach the sizes, or where one of them has these.
+        costs on that board, by default the one that measured the most of those that reach the
+        sizes. None where the passes that a board measured as a whole do not, or where one of them
+        has these.
         """
         if mode == CAPTURED_MODE:
             rungs = [self._runs.captured(each) or each for each in rungs]
@@ -192,13 +193,13 @@ class Predictor:
         boards = self._snapshot.boards if board is None else [board]
         called = {c for each in rungs for c in each.occurrences()}
         costs = {each: self._boards.own(called, each) for each in boards}
-        best = max(boards, key=lambda each: len(costs[each]))
-        found = between(rungs, costs[best], sizes)
-        if found is None:
-            return None
-        workload, interpolated = found
-        self._bases.interpolate(workload, best, interpolated)
-        return workload, best
+        for each in sorted(boards, key=lambda each: len(costs[each]), reverse=True):
+            found = between(rungs, costs[each], sizes)
+            if found is not None:
+                workload, interpolated = found
+                self._bases.interpolate(workload, each, interpolated)
+                return workload, each
+        return None
 
     def breakdown(self, prediction: Prediction) -> Breakdown:
         """Return the parts of the time and energy of one of its predictions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -114,6 +115,26 @@ class Snapshot:
                 seen |= {key: read.get(key, ()) for key in keys}
             else:
                 self.costs(board, keys)
+
+    def kernel_names(self, keys: Collection[str]) -> dict[str, Collection[str]]:
+        """Return the names of the kernels that configurations (keys) launch, as far as known."""
+        if self.device.type == "cpu":
+            return {}
+        return self._store.kernel_names(self.device.slug, keys)
+
+    def with_after_others(self, costs: Mapping[str, Cost]) -> dict[str, Cost]:
+        """Return costs with what another board saw a call take longer after others.
+
+        That of the board itself stays. It depends on the kind of device, hardly on the board.
+        """
+        lacking = [key for key, cost in costs.items() if cost.after_others is None]
+        if not lacking or self.device.type == "cpu":
+            return dict(costs)
+        lent = self._store.after_others(self.device.slug, lacking)
+        return {
+            key: replace(cost, after_others=lent[key]) if key in lent else cost
+            for key, cost in costs.items()
+        }
 
     def refusals(self, setting: str, keys: Collection[str]) -> dict[str, str]:
         """Return why configurations (keys) are unsupported in a setting."""

@@ -19,6 +19,7 @@ from opdb.records.board import (
     Trace,
 )
 from opdb.records.cost import (
+    AfterOthers,
     Cost,
     OperatingPoint,
     Quantity,
@@ -44,6 +45,7 @@ from opdb.records.words import (
     SLUG_ALLOWED,
     WORKLOAD_FORMAT,
     Access,
+    Before,
     Form,
     Json,
     Mode,
@@ -74,6 +76,8 @@ __all__ = [
     "SLUG_ALLOWED",
     "WORKLOAD_FORMAT",
     "Access",
+    "AfterOthers",
+    "Before",
     "Board",
     "BoardCalibration",
     "Calibration",

@@ -97,6 +97,19 @@ class OperatingPoint:
 
 
 @dataclass(frozen=True)
+class AfterOthers:
+    """What a call takes longer where other kernels have run since its own were launched last (s).
+
+    `code_s` is that of code that is no longer held: a difference of two times, which may lie a
+    little below 0. `stream_s` comes on top where more has gone through the L2 since than it holds;
+    it is the board's usual one for each different kernel (None: the board has none).
+    """
+
+    code_s: float
+    stream_s: float | None
+
+
+@dataclass(frozen=True)
 class Cost:
     """The cost of one call of a configuration on one board, derived from its visits.
 
@@ -121,6 +134,7 @@ class Cost:
     clock_hz: float | None = None
     limited: OperatingPoint | None = None
     hot: OperatingPoint | None = None
+    after_others: AfterOthers | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
 

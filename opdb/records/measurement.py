@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from opdb.records.board import Board
-from opdb.records.words import Access, Form, Json, Mode, Outcome, Outputs, Role, Weights
+from opdb.records.words import Access, Before, Form, Json, Mode, Outcome, Outputs, Role, Weights
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,14 @@ class Neighbours:
     One kernel writes the call's inputs anew; where weights are to be cold, another streams through
     memory beyond the L2. `times_s` are event times of replays of `calls` calls with these
     neighbours, `alone_s` of the neighbours alone; what the call takes is their difference.
+    `after` holds such times of fewer calls by what ran before each; it is empty where that was not
+    measured.
     """
 
     calls: int
     times_s: tuple[float, ...]
     alone_s: tuple[float, ...]
+    after: Mapping[Before, Neighbours] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,10 @@ Access: TypeAlias = Literal["model", "reused", "streamed", "chain"]
 """What calls find in the caches: `model`: what they find inside a model; `reused`: one input, one
 set of weights; `streamed`: inputs that step through a large array; `chain`: the output before."""
 
+Before: TypeAlias = Literal["itself", "code", "stream"]
+"""What ran before a call, but for the kernels that write its inputs: the same call; a kernel with
+more code than an instruction cache holds; a stream through more memory than the L2 holds."""
+
 ALGORITHM_SETTING = "convolution_algorithm"
 """The setting that names the algorithm which a convolution was forced to take.
 

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable
 
 from sqlalchemy import delete, func, select
 
-from opdb.records import Cost
+from opdb.records import AfterOthers, Cost
 from opdb.store import reading, rows, schema
 from opdb.store.connecting import Connected
+from opdb.store.fields import field_of
 from opdb.store.writing import in_parts, numbers, upsert
 
 
@@ -46,6 +47,25 @@ class Costs(Connected):
             for row in found:
                 by_key.setdefault(row["configuration"], []).append(rows.COST.read(row))
             return by_key
+
+    def after_others(self, device: str, configurations: Collection[str]) -> dict[str, AfterOthers]:
+        """Return what configurations (keys) take longer after others, as a board of a device saw.
+
+        A configuration of which no board saw it is left out.
+        """
+        cost, board = schema.cost, schema.board
+        held = field_of(cost.c.after_others)
+        query = (
+            select(cost.c.after_others, schema.configuration.c.key)
+            .join(schema.configuration, cost.c.configuration_id == schema.configuration.c.id)
+            .join(board, cost.c.board == board.c.uuid)
+            .where(board.c.device == device, cost.c.after_others.is_not(None))
+            .where(reading.unforced(cost))
+            .order_by(cost.c.board)
+        )
+        with self.reading() as connection:
+            found = reading.of_configurations(connection, query, cost, configurations)
+            return {row["key"]: held.decode(row["after_others"]) for row in found if held.decode}
 
     def boards_of_several_sources(self) -> list[str]:
         """Return the boards (UUIDs) whose campaigns came from several sets, or one and from here.

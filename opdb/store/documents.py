@@ -11,6 +11,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from opdb.records import (
+    AfterOthers,
     Calibration,
     Json,
     KernelCounts,
@@ -21,12 +22,13 @@ from opdb.records import (
     canonical_json,
 )
 from opdb.store.fields import COLLATED, Field
-from opdb.store.ranges import DURATION_S, POSITIVE_COUNT
+from opdb.store.ranges import DIFFERENCE_S, DURATION_S, POSITIVE_COUNT
 
 _LONG = 10_000
 """Characters of JSON from which SQLite checks it sooner than Python reads all that it holds."""
 
 _POINT = {field.name for field in fields(OperatingPoint)}
+_AFTER = {field.name for field in fields(AfterOthers)}
 
 
 def read_json(text: str) -> Json:
@@ -148,6 +150,16 @@ def _read_operating_point(text: str) -> OperatingPoint:
     return OperatingPoint(**document)
 
 
+def _read_after_others(text: str) -> AfterOthers:
+    document = read_json(text)
+    if not isinstance(document, dict) or document.keys() != _AFTER:
+        raise ValueError(f"not what a call takes longer after others: {text[:80]!r}")
+    DIFFERENCE_S.check(document["code_s"])
+    if document["stream_s"] is not None:
+        DIFFERENCE_S.check(document["stream_s"])
+    return AfterOthers(**document)
+
+
 def _read_host_times(text: str) -> dict[str, Quantity]:
     times = read_json(text)
     return {form: quantity(f"host_time_s.{form}", parts) for form, parts in times.items()}
@@ -179,6 +191,7 @@ KERNEL_COUNTS = _document(
     _read_kernel_counts, encode=lambda found: [[each.name, dict(each.values)] for each in found]
 )
 OPERATING_POINT = _document(_read_operating_point)
+AFTER_OTHERS = _document(_read_after_others)
 HOST_TIMES = _document(
     _read_host_times,
     check=_check_host_times,

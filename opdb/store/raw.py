@@ -29,10 +29,12 @@ Times of leaf modules in place are one object: ns by the module's path.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, chain, groupby, repeat
 from math import gcd
+from typing import get_args
 
-from opdb.records import Json, Neighbours, Stretch
+from opdb.records import Before, Json, Neighbours, Stretch
 from opdb.store.packing import pack, unpack
 
 ENCODING = 3
@@ -176,19 +178,27 @@ def _check_stretch(document: Json) -> None:
 def encode_neighbours(neighbours: Neighbours) -> str:
     """Return calls, `n`, and event times with neighbours, `t`, and of these alone, `a`, as text.
 
-    Times are given as those of a stretch are.
+    Times are given as those of a stretch are. `after` holds the same by what ran before each call;
+    without such times there is no such member.
     """
+    document = _neighbours_document(neighbours)
+    if neighbours.after:
+        document["after"] = {
+            before: _neighbours_document(times) for before, times in neighbours.after.items()
+        }
+    return pack(document)
+
+
+def _neighbours_document(neighbours: Neighbours) -> dict[str, Json]:
     times = _integers(neighbours.times_s, 1e9)
     alone = _integers(neighbours.alone_s, 1e9)
     unit = _unit([*times, *alone])
-    return pack(
-        {
-            "n": neighbours.calls,
-            "q": unit,
-            "t": _differences([time // unit for time in times]),
-            "a": _differences([time // unit for time in alone]),
-        }
-    )
+    return {
+        "n": neighbours.calls,
+        "q": unit,
+        "t": _differences([time // unit for time in times]),
+        "a": _differences([time // unit for time in alone]),
+    }
 
 
 def decode_neighbours(text: str) -> Neighbours:
@@ -198,6 +208,14 @@ def decode_neighbours(text: str) -> Neighbours:
         ValueError: the text holds none.
     """
     document = unpack(text)
+    after = document.pop("after", {}) if isinstance(document, dict) else {}
+    if not isinstance(after, dict) or not set(after) <= set(get_args(Before)):
+        raise ValueError("times among neighbours after something unknown")
+    found = {before: _neighbours_from_document(times) for before, times in after.items()}
+    return replace(_neighbours_from_document(document), after=found)
+
+
+def _neighbours_from_document(document: object) -> Neighbours:
     if not isinstance(document, dict) or sorted(document) != ["a", "n", "q", "t"]:
         raise ValueError("not the times of a call among neighbours")
     if type(document["n"]) is not int or document["n"] < 1:

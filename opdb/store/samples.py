@@ -79,6 +79,8 @@ def _check_neighbours(found: Neighbours) -> None:
         raise ValueError("times among neighbours without as many of these alone")
     _named("a time", ranges.POSITIVE_S, found.times_s)
     _named("a time of neighbours alone", ranges.DURATION_S, found.alone_s)
+    for times in found.after.values():
+        _check_neighbours(times)
 
 
 def _check_times(found: tuple[float, ...]) -> None:

@@ -25,6 +25,7 @@ from sqlalchemy import (
 from opdb.records import Access, Form, Mode, Outcome, Outputs, Phase, Role, Weights
 from opdb.store import ranges
 from opdb.store.documents import (
+    AFTER_OTHERS,
     CALIBRATION,
     DEFINITION,
     HOST_TIMES,
@@ -53,7 +54,7 @@ from opdb.store.fields import (
 )
 from opdb.store.samples import LAYERS, NEIGHBOURS, STRETCH, STRETCHES, TIMES
 
-REVISIONS = ("0013", "0014")
+REVISIONS = ("0013", "0014", "0015")
 """Every Alembic revision, oldest first; the last is what this version writes.
 
 0014 is that of release 0.1.0: from it on none is taken away (`tests/store/test_released.py`).
@@ -373,6 +374,7 @@ cost = Table(
     column("reasons", OBJECT),
     column("flags", WORDS),
     column("hot", OPERATING_POINT, nullable=True),
+    column("after_others", AFTER_OTHERS, nullable=True),
     PrimaryKeyConstraint("board", "configuration_id", "setting", "estimator"),
 )
 

@@ -25,6 +25,10 @@ from opdb.store.rows import NewRow
 _FIELD_BYTES = 16 * 1024 * 1024  # a run of many repeats outgrows the csv module's 128 KiB
 
 
+LATER = {"after_others"}
+"""Columns that the sets of release 0.1.0 do not have: there they are empty."""
+
+
 @dataclass(frozen=True)
 class SetFile:
     """One file of a set: the table it holds and the columns its rows are ordered by."""
@@ -173,7 +177,8 @@ def _read_fields(
     _, header = next(rows, (0, []))
     if len(set(header)) < len(header):
         raise InputError(f"{path}, line 1: columns {', '.join(header)}; one is there twice")
-    if sorted(header) != sorted(columns):
+    absent = [name for name in columns if name in LATER and name not in header]
+    if sorted([*header, *absent]) != sorted(columns):
         expected = ", ".join(columns)
         raise InputError(
             f"{path}, line 1: columns {', '.join(header) or 'none'}; expected {expected}"
@@ -185,7 +190,8 @@ def _read_fields(
         lines.append(line)
         found.append(fields)
     values: Iterable[Sequence[str]] = zip(*found, strict=True) if found else [()] * len(header)
-    return Columns(path, lines, dict(zip(header, values, strict=True)))
+    empty: dict[str, Sequence[str]] = {name: [""] * len(lines) for name in absent}
+    return Columns(path, lines, dict(zip(header, values, strict=True)) | empty)
 
 
 def _csv_rows(stream: Iterator[str]) -> Iterator[tuple[int, list[str]]]:

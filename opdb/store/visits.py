@@ -119,6 +119,27 @@ class Visits(Connected):
             last = {row.key: row.kernels for row in connection.execute(query)}
             return {key: read_json(text) for key, text in last.items()}
 
+    def kernel_names(
+        self, device: str, configurations: Collection[str]
+    ) -> dict[str, Collection[str]]:
+        """Return the names of the kernels that configurations (keys) launch on a device's boards.
+
+        Where boards differ, those of one of them; a configuration whose kernels were not seen is
+        left out.
+        """
+        with self.reading() as connection:
+            visit, campaign = schema.visit, schema.campaign
+            query = (
+                select(schema.configuration.c.key, func.max(visit.c.kernels).label("kernels"))
+                .join(campaign, visit.c.campaign == campaign.c.id)
+                .join(schema.configuration, visit.c.configuration_id == schema.configuration.c.id)
+                .where(campaign.c.device == device, visit.c.outcome == "ok")
+                .where(visit.c.kernels.is_not(None), reading.unforced(visit))
+                .group_by(schema.configuration.c.key)
+            )
+            found = reading.of_configurations(connection, query, visit, configurations)
+            return {row["key"]: tuple(read_json(row["kernels"])) for row in found}
+
     def host_visits(
         self,
         board: str | None = None,

@@ -56,7 +56,9 @@ def test_what_shares_memory_with_itself_is_not_written() -> None:
     assert not writable(torch.arange(6.0).unfold(0, 3, 1))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int64, torch.bool]
+)
 def test_values_are_written_anew_in_any_layout(dtype: torch.dtype) -> None:
     values = torch.tensor([[0, 1, 1], [1, 0, 1]]).to(dtype)
     for target in (torch.zeros_like(values), torch.zeros(3, 2, dtype=dtype).t()):

@@ -19,6 +19,7 @@ from opdb.derive.costs import HOT_ALONE
 from opdb.footprint import touched_bytes
 from opdb.predict import predictor_for
 from opdb.records import (
+    AfterOthers,
     Calibration,
     Call,
     Configuration,
@@ -609,6 +610,35 @@ def test_transitions_are_paid_by_short_kernels_alone() -> None:
     assert longer_s(6e-6, 3) == pytest.approx(3e-7)
     assert longer_s(10e-6, 1) == pytest.approx(0.5e-7)
     assert longer_s(1e-3, 5) == 0
+
+
+def test_a_kernel_that_a_call_launches_again_makes_no_transition() -> None:
+    slow_links = replace(CALIBRATION, transition_s=1e-7)
+    recurrent = replace(cost(CONV, 1.2e-3, 0.0), kernels=600)
+    known = inputs(recurrent, calibration=slow_links, kernels={CONV.key: ("gemm", "cell")})
+    assert compose(workload(CONV), "graph", known).time_s == pytest.approx(1.2e-3 + 2e-7)
+
+
+@pytest.mark.parametrize(
+    ("l2_bytes", "streamed"), [(None, 0.0), (2.0, 0.0), (1.0, 0.0), (0.25, 0.75)]
+)
+def test_what_a_call_took_longer_after_others_replaces_the_transition(
+    l2_bytes: float | None, streamed: float
+) -> None:
+    """A stream counts as far as a pass touches more than the L2, here a multiple of it, holds."""
+    touched = touched_bytes(workload(CONV))
+    device = replace(GPU, l2_bytes=None if l2_bytes is None else int(l2_bytes * touched))
+    slow_links = replace(CALIBRATION, transition_s=1e-6)
+
+    def longer_s(time_s: float, after: AfterOthers) -> float:
+        one = replace(cost(CONV, time_s, 0.0), after_others=after)
+        asked = inputs(one, calibration=slow_links, device=device)
+        return (compose(workload(CONV), "graph", asked).time_s or 0.0) - time_s
+
+    both = AfterOthers(2e-7, 1e-7)
+    assert longer_s(3e-6, both) == pytest.approx(2e-7 + streamed * 1e-7)
+    assert longer_s(10e-6, both) == pytest.approx(1e-7 + streamed * 0.5e-7)
+    assert longer_s(3e-6, AfterOthers(2e-7, None)) == pytest.approx(2e-7)
 
 
 def test_transitions_are_paid_where_the_host_waits_too() -> None:

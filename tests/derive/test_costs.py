@@ -465,6 +465,49 @@ def test_time_among_neighbours_stands_for_the_call_and_adds_base_power_alone() -
     assert among.eager_time_s == pytest.approx(5.5e-6)
 
 
+def after(**longer_s: float) -> Neighbours:
+    """A call of 3 µs that takes so much longer after something else."""
+    times: Any = {
+        before: Neighbours(10, (4e-5 + 10 * s,), (1e-5,))
+        for before, s in {"itself": 0.0, **longer_s}.items()
+    }
+    return Neighbours(10, (4e-5,), (1e-5,), times)
+
+
+def test_what_a_call_takes_longer_after_others_is_its_own_code_and_the_usual_stream() -> None:
+    steady = stretch(1e-6, 300.0)
+    of_two = {"first": 1, "second": 4}
+    seen = [
+        visit(steady, "a", neighbours=after(code=2e-7), kernels=of_two),
+        visit(steady, "b", neighbours=after(code=4e-7), kernels=of_two),
+        visit(steady, "c", neighbours=None),
+        visit(steady, "d", neighbours=after(code=9e-7, stream=9e-7), kernels={}, outcome="error"),
+    ]
+    streams = [
+        visit(
+            steady,
+            f"s{s}",
+            configuration=f"other {s}",
+            kernels={"one": 1},
+            neighbours=after(code=5e-8, stream=s),
+        )
+        for s in (1e-7, 1.5e-7, 8e-7)
+    ]
+    found = derived(*seen).after_others
+    assert found is not None and found.code_s == pytest.approx(3e-7) and found.stream_s is None
+    costs = Deriver([replace(CONTEXT, calibration=CALIBRATION)], [*seen, *streams]).costs({})
+    known = {cost.configuration: cost.after_others for cost in costs}
+    both = known.pop(seen[0].configuration)
+    assert both is not None and both.code_s == found.code_s
+    assert both.stream_s == pytest.approx(3e-7), "twice the median, whatever is launched how often"
+    for each in known.values():
+        assert each is not None and each.code_s == pytest.approx(5e-8)
+        assert each.stream_s == pytest.approx(1.5e-7)
+    assert (
+        derived(visit(steady, "e", neighbours=Neighbours(1, (1e-5,), (1e-6,)))).after_others is None
+    )
+
+
 def test_hot_weights_are_a_state_of_their_own() -> None:
     seen = [Neighbours(1, (t,), (0.0,)) for t in (2e-6, 4e-6, 1e-6)]
     steady = stretch(1e-6, 300.0)

@@ -19,7 +19,12 @@ from opdb.bench.model import RunOptions
 from opdb.bench.run import BenchRequest, bench, campaign
 from opdb.bench.session import Session
 from opdb.bench.visit import VisitRequest, is_at_full_clock, visit
-from opdb.derive.costs import call_times_s, stretch_power_w, visit_cost
+from opdb.derive.costs import (
+    call_times_s,
+    stretch_power_w,
+    times_among_neighbours_s,
+    visit_cost,
+)
 from opdb.derive.runs import run_cost
 from opdb.derive.statistics import slope
 from opdb.errors import CannotMeasureError
@@ -40,6 +45,7 @@ CONV = Configuration(
 RELU = Configuration(
     "relu", {"inplace": True}, {"input": {"shape": [32, 256, 56, 56], "dtype": "float32"}}
 )
+SMALL = Configuration("relu", {}, {"input": {"shape": [1, 64, 56, 56], "dtype": "float32"}})
 NORM = Configuration(
     "batch_norm",
     {},
@@ -163,6 +169,27 @@ def test_a_call_takes_longer_among_neighbours_and_longest_with_cold_weights(
         assert cost is not None
         costs[weights] = cost
     assert costs["hot"].replay_time_s < costs["hot"].time_s < costs["cold"].time_s < 1e-5
+
+
+def test_a_call_takes_a_little_longer_after_others(session: Session) -> None:
+    """A kernel that evicts no code, or a stream too short, would leave no difference."""
+    [made] = visit(session, VisitRequest(SMALL, weights="cold"))
+    assert made.neighbours is not None
+    times = {
+        before: statistics.median(times_among_neighbours_s(seen))
+        for before, seen in made.neighbours.after.items()
+    }
+    assert 0 < times["itself"] < times["code"] < times["itself"] + 1e-6
+    assert times["itself"] < times["stream"] < times["itself"] + 1e-6
+
+
+def test_calls_run_after_others_once_a_campaign_and_weights_after_no_stream(
+    session: Session,
+) -> None:
+    [made] = visit(session, VisitRequest(NORM, weights="cold"))
+    [again] = visit(session, VisitRequest(NORM, weights="cold", kernels={"known": 1}))
+    assert made.neighbours is not None and set(made.neighbours.after) == {"itself", "code"}
+    assert again.neighbours is not None and not again.neighbours.after
 
 
 def test_transitions_cost_a_part_of_a_microsecond(session: Session) -> None:

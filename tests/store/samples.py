@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opdb.estimates.document import FORMAT
 from opdb.records import (
+    AfterOthers,
     Board,
     BoardCalibration,
     Calibration,
@@ -148,7 +149,15 @@ STRETCH = Stretch(
     temperature_c=41.5,
     utilization=0.97,
 )
-NEIGHBOURS = Neighbours(40, (0.0012, 0.0013), (0.0004, 0.00041))
+NEIGHBOURS = Neighbours(
+    40,
+    (0.0012, 0.0013),
+    (0.0004, 0.00041),
+    {
+        "itself": Neighbours(24, (0.0007, 0.0008), (0.0002, 0.0003)),
+        "code": Neighbours(24, (0.0017, 0.0018), (0.0012, 0.0013)),
+    },
+)
 BARE_STRETCH = Stretch(1, (0.00001,), 0.5, 1.0)
 
 
@@ -241,6 +250,7 @@ def cost(configuration: Configuration = CONV, board: str = "GPU-1", visits: int 
         host_time_s={"module": quantity},
         clock_hz=1.98e9,
         hot=OperatingPoint(None, 1.1e-5, None),
+        after_others=AfterOthers(5e-8, None),
         reasons={"energy_j": "no power meter"},
         flags=("agreement",),
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opdb.records import Stretch
+from opdb.records import Neighbours, Stretch
 from opdb.store import raw
 from opdb.store import samples as columns
 from opdb.store.packing import pack, unpack
@@ -122,6 +122,8 @@ IMPOSSIBLE = [
     ("stretch", {"utilization": 7.0}, "the utilization out of range"),
     ("neighbours", {"times_s": (), "alone_s": ()}, "without as many"),
     ("neighbours", {"times_s": (1e-3,), "alone_s": (1e-3, 1e-3)}, "without as many"),
+    ("neighbours", {"after": {"code": Neighbours(1, (), ())}}, "without as many"),
+    ("neighbours", {"after": {"lunch": Neighbours(1, (1e-3,), (1e-3,))}}, "something unknown"),
 ]
 
 

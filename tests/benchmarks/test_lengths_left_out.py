@@ -1,0 +1,23 @@
+"""Lengths left out of the published ladders of decoding steps."""
+
+from __future__ import annotations
+
+import statistics
+
+from benchmarks.lengths_left_out import DEVICE, compare
+from opdb.predict import predictor_for
+from opdb.store import open_store
+from tests import published
+
+
+def test_published_steps_are_made_of_other_lengths_to_within_a_hundredth() -> None:
+    """The figures of docs/generation.md."""
+    with open_store(str(published.database_of("nvidia-h200-generation"))) as store:
+        rows = compare(predictor_for(store, DEVICE), store.workloads())
+    assert len(rows) == 31
+    assert {row.length for row in rows} == {512, 1024, 2048, 4096, 8192}
+    errors = [abs(row.own_time - 1) for row in rows]
+    assert all(errors), "a step that is not left out is made of itself"
+    assert statistics.median(errors) < 0.01 < max(errors) < 0.04
+    assert statistics.median(abs(row.own_energy - 1) for row in rows) < 0.01
+    assert all(row.time is not None and abs(row.time - 1) < 0.05 for row in rows)

@@ -171,7 +171,7 @@ def _between_s(
     """Return how much longer a call takes among others of a pass, in seconds.
 
     That is what it was seen to take longer after others. Where that was not measured, a transition
-    for each of its kernels; each counts once, and all of them where their names are not known.
+    for each of its different kernels, and for all where it is not known which are the same.
     """
     if not cost.kernels:
         return 0.0
@@ -179,7 +179,7 @@ def _between_s(
     if after is not None:
         longer_s = after.code_s + streamed * (after.stream_s or 0.0)
     else:
-        different = len(inputs.kernels.get(call.configuration.key, ())) or cost.kernels
+        different = inputs.different_kernels.get(call.configuration.key, cost.kernels)
         longer_s = different * (inputs.calibration.transition_s or 0.0)
     kernel_s = time_s / cost.kernels
     hidden = (kernel_s - SHORT_KERNEL_S) / (LONG_KERNEL_S - SHORT_KERNEL_S)

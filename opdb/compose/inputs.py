@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -74,7 +74,8 @@ class PredictionInputs:
     say which of these were not measured on the board itself; `estimates` are costs of calls that
     nobody measured. `host_ratios` are predicted / measured times of other models' passes that wait
     for their host (None: not asked), `brought` the factors that brought costs (keys) from other
-    boards. `kernels` are the names of those that a configuration (key) launches, as far as known.
+    boards. `different_kernels` counts those of a configuration (key) that launches several, as
+    far as known.
     """
 
     device: Device
@@ -89,7 +90,7 @@ class PredictionInputs:
     estimates: EstimatedCosts | None = None
     host_ratios: tuple[float, ...] | None = None
     brought: Mapping[str, Factors] = field(default_factory=dict)
-    kernels: Mapping[str, Collection[str]] = field(default_factory=dict)
+    different_kernels: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def limit_w(self) -> float | None:

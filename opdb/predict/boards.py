@@ -161,16 +161,18 @@ class Boards:
         """Gather what a prediction starts from, with these costs and this calibration."""
         device = self._snapshot.device
         calibration, notes = self._with_transition(calibration)
+        costs = self._snapshot.with_after_others(costs)
+        seen_alone = {key: cost for key, cost in costs.items() if cost.after_others is None}
         return PredictionInputs(
             device,
             board,
             calibration,
-            self._snapshot.with_after_others(costs),
+            costs,
             UsualHostTimes(lambda: self._usual_host_s(workload, board, costs)),
             resident_bytes=resident_bytes(device),
             kept_limit_w=self._snapshot.kept_limit_w(board),
             notes=notes,
-            kernels=self._snapshot.kernel_names(costs),
+            different_kernels=self._snapshot.different_kernels(seen_alone),
         )
 
     def _with_transition(self, calibration: Calibration) -> tuple[Calibration, tuple[str, ...]]:

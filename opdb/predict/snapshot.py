@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
-from opdb.records import Calibration, Cost, Device, Form, Json, ModelRun
+from opdb.records import AfterOthers, Calibration, Cost, Device, Form, Json, ModelRun
 from opdb.store import Store
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class Snapshot:
         measured = {c.board.uuid for c in self._campaigns.values()}  # calibrated alone is no help
         self.boards = [b.uuid for b in store.boards(device.slug) if b.uuid in measured]
         self._costs: dict[str, dict[str, Sequence[Cost]]] = {board: {} for board in self.boards}
+        self._different: dict[str, int | None] = {}
+        self._after_others: dict[str, AfterOthers | None] = {}
         self._anchors = cache(self._read_anchors)
         self._estimator = cache(self._read_estimator)
         self._host_seen = cache(store.host_seen)
@@ -116,11 +118,13 @@ class Snapshot:
             else:
                 self.costs(board, keys)
 
-    def kernel_names(self, keys: Collection[str]) -> dict[str, Collection[str]]:
-        """Return the names of the kernels that configurations (keys) launch, as far as known."""
-        if self.device.type == "cpu":
-            return {}
-        return self._store.kernel_names(self.device.slug, keys)
+    def different_kernels(self, costs: Mapping[str, Cost]) -> dict[str, int]:
+        """Return how many different kernels configurations (keys) launch that launch several."""
+        several = [key for key, cost in costs.items() if cost.kernels and cost.kernels > 1]
+        if unread := [key for key in several if key not in self._different]:
+            read = self._store.different_kernels(self.device.slug, unread)
+            self._different |= {key: read.get(key) for key in unread}
+        return {key: count for key in several if (count := self._different[key]) is not None}
 
     def with_after_others(self, costs: Mapping[str, Cost]) -> dict[str, Cost]:
         """Return costs with what another board saw a call take longer after others.
@@ -128,9 +132,10 @@ class Snapshot:
         That of the board itself stays. It depends on the kind of device, hardly on the board.
         """
         lacking = [key for key, cost in costs.items() if cost.after_others is None]
-        if not lacking or self.device.type == "cpu":
-            return dict(costs)
-        lent = self._store.after_others(self.device.slug, lacking)
+        if unread := [key for key in lacking if key not in self._after_others]:
+            read = self._store.after_others(self.device.slug, unread)
+            self._after_others |= {key: read.get(key) for key in unread}
+        lent = {key: found for key in lacking if (found := self._after_others[key]) is not None}
         return {
             key: replace(cost, after_others=lent[key]) if key in lent else cost
             for key, cost in costs.items()

@@ -119,12 +119,10 @@ class Visits(Connected):
             last = {row.key: row.kernels for row in connection.execute(query)}
             return {key: read_json(text) for key, text in last.items()}
 
-    def kernel_names(
-        self, device: str, configurations: Collection[str]
-    ) -> dict[str, Collection[str]]:
-        """Return the names of the kernels that configurations (keys) launch on a device's boards.
+    def different_kernels(self, device: str, configurations: Collection[str]) -> dict[str, int]:
+        """Return how many different kernels configurations (keys) launch on a device's boards.
 
-        Where boards differ, those of one of them; a configuration whose kernels were not seen is
+        Where boards differ, that of one of them; a configuration whose kernels were not seen is
         left out.
         """
         with self.reading() as connection:
@@ -138,7 +136,7 @@ class Visits(Connected):
                 .group_by(schema.configuration.c.key)
             )
             found = reading.of_configurations(connection, query, visit, configurations)
-            return {row["key"]: tuple(read_json(row["kernels"])) for row in found}
+            return {row["key"]: len(read_json(row["kernels"])) for row in found}
 
     def host_visits(
         self,

@@ -615,7 +615,7 @@ def test_transitions_are_paid_by_short_kernels_alone() -> None:
 def test_a_kernel_that_a_call_launches_again_makes_no_transition() -> None:
     slow_links = replace(CALIBRATION, transition_s=1e-7)
     recurrent = replace(cost(CONV, 1.2e-3, 0.0), kernels=600)
-    known = inputs(recurrent, calibration=slow_links, kernels={CONV.key: ("gemm", "cell")})
+    known = inputs(recurrent, calibration=slow_links, different_kernels={CONV.key: 2})
     assert compose(workload(CONV), "graph", known).time_s == pytest.approx(1.2e-3 + 2e-7)
 
 

@@ -43,6 +43,8 @@ COSTS: Table[Cost] = Table(
     *quantity("dynamic_energy", "J", attrgetter("dynamic_energy_j")),
     *quantity("module_host_time", "s", lambda cost: cost.host_time_s.get("module")),
     *quantity("function_host_time", "s", lambda cost: cost.host_time_s.get("function")),
+    Column("after_code_s", lambda cost: cost.after_others and cost.after_others.code_s),
+    Column("after_stream_s", lambda cost: cost.after_others and cost.after_others.stream_s),
     Column("clock_hz", attrgetter("clock_hz")),
     Column("flags", lambda cost: list(cost.flags)),
 )
@@ -204,6 +206,8 @@ _MEANINGS = {
     "setting": "backend switches, as JSON",
     "visits": "visits that it is derived from",
     "kernels": "kernels that one call launches",
+    "after_code_s": "longer where its code is no longer held, in seconds",
+    "after_stream_s": "longer, besides, after a stream beyond the L2, in seconds",
     "flags": "what was suspicious, in words",
     "parameters": "arguments that are no tensors, as JSON",
     "inputs": "tensors, as JSON",

@@ -52,16 +52,21 @@ def rows(hub: Path, name: str) -> list[dict[str, Any]]:
 
 def test_parquet_has_the_costs_and_visits_of_the_database(hub: Path, db: str) -> None:
     with open_store(db) as store:
-        [board] = store.boards()
-        costs = {key: cost for key, [cost] in store.costs(board.uuid).items()}
-        visits = {visit.id: visit for visit in store.visits(board.uuid)}
-    shared = {row["configuration"]: row for row in rows(hub, "costs")}
+        boards = [board.uuid for board in store.boards()]
+        costs = {(b, key): cost for b in boards for key, [cost] in store.costs(b).items()}
+        visits = {visit.id: visit for board in boards for visit in store.visits(board)}
+    assert len(boards) == 2
+    shared = {(row["board"], row["configuration"]): row for row in rows(hub, "costs")}
     assert shared.keys() == costs.keys()
     for key, cost in costs.items():
         for name in ("time_s", "energy_j", "dynamic_energy_j"):
             held = getattr(cost, name)
             ends = (held.mean, held.low, held.high) if held else (None, None, None)
             assert tuple(shared[key][name + end] for end in ("", "_low", "_high")) == ends
+        after = cost.after_others
+        assert shared[key]["after_code_s"] == (after.code_s if after else None)
+        assert shared[key]["after_stream_s"] == (after.stream_s if after else None)
+    assert any(row["after_stream_s"] for row in shared.values())
     for row in rows(hub, "visits"):
         stretch = visits.pop(row["id"]).stretch
         assert row["replay_times_s"] == (list(stretch.replay_times_s) if stretch else [])
@@ -132,7 +137,7 @@ def test_a_manifest_has_checksums_licence_and_environment(hub: Path) -> None:
         content = (hub / name).read_bytes()
         assert seen == {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
     assert told["environments"][0]["torch"].startswith("2.11")
-    assert told["device"] == "nvidia-h200" and len(told["boards"]) == 1
+    assert told["device"] == "nvidia-h200" and len(told["boards"]) == 2
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -39,6 +41,153 @@ def test_a_linear_layer_too() -> None:
     found = features(Configuration("linear", {}, inputs))
     assert found.family == "matrix"
     assert [round(2 ** found.number(n)) for n in ("rows", "columns", "depth")] == [1024, 3072, 768]
+
+
+PLAIN = (
+    *("aligned rows", "aligned columns", "aligned depth", "grouped", "depthwise", "tensors"),
+    *("channels_last", "strided", "inplace", "zeros", "broadcast", "training", "gradient"),
+    *("steps_apart", "autocast", "gradient_zeros"),
+)
+"""The numbers that are no logarithms of sizes."""
+
+
+def numbers(**given: float) -> Mapping[str, float]:
+    """Return all numbers of a configuration; of those not given, sizes are 1 and others 0."""
+    fills = ("waste 128x128", "waste 128x256", "waste 64x64")
+    sizes = (
+        *("flops", "bytes", "intensity", "read", "written", "weights", "rows", "columns"),
+        *("depth", "tiles", "channels", "first", "second", "positions", "last", "item_bytes"),
+        *("window", "stride", "groups"),
+    )
+    named = {name.replace("_in_", " ").replace("waste_", "waste "): v for name, v in given.items()}
+    named = {name.replace("aligned_", "aligned "): v for name, v in named.items()}
+    assert named.keys() <= {*fills, *sizes, *PLAIN}
+    return {
+        **{name: math.log2(named.get(name, 1.0)) for name in (*sizes, *fills)},
+        **{name: named.get(name, 0.0) for name in PLAIN},
+    }
+
+
+def test_every_number_of_a_grouped_convolution() -> None:
+    """6 images of 28 x 28, in steps of 2: 1176 positions, 400 products for each of 96 channels."""
+    weight = tensor(96, 16, 5, 5, role="weight")
+    found = features(
+        Configuration(
+            "conv2d",
+            {"stride": [2, 2], "padding": [2, 2], "groups": 4},
+            {"input": tensor(6, 64, 28, 28), "weight": weight},
+        )
+    )
+    written, depth = 6 * 96 * 14 * 14, 16 * 25
+    flops, moved = 2 * written * depth, 4 * (6 * 64 * 28 * 28 + 96 * 16 * 25 + written)
+    assert (found.flops, found.moved_bytes) == (flops, moved)
+    sizes = {"flops": flops, "bytes": moved, "intensity": flops / moved, "depth": depth}
+    sizes |= {"read": 6 * 64 * 28 * 28, "written": written, "weights": 96 * 16 * 25}
+    sizes |= {"rows": 6 * 14 * 14, "columns": 96, "tiles": 10, "channels": 16}
+    # 10, 10 and 19 x 2 tiles of each of 4 groups, on 132 multiprocessors
+    wastes = {"waste_128x128": 132 / 40, "waste_128x256": 132 / 40, "waste_64x64": 264 / 152}
+    aligned = {"aligned_rows": 3.0, "aligned_columns": 4.0, "aligned_depth": 4.0, "grouped": 1.0}
+    shape = {"first": 6, "second": 64, "positions": 28 * 28, "last": 28, "item_bytes": 4}
+    rest = {"tensors": 2.0, "window": 25, "stride": 2, "groups": 4}
+    expected = numbers(**sizes, **wastes, **aligned, **shape, **rest)
+    assert dict(found.numbers) == pytest.approx(expected)
+
+
+def test_every_number_of_a_linear_layer() -> None:
+    inputs = {
+        "input": tensor(24, 40),
+        "weight": tensor(1000, 40, role="weight"),
+        "bias": tensor(1000, role="weight"),
+    }
+    halves = {name: {**spec, "dtype": "bfloat16"} for name, spec in inputs.items()}
+    found = features(Configuration("linear", {}, halves))
+    flops, moved = 2 * 24 * 1000 * 40, 2 * (24 * 40 + 1000 * 40 + 1000 + 24 * 1000)
+    sizes = {"flops": flops, "bytes": moved, "intensity": flops / moved, "depth": 40}
+    sizes |= {"read": 24 * 40, "written": 24 * 1000, "weights": 1000 * 40, "channels": 40}
+    sizes |= {"rows": 24, "columns": 1000, "tiles": 8}
+    wastes = {"waste_128x128": 132 / 8, "waste_128x256": 132 / 4, "waste_64x64": 132 / 16}
+    aligned = {"aligned_rows": 3.0, "aligned_columns": 3.0, "aligned_depth": 3.0}
+    shape = {"first": 24, "second": 40, "last": 40, "item_bytes": 2, "tensors": 3.0}
+    assert found.dtype == "bfloat16"
+    assert dict(found.numbers) == pytest.approx(numbers(**sizes, **wastes, **aligned, **shape))
+
+
+def test_every_number_of_a_sum_of_two_shapes() -> None:
+    """What mostly moves memory is no product, however many operations it has."""
+    inputs = {
+        "input": tensor(8, 4, 7, 5, layout=[4, 1, 32, 160]),
+        "other": tensor(5, values={"zeros": 0.25}),
+    }
+    found = features(Configuration("add", {}, inputs))
+    sizes = {"flops": 1120, "bytes": 4 * (1120 + 1120 + 5), "intensity": 1120 / 8980}
+    sizes |= {"read": 1125, "written": 1120, "rows": 1120, "tiles": 9}
+    shape = {"first": 8, "second": 4, "positions": 35, "last": 5, "item_bytes": 4, "tensors": 2.0}
+    state = {"strided": 1.0, "zeros": 0.25, "broadcast": 1.0, "steps_apart": 1.0}
+    assert dict(found.numbers) == pytest.approx(numbers(**sizes, **shape, **state))
+
+
+def test_every_number_of_a_pooling() -> None:
+    laid = tensor(8, 4, 14, 14, layout="channels_last", values="rectified")
+    found = features(
+        Configuration(
+            "max_pool2d", {"kernel_size": [3, 3], "stride": [2, 2]}, {"input": laid}, gradient=True
+        )
+    )
+    written = 8 * 4 * 6 * 6
+    flops, moved = 9 * written, 4 * (8 * 4 * 14 * 14 + written)
+    sizes = {"flops": flops, "bytes": moved, "intensity": flops / moved, "depth": 4.5}
+    sizes |= {"read": 8 * 4 * 14 * 14, "written": written, "rows": written, "tiles": 9}
+    shape = {"first": 8, "second": 4, "positions": 14 * 14, "last": 14, "item_bytes": 4}
+    state = {"tensors": 1.0, "channels_last": 1.0, "zeros": 0.5, "gradient": 1.0}
+    rest = {"window": 9, "stride": 2}
+    assert dict(found.numbers) == pytest.approx(numbers(**sizes, **shape, **state, **rest))
+
+
+def test_what_has_no_input_or_none_of_a_dimension_has_sizes_of_one() -> None:
+    made = features(Configuration("ones", {"size": [16]}, {}))
+    assert made.dtype == "float32"
+    sizes = {"written": 16, "rows": 16, "bytes": 64, "intensity": 1 / 64, "item_bytes": 4}
+    assert dict(made.numbers) == pytest.approx(numbers(**sizes))
+    scalar = features(Configuration("relu", {}, {"input": tensor()}))
+    names = ("first", "second", "positions", "last")
+    assert [scalar.number(name) for name in names] == [0.0] * 4
+    flat = features(Configuration("relu", {}, {"input": tensor(32)}))
+    assert [flat.number(name) for name in names] == [5.0, 0.0, 0.0, 5.0]
+    weight = tensor(64, 8, role="weight")
+    nothing = features(Configuration("linear", {}, {"input": tensor(0, 8), "weight": weight}))
+    assert [nothing.number(n) for n in ("weights", "rows", "columns", "depth")] == [9.0, 0, 0, 0]
+    empty = features(Configuration("relu", {}, {"input": tensor(0, 8)}))
+    assert (empty.number("first"), empty.number("rows"), empty.number("written")) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "apart"),
+    [
+        (tensor(8, 5, layout=[5, 1]), 0),
+        (tensor(8, 5, layout=[1, 8]), 1),
+        (tensor(8, 5, 2, layout=[20, 1, 10]), 1),
+        (tensor(8, 2, 5, layout=[10, 20, 1]), 0),
+        (tensor(8, 2, 5, 2, layout="channels_last"), 0),
+        (tensor(layout=[]), 0),
+    ],
+)
+def test_steps_apart_are_those_of_the_last_dimension(spec: Json, apart: int) -> None:
+    assert features(Configuration("relu", {}, {"input": spec})).number("steps_apart") == apart
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "found"),
+    [(1, 1, (0, 0)), (64, 8, (1, 0)), (64, 32, (1, 0)), (4, 2, (1, 0)), (2, 2, (1, 1))],
+)
+def test_one_channel_a_group_is_depthwise(
+    channels: int, groups: int, found: tuple[int, int]
+) -> None:
+    of = features(conv(4, channels, 32, 3, groups))
+    assert (of.number("grouped"), of.number("depthwise")) == found
+    single = features(conv(4, 64, 32, 1, 64))
+    assert [single.number(n) for n in ("depth", "columns", "rows")] == [0.0, 6.0, 12.0]
+    shuffle = Configuration("channel_shuffle", {"groups": 4}, {"input": tensor(2, 8, 4, 4)})
+    assert features(shuffle).number("depthwise") == 0, "it computes no product"
 
 
 def test_groups_show() -> None:

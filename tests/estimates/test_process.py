@@ -85,3 +85,12 @@ def test_a_covariance_rests_on_the_points_nearest_to_any_that_is_asked(
     _, alone = Process.through(KERNEL, 0.0, np.array(near), np.zeros(4)).at(asked)
     assert found == pytest.approx(alone, abs=1e-12)
     assert (found == found.T).all()
+    monkeypatch.setattr(processes, "NEAREST", 64)
+    monkeypatch.setattr(processes, "MOST_USED", 5)
+    _, few = Process.through(KERNEL, 0.0, points, np.zeros(40)).at(asked)
+    assert few == pytest.approx(alone, abs=1e-12), "two of five for each of two"
+    monkeypatch.setattr(processes, "MOST_USED", 1)
+    _, least = Process.through(KERNEL, 0.0, points, np.zeros(40)).at(asked)
+    own = near[0], near[2]
+    _, nearest = Process.through(KERNEL, 0.0, np.array(own), np.zeros(2)).at(asked)
+    assert np.diag(least) == pytest.approx(np.diag(nearest), rel=1e-3), "one for each at least"

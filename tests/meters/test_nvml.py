@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -59,23 +60,33 @@ def test_without_the_library_the_message_says_what_to_install() -> None:
 
 
 @no_driver
+@pytest.mark.parametrize(
+    "asked", [driver_versions, board_states, lambda: try_meters(UUID, 0.1), lambda: Recorder(UUID)]
+)
+def test_whatever_asks_says_that_there_is_no_driver(asked: Callable[[], object]) -> None:
+    with pytest.raises(CannotMeasureError, match="NVML cannot be used"):
+        asked()
+
+
+@no_driver
 def test_the_recorder_passes_the_message_on() -> None:
     with pytest.raises(CannotMeasureError, match=rf"NVML on {UUID}: NVML cannot be used"):
         NvmlMeter(UUID)
 
 
+def not_supported(*_: object) -> None:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
 def mig(monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
-    """Let NVML know one board, in this MIG mode."""
-
-    def not_supported(*_: object) -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
+    """Let NVML know one board, in this MIG mode, with another one from the next reset on."""
     for name in ("EnforcedPowerLimit", "PowerManagementDefaultLimit", "MaxClockInfo"):
         monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", not_supported)
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda _: [mode, mode])
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda _: "a board")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: f"the handle of {uuid}")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda _: [mode, 1 - mode])
+    names = {f"the handle of {UUID}": "a board", "MIG": "an instance"}
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", names.__getitem__)
     monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "1.0")
     monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion_v2", lambda: 13010)
 
@@ -95,6 +106,16 @@ def test_what_a_board_does_not_report_is_none(monkeypatch: pytest.MonkeyPatch) -
     info = board_info(UUID)
     assert (info.uuid, info.name, info.driver) == (UUID, "a board", "1.0")
     assert (info.power_limit_w, info.default_power_limit_w, info.max_clock_hz) == (None,) * 3
+    assert board_states() == [], "NVML does not say how many boards there are"
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", not_supported)
+    assert board_info(UUID) == info
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 1)
+    by_index = lambda index: f"the handle of {UUID}" if index == 0 else None  # noqa: E731
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", by_index)
+    for function in ANSWERS.keys() - {"nvmlDeviceGetCount"}:
+        monkeypatch.setattr(pynvml, function, not_supported)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", not_supported)
+    assert board_states() == [BoardState(None, name="a board")]
 
 
 ANSWERS = {
@@ -124,7 +145,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> None:
     def by_index(index: int) -> str:
         if index == 1:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-        return UUID
+        return f"the handle of {UUID}"
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", by_index)
 
@@ -178,6 +199,12 @@ def test_meters_are_tried_until_ring_and_counter_have_moved(
     moving = try_meters(UUID, 0.2)
     assert (moving.new_samples, moving.ticks) == (2, 1)
     assert moving.waited_s == pytest.approx(0.052, abs=0.003)
+    passed_s[0] = 0.0
+    held = samples(None, 0, 0)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda *_: held)
+    silent = try_meters(UUID, 0.21)
+    assert (silent.new_samples, silent.ticks) == (0, 4)
+    assert silent.waited_s == pytest.approx(0.21, abs=0.004)
 
     def lost(*_: object) -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -242,6 +269,8 @@ def test_utilization_counts_each_sample_by_its_share_of_the_window(
         assert found == pytest.approx((20 * 0.05 + 90 * 0.2 + 100 * 0.05) / 30, abs=0.01)
     assert made.utilization_between(now_s + 1.0, now_s + 1.2) is None, "no sample yet"
     assert made.utilization_between(now_s - 1.0, now_s - 0.7) is None, "before the first"
+    last_s = made.utilization.samples[-1][0]
+    assert made.utilization_between(last_s, last_s + 0.1) is None, "after the last"
 
 
 def test_why_the_clock_was_held_back_is_told_by_old_and_new_bindings() -> None:
@@ -258,6 +287,35 @@ def test_why_the_clock_was_held_back_is_told_by_old_and_new_bindings() -> None:
         0x2: ("application clocks",),
     }
     assert binding.throttle_reasons(0x1) == (), "idle holds nothing back"
+
+
+def test_foreign_processes_are_those_of_others_on_the_board(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named = SimpleNamespace(name=lambda: "python3")
+    on_boards = {UUID: {os.getpid(): named, 4711: named}, "GPU-another": {4712: named}}
+    monkeypatch.setattr(
+        "nvitop.Device", lambda *, uuid: SimpleNamespace(processes=lambda: on_boards[uuid])
+    )
+    assert foreign_processes(UUID) == ["4711 (python3)"]
+
+
+def test_a_ring_that_is_handed_out_whole_again_has_nothing_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mig(monkeypatch, 0)
+    wall_us = int(time.time() / MICRO)
+    kept = [
+        SimpleNamespace(timeStamp=wall_us + n, sampleValue=SimpleNamespace(uiVal=300_000))
+        for n in (-20_000, 0)
+    ]
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda *_: (1, kept))
+    made = ring.power_ring("a handle")
+    made.poll(0.0)
+    assert not made.samples, "its period has not passed"
+    for now_s in (0.02, 0.04):
+        made.poll(now_s)
+        assert [w for _, w in made.samples] == pytest.approx([300.0, 300.0])
 
 
 LOST = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)

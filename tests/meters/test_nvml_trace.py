@@ -25,12 +25,19 @@ def nvmlInit(): pass
 def nvmlDeviceGetHandleByUUID(uuid): return uuid
 def nvmlDeviceGetTotalEnergyConsumption(handle): return int(time.time() / 0.05) * 15_000
 def nvmlDeviceGetClockInfo(handle, kind): return 1500
+def nvmlDeviceGetTemperature(handle, sensor): return 45
+nvmlClocksEventReasonSwPowerCap = 4
+def nvmlDeviceGetCurrentClocksEventReasons(handle): return 4
 def nvmlDeviceGetFieldValues(handle, fields):
     milliwatts = 300_000 + int(time.time() / 0.05) % 2
     return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=milliwatts))]
 def nvmlDeviceGetSamples(handle, kind, seen_us):
     if kind != NVML_TOTAL_POWER_SAMPLES:
-        raise NVMLError("not supported")
+        now = int(time.time() / 0.02)
+        return 1, [
+            SimpleNamespace(timeStamp=i * 20_000, sampleValue=SimpleNamespace(uiVal=40))
+            for i in range(now - 50, now + 1) if i * 20_000 > seen_us
+        ]
     now = int(time.time() / 0.02)
     return 1, [
         SimpleNamespace(timeStamp=i * 20_000, sampleValue=SimpleNamespace(uiVal=300_000))
@@ -76,6 +83,7 @@ def test_a_counter_that_is_not_to_be_read_is_not(meter: NvmlMeter) -> None:
     time.sleep(0.3)
     silent = meter.trace(start_s, start_s + 0.3)
     assert silent.counter_edges == () and len(silent.power_samples) >= 5
+    assert silent.instant_samples == (), "nor what nobody asked for"
     meter.watch("fast")
     start_s = time.monotonic()
     time.sleep(0.3)
@@ -85,6 +93,10 @@ def test_a_counter_that_is_not_to_be_read_is_not(meter: NvmlMeter) -> None:
     assert len(fast.clock_samples) > 2 * len(silent.clock_samples)
     reading = meter.window(start_s, start_s + 0.3)
     assert reading.counter_edges == fast.counter_edges
+    assert reading.clock_samples_hz == tuple(hz for _, hz in fast.clock_samples)
+    assert reading.utilization == pytest.approx(0.4)
+    assert reading.temperature_c == 45
+    assert reading.throttle_reasons == ("software power cap",)
 
 
 def test_a_recorder_that_has_ended_is_one_error(meter: NvmlMeter) -> None:

@@ -75,10 +75,95 @@ def test_power_is_that_of_the_window_moved_by_the_meters_lag(driver: RecordedDri
 
 def test_why_the_clock_was_held_is_told_of_the_whole_window(driver: RecordedDriver) -> None:
     made = recorded(driver)
+    rates = driver.between("utilization_samples_percent", 0.0, driver.marks["end"])
+    assert len(made.utilization.samples) == len(rates), "that ring was emptied all along as well"
     on_s, off_s = driver.marks["bf16 on"], driver.marks["end"]
     assert window(made, on_s, off_s)["reasons"] == ("software power cap",)
     assert window(made, off_s - 0.3, off_s)["reasons"] == (), "it is over by then"
     assert window(made, 0.1, 0.9)["reasons"] == ()
+
+
+def polled(driver: RecordedDriver, until_s: float) -> Recorder:
+    """A recorder that polled from here until a second of the recording."""
+    made = Recorder("GPU-of-the-recording")
+    while driver.at_s < until_s:
+        made.poll()
+        driver.sleep(made.pause_s)
+    return made
+
+
+@pytest.mark.parametrize("lag_s", [0.0, 0.1])
+def test_a_window_that_ends_now_is_waited_for_and_no_longer(
+    driver: RecordedDriver, lag_s: float
+) -> None:
+    made = polled(driver, 3.0)
+    end_s = driver.at_s
+    found = window(made, end_s - 0.2, end_s, lag_s)
+    assert len(found["power"]) == len(
+        driver.between("power_samples_mw", end_s + lag_s - 0.2, end_s + lag_s)
+    )
+    assert lag_s < driver.at_s - end_s < lag_s + 0.06, "until the ring has passed its end"
+    before_s = driver.at_s
+    last_s = made.power[-1][0] - BOOT_S
+    again = window(made, last_s - 0.2, last_s)
+    assert driver.at_s == before_s, "the ring has it already"
+    assert again["power"][-1][0] == pytest.approx(0.2)
+    trace = made.reply({"trace": [BOOT_S + before_s - 0.2, BOOT_S + before_s]})
+    assert trace["samples"][-1][0] > 0.17 and driver.at_s > before_s
+
+
+def test_a_ring_that_stays_silent_is_not_waited_for_for_ever(driver: RecordedDriver) -> None:
+    made = polled(driver, 0.0)
+    found = window(made, 10.0, 11.0)
+    assert found["power"] == []
+    assert driver.at_s == pytest.approx(0.3, abs=0.01)
+    driver.at_s = driver.marks["end"]
+    made.poll()
+    window(made, 10.0, 11.0)
+    assert driver.at_s == pytest.approx(driver.marks["end"] + 0.3, abs=0.01)
+
+
+def test_what_the_ring_held_before_the_recorder_began_is_taken(driver: RecordedDriver) -> None:
+    driver.at_s = 1.0
+    made = Recorder("GPU-of-the-recording")
+    made.poll()
+    held = driver.between("power_samples_mw", 0.0, 1.0)
+    assert [w for _, w in made.power] == pytest.approx([mw / 1000 for _, mw in held])
+    assert [t - BOOT_S for t, _ in made.power] == pytest.approx([at for at, _ in held], abs=STAMP_S)
+
+
+def test_both_ends_of_a_window_belong_to_it(driver: RecordedDriver) -> None:
+    made = recorded(driver)
+    first_s, last_s = made.counter[2][0], made.counter[7][0]
+    found = made.reply({"window": [first_s, last_s, 0.0]})
+    assert [t for t, _ in found["counter"]] == [made.counter[n][0] - first_s for n in range(2, 8)]
+    clocks = [hz for t, hz, _ in made.clock if first_s <= t <= last_s]
+    assert len(found["clock"]) == len(clocks) > 100
+    first_s, last_s = made.power[20][0], made.power[30][0]
+    found = made.reply({"window": [first_s, last_s, 0.0]})
+    assert len(found["power"]) == 11
+    trace = made.reply({"trace": [first_s, last_s]})
+    assert [t for t, _ in trace["samples"]] == [made.power[n][0] - first_s for n in range(20, 31)]
+
+
+def test_readings_are_kept_for_two_minutes(driver: RecordedDriver) -> None:
+    made = Recorder("GPU-of-the-recording")
+    for driver.at_s in (0.0, 1.0, 120.5, 121.0):
+        made.poll()
+    assert [t - BOOT_S for t, _, _ in made.clock] == [1.0, 120.5, 121.0]
+
+
+def test_polling_is_as_often_as_asked(driver: RecordedDriver) -> None:
+    made = Recorder("GPU-of-the-recording")
+    made.poll()
+    assert made.pause_s == 0.004 and not made.instant
+    assert made.reply({"watch": ["fast", True]}) == {}
+    assert made.pause_s == 0.0
+    made.poll()
+    assert len(made.instant) == 1
+    made.reply({"watch": ["none", False]})
+    made.poll()
+    assert made.pause_s == 0.004 and len(made.instant) == 1
 
 
 def test_a_trace_has_each_series_in_its_unit(driver: RecordedDriver) -> None:
@@ -99,7 +184,7 @@ def test_a_trace_has_each_series_in_its_unit(driver: RecordedDriver) -> None:
     assert found["answering"] == ["samples", "counter", "instant", "clock"]
 
 
-@pytest.mark.parametrize("step_s", [-3600.0, 3600.0, -1.0, 1.0])
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0, -0.6, 0.6])
 def test_power_goes_on_when_the_hosts_clock_is_set(driver: RecordedDriver, step_s: float) -> None:
     """The driver stamps its samples by that clock; only those of the moment it is set are lost."""
     untouched = recorded(driver)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.meters import NoMeter, Reading, TrustedMeter
+from opdb.meters import NoMeter, Reading, TrustedMeter, implausible
 from tests.meters.faulty import FAULTS, FaultyMeter
 from tests.meters.replay import ReplayMeter
 
@@ -84,7 +84,72 @@ def test_whatever_a_board_really_draws_is_power() -> None:
         assert trusted.window(*window_s) == replayed.window(*window_s)
 
 
+def drawn(watts: tuple[float, ...], joules: tuple[float, ...]) -> Reading:
+    """A window of samples every 10 ms and an update of the counter every 250 ms."""
+    return Reading(
+        tuple((n / 100, w) for n, w in enumerate(watts)),
+        tuple((0.5 + n / 4, j) for n, j in enumerate(joules)),
+    )
+
+
+CONTRADICTS = "the meters contradict each other: samples {} W, counter {}"
+
+
+@pytest.mark.parametrize(
+    ("reading", "reason"),
+    [
+        (drawn((1400.0,), ()), None),
+        (drawn((0.0, 1401.0), ()), "the meter reads 1401 W, which this board cannot draw"),
+        (drawn((0.5, -1.0), ()), "the meter reads -1 W, which this board cannot draw"),
+        (drawn((0.0, 0.0), ()), "the meter reads 0 W all the time"),
+        (drawn((0.5, 0.0), ()), None),
+        (drawn((), (0.0, 350.0)), None),
+        (drawn((), (0.0, 350.5)), "the energy counter reads 1402 W, which this board cannot draw"),
+        (drawn((), (0.0, 0.0, 90.0)), None),
+        (drawn((300.0,), (0.0, 90.0, 60.0)), "the energy counter went back by 30 J"),
+        (drawn((300.0,), (0.0, 500.0, 1000.0)), None),  # too few updates to be held against it
+        (drawn((200.0, 400.0), (0.0, 150.0, 150.0, 450.0)), None),
+        (drawn((200.0, 400.0), (0.0, 0.0, 90.0, 453.0)), CONTRADICTS.format(300, 604)),
+        (drawn((300.0, 300.0), (0.0, 99.0, 99.0, 112.5)), None),
+        (drawn((200.0, 400.0), (0.0, 9.0, 9.0, 108.0)), CONTRADICTS.format(300, 144)),
+    ],
+)
+def test_what_a_board_of_700_w_can_have_drawn(reading: Reading, reason: str | None) -> None:
+    assert implausible(reading, 2 * LIMIT_W) == reason
+
+
+class Counting:
+    """A meter without samples, whose counter was read so many times in each window."""
+
+    name = "counting"
+
+    def __init__(self, joules: tuple[float, ...]) -> None:
+        self.joules = joules
+
+    def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
+        counted = drawn((), self.joules).counter_edges
+        return Reading(counter_edges=counted, reason="no power sample")
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def test_a_counter_gives_power_from_two_updates_on() -> None:
+    assert TrustedMeter(Counting((0.0, 90.0)), {}).window(0.0, 1.0).reason is None
+    assert TrustedMeter(Counting((0.0,)), {}).window(0.0, 1.0).reason == "no power sample"
+
+
+def test_twice_the_power_limit_is_the_most() -> None:
+    most = TrustedMeter(Counting((0.0, 350.0)), {}, LIMIT_W).window(0.0, 1.0)
+    assert len(most.counter_edges) == 2
+    more = TrustedMeter(Counting((0.0, 351.0)), {}, LIMIT_W).window(0.0, 1.0)
+    assert more.reason == "the energy counter reads 1404 W, which this board cannot draw"
+
+
 def test_where_no_limit_is_known_a_million_watts_are_too_many() -> None:
     faulty = FaultyMeter(ReplayMeter(TRACE), FAULTS["reads a million watts"][0])
     reading = TrustedMeter(faulty, {}).window(3.7, 4.9)
     assert reading.reason == "the meter reads 1e+06 W, which this board cannot draw"
+    most = TrustedMeter(Counting((0.0, 25_000.0)), {}).window(0.0, 1.0)
+    assert len(most.counter_edges) == 2, "100 kW can be"
+    assert TrustedMeter(Counting((0.0, 25_000.1)), {}).window(0.0, 1.0).counter_edges == ()

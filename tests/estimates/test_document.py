@@ -1,0 +1,142 @@
+"""An estimator as a JSON value: what is read is what was written, or one message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from opdb.errors import InputError
+from opdb.estimates import document as documents
+from opdb.estimates.document import from_document, to_document
+from opdb.estimates.estimator import Estimator
+from opdb.records import Json
+from tests.estimates.made import call, example, learned
+
+
+@pytest.fixture(scope="module")
+def estimator() -> Estimator:
+    """Learned from 24 calls, half of them without power."""
+    drawn = np.random.default_rng(5)
+    return learned(
+        [
+            example(
+                call(2**10 + 300 * n**2, "softmax" if n % 3 else "relu"),
+                float(2e-6 + 1e-9 * n**2 * np.exp(drawn.normal(scale=0.2))),
+                dynamic_w=100.0 + n if n % 2 else None,
+                eager_s=1e-3,
+                host_s={"module": 5e-6},
+            )
+            for n in range(26)
+        ]
+    )
+
+
+def written(estimator: Estimator) -> Json:
+    return json.loads(json.dumps(to_document(estimator)))
+
+
+def test_all_of_it_comes_back(estimator: Estimator) -> None:
+    back = from_document(written(estimator))
+    for name in ("device", "board", "trained_at", "configurations", "roofline", "usual"):
+        assert getattr(back, name) == getattr(estimator, name)
+    assert back.families.keys() == estimator.families.keys() == {"memory"}
+    found, before = back.families["memory"], estimator.families["memory"]
+    for name in ("columns", "centre", "scale", "levels", "dtypes", "metered", "reach"):
+        assert getattr(found, name) == getattr(before, name)
+    assert before.power is not None and found.power is not None
+    assert 12 <= len(before.power.points) < len(before.time.points)
+    for one, other in ((found.time, before.time), (found.power, before.power)):
+        assert (one.kernel, one.mean) == (other.kernel, other.mean)
+        assert (one.points == other.points).all() and (one.weights == other.weights).all()
+    assert written(back) == written(estimator)
+
+
+def test_it_is_numbers_and_names_packed_small(estimator: Estimator) -> None:
+    document = to_document(estimator)
+    assert document["format"] == 3
+    family = document["families"]["memory"]
+    assert asdict(estimator.families["memory"].reach) == family["reach"]
+    points = estimator.families["memory"].time.points
+    assert len(family["points"]) < 4 * points.size, "less than float32 takes"
+    assert "\n" not in family["points"]
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [({"format": 99}, "99"), ({}, "None"), ([1], r"\[1\]"), ("x" * 99, "'" + "x" * 39 + ";")],
+)
+def test_another_format_is_told(found: Json, told: str) -> None:
+    with pytest.raises(InputError, match=f"estimates of format {told}.*this version reads 3"):
+        from_document(found)
+
+
+def _shorter(document: Json) -> None:
+    document["families"]["memory"]["columns"].pop()
+
+
+def _longer(document: Json) -> None:
+    kernel = document["families"]["memory"]["time"]["kernel"]
+    kernel["lengths"] = [*kernel["lengths"], 1.0]
+
+
+def _rows(document: Json) -> None:
+    document["families"]["memory"]["power"]["rows"].pop()
+
+
+def _without_power(document: Json) -> None:
+    document["families"]["memory"]["power"] = None
+
+
+def _without_energies(document: Json) -> None:
+    document["families"]["memory"]["reach"]["energies"] = None
+
+
+def _without_energy(document: Json) -> None:
+    document["families"]["memory"]["reach"]["energy"] = None
+
+
+def _infinite(document: Json) -> None:
+    document["configurations"] = 1e999
+
+
+def _no_base64(document: Json) -> None:
+    document["families"]["memory"]["points"] += "*"
+
+
+def _no_zlib(document: Json) -> None:
+    document["families"]["memory"]["points"] = "QUJD"
+
+
+def _a_list(document: Json) -> None:
+    document["usual"] = [1]
+
+
+DAMAGES = (
+    *(_shorter, _longer, _rows, _without_power, _without_energies, _without_energy),
+    *(_infinite, _no_base64, _no_zlib, _a_list),
+)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_one_message(estimator: Estimator, damage: Callable[[Json], None]) -> None:
+    document = written(estimator)
+    damage(document)
+    with pytest.raises(InputError, match=r"damaged estimates: .*; opdb learn makes them anew"):
+        from_document(document)
+
+
+def test_no_more_is_unpacked_than_the_most(
+    estimator: Estimator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many megabytes of zeros take a few kilobytes."""
+    assert documents.MOST_BYTES == 67_108_864
+    points = estimator.families["memory"].time.points
+    monkeypatch.setattr(documents, "MOST_BYTES", 4 * points.size)
+    from_document(written(estimator))
+    monkeypatch.setattr(documents, "MOST_BYTES", 4 * points.size - 4)
+    with pytest.raises(InputError, match="damaged estimates"):
+        from_document(written(estimator))

@@ -1,0 +1,277 @@
+"""What an estimator of made-up processes says: what stands in, how wide, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from opdb.errors import InputError
+from opdb.estimates.estimator import (
+    Estimates,
+    Estimator,
+    KindMedians,
+    Learned,
+    Reach,
+    _Block,
+    _quantity,
+)
+from opdb.estimates.features import features
+from opdb.estimates.process import Kernel, Process
+from opdb.estimates.roofline import Roofline
+from opdb.records import Configuration, Quantity
+from opdb.records.cost import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
+from tests.estimates.made import call, example
+
+REACH = Reach(time=2.0, times=3.0, energy=2.5, energies=3.5, shared=0.1)
+ROOFLINE = Roofline({"memory float32": 1e12, "matrix float32": 1e13}, 1e9, 1e-6)
+
+
+def process(mean: float, variance: float = 0.5, noise: float = 0.01) -> Process:
+    """A process in the logarithm of the batch, of which 2^10 alone is known: by 0.2 above."""
+    kernel = Kernel(variance, (1.0,), noise)
+    return Process.through(kernel, mean, np.zeros((1, 1)), np.array([mean + 0.2]))
+
+
+def learned(power: bool = True, **changes: object) -> Learned:
+    of = Learned(
+        columns=("first",),
+        centre=(10.0,),
+        scale=(2.0,),
+        levels={"relu": 0.3, "add": -0.5},
+        dtypes=frozenset({"float32"}),
+        time=process(0.7),
+        power=process(math.log(100.0), variance=0.2) if power else None,
+        metered=(0,) if power else (),
+        reach=REACH if power else replace(REACH, energy=None, energies=None),
+    )
+    return replace(of, **changes)  # type: ignore[arg-type]
+
+
+def estimator(**families: Learned) -> Estimator:
+    usual = {"relu": KindMedians(3, 5e-6, {"module": Quantity(1.0, 1.0, 0.5, 2.0, 9)})}
+    return Estimator("a device", "a board", "2026-11-25", 12, ROOFLINE, families, usual)
+
+
+def widths(quantity: Quantity | None) -> tuple[float, float]:
+    """Return by how much the ends lie below and above, in logarithms."""
+    assert quantity is not None and quantity.low is not None and quantity.high is not None
+    return math.log(quantity.mean / quantity.low), math.log(quantity.high / quantity.mean)
+
+
+def test_an_estimate_is_the_roofline_times_what_was_learned() -> None:
+    asked = call(2**10)
+    moved_s = 2 * 2**10 * 64 * 4 / 1e9
+    [cost] = estimator(memory=learned()).estimate([asked]).costs.values()
+    nearness = 0.5 / 0.51
+    time_s = (1e-6 + moved_s) * math.exp(0.7 + 0.2 * nearness + 0.3)
+    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(time_s)
+    assert cost.time_s.median == cost.time_s.mean and cost.time_s.count == 0
+    assert cost.dynamic_energy_j is not None
+    watts = 100.0 * math.exp(0.2 * 0.2 / 0.21)
+    assert cost.dynamic_energy_j.mean == pytest.approx(watts * time_s)
+    time_variance = 0.51 - 0.5 * nearness
+    power_variance = 0.21 - 0.2 * 0.2 / 0.21
+    width, energy_width = 2.0 * time_variance**0.5, 2.5 * (time_variance + power_variance) ** 0.5
+    assert widths(cost.time_s) == pytest.approx((width, width))
+    assert widths(cost.dynamic_energy_j) == pytest.approx((energy_width, energy_width))
+    assert cost.eager_time_s is not None
+    assert cost.eager_time_s.mean == pytest.approx(time_s + 5e-6)
+    assert (cost.kernels, cost.visits, cost.power_w, cost.energy_j) == (3, 0, None, None)
+    assert (cost.board, cost.setting, cost.flags) == ("a board", "", ("estimated",))
+    assert cost.host_time_s["module"].count == 9
+
+
+def test_a_kind_of_no_usual_times_has_no_kernels_and_takes_no_longer_when_eager() -> None:
+    [cost] = estimator(memory=learned()).estimate([call(2**10, "add")]).costs.values()
+    assert cost.kernels == 0 and cost.eager_time_s == cost.time_s and cost.host_time_s == {}
+
+
+def test_a_call_without_kernels_costs_the_device_exactly_nothing() -> None:
+    flat = Configuration("flatten", {}, call(8).inputs)
+    usual = {"flatten": KindMedians(3, 5e-6)}
+    [cost] = replace(estimator(memory=learned()), usual=usual).estimate([flat]).costs.values()
+    nothing = Quantity(0.0, 0.0, 0.0, 0.0, 0)
+    assert cost.time_s == cost.eager_time_s == cost.dynamic_energy_j == nothing
+    assert cost.kernels == 0 and cost.flags == ("estimated",)
+
+
+def test_an_eager_time_below_nothing_is_none() -> None:
+    usual = {"relu": KindMedians(1, -1.0)}
+    [cost] = replace(estimator(memory=learned()), usual=usual).estimate([call(8)]).costs.values()
+    assert cost.eager_time_s is None and cost.time_s is not None
+
+
+def test_what_lies_far_off_rests_on_the_roofline_or_is_refused() -> None:
+    """Half a length from the known point 40 % of the variance are unexplained, at 1.5 90 %."""
+    near, far = call(2**11), call(2**13)
+    both = estimator(memory=learned())
+    found = both.estimate([near, far])
+    assert found.costs[near.key].flags == ("estimated",)
+    assert found.costs[far.key].flags == ("estimated", ROOFLINE_ALONE)
+    assert found.doubtful == 1 and not found.refused
+    alike = both.estimate([far, near], alike_only=True)
+    assert alike.refused == {far.key: "no relu like it was measured"}
+    assert alike.costs == {near.key: found.costs[near.key]} and alike.doubtful == 0
+    [of_block] = alike.blocks
+    assert of_block.keys == [near.key]
+    assert widths(found.costs[near.key].time_s) < widths(found.costs[far.key].time_s)
+    assert both.estimate([far], alike_only=True).blocks == []
+
+
+def test_a_kind_or_dtype_never_measured_widens_and_is_flagged() -> None:
+    levels = {"relu": 0.9, "add": -0.5}
+    known = learned(levels=levels, dtypes=frozenset({"float32"}))
+    assert known.kind_variance == pytest.approx((0.81 + 0.25) / 2)
+    assert learned(levels={"relu": 0.1}).kind_variance == pytest.approx(0.09), "the least"
+    assert learned(levels={}).kind_variance == pytest.approx(0.09)
+    found = estimator(memory=known).estimate(
+        [call(2**10), call(2**10, "softmax"), call(2**10, dtype="int32")]
+    )
+    plain, kind, dtype = found.costs.values()
+    assert kind.flags == ("estimated", OTHER_KINDS)
+    assert dtype.flags == ("estimated", OTHER_DTYPE)
+    variance = (widths(plain.time_s)[0] / 2.0) ** 2
+    assert widths(kind.time_s)[0] == pytest.approx(2.0 * math.sqrt(variance + 0.53))
+    assert widths(dtype.time_s)[0] == pytest.approx(2.0 * math.sqrt(variance + 0.01))
+    two = estimator(memory=known).estimate([call(2**10, "softmax"), call(2**9, "softmax")])
+    assert two.blocks[0].time[0, 1] > 0.53, "calls of one unknown kind err together"
+    apart = estimator(memory=known).estimate([call(2**10, "softmax"), call(2**10, "gelu")])
+    assert apart.blocks[0].time[0, 1] < 0.53
+
+
+@pytest.mark.parametrize(
+    ("asked", "measured", "has"),
+    [
+        (call(8, dtype="float16"), {"bfloat16"}, True),
+        (call(8, dtype="bfloat16"), {"float32"}, False),
+        (call(8, dtype="int32"), {"float32"}, True),  # as many bytes
+        (call(8, dtype="float64"), {"float32"}, False),
+        (call(8), {"float32"}, True),
+    ],
+)
+def test_a_dtype_stands_in_for_another_of_its_rates(
+    asked: Configuration, measured: set[str], has: bool
+) -> None:
+    assert learned(dtypes=frozenset(measured)).has_dtype(features(asked)) == has
+
+
+def test_bytes_stand_in_for_a_dtype_only_where_memory_is_moved() -> None:
+    weight = {"shape": [64, 64], "dtype": "int32", "role": "weight"}
+    whole = Configuration("linear", {}, {**call(8, dtype="int32").inputs, "weight": weight})
+    assert not learned().has_dtype(features(whole))
+    assert learned(dtypes=frozenset({"int32"})).has_dtype(features(whole))
+
+
+def linear(dtype: str = "float32") -> Configuration:
+    weight = {"shape": [64, 64], "dtype": dtype, "role": "weight"}
+    return Configuration("linear", {}, {**call(8, dtype=dtype).inputs, "weight": weight})
+
+
+def test_a_family_never_measured_takes_the_forward_passes_else_the_least_sure() -> None:
+    sure, unsure = learned(), learned(time=process(0.1, variance=0.9), levels={"softmax": 0.4})
+    asked = linear()
+    [cost] = estimator(memory=sure, convolution=unsure).estimate([asked]).costs.values()
+    assert cost.flags == ("estimated", ROOFLINE_ALONE)
+    under_s = ROOFLINE.time_s(features(asked))
+    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(under_s * math.exp(0.1))
+    width = 2.0 * math.sqrt(0.9 + 0.01 + unsure.kind_variance)
+    assert widths(cost.time_s) == pytest.approx((width, width))
+    energy_width = 2.5 * math.sqrt(0.91 + unsure.kind_variance + 0.2 + 0.01)
+    assert widths(cost.dynamic_energy_j) == pytest.approx((energy_width, energy_width))
+    assert cost.dynamic_energy_j is not None
+    assert cost.dynamic_energy_j.mean == pytest.approx(100.0 * cost.time_s.mean)
+    backward = replace(linear(), pass_name="backward", gradient=True)
+    families = {"memory": unsure, "matrix": learned(time=process(0.2, variance=0.3))}
+    [cost] = estimator(**families).estimate([backward]).costs.values()
+    under_s = ROOFLINE.time_s(features(backward))
+    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(under_s * math.exp(0.2))
+    families["matrix backward"] = learned(dtypes=frozenset({"bfloat16"}), time=process(0.05))
+    [cost] = estimator(**families).estimate([backward]).costs.values()
+    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(under_s * math.exp(0.05))
+
+
+def test_calls_of_one_kind_rest_on_the_roofline_together() -> None:
+    asked = [linear(), replace(linear(), gradient=True), Configuration("mm", {}, _product())]
+    [block] = estimator(memory=learned()).estimate(asked).blocks
+    both = 0.5 + learned().kind_variance
+    assert block.time == pytest.approx(
+        np.array([[both + 0.01, both, 0], [both, both + 0.01, 0], [0, 0, both + 0.01]])
+    )
+    assert block.power == pytest.approx(np.array([[0.21, 0.2, 0], [0.2, 0.21, 0], [0, 0, 0.21]]))
+
+
+def _product() -> dict[str, dict[str, object]]:
+    square: dict[str, object] = {"shape": [64, 64], "dtype": "float32"}
+    return {"input": square, "mat2": square}
+
+
+def test_without_power_no_energy_is_estimated() -> None:
+    for asked in (call(2**10), linear()):
+        found = estimator(memory=learned(power=False)).estimate([asked])
+        [cost] = found.costs.values()
+        assert cost.time_s is not None and cost.dynamic_energy_j is None
+        assert found.half_widths({asked.key: 1.0}, 100.0)[1] is None
+
+
+def test_a_state_that_nothing_was_measured_in_is_told() -> None:
+    cast = replace(call(8), autocast="bfloat16")
+    refused = estimator(memory=learned()).estimate([cast, call(8)], alike_only=True).refused
+    assert refused[cast.key] == "no memory operator was measured under autocast"
+    known = learned(columns=("autocast",), centre=(0.0,), scale=(1.0,))
+    assert cast.key in estimator(memory=known).estimate([cast]).costs
+
+
+def test_without_any_family_all_are_refused() -> None:
+    refused = estimator().estimate([call(8)]).refused
+    assert refused == {call(8).key: "too few memory operators were measured to learn from"}
+
+
+def test_what_is_damaged_is_one_message() -> None:
+    for damaged in (
+        learned(time=process(800.0)),
+        learned(time=process(-800.0)),
+        learned(time=process(math.nan)),
+        learned(columns=("no such number",)),
+    ):
+        with pytest.raises(InputError, match="damaged estimates of memory operators, learned on a"):
+            estimator(memory=damaged).estimate([call(8)])
+
+
+def test_a_quantity_is_as_wide_below_as_above() -> None:
+    found = _quantity(2.0, 0.5)
+    assert found == Quantity(2.0, 2.0, 2.0 * math.exp(-0.5), 2.0 * math.exp(0.5), 0)
+    assert _quantity(2.0, 0.0) == Quantity(2.0, 2.0, 2.0, 2.0, 0)
+    for value, width in ((0.0, 0.5), (math.inf, 0.5), (2.0, -0.1), (2.0, math.inf)):
+        with pytest.raises(ValueError, match="wide by"):
+            _quantity(value, width)
+
+
+def test_a_sum_errs_by_its_parts_and_what_they_share() -> None:
+    ones = np.array([[0.04, 0.02], [0.02, 0.09]])
+    watts = np.array([[0.01, 0.0], [0.0, 0.01]])
+    block = _Block(["a", "b"], ones, watts, REACH)
+    other = _Block(["c"], np.array([[0.25]]), np.array([[0.16]]), replace(REACH, shared=0.0))
+    examples = {
+        name: example(call(8), seconds, dynamic_w=power).cost
+        for name, seconds, power in (("a", 2.0, 10.0), ("b", 1.0, 20.0), ("c", 3.0, 5.0))
+    }
+    found = Estimates("a board", examples, {}, [block, other])
+    time, energy = found.half_widths({"a": 3.0, "b": 4.0}, 50.0)
+    variance = 36 * 0.04 + 2 * 24 * 0.02 + 16 * 0.09
+    assert time == pytest.approx(3.0 * math.sqrt(variance + (0.1 * 10) ** 2))
+    joules = np.array([60.0, 80.0])
+    whole = joules + 50.0 * np.array([6.0, 4.0])
+    squares = whole @ ones @ whole + joules @ watts @ joules + (0.1 * whole.sum()) ** 2
+    assert energy == pytest.approx(3.5 * math.sqrt(squares))
+    third, without_base = found.half_widths({"c": 2.0}, None)
+    assert third == pytest.approx(3.0 * 6.0 * 0.5) and without_base is None
+    all_three, _ = found.half_widths({"a": 3.0, "b": 4.0, "c": 2.0}, None)
+    assert all_three == pytest.approx(math.hypot(time, third))
+    assert Estimates("a board").half_widths({}, 50.0) == (0.0, 0.0)
+    nothing = replace(examples["a"], dynamic_energy_j=None)
+    base_alone = Estimates("a board", {"a": nothing}, {}, [block])
+    seconds = 3.5 * math.hypot(100.0 * 0.2, 0.1 * 100.0)
+    assert base_alone.half_widths({"a": 1.0}, 50.0)[1] == pytest.approx(seconds)

@@ -1,0 +1,256 @@
+"""What training makes of made-up costs: points, levels, medians, and errors of what is left out."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+
+from opdb.errors import InputError
+from opdb.estimates import training
+from opdb.estimates.features import Features, features
+from opdb.estimates.process import Kernel, Process
+from opdb.estimates.training import (
+    Example,
+    _conformal,
+    _folds,
+    _left_out,
+    _LeftOut,
+    _levels,
+    _of_sums,
+    _Point,
+    _score,
+    placed,
+    usable,
+)
+from opdb.records import Configuration
+from tests.estimates.made import call, example, learned
+
+MODELS = ("alexnet", "bert", "resnet", "vgg")
+
+
+def scattered(count: int = 24, kind: str = "relu") -> list[Example]:
+    """Calls whose times and powers scatter around a trend, six used by each of four models."""
+    drawn = np.random.default_rng(5)
+    return [
+        example(
+            call(2**10 + 300 * n**2, kind),
+            2e-6 + 1e-9 * n**2 * math.exp(float(drawn.normal(scale=0.2))),
+            dynamic_w=100.0 * math.exp(float(drawn.normal(scale=0.1))),
+            models=(MODELS[n % 4],),
+        )
+        for n in range(count)
+    ]
+
+
+def test_twelve_calls_of_a_family_are_enough() -> None:
+    relus, softmaxes = scattered(12), scattered(8, "softmax")
+    assert learned(relus).configurations == 12
+    assert learned(relus[:8] + softmaxes).families["memory"].kinds == ["relu", "softmax"]
+    with pytest.raises(InputError, match=r"learn from: 11 measured configurations; it takes 12$"):
+        learned(relus[:11])
+    weight = {"shape": [64, 64], "dtype": "float32", "role": "weight"}
+    linears = [
+        example(
+            Configuration("linear", {}, {**call(8 * n).inputs, "weight": weight}), 1e-6 * (n + 1)
+        )
+        for n in range(1, 12)
+    ]
+    assert learned(relus + linears).families.keys() == {"memory"}
+    another = example(Configuration("mm", {}, {"input": weight, "mat2": weight}), 1e-6)
+    assert learned([*relus, *linears, another]).families.keys() == {"memory", "matrix"}
+
+
+def test_only_calls_that_took_time_on_the_device_are_learned_from() -> None:
+    one = call(8)
+    assert usable(example(one, 1e-6)) and usable(example(one, 1e-6, kernels=None))
+    assert not usable(example(one, None)) and not usable(example(one, 0.0))
+    assert not usable(example(one, 1e-6, kernels=0))
+    assert not usable(example(call(8, "no such kind"), 1e-6))
+    flat = Configuration("flatten", {}, one.inputs)
+    assert not usable(example(flat, 1e-6))
+    update = Configuration("sgd", {}, {"params": []}, pass_name="update")
+    assert not usable(example(update, 1e-6))
+
+
+def test_a_family_learns_from_no_more_than_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "MOST_POINTS", 20)
+    points = learned(scattered()).families["memory"].time.points
+    all_points = learned(scattered(20)).families["memory"].time.points
+    assert len(points) == len(all_points) == 20
+    again = learned(scattered()).families["memory"].time.points
+    assert (points == again).all()
+
+
+def test_power_is_learned_from_those_that_have_one() -> None:
+    found = learned(scattered())
+    family = found.families["memory"]
+    assert family.power is not None and family.metered == tuple(range(24))
+    assert math.exp(family.power.mean) == pytest.approx(100.0, rel=0.1)
+    for metered, learns in ((11, False), (12, True)):
+        some = [
+            e if n < metered else example(e.configuration, 1e-6 * (n + 2), dynamic_w=None)
+            for n, e in enumerate(scattered())
+        ]
+        family = learned(some).families["memory"]
+        assert (family.power is not None) == learns == (family.reach.energy is not None)
+        by_key = sorted(some, key=lambda e: e.configuration.key)
+        rows = [n for n, e in enumerate(by_key) if e.cost.dynamic_energy_j is not None]
+        assert family.metered == (tuple(rows) if learns else ())
+    none = [example(e.configuration, 1e-6, dynamic_w=0.0) for e in scattered()]
+    assert learned(none).families["memory"].power is None, "no watts have no logarithm"
+
+
+def point(kind: str = "relu", time_s: float = 1.0, user: str | None = None) -> _Point:
+    return _Point(Features(kind, "memory", "float32", 1.0, 1.0, True, {}), time_s, None, user)
+
+
+def test_a_level_is_shrunk_as_if_four_more_points_lay_at_the_mean() -> None:
+    points = [point("relu")] * 4 + [point("add")] * 2
+    levels = _levels(points, np.array([1.0, 1.0, 1.0, 1.0, 4.0, 4.0]))
+    assert levels == {"add": pytest.approx(2 * 2.0 / 6), "relu": pytest.approx(-4 * 1.0 / 8)}
+    assert _levels([point()] * 3, np.array([0.0, 0.0, 1.0])) == {"relu": 0.0}
+
+
+def of(kind: str, **given: float) -> Features:
+    return Features(kind, "memory", "float32", 1.0, 1.0, True, given)
+
+
+def test_a_place_is_how_far_each_number_lies_from_the_mean() -> None:
+    """Of those in which members differ, and of states that all of them are in."""
+    numbers = [(1.0, 0.0), (5.0, 0.01), (1.0, 0.0), (5.0, 0.01)]
+    members = [
+        of("add" if n % 2 else "relu", size=size, zeros=zeros, same=3.0, training=1.0, autocast=0.0)
+        for n, (size, zeros) in enumerate(numbers)
+    ]
+    names, centres, scales, places = placed(members)
+    assert names == ("size", "zeros", "training", "kind=add", "kind=relu")
+    assert centres == pytest.approx((3.0, 0.005, 1.0, 0.5, 0.5))
+    assert scales == pytest.approx((2.0, 0.3, 0.3, 0.5, 0.5))
+    first, second = [-1.0, -0.01667, 0.0, -1.0, 1.0], [1.0, 0.01667, 0.0, 1.0, -1.0]
+    assert places == pytest.approx(np.array([first, second] * 2))
+    assert placed([of("add", size=1.0), of("add", size=2.0)])[0] == ("size",)
+
+
+KERNEL = Kernel(variance=0.7, lengths=(0.8, 2.0), noise=0.02)
+DRAWN = np.random.default_rng(3)
+POINTS, VALUES = DRAWN.normal(size=(12, 2)), DRAWN.normal(size=12)
+FOLDS = ["b", "a", "b", "c", "a", "b", "c", "c", "a", "b", "c", "b"]
+
+
+def test_what_is_left_out_is_estimated_as_by_learning_from_the_others() -> None:
+    process = Process.through(KERNEL, 0.25, POINTS, VALUES)
+    found = _left_out(process, VALUES, FOLDS)
+    assert list(found) == ["a", "b", "c"]
+    for fold, left in found.items():
+        out = [n for n, each in enumerate(FOLDS) if each == fold]
+        kept = [n for n, each in enumerate(FOLDS) if each != fold]
+        others = Process.through(KERNEL, 0.25, POINTS[kept], VALUES[kept])
+        expected, covariance = others.at(POINTS[out])
+        assert left.rows == out
+        assert left.errors == pytest.approx(expected - VALUES[out], abs=1e-5)
+        assert left.covariance == pytest.approx(covariance, abs=1e-9)
+        deviations = np.sqrt(np.diag(covariance))
+        assert left.normalised() == pytest.approx(left.errors / deviations, abs=1e-9)
+
+
+def test_a_weighted_mean_errs_as_its_parts_do_together() -> None:
+    left = _LeftOut([3, 5], np.array([0.2, -0.4]), np.array([[0.04, 0.01], [0.01, 0.09]]))
+    error, variance = left.sum(np.array([1.0, 3.0]))
+    assert error == pytest.approx(abs(0.25 * 0.2 - 0.75 * 0.4))
+    assert variance == pytest.approx(0.0625 * 0.04 + 2 * 0.1875 * 0.01 + 0.5625 * 0.09)
+
+
+def test_one_models_own_calls_are_left_out_together_and_the_others_by_lot() -> None:
+    users = [*("a", "b", "c") * 3, None, None]
+    points = [point(user=user) for user in users]
+    rows = list(range(len(points)))
+    assert _folds(points, rows) == [*("a", "b", "c") * 3, "part 1", "part 2"]
+    lots = [f"part {n % 8}" for n in rows]
+    assert _folds(points, [0, 3, 1]) == lots, "two models have a power"
+    assert _folds(points, [0, 1, 2]) == _folds(points, []) == [*"abcabcabc", "part 1", "part 2"]
+    assert _folds([point(user="a"), point(user="b")], []) == ["part 0", "part 1"]
+
+
+@pytest.mark.parametrize(("count", "rank"), [(1, 1), (18, 18), (19, 19), (38, 38), (39, 38)])
+def test_a_reach_is_the_conformal_quantile(count: int, rank: int) -> None:
+    errors = [(-1) ** n * float(n) for n in range(1, count + 1)]
+    DRAWN.shuffle(errors)
+    assert _conformal(errors) == rank
+
+
+def test_sums_err_together_by_what_they_share() -> None:
+    sums = [(0.5, 0.07), (0.3, 0.12), (0.1, 0.0)]
+    assert _of_sums(sums, 0.3) == pytest.approx(1.25, abs=1e-5)
+    assert _of_sums(sums[:2], 0.0) == pytest.approx(0.5 / math.sqrt(0.07), abs=1e-5)
+
+
+def test_a_score_is_the_width_of_intervals_and_how_far_truths_lie_outside() -> None:
+    assert _score([], 0.1) == 0.1
+    assert _score([(0.5, 0.16)], 0.3) == pytest.approx(2 * 0.5)
+    many = [(0.1, 0.25)] * 38 + [(0.9, 0.25)]  # the reach is of 38 of 39
+    assert _score(many, 0.0) == pytest.approx(2 * 39 * 0.1 + 40 * 0.8)
+
+
+def test_reaches_hold_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times and energies of single calls, and of the sums over what each model alone has."""
+    examples = sorted(scattered(), key=lambda e: e.configuration.key)
+    found = learned(examples)
+    family = found.families["memory"]
+    assert family.power is not None
+    times_s = [e.cost.time_s.mean for e in examples if e.cost.time_s]
+    joules = [e.cost.dynamic_energy_j.mean for e in examples if e.cost.dynamic_energy_j]
+    under_s = [found.roofline.time_s(features(e.configuration)) for e in examples]
+    [level] = family.levels.values()
+    above = np.log(np.array(times_s) / under_s) - level
+    watts = np.log(np.array(joules) / times_s)
+    assert family.time.mean == pytest.approx(statistics.fmean(above), abs=1e-6)
+    folds = [next(iter(e.models)) for e in examples]
+    by_time = _left_out(family.time, above, folds)
+    by_power = _left_out(family.power, watts, folds)
+    single: dict[str, list[float]] = {"time": [], "energy": []}
+    sums: dict[str, list[tuple[float, float]]] = {"time": [], "energy": []}
+    for fold, time in by_time.items():
+        power = by_power[fold]
+        both = _LeftOut(time.rows, time.errors + power.errors, time.covariance + power.covariance)
+        weights = np.array([times_s[n] for n in time.rows])
+        for name, left in (("time", time), ("energy", both)):
+            single[name] += left.normalised()
+            sums[name].append(left.sum(weights))
+    reach = family.reach
+    assert reach.shared == min(
+        (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15), key=lambda each: _score(sums["time"], each)
+    )
+    assert (reach.time, reach.energy) == (_conformal(single["time"]), _conformal(single["energy"]))
+    assert reach.times == _of_sums(sums["time"], reach.shared)
+    assert reach.energies == max(reach.times, _of_sums(sums["energy"], reach.shared))
+
+
+def test_usual_times_are_medians_of_a_kind() -> None:
+    examples = [
+        example(
+            call(8 * n),
+            1e-6,
+            kernels=kernels,
+            eager_s=eager_s,
+            host_s={"module": n * 1e-6} if n % 2 else {"function": 5e-6, "module": n * 1e-6},
+        )
+        for n, (kernels, eager_s) in enumerate(
+            [(1, 3e-6), (2, 4e-6), (3, 6e-6), (0, 9.0), (None, 9.0), (3, None)] * 2, 1
+        )
+    ]
+    views = [
+        example(Configuration("flatten", {}, call(8).inputs), 0.0, kernels=0, eager_s=9.0),
+        example(Configuration("flatten", {}, call(16).inputs), None, kernels=5),
+    ]
+    usual = learned([*examples, *scattered(12, "softmax"), *views]).usual
+    assert (usual["relu"].kernels, usual["flatten"].kernels) == (2, 0)
+    assert usual["relu"].eager_s == pytest.approx(3e-6)
+    assert (usual["softmax"].eager_s, usual["flatten"].eager_s) == (0.0, 0.0)
+    assert usual["softmax"].host_s == {}
+    module, function = usual["relu"].host_s["module"], usual["relu"].host_s["function"]
+    assert (module.median, module.mean) == pytest.approx((6.5e-6, 6.5e-6)) and module.count == 12
+    assert (module.low, module.high) == pytest.approx((1.275e-6, 11.725e-6))
+    assert (function.low, function.high, function.count) == pytest.approx((5e-6, 5e-6, 6))

@@ -184,11 +184,12 @@ def _changes(node: ast.AST) -> Iterator[Change]:
             yield lambda n: _set(n, "value", ast.Constant(None))
     elif isinstance(node, ast.Call):
         for index, keyword in enumerate(node.keywords):
-            if keyword.arg is not None:
+            if keyword.arg not in (None, "strict"):  # of zip: what it asserts, nothing computes
                 yield partial(_without_keyword, index)
         first = node.args[:2]
         is_plain = len(first) == 2 and not any(isinstance(each, ast.Starred) for each in first)
-        if is_plain and ast.unparse(node.func) not in SYMMETRIC:
+        alike = is_plain and ast.dump(first[0]) == ast.dump(first[1])
+        if is_plain and not alike and ast.unparse(node.func) not in SYMMETRIC:
             yield lambda n: _set(n, "args", [n.args[1], n.args[0], *n.args[2:]])
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         yield lambda n: ast.copy_location(ast.Pass(), n)
@@ -204,7 +205,9 @@ def _constants(node: ast.Constant) -> Iterator[Change]:
 
 
 def _is_plain(test: ast.expr) -> bool:
-    """Whether nothing else changes what a condition says."""
+    """Whether nothing else changes what a condition says, and it decides something."""
+    if isinstance(test, ast.Name) and test.id == "TYPE_CHECKING":
+        return False
     return isinstance(test, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.NamedExpr)
 
 

@@ -224,6 +224,15 @@ def test_a_state_that_nothing_was_measured_in_is_told() -> None:
     assert cast.key in estimator(memory=known).estimate([cast]).costs
 
 
+def test_what_has_no_roofline_is_refused_however_it_is_asked_for() -> None:
+    update = Configuration("sgd", {}, {"params": []}, pass_name="update")
+    found = estimator(memory=learned()).estimate([update, call(8, "convolve")])
+    assert not found.costs and found.refused == {
+        update.key: "estimates are of forward and backward passes",
+        call(8, "convolve").key: "this version has no kind 'convolve'",
+    }
+
+
 def test_without_any_family_all_are_refused() -> None:
     refused = estimator().estimate([call(8)]).refused
     assert refused == {call(8).key: "too few memory operators were measured to learn from"}

@@ -89,6 +89,7 @@ def test_power_is_learned_from_those_that_have_one() -> None:
     family = found.families["memory"]
     assert family.power is not None and family.metered == tuple(range(24))
     assert math.exp(family.power.mean) == pytest.approx(100.0, rel=0.1)
+    assert family.power.kernel.variance < 1.0, "it is of what lies around the mean"
     for metered, learns in ((11, False), (12, True)):
         some = [
             e if n < metered else example(e.configuration, 1e-6 * (n + 2), dynamic_w=None)

@@ -137,6 +137,7 @@ def test_runs_count_by_board_device_setting_facts_and_environment(stored: Store)
     assert counted(facts={"compile_time_s": 9.0}) == ["run-5"]
     assert counted(facts={"never_said": None}) == ["run-1", "run-2", "run-5"]
     assert counted(environment={"torch": "2.15.0", "cudnn": None}) == ["run-1", "run-2"]
+    assert counted(environment={"cudnn": None}) == ["run-1", "run-2", "run-5"]
     assert counted(ignored=frozenset({"run-1"})) == ["run-2", "run-5"]
     key = samples.workload().key
     spec = ModelSpec(ModelRequest("m"), key, "graph", ("GPU-1", "GPU-2"))

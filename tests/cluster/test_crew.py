@@ -352,6 +352,7 @@ def test_a_worker_sees_its_own_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> Non
         == [WorkerDevice("cuda:0", "0"), WorkerDevice("cuda:1", "1")]
         == places("0, cuda:1")
     )
+    assert places("cpu, cpu") == TWO
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5,GPU-3")
     assert places("1") == [WorkerDevice("cuda:1", "GPU-3")]
     assert [place.device for place in places("all")] == ["cuda", "cuda"]

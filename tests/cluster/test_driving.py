@@ -206,6 +206,7 @@ def test_what_a_worker_left_that_died_is_benched_by_the_others(
     again = Bench(replace(request, retry=False), 1)
     assert told[-1] == ("cuda:1", again) and ("cuda:1", Bench(request, 2)) in told
     assert made.failures == ["cuda:0: its process ended by itself (exit status -11)"]
+    assert one.process.done == [30.0], "it is waited for, so that its exit status is known"
     other.says(Failed("no driver", 3))
     with pytest.raises(CannotMeasureError, match=r"status -11\); cuda:1: no driver"):
         made.bench(request, Shown())  # type: ignore[arg-type]

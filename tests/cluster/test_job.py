@@ -167,6 +167,11 @@ def test_a_command_does_not_outlive_its_job(
     assert (state["state"], state["exit_status"]) == ("stopped", None)
 
 
+def test_a_job_that_is_requeued_is_run_as_it_is(tmp_path: Path) -> None:
+    job = Job("a", ("bench",), str(tmp_path), "sqlite:///x")
+    assert job.checkpoint().function is job
+
+
 def test_a_job_knows_its_number_in_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)

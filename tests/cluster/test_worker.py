@@ -154,7 +154,7 @@ def test_a_device_that_is_not_there_ends_the_worker(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     [failed] = serve(url, place=WorkerDevice("cuda:1", "GPU-of-a-test"))
-    assert isinstance(failed, Failed) and failed.exit_status == 3
+    assert isinstance(failed, Failed) and failed.exit_status == 3 and not failed.claim_lost
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-of-a-test"
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from opdb.compose import PeerRatio, PeerRatios, Prediction, PredictionInputs, compose, shortfall
+from opdb.compose.calls import Pass
 from opdb.compose.inputs import with_weights_found
 from opdb.compose.intervals import ENERGY_ERROR, TIME_ERROR
 from opdb.compose.shortfall import NO_CALLS
-from opdb.compose.sizes import LAUNCH_S, NOTHING_MEASURED, sizes_by
+from opdb.compose.sizes import LAUNCH_S, NOTHING_MEASURED, _Measured, sizes_by
 from opdb.derive.boards import Factor, Factors
 from opdb.derive.costs import HOT_ALONE
-from opdb.footprint import touched_bytes
+from opdb.footprint import bytes_moved, touched_bytes
 from opdb.predict import predictor_for
 from opdb.records import (
     AfterOthers,
@@ -355,6 +356,28 @@ def test_the_power_limit_lowers_the_clock_until_it_is_kept(mode: Mode) -> None:
     assert free.power_w == pytest.approx(600)
     cool = compose(workload(CONV), mode, inputs(*FULL))
     assert not any("power limit" in note for note in cool.notes)
+
+
+def test_a_pass_counts_its_calls_and_knows_what_each_moves() -> None:
+    found = Pass(workload(CONV, RELU, RELU))
+    assert found.counts == {CONV.key: 1, RELU.key: 2}
+    assert found.bytes_moved == {CONV.key: bytes_moved(CONV), RELU.key: bytes_moved(RELU)}
+
+
+def test_sizes_are_apart_by_orders_of_magnitude_of_operations_and_bytes() -> None:
+    measured = _Measured(9.0, 19.0, 1.0, None)
+    assert measured.distance(9.0, 19.0) == 0
+    assert measured.distance(99.0, 1.0) == pytest.approx(2 * math.log(10))
+
+
+def test_a_pass_below_its_limit_is_as_sure_as_without_one() -> None:
+    """It draws 600 W: a limit of 605 W may be kept 2 % lower, but nothing was lowered by it."""
+    limited = OperatingPoint(1e9, 1e-3 * 2**0.5, 0.25)
+    hot = replace(cost(CONV, 1e-3, 0.5, {"module": 1e-5}), clock_hz=2e9, limited=limited)
+    free = compose(workload(CONV), "graph", inputs(hot, device=replace(GPU, power_limit_w=None)))
+    near = compose(workload(CONV), "graph", inputs(hot, device=replace(GPU, power_limit_w=605.0)))
+    assert free.power_w == pytest.approx(600.0)
+    assert (near.time_s, near.time_interval_s) == (free.time_s, free.time_interval_s)
 
 
 def test_an_operator_bound_by_memory_keeps_its_time_at_the_limit() -> None:

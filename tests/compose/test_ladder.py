@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from opdb.compose.growth import sizes_of
-from opdb.compose.ladder import REACH, Ladder, between, weights
-from opdb.records import Cost, Workload
+from opdb.compose.ladder import REACH, Interpolated, Ladder, _place_of, between, weights
+from opdb.records import (
+    Call,
+    Configuration,
+    Cost,
+    OperatingPoint,
+    PassMemory,
+    Quantity,
+    Workload,
+)
 from opdb.store import open_store
 from tests import published
 
@@ -85,3 +95,173 @@ def test_a_measured_pass_is_itself(steps: tuple[Sequence[Workload], Mapping[str,
     assert answer is not None
     assert (answer[0], answer[1].costs) == (found[0], {})
     assert between(found, {}, sizes_of(found[0])) is None  # none of its calls was measured
+
+
+def relu(batch: int, length: int) -> Configuration:
+    spec = {"shape": [batch, length], "dtype": "float32"}
+    return Configuration("relu", {}, {"input": spec})
+
+
+SAME = Configuration("sigmoid", {}, {"input": {"shape": [2, 8], "dtype": "float32"}})
+MEMORY = PassMemory(1000, 10, 400, 0, 400)
+
+
+def step(length: int, batch: int = 2, **changes: Any) -> Workload:
+    """A step whose calls are two relus of its length, and one that is alike in all steps."""
+    calls = [Call(relu(batch, length), "module")] * 2 + [Call(SAME, "module")]
+    made = Workload(
+        name="made up",
+        source="a test",
+        source_version="1",
+        inputs={"args": [], "kwargs": {}, "generation": {"context": 7, "cache_length": length}},
+        batch_size=batch,
+        dtype="float32",
+        memory_format="contiguous",
+        calls=tuple(calls),
+        containers=0,
+        phase="decode",
+        memory=replace(MEMORY, activation_bytes=100 * length, peak_bytes=100 * length),
+    )
+    return replace(made, **changes)
+
+
+def quantity(mean: float) -> Quantity:
+    return Quantity(mean, mean, None, None, 2)
+
+
+def measured(configuration: Configuration, time_s: float, **changes: Any) -> Cost:
+    cost = Cost(
+        configuration=configuration.key,
+        board="b",
+        setting="",
+        estimator="1",
+        visits=2,
+        kernels=1,
+        time_s=quantity(time_s),
+        eager_time_s=quantity(time_s + 1e-6),
+        power_w=quantity(300.0),
+        energy_j=quantity(1.0),
+        dynamic_energy_j=quantity(100.0 * time_s),
+        host_time_s={"module": quantity(5e-6 + time_s)},
+        limited=OperatingPoint(1e9, 2 * time_s, 70.0 * time_s),
+        hot=OperatingPoint(None, time_s / 2, None),
+        reasons={"power_w": "none"},
+    )
+    return replace(cost, **changes)
+
+
+LENGTHS = {512: 1e-6, 1024: 3e-6, 2048: 4e-6}
+
+
+def ladder(**changes: Any) -> tuple[list[Workload], dict[str, Cost]]:
+    costs = [measured(relu(2, length), time_s) for length, time_s in LENGTHS.items()]
+    costs[1] = replace(costs[1], **changes)
+    return [step(length) for length in LENGTHS], {
+        each.configuration: each for each in (*costs, measured(SAME, 7e-6))
+    }
+
+
+def asked(length: int, batch: int = 2) -> dict[str, int]:
+    return {"batch": batch, "context": 7, "length": length}
+
+
+def test_a_cost_between_rungs_lies_on_their_line() -> None:
+    found = between(*ladder(), asked(1280))
+    assert found is not None
+    workload, interpolated = found
+    assert [call.configuration for call in workload.calls] == [relu(2, 1280), relu(2, 1280), SAME]
+    assert workload.inputs["generation"] == {"context": 7, "cache_length": 1280}
+    assert workload.memory == replace(MEMORY, activation_bytes=128_000, peak_bytes=128_000)
+    [cost] = interpolated.costs.values()
+    time_s = 0.75 * 3e-6 + 0.25 * 4e-6
+    assert cost.configuration == relu(2, 1280).key
+    assert (cost.visits, cost.power_w, cost.energy_j) == (0, None, None)
+    assert (cost.flags, cost.reasons) == (("between",), {})
+    assert cost.time_s is not None and cost.eager_time_s is not None
+    assert cost.time_s.mean == cost.time_s.median == pytest.approx(time_s)
+    assert (cost.time_s.low, cost.time_s.high, cost.time_s.count) == (None, None, 0)
+    assert cost.eager_time_s.mean == pytest.approx(time_s + 1e-6)
+    assert cost.dynamic_energy_j is not None
+    assert cost.dynamic_energy_j.mean == pytest.approx(100 * time_s)
+    assert cost.host_time_s["module"].mean == pytest.approx(5e-6 + time_s)
+    assert cost.limited is not None and cost.hot is not None
+    assert cost.limited.clock_hz == 1e9
+    assert (cost.limited.time_s, cost.hot.time_s) == pytest.approx((2 * time_s, time_s / 2))
+    assert cost.limited.dynamic_energy_j == pytest.approx(70 * time_s)
+    assert cost.hot.dynamic_energy_j is None
+    half = between(*ladder(), asked(1536))
+    assert half is not None, "neither rung is nearer"
+
+
+def test_what_one_rung_lacks_is_not_known_between() -> None:
+    found = between(*ladder(eager_time_s=None, host_time_s={}, limited=None), asked(1280))
+    assert found is not None
+    [cost] = found[1].costs.values()
+    assert cost.eager_time_s is None and cost.time_s is not None
+    assert cost.host_time_s == {} and cost.limited is None and cost.hot is not None
+    steps, costs = ladder()
+    steps[1] = replace(steps[1], memory=None)
+    found = between(steps, costs, asked(1280))
+    assert found is not None and found[0].memory is None
+    assert between(*ladder(time_s=None), asked(1280)) is not None, "by 512 and 2048"
+
+
+def test_a_line_that_falls_stops_at_a_quarter_of_the_least() -> None:
+    """Beyond 512, by 512 and 1024: the line is at 1 - 0.75 * 2 µs there, below nothing."""
+    found = between(*ladder(), asked(128))
+    assert found is not None
+    [cost] = found[1].costs.values()
+    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(0.25e-6)
+
+
+def test_errors_are_how_far_off_each_rung_would_be() -> None:
+    """At 1024 the line from 512 to 2048 gives 2 of 3 µs; beyond the ends, 2.5 of 1, 7 of 4."""
+    made = Ladder(*ladder())
+    assert made.errors((2, 1024)) == (0.0, 0.0)
+    assert made.errors((2, 700)) == pytest.approx((1 / 3, 1 / 3))
+    beyond = math.sqrt((1.5**2 + 0.75**2) / 2)
+    assert made.errors((2, 4096)) == pytest.approx((beyond, beyond))
+    dear = Ladder(*ladder(dynamic_energy_j=quantity(6e-4)))
+    assert dear.errors((2, 700)) == pytest.approx((1 / 3, 2 / 3))
+    none = Ladder(*ladder(dynamic_energy_j=quantity(0.0)))
+    assert none.errors((2, 700)) == pytest.approx((1 / 3, 0.0)), "nothing is off from nothing"
+    both = made.errors((3, 700))
+    assert both == pytest.approx((math.hypot(1 / 3, 0.1),) * 2), "one batch size tells of no other"
+    wide, costs = ladder()
+    four = {length: step(length, 4) for length in (512, 2048)}
+    for length, each in four.items():
+        costs[relu(4, length).key] = measured(relu(4, length), 2 * LENGTHS[length])
+        assert each.batch_size == 4
+    assert Ladder([*wide, *four.values()], costs).errors((3, 512))[0] == pytest.approx(0.05)
+
+
+def test_the_errors_of_a_sum_go_together() -> None:
+    costs = {"a": measured(SAME, 2.0), "b": measured(SAME, 3.0, dynamic_energy_j=None)}
+    interpolated = Interpolated(costs, (0.1, 0.2))
+    half_s, half_j = interpolated.half_widths({"a": 2.0, "b": 4.0}, 50.0)
+    assert half_s == pytest.approx(2 * 0.1 * 16.0)
+    assert half_j == pytest.approx(math.hypot(50.0 * 3.2, 2 * 0.2 * 2 * 200.0))
+    assert interpolated.half_widths({"a": 2.0}, None) == (pytest.approx(0.8), None)
+
+
+def test_a_prefill_is_placed_by_its_prompt_and_a_step_by_its_cache() -> None:
+    assert _place_of({"batch": 2, "prompt": 9, "length": 64}) == (2, 9)
+    assert _place_of({"batch": 3, "context": 7, "length": 64}) == (3, 64)
+    assert _place_of({"batch": 3, "context": 7}) == (3, 7)
+
+
+def test_passes_of_another_version_or_with_other_calls_are_no_rungs() -> None:
+    steps, costs = ladder()
+    other = replace(steps[2], source_version="2")
+    assert between([steps[0], other], costs, asked(1024)) is None
+    more = replace(steps[2], calls=(*steps[2].calls, Call(SAME, "module")))
+    assert between([steps[0], more], costs, asked(1024)) is None
+    found = between([*steps[:2], more], costs, asked(700))
+    assert found is not None and len(found[0].calls) == 3, "both groups have a context of 7"
+    outside = {**asked(700), "context": 8}
+    assert between([*steps[:2], more], costs, outside) is None
+    unmeasured = {key: cost for key, cost in costs.items() if key != relu(2, 1024).key}
+    found = between(steps, unmeasured, asked(1280))
+    assert found is not None
+    [cost] = found[1].costs.values()
+    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(2.5e-6)

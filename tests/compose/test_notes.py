@@ -9,7 +9,7 @@ import pytest
 from opdb.compose import PredictionInputs, compose
 from opdb.compose.notes import PRIOR_OF_HOSTS, UNEVEN, notes_of_host
 from opdb.records import Workload
-from opdb.records.cost import OTHER_KINDS, ROOFLINE_ALONE
+from opdb.records.cost import BETWEEN, OTHER_KINDS, ROOFLINE_ALONE
 from tests.compose.test_composer import (
     ADD,
     CONV,
@@ -67,6 +67,13 @@ def test_a_doubtful_estimate_says_what_it_rests_on(flag: str, words: str) -> Non
     helped = inputs(cost(CONV, 1e-3, 0.1), estimates=Estimated(doubtful, sound))
     said = notes(workload(CONV, RELU, ADD), helped)
     assert "never measured, costs estimated: 2 configurations (75.0 % of the time)" in said
+    assert not any("interpolated" in note for note in said)
+    lying = replace(sound, flags=(BETWEEN,))
+    helped = inputs(cost(CONV, 1e-3, 0.1), estimates=Estimated(doubtful, lying))
+    mixed = notes(workload(CONV, RELU, ADD), helped)
+    assert "never measured, costs estimated: 1 configuration (25.0 % of the time)" in mixed
+    interpolated = "costs interpolated between measured sizes of the same calls: 1 configuration"
+    assert f"{interpolated} (50.0 % of the time)" in mixed
     assert [n for n in said if "rests on" in n and "prior" not in n] == [
         f"25.0 % of the time rests {words}: relu"
     ]

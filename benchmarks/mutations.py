@@ -157,10 +157,12 @@ def _is_docstring(node: ast.AST) -> bool:
 
 
 def _only_typing(node: ast.AST, name: str) -> bool:
-    """Whether a field holds what a type checker alone reads."""
+    """Whether a field holds what a type checker alone reads, or what is asserted."""
     if isinstance(node, ast.If) and isinstance(node.test, ast.Name):
         return node.test.id == "TYPE_CHECKING"
     if isinstance(node, ast.Assert):
+        return True
+    if isinstance(node, ast.keyword) and node.arg == "strict":
         return True
     return isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias"
 

@@ -198,6 +198,8 @@ def test_a_sound_board_passes_every_test() -> None:
         True,
     )
     assert distrusted(tests) == {}
+    [square] = [test.words for test in tests if test.name == "samples: square wave"]
+    assert "; in step with the driver's samples, at 20 ms, " in square
     assert power_meter(tests) == ("samples", "power comes from the driver's ring of samples")
 
 
@@ -393,6 +395,9 @@ def test_bounds_are_within_what_passes() -> None:
     assert words.endswith("draws 120.0 W and, 1.2 s later, 120.0 W: +0.0 %")
     stepped = made.trace(Load(lambda t: 100.0 if t < 1.2 else 101.9, 2.4))
     assert base_power_test(stepped).passed is True
+    assert base_power_test(stepped).words.startswith(
+        "with nothing running the board draws 100.0 W and, 1.2 s later, 101.9 W: +1.9 %"
+    )
     stepped = made.trace(Load(lambda t: 100.0 if t < 1.2 else 97.9, 2.4))
     test = base_power_test(stepped)
     assert test.passed is False and test.value == pytest.approx(0.021, rel=0.1)

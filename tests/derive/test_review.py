@@ -111,6 +111,13 @@ def test_a_clock_that_moves_is_told_from_one_at_the_limit() -> None:
     assert is_rejected(marked(visit("v", moving), samples.DEVICE))
 
 
+def test_a_visit_that_failed_neither_hides_another_nor_keeps_a_rejected_one() -> None:
+    failed = visit("failed", outcome="error", reason="out of memory")
+    bad, good = visit("bad", flags=HOT), visit("good")
+    assert [v.id for v in reviewed([CAMPAIGN], [failed, bad, good])] == ["failed", "good"]
+    assert [v.id for v in reviewed([CAMPAIGN], [failed, bad])] == ["failed", "bad"]
+
+
 def test_rejected_visits_are_left_out_where_a_better_one_exists() -> None:
     bad = visit("bad", stretch(2e-3), flags=HOT)
     good = visit("good")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.errors import InputError
+from opdb.errors import DatabaseError, InputError
 from opdb.store import Store, VisitFilter, open_store
 from opdb.store.shards import import_shard
 from tests.cli.conftest import Opdb, opdb  # noqa: F401
@@ -132,6 +132,9 @@ def test_a_database_is_no_shard_of_its_own(tmp_path: Path) -> None:
         fill(store)
         with pytest.raises(InputError, match="is the database itself"):
             import_shard(store, path)
+        with pytest.raises(DatabaseError, match="there is none"):
+            import_shard(store, tmp_path / "nowhere.sqlite")
+    assert not (tmp_path / "nowhere.sqlite").exists()
 
 
 def test_a_shard_in_which_nothing_was_measured_is_told(

@@ -97,6 +97,16 @@ def test_what_is_no_stretch_is_refused(text: str) -> None:
         decode_stretch(text)
 
 
+@pytest.mark.parametrize("at", [0, 4, -1])
+def test_a_text_with_anything_else_in_it_is_damaged(at: int) -> None:
+    text = pack([1, 2, 3])
+    assert unpack(text) == [1, 2, 3]
+    with pytest.raises(ValueError, match="damaged"):
+        unpack(text[:at] + "!" + text[at:])
+    with pytest.raises(ValueError, match="cut off"):
+        unpack(b2a_base64(zlib.compress(b"[1]") + b"more", newline=False).decode())
+
+
 def test_what_is_written_passes_the_check_of_an_import() -> None:
     stretches = (samples.BARE_STRETCH, samples.STRETCH)
     assert columns.STRETCH.checked(encode_stretch(stretches[1])) == stretches[1]

@@ -6,6 +6,7 @@ import math
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from multiprocessing.connection import wait
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,7 +161,7 @@ def test_ctrl_c_stops_all_workers(
 
     monkeypatch.setattr(crew, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        made.bench(BenchRequest(), Shown())  # type: ignore[arg-type]
+        made.bench(BenchRequest(), Shown())
     assert one.process.done[0] == other.process.done[0] == "terminated"
 
 
@@ -173,7 +174,7 @@ def test_a_bench_is_shown_as_one_and_its_results_are_those_of_all(
     one.says(Said("calibrates"), Began(5), visited, Began(4), Finished(results[0]))
     other.says(Began(7), Said("settles"), Finished(results[1]))
     shown, request = Shown(), BenchRequest(retry=True)
-    assert made.bench(request, shown) == results  # type: ignore[arg-type]
+    assert made.bench(request, shown) == results
     assert one.heard == other.heard == [Bench(request, 2)]
     assert "cuda:0: calibrates" in shown.seen and "cuda:1: settles" in shown.seen
     assert (samples.CONV, samples.visit(), 0.4) in shown.seen
@@ -181,13 +182,13 @@ def test_a_bench_is_shown_as_one_and_its_results_are_those_of_all(
     assert planned == sorted(set(planned)) and planned[-1] == 9, "the bar grows to the longest plan"
     one.says(Finished(None))
     other.says(Finished(results[1]))
-    assert made.bench(request, shown) == results[1:]  # type: ignore[arg-type]
+    assert made.bench(request, shown) == results[1:]
 
 
 def test_a_worker_alone_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = Played("cuda:0", Ready(CPU), Said("calibrates"), Finished(None))
     shown = Shown()
-    assert started(monkeypatch, alone).bench(BenchRequest(), shown) == []  # type: ignore[arg-type]
+    assert started(monkeypatch, alone).bench(BenchRequest(), shown) == []
     assert shown.seen == ["calibrates"]
 
 
@@ -201,15 +202,21 @@ def test_what_a_worker_left_that_died_is_benched_by_the_others(
     with pytest.MonkeyPatch.context() as patch:
         tell = crew._tell
         told: list[object] = []
-        patch.setattr(crew, "_tell", lambda w, m: (told.append((w.name, m)), tell(w, m))[1])
-        assert made.bench(request, Shown()) == ["the rest"]  # type: ignore[arg-type]
+
+        def telling(worker: Worker, message: object) -> None:
+            told.append((worker.name, message))
+            tell(worker, message)
+
+        patch.setattr(crew, "_tell", telling)
+        found: list[Any] = list(made.bench(request, Shown()))
+    assert found == ["the rest"]
     again = Bench(replace(request, retry=False), 1)
     assert told[-1] == ("cuda:1", again) and ("cuda:1", Bench(request, 2)) in told
     assert made.failures == ["cuda:0: its process ended by itself (exit status -11)"]
     assert one.process.done == [30.0], "it is waited for, so that its exit status is known"
     other.says(Failed("no driver", 3))
     with pytest.raises(CannotMeasureError, match=r"status -11\); cuda:1: no driver"):
-        made.bench(request, Shown())  # type: ignore[arg-type]
+        made.bench(request, Shown())
 
 
 def test_who_failed_at_a_task_and_is_still_there_is_tried_again(
@@ -218,20 +225,20 @@ def test_who_failed_at_a_task_and_is_still_there_is_tried_again(
     made, one, other = two
     one.says(Failed("out of memory", 3), Finished(None))
     other.says(Finished(None), Finished(None), Finished(None))
-    made.bench(BenchRequest(), Shown())  # type: ignore[arg-type]
+    made.bench(BenchRequest(), Shown())
     assert made.alive == [other.worker]
     shown = Shown()
-    made.bench(BenchRequest(), shown)  # type: ignore[arg-type]
+    made.bench(BenchRequest(), shown)
     assert shown.seen == ["cuda:0: out of memory; it is tried again"]
     assert made.alive == [one.worker, other.worker]
     one.worker.fail("gone")
     one.process.exitcode = -9
     other.says(Finished(None))
-    made.bench(BenchRequest(), shown)  # type: ignore[arg-type]
+    made.bench(BenchRequest(), shown)
     assert len(shown.seen) == 1 and made.failures == ["cuda:0: gone"]
     lost = Played("cuda:7", Failed("no GPU", 3))
     ready = Played("cuda:0", Ready(CPU), Finished(None))
-    started(monkeypatch, lost, ready).bench(BenchRequest(), shown)  # type: ignore[arg-type]
+    started(monkeypatch, lost, ready).bench(BenchRequest(), shown)
     assert len(shown.seen) == 1, "who never had its device is not tried again"
 
 
@@ -316,7 +323,7 @@ def test_who_tells_nothing_for_too_long_is_ended(
     monkeypatch.setattr(crew, "SILENT_S", {Bench: 0.0, Make: 0.2})
     monkeypatch.setattr(crew, "LOOK_EVERY_S", 0.05)
     other.says(*[Finished(None)] * 2)
-    made.bench(BenchRequest(), Shown())  # type: ignore[arg-type]
+    made.bench(BenchRequest(), Shown())
     [failure] = made.failures
     assert failure.startswith("cuda:0: it told nothing for 0") and "nvidia-smi" in failure
     assert one.process.done == ["killed"]
@@ -332,7 +339,6 @@ def test_an_idle_worker_may_be_silent(
     made, one, other = two
     monkeypatch.setattr(crew, "SILENT_S", {Bench: 0.0, Make: 0.0})
     looked: list[int] = []
-    wait = crew.wait
 
     def waiting(pipes: Sequence[Any], seconds: float) -> Any:
         assert seconds == 10.0
@@ -373,11 +379,10 @@ def test_a_machine_that_was_stopped_ends_nobody(
             now_s[0] += stopped_s
         if len(looks) == 3:
             one.says(Finished(None))
-        return crew_wait(pipes, 0.01)
+        return wait(pipes, 0.01)
 
-    crew_wait = crew.wait
     monkeypatch.setattr(crew, "wait", waiting)
-    made.bench(BenchRequest(), Shown())  # type: ignore[arg-type]
+    made.bench(BenchRequest(), Shown())
     assert bool(made.failures) == ended
 
 
@@ -387,7 +392,7 @@ def test_a_host_is_handed_on_when_who_has_it_is_gone(two: tuple[Crew, Played, Pl
     other.says(Turn("awaited"))
     one.says(Turn("over"), Finished(None))
     other.says(Turn("over"), Finished(None))
-    made.bench(BenchRequest(), Shown())  # type: ignore[arg-type]
+    made.bench(BenchRequest(), Shown())
     for player in (one, other):
         assert [type(each) for each in player.heard] == [Bench, Go, Go]
 

@@ -9,7 +9,6 @@ import socket
 import sqlite3
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -158,7 +157,7 @@ def test_a_command_does_not_outlive_its_job(
                 raise TimeoutError("its time is up")
             return super().wait(timeout)
 
-    monkeypatch.setattr(jobs.subprocess, "Popen", Interrupted)
+    monkeypatch.setattr("opdb.cluster.job.subprocess.Popen", Interrupted)
     job = Job("a", ("bench",), str(opdb_is), "sqlite:///x")
     with pytest.raises(TimeoutError):
         job()
@@ -424,7 +423,3 @@ def test_each_job_has_a_database_of_its_own_or_the_servers(tmp_path: Path) -> No
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"--folder .*file/jobs: Not a directory"):
         jobs_of(commands, tmp_path / "file" / "jobs", str(database), make=True)
-
-
-def test_python_runs_jobs() -> None:
-    assert jobs.sys is sys

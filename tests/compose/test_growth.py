@@ -12,6 +12,7 @@ from opdb.compose.growth import Growth, NotAlikeError, Rule, rules, sizes_of
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
 from opdb.records import Workload
+from tests.compose.test_ladder import step
 
 pytest.importorskip("transformers")
 
@@ -36,6 +37,10 @@ def test_a_size_is_a_constant_times_a_product_of_terms() -> None:
     assert rules([1, 2, 4], terms) == []
     with pytest.raises(NotAlikeError, match=r"1\.5"):
         rules([1, 2, 2], terms)[0].at({"batch": 3})
+
+
+def test_two_passes_show_what_grows() -> None:
+    assert Growth([step(512), step(1024)]).grows() == {"relu": {"length"}}
 
 
 def test_a_static_step_grows_with_the_allocated_length_alone() -> None:

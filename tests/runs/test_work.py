@@ -17,7 +17,7 @@ from opdb.runs.models import ModelPolicy, ModelSpec
 from opdb.runs.progress import Display, Progress
 from opdb.runs.work import Answer, Here, Make, Work, execute
 from opdb.store import Store, open_store
-from opdb.store.claims import Claims, held
+from opdb.store.claims import Claims, held, release_dead_claims
 from tests.store import samples
 
 POLICY = ModelPolicy((samples.DEVICE.slug,), ("GPU-1",))
@@ -146,7 +146,7 @@ def test_the_runs_of_others_come_last_and_are_waited_for(
         if len(waited) == 3:
             others[1].give_back([specs[1].key])
 
-    monkeypatch.setattr(works.time, "sleep", sleep)
+    monkeypatch.setattr("opdb.runs.work.time.sleep", sleep)
     work = Noting(POLICY)
     made = [spec for spec, _ in work.run(store, specs, None, go)]
     assert made == [specs[2], specs[3], specs[1]], "the other made the first"
@@ -164,7 +164,7 @@ def test_who_does_not_wait_takes_what_was_left_meanwhile(
 ) -> None:
     specs = specs_of(store, "a", "b", "c")
     others = [of_another(store, monkeypatch, spec) for spec in specs[:2]]
-    monkeypatch.setattr(works.time, "sleep", lambda _: pytest.fail("it waits for nobody"))
+    monkeypatch.setattr("opdb.runs.work.time.sleep", lambda _: pytest.fail("it waits for nobody"))
     work = Noting(Unwaiting(POLICY.devices, POLICY.boards))
     made = []
     for spec, _ in work.run(store, specs, None, go):
@@ -178,7 +178,6 @@ def test_the_claims_of_the_dead_are_released_first(
 ) -> None:
     """As the work begins, and each time that it looks at what others have."""
     released: list[int] = []
-    release = works.release_dead_claims
     specs = specs_of(store, "a", "b")
     other = of_another(store, monkeypatch, specs[0])
 
@@ -186,10 +185,12 @@ def test_the_claims_of_the_dead_are_released_first(
         released.append(len(held(of)))
         if len(released) == 2:
             other.give_back([specs[0].key])
-        release(of)
+        release_dead_claims(of)
 
     monkeypatch.setattr(works, "release_dead_claims", releasing)
-    monkeypatch.setattr(works.time, "sleep", lambda _: pytest.fail("nothing is left to wait for"))
+    monkeypatch.setattr(
+        "opdb.runs.work.time.sleep", lambda _: pytest.fail("nothing is left to wait for")
+    )
     assert [spec for spec, _ in Noting(POLICY).run(store, specs, None, go)] == specs[::-1]
     assert released == [1, 1]
 
@@ -221,7 +222,7 @@ def test_progress_names_each_run_and_where_there_are_several_its_device(store: S
     may: dict[str, Answer] = {"a": "go", "b": "stop"}
     made = list(
         execute(
-            Two(),
+            Two(),  # type: ignore[arg-type]
             "the work",  # type: ignore[arg-type]
             specs,
             shown,

@@ -21,7 +21,7 @@ from opdb.cluster import slurm as submitting
 from opdb.cluster.job import Files, Job, name_of, read_state, states_in, write_state
 from opdb.cluster.slurm import Resources, snapshot, submit
 from opdb.cluster.submitting import CommandSyntax, jobs_of, parts_of
-from opdb.errors import InputError
+from opdb.errors import CannotMeasureError, InputError
 from opdb.store.database import as_url
 
 
@@ -298,6 +298,15 @@ def test_what_is_at_work_is_not_given_again(cluster: Path, tmp_path: Path) -> No
     assert submit(jobs_here[1:], RESOURCES, "one") == ["77"], "what ended may be given again"
 
 
+def test_without_slurm_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CannotMeasureError, match="sbatch and srun not found"):
+        submit(given_to_slurm(tmp_path, "a"), RESOURCES, "one")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_refusal_leaves_no_state(cluster: Path, tmp_path: Path) -> None:
     script(cluster, "sbatch", "echo first >&2", "echo 'invalid partition' >&2", "exit 1")
     with pytest.raises(InputError, match=r"sbatch refuses the jobs: .*invalid partition"):
@@ -401,7 +410,7 @@ def test_an_option_without_its_value_has_none() -> None:
 
 
 def test_each_job_has_a_database_of_its_own_or_the_servers(tmp_path: Path) -> None:
-    folder, database = tmp_path / "jobs", tmp_path / "opdb.sqlite"
+    folder, database = tmp_path / "deep" / "jobs", tmp_path / "opdb.sqlite"
     with sqlite3.connect(database) as connection:
         connection.execute("CREATE TABLE t (x)")
     commands = [("bench", "a"), ("bench", "b")]

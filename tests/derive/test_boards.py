@@ -101,6 +101,22 @@ def test_a_cost_is_brought_to_another_board() -> None:
         assert quantity.half_width == pytest.approx(width)
 
 
+def test_an_estimated_energy_stays_above_0_and_a_measured_one_need_not() -> None:
+    by = Factors(None, None, Factor(1.1, 0.05, 3))
+    wide = Quantity.around(1.0, 1.0, 3.0, 2, positive=False)
+    measured = transferred(replace(COST, dynamic_energy_j=wide), "GPU-2", by, None)
+    estimated = transferred(
+        replace(COST, visits=0, dynamic_energy_j=Quantity.around(1.0, 1.0, 3.0, 0)),
+        "GPU-2",
+        by,
+        None,
+    )
+    for cost, above in ((measured, False), (estimated, True)):
+        found = cost.dynamic_energy_j
+        assert found is not None and found.low is not None
+        assert found.mean == pytest.approx(1.1) and (found.low > 0) == above
+
+
 def test_what_a_cost_lacks_is_not_brought() -> None:
     by = Factors(None, Factor(1.1, 0.01, 3), Factor(0.9, 0.05, 3))
     bare = replace(

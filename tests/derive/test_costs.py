@@ -21,7 +21,7 @@ from opdb.derive.costs import (
     stretch_power_w,
     visit_cost,
 )
-from opdb.derive.runs import AGREEING, agreeing, repeat_spread, run_cost
+from opdb.derive.runs import AGREEING, HOSTS_AGREEMENT, agreeing, repeat_spread, run_cost
 from opdb.derive.statistics import half_width, pool_spread
 from opdb.records import (
     Calibration,
@@ -428,6 +428,7 @@ def test_runs_of_one_model_are_joined_with_their_spread_flags_and_clock() -> Non
     assert found.flags == ("a", "b", "c") and found.clock_hz == pytest.approx(1.74e9)
     close = run_cost([replace(run, repeats=(repeat(0.02), repeat(0.0205)))])
     assert close is not None and not close.is_uneven, "hosts differ by 3 % from moment to moment"
+    assert not replace(found, spread=HOSTS_AGREEMENT).is_uneven
     tenth = [replace(each, calls_per_replay=10) for each in clocked]
     per_pass = run_cost([replace(run, repeats=tuple(tenth))])
     assert per_pass is not None and per_pass.time_s.mean == pytest.approx(0.001)

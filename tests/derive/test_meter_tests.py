@@ -20,6 +20,7 @@ from opdb.derive.meter_tests import (
     idle_clock_test,
     polling_test,
     power_meter,
+    square_test,
     steady_tests,
     step_test,
 )
@@ -33,6 +34,7 @@ from opdb.derive.traces import (
     counter_power_w,
     crossing_s,
     expected_energy_j,
+    highest,
     mean_power_w,
     part_of,
     period_s,
@@ -260,6 +262,13 @@ def test_of_two_meters_the_samples_are_the_measure() -> None:
     assert power_meter(tests)[0] == "samples"
 
 
+def test_without_waves_or_values_there_is_nothing_to_tell() -> None:
+    test = square_test(replace(Made().record(), squares=()), "samples")
+    assert test.passed is None and test.words.startswith("not made: ")
+    assert "saw too little of any wave" in test.words
+    assert highest(()) is None and highest(((0.0, 3.0), (1.0, 5.0), (2.0, 4.0))) == 5.0
+
+
 def test_what_a_board_does_not_report_is_no_failure() -> None:
     made = Made(samples=None, counter=None, instant=None)
     tests = judged(made.record(), RATINGS)
@@ -391,6 +400,8 @@ def test_bounds_are_within_what_passes() -> None:
     at_rest = replace(record.idle, clock_samples=((0.0, 2e9), (1.0, 1.97e9)))
     assert idle_clock_test(at_rest, 2e9).passed is True, "98.5 % of the highest"
     assert idle_clock_test(at_rest, 2.001e9).passed is False
+    said = step_test(record, 0.08).words
+    assert said.endswith(f"in {1e3 * response_s:.0f} ms; a visit lets them settle for 80 ms")
     words = base_power_test(record.idle).words
     assert words.endswith("draws 120.0 W and, 1.2 s later, 120.0 W: +0.0 %")
     stepped = made.trace(Load(lambda t: 100.0 if t < 1.2 else 101.9, 2.4))

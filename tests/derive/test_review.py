@@ -146,6 +146,8 @@ def test_drift_is_an_anchors_deviation_from_its_median() -> None:
     assert [d.power for d in drifts] == pytest.approx([400 / 404 - 1, 0, 440 / 404 - 1])
     assert [d.time for d in drifts] == pytest.approx([0, 0.01, 0])
     assert anchor_drifts(CAMPAIGN, anchors(400.0)) == [], "one visit has nothing to be held against"
+    failed = replace(made[0], id="failed", outcome="error", stretch=None)
+    assert anchor_drifts(CAMPAIGN, [*made, failed]) == drifts
     dark = [replace(v, stretch=replace(v.stretch, power_samples=())) for v in made if v.stretch]
     assert [d.power for d in anchor_drifts(CAMPAIGN, dark)] == [None] * 3
     one_dark = anchor_drifts(CAMPAIGN, [dark[0], *made[1:]])

@@ -298,9 +298,7 @@ def test_what_is_at_work_is_not_given_again(cluster: Path, tmp_path: Path) -> No
     assert submit(jobs_here[1:], RESOURCES, "one") == ["77"], "what ended may be given again"
 
 
-def test_without_slurm_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_slurm_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CannotMeasureError, match="sbatch and srun not found"):
         submit(given_to_slurm(tmp_path, "a"), RESOURCES, "one")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import random
 from io import StringIO
+from pathlib import Path
 
 import pytest
 
-from opdb.store.sets import _csv_rows
+from opdb.store.sets import _csv_rows, read_fields
 
 
 def outcome(text: str, *, ours: bool) -> tuple[list[tuple[int, list[str]]], bool]:
@@ -51,3 +52,13 @@ def test_any_text() -> None:
     for _ in range(5000):
         text = "".join(chosen.choices('ab,,""\n\n\r x', k=chosen.randint(0, 14)))
         assert outcome(text, ours=True) == outcome(text, ours=False), text
+
+
+def test_a_field_keeps_its_line_ends_and_a_long_one_is_told_short(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'a,b\n"1\r\n2",3\n')
+    found = read_fields(path, ["b", "a"])
+    assert (found.values, found.lines, len(found)) == ({"a": ("1\r\n2",), "b": ("3",)}, [3], 1)
+    for length, shown in ((80, "x" * 80), (81, "x" * 77 + "...")):
+        said = str(found.error(0, "a", "x" * length, "too long"))
+        assert said == f"{path}, line 3, column a: '{shown}': too long"

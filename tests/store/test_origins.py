@@ -1,0 +1,40 @@
+"""Where measurements are said to come from, and how more of them are brought in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opdb.store import database
+from opdb.store.opening import how_to_fill
+from opdb.store.origins import _origin
+from tests import published
+
+
+def test_the_folder_of_an_import_is_told_where_it_is_still_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "set").mkdir()
+    folders = {"set": None, str(tmp_path / "set"): tmp_path / "set", str(tmp_path / "gone"): None}
+    for name, folder in folders.items():
+        found = _origin(name, {}, {})
+        assert (found.place, found.folder, found.taken_in) == ("import", folder, True)
+    ours = _origin("set", {"set": tmp_path / "set"}, {}, taken_in=False)
+    assert (ours.place, ours.folder, ours.taken_in) == ("clone", tmp_path / "set", False)
+
+
+def test_the_command_that_fills_a_database_is_one_to_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = published.SET.parents[1]
+    said = "to bring in the published measurements: opdb import "
+    monkeypatch.chdir(root)
+    here = how_to_fill(database.default_url())
+    assert here.startswith(said) and f" {published.SET.relative_to(root)}" in here
+    assert "--db" not in here and str(root) not in here
+    monkeypatch.chdir(tmp_path)
+    elsewhere = how_to_fill("sqlite:////a/b.sqlite")
+    assert elsewhere.startswith(said) and f" {published.SET}" in elsewhere
+    assert elsewhere.endswith(" --db /a/b.sqlite")

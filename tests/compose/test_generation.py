@@ -9,7 +9,14 @@ from itertools import pairwise
 import pytest
 
 from opdb.compose import compose
-from opdb.compose.generation import GROWTH, Total, lengths, weights, work_shares
+from opdb.compose.generation import (
+    GROWTH,
+    Total,
+    gathers_experts,
+    lengths,
+    weights,
+    work_shares,
+)
 from opdb.records import Configuration
 from tests.compose.test_composer import CONV, RELU, cost, inputs, workload
 
@@ -90,3 +97,27 @@ def test_a_decoders_time_goes_to_weights_attention_and_the_rest() -> None:
     )
     assert set(work_shares([(1.0, replace(whole, time_s=None))]).values()) == {0.0}
     assert work_shares([]) == {"weights": 0.0, "attention": 0.0, "rest": 0.0}
+
+
+EXPERTS = {"shape": [8, 64, 32], "dtype": "float32", "role": "weight"}
+ONE_EXPERT = {**EXPERTS, "shape": [64, 32]}
+NO_WEIGHT = {"shape": [8, 64, 32], "dtype": "float32"}
+CHOSEN = {"shape": [5], "dtype": "int64"}
+
+
+@pytest.mark.parametrize(
+    ("call", "gathers"),
+    [
+        (Configuration("getitem", {}, {"input": EXPERTS, "index": [CHOSEN]}), True),
+        (Configuration("index_select", {}, {"input": EXPERTS, "index": [CHOSEN]}), False),
+        (Configuration("getitem", {}, {"input": NO_WEIGHT, "index": [CHOSEN]}), False),
+        (Configuration("getitem", {}, {"input": ONE_EXPERT, "index": [CHOSEN]}), False),
+        (Configuration("getitem", {}, {"input": EXPERTS, "index": [HEADS]}), False),
+        (Configuration("getitem", {}, {"input": EXPERTS, "index": 3}), False),
+        (Configuration("getitem", {}, {"input": EXPERTS}), False),
+    ],
+)
+def test_experts_are_gathered_by_a_row_of_indices_of_their_weights(
+    call: Configuration, gathers: bool
+) -> None:
+    assert gathers_experts(call) == gathers

@@ -11,7 +11,7 @@ import pytest
 from opdb.compose.growth import Growth, NotAlikeError, Rule, rules, sizes_of
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
-from opdb.records import Workload
+from opdb.records import Configuration, Workload
 from tests.compose.test_ladder import step
 
 pytest.importorskip("transformers")
@@ -41,6 +41,15 @@ def test_a_size_is_a_constant_times_a_product_of_terms() -> None:
 
 def test_two_passes_show_what_grows() -> None:
     assert Growth([step(512), step(1024)]).grows() == {"relu": {"length"}}
+
+
+def test_passes_in_two_dtypes_are_not_alike() -> None:
+    other = step(1024)
+    spec = {"shape": [2, 1024], "dtype": "bfloat16"}
+    halved = replace(other.calls[0], configuration=Configuration("relu", {}, {"input": spec}))
+    passes = [step(512), replace(other, calls=(halved, *other.calls[1:]))]
+    with pytest.raises(NotAlikeError):
+        Growth(passes).at({**sizes_of(step(512)), "length": 700})
 
 
 def test_a_static_step_grows_with_the_allocated_length_alone() -> None:

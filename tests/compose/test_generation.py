@@ -121,3 +121,14 @@ def test_experts_are_gathered_by_a_row_of_indices_of_their_weights(
     call: Configuration, gathers: bool
 ) -> None:
     assert gathers_experts(call) == gathers
+
+
+def test_products_with_gathered_experts_are_work_on_weights() -> None:
+    gather = Configuration("getitem", {}, {"input": EXPERTS, "index": [CHOSEN]})
+    one = {"shape": [5, 64, 32], "dtype": "float32"}
+    product = Configuration("bmm", {}, {"input": one, "mat2": {**one, "shape": [5, 32, 64]}})
+    costs = (cost(gather, 1e-6), cost(product, 3e-6), cost(RELU, 4e-6))
+    with_experts = compose(workload(gather, product, RELU), "graph", inputs(*costs))
+    assert work_shares([(1.0, with_experts)])["weights"] == pytest.approx(0.5)
+    without = compose(workload(product, RELU), "graph", inputs(*costs))
+    assert work_shares([(1.0, without)])["weights"] == 0

@@ -225,6 +225,9 @@ def test_errors_are_how_far_off_each_rung_would_be() -> None:
     assert dear.errors((2, 700)) == pytest.approx((1 / 3, 2 / 3))
     none = Ladder(*ladder(dynamic_energy_j=quantity(0.0)))
     assert none.errors((2, 700)) == pytest.approx((1 / 3, 0.0)), "nothing is off from nothing"
+    steps, costs = ladder()
+    unmetered = {key: replace(cost, dynamic_energy_j=None) for key, cost in costs.items()}
+    assert Ladder(steps, unmetered).errors((2, 700)) == pytest.approx((1 / 3, 0.0))
     both = made.errors((3, 700))
     assert both == pytest.approx((math.hypot(1 / 3, 0.1),) * 2), "one batch size tells of no other"
     wide, costs = ladder()

@@ -228,6 +228,16 @@ def test_errors_are_how_far_off_each_rung_would_be() -> None:
     steps, costs = ladder()
     unmetered = {key: replace(cost, dynamic_energy_j=None) for key, cost in costs.items()}
     assert Ladder(steps, unmetered).errors((2, 700)) == pytest.approx((1 / 3, 0.0))
+    spec = {"shape": [2, 8], "dtype": "float32"}
+    plain = Configuration("gelu", {}, {"input": spec})
+    odd = Configuration("gelu", {"approximate": "tanh"}, {"input": spec})
+    steps = [
+        replace(each, calls=(*each.calls, Call(own, "module")))
+        for each, own in zip(steps, (plain, odd, plain), strict=True)
+    ]
+    with_odd = costs | {plain.key: measured(plain, 2e-6), odd.key: measured(odd, 5e-6)}
+    # Two relus of 2 of 3 µs, and a call of 2 of 5 µs that not every rung has another of.
+    assert Ladder(steps, with_odd).errors((2, 700))[0] == pytest.approx(1 - 6 / 11)
     both = made.errors((3, 700))
     assert both == pytest.approx((math.hypot(1 / 3, 0.1),) * 2), "one batch size tells of no other"
     wide, costs = ladder()

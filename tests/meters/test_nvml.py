@@ -311,11 +311,12 @@ def test_a_ring_that_is_handed_out_whole_again_has_nothing_new(
     ]
     monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda *_: (1, kept))
     made = ring.power_ring("a handle")
-    made.poll(0.0)
-    assert not made.samples, "its period has not passed"
-    for now_s in (0.02, 0.04):
+    for now_s, held in ((0.0, 0), (0.02, 2), (0.03, 2), (0.04, 3)):  # read every 20 ms
+        if now_s == 0.03:
+            value = SimpleNamespace(uiVal=300_000)
+            kept.append(SimpleNamespace(timeStamp=wall_us + 20_000, sampleValue=value))
         made.poll(now_s)
-        assert [w for _, w in made.samples] == pytest.approx([300.0, 300.0])
+        assert [w for _, w in made.samples] == pytest.approx([300.0] * held)
 
 
 LOST = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)

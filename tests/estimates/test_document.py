@@ -27,6 +27,7 @@ def estimator() -> Estimator:
                 call(2**10 + 300 * n**2, "softmax" if n % 3 else "relu"),
                 float(2e-6 + 1e-9 * n**2 * np.exp(drawn.normal(scale=0.2))),
                 dynamic_w=100.0 + n if n % 2 else None,
+                models=(("alexnet", "bert", "resnet", "vgg")[n % 4],),
                 eager_s=1e-3,
                 host_s={"module": 5e-6},
             )

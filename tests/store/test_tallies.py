@@ -121,6 +121,17 @@ def test_workloads_by_what_they_touch(filled: Store, bound: str, calls: bool) ->
     assert filled.workloads_of_unknown_size() == [workload], "its calls may be others"
 
 
+def test_standing_counts_rejected_visits_by_their_reason(filled: Store) -> None:
+    filled.save_visit(samples.visit("hot", flags=("odd", f"{tallies.REJECTED}heat")))
+    found = filled.standing("nvidia-h200")
+    assert found.visits == {
+        ("measurement", ""): 2,
+        ("measurement", "heat"): 1,
+        ("anchor", ""): 1,
+    }
+    assert found.measured == 1
+
+
 def test_standing_is_of_one_device(filled: Store) -> None:
     filled.save_board(samples.PROCESSOR, Board("CPU-1", samples.PROCESSOR.slug))
     here, there = filled.standing("nvidia-h200"), filled.standing("a-cpu")

@@ -151,6 +151,8 @@ def test_a_call_without_kernels_costs_nothing_and_that_is_measured() -> None:
     assert cost.time_s is not None and (cost.time_s.mean, cost.visits, cost.kernels) == (0, 1, 0)
     assert cost.energy_j is not None and cost.energy_j.mean == 0
     assert cost.reasons == {}
+    own = visit_cost(visit(None, kernels={}), CALIBRATION)
+    assert own is not None and (own.time_s, own.replay_time_s, own.eager_time_s) == (0.0, 0.0, 0.0)
 
 
 def test_what_failed_has_a_reason_and_no_cost() -> None:
@@ -405,6 +407,8 @@ def test_a_run_counts_the_repeats_that_agree() -> None:
         [0.0100, 0.01005, 0.0101]
     )
     assert repeat_spread(kept) == pytest.approx(0.01)
+    bound = [replace(repeat(t), replay_times_s=(t,)) for t in (0.98, 1.0, 1.005, 1.01)]
+    assert agreeing(bound) == bound[1:], "1 % apart, and no more"
     assert agreeing(repeats[:2]) == sorted(repeats[:2], key=lambda r: r.replay_times_s[0])
     run = replace(samples.model_run(samples.workload()), repeats=tuple(repeats))
     cost = run_cost([run])

@@ -269,6 +269,33 @@ def test_without_waves_or_values_there_is_nothing_to_tell() -> None:
     assert highest(()) is None and highest(((0.0, 3.0), (1.0, 5.0), (2.0, 4.0))) == 5.0
 
 
+def test_a_counter_that_is_silent_when_left_alone_is_not_compared() -> None:
+    record = Made().record()
+    silent = replace(record.steady["none"], counter_edges=())
+    test = polling_test({**record.steady, "none": silent})
+    assert (test.name, test.passed) == ("counter: polling", None)
+    assert test.words == "not made: the energy counter gave too few edges when it was left alone"
+
+
+def test_an_edge_seen_half_a_period_late_counts() -> None:
+    """Of edges a second apart: at 1.5 s it was read in time, later than that it was not."""
+    edges = tuple((float(n), 100.0 * n) for n in range(6))
+    assert counter_power_w((*edges, (6.5, 1000.0))) != pytest.approx(100.0)
+    assert counter_power_w((*edges, (6.75, 1000.0))) == pytest.approx(100.0)
+
+
+def test_a_clock_is_back_when_it_is_held_no_more() -> None:
+    record = Made().record()
+    clocks = ((0.0, 1.98e9), (1.0, 1.5e9), (2.1, 1.98e9), (2.3, 1.5e9), (2.5, 1.98e9))
+    held = replace(record, limit=replace(record.limit, clock_samples=clocks))
+    facts, _ = facts_of(held, RATINGS)
+    assert (facts["limit_pull_down_s"], facts["limit_recover_s"]) == pytest.approx((1.0, 0.5))
+    at_the_end = ((0.0, 1.98e9), (2.0, 1.5e9), (2.25, 1.98e9))
+    held = replace(record, limit=replace(record.limit, clock_samples=at_the_end))
+    facts, _ = facts_of(held, RATINGS)
+    assert (facts["limit_pull_down_s"], facts["limit_recover_s"]) == (2.0, 0.25)
+
+
 def test_what_a_board_does_not_report_is_no_failure() -> None:
     made = Made(samples=None, counter=None, instant=None)
     tests = judged(made.record(), RATINGS)

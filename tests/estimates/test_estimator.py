@@ -226,8 +226,9 @@ def test_a_state_that_nothing_was_measured_in_is_told() -> None:
 
 def test_what_has_no_roofline_is_refused_however_it_is_asked_for() -> None:
     update = Configuration("sgd", {}, {"params": []}, pass_name="update")
-    found = estimator(memory=learned()).estimate([update, call(8, "convolve")])
-    assert not found.costs and found.refused == {
+    found = estimator(memory=learned()).estimate([update, call(8, "convolve"), call(8)])
+    assert found.costs.keys() == {call(8).key}
+    assert found.refused == {
         update.key: "estimates are of forward and backward passes",
         call(8, "convolve").key: "this version has no kind 'convolve'",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -195,7 +196,7 @@ def test_a_score_is_the_width_of_intervals_and_how_far_truths_lie_outside() -> N
     assert _score(many, 0.0) == pytest.approx(2 * 39 * 0.1 + 40 * 0.8)
 
 
-def test_reaches_hold_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reaches_hold_what_was_left_out() -> None:
     """Times and energies of single calls, and of the sums over what each model alone has."""
     examples = sorted(scattered(), key=lambda e: e.configuration.key)
     found = learned(examples)
@@ -227,6 +228,14 @@ def test_reaches_hold_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None
     assert (reach.time, reach.energy) == (_conformal(single["time"]), _conformal(single["energy"]))
     assert reach.times == _of_sums(sums["time"], reach.shared)
     assert reach.energies == max(reach.times, _of_sums(sums["energy"], reach.shared))
+    dark = [replace(e, cost=replace(e.cost, dynamic_energy_j=None)) for e in examples]
+    unmetered = learned(dark).families["memory"].reach
+    assert (unmetered.time, unmetered.times, unmetered.shared) == (
+        reach.time,
+        reach.times,
+        reach.shared,
+    )
+    assert reach.time != reach.times and unmetered.energy is unmetered.energies is None
 
 
 def test_usual_times_are_medians_of_a_kind() -> None:

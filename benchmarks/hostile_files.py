@@ -5,6 +5,7 @@
 Prints, for each reader, how many files it read, how many it accepted, the slowest read, and each
 distinct internal error with the file that shows it (kept in the working folder). Exits with 1 where
 there was one. Several processes with different seeds read different files.
+`benchmarks/guided_files.py` makes files up by what they reach.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from opdb.errors import OpdbError
@@ -46,39 +48,68 @@ def main(arguments: list[str]) -> int:
 def fuzz(name: str, reader: Reader, folder: Path, seconds: float, seed: int) -> int:
     """Read mutated files for some seconds, say what came of them; return the distinct errors."""
     chance, seeds = random.Random(f"{seed} {name}"), reader.seeds()
-    path = folder / f"given{reader.ending}"
-    came, slowest_s, errors = Counter[str](), 0.0, dict[str, bytes]()
+    tally = Tally(name, reader, folder, seed)
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
-        content = edited(chance.choice(seeds), drawn(chance), reader.words)
+        tally.read(edited(chance.choice(seeds), drawn(chance), reader.words))
+    return tally.report()
+
+
+@dataclass
+class Tally:
+    """What came of the files that a reader was given, each in turn in a file of a folder.
+
+    `errors` has the shortest file of each distinct internal error.
+    """
+
+    name: str
+    reader: Reader
+    folder: Path
+    seed: int
+    came: Counter[str] = field(default_factory=Counter)
+    errors: dict[str, bytes] = field(default_factory=dict)
+    slowest_s: float = 0.0
+
+    def read(self, content: bytes) -> None:
+        """Let the reader read a file, and note how that ended."""
+        path = self.folder / f"given{self.reader.ending}"
         path.write_bytes(content)
         start_s = time.monotonic()
         try:
-            reader.read(path)
-            came["accepted"] += 1
+            self.reader.read(path)
+            self.came["accepted"] += 1
         except OpdbError:
-            came["refused"] += 1
+            self.came["refused"] += 1
         except Exception as error:  # noqa: BLE001 - what none may raise is what is looked for
-            came["failed"] += 1
+            self.came["failed"] += 1
             last = traceback.extract_tb(error.__traceback__)
             ours = next((f for f in reversed(last) if "/opdb/" in f.filename), last[-1])
-            where = f"{type(error).__name__} at {Path(ours.filename).name}:{ours.lineno}"
-            if where not in errors or len(content) < len(errors[where]):
-                errors[where] = content
+            self._keep(
+                f"{type(error).__name__} at {Path(ours.filename).name}:{ours.lineno}", content
+            )
         took_s = time.monotonic() - start_s
-        slowest_s = max(slowest_s, took_s)
+        self.slowest_s = max(self.slowest_s, took_s)
         if took_s > MOST_S:
-            errors[f"slower than {MOST_S:g} s"] = content
-    print(
-        f"{name}: {came.total()} read, {came['accepted']} accepted, {came['refused']} refused, "
-        f"{came['failed']} failed, slowest {slowest_s:.2f} s",
-        flush=True,
-    )
-    for number, (where, content) in enumerate(errors.items()):
-        kept = Path(f"hostile-{name.replace('/', '-')}-{seed}-{number}{reader.ending}")
-        kept.write_bytes(content)
-        print(f"  {where}: {kept}", flush=True)
-    return len(errors)
+            self._keep(f"slower than {MOST_S:g} s", content)
+
+    def _keep(self, where: str, content: bytes) -> None:
+        if where not in self.errors or len(content) < len(self.errors[where]):
+            self.errors[where] = content
+
+    def report(self) -> int:
+        """Print what came of all files, write those that failed; return the distinct errors."""
+        came = self.came
+        print(
+            f"{self.name}: {came.total()} read, {came['accepted']} accepted, "
+            f"{came['refused']} refused, {came['failed']} failed, slowest {self.slowest_s:.2f} s",
+            flush=True,
+        )
+        for number, (where, content) in enumerate(self.errors.items()):
+            place = f"hostile-{self.name.replace('/', '-')}-{self.seed}-{number}"
+            kept = Path(place + self.reader.ending)
+            kept.write_bytes(content)
+            print(f"  {where}: {kept}", flush=True)
+        return len(self.errors)
 
 
 if __name__ == "__main__":

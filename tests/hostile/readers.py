@@ -26,6 +26,8 @@ from opdb.significance import KindEntry, Proposal, load_significance, propose
 from opdb.store import open_store
 from opdb.store.documents import read_json
 from opdb.store.exchange import import_set
+from opdb.store.proving import proved
+from opdb.store.set_reading import read_set
 from opdb.summary import load_summary, mark_processed
 from opdb.trace.annotate import Index, annotate
 from opdb.trace.by_kernels import KernelIndex
@@ -187,14 +189,16 @@ def _cut(process: Process, points: slice) -> Process:
     return replace(process, points=process.points[points], weights=process.weights[points])
 
 
-def _set_reader(folder: Path, name: str) -> Reader:
+def _set_reader(folder: Path, empty: Path, name: str) -> Reader:
     def read(path: Path) -> None:
         with tempfile.TemporaryDirectory(dir=path.parent) as aside:
             made = Path(aside, "set")
             shutil.copytree(folder, made)
             shutil.copyfile(path, made / name)
+            contents = proved(read_set(made))
+            shutil.copyfile(empty, Path(aside, "db.sqlite"))
             with open_store(str(Path(aside, "db.sqlite"))) as store:
-                import_set(store, made)
+                import_set(store, made, contents=contents)
                 for board in store.boards():
                     store.costs(board.uuid)
                     store.visits(board.uuid)
@@ -221,5 +225,13 @@ READERS: Mapping[str, Reader] = {
 
 
 def set_readers(folder: Path) -> dict[str, Reader]:
-    """Return a reader for each file of a published set, the other files as they are."""
-    return {f"set/{path.name}": _set_reader(folder, path.name) for path in folder.glob("*.csv")}
+    """Return a reader for each file of a published set, the other files as they are.
+
+    Beside the set's folder they keep an empty database to begin with: making one takes longer.
+    """
+    empty = folder.with_name(f"{folder.name}-empty.sqlite")
+    with open_store(str(empty)):
+        pass
+    return {
+        f"set/{path.name}": _set_reader(folder, empty, path.name) for path in folder.glob("*.csv")
+    }

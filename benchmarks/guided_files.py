@@ -22,8 +22,10 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["opdb", "yaml"]):
-    from benchmarks.hostile_files import Tally
+PACKAGES = ["opdb", "yaml"]
+
+with atheris.instrument_imports(include=PACKAGES):
+    from benchmarks.hostile_files import Tally, read_seeds
     from tests.hostile.mutation import drawn, edited
     from tests.hostile.readers import READERS, Reader, set_readers
     from tests.store.small_set import write_small_set
@@ -63,6 +65,8 @@ def forked(name: str, reader: Reader, folder: Path, seconds: float, seed: int) -
 def guide(tally: Tally, seconds: float) -> None:
     """Read files for some seconds, say what came of them, and end the process."""
     reader, until_s = tally.reader, time.monotonic() + seconds
+    with atheris.instrument_imports(include=PACKAGES):
+        read_seeds(reader, tally.folder)
     corpus = tally.folder / "corpus" / tally.name
     corpus.mkdir(parents=True)
     for number, text in enumerate(reader.seeds()):

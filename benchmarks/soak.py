@@ -92,11 +92,11 @@ def on(db: str, kind: str) -> opdb.Conditions:
 
 
 @contextmanager
-def sqlite_databases() -> Iterator[Callable[[int], str]]:
-    """Yield what makes the database of a lap, with the published set in it, and drops the last."""
+def sqlite_databases(fill: Callable[[str], None]) -> Iterator[Callable[[int], str]]:
+    """Yield what makes the database of a lap, filled as the first is, and drops the last."""
     with tempfile.TemporaryDirectory(prefix="opdb-soak-") as folder:
         template = Path(folder) / "template.sqlite"
-        publish(str(template))
+        fill(str(template))
 
         def fresh(lap: int) -> str:
             for old in Path(folder).glob("lap-*"):
@@ -107,7 +107,7 @@ def sqlite_databases() -> Iterator[Callable[[int], str]]:
 
 
 @contextmanager
-def postgres_databases(url: str) -> Iterator[Callable[[int], str]]:
+def postgres_databases(url: str, fill: Callable[[str], None]) -> Iterator[Callable[[int], str]]:
     """As `sqlite_databases`, on the server of a URL: databases that begin with `opdb_soak_`."""
     import psycopg
 
@@ -126,7 +126,7 @@ def postgres_databases(url: str) -> Iterator[Callable[[int], str]]:
     run(f"CREATE DATABASE {ours}_template")
     lap_made = None
     try:
-        publish(named(f"{ours}_template"))
+        fill(named(f"{ours}_template"))
 
         def fresh(lap: int) -> str:
             nonlocal lap_made
@@ -189,8 +189,8 @@ def main() -> int:
     asked = parser.parse_args()
     for module, name, value in SHORT:
         setattr(module, name, value)
-    databases = postgres_databases(asked.postgres) if asked.postgres else sqlite_databases()
-    with databases as fresh:
+    url = asked.postgres
+    with postgres_databases(url, publish) if url else sqlite_databases(publish) as fresh:
         samples = soak(fresh, asked.seconds, asked.every)
     found = judged(samples)
     if asked.json:

@@ -45,27 +45,21 @@ def proved(contents: Contents) -> Contents:
     Raises:
         InputError: a sample cannot be what was measured, or a cost is not what the visits say.
     """
-    campaigns = {campaign.id: campaign for campaign in _campaigns(contents)}
-    boards = {key: campaign.board.uuid for key, campaign in campaigns.items()}
-    visits: dict[str, list[Visit]] = defaultdict(list)
-    hosts: dict[str, list[HostVisit]] = defaultdict(list)
-    for visit in _visits(contents["visits.csv"]):
-        visits[boards[visit.campaign]].append(visit)
-    for host_visit in _host_visits(contents["host_visits.csv"]):
-        hosts[boards[host_visit.campaign]].append(host_visit)
+    campaigns: dict[str, list[Campaign]] = defaultdict(list)
+    boards = {}
+    for campaign in sorted(_campaigns(contents), key=_OLDEST_FIRST):
+        boards[campaign.id] = campaign.board.uuid
+        campaigns[campaign.board.uuid].append(campaign)
+    visits, hosts = (_by_board(contents[n], boards) for n in ("visits.csv", "host_visits.csv"))
     for _ in _decoded(contents["model_runs.csv"], schema.model_run):
         pass
     costs = contents["costs.csv"]
     derived: dict[_Place, NewRow] = {}
-    for board in sorted(visits):
-        of_board = [campaign for campaign in campaigns.values() if campaign.board.uuid == board]
-        of_board.sort(key=_OLDEST_FIRST)
+    for board in sorted(visits.keys() | hosts.keys()):
+        seen = sorted(_visits(visits[board]), key=_OLDEST_FIRST) if board in visits else []
+        of_host = sorted(_host_visits(hosts[board]), key=_OLDEST_FIRST) if board in hosts else []
         try:
-            found = board_costs(
-                of_board,
-                sorted(visits[board], key=_OLDEST_FIRST),
-                sorted(hosts[board], key=_OLDEST_FIRST),
-            )
+            found = board_costs(campaigns[board], seen, of_host)
         except (ArithmeticError, *FAULTS) as error:
             raise InputError(
                 f"{costs.path.parent}: no costs can be derived from the visits of {board}: {error}"
@@ -86,6 +80,11 @@ def _campaigns(contents: Contents) -> Iterator[Campaign]:
                 where = f"no such {'board of this device' if column == 'device' else column}"
                 raise found.error(number, column, row[column], where)
         yield rows.CAMPAIGN.read(row, device=devices[row["device"]], host=hosts[row["host"]])
+
+
+def _by_board(found: Columns, boards: Mapping[str, str]) -> dict[str, Columns]:
+    """Return the rows of each board: the samples of one at a time fit into memory."""
+    return found.by([boards[campaign] for campaign in found.values["campaign"]])
 
 
 def _visits(found: Columns) -> Iterator[Visit]:

@@ -8,6 +8,7 @@ from a stranger. `opdb.store.shorthand` says how the files are kept small.
 from __future__ import annotations
 
 import csv
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -117,6 +118,17 @@ class Columns:
             list(compress(self.lines, chosen)),
             {name: list(compress(found, chosen)) for name, found in self.values.items()},
         )
+
+    def by(self, keys: Sequence[str]) -> dict[str, Columns]:
+        """Return the rows of each key, in order."""
+        places: dict[str, list[int]] = defaultdict(list)
+        for number, key in enumerate(keys):
+            places[key].append(number)
+        return {key: self._at(numbers) for key, numbers in places.items()}
+
+    def _at(self, numbers: Sequence[int]) -> Columns:
+        picked = {name: [found[n] for n in numbers] for name, found in self.values.items()}
+        return Columns(self.path, [self.lines[n] for n in numbers], picked)
 
     def rows(self) -> Iterator[NewRow]:
         """Yield each row by column name."""

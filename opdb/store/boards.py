@@ -56,10 +56,16 @@ class Boards(Connected):
                 row["id"]: rows.HOST.read(row)
                 for row in connection.execute(select(schema.host)).mappings()
             }
-            return [
-                rows.CAMPAIGN.read(row, device=devices[row["device"]], host=hosts[row["host"]])
-                for row in connection.execute(query).mappings()
-            ]
+            boards = set(
+                map(tuple, connection.execute(select(schema.board.c.uuid, schema.board.c.device)))
+            )
+            found = []
+            for row in connection.execute(query).mappings():
+                if (row["board"], row["device"]) not in boards:
+                    raise ValueError(f"campaign {row['id']!r} is of a board that is not stored")
+                device_of, host = devices[row["device"]], hosts[row["host"]]
+                found.append(rows.CAMPAIGN.read(row, device=device_of, host=host))
+            return found
 
     def devices(self) -> list[Device]:
         """Return the devices that were measured, by slug."""

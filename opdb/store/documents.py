@@ -37,6 +37,20 @@ def read_json(text: str) -> Json:
     return {} if text == "{}" else [] if text == "[]" else json.loads(text)
 
 
+def _read_object(text: str) -> dict[str, Json]:
+    found = read_json(text)
+    if not isinstance(found, dict):
+        raise TypeError(f"{text[:80]!r} is no JSON object")
+    return found
+
+
+def _read_counts(text: str) -> dict[str, int]:
+    found: dict[str, int] = _read_object(text)
+    if not all(isinstance(count, int) for count in found.values()):
+        raise TypeError(f"{text[:80]!r} holds something else than counts")
+    return found
+
+
 def quantity(name: str, parts: Mapping[str, Any]) -> Quantity:
     """Return a quantity of these parts.
 
@@ -176,9 +190,9 @@ def _check_host_times(text: str) -> None:
                 DURATION_S.check(time_s)
 
 
-OBJECT = _document(read_json, check=_check_object, encode=dict)
+OBJECT = _document(_read_object, check=_check_object, encode=dict)
 WORDS = _document(_read_words, check=_check_words, encode=list)
-KERNELS = Field(COLLATED, encode=OBJECT.encode, decode=read_json)
+KERNELS = Field(COLLATED, encode=OBJECT.encode, decode=_read_counts)
 """Counts of kernels by name; a set's file has them in short, see `opdb.store.shorthand`."""
 
 MEMORY = _document(_read_memory)

@@ -65,6 +65,11 @@ def field_of(held_in: Column[Any]) -> Field:
     return field
 
 
+def is_number(column: Column[Any]) -> bool:
+    """Return whether a column holds numbers, of records and not of the rows of another table."""
+    return field_of(column).sql in (Integer, BigInteger, Float) and not column.foreign_keys
+
+
 def parser(column: Column[Any]) -> Callable[[str], Any]:
     """Return the function that reads one column's fields in a set's file."""
     field, convert = field_of(column), _converter(column)

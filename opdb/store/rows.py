@@ -27,7 +27,7 @@ from opdb.records import (
 )
 from opdb.store import schema
 from opdb.store.documents import quantity
-from opdb.store.fields import field_of
+from opdb.store.fields import field_of, is_number
 from opdb.store.schema import QUANTITIES, QUANTITY_PARTS
 
 NewRow: TypeAlias = dict[str, Any]
@@ -76,6 +76,11 @@ class Codec(Generic[Record]):
         self._values = itemgetter(*self._read)
         self._encoders = [(name, each.encode) for name, each in held.items() if each.encode]
         self._decoders = [(name, held[name].decode) for name in self._read if held[name].decode]
+        self._numbers = [
+            name
+            for name, column in schema.outside(table).items()
+            if name in self._read and is_number(column)
+        ]
 
     def row(self, record: Record) -> NewRow:
         """Return a record's row."""
@@ -95,6 +100,9 @@ class Codec(Generic[Record]):
             ValueError, TypeError: a column does not hold what it should.
         """
         found = dict(zip(self._read, self._values(row), strict=True))
+        for name in self._numbers:
+            if not isinstance(found[name], int | float | None):
+                raise TypeError(f"{name} is {found[name]!r}, no number")  # SQLite holds any type
         for name, decode in self._decoders:
             if found[name] is not None:
                 found[name] = decode(found[name])  # type: ignore[misc]

@@ -34,6 +34,7 @@ from opdb.trace.by_kernels import KernelIndex
 from opdb.trace.profile import read_profile
 from tests.counters.test_report import RAW
 from tests.grid.test_file import GOOD as GRID
+from tests.hostile import cells
 from tests.paths import ROOT
 
 CORPUS = ROOT / "tests" / "data" / "hostile"
@@ -220,6 +221,7 @@ READERS: Mapping[str, Reader] = {
     "ncu": Reader(
         lambda p: read_report(p.read_text(errors="replace"), p.name), lambda: [RAW], _CSV, ".csv"
     ),
+    "cells": Reader(cells.read_cells, cells.seeds, (*_CSV, *_JSON), ".csv"),
 }
 """The readers of single files by name; `set_readers` has those of a published set."""
 

@@ -1,0 +1,100 @@
+"""A database whose cells a stranger wrote: what commands read of it is a record, or a message.
+
+A file of such cells has a line for each: table.column, and the value that the first row gets, with
+all that are like it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import sqlite3
+import tempfile
+import zlib
+from contextlib import closing, suppress
+from functools import cache
+from pathlib import Path
+
+from opdb.predict import predictor_for
+from opdb.store import open_store, schema
+from opdb.store.deriving import derived
+from tests.store.conftest import fill
+
+FIRST = "SELECT {column} FROM {table} WHERE {column} NOT NULL LIMIT 1"
+
+
+@cache
+def filled() -> bytes:
+    """Return the file of a database with one of everything."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "db.sqlite")
+        with open_store(str(path)) as store:
+            fill(store)
+        return path.read_bytes()
+
+
+def read_cells(path: Path) -> None:
+    """Write the cells that a file lists into a database, and read it as commands do."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as aside:
+        made = Path(aside, "db.sqlite")
+        made.write_bytes(filled())
+        with closing(sqlite3.connect(made)) as connection, connection, suppress(csv.Error):
+            for row in csv.reader(io.StringIO(path.read_text(errors="replace"))):
+                _write(connection, row)
+        _use(made)
+
+
+def _write(connection: sqlite3.Connection, row: list[str]) -> None:
+    with suppress(IndexError, sqlite3.Error):  # such a value SQLite does not take
+        table, column = _named(row[0]).split(".")
+        first = FIRST.format(table=table, column=column)
+        statement = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {column} = ({first})"
+        connection.execute(statement, (row[1],))
+
+
+def _named(name: str) -> str:
+    """Return the cell of a name; of any other text, one of them."""
+    known = sorted(cells())
+    return name if name in known else known[zlib.crc32(name.encode()) % len(known)]
+
+
+def _use(database: Path) -> None:
+    with open_store(str(database), create=False) as store:
+        store.heads()
+        store.model_runs()
+        store.board_calibrations()
+        for board in store.boards():
+            derived(store, board.uuid)
+        for device in store.devices():
+            store.standing(device.slug)
+            store.learned(device.slug)
+            store.profiles(device.slug)
+            predictor = predictor_for(store, device.slug)
+            for workload in store.workloads():
+                predictor.answer(workload, "eager")
+
+
+@cache
+def cells() -> dict[str, str]:
+    """Return what each cell of the database holds, by table.column."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "db.sqlite")
+        path.write_bytes(filled())
+        with closing(sqlite3.connect(path)) as connection:
+            for table in schema.metadata.sorted_tables:
+                for column in table.c:
+                    query = FIRST.format(table=table.name, column=column.name)
+                    for (value,) in connection.execute(query):
+                        found[f"{table.name}.{column.name}"] = str(value)
+    return found
+
+
+def seeds() -> list[str]:
+    """Return one file for each cell, with what it holds."""
+    found = []
+    for name, value in cells().items():
+        line = io.StringIO()
+        csv.writer(line).writerow([name, value])
+        found.append(line.getvalue())
+    return found

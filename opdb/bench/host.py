@@ -132,7 +132,7 @@ def _groups(
         known = {(call.configuration.key, call.form) for call, _ in group}
         for call in calls:
             key = call.configuration.key, call.form
-            built = None if key in known else _built(session, call)
+            built = None if key in known else built_on(call, session.platform.torch_device)
             if built is None:
                 continue
             known.add(key)
@@ -148,9 +148,10 @@ def _groups(
         yield group
 
 
-def _built(session: Session, call: Call) -> BuiltCall | None:
+def built_on(call: Call, device: str) -> BuiltCall | None:
+    """Return a call built and run once on a device; None where that fails."""
     try:
-        built = build(call.configuration, form=call.form, device=session.platform.torch_device)
+        built = build(call.configuration, form=call.form, device=device)
         built()
     except (UnsupportedError, RuntimeError, ValueError, TypeError, IndexError, AttributeError):
         return None
@@ -158,7 +159,7 @@ def _built(session: Session, call: Call) -> BuiltCall | None:
 
 
 @dataclass(frozen=True)
-class _Timed:
+class Timed:
     """A call as it is timed: `ready` returns what a model issues, inside `modes`, for one run.
 
     `place` is that of its pass in a training step.
@@ -169,7 +170,7 @@ class _Timed:
     place: int
 
     @classmethod
-    def of(cls, built: BuiltCall) -> _Timed:
+    def of(cls, built: BuiltCall) -> Timed:
         """Return how a call is timed: the call alone, its modes are entered outside of it."""
         return cls(_readied(built), built.modes, PASSES.index(built.configuration.pass_name))
 
@@ -221,9 +222,22 @@ def _slowness(block: Sequence[float], least: Sequence[float]) -> float:
 
 
 def _times_in_random_order(
-    calls: Sequence[_Timed], shuffle: Callable[[list[int]], None], on_gpu: bool
+    calls: Sequence[Timed], shuffle: Callable[[list[int]], None], on_gpu: bool
 ) -> list[list[float]]:
-    """Call everything once a round, each round in its own order; return each call's host times.
+    """Call everything once a round, each round in its own order; return each call's host times."""
+    one_round = round_of(calls, shuffle, on_gpu)
+    gc.disable()
+    try:
+        with torch.no_grad():
+            return _block_of(one_round)
+    finally:
+        gc.enable()
+
+
+def round_of(
+    calls: Sequence[Timed], shuffle: Callable[[list[int]], None], on_gpu: bool
+) -> Callable[[], list[float]]:
+    """Return what calls everything once, in a new order, and returns each call's host time.
 
     Passes follow each other as in a training step: what runs in one finds the host's caches as
     other calls of that pass leave them.
@@ -244,12 +258,7 @@ def _times_in_random_order(
                 times[index] = (time.perf_counter_ns() - start_ns) * 1e-9
         return times
 
-    gc.disable()
-    try:
-        with torch.no_grad():
-            return _block_of(one_round)
-    finally:
-        gc.enable()
+    return one_round
 
 
 def _block_of(one_round: Callable[[], list[float]]) -> list[list[float]]:
@@ -272,7 +281,7 @@ def _measure(
     shuffle = random.Random(seed).shuffle
     with issuing(*calls):
         entries = {words: _entry(words, session) for words in map(_entered, calls) if words}
-        timed = [*map(_Timed.of, calls), *itertools.chain(*entries.values())]
+        timed = [*map(Timed.of, calls), *itertools.chain(*entries.values())]
         times, apart = calm_times(lambda: _times_in_random_order(timed, shuffle, session.on_gpu))
     unsteady = (UNSTEADY.format(100 * apart),) if apart > STEADY else ()
     medians = map(statistics.median, times[len(calls) :])
@@ -301,18 +310,18 @@ def _entered(built: BuiltCall) -> str:
     return GRAPH_ENTRY if built.configuration.kind == FUSED else ""
 
 
-def _entry(words: str, session: Session) -> tuple[_Timed, ...]:
+def _entry(words: str, session: Session) -> tuple[Timed, ...]:
     """Return the calls that show how long entering takes (`entry_s`), timed among the others.
 
     A training step enters autograd once, for all of its calls; here each call enters it.
     """
     device = session.platform.torch_device
     if words == GRAPH_ENTRY:
-        return tuple(_Timed.of(build(graph, device=device)) for graph in GRAPHS)
+        return tuple(Timed.of(build(graph, device=device)) for graph in GRAPHS)
     tensor = torch.ones(1, device=device, requires_grad=True)
     output, gradient = tensor.view(1), torch.ones(1, device=device)
     enter = partial(torch.autograd.grad, output, tensor, gradient, retain_graph=True)
-    return (_Timed(lambda: enter, nullcontext, PASSES.index("backward")),)
+    return (Timed(lambda: enter, nullcontext, PASSES.index("backward")),)
 
 
 def entry_s(times_s: Sequence[float]) -> float:

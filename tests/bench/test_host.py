@@ -24,7 +24,7 @@ from opdb.bench.host import (
     PASSES,
     ROUNDS,
     STEADY,
-    _Timed,
+    Timed,
     _times_in_random_order,
     calm_times,
     entry_s,
@@ -121,7 +121,7 @@ def test_a_block_of_few_calls_lasts_long_enough_to_tell_of_more_than_a_moment() 
     tensor = {"shape": [4], "dtype": "float32"}
     calls = [build(Configuration(kind, {}, {"input": tensor})) for kind in ("relu", "sigmoid")]
     start_s = time.perf_counter()
-    times = _times_in_random_order([*map(_Timed.of, calls)], random.Random(1).shuffle, on_gpu=False)
+    times = _times_in_random_order([*map(Timed.of, calls)], random.Random(1).shuffle, on_gpu=False)
     assert time.perf_counter() - start_s > 0.5 * BLOCK_S
     assert [len(each) for each in times] == [ROUNDS] * 2
     assert min(map(min, times)) > 0 and sum(map(sum, times)) < 0.5 * BLOCK_S
@@ -138,7 +138,7 @@ def test_calls_run_in_the_modes_of_their_model_as_they_are_timed() -> None:
         seen.add((torch.is_autocast_enabled("cpu"), torch.is_grad_enabled()))
 
     built.module.register_forward_hook(see)
-    _times_in_random_order([_Timed.of(built)], random.Random(1).shuffle, on_gpu=False)
+    _times_in_random_order([Timed.of(built)], random.Random(1).shuffle, on_gpu=False)
     assert seen == {(True, True)}
     assert not torch.is_autocast_enabled("cpu")
 
@@ -147,8 +147,8 @@ def test_passes_follow_each_other_as_in_a_step_and_calls_of_one_in_an_order_of_t
     issued: list[str] = []
     names = ["update 0", "backward 0", "forward 0", "backward 1", "forward 1"]
 
-    def timed(name: str) -> _Timed:
-        return _Timed(
+    def timed(name: str) -> Timed:
+        return Timed(
             lambda: lambda: issued.append(name), nullcontext, PASSES.index(name.split()[0])
         )
 
@@ -164,7 +164,7 @@ def test_passes_follow_each_other_as_in_a_step_and_calls_of_one_in_an_order_of_t
 def test_what_keeps_autograd_from_a_leaf_is_made_anew_before_a_call_is_timed() -> None:
     tensor = {"shape": [4], "dtype": "float32"}
     relu = Configuration("relu", {"inplace": True}, {"input": tensor}, gradient=True)
-    timed = _Timed.of(build(relu))
+    timed = Timed.of(build(relu))
     with timed.modes():
         calls = [timed.ready() for _ in range(2)]
         outputs = [call() for call in calls]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from opdb.derive.quiet import LEAST_BLOCKS, quiet_rounds_s
 from opdb.derive.statistics import (
     AGREEMENT_BOUND,
     PooledSpread,
@@ -459,24 +460,46 @@ def _why_no_energy(flags: Sequence[str], last: Visit) -> str:
 def host_quantities(visits: Iterable[HostVisit]) -> dict[str, dict[Form, Quantity]]:
     """Join host visits into a quantity for each configuration and form.
 
-    Other work can only slow a host down, so visits much slower than the fastest are left out; so
-    are visits without a time above 0.
+    Where a call was timed in rounds enough, its mean is the quiet time (`opdb.derive.quiet`), and
+    its median that of all rounds. Otherwise visits are joined. Other work can only slow a host
+    down, so groups and visits much slower than the fastest are left out; so are visits without a
+    time above 0.
     """
+    found = list(visits)
     seen: dict[tuple[str, Form], list[tuple[float, ...]]] = defaultdict(list)
-    for visit in visits:
+    for visit in found:
         if three_sigma_mean(visit.times_s) > 0:
             seen[visit.configuration, visit.form].append(visit.times_s)
+    quiet = quiet_rounds_s(found)
     joined: dict[str, dict[Form, Quantity]] = defaultdict(dict)
-    for (configuration, form), all_times in seen.items():
-        fastest_s = min(map(statistics.median, all_times))
-        calm = [t for t in all_times if statistics.median(t) <= fastest_s * (1 + HELD_UP)]
-        times = [s for each in calm for s in each]
-        width = half_width(times, None) if len(times) > 1 else None
-        mean = statistics.fmean(map(three_sigma_mean, calm))
-        joined[configuration][form] = Quantity.around(
-            statistics.median(times), mean, width, len(times)
-        )
+    for call, all_times in seen.items():
+        groups = [times_s for times_s in quiet.get(call, ()) if any(times_s)]
+        configuration, form = call
+        joined[configuration][form] = _quiet(groups, all_times) if groups else _of_visits(all_times)
     return dict(joined)
+
+
+def _of_visits(all_times: Sequence[tuple[float, ...]]) -> Quantity:
+    calm = _calm(all_times, statistics.median)
+    times = [s for each in calm for s in each]
+    width = half_width(times, None) if len(times) > 1 else None
+    mean = statistics.fmean(map(three_sigma_mean, calm))
+    return Quantity.around(statistics.median(times), mean, width, len(times))
+
+
+def _quiet(groups: Sequence[tuple[float, ...]], all_times: Sequence[tuple[float, ...]]) -> Quantity:
+    calm = _calm(groups, statistics.fmean)
+    quiet = [s for each in calm for s in each]
+    width = half_width(quiet, None) if len(quiet) > 1 else None
+    times = [s for each in all_times if len(each) >= LEAST_BLOCKS for s in each]
+    mean = statistics.fmean(map(statistics.fmean, calm))
+    return Quantity.around(statistics.median(times), mean, width, len(times))
+
+
+def _calm(all_times: Sequence[tuple[float, ...]], typical: Typical) -> list[tuple[float, ...]]:
+    """Leave out times that are typically much longer than the shortest."""
+    fastest_s = min(map(typical, all_times))
+    return [times for times in all_times if typical(times) <= fastest_s * (1 + HELD_UP)]
 
 
 def cost_in(costs: Sequence[Cost], setting: str) -> Cost | None:

@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
+
+from opdb.records import Form, HostVisit
 
 QUIET_SHARE = 0.1
 """Share of the blocks that count: those with the lowest totals."""
@@ -55,6 +59,36 @@ def quiet_times_s(blocks_s: Sequence[Sequence[float]]) -> list[float]:
     quiet = quietest([math.fsum(block) for block in blocks_s])
     calls = zip(*(blocks_s[place] for place in quiet), strict=True)
     return [statistics.fmean(times_s) for times_s in calls]
+
+
+CallForm: TypeAlias = tuple[str, Form]
+"""A configuration (key) and the form in which it is called."""
+
+
+def quiet_rounds_s(visits: Iterable[HostVisit]) -> dict[CallForm, list[tuple[float, ...]]]:
+    """Return each call's times (seconds) in the quietest rounds of each group it was timed in.
+
+    The visits of a group's calls have one campaign and start, and as many times: those of the same
+    rounds. Moments of one group in a campaign are one sample. Where a moment has fewer than
+    `LEAST_BLOCKS` rounds, as in sets measured until 2026-11-24, it does not count: of these only
+    the fastest were kept.
+    """
+    moments: dict[tuple[str, str, int], dict[CallForm, HostVisit]] = defaultdict(dict)
+    for visit in visits:
+        if (rounds := len(visit.times_s)) >= LEAST_BLOCKS:
+            moment = visit.campaign, visit.started_at, rounds
+            moments[moment][visit.configuration, visit.form] = visit
+    groups: dict[tuple[str, tuple[CallForm, ...]], list[tuple[float, ...]]] = defaultdict(list)
+    for (campaign, _, _), together in moments.items():
+        calls = tuple(sorted(together))
+        times = [together[call].times_s for call in calls]
+        groups[campaign, calls] += zip(*times, strict=True)
+    found: dict[CallForm, list[tuple[float, ...]]] = defaultdict(list)
+    for (_, calls), rounds_s in groups.items():
+        quiet = [rounds_s[place] for place in quietest([math.fsum(each) for each in rounds_s])]
+        for call, times_s in zip(calls, zip(*quiet, strict=True), strict=True):
+            found[call].append(times_s)
+    return dict(found)
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,17 @@ import statistics
 
 import pytest
 
+from opdb.derive.costs import host_quantities
 from opdb.derive.quiet import (
     LEAST_BLOCKS,
     QUIET_SHARE,
     host_slowdown,
+    quiet_rounds_s,
     quiet_time_s,
     quiet_times_s,
     quietest,
 )
+from opdb.records import HostVisit
 
 
 @pytest.mark.parametrize(("blocks", "count"), [(1, 1), (10, 1), (11, 2), (50, 5), (70, 7)])
@@ -70,3 +73,57 @@ def test_how_much_slower_a_host_was_than_in_its_quiet_tenth() -> None:
 def test_of_few_blocks_no_slowdown_is_told() -> None:
     assert host_slowdown([1.0] * (LEAST_BLOCKS - 1)) is None
     assert host_slowdown([1.0] * LEAST_BLOCKS) is not None
+
+
+def moment(
+    at: str, times: dict[str, list[float]], campaign: str = "a", form: str = "module"
+) -> list[HostVisit]:
+    """One moment of a group: rounds of as many calls as `times` has configurations."""
+    return [
+        HostVisit(f"{at} {key}", campaign, key, form, at, tuple(seconds))  # type: ignore[arg-type]
+        for key, seconds in times.items()
+    ]
+
+
+def test_a_calls_quiet_time_is_that_of_its_groups_quietest_rounds() -> None:
+    """In round 7 the group is quiet; call x alone is faster in round 3, y in round 4."""
+    x, y = [5e-6] * 50, [9e-6] * 50
+    for quiet in range(7, 12):
+        x[quiet], y[quiet] = 4e-6, 6e-6
+    x[3], y[3], x[4], y[4] = 1e-6, 20e-6, 20e-6, 1e-6
+    found = host_quantities(moment("t", {"x": x, "y": y}))
+    assert found["x"]["module"].mean == pytest.approx(4e-6)
+    assert found["y"]["module"].mean == pytest.approx(6e-6)
+    assert found["y"]["module"].median == 9e-6, "of all rounds"
+    assert found["y"]["module"].count == 50
+
+
+def test_moments_of_one_group_are_one_sample_and_campaigns_are_not() -> None:
+    slow, quiet = {"x": [4e-6] * 50, "y": [2e-6] * 50}, {"x": [3e-6] * 50, "y": [1e-6] * 50}
+    together = quiet_rounds_s([*moment("t1", slow), *moment("t2", quiet)])
+    assert together == {(key, "module"): [tuple(quiet[key][:10])] for key in quiet}
+    apart = quiet_rounds_s([*moment("t1", slow), *moment("t1", quiet, campaign="b")])
+    assert apart["x", "module"] == [(4e-6,) * 5, (3e-6,) * 5]
+    others = quiet_rounds_s([*moment("t1", slow), *moment("t2", {"x": quiet["x"]})])
+    assert others["x", "module"] == [(4e-6,) * 5, (3e-6,) * 5], "another group"
+
+
+def test_of_a_calls_groups_those_much_slower_than_the_quietest_do_not_count() -> None:
+    groups = [{"x": [s] * 50, key: [1e-6] * 50} for s, key in ((4e-6, "a"), (4.4e-6, "b"))]
+    late = {"x": [5e-6] * 50, "c": [1e-6] * 50}
+    visits = [v for n, group in enumerate([*groups, late]) for v in moment(f"t{n}", group)]
+    assert host_quantities(visits)["x"]["module"].mean == pytest.approx(4.2e-6)
+
+
+def test_visits_of_few_rounds_count_where_there_is_no_quiet_time() -> None:
+    few = moment("t1", {"x": [3e-6] * 39 + [1e-6], "y": [2e-6] * 40})
+    assert quiet_rounds_s(few) == {}
+    assert host_quantities(few)["x"]["module"].mean == pytest.approx(3e-6)
+    many = moment("t2", {"x": [5e-6] * LEAST_BLOCKS})
+    found = host_quantities([*few, *many])
+    assert found["x"]["module"].mean == found["x"]["module"].median == 5e-6
+    assert found["y"]["module"].mean == pytest.approx(2e-6)
+
+
+def test_a_call_that_takes_no_time_has_no_quantity() -> None:
+    assert "x" not in host_quantities(moment("t", {"x": [0.0] * 50, "y": [1e-6] * 50}))

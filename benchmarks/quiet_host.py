@@ -49,7 +49,14 @@ from torch import nn
 from opdb.bench.host import Timed, built_on, round_of
 from opdb.bench.model import calibrate_batch_norms
 from opdb.compose.calls import Pass
-from opdb.derive.quiet import LEAST_BLOCKS, Slowdown, host_slowdown, quiet_time_s, quiet_times_s
+from opdb.derive.quiet import (
+    BLOCK_S,
+    LEAST_BLOCKS,
+    Slowdown,
+    host_slowdown,
+    quiet_time_s,
+    quiet_times_s,
+)
 from opdb.errors import OpdbError, UnsupportedError
 from opdb.lookup.harvesting import harvests_of
 from opdb.lookup.words import describe
@@ -65,9 +72,6 @@ SECONDS = 420.0
 
 MAKING_SHARE = 0.5
 """Of a process's time; workloads that are not made by then are left out."""
-
-BLOCK_S = 0.01
-"""A block lasts so long at least, and at least one round and one pass."""
 
 DRAINED = 0.05
 """A pass waits for the host where the device is done with a block so soon after its issue."""

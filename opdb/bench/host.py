@@ -4,8 +4,8 @@ In a tight loop of one operator the host's caches are warm for it and its time c
 among other operators it is what a model sees.
 
 Other work on a host holds it up for a second here and there, all calls alike, by half and more. So
-rounds are made in blocks, until two agree in which it was not held up. A block lasts long enough
-that two of them do not lie within one moment.
+all blocks of rounds are kept, in the moments that a bench takes between its visits, and the calls
+of the quietest blocks count (`opdb.derive.quiet`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import math
 import random
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -28,31 +29,22 @@ from torch import nn
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.visit import issuing
 from opdb.derive.host import is_settled
+from opdb.derive.quiet import BLOCK_S, LEAST_BLOCKS
 from opdb.errors import UnsupportedError
 from opdb.kinds.fused import NAME as FUSED
 from opdb.operators import BuiltBackward, BuiltCall, build
 from opdb.records import Call, Configuration, HostVisit
 from opdb.units import show
 
-ROUNDS = 20
-"""Kept of a block, each with all calls in an order of its own."""
-
-BLOCK_S = 0.2
-"""A block lasts so long at least: of workloads with few calls, rounds between the kept are made."""
+BLOCKS = LEAST_BLOCKS
+"""Blocks of a moment, which lasts a second or more: on some hosts a process that begins to issue
+calls speeds up by 20 to 30 % for so long."""
 
 WARM_UP_ROUNDS = 3
 
-BLOCKS = 2
-STEADY = 0.1
-"""So many blocks are kept, the fastest; more are made until they differ by this share at most."""
-
-LEAST_S = 1.0
-MOST_S = 4.0
-"""Blocks are made for so long at least, and at most: on some hosts a process that begins to issue
-calls speeds up over a second or more, by 20 to 30 %."""
-
+MOMENTS = 2
 MOST_MOMENTS = 4
-"""So often at most are a workload's calls timed in one bench, at its beginning and at its end."""
+"""So often are a workload's calls timed in one bench between its visits, and so often at most."""
 
 PASSES = ("forward", "backward", "update")
 """Of a training step, in their order."""
@@ -63,13 +55,11 @@ run empty too often, for the first call after waiting is slower."""
 
 GROUP_BYTES = 32 * 2**30
 FEW_CALLS = 32
-"""Workloads with fewer are measured together: each group takes `LEAST_S`, however few its calls,
-and a build that takes up some calls of each of many models would spend its time so."""
+"""Workloads with fewer are measured together: each group takes a second, however few its calls, and
+a build that takes up some calls of each of many models would spend its time so."""
 
 AUTOGRAD_ENTRY = "less the {} in which autograd begins and ends"
 GRAPH_ENTRY = "less the {} in which a compiled graph begins and ends"
-
-UNSTEADY = "the host was not steady: its two fastest blocks of rounds lie {:.0f} % apart"
 
 
 def _kernels(count: int) -> Configuration:
@@ -103,23 +93,58 @@ def host_visits(
         release(session)
 
 
+class Moments:
+    """Spreads the moments at which host times are taken over the visits of a bench.
+
+    Workloads of few calls are taken together, others one by one, so that what a bench has when it
+    is stopped is whole. `take` takes host times of workloads.
+    """
+
+    def __init__(
+        self,
+        workloads: Sequence[list[Call]],
+        take: Callable[[list[list[Call]]], None],
+        moments: int = MOMENTS,
+    ) -> None:
+        self._take = take
+        self._left = deque(list(_few_at_once(workloads)) * moments)
+        self._all = len(self._left)
+
+    def until(self, share: float) -> None:
+        """Take what is to be taken by the time that this share of the bench is done."""
+        while self._left and self._all - len(self._left) < math.ceil(share * self._all):
+            self._take(self._left.popleft())
+
+
+def _few_at_once(workloads: Sequence[list[Call]]) -> Iterator[list[list[Call]]]:
+    """Yield workloads that are measured together."""
+    few: list[list[Call]] = []
+    for calls in workloads:
+        few.append(calls)
+        if sum(map(len, few)) >= FEW_CALLS:
+            yield few
+            few = []
+    if few:
+        yield few
+
+
 def settle(
     workloads: Sequence[list[Call]],
     take: Callable[[list[list[Call]]], None],
     taken: Callable[[], list[HostVisit]],
 ) -> None:
-    """Have host times of workloads taken once more, and again while their moments disagree.
+    """Have host times of workloads taken again while their moments disagree.
 
     `take` takes them, `taken` returns all that were. One moment lasts seconds, and a host may be
     held up for all of them.
     """
     left = list(workloads)
-    for _ in range(1, MOST_MOMENTS):
+    for _ in range(MOMENTS, MOST_MOMENTS):
+        visits = taken() if left else []
+        left = [calls for calls in left if not is_settled(visits, calls)]
         if not left:
             return
         take(left)
-        visits = taken()
-        left = [calls for calls in left if not is_settled(visits, calls)]
 
 
 def _groups(
@@ -191,45 +216,15 @@ def _readied(built: BuiltCall) -> Callable[[], Callable[[], Any]]:
     return lambda: lambda: parent.child(*args, **kwargs)
 
 
-def calm_times(
-    block: Callable[[], list[list[float]]], clock: Callable[[], float] = time.perf_counter
-) -> tuple[list[list[float]], float]:
-    """Make blocks until the two fastest agree; return each call's host times (seconds) in them.
-
-    The second is how far the two lie apart, as a share: above `STEADY` the host was never steady.
-    """
-    start_s = clock()
-    made: list[list[list[float]]] = []
-    medians: list[list[float]] = []
-    while True:
-        made.append(block())
-        medians.append([statistics.median(times) for times in made[-1]])
-        if len(made) < BLOCKS:
-            continue
-        least = [min(each) for each in zip(*medians, strict=True)]
-        slowness = [_slowness(each, least) for each in medians]
-        fastest = sorted(range(len(made)), key=slowness.__getitem__)[:BLOCKS]
-        apart = slowness[fastest[-1]] / slowness[fastest[0]] - 1
-        spent_s = clock() - start_s
-        if (apart <= STEADY and spent_s >= LEAST_S) or spent_s >= MOST_S:
-            kept = [made[number] for number in fastest]
-            return [[s for times in each for s in times] for each in zip(*kept, strict=True)], apart
-
-
-def _slowness(block: Sequence[float], least: Sequence[float]) -> float:
-    """Return how many times as long as at their least the calls of a block take, at the median."""
-    return statistics.median(s / s0 if s0 else 1.0 for s, s0 in zip(block, least, strict=True))
-
-
 def _times_in_random_order(
     calls: Sequence[Timed], shuffle: Callable[[list[int]], None], on_gpu: bool
 ) -> list[list[float]]:
-    """Call everything once a round, each round in its own order; return each call's host times."""
+    """Call everything once a round, in a new order; return each call's time in each block."""
     one_round = round_of(calls, shuffle, on_gpu)
     gc.disable()
     try:
         with torch.no_grad():
-            return _block_of(one_round)
+            return blocks_of(one_round)
     finally:
         gc.enable()
 
@@ -261,16 +256,17 @@ def round_of(
     return one_round
 
 
-def _block_of(one_round: Callable[[], list[float]]) -> list[list[float]]:
-    """Make rounds for as long as a block lasts; return each call's times in those that are kept."""
+def blocks_of(one_round: Callable[[], list[float]]) -> list[list[float]]:
+    """Make blocks of rounds; return each call's mean time in each of them."""
     for _ in range(WARM_UP_ROUNDS):
         start_s = time.perf_counter()
         one_round()
-    round_s = time.perf_counter() - start_s
-    every = max(1, math.ceil(BLOCK_S / (ROUNDS * round_s)))
-    made = (one_round() for _ in range(ROUNDS * every))
-    kept = itertools.islice(made, every - 1, None, every)
-    return [list(times) for times in zip(*kept, strict=True)]
+    rounds = math.ceil(BLOCK_S / (time.perf_counter() - start_s))
+    blocks = []
+    for _ in range(BLOCKS):
+        made = [one_round() for _ in range(rounds)]
+        blocks.append([statistics.fmean(times) for times in zip(*made, strict=True)])
+    return [list(times) for times in zip(*blocks, strict=True)]
 
 
 def _measure(
@@ -282,24 +278,23 @@ def _measure(
     with issuing(*calls):
         entries = {words: _entry(words, session) for words in map(_entered, calls) if words}
         timed = [*map(Timed.of, calls), *itertools.chain(*entries.values())]
-        times, apart = calm_times(lambda: _times_in_random_order(timed, shuffle, session.on_gpu))
-    unsteady = (UNSTEADY.format(100 * apart),) if apart > STEADY else ()
-    medians = map(statistics.median, times[len(calls) :])
+        times = _times_in_random_order(timed, shuffle, session.on_gpu)
+    left = iter(times[len(calls) :])
     entries_s = {
-        words: entry_s(list(itertools.islice(medians, len(timed_ones))))
-        for words, timed_ones in entries.items()
+        words: [entry_s(each) for each in zip(*itertools.islice(left, len(own)), strict=True)]
+        for words, own in entries.items()
     }
     for (call, built), seen in zip(group, times, strict=False):
         words = _entered(built)
-        less_s = entries_s.get(words, 0.0)
+        less_s = entries_s.get(words, [0.0] * len(seen))
         yield HostVisit(
             id=new_id(),
             campaign=session.campaign.id,
             configuration=call.configuration.key,
             form=call.form,
             started_at=started_at,
-            times_s=tuple(max(s - less_s, 0.0) for s in seen),
-            flags=(*unsteady, *((words.format(show(less_s, "s")),) if words else ())),
+            times_s=tuple(max(s - less, 0.0) for s, less in zip(seen, less_s, strict=True)),
+            flags=(words.format(show(statistics.median(less_s), "s")),) if words else (),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -82,6 +82,11 @@ class Budget:
     def elapsed_s(self) -> float:
         """Seconds since the campaign was asked for."""
         return time.monotonic() - self._began_s
+
+    @property
+    def share(self) -> float:
+        """The share of the time given that has passed; 0 where it is not limited."""
+        return self.elapsed_s / self._max_s if self._max_s else 0.0
 
     def spent(self) -> bool:
         """Whether the time is up; `stopped` then says so."""
@@ -170,12 +175,20 @@ class Rounds:
 
     The measuring code knows nothing of roles: a duplicate gets its role when it is stored. Where
     other workers share the list, a visit is made by the one that claimed its configuration.
+    `between` is told before each visit which share of the rounds, or of the time, will be over.
     """
 
     def __init__(
-        self, session: Session, store: Store, budget: Budget, progress: Progress, share: Share
+        self,
+        session: Session,
+        store: Store,
+        budget: Budget,
+        progress: Progress,
+        share: Share,
+        between: Callable[[float], None] = lambda share: None,
     ) -> None:
         self._session, self._store, self._share = session, store, share
+        self._between, self._begun, self._planned = between, 0, 0
         self._budget, self._progress = budget, progress
         self.board = session.platform.board
         self.tally = Tally()
@@ -196,7 +209,8 @@ class Rounds:
         if not any(rounds):
             return True
         self._share.begin(rounds, lacking)
-        self._progress.begin(sum(len(jobs) for jobs in rounds))
+        self._begun, self._planned = 0, sum(len(jobs) for jobs in rounds)
+        self._progress.begin(self._planned)
         again: list[PlannedVisit] = []
         for jobs in rounds:
             found = self._round(jobs)
@@ -218,6 +232,8 @@ class Rounds:
         for job in jobs:
             if self._budget.spent():
                 return None
+            self._begun += 1
+            self._between(max(self._begun / self._planned, self._budget.share))
             if (job.configuration.key, job.algorithm) in self._failed:
                 continue
             if not self._share.is_mine(job):

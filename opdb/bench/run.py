@@ -16,7 +16,7 @@ from opdb.bench import forced
 from opdb.bench.allocation import SUM_PRECISION, Sum, sums_of, wanted
 from opdb.bench.board import ensure_board_calibration, trusting
 from opdb.bench.calibrate import calibrate, recent_campaign
-from opdb.bench.host import host_visits, settle
+from opdb.bench.host import MOMENTS, Moments, host_visits, settle
 from opdb.bench.plan import (
     DUPLICATE_SHARE,
     MAX_ROUNDS,
@@ -299,11 +299,21 @@ class _Bench:
             for said in [changed(earlier, session.campaign) for earlier in before]:
                 if said is not None:
                     self.progress.say(said)
-            rounds = Rounds(session, self.store, self.budget, self.progress, self.share)
+            together = turns.workers > 1
+            moments = Moments(
+                unheard,
+                lambda calls: self._hear(session, calls),
+                # where others measure on the host, the first are taken while they wait
+                MOMENTS - together,
+            )
+            rounds = Rounds(
+                session, self.store, self.budget, self.progress, self.share, moments.until
+            )
             try:
                 with turns.in_turn():
-                    self._take_host_times(session, unheard)
+                    self._take_host_times(session, unheard if together else [])
                 self._visit_all(todo, rounds)
+                moments.until(1.0)
                 self._settle_host_times(session, unheard)
             finally:
                 derive_costs(self.store, board.uuid)
@@ -314,13 +324,16 @@ class _Bench:
         if not unheard or self.budget.spent():
             return
         self.progress.say(f"host times of {plural(len(unheard), 'workload')}")
-        for host_visit in host_visits(session, unheard, seed=self.request.seed):
-            self.store.save_host_visit(host_visit)
-            if self.budget.spent():
-                break
+        Moments(unheard, lambda calls: self._hear(session, calls), 1).until(1.0)
+
+    def _hear(self, session: Session, calls: list[list[Call]]) -> None:
+        """Take one moment of workloads, and save it whole: a part of it cannot be ranked."""
+        if not self.budget.spent():
+            seen = list(host_visits(session, calls, seed=self.request.seed))
+            self.store.save_host_visits(seen)
 
     def _settle_host_times(self, session: Session, unheard: list[list[Call]]) -> None:
-        """Take them at the end as well, for the host may have been held up before."""
+        """Take further ones at the end, for the host may have been held up before."""
         settle(
             unheard,
             lambda left: self._take_host_times(session, left),

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from opdb.derive.costs import HELD_UP
+from opdb.derive.quiet import quiet_time_s
 from opdb.records import Call, Form, HostVisit
 
 
@@ -18,7 +19,7 @@ def is_settled(visits: Iterable[HostVisit], calls: Iterable[Call]) -> bool:
     seen = _by_call(visits)
     slower = []
     for call in calls:
-        times_s = sorted(statistics.median(visit.times_s) for visit in seen[_place(call)])
+        times_s = sorted(quiet_time_s(visit.times_s) for visit in seen[_place(call)])
         if len(times_s) > 1 and times_s[0]:
             slower.append(times_s[1] / times_s[0])
     return not slower or statistics.median(slower) <= 1 + HELD_UP

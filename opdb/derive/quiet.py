@@ -2,9 +2,9 @@
 
 On a machine that others share, the host takes 1 to 2.4 times as long from one half second to the
 next, so a pass that waits for it has no single time. What repeats is its time in quiet moments. A
-block is one round of all calls of a workload, or as many passes as take as long; blocks are ranked
-by their totals. A sum of each call's own lowest times would be too short: not all calls are at
-their fastest at once.
+block is some rounds of all calls of a workload, or some of its passes, that last as long; blocks
+are ranked by their totals. A sum of each call's own lowest times would be too short: not all calls
+are at their fastest at once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ QUIET_SHARE = 0.1
 
 LEAST_BLOCKS = 50
 """Blocks below which a tenth of them is too few to tell quiet moments from chance."""
+
+BLOCK_S = 0.02
+"""A block lasts so long at least, and holds one round or pass at least. The shorter blocks are, the
+further below their median the lowest tenth lies, so those of calls and of passes last as long."""
 
 _ROUNDING = 1e-9
 
@@ -61,17 +65,31 @@ def quiet_times_s(blocks_s: Sequence[Sequence[float]]) -> list[float]:
     return [statistics.fmean(times_s) for times_s in calls]
 
 
+def blocks_s(passes_s: Sequence[float]) -> list[float]:
+    """Join passes that followed each other (seconds) into blocks; return the mean pass of each.
+
+    Passes at the end that make no whole block are left out.
+    """
+    found: list[float] = []
+    start, block_s = 0, 0.0
+    for place, pass_s in enumerate(passes_s, 1):
+        block_s += pass_s
+        if block_s >= BLOCK_S:
+            found.append(block_s / (place - start))
+            start, block_s = place, 0.0
+    return found
+
+
 CallForm: TypeAlias = tuple[str, Form]
 """A configuration (key) and the form in which it is called."""
 
 
 def quiet_rounds_s(visits: Iterable[HostVisit]) -> dict[CallForm, list[tuple[float, ...]]]:
-    """Return each call's times (seconds) in the quietest rounds of each group it was timed in.
+    """Return each call's times (seconds) in the quietest blocks of each group it was timed in.
 
     The visits of a group's calls have one campaign and start, and as many times: those of the same
-    rounds. Moments of one group in a campaign are one sample. Where a moment has fewer than
-    `LEAST_BLOCKS` rounds, as in sets measured until 2026-11-24, it does not count: of these only
-    the fastest were kept.
+    blocks of rounds. Moments of one group in a campaign are one sample. A moment of fewer than
+    `LEAST_BLOCKS` does not count: older versions kept the fastest rounds alone, 40 of them.
     """
     moments: dict[tuple[str, str, int], dict[CallForm, HostVisit]] = defaultdict(dict)
     for visit in visits:

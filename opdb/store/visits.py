@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
@@ -46,14 +46,19 @@ class Visits(Connected):
             connection.execute(insert(schema.visit), row)
             count_visit(connection, row)
 
-    def save_host_visit(self, visit: HostVisit) -> None:
-        """Save a host visit; its campaign and configuration must be stored.
+    def save_host_visits(self, visits: Sequence[HostVisit]) -> None:
+        """Save host visits, all or none; their campaigns and configurations must be stored.
 
         Raises:
-            DatabaseError: they are not, or the visit's id is taken.
+            DatabaseError: they are not, or a visit's id is taken.
         """
-        row = rows.HOST_VISIT.row(visit)
-        self.insert_referring(schema.host_visit, row, "configuration", schema.configuration)
+        new = [rows.HOST_VISIT.row(visit) for visit in visits]
+        with self.writing() as connection:
+            keys = [row["configuration"] for row in new]
+            known = numbers(connection, schema.configuration, keys)
+            for row in new:
+                placed = self.numbered(row, "configuration", known)
+                connection.execute(insert(schema.host_visit), placed)
 
     def standing(self, device: str) -> Standing:
         """Return how far a device (slug) is: what is measured, pending, failed."""

@@ -1,4 +1,4 @@
-"""Host times in blocks of rounds: kept are the two in which nothing held the host up."""
+"""Host times in blocks of rounds, taken at moments between the visits of a bench."""
 
 from __future__ import annotations
 
@@ -14,72 +14,26 @@ import torch
 
 from opdb.bench import host as host_times
 from opdb.bench.host import (
-    BLOCK_S,
     BLOCKS,
     FEW_CALLS,
     GRAPHS,
-    LEAST_S,
+    MOMENTS,
     MOST_MOMENTS,
-    MOST_S,
     PASSES,
-    ROUNDS,
-    STEADY,
+    Moments,
     Timed,
     _times_in_random_order,
-    calm_times,
     entry_s,
     host_visits,
     settle,
 )
 from opdb.bench.session import Session
+from opdb.derive.quiet import BLOCK_S
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
 from opdb.operators import build
 from opdb.records import Call, Configuration, HostVisit
 from tests.store import samples
-
-CALLS_S = (1e-5, 3e-5, 2e-6)
-
-
-class Host:
-    """A host on which three calls take so many times as long in one block after the other."""
-
-    def __init__(self, *slowness: float) -> None:
-        self._slowness = iter(slowness)
-        self.blocks = 0
-
-    def block(self) -> list[list[float]]:
-        self.blocks += 1
-        factor = next(self._slowness)
-        return [[call_s * factor * (1 + 0.01 * i) for i in range(4)] for call_s in CALLS_S]
-
-    def clock(self) -> float:
-        return self.blocks * LEAST_S / 4
-
-
-def test_the_two_fastest_blocks_of_a_second_are_kept() -> None:
-    host = Host(1.4, 1.38, 1.05, 1.0, 0.5)
-    times, apart = calm_times(host.block, host.clock)
-    assert host.blocks == 4, "two agreed at once, while the host was still getting faster"
-    assert [len(each) for each in times] == [4 * BLOCKS] * 3
-    assert times[0][:4] == Host(1.0).block()[0]
-    assert apart == pytest.approx(0.05)
-
-
-def test_a_block_in_which_the_host_was_held_up_is_left_out() -> None:
-    host = Host(1.9, 1.0, 2.6, 1.2, 1.5, 1.02, 0.5)
-    times, apart = calm_times(host.block, host.clock)
-    assert host.blocks == 6, "the second was up, and the two fastest did not agree yet"
-    assert max(times[1]) < 1.1 * CALLS_S[1]
-    assert apart == pytest.approx(0.02)
-
-
-def test_a_host_that_is_never_steady_is_told() -> None:
-    host = Host(*(1.0 + 0.3 * i for i in range(20)))
-    times, apart = calm_times(host.block, host.clock)
-    assert apart == pytest.approx(0.3) and apart > STEADY
-    assert max(times[0]) < 1.4 * CALLS_S[0], "the two fastest were kept"
-    assert host.clock() == pytest.approx(MOST_S)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +46,7 @@ def test_moments_are_added_until_the_two_fastest_agree(
     """Of two workloads, one of which the host always takes alike."""
     uneven, even = (
         [Call(replace(samples.RELU, parameters={"number": n}), "module") for n in numbers]
-        for numbers in (range(9), range(9, 18))
+        for numbers in (range(FEW_CALLS), range(FEW_CALLS, 2 * FEW_CALLS))
     )
     taken: list[HostVisit] = []
     asked = []
@@ -100,30 +54,44 @@ def test_moments_are_added_until_the_two_fastest_agree(
     def take(left: list[list[Call]]) -> None:
         asked.append(left)
         for calls in left:
-            factor = slowness[len(asked) - 1] if calls is uneven else 1.0
-            at = f"t{len(asked)}"
+            at = f"t{len([each for each in asked if calls in each])}"
+            factor = slowness[int(at[1:]) - 1] if calls is uneven else 1.0
             taken.extend(
                 HostVisit(at, "c", c.configuration.key, c.form, at, (1e-5 * factor,)) for c in calls
             )
 
-    take([uneven, even])
+    Moments([uneven, even], take).until(1.0)
+    assert asked == [[uneven], [even]] * MOMENTS
     settle([uneven, even], take, lambda: taken)
-    assert len(asked) == moments
-    assert asked[1] == [uneven, even], "once more in any case"
-    assert all(left == [uneven] for left in asked[2:])
+    assert asked[2 * MOMENTS :] == [[uneven]] * (moments - MOMENTS)
 
 
 def test_nothing_to_hear_is_nothing_to_settle() -> None:
     settle([], lambda left: pytest.fail(f"{left} taken"), list)
+    Moments([], lambda left: pytest.fail(f"{left} taken")).until(1.0)
 
 
-def test_a_block_of_few_calls_lasts_long_enough_to_tell_of_more_than_a_moment() -> None:
+def test_moments_are_spread_over_the_visits_each_workload_whole() -> None:
+    many = relus(*range(100, 100 + FEW_CALLS))
+    few, fewer = relus(1, 2), relus(3)
+    taken: list[tuple[float, list[list[Call]]]] = []
+    now = 0.0
+    moments = Moments([few, many, fewer], lambda calls: taken.append((now, calls)))
+    moments.until(0.0)
+    assert taken == [], "a bench that makes no visit takes none"
+    for now in (0.01, 0.25, 0.26, 0.5, 0.75, 0.76, 1.0):
+        moments.until(now)
+    groups = [few, many], [fewer]
+    assert taken == list(zip((0.01, 0.26, 0.75, 0.76), groups * MOMENTS, strict=True))
+
+
+def test_a_block_of_few_calls_has_rounds_enough_to_last() -> None:
     tensor = {"shape": [4], "dtype": "float32"}
     calls = [build(Configuration(kind, {}, {"input": tensor})) for kind in ("relu", "sigmoid")]
     start_s = time.perf_counter()
     times = _times_in_random_order([*map(Timed.of, calls)], random.Random(1).shuffle, on_gpu=False)
-    assert time.perf_counter() - start_s > 0.5 * BLOCK_S
-    assert [len(each) for each in times] == [ROUNDS] * 2
+    assert time.perf_counter() - start_s > 0.5 * BLOCK_S * BLOCKS
+    assert [len(each) for each in times] == [BLOCKS] * 2
     assert min(map(min, times)) > 0 and sum(map(sum, times)) < 0.5 * BLOCK_S
 
 
@@ -153,7 +121,7 @@ def test_passes_follow_each_other_as_in_a_step_and_calls_of_one_in_an_order_of_t
         )
 
     times = _times_in_random_order([*map(timed, names)], random.Random(1).shuffle, on_gpu=False)
-    assert [len(each) for each in times] == [ROUNDS] * len(names)
+    assert [len(each) for each in times] == [BLOCKS] * len(names)
     rounds = list(zip(*[iter(issued)] * len(names), strict=True))
     assert {tuple(name.split()[0] for name in each) for each in rounds} == {
         ("forward", "forward", "backward", "backward", "update")
@@ -175,8 +143,7 @@ def test_what_keeps_autograd_from_a_leaf_is_made_anew_before_a_call_is_timed() -
 def test_a_backward_passes_host_time_is_less_what_begins_and_ends_it(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_times, "LEAST_S", 0.0)
-    monkeypatch.setattr(host_times, "BLOCK_S", 0.05)
+    monkeypatch.setattr(host_times, "BLOCK_S", 0.002)
     tensor = {"shape": [4], "dtype": "float32"}
     forward = Configuration("sigmoid", {}, {"input": tensor}, gradient=True)
     backward = replace(forward, pass_name="backward")
@@ -197,13 +164,13 @@ def test_entering_autograd_is_taken_off_every_time_of_a_backward_pass_and_no_oth
 ) -> None:
     """Of three calls: a forward pass, a backward pass, and one that enters autograd alone."""
     timed = [[10e-6, 12e-6], [30e-6, 34e-6], [11e-6, 13e-6]]
-    monkeypatch.setattr(host_times, "calm_times", lambda block: (timed, 0.0))
+    monkeypatch.setattr(host_times, "_times_in_random_order", lambda *_: timed)
     tensor = {"shape": [4], "dtype": "float32"}
     forward = Configuration("sigmoid", {}, {"input": tensor}, gradient=True)
     calls = [Call(each, "function") for each in (forward, replace(forward, pass_name="backward"))]
     first, second = host_visits(session, [calls], seed=1)
     assert first.times_s == pytest.approx((10e-6, 12e-6)) and first.flags == ()
-    assert second.times_s == pytest.approx((18e-6, 22e-6)), "less 12 µs, their median"
+    assert second.times_s == pytest.approx((19e-6, 21e-6)), "less what entering took in each block"
     assert second.flags == ("less the 12 µs in which autograd begins and ends",)
 
 
@@ -215,7 +182,6 @@ def relus(*sizes: int) -> list[Call]:
 def test_workloads_of_few_calls_are_measured_together_each_call_once(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_times, "LEAST_S", 0.0)
     monkeypatch.setattr(host_times, "BLOCK_S", 1e-9)
     many = relus(*range(100, 100 + FEW_CALLS))
     workloads = [relus(1, 2), relus(2, 3, 3), many, relus(4), relus(1, 5)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from typing import Any
 import pytest
 
 from opdb.algorithms.names import DEFAULT, algorithm_named
+from opdb.bench import host as host_times
 from opdb.bench import rounds, run
 from opdb.bench.plan import ROUNDS, SPREAD_SHARE, is_duplicated
 from opdb.bench.run import BenchRequest, BenchResult, bench
 from opdb.errors import CannotMeasureError
-from opdb.records import Configuration, Visit
+from opdb.records import Configuration, HostVisit, Visit
 from opdb.store import Store, VisitFilter, open_store
 from tests.bench.calls import CONV, HUGE, IMPOSSIBLE, RELU, SQUARE, TANH, UNKNOWN, workload
 
@@ -201,6 +203,70 @@ def test_ctrl_c_keeps_visits_and_derives_their_costs(store: Store) -> None:
     result = benched(store, rest)
     assert len(rest.visits) == 5
     assert set(costs(store, result).values()) == {2}
+
+
+def heard_hosts(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, set[str]]]:
+    """Let two workloads of a bench on the processor have host times, as if the host were no device.
+
+    Return the number of visits before each moment, with the configurations (keys) that it saved.
+    """
+    store.save_workload(workload(CONV, RELU, TANH))
+    lacking = [list(workload(*calls).calls) for calls in ((CONV, RELU), (TANH, RELU))]
+    monkeypatch.setattr(run, "_without_host_times", lambda *_: lacking)
+    monkeypatch.setattr(host_times, "BLOCK_S", 1e-9)
+    monkeypatch.setattr(host_times, "FEW_CALLS", 1)
+    saved: list[tuple[int, set[str]]] = []
+    save = store.save_host_visits
+
+    def noted(visits: Sequence[HostVisit]) -> None:
+        made = len(store.visits(store.campaigns()[-1].board.uuid))
+        saved.append((made, {visit.configuration for visit in visits}))
+        save(visits)
+
+    monkeypatch.setattr(store, "save_host_visits", noted)
+    return saved
+
+
+def test_host_times_are_taken_between_visits_a_whole_workload_at_a_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = heard_hosts(store, monkeypatch)
+    result = benched(store, duplicates=0.0, rounds=2)
+    groups = [{CONV.key, RELU.key}, {TANH.key, RELU.key}]
+    assert [keys for _, keys in saved[:4]] == groups * 2, "the second moment after all first ones"
+    assert [visits for visits, _ in saved[:4]] == [0, 1, 3, 4], "of six visits"
+    costs_of = store.costs(result.board)
+    assert all(costs_of[c.key][0].host_time_s for c in (CONV, RELU, TANH))
+
+
+def test_a_bench_that_is_stopped_within_a_moment_has_the_earlier_ones_whole(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = heard_hosts(store, monkeypatch)
+    hear = host_times.host_visits
+
+    def stopped(*given: Any, **named: Any) -> Iterator[HostVisit]:
+        for number, visit in enumerate(hear(*given, **named)):
+            if len(saved) == 1 and number == 1:
+                raise KeyboardInterrupt
+            yield visit
+
+    monkeypatch.setattr(run, "host_visits", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        benched(store)
+    kept = store.host_visits(store.campaigns()[0].board.uuid)
+    assert {visit.configuration for visit in kept} == {CONV.key, RELU.key}
+    assert len({visit.started_at for visit in kept}) == 1
+
+
+def test_a_time_limit_spreads_host_times_over_the_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of it is up after the first visit, which is one of many."""
+    saved = heard_hosts(store, monkeypatch)
+    monkeypatch.setattr(rounds.Budget, "share", 0.5)
+    benched(store, duplicates=0.0, rounds=2, max_s=3600.0)
+    assert [visits for visits, _ in saved[:4]] == [0, 0, 3, 4]
 
 
 def test_a_bench_that_was_killed_before_it_derived_costs_makes_up_for_it(

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from opdb.bench.driver import train, why_no_amp
-from opdb.bench.host import _block_of, calm_times, host_visits
+from opdb.bench.host import blocks_of, host_visits
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.options import DriverOptions
 from opdb.bench.replay import Rotation, capture, warm_up
@@ -26,6 +26,7 @@ from opdb.bench.run import campaign
 from opdb.bench.session import Session
 from opdb.bench.training import TrainingStep
 from opdb.bench.visit import VisitRequest, issuing, visit
+from opdb.derive.quiet import quiet_time_s
 from opdb.garbage import gc_paused
 from opdb.harvest import harvest
 from opdb.models import ModelRequest, load
@@ -197,10 +198,7 @@ def test_zeros_of_a_gradient_save_energy(opened: tuple[Store, Session]) -> None:
 
 
 def step_s(step: TrainingStep) -> float:
-    """Return the host time of one step (seconds), timed as calls are: in blocks, until two agree.
-
-    The first steps of a process take longer, for a second or more.
-    """
+    """Return the quiet time of one step (seconds), timed as calls are, in blocks."""
 
     def one_step() -> list[float]:
         torch.cuda.synchronize()
@@ -208,25 +206,18 @@ def step_s(step: TrainingStep) -> float:
         step()
         return [time.perf_counter() - begun_s]
 
-    def block() -> list[list[float]]:
-        with gc_paused():
-            return _block_of(one_step)
-
-    [times_s], _ = calm_times(block)
-    return statistics.median(times_s)
+    with gc_paused():
+        [times_s] = blocks_of(one_step)
+    return quiet_time_s(times_s)
 
 
 def calls_s(session: Session, workload: Workload) -> float:
-    """Return the host time of a step's calls (seconds), summed up round by round.
-
-    Where something else takes the host for a few milliseconds now and then, it holds up most steps
-    and most rounds, but hardly any call: the sum of the calls' medians would know nothing of it.
-    """
+    """Return the quiet time of a step's calls (seconds), summed up block by block."""
     calls = {(call.configuration.key, call.form): call for call in workload.calls}
     visits = host_visits(session, [list(calls.values())], seed=1)
     seen = {(made.configuration, made.form): made.times_s for made in visits}
     of_calls = (seen[call.configuration.key, call.form] for call in workload.calls)
-    return statistics.median(map(sum, zip(*of_calls, strict=True)))
+    return quiet_time_s([sum(block) for block in zip(*of_calls, strict=True)])
 
 
 def test_the_hosts_part_of_a_step_is_that_of_its_calls(opened: tuple[Store, Session]) -> None:

@@ -47,7 +47,7 @@ def fill(store: Store) -> None:
     store.save_visit(samples.visit())
     store.save_visit(samples.failed_visit())
     store.save_visit(samples.anchor_visit())
-    store.save_host_visit(samples.host_visit())
+    store.save_host_visits([samples.host_visit()])
     store.save_model_run(samples.model_run(workload))
     store.replace_costs("GPU-1", [samples.cost()])
     store.save_learned(

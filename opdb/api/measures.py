@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Unpack
@@ -70,6 +70,9 @@ RUNS: Table[MeasuredRun] = Table(
     Column("energy_j", lambda row: row.energy_j, title="energy", unit="J"),
     Column("power_w", lambda row: row.cost and row.cost.power_w, title="power", unit="W"),
     Column("clock_hz", lambda row: row.cost and row.cost.clock_hz),
+    Column(
+        "host_slowdown", lambda row: row.cost and row.cost.slowdown and asdict(row.cost.slowdown)
+    ),
     Column("peak_memory_bytes", lambda row: row.run.peak_memory_bytes),
     Column("layers", lambda row: row.run.layers),
     Column(
@@ -130,6 +133,8 @@ class Measured(Report):
         """Yield a row a run, the layers where they were timed, and what differs."""
         yield Rows(RUNS, self.runs)
         for each in self.runs:
+            if each.cost and each.cost.slowdown:
+                yield f"{each.words}: the host took {each.cost.slowdown.words}"
             slowest = sorted((each.run.layers or {}).items(), key=itemgetter(1), reverse=True)
             if slowest:
                 yield ""
@@ -199,7 +204,9 @@ def measure_all(
             timed = RunOptions(asked.repeats, asked.layers)
             for workload, run in measure_models(store, jobs, timed, on, shown, _named):
                 [ran] = [c for c in store.campaigns() if c.id == run.campaign]
-                done.append(MeasuredRun(workload, run, run_cost([run], typical_on(ran.device))))
+                base_power_w = ran.calibration.base_power_w
+                cost = run_cost([run], typical_on(ran.device), base_power_w)
+                done.append(MeasuredRun(workload, run, cost))
             failures = list(on.failures)
         return Measured(done, errors, places, failures, _differing(store, done))
 

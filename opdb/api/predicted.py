@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from opdb.api.deciding import (
@@ -318,6 +318,10 @@ MEASURED: Table[Answer] = Table(
     ),
     Column("attribution_time", lambda row: row.attribution_time),
     Column("attribution_energy", lambda row: row.attribution_energy),
+    Column(
+        "host_slowdown",
+        lambda row: row.measured and row.measured.slowdown and asdict(row.measured.slowdown),
+    ),
 )
 """What was measured beside a prediction."""
 
@@ -447,6 +451,8 @@ def _predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
     yield memory_line(answer.memory)
     alone = LINES.without("measured", "predicted / measured")
     yield Rows(alone if answer.measured is None else LINES, prediction_lines(answer, found.figures))
+    if answer.measured is not None and answer.measured.slowdown is not None:
+        yield f"host: when this was measured, it took {answer.measured.slowdown.words}"
     yield (
         f"coverage: calls {show_share(prediction.coverage_calls)}, "
         f"time {show_share(prediction.coverage_time)}, "

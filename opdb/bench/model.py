@@ -19,12 +19,19 @@ from opdb.bench.stretch import Timing, observe
 from opdb.bench.training import TrainingStep
 from opdb.bench.visit import session_flags, waiting_flags
 from opdb.compile.dynamo import compiled_frames
-from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
+from opdb.derive.quiet import blocks_s
+from opdb.derive.runs import (
+    AGREEMENT,
+    HOSTS_AGREEMENT,
+    QUIET_BLOCKS,
+    agreeing,
+    repeat_spread,
+)
 from opdb.errors import InputError, NotCompiledError
 from opdb.memory import Memory
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.inputs import numbers, tensors
-from opdb.records import Mode, ModelRun
+from opdb.records import Json, Mode, ModelRun
 from opdb.units import show
 
 SETTLE_S = 0.5
@@ -109,6 +116,7 @@ def _measure(
         if session.on_gpu and mode not in (*UNCHANGED, *REPLAYING):
             seen.kernels = launched_kernels(issue)
         _observe(session, issue, options, seen, replays=mode in REPLAYING)
+        seen.facts |= quiet_facts(mode, seen)
     if mode == "eager" and compiled_frames() > before:
         seen.flags.append("the model compiles a part of itself: not all of it runs in eager")
     seen.flags += flags_of(seen.facts)
@@ -155,6 +163,13 @@ def _observe(
     spread = repeat_spread(agreeing(seen.repeats))
     if spread > bound:
         seen.flags.append(f"no three repeats agree: the fastest differ by {100 * spread:.1f} %")
+
+
+def quiet_facts(mode: Mode, seen: RunReadings) -> dict[str, Json]:
+    """Return how many blocks an eager run that waits for the host has; nothing of another."""
+    if mode != "eager" or seen.facts.get("outrun_share", 0.0) < OUTRUN:
+        return {}
+    return {QUIET_BLOCKS: sum(len(blocks_s(repeat.replay_times_s)) for repeat in seen.repeats)}
 
 
 def _step(loaded: LoadedModel, request: ModelRequest, mode: Mode) -> Callable[[], Any]:

@@ -120,6 +120,14 @@ class Slowdown:
     low: float
     high: float
 
+    @property
+    def words(self) -> str:
+        """Say it in words, of what took so long."""
+        return (
+            f"{self.median:.2f} times as long as in quiet moments "
+            f"({self.low:.2f} to {self.high:.2f} from one moment to another)"
+        )
+
 
 def host_slowdown(blocks_s: Sequence[float]) -> Slowdown | None:
     """Return how much slower than quiet the host was over blocks; None below `LEAST_BLOCKS`."""

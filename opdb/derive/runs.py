@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opdb.derive.costs import HELD_UP, call_times_s, quantity_of, stretch_power_w
+from opdb.derive.quiet import LEAST_BLOCKS, Slowdown, blocks_s, host_slowdown, quiet_time_s
 from opdb.derive.statistics import Typical, three_sigma_mean
 from opdb.records import ModelRun, Quantity, Stretch
 
@@ -16,7 +17,9 @@ class RunCost:
     """The cost of one pass of a measured model; energy and power None where no power was read.
 
     `spread` is how far apart the repeats that count are, relative to the fastest, of the run where
-    they are furthest; `flags` are what was noticed of the runs.
+    they are furthest; `flags` are what was noticed of the runs. Where the pass waits for the host,
+    `time_s` is its quiet time, the median that of all blocks, and `slowdown` is how much longer the
+    host took when it was measured.
     """
 
     time_s: Quantity
@@ -25,6 +28,7 @@ class RunCost:
     clock_hz: float | None
     spread: float = 0.0
     flags: tuple[str, ...] = ()
+    slowdown: Slowdown | None = None
 
     @property
     def is_uneven(self) -> bool:
@@ -40,6 +44,11 @@ AGREEMENT = 0.01
 
 HOSTS_AGREEMENT = 0.03
 """The same where the host is the bottleneck: its speed changes more than the device's."""
+
+
+QUIET_BLOCKS = "quiet_blocks"
+"""The fact of an eager run that waits for the host: how many blocks its passes make, of which its
+quiet time is told (`opdb.derive.quiet`). Older runs lack it."""
 
 
 def agreeing(repeats: Sequence[Stretch]) -> list[Stretch]:
@@ -70,10 +79,15 @@ def _agreeing(
     return closest if closest[-1][0] <= closest[0][0] * (1 + AGREEMENT) else spans[0]
 
 
-def run_cost(runs: Iterable[ModelRun], typical: Typical = three_sigma_mean) -> RunCost | None:
+def run_cost(
+    runs: Iterable[ModelRun],
+    typical: Typical = three_sigma_mean,
+    base_power_w: float | None = None,
+) -> RunCost | None:
     """Join the repeats of a workload's runs in one mode on one board; None where none succeeded.
 
-    `typical` is what the times of a repeat come to (`typical_on` the device).
+    `typical` is what the times of a repeat come to (`typical_on` the device). A slower host adds
+    `base_power_w` over the time by which a pass is longer: so much less is a pass in quiet time.
     """
     found = [run for run in runs if run.outcome == "ok"]
     if not found:
@@ -86,11 +100,42 @@ def run_cost(runs: Iterable[ModelRun], typical: Typical = three_sigma_mean) -> R
     complete = len(powers) == len(repeats)
     energies = [p * t for p, t in zip(powers, times, strict=True)] if complete else []
     clocks = [hz for r in repeats for hz in r.clock_samples_hz]
-    return RunCost(
+    cost = RunCost(
         time_s=quantity_of(times, None, [t for r in repeats for t in call_times_s(r)]),
         energy_j=quantity_of(energies, None) if energies else None,
         power_w=statistics.fmean(powers) if powers else None,
         clock_hz=statistics.fmean(clocks) if clocks else None,
         spread=max(pairs[-1][0] / pairs[0][0] for pairs in agreed) - 1,
         flags=tuple(dict.fromkeys(flag for run in found for flag in run.flags)),
+    )
+    blocks = run_blocks_s(found)
+    return _in_quiet_time(cost, blocks, base_power_w) if blocks else cost
+
+
+def run_blocks_s(runs: Sequence[ModelRun]) -> list[float]:
+    """Return the mean pass (seconds) of each block of runs that wait for the host.
+
+    None of them where a run has no quiet time.
+    """
+    if not all(run.facts.get(QUIET_BLOCKS) for run in runs):
+        return []
+    blocks = [blocks_s(call_times_s(repeat)) for run in runs for repeat in run.repeats]
+    found = [s for each in blocks for s in each]
+    return found if len(found) >= LEAST_BLOCKS else []
+
+
+def _in_quiet_time(cost: RunCost, blocks: Sequence[float], base_power_w: float | None) -> RunCost:
+    """Return the cost of a pass while nothing slows the host down."""
+    quiet_s = quiet_time_s(blocks)
+    width, count = cost.time_s.half_width, len(blocks)
+    energy_j, power_w = cost.energy_j, cost.power_w
+    if energy_j is not None and base_power_w is not None:
+        energy_j = energy_j.moved(base_power_w * (quiet_s - cost.time_s.mean))
+        power_w = energy_j.mean / quiet_s
+    return replace(
+        cost,
+        time_s=Quantity.around(statistics.median(blocks), quiet_s, width, count),
+        energy_j=energy_j,
+        power_w=power_w,
+        slowdown=host_slowdown(blocks),
     )

@@ -120,7 +120,10 @@ class MeasuredRuns:
         """Return the time and energy of a workload's runs on a board; None: it was not run."""
         runs = self.runs(workload, mode, algorithm)
         on_board = [run for run in runs if self._snapshot.board_of(run) == board]
-        return run_cost(on_board, typical_on(self._snapshot.device))
+        if not on_board:
+            return None
+        base_power_w = self._snapshot.calibration(board).base_power_w
+        return run_cost(on_board, typical_on(self._snapshot.device), base_power_w)
 
     def launches(self, workload: Workload, run: ModelRun) -> Launches | None:
         """Compare a run's kernels with its operators', as its board saw them, else another."""

@@ -29,6 +29,10 @@ def _measured_j(answer: Answer) -> float | None:
     return energy.mean if energy else None
 
 
+def _slowdown(run: RunCost) -> Json:
+    return run.slowdown and asdict(run.slowdown)
+
+
 def _list(interval: tuple[float, float] | None) -> Json:
     return None if interval is None else list(interval)
 
@@ -61,6 +65,7 @@ RUNS: Table[Answer] = Table(
     Column("inside_interval_time", lambda answer: inside(answer, "time")),
     Column("inside_interval_energy", lambda answer: inside(answer, "energy")),
     Column("repeat_spread", lambda answer: _truth(answer).spread),
+    Column("host_slowdown", lambda answer: _slowdown(_truth(answer))),
     Column("flags", lambda answer: list(_truth(answer).flags)),
 )
 """A measured run beside its prediction."""

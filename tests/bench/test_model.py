@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from opdb.bench import layers, model
 from opdb.bench.layers import HELD_LEAVES, PASSES, WARM_UP_PASSES, time_layers
-from opdb.bench.model import RunOptions, calibrate_batch_norms, measure
+from opdb.bench.model import RunOptions, calibrate_batch_norms, measure, quiet_facts
+from opdb.bench.readings import RunReadings
 from opdb.bench.replay import HOLD_UP, CpuClock
 from opdb.bench.session import Session
 from opdb.bench.stretch import Observation
@@ -23,7 +24,7 @@ from opdb.harvest import harvest
 from opdb.memory import memory_of
 from opdb.meters import Reading
 from opdb.models import LoadedModel, ModelRequest, load
-from opdb.records import ModelRun, Stretch
+from opdb.records import Mode, ModelRun, Stretch
 
 MLP = ModelRequest("mlp", batch_size=2, input_size=(16,))
 
@@ -227,6 +228,18 @@ def repeated(
 
     monkeypatch.setattr(model, "observe", observed)
     return measure(session, MLP, "key", "eager", RunOptions(repeats=3))
+
+
+@pytest.mark.parametrize(
+    ("mode", "outrun", "facts"),
+    [("eager", 0.9, {"quiet_blocks": 6}), ("eager", 0.89, {}), ("compile", 1.0, {})],
+)
+def test_an_eager_run_that_waits_for_the_host_has_blocks(
+    mode: Mode, outrun: float, facts: dict[str, int]
+) -> None:
+    repeat = Stretch(1, (0.015,) * 6, 0.1, 1.0)
+    seen = RunReadings([repeat, repeat], facts={"outrun_share": outrun})
+    assert quiet_facts(mode, seen) == facts
 
 
 def test_layers_of_a_run(session: Session) -> None:

@@ -4,12 +4,14 @@ Run it on a machine whose GPU does nothing else:
 
     python -m benchmarks.quiet_host measurements/resnet*.yml measurements/zoo/*.yml --json host.json
 
-Of each workload (those of the files in float32 at batch 1), blocks of rounds of all its operators'
-calls alternate with blocks of eager passes that last as long. All workloads are made first and then
-take turns until the time is up, in three processes one after the other. The blocks of all processes
-count together. Of the blocks of operators those with the lowest totals are taken, a tenth, and of
-the blocks of passes a tenth by themselves: neither selects the other's. Printed are the sum of the
-operators over the pass, in quiet time; the same by the medians of all blocks; and every other block
+Of each workload (those of the files in float32 at batch 1), three sorts of blocks alternate that
+last as long: rounds of its distinct calls in random order, as `opdb bench` times them; all its
+calls one by one, as often and in the order as the model calls them; and eager passes. All workloads
+are made first and then take turns until the time is up, in three processes one after the other. The
+blocks of all processes count together. Of the blocks of operators those with the lowest totals are
+taken, a tenth, and of the blocks of passes a tenth by themselves: neither selects the other's.
+Printed are the sum of the operators over the pass, in quiet time; the same by medians of all;
+the sum of the calls in the model's order over the pass, in quiet time; and every other block
 of passes over those between them, the control, in quiet time and by medians: what is left when
 nothing is predicted. `slower` is how many times as long as in quiet moments the pass took: at the
 median, and from the 5th to the 95th percentile.
@@ -36,7 +38,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
 from dataclasses import asdict, astuple, dataclass, field
 from functools import partial
 from operator import mul
@@ -44,8 +45,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
+from opdb.bench.calibrate import container_time_s
 from opdb.bench.host import Timed, built_on, round_of
 from opdb.bench.model import calibrate_batch_norms
 from opdb.compose.calls import Pass
@@ -58,6 +59,7 @@ from opdb.derive.quiet import (
     quiet_times_s,
 )
 from opdb.errors import OpdbError, UnsupportedError
+from opdb.garbage import gc_paused
 from opdb.lookup.harvesting import harvests_of
 from opdb.lookup.words import describe
 from opdb.models import ModelRequest, load
@@ -84,13 +86,16 @@ COUNTED = 3
 class Seen:
     """The blocks of one workload in one process, in their order: times in seconds.
 
-    `calls_s` holds the mean time of each call in each block, at the end that of a container and of
-    what it contains; `passes_s` the mean time of a pass; `drains` what the device had left to do
+    `calls_s` holds the mean time of each distinct call in each block, `ordered_s` the same of calls
+    in the model's order, `containers_s` what a container took by each block (as `opdb bench`
+    calibrates it); `passes_s` the mean time of a pass; `drains` what the device had left to do
     when a block of passes was issued, as a share of the block. Instructions are those of each call,
     and of a pass; none where they cannot be counted.
     """
 
     calls_s: list[list[float]] = field(default_factory=list)
+    ordered_s: list[list[float]] = field(default_factory=list)
+    containers_s: list[float] = field(default_factory=list)
     passes_s: list[float] = field(default_factory=list)
     drains: list[float] = field(default_factory=list)
     calls_instructions: list[float] = field(default_factory=list)
@@ -106,6 +111,7 @@ class Row:
     pass_s: float
     quiet: float
     median: float
+    ordered: float
     control_quiet: float
     control_median: float
     slowdown: Slowdown
@@ -118,6 +124,7 @@ ROWS: Table[Row] = Table(
     Column("pass_s", lambda row: row.pass_s, title="pass", unit="s"),
     Column("quiet", lambda row: row.quiet, title="sum / pass: quiet", unit=RATIO),
     Column("median", lambda row: row.median, title="medians", unit=RATIO),
+    Column("ordered", lambda row: row.ordered, title="in order: quiet", unit=RATIO),
     Column("control_quiet", lambda row: row.control_quiet, title="control: quiet", unit=RATIO),
     Column("control_median", lambda row: row.control_median, title="medians", unit=RATIO),
     Column(
@@ -158,18 +165,6 @@ class Instructions:
         return float(self._counter.end(started))
 
 
-def _container() -> list[Timed]:
-    """Return a container's call and that of what it contains: they differ by what it takes."""
-    inner = nn.Identity()
-    x = torch.zeros(1, 8, 4, 4)
-    calls = [partial(each, x) for each in (nn.Sequential(inner), inner)]
-    return [Timed(partial(_itself, call), nullcontext, 0) for call in calls]
-
-
-def _itself(call: Callable[[], Any]) -> Callable[[], Any]:
-    return call
-
-
 class Turns:
     """One workload made on a device: blocks of its operators and of its passes, in turn.
 
@@ -178,25 +173,29 @@ class Turns:
     """
 
     def __init__(self, request: ModelRequest, workload: Workload, device: str) -> None:
-        built = [built_on(call, device) for call in Pass(workload).calls]
+        of = Pass(workload)
+        built = [built_on(call, device) for call in of.calls]
         if lacking := sum(each is None for each in built):
             raise UnsupportedError(f"{lacking} of {len(built)} calls cannot be built")
-        self._calls = [*(Timed.of(each) for each in built if each), *_container()]
+        self._calls = [Timed.of(each) for each in built if each]
+        self._order = of.order
         loaded = load(request, device=device)
         calibrate_batch_norms(loaded)
         self._pass = partial(loaded.module, *loaded.args, **loaded.kwargs)
         self._on_gpu = device != "cpu"
         self._shuffle = random.Random(1).shuffle
         self._round = round_of(self._calls, self._shuffle, self._on_gpu)
+        in_order = [self._calls[place] for place in of.order]
+        self._ordered = round_of(in_order, lambda order: None, on_gpu=False)
         self.seen = Seen()
         for _ in range(3):
-            round_s, pass_s = self._took_s(self._round), self._took_s(self._pass)
-        block_s = max(BLOCK_S, round_s, pass_s)
-        self._rounds, self._passes = (math.ceil(block_s / s) for s in (round_s, pass_s))
+            took_s = [self._took_s(each) for each in (self._round, self._ordered, self._pass)]
+        block_s = max(BLOCK_S, *took_s)
+        self._rounds, self._orders, self._passes = (math.ceil(block_s / s) for s in took_s)
 
     def take(self) -> None:
         """Make one block of each sort, in another order than the last time."""
-        blocks = [self._take_operators, self._take_passes]
+        blocks = [self._take_operators, self._take_ordered, self._take_passes]
         for block in blocks if len(self.seen.passes_s) % 2 else reversed(blocks):
             block()
 
@@ -234,11 +233,23 @@ class Turns:
         return time.perf_counter() - start_s
 
     def _take_operators(self) -> None:
-        gc.disable()  # as `opdb bench` does
-        self._round()
-        rounds = [self._round() for _ in range(self._rounds)]
-        gc.enable()
+        self._wait()
+        with gc_paused():  # as `opdb bench` does
+            self._round()
+            rounds = [self._round() for _ in range(self._rounds)]
         self.seen.calls_s.append([statistics.fmean(each) for each in zip(*rounds, strict=True)])
+
+    def _take_ordered(self) -> None:
+        self._wait()
+        with gc_paused():
+            self._ordered()
+            rounds = [self._ordered() for _ in range(self._orders)]
+        times: list[list[float]] = [[] for _ in self._calls]
+        for one_round in rounds:
+            for place, time_s in zip(self._order, one_round, strict=True):
+                times[place].append(time_s)
+        self.seen.ordered_s.append([statistics.fmean(each) for each in times])
+        self.seen.containers_s.append(container_time_s())
 
     def _take_passes(self) -> None:
         self._wait()
@@ -309,6 +320,8 @@ def row_of(name: str, workload: Workload, seen: Sequence[Seen]) -> Row | str:
     """Hold the operators of a workload against its passes; the reason where they cannot be."""
     passes_s = [s for each in seen for s in each.passes_s]
     calls_s = [block for each in seen for block in each.calls_s]
+    ordered_s = [block for each in seen for block in each.ordered_s]
+    containers_s = [s for each in seen for s in each.containers_s]
     if len(passes_s) < LEAST_BLOCKS:
         return f"{len(passes_s)} blocks, fewer than {LEAST_BLOCKS}"
     drain = statistics.median(drain for each in seen for drain in each.drains)
@@ -316,7 +329,7 @@ def row_of(name: str, workload: Workload, seen: Sequence[Seen]) -> Row | str:
         return f"it does not wait for the host: {100 * drain:.0f} % of a block is left to do"
     medians_s = [statistics.median(times) for times in zip(*calls_s, strict=True)]
     median_s = statistics.median(passes_s)
-    quiet_s = quiet_time_s(passes_s)
+    quiet_s, container_s = quiet_time_s(passes_s), quiet_time_s(containers_s)
     one, other = passes_s[::2], passes_s[1::2]
     slowdown = host_slowdown(passes_s)
     assert slowdown is not None
@@ -325,13 +338,14 @@ def row_of(name: str, workload: Workload, seen: Sequence[Seen]) -> Row | str:
         model=name,
         blocks=len(passes_s),
         pass_s=quiet_s,
-        quiet=sum_of(workload, quiet_times_s(calls_s)) / quiet_s,
-        median=sum_of(workload, medians_s) / median_s,
+        quiet=sum_of(workload, quiet_times_s(calls_s), container_s) / quiet_s,
+        median=sum_of(workload, medians_s, statistics.median(containers_s)) / median_s,
+        ordered=sum_of(workload, quiet_times_s(ordered_s), container_s) / quiet_s,
         control_quiet=quiet_time_s(one) / quiet_time_s(other),
         control_median=statistics.median(one) / statistics.median(other),
         slowdown=slowdown,
         instructions=statistics.median(
-            sum_of(workload, each.calls_instructions) / each.pass_instructions[0]
+            sum_of(workload, each.calls_instructions, 0.0) / each.pass_instructions[0]
             for each in counted
         )
         if counted
@@ -339,11 +353,10 @@ def row_of(name: str, workload: Workload, seen: Sequence[Seen]) -> Row | str:
     )
 
 
-def sum_of(workload: Workload, calls: Sequence[float]) -> float:
-    """Add up a pass from what each of its calls takes, the container's two at the end."""
-    *own, outer, inner = calls
-    containers = workload.containers * max(outer - inner, 0.0)
-    return math.fsum([containers, *map(mul, Pass(workload).times, own)])
+def sum_of(workload: Workload, calls: Sequence[float], container: float) -> float:
+    """Add up a pass from what each of its distinct calls and a container takes."""
+    containers = workload.containers * container
+    return math.fsum([containers, *map(mul, Pass(workload).times, calls)])
 
 
 @dataclass(frozen=True)
@@ -365,7 +378,7 @@ ERRORS: Table[Errors] = Table(
     Column("bias", lambda row: row.bias, title="median with its sign", unit=SHARE),
 )
 
-RATIOS = ("quiet", "median", "control_quiet", "control_median", "instructions")
+RATIOS = ("quiet", "median", "ordered", "control_quiet", "control_median", "instructions")
 
 
 def errors_of(rows: Sequence[Row]) -> list[Errors]:
@@ -423,6 +436,8 @@ def document(
             {
                 name: {
                     "calls_ns": [[round(s * 1e9) for s in block] for block in seen.calls_s],
+                    "ordered_ns": [[round(s * 1e9) for s in block] for block in seen.ordered_s],
+                    "containers_ns": [round(s * 1e9) for s in seen.containers_s],
                     "passes_ns": [round(s * 1e9) for s in seen.passes_s],
                     "drains": [round(drain, 4) for drain in seen.drains],
                     "calls_instructions": seen.calls_instructions,

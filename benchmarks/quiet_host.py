@@ -5,16 +5,16 @@ Run it on a machine whose GPU does nothing else:
     python -m benchmarks.quiet_host measurements/resnet*.yml measurements/zoo/*.yml --json host.json
 
 Of each workload (those of the files in float32 at batch 1), three sorts of blocks alternate that
-last as long: rounds of its distinct calls in random order, as `opdb bench` times them; all its
-calls one by one, as often and in the order as the model calls them; and eager passes. All workloads
-are made first and then take turns until the time is up, in three processes one after the other. The
-blocks of all processes count together. Of the blocks of operators those with the lowest totals are
-taken, a tenth, and of the blocks of passes a tenth by themselves: neither selects the other's.
-Printed are the sum of the operators over the pass, in quiet time; the same by medians of all;
-the sum of the calls in the model's order over the pass, in quiet time; and every other block
-of passes over those between them, the control, in quiet time and by medians: what is left when
-nothing is predicted. `slower` is how many times as long as in quiet moments the pass took: at the
-median, and from the 5th to the 95th percentile.
+last as long: all its calls in the order of the model, as `opdb bench` times them; its distinct
+calls in random order, as it did before; and eager passes. All workloads are made first and then
+take turns until the time is up, in three processes one after the other. The blocks of all processes
+count together. Of the blocks of operators those with the lowest totals are taken, a tenth, and of
+the blocks of passes a tenth by themselves: neither selects the other's.
+Printed are the sum of the operators over the pass, in quiet time and by medians of all blocks; the
+sum of the calls in random order over the pass, in quiet time; and every other block of passes over
+those between them, the control, in quiet time and by medians: what is left when nothing is
+predicted. `slower` is how many times as long as in quiet moments the pass took: at the median, and
+from the 5th to the 95th percentile.
 
 Fixed beforehand: the share, a tenth. A workload is left out, with the reason, where one of its
 calls cannot be built, where the device has more than a twentieth of the block's time left to do
@@ -47,7 +47,7 @@ from typing import Any
 import torch
 
 from opdb.bench.calibrate import container_time_s
-from opdb.bench.host import Timed, built_on, round_of
+from opdb.bench.host import Timed, built_on, by_call, round_of
 from opdb.bench.model import calibrate_batch_norms
 from opdb.compose.calls import Pass
 from opdb.derive.quiet import (
@@ -86,15 +86,15 @@ COUNTED = 3
 class Seen:
     """The blocks of one workload in one process, in their order: times in seconds.
 
-    `calls_s` holds the mean time of each distinct call in each block, `ordered_s` the same of calls
-    in the model's order, `containers_s` what a container took by each block (as `opdb bench`
-    calibrates it); `passes_s` the mean time of a pass; `drains` what the device had left to do
-    when a block of passes was issued, as a share of the block. Instructions are those of each call,
-    and of a pass; none where they cannot be counted.
+    `calls_s` holds the mean time of each distinct call in each block, `random_s` the same of calls
+    in random order, `containers_s` what a container took by each block (as `opdb bench` calibrates
+    it), `passes_s` the mean time of a pass, `drains` what the device had left to do when a block of
+    passes was issued, as a share of the block. Instructions are those of each call, and of a pass;
+    none where they cannot be counted.
     """
 
     calls_s: list[list[float]] = field(default_factory=list)
-    ordered_s: list[list[float]] = field(default_factory=list)
+    random_s: list[list[float]] = field(default_factory=list)
     containers_s: list[float] = field(default_factory=list)
     passes_s: list[float] = field(default_factory=list)
     drains: list[float] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Row:
     pass_s: float
     quiet: float
     median: float
-    ordered: float
+    in_random_order: float
     control_quiet: float
     control_median: float
     slowdown: Slowdown
@@ -124,7 +124,7 @@ ROWS: Table[Row] = Table(
     Column("pass_s", lambda row: row.pass_s, title="pass", unit="s"),
     Column("quiet", lambda row: row.quiet, title="sum / pass: quiet", unit=RATIO),
     Column("median", lambda row: row.median, title="medians", unit=RATIO),
-    Column("ordered", lambda row: row.ordered, title="in order: quiet", unit=RATIO),
+    Column("in_random_order", lambda row: row.in_random_order, title="in random order", unit=RATIO),
     Column("control_quiet", lambda row: row.control_quiet, title="control: quiet", unit=RATIO),
     Column("control_median", lambda row: row.control_median, title="medians", unit=RATIO),
     Column(
@@ -177,25 +177,27 @@ class Turns:
         built = [built_on(call, device) for call in of.calls]
         if lacking := sum(each is None for each in built):
             raise UnsupportedError(f"{lacking} of {len(built)} calls cannot be built")
-        self._calls = [Timed.of(each) for each in built if each]
-        self._order = of.order
         loaded = load(request, device=device)
         calibrate_batch_norms(loaded)
+        self._calls = [Timed.of(each) for each in built if each]
         self._pass = partial(loaded.module, *loaded.args, **loaded.kwargs)
         self._on_gpu = device != "cpu"
-        self._shuffle = random.Random(1).shuffle
-        self._round = round_of(self._calls, self._shuffle, self._on_gpu)
-        in_order = [self._calls[place] for place in of.order]
-        self._ordered = round_of(in_order, lambda order: None, on_gpu=False)
+        self._order, self._shuffled = of.order, list(range(len(built)))
+        self._draw = random.Random(1)
         self.seen = Seen()
+        rounds = self._round(self._order), self._round(self._shuffled), self._pass
         for _ in range(3):
-            took_s = [self._took_s(each) for each in (self._round, self._ordered, self._pass)]
+            took_s = [self._took_s(each) for each in rounds]
         block_s = max(BLOCK_S, *took_s)
-        self._rounds, self._orders, self._passes = (math.ceil(block_s / s) for s in took_s)
+        self._rounds, self._shuffles, self._passes = (math.ceil(block_s / s) for s in took_s)
 
-    def take(self) -> None:
-        """Make one block of each sort, in another order than the last time."""
-        blocks = [self._take_operators, self._take_ordered, self._take_passes]
+    def take(self, container_s: float) -> None:
+        """Make one block of each sort, in another order than the last time.
+
+        A container took `container_s` just now.
+        """
+        self.seen.containers_s.append(container_s)
+        blocks = [self._take_operators, self._take_passes]
         for block in blocks if len(self.seen.passes_s) % 2 else reversed(blocks):
             block()
 
@@ -203,15 +205,16 @@ class Turns:
         """Count the instructions of each call among the others, and of a pass."""
         counts: list[list[float]] = [[] for _ in self._calls]
 
-        def counted(call: Timed, into: list[float]) -> Timed:
+        def counted(place: int) -> Timed:
+            call = self._calls[place]
+
             def ready() -> Callable[[], Any]:
                 issue = call.ready()
-                return lambda: into.append(instructions.of(issue))
+                return lambda: counts[place].append(instructions.of(issue))
 
-            return Timed(ready, call.modes, call.place)
+            return Timed(ready, call.modes, call.state)
 
-        calls = [counted(call, into) for call, into in zip(self._calls, counts, strict=True)]
-        one_round = round_of(calls, self._shuffle, self._on_gpu)
+        one_round = round_of([counted(place) for place in self._order], self._on_gpu)
         passes = []
         for _ in range(COUNTED):
             one_round()
@@ -219,6 +222,9 @@ class Turns:
         counting = instructions.of(lambda: None)
         self.seen.calls_instructions.extend(statistics.median(each) - counting for each in counts)
         self.seen.pass_instructions.append(statistics.median(passes) - counting)
+
+    def _round(self, order: Sequence[int]) -> Callable[[], list[float]]:
+        return round_of([self._calls[place] for place in order], self._on_gpu)
 
     def _wait(self) -> None:
         if self._on_gpu:
@@ -233,23 +239,18 @@ class Turns:
         return time.perf_counter() - start_s
 
     def _take_operators(self) -> None:
+        self.seen.calls_s.append(self._block(self._order, self._rounds))
+        self._draw.shuffle(self._shuffled)
+        self.seen.random_s.append(self._block(self._shuffled, self._shuffles))
+
+    def _block(self, order: Sequence[int], rounds: int) -> list[float]:
+        one_round = self._round(order)
         self._wait()
         with gc_paused():  # as `opdb bench` does
-            self._round()
-            rounds = [self._round() for _ in range(self._rounds)]
-        self.seen.calls_s.append([statistics.fmean(each) for each in zip(*rounds, strict=True)])
-
-    def _take_ordered(self) -> None:
-        self._wait()
-        with gc_paused():
-            self._ordered()
-            rounds = [self._ordered() for _ in range(self._orders)]
-        times: list[list[float]] = [[] for _ in self._calls]
-        for one_round in rounds:
-            for place, time_s in zip(self._order, one_round, strict=True):
-                times[place].append(time_s)
-        self.seen.ordered_s.append([statistics.fmean(each) for each in times])
-        self.seen.containers_s.append(container_time_s())
+            one_round()
+            made = [one_round() for _ in range(rounds)]
+        means = [statistics.fmean(times) for times in zip(*made, strict=True)]
+        return [time_s for [time_s] in by_call([means], order)]
 
     def _take_passes(self) -> None:
         self._wait()
@@ -290,8 +291,9 @@ def in_one_process(asked: Asked, device: str, seconds: float) -> dict[str, Seen 
         gc.collect()
         gc.freeze()
         while made and time.monotonic() - began_s < seconds:
+            container_s = container_time_s()
             for turns in made:
-                turns.take()
+                turns.take(container_s)
     return found
 
 
@@ -320,7 +322,7 @@ def row_of(name: str, workload: Workload, seen: Sequence[Seen]) -> Row | str:
     """Hold the operators of a workload against its passes; the reason where they cannot be."""
     passes_s = [s for each in seen for s in each.passes_s]
     calls_s = [block for each in seen for block in each.calls_s]
-    ordered_s = [block for each in seen for block in each.ordered_s]
+    random_s = [block for each in seen for block in each.random_s]
     containers_s = [s for each in seen for s in each.containers_s]
     if len(passes_s) < LEAST_BLOCKS:
         return f"{len(passes_s)} blocks, fewer than {LEAST_BLOCKS}"
@@ -340,7 +342,7 @@ def row_of(name: str, workload: Workload, seen: Sequence[Seen]) -> Row | str:
         pass_s=quiet_s,
         quiet=sum_of(workload, quiet_times_s(calls_s), container_s) / quiet_s,
         median=sum_of(workload, medians_s, statistics.median(containers_s)) / median_s,
-        ordered=sum_of(workload, quiet_times_s(ordered_s), container_s) / quiet_s,
+        in_random_order=sum_of(workload, quiet_times_s(random_s), container_s) / quiet_s,
         control_quiet=quiet_time_s(one) / quiet_time_s(other),
         control_median=statistics.median(one) / statistics.median(other),
         slowdown=slowdown,
@@ -378,7 +380,7 @@ ERRORS: Table[Errors] = Table(
     Column("bias", lambda row: row.bias, title="median with its sign", unit=SHARE),
 )
 
-RATIOS = ("quiet", "median", "ordered", "control_quiet", "control_median", "instructions")
+RATIOS = ("quiet", "median", "in_random_order", "control_quiet", "control_median", "instructions")
 
 
 def errors_of(rows: Sequence[Row]) -> list[Errors]:
@@ -436,7 +438,7 @@ def document(
             {
                 name: {
                     "calls_ns": [[round(s * 1e9) for s in block] for block in seen.calls_s],
-                    "ordered_ns": [[round(s * 1e9) for s in block] for block in seen.ordered_s],
+                    "random_ns": [[round(s * 1e9) for s in block] for block in seen.random_s],
                     "containers_ns": [round(s * 1e9) for s in seen.containers_s],
                     "passes_ns": [round(s * 1e9) for s in seen.passes_s],
                     "drains": [round(drain, 4) for drain in seen.drains],

@@ -1,7 +1,8 @@
-"""Host time of operators, measured among others in random order, apart from device visits.
+"""Host time of operators, measured in the order of their model, apart from device visits.
 
-In a tight loop of one operator the host's caches are warm for it and its time comes out too low;
-among other operators it is what a model sees.
+In a tight loop of one operator the host's caches are warm for it and its time comes out too low; in
+random order they are cold for what a model calls again and again, and it comes out too high. In
+the model's order it is what the model sees.
 
 Other work on a host holds it up for a second here and there, all calls alike, by half and more. So
 all blocks of rounds are kept, in the moments that a bench takes between its visits, and the calls
@@ -10,16 +11,14 @@ of the quietest blocks count (`opdb.derive.quiet`).
 
 from __future__ import annotations
 
-import gc
 import itertools
 import math
-import random
 import statistics
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -31,9 +30,10 @@ from opdb.bench.visit import issuing
 from opdb.derive.host import is_settled
 from opdb.derive.quiet import BLOCK_S, LEAST_BLOCKS
 from opdb.errors import UnsupportedError
+from opdb.garbage import gc_paused
 from opdb.kinds.fused import NAME as FUSED
 from opdb.operators import BuiltBackward, BuiltCall, build
-from opdb.records import Call, Configuration, HostVisit
+from opdb.records import Call, Configuration, Form, HostVisit
 from opdb.units import show
 
 BLOCKS = LEAST_BLOCKS
@@ -45,9 +45,6 @@ WARM_UP_ROUNDS = 3
 MOMENTS = 2
 MOST_MOMENTS = 4
 """So often are a workload's calls timed in one bench between its visits, and so often at most."""
-
-PASSES = ("forward", "backward", "update")
-"""Of a training step, in their order."""
 
 CALLS_BETWEEN_SYNCHRONISING = 64
 """The launch queue must not fill, or the host would wait for the device inside a call; nor may it
@@ -79,16 +76,14 @@ GRAPHS = (_kernels(1), _kernels(2))
 take to begin and to end. One without a kernel takes less: it does not turn to the device."""
 
 
-def host_visits(
-    session: Session, workloads: Sequence[Sequence[Call]], *, seed: int
-) -> Iterator[HostVisit]:
-    """Measure each workload's distinct calls among themselves, in random order.
+def host_visits(session: Session, workloads: Sequence[Sequence[Call]]) -> Iterator[HostVisit]:
+    """Measure the calls of each workload in their order, each distinct one by all its occurrences.
 
     Calls that cannot be built here are passed over; their device visit says why. A workload
-    too large for the memory is measured in parts, workloads of few calls together.
+    too large for the memory is measured in parts, workloads of few calls one after the other.
     """
     for group in _groups(session, workloads):
-        yield from _measure(session, group, seed)
+        yield from _measure(session, group)
         group.clear()
         release(session)
 
@@ -147,29 +142,48 @@ def settle(
         take(left)
 
 
-def _groups(
-    session: Session, workloads: Sequence[Sequence[Call]]
-) -> Iterator[list[tuple[Call, BuiltCall]]]:
-    """Yield calls to be measured together; who gets them clears the list, and so the memory."""
-    group: list[tuple[Call, BuiltCall]] = []
-    size = 0
+@dataclass
+class _Group:
+    """Calls that are measured together: the distinct ones, and all in their order by places."""
+
+    calls: list[tuple[Call, BuiltCall]] = field(default_factory=list)
+    places: dict[tuple[str, Form], int] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
+    bytes: int = 0
+
+    def add(self, call: Call, built: BuiltCall) -> None:
+        """Add a distinct call."""
+        self.places[call.configuration.key, call.form] = len(self.calls)
+        self.calls.append((call, built))
+        self.bytes += built.input_bytes * 3 + built.weight_bytes
+
+    def clear(self) -> None:
+        """Give back the memory of all calls."""
+        self.calls.clear()
+        self.places.clear()
+        self.order.clear()
+        self.bytes = 0
+
+
+def _groups(session: Session, workloads: Sequence[Sequence[Call]]) -> Iterator[_Group]:
+    """Yield calls to be measured together; who gets them clears the group, and so the memory."""
+    group = _Group()
     for calls in workloads:
-        known = {(call.configuration.key, call.form) for call, _ in group}
+        tried: set[tuple[str, Form]] = set()
         for call in calls:
             key = call.configuration.key, call.form
-            built = None if key in known else built_on(call, session.platform.torch_device)
-            if built is None:
-                continue
-            known.add(key)
-            group.append((call, built))
-            size += built.input_bytes * 3 + built.weight_bytes
-            if size >= GROUP_BYTES:
+            if key not in group.places and key not in tried:
+                tried.add(key)
+                built = built_on(call, session.platform.torch_device)
+                if built is not None:
+                    group.add(call, built)
+            if key in group.places:
+                group.order.append(group.places[key])
+            if group.bytes >= GROUP_BYTES:
                 yield group
-                size = 0
-        if len(group) >= FEW_CALLS:
+        if len(group.order) >= FEW_CALLS:
             yield group
-            size = 0
-    if group:
+    if group.calls:
         yield group
 
 
@@ -187,17 +201,18 @@ def built_on(call: Call, device: str) -> BuiltCall | None:
 class Timed:
     """A call as it is timed: `ready` returns what a model issues, inside `modes`, for one run.
 
-    `place` is that of its pass in a training step.
+    Calls of equal `state` ask for the same modes.
     """
 
     ready: Callable[[], Callable[[], Any]]
     modes: Callable[[], AbstractContextManager[None]]
-    place: int
+    state: tuple[object, ...] = ()
 
     @classmethod
     def of(cls, built: BuiltCall) -> Timed:
         """Return how a call is timed: the call alone, its modes are entered outside of it."""
-        return cls(_readied(built), built.modes, PASSES.index(built.configuration.pass_name))
+        asked = built.configuration
+        return cls(_readied(built), built.modes, (asked.pass_name, asked.gradient, asked.autocast))
 
 
 def _readied(built: BuiltCall) -> Callable[[], Callable[[], Any]]:
@@ -216,75 +231,76 @@ def _readied(built: BuiltCall) -> Callable[[], Callable[[], Any]]:
     return lambda: lambda: parent.child(*args, **kwargs)
 
 
-def _times_in_random_order(
-    calls: Sequence[Timed], shuffle: Callable[[list[int]], None], on_gpu: bool
-) -> list[list[float]]:
-    """Call everything once a round, in a new order; return each call's time in each block."""
-    one_round = round_of(calls, shuffle, on_gpu)
-    gc.disable()
-    try:
-        with torch.no_grad():
-            return blocks_of(one_round)
-    finally:
-        gc.enable()
+def round_of(calls: Sequence[Timed], on_gpu: bool) -> Callable[[], list[float]]:
+    """Return what makes all calls, one after the other, and returns the host time of each.
 
-
-def round_of(
-    calls: Sequence[Timed], shuffle: Callable[[list[int]], None], on_gpu: bool
-) -> Callable[[], list[float]]:
-    """Return what calls everything once, in a new order, and returns each call's host time.
-
-    Passes follow each other as in a training step: what runs in one finds the host's caches as
-    other calls of that pass leave them.
+    Modes are entered anew where a call asks for others than the one before it: a model enters them
+    once for many calls, and entering takes as long as a small call.
     """
-    passes = [[i for i, call in enumerate(calls) if call.place == p] for p in range(len(PASSES))]
 
     def one_round() -> list[float]:
-        times = [0.0] * len(calls)
-        for order in passes:
-            shuffle(order)
-        for place, index in enumerate(itertools.chain(*passes)):
-            if on_gpu and place % CALLS_BETWEEN_SYNCHRONISING == 0:
-                torch.cuda.synchronize()
-            with calls[index].modes():
-                call = calls[index].ready()
+        times = []
+        entered: tuple[object, ...] | None = None
+        with ExitStack() as stack:
+            for place, call in enumerate(calls):
+                if on_gpu and place % CALLS_BETWEEN_SYNCHRONISING == 0:
+                    torch.cuda.synchronize()
+                if call.state != entered:
+                    stack.close()
+                    stack.enter_context(call.modes())
+                    entered = call.state
+                issue = call.ready()
                 start_ns = time.perf_counter_ns()
-                call()
-                times[index] = (time.perf_counter_ns() - start_ns) * 1e-9
+                issue()
+                times.append((time.perf_counter_ns() - start_ns) * 1e-9)
         return times
 
     return one_round
 
 
 def blocks_of(one_round: Callable[[], list[float]]) -> list[list[float]]:
-    """Make blocks of rounds; return each call's mean time in each of them."""
+    """Make blocks of rounds; return the mean round of each, call by call."""
     for _ in range(WARM_UP_ROUNDS):
         start_s = time.perf_counter()
         one_round()
     rounds = math.ceil(BLOCK_S / (time.perf_counter() - start_s))
-    blocks = []
+    made = []
     for _ in range(BLOCKS):
-        made = [one_round() for _ in range(rounds)]
-        blocks.append([statistics.fmean(times) for times in zip(*made, strict=True)])
-    return [list(times) for times in zip(*blocks, strict=True)]
+        with gc_paused():
+            made.append([one_round() for _ in range(rounds)])
+    return [[statistics.fmean(times) for times in zip(*block, strict=True)] for block in made]
 
 
-def _measure(
-    session: Session, group: Sequence[tuple[Call, BuiltCall]], seed: int
-) -> Iterator[HostVisit]:
+def by_call(blocks: Sequence[Sequence[float]], order: Sequence[int]) -> list[list[float]]:
+    """Return the mean time of each distinct call in each block, of calls in an order of places."""
+    occurrences: dict[int, list[int]] = defaultdict(list)
+    for position, place in enumerate(order):
+        occurrences[place].append(position)
+    return [
+        [statistics.fmean(block[position] for position in occurrences[place]) for block in blocks]
+        for place in sorted(occurrences)
+    ]
+
+
+def _measure(session: Session, group: _Group) -> Iterator[HostVisit]:
     started_at = now()
-    calls = [built for _, built in group]
-    shuffle = random.Random(seed).shuffle
+    calls = [built for _, built in group.calls]
     with issuing(*calls):
         entries = {words: _entry(words, session) for words in map(_entered, calls) if words}
-        timed = [*map(Timed.of, calls), *itertools.chain(*entries.values())]
-        times = _times_in_random_order(timed, shuffle, session.on_gpu)
+        timed, order = [*map(Timed.of, calls)], group.order
+        for words, own in entries.items():
+            entering = [place for place, built in enumerate(calls) if _entered(built) == words]
+            order = _amid(order, entering, range(len(timed), len(timed) + len(own)))
+            timed += own
+        one_round = round_of([timed[place] for place in order], session.on_gpu)
+        with torch.no_grad():
+            times = by_call(blocks_of(one_round), order)
     left = iter(times[len(calls) :])
     entries_s = {
         words: [entry_s(each) for each in zip(*itertools.islice(left, len(own)), strict=True)]
         for words, own in entries.items()
     }
-    for (call, built), seen in zip(group, times, strict=False):
+    for (call, built), seen in zip(group.calls, times, strict=False):
         words = _entered(built)
         less_s = entries_s.get(words, [0.0] * len(seen))
         yield HostVisit(
@@ -296,6 +312,13 @@ def _measure(
             times_s=tuple(max(s - less, 0.0) for s, less in zip(seen, less_s, strict=True)),
             flags=(words.format(show(statistics.median(less_s), "s")),) if words else (),
         )
+
+
+def _amid(order: Sequence[int], among: Sequence[int], places: Iterable[int]) -> list[int]:
+    """Return an order with further places in the middle of the calls that they are to be among."""
+    positions = [position for position, place in enumerate(order) if place in among]
+    middle = positions[len(positions) // 2] + 1
+    return [*order[:middle], *places, *order[middle:]]
 
 
 def _entered(built: BuiltCall) -> str:
@@ -316,7 +339,7 @@ def _entry(words: str, session: Session) -> tuple[Timed, ...]:
     tensor = torch.ones(1, device=device, requires_grad=True)
     output, gradient = tensor.view(1), torch.ones(1, device=device)
     enter = partial(torch.autograd.grad, output, tensor, gradient, retain_graph=True)
-    return (Timed(lambda: enter, nullcontext, PASSES.index("backward")),)
+    return (Timed(lambda: enter, nullcontext),)
 
 
 def entry_s(times_s: Sequence[float]) -> float:

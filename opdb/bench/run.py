@@ -329,7 +329,7 @@ class _Bench:
     def _hear(self, session: Session, calls: list[list[Call]]) -> None:
         """Take one moment of workloads, and save it whole: a part of it cannot be ranked."""
         if not self.budget.spent():
-            seen = list(host_visits(session, calls, seed=self.request.seed))
+            seen = list(host_visits(session, calls))
             self.store.save_host_visits(seen)
 
     def _settle_host_times(self, session: Session, unheard: list[list[Call]]) -> None:
@@ -519,7 +519,7 @@ def _reached(store: Store, board: Board, request: BenchRequest, result: BenchRes
 def _without_host_times(
     store: Store, platform: Platform, request: BenchRequest
 ) -> list[list[Call]]:
-    """Return the distinct calls of each workload in which one of these kinds lacks a host time.
+    """Return the calls of each workload in which one of these kinds lacks a host time, in order.
 
     None on a CPU, where the host is the device, none for calls other than a model's, of workloads
     that only sweeps asked for, and where algorithms are forced. Where configurations are given,
@@ -533,11 +533,8 @@ def _without_host_times(
     swept = store.swept_keys()
     plain = [workload for workload in store.workloads() if workload.key not in swept]
     for workload in (*plain, *store.workloads(compiled_for=platform.device.slug)):
-        distinct = {
-            (c.configuration.key, c.form): c
-            for c in workload.calls
-            if chosen is None or c.configuration.key in chosen
-        }
+        calls = [c for c in workload.calls if chosen is None or c.configuration.key in chosen]
+        distinct = {(c.configuration.key, c.form): c for c in calls}
         lacking = [
             key
             for key, call in distinct.items()
@@ -545,6 +542,6 @@ def _without_host_times(
             and (request.kinds is None or call.configuration.kind in request.kinds)
         ]
         if lacking:
-            found.append(list(distinct.values()))
+            found.append(calls)
             have |= distinct.keys()
     return found

@@ -94,7 +94,8 @@ class Visit:
 class HostVisit:
     """Host time of one form of one configuration, measured among other operators.
 
-    `times_s` are the host times of single calls, in the random order of the rounds.
+    `times_s` are mean times of a call in blocks of rounds (of older versions: times of single
+    calls); those of other calls with the same campaign and start are of the same blocks.
     """
 
     id: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import random
 import statistics
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -19,12 +19,14 @@ from opdb.bench.host import (
     GRAPHS,
     MOMENTS,
     MOST_MOMENTS,
-    PASSES,
     Moments,
     Timed,
-    _times_in_random_order,
+    _amid,
+    blocks_of,
+    by_call,
     entry_s,
     host_visits,
+    round_of,
     settle,
 )
 from opdb.bench.session import Session
@@ -85,14 +87,19 @@ def test_moments_are_spread_over_the_visits_each_workload_whole() -> None:
     assert taken == list(zip((0.01, 0.26, 0.75, 0.76), groups * MOMENTS, strict=True))
 
 
-def test_a_block_of_few_calls_has_rounds_enough_to_last() -> None:
+def test_blocks_of_few_calls_have_rounds_enough_to_last() -> None:
     tensor = {"shape": [4], "dtype": "float32"}
     calls = [build(Configuration(kind, {}, {"input": tensor})) for kind in ("relu", "sigmoid")]
     start_s = time.perf_counter()
-    times = _times_in_random_order([*map(Timed.of, calls)], random.Random(1).shuffle, on_gpu=False)
+    blocks = blocks_of(round_of([*map(Timed.of, calls)], on_gpu=False))
     assert time.perf_counter() - start_s > 0.5 * BLOCK_S * BLOCKS
-    assert [len(each) for each in times] == [BLOCKS] * 2
-    assert min(map(min, times)) > 0 and sum(map(sum, times)) < 0.5 * BLOCK_S
+    assert [len(block) for block in blocks] == [2] * BLOCKS
+    assert min(map(min, blocks)) > 0 and sum(map(sum, blocks)) < 0.5 * BLOCK_S
+
+
+def test_a_call_takes_the_mean_of_its_occurrences_in_each_block() -> None:
+    blocks = [[1.0, 5.0, 3.0, 9.0], [2.0, 6.0, 4.0, 1.0]]
+    assert by_call(blocks, [1, 0, 1, 2]) == [[5.0, 6.0], [2.0, 3.0], [9.0, 1.0]]
 
 
 def test_calls_run_in_the_modes_of_their_model_as_they_are_timed() -> None:
@@ -106,27 +113,36 @@ def test_calls_run_in_the_modes_of_their_model_as_they_are_timed() -> None:
         seen.add((torch.is_autocast_enabled("cpu"), torch.is_grad_enabled()))
 
     built.module.register_forward_hook(see)
-    _times_in_random_order([Timed.of(built)], random.Random(1).shuffle, on_gpu=False)
+    round_of([Timed.of(built)], on_gpu=False)()
     assert seen == {(True, True)}
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_passes_follow_each_other_as_in_a_step_and_calls_of_one_in_an_order_of_their_own() -> None:
-    issued: list[str] = []
-    names = ["update 0", "backward 0", "forward 0", "backward 1", "forward 1"]
+def test_calls_are_made_in_their_order_and_modes_entered_where_they_change() -> None:
+    done: list[str] = []
 
-    def timed(name: str) -> Timed:
-        return Timed(
-            lambda: lambda: issued.append(name), nullcontext, PASSES.index(name.split()[0])
-        )
+    @contextmanager
+    def entered(state: str) -> Iterator[None]:
+        done.append(f"enter {state}")
+        yield
+        done.append(f"leave {state}")
 
-    times = _times_in_random_order([*map(timed, names)], random.Random(1).shuffle, on_gpu=False)
-    assert [len(each) for each in times] == [BLOCKS] * len(names)
-    rounds = list(zip(*[iter(issued)] * len(names), strict=True))
-    assert {tuple(name.split()[0] for name in each) for each in rounds} == {
-        ("forward", "forward", "backward", "backward", "update")
-    }
-    assert len(set(rounds)) == 4
+    def timed(name: str, state: str) -> Timed:
+        return Timed(lambda: lambda: done.append(name), lambda: entered(state), (state,))
+
+    calls = [timed("a", "x"), timed("b", "x"), timed("c", "y"), timed("a", "x")]
+    times_s = round_of(calls, on_gpu=False)()
+    assert len(times_s) == 4 and min(times_s) > 0
+    in_x = ["enter x", "a", "b", "leave x"]
+    assert done == [*in_x, "enter y", "c", "leave y", "enter x", "a", "leave x"]
+
+
+def test_calls_of_one_pass_gradient_and_autocast_share_their_modes() -> None:
+    tensor = {"shape": [4], "dtype": "float32"}
+    plain = Configuration("relu", {}, {"input": tensor})
+    others = [replace(plain, gradient=True), replace(plain, autocast="bfloat16")]
+    states = [Timed.of(build(each)).state for each in (plain, plain, *others)]
+    assert states[0] == states[1] and len(set(states)) == 3
 
 
 def test_what_keeps_autograd_from_a_leaf_is_made_anew_before_a_call_is_timed() -> None:
@@ -148,7 +164,7 @@ def test_a_backward_passes_host_time_is_less_what_begins_and_ends_it(
     forward = Configuration("sigmoid", {}, {"input": tensor}, gradient=True)
     backward = replace(forward, pass_name="backward")
     calls = [Call(each, "function") for each in (forward, backward)]
-    seen = {v.configuration: v for v in host_visits(session, [calls], seed=1)}
+    seen = {v.configuration: v for v in host_visits(session, [calls])}
     alone_s = statistics.median(seen[backward.key].times_s)
     call = build(backward).bare
     begun = time.perf_counter()
@@ -162,13 +178,13 @@ def test_a_backward_passes_host_time_is_less_what_begins_and_ends_it(
 def test_entering_autograd_is_taken_off_every_time_of_a_backward_pass_and_no_other(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of three calls: a forward pass, a backward pass, and one that enters autograd alone."""
-    timed = [[10e-6, 12e-6], [30e-6, 34e-6], [11e-6, 13e-6]]
-    monkeypatch.setattr(host_times, "_times_in_random_order", lambda *_: timed)
+    """Two blocks of a forward pass, a backward pass, and a call that enters autograd alone."""
+    blocks = [[10e-6, 30e-6, 11e-6], [12e-6, 34e-6, 13e-6]]
+    monkeypatch.setattr(host_times, "blocks_of", lambda one_round: blocks)
     tensor = {"shape": [4], "dtype": "float32"}
     forward = Configuration("sigmoid", {}, {"input": tensor}, gradient=True)
     calls = [Call(each, "function") for each in (forward, replace(forward, pass_name="backward"))]
-    first, second = host_visits(session, [calls], seed=1)
+    first, second = host_visits(session, [calls])
     assert first.times_s == pytest.approx((10e-6, 12e-6)) and first.flags == ()
     assert second.times_s == pytest.approx((19e-6, 21e-6)), "less what entering took in each block"
     assert second.flags == ("less the 12 µs in which autograd begins and ends",)
@@ -179,18 +195,45 @@ def relus(*sizes: int) -> list[Call]:
     return [Call(Configuration("relu", {}, {"input": t}), "function") for t in tensors]
 
 
-def test_workloads_of_few_calls_are_measured_together_each_call_once(
+def test_what_enters_autograd_is_timed_amid_the_calls_that_do() -> None:
+    assert _amid([0, 1, 2, 1, 2, 3, 1, 4], [1, 2], [5, 6]) == [0, 1, 2, 1, 5, 6, 2, 3, 1, 4]
+    assert _amid([0], [0], [1]) == [0, 1]
+
+
+def test_workloads_of_few_calls_are_measured_one_after_the_other(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_times, "BLOCK_S", 1e-9)
+    orders: list[Sequence[int]] = []
+
+    def noted(blocks: list[list[float]], order: Sequence[int]) -> list[list[float]]:
+        orders.append(list(order))
+        return by_call(blocks, order)
+
+    monkeypatch.setattr(host_times, "by_call", noted)
     many = relus(*range(100, 100 + FEW_CALLS))
     workloads = [relus(1, 2), relus(2, 3, 3), many, relus(4), relus(1, 5)]
-    visits = list(host_visits(session, workloads, seed=1))
+    visits = list(host_visits(session, workloads))
     groups = [list(g) for _, g in itertools.groupby(visits, key=lambda v: v.started_at)]
-    assert [len(group) for group in groups] == [3 + FEW_CALLS, 3]
+    assert [len(group) for group in groups] == [3 + FEW_CALLS, 3], "each call once"
     first, last = ([v.configuration for v in group] for group in groups)
     assert first == [c.configuration.key for c in [*relus(1, 2, 3), *many]]
     assert last == [c.configuration.key for c in relus(4, 1, 5)]
+    assert orders == [[0, 1, 1, 2, 2, *range(3, 3 + FEW_CALLS)], [0, 1, 2]], "as often as called"
+
+
+def test_a_workload_too_large_for_the_memory_is_measured_in_parts(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_times, "BLOCK_S", 1e-9)
+    monkeypatch.setattr(host_times, "GROUP_BYTES", 3 * 4 * 1000)
+    unknown = replace(relus(7)[0], configuration=replace(samples.RELU, kind="unknown"))
+    calls = [*relus(1000), unknown, *relus(8, 1000, 9, 8)]
+    visits = host_visits(session, [calls])
+    moments = itertools.groupby(visits, key=lambda visit: visit.started_at)
+    parts = [[visit.configuration for visit in moment] for _, moment in moments]
+    keys = [[c.configuration.key for c in relus(*sizes)] for sizes in ((1000,), (8, 9))]
+    assert parts == keys
 
 
 def test_what_a_compiled_graph_takes_to_begin_is_told_from_one_kernel_and_two() -> None:

@@ -109,7 +109,7 @@ def test_a_step_changes_its_parameters_alone(trained: Workload) -> None:
 
 
 def test_host_times_are_taken_of_all_passes(session: Session, trained: Workload) -> None:
-    seen = list(host_visits(session, [list(trained.calls)], seed=1))
+    seen = list(host_visits(session, [list(trained.calls)]))
     titles = {c.key: c.title for c in trained.occurrences()}
     assert {titles[v.configuration] for v in seen} == set(titles.values())
     backward = [v for v in seen if titles[v.configuration].endswith("backward")]

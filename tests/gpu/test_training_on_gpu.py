@@ -27,7 +27,6 @@ from opdb.bench.session import Session
 from opdb.bench.training import TrainingStep
 from opdb.bench.visit import VisitRequest, issuing, visit
 from opdb.derive.quiet import quiet_time_s
-from opdb.garbage import gc_paused
 from opdb.harvest import harvest
 from opdb.models import ModelRequest, load
 from opdb.operators import build
@@ -206,15 +205,12 @@ def step_s(step: TrainingStep) -> float:
         step()
         return [time.perf_counter() - begun_s]
 
-    with gc_paused():
-        [times_s] = blocks_of(one_step)
-    return quiet_time_s(times_s)
+    return quiet_time_s([step_s for [step_s] in blocks_of(one_step)])
 
 
 def calls_s(session: Session, workload: Workload) -> float:
     """Return the quiet time of a step's calls (seconds), summed up block by block."""
-    calls = {(call.configuration.key, call.form): call for call in workload.calls}
-    visits = host_visits(session, [list(calls.values())], seed=1)
+    visits = host_visits(session, [workload.calls])
     seen = {(made.configuration, made.form): made.times_s for made in visits}
     of_calls = (seen[call.configuration.key, call.form] for call in workload.calls)
     return quiet_time_s([sum(block) for block in zip(*of_calls, strict=True)])

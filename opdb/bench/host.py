@@ -11,6 +11,7 @@ of the quietest blocks count (`opdb.derive.quiet`).
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import statistics
@@ -30,7 +31,6 @@ from opdb.bench.visit import issuing
 from opdb.derive.host import is_settled
 from opdb.derive.quiet import BLOCK_S, LEAST_BLOCKS
 from opdb.errors import UnsupportedError
-from opdb.garbage import gc_paused
 from opdb.kinds.fused import NAME as FUSED
 from opdb.operators import BuiltBackward, BuiltCall, build
 from opdb.records import Call, Configuration, Form, HostVisit
@@ -266,8 +266,11 @@ def blocks_of(one_round: Callable[[], list[float]]) -> list[list[float]]:
     rounds = math.ceil(BLOCK_S / (time.perf_counter() - start_s))
     made = []
     for _ in range(BLOCKS):
-        with gc_paused():
+        gc.disable()
+        try:
             made.append([one_round() for _ in range(rounds)])
+        finally:
+            gc.enable()
     return [[statistics.fmean(times) for times in zip(*block, strict=True)] for block in made]
 
 

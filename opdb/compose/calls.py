@@ -13,7 +13,7 @@ from opdb.compose.inputs import PredictionInputs
 from opdb.compose.timeline import Step
 from opdb.footprint import bytes_moved, touched_bytes, weight_bytes
 from opdb.kinds import get_kind
-from opdb.records import Call, Configuration, Cost, Form, Mode, Workload
+from opdb.records import Call, Configuration, Cost, Form, Mode, Quantity, Workload
 from opdb.records.cost import BETWEEN
 
 AS_ONE_GRAPH: Mapping[Mode, bool] = {
@@ -199,15 +199,15 @@ class HostTimes:
         own = {key: statistics.median(values) for key, values in seen.items()}
         self._of_kind = {**inputs.host_s, **own}
 
-    def is_own(self, call: Call) -> bool:
-        """Return whether the call's own host time was measured."""
+    def own(self, call: Call) -> Quantity | None:
+        """Return the call's own host time; None where it was not measured."""
         cost = self._costs.get(call.configuration.key)
-        return _is_measured(cost) and call.form in cost.host_time_s
+        return cost.host_time_s.get(call.form) if _is_measured(cost) else None
 
     def of(self, call: Call) -> float | None:
         """Return a call's host time in seconds; None where neither it nor its kind was seen."""
-        if self.is_own(call):
-            return self._costs[call.configuration.key].host_time_s[call.form].mean
+        if own := self.own(call):
+            return own.mean
         return self._of_kind.get((call.configuration.issued_as, call.form))
 
 

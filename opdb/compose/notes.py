@@ -32,7 +32,8 @@ DOUBTS = {
 """What a flagged estimate rests on, in words."""
 
 UNEVEN = 0.05
-"""A note says so where the host alone makes an interval wider than this share, either way."""
+"""A note says so where the host alone makes an interval wider than this share, either way, and
+where it was mostly slower than in quiet moments by more than that."""
 
 
 def notes(pass_: Pass, mode: Mode, inputs: PredictionInputs, clock_share: float) -> tuple[str, ...]:
@@ -121,11 +122,20 @@ def _clock_notes(inputs: PredictionInputs, share: float) -> Iterator[str]:
 def _host_notes(pass_: Pass, inputs: PredictionInputs) -> Iterator[str]:
     host = HostTimes(pass_, inputs)
     usual = unheard = 0
+    quiet_s = median_s = 0.0
     for call, times in zip(pass_.calls, pass_.times, strict=True):
-        if not host.is_own(call):
+        if own := host.own(call):
+            quiet_s += times * own.mean
+            median_s += times * own.median
+        else:
             heard = host.of(call) is not None
             usual += times * heard
             unheard += times * (not heard)
+    if median_s > (1 + UNEVEN) * quiet_s:
+        yield (
+            "host times are those of quiet moments; when they were measured, the host took "
+            f"{median_s / quiet_s:.2f} times as long at the median"
+        )
     if usual:
         yield f"host time not measured, the usual of its kind taken: {plural(usual, 'call')}"
     if unheard:

@@ -114,6 +114,21 @@ def test_a_host_bound_pass_takes_host_times_and_containers() -> None:
     assert found.time_s == pytest.approx(1.2e-4 + 10 * 2e-6)
 
 
+def test_a_note_tells_how_slow_the_host_was_when_quiet_times_were_measured() -> None:
+    def with_median(made: Cost, median_s: float) -> Cost:
+        held = {form: replace(q, median=median_s) for form, q in made.host_time_s.items()}
+        return replace(made, host_time_s=held)
+
+    conv, relu = (cost(c, 1e-6, 0.0, {"module": 1e-5}) for c in (CONV, RELU))
+    asked = workload(CONV, RELU, RELU)
+    slow = inputs(with_median(conv, 1e-5), with_median(relu, 2e-5))
+    [note] = [note for note in compose(asked, "eager", slow).notes if "quiet" in note]
+    assert note.endswith("when they were measured, the host took 1.67 times as long at the median")
+    even = inputs(with_median(conv, 1.05e-5), with_median(relu, 1.05e-5))
+    assert not any("quiet" in note for note in compose(asked, "eager", even).notes)
+    assert not any("quiet" in note for note in compose(asked, "graph", slow).notes)
+
+
 def test_on_a_processor_host_times_are_no_part_of_a_pass() -> None:
     found = compose(workload(CONV, RELU, containers=10), "eager", inputs(*FULL, device=CPU))
     assert found.time_s == pytest.approx(4.2e-3 + 10 * 2e-6)

@@ -70,6 +70,13 @@ def test_how_much_slower_a_host_was_than_in_its_quiet_tenth() -> None:
     assert round(QUIET_SHARE * len(blocks_s)) == 10
 
 
+def test_the_range_of_a_slowdown_is_from_the_5th_to_the_95th_percentile() -> None:
+    found = host_slowdown([float(n) for n in range(101)])
+    assert found is not None
+    quiet = statistics.fmean(range(11))
+    assert (found.low, found.median, found.high) == (5 / quiet, 50 / quiet, 95 / quiet)
+
+
 def test_of_few_blocks_no_slowdown_is_told() -> None:
     assert host_slowdown([1.0] * (LEAST_BLOCKS - 1)) is None
     assert host_slowdown([1.0] * LEAST_BLOCKS) is not None

@@ -42,6 +42,10 @@ calls speeds up by 20 to 30 % for so long."""
 
 WARM_UP_ROUNDS = 3
 
+MOST_S = 4.0
+"""A moment of all calls of a pass takes so long at most. A longer pass waits for the device rather
+than for the host: its distinct calls are made once a round, in the order of their first."""
+
 MOMENTS = 2
 MOST_MOMENTS = 4
 """So often are a workload's calls timed in one bench between its visits, and so often at most."""
@@ -258,12 +262,17 @@ def round_of(calls: Sequence[Timed], on_gpu: bool) -> Callable[[], list[float]]:
     return one_round
 
 
-def blocks_of(one_round: Callable[[], list[float]]) -> list[list[float]]:
-    """Make blocks of rounds; return the mean round of each, call by call."""
+def _took_s(one_round: Callable[[], list[float]]) -> float:
+    """Return how long a round takes once it is warm, in seconds."""
     for _ in range(WARM_UP_ROUNDS):
         start_s = time.perf_counter()
         one_round()
-    rounds = math.ceil(BLOCK_S / (time.perf_counter() - start_s))
+    return time.perf_counter() - start_s
+
+
+def blocks_of(one_round: Callable[[], list[float]]) -> list[list[float]]:
+    """Make blocks of rounds; return the mean round of each, call by call."""
+    rounds = math.ceil(BLOCK_S / _took_s(one_round))
     made = []
     for _ in range(BLOCKS):
         gc.disable()
@@ -295,9 +304,14 @@ def _measure(session: Session, group: _Group) -> Iterator[HostVisit]:
             entering = [place for place, built in enumerate(calls) if _entered(built) == words]
             order = _amid(order, entering, range(len(timed), len(timed) + len(own)))
             timed += own
-        one_round = round_of([timed[place] for place in order], session.on_gpu)
+
+        def one_round(order: Sequence[int]) -> list[float]:
+            return round_of([timed[place] for place in order], session.on_gpu)()
+
         with torch.no_grad():
-            times = by_call(blocks_of(one_round), order)
+            if _took_s(lambda: one_round(order)) * BLOCKS > MOST_S:
+                order = list(dict.fromkeys(order))
+            times = by_call(blocks_of(lambda: one_round(order)), order)
     left = iter(times[len(calls) :])
     entries_s = {
         words: [entry_s(each) for each in zip(*itertools.islice(left, len(own)), strict=True)]

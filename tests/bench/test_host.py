@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -220,6 +220,26 @@ def test_workloads_of_few_calls_are_measured_one_after_the_other(
     assert first == [c.configuration.key for c in [*relus(1, 2, 3), *many]]
     assert last == [c.configuration.key for c in relus(4, 1, 5)]
     assert orders == [[0, 1, 1, 2, 2, *range(3, 3 + FEW_CALLS)], [0, 1, 2]], "as often as called"
+
+
+def test_of_a_long_pass_each_call_is_made_once_a_round(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_times, "BLOCK_S", 1e-9)
+    made: list[int] = []
+
+    def counted(calls: list[Timed], on_gpu: bool) -> Callable[[], list[float]]:
+        made.append(len(calls))
+        return lambda: [1e-6] * len(calls)
+
+    monkeypatch.setattr(host_times, "round_of", counted)
+    calls = relus(1, 2, 1, 1, 3)
+    assert len(list(host_visits(session, [calls]))) == 3
+    assert set(made) == {5}
+    monkeypatch.setattr(host_times, "MOST_S", 0.0)
+    seen = [visit.configuration for visit in host_visits(session, [calls])]
+    assert seen == [call.configuration.key for call in relus(1, 2, 3)]
+    assert made[-1] == 3
 
 
 def test_a_workload_too_large_for_the_memory_is_measured_in_parts(

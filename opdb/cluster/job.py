@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -115,6 +116,8 @@ class Job:
         environment = dict(os.environ)
         if self.database is not None:
             environment["OPDB_DB"] = self.database
+        told = threading.Event()  # to stop, before there is a command to be told
+        signal.signal(signal.SIGTERM, lambda *_: told.set())
         with log.open("ab") as stream:
             running = subprocess.Popen(
                 command,
@@ -126,6 +129,8 @@ class Job:
             )
             # A job that is preempted or cancelled is told so, and killed a little later.
             signal.signal(signal.SIGTERM, lambda *_: running.terminate())
+            if told.is_set():
+                running.terminate()
             try:
                 return running.wait()
             finally:

@@ -172,7 +172,7 @@ def test_a_bench_is_shown_as_one_and_its_results_are_those_of_all(
     visited = Visited(samples.CONV, samples.visit(), 0.4)
     results: list[Any] = ["first", "second"]
     one.says(Said("calibrates"), Began(5), visited, Began(4), Finished(results[0]))
-    other.says(Began(7), Said("settles"), Finished(results[1]))
+    other.says(Began(9), Said("settles"), Finished(results[1]))
     shown, request = Shown(), BenchRequest(retry=True)
     assert made.bench(request, shown) == results
     assert one.heard == other.heard == [Bench(request, 2)]

@@ -9,10 +9,12 @@ import socket
 import sqlite3
 import stat
 import subprocess
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -80,6 +82,24 @@ def test_a_job_that_is_running_says_so(opdb_is: Path) -> None:
     Job("a", ("status",), str(opdb_is), "sqlite:///x")()
     state = json.loads((opdb_is / "seen").read_text())
     assert (state["state"], state["runs"], state["exit_status"]) == ("running", 2, None)
+
+
+def test_a_job_told_to_stop_while_its_command_starts_stops_it(
+    opdb_is: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(opdb_is, "python", "exec sleep 60")
+    start: Any = subprocess.Popen
+
+    def signalled(*command: object, **said: object) -> object:
+        started: object = start(*command, **said)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return started
+
+    monkeypatch.setattr("subprocess.Popen", signalled)
+    began_s = time.monotonic()
+    with pytest.raises(InputError, match="exit status -15"):
+        Job("a", ("status",), str(opdb_is), "sqlite:///x")()
+    assert time.monotonic() - began_s < 30
 
 
 @pytest.mark.parametrize(("status", "state"), [(130, "stopped"), (2, "failed"), (1, "failed")])
@@ -296,6 +316,15 @@ def test_what_is_at_work_is_not_given_again(cluster: Path, tmp_path: Path) -> No
     assert [each["slurm"] for each in submitting.jobs_in(tmp_path)] == [None, None]
     write_state(tmp_path / "b.json", read_state(tmp_path / "b.json") | {"state": "failed"})
     assert submit(jobs_here[1:], RESOURCES, "one") == ["77"], "what ended may be given again"
+
+
+def test_a_queue_that_does_not_answer_says_nothing(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(cluster, "squeue", "exec sleep 5")
+    monkeypatch.setattr(submitting, "_SQUEUE_WITHIN_S", 0.2)
+    begun_s = time.monotonic()
+    assert submitting.queue() is None and time.monotonic() - begun_s < 4
 
 
 def test_without_slurm_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def estimator() -> Estimator:
                 call(2**10 + 300 * n**2, "softmax" if n % 3 else "relu"),
                 float(2e-6 + 1e-9 * n**2 * np.exp(drawn.normal(scale=0.2))),
                 dynamic_w=100.0 + n if n % 2 else None,
-                models=(("alexnet", "bert", "resnet", "vgg")[n % 4],),
+                models=(("alexnet", "bert", "resnet", "vgg")[n // 2 % 4],),
                 eager_s=1e-3,
                 host_s={"module": 5e-6},
             )
@@ -50,6 +50,7 @@ def test_all_of_it_comes_back(estimator: Estimator) -> None:
         assert getattr(found, name) == getattr(before, name)
     assert before.power is not None and found.power is not None
     assert 12 <= len(before.power.points) < len(before.time.points)
+    assert len({*asdict(before.reach).values()}) == 5, "no two of them are the same number"
     for one, other in ((found.time, before.time), (found.power, before.power)):
         assert (one.kernel, one.mean) == (other.kernel, other.mean)
         assert (one.points == other.points).all() and (one.weights == other.weights).all()

@@ -92,7 +92,9 @@ def test_a_kind_of_no_usual_times_has_no_kernels_and_takes_no_longer_when_eager(
 def test_a_call_without_kernels_costs_the_device_exactly_nothing() -> None:
     flat = Configuration("flatten", {}, call(8).inputs)
     usual = {"flatten": KindMedians(3, 5e-6)}
-    [cost] = replace(estimator(memory=learned()), usual=usual).estimate([flat]).costs.values()
+    found = replace(estimator(memory=learned()), usual=usual).estimate([flat, call(8)])
+    assert found.costs.keys() == {flat.key, call(8).key}
+    cost = found.costs[flat.key]
     nothing = Quantity(0.0, 0.0, 0.0, 0.0, 0)
     assert cost.time_s == cost.eager_time_s == cost.dynamic_energy_j == nothing
     assert cost.kernels == 0 and cost.flags == ("estimated",)
@@ -218,8 +220,9 @@ def test_without_power_no_energy_is_estimated() -> None:
 
 def test_a_state_that_nothing_was_measured_in_is_told() -> None:
     cast = replace(call(8), autocast="bfloat16")
-    refused = estimator(memory=learned()).estimate([cast, call(8)], alike_only=True).refused
-    assert refused[cast.key] == "no memory operator was measured under autocast"
+    found = estimator(memory=learned()).estimate([cast, call(2**10)], alike_only=True)
+    assert found.refused == {cast.key: "no memory operator was measured under autocast"}
+    assert found.costs.keys() == {call(2**10).key}
     known = learned(columns=("autocast",), centre=(0.0,), scale=(1.0,))
     assert cast.key in estimator(memory=known).estimate([cast]).costs
 

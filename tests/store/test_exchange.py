@@ -75,6 +75,16 @@ def test_what_was_learned_later_stays(filled: Store, folder: Path) -> None:
         assert filled.learned("nvidia-h200") == {"GPU-1": expected}
 
 
+def test_a_cost_that_rests_on_more_visits_than_the_sets_stays(filled: Store, folder: Path) -> None:
+    import_set(filled, folder)
+    [cost] = [c for c in filled.costs("GPU-1")[samples.CONV.key] if c.estimator != "1"]
+    for visits, stays in ((cost.visits + 1, True), (cost.visits, False), (0, False)):
+        own = replace(cost, visits=visits, kernels=77)
+        filled.replace_costs("GPU-1", [own])
+        import_set(filled, folder)
+        assert filled.costs("GPU-1")[samples.CONV.key] == [own if stays else cost]
+
+
 def test_import_counts_and_changes_nothing_the_second_time(folder: Path, tmp_path: Path) -> None:
     with open_store(str(tmp_path / "other.sqlite")) as other:
         first = import_set(other, folder)

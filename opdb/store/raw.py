@@ -211,6 +211,8 @@ def decode_neighbours(text: str) -> Neighbours:
     after = document.pop("after", {}) if isinstance(document, dict) else {}
     if not isinstance(after, dict) or not set(after) <= set(get_args(Before)):
         raise ValueError("times among neighbours after something unknown")
+    if after and not {"itself", "code"} <= set(after):
+        raise ValueError("times among neighbours after others, and not after the call itself")
     found = {before: _neighbours_from_document(times) for before, times in after.items()}
     return replace(_neighbours_from_document(document), after=found)
 

@@ -132,7 +132,12 @@ IMPOSSIBLE = [
     ("stretch", {"utilization": 7.0}, "the utilization out of range"),
     ("neighbours", {"times_s": (), "alone_s": ()}, "without as many"),
     ("neighbours", {"times_s": (1e-3,), "alone_s": (1e-3, 1e-3)}, "without as many"),
-    ("neighbours", {"after": {"code": Neighbours(1, (), ())}}, "without as many"),
+    (
+        "neighbours",
+        {"after": {"itself": Neighbours(1, (), ()), "code": Neighbours(1, (), ())}},
+        "without as many",
+    ),
+    ("neighbours", {"after": {"code": Neighbours(1, (1e-3,), (1e-3,))}}, "not after the call"),
     ("neighbours", {"after": {"lunch": Neighbours(1, (1e-3,), (1e-3,))}}, "something unknown"),
 ]
 

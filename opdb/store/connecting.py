@@ -17,6 +17,9 @@ from opdb.store.rows import Codec, NewRow, Record
 from opdb.store.waiting import patiently
 from opdb.store.writing import numbers
 
+DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, ArithmeticError)
+"""The exceptions that reading a row raises which is not a record."""
+
 
 class Connected:
     """A database to read from and write to; what is in it is for the classes of each subject."""
@@ -68,7 +71,7 @@ class Connected:
                 yield connection
             except UnicodeEncodeError:  # of what is asked for, not of a row
                 raise
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            except DAMAGE as error:
                 raise DatabaseError(
                     f"database {self.location}: a row is damaged: {error}"
                 ) from error

@@ -95,13 +95,10 @@ def _is_object(text: str) -> bool:
 
 
 def _read_words(text: str) -> tuple[str, ...]:
-    return tuple(read_json(text))
-
-
-def _check_words(text: str) -> None:
-    words = json.loads(text)
+    words = read_json(text)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValueError("not a JSON list of strings")
+    return tuple(words)
 
 
 def _read_memory(text: str) -> PassMemory:
@@ -191,7 +188,7 @@ def _check_host_times(text: str) -> None:
 
 
 OBJECT = _document(_read_object, check=_check_object, encode=dict)
-WORDS = _document(_read_words, check=_check_words, encode=list)
+WORDS = _document(_read_words, encode=list)
 KERNELS = Field(COLLATED, encode=OBJECT.encode, decode=_read_counts)
 """Counts of kernels by name; a set's file has them in short, see `opdb.store.shorthand`."""
 

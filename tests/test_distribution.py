@@ -18,7 +18,7 @@ from opdb.doctor import machine
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = set(PROJECT["optional-dependencies"])
-OTHERS = {"pandas", "sqlalchemy", "torch", "triton", "zeus"}
+OTHERS = {"atheris", "pandas", "sqlalchemy", "torch", "triton", "zeus"}
 """Distributions of others that texts tell to install."""
 
 FOLDERS = (".ci", "benchmarks", "db", "docs", "measurements", "opdb", "tests")

@@ -17,7 +17,7 @@ from opdb.studies.accuracy import is_whole
 from opdb.studies.validation import RUNS
 from opdb.tables import SHARE, Column, Table
 
-_DIGITS = 9
+_DIGITS = 7
 """Significant digits of a configuration's time and energy in the page; runs have all of theirs."""
 
 _KEY = 12

@@ -48,6 +48,8 @@ from opdb.studies.accuracy import MEASURES, Measure, attribution, is_whole
 LEVEL = 0.95
 Z95 = 1.959964
 MISS = 2 / (1 - LEVEL)
+MAY_WAIT = 0.01
+"""Where a host may lengthen a pass by more than this share, the pass may wait for it."""
 RELATIVE = [0.01 * 1.15**step for step in range(16)]
 KERNEL_S = [0.0, *(2e-8 * 1.3**step for step in range(14))]
 SHIPPED = {"time": TIME_ERROR, "energy": ENERGY_ERROR}
@@ -58,6 +60,7 @@ class Case:
     """One run held against its prediction: the error and half widths on logarithms.
 
     `own` is the half width of all but models' errors, `scale` by how much peers widened these.
+    `waits`: it waits for its host, or its interval reaches to where it does.
     """
 
     model: str
@@ -130,7 +133,7 @@ def case_of(answer: Answer, measure: Measure, models: Mapping[str, str]) -> Case
     return Case(
         model=models[found.workload.model_key],
         regime=f"{regime.family}, {regime.batch}",
-        waits=found.host_bound,
+        waits=found.host_bound or found.widths_time[1] > found.widths_time[0] + MAY_WAIT,
         error=math.log(ratio),
         own=widths[side],
         scale=learned / SHIPPED[measure].half_width(found.kernel_s),

@@ -36,7 +36,7 @@ from opdb.records import (
     Visit,
 )
 
-ESTIMATOR = "5"
+ESTIMATOR = "6"
 """Raised whenever the same visits would give other costs."""
 
 METER_BOUND = 0.03
@@ -245,17 +245,19 @@ def quantity_of(
     pooled: PooledSpread | None,
     samples: Sequence[float] | None = None,
     *,
+    scale: float | None = None,
     positive: bool = True,
     join: Typical = statistics.fmean,
 ) -> Quantity:
     """Join visits into one quantity; `samples` are the finer values behind them, if any.
 
-    `join` is what the visits come to: their mean; on a CPU, where other work may hold up a whole
-    visit, their median.
+    `pooled` is relative to `scale`, in the values' unit; to their mean where None. `join` is what
+    the visits come to: their mean; on a CPU, where other work may hold up a whole visit, their
+    median.
     """
     fine = samples or values
     mean = join(values)
-    width = half_width(values, pooled)
+    width = half_width(values, pooled, scale)
     return Quantity.around(statistics.median(fine), mean, width, len(fine), positive=positive)
 
 
@@ -282,13 +284,14 @@ class Deriver:
         chosen = [self._full_clock([c for _, c in f if c]) for f in self._found.values()]
         self._stream_s = self._usual_stream_s()
         self.time_spread = pool_spread([c.time_s for c in costs] for costs in chosen)
-        self.energy_spread = pool_spread(
-            [c.energy_j for c in costs if c.energy_j is not None] for costs in chosen
-        )
-        self.dynamic_spread = pool_spread(
+        energies = [[c.energy_j for c in costs if c.energy_j is not None] for costs in chosen]
+        dynamic = [
             [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
             for costs in chosen
-        )
+        ]
+        self.energy_spread = pool_spread(energies)
+        # A call whose dynamic energy is near 0 J scatters by as many joules as its energy does.
+        self.dynamic_spread = pool_spread(dynamic, energies)
 
     def _typical(self, visit: Visit) -> Typical:
         return typical_on(self._campaigns[visit.campaign].device)
@@ -399,7 +402,12 @@ class Deriver:
             eager_time_s=joined(eager, self.time_spread) if eager else None,
             power_w=joined(powers, self.energy_spread) if powers else None,
             energy_j=joined(energies, self.energy_spread) if energies else None,
-            dynamic_energy_j=joined(dynamic, self.dynamic_spread, positive=False)
+            dynamic_energy_j=joined(
+                dynamic,
+                self.dynamic_spread,
+                scale=statistics.fmean(energies),
+                positive=False,
+            )
             if dynamic
             else None,
             host_time_s=dict(host),

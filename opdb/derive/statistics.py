@@ -105,19 +105,22 @@ ONE_SIGMA = 0.683
 """Share of normal values that lie within one standard deviation of their mean."""
 
 
-def pool_spread(groups: Iterable[Sequence[float]]) -> PooledSpread | None:
+def pool_spread(
+    groups: Iterable[Sequence[float]], scales: Iterable[Sequence[float]] | None = None
+) -> PooledSpread | None:
     """Pool the relative spread between visits over all configurations that have two or more.
 
     It is the difference between two visits, over √2, that 68.3 % of all pairs do not exceed. A few
     configurations that scatter widely would dominate a mean of squares; they keep their own spread
-    in `half_width`.
+    in `half_width`. `scales` are what each value's spread is relative to: the values where None.
     """
+    groups = list(groups)
     differences = []
-    for values in groups:
-        for first, second in zip(values[::2], values[1::2], strict=False):
-            mean = (first + second) / 2
-            if mean:
-                differences.append(abs(first - second) / math.sqrt(2) / abs(mean))
+    for values, of in zip(groups, groups if scales is None else scales, strict=True):
+        for n in range(0, len(values) - 1, 2):
+            scale = (of[n] + of[n + 1]) / 2
+            if scale:
+                differences.append(abs(values[n] - values[n + 1]) / math.sqrt(2) / abs(scale))
     if not differences:
         return None
     differences.sort()
@@ -126,8 +129,12 @@ def pool_spread(groups: Iterable[Sequence[float]]) -> PooledSpread | None:
     return PooledSpread(differences[place], float(len(differences)))
 
 
-def half_width(values: Sequence[float], pooled: PooledSpread | None) -> float | None:
+def half_width(
+    values: Sequence[float], pooled: PooledSpread | None, scale: float | None = None
+) -> float | None:
     """Return the half width of the 95 % interval of the mean of visits.
+
+    The pooled spread is relative to `scale`, in the values' unit; to their mean where None.
 
     A configuration's own variance is shrunk towards the pooled one (moderated variance, Smyth
     2004, doi:10.2202/1544-6115.1027, with a fixed prior weight). None where there is neither a
@@ -139,7 +146,7 @@ def half_width(values: Sequence[float], pooled: PooledSpread | None) -> float | 
     degrees = count - 1 + prior
     if degrees < 1:
         return None
-    shared = (pooled.relative * mean) ** 2 if pooled else 0.0
+    shared = (pooled.relative * (mean if scale is None else scale)) ** 2 if pooled else 0.0
     deviation = math.sqrt((own + prior * shared) / degrees)
     return t95(degrees) * deviation / math.sqrt(count)
 

@@ -196,14 +196,18 @@ def test_each_quantity_is_as_wide_as_the_spread_of_its_own_values() -> None:
     times, energies, dynamic = (1e-3, 1.02e-3), (0.4, 420 * 1.02e-3), (0.3, 320 * 1.02e-3)
     of_times = pool_spread([times, (2e-3, 2.01e-3)])
     of_energies = pool_spread([energies, (0.6, 301 * 2.01e-3)])
-    of_dynamic = pool_spread([dynamic, (0.4, 201 * 2.01e-3)])
+    of_dynamic = pool_spread(
+        [dynamic, (0.4, 201 * 2.01e-3)], scales=[energies, (0.6, 301 * 2.01e-3)]
+    )
     assert cost.time_s and cost.eager_time_s and cost.energy_j
     assert cost.power_w and cost.dynamic_energy_j
     assert cost.time_s.half_width == pytest.approx(half_width(times, of_times))
     assert cost.eager_time_s.half_width == pytest.approx(half_width((1.1e-3, 1.13e-3), of_times))
     assert cost.energy_j.half_width == pytest.approx(half_width(energies, of_energies))
     assert cost.power_w.half_width == pytest.approx(half_width((400.0, 420.0), of_energies))
-    assert cost.dynamic_energy_j.half_width == pytest.approx(half_width(dynamic, of_dynamic))
+    assert cost.dynamic_energy_j.half_width == pytest.approx(
+        half_width(dynamic, of_dynamic, statistics.fmean(energies))
+    )
     assert (cost.power_w.mean, cost.eager_time_s.mean) == pytest.approx((410.0, 1.115e-3))
 
 

@@ -90,6 +90,15 @@ def test_spread_is_pooled_over_configurations() -> None:
     assert pool_spread([[0.0, 0.0]]) is None
 
 
+def test_a_spread_is_relative_to_the_scale_given() -> None:
+    """Dynamic energies near 0 J differ by little of the energies that they are part of."""
+    pooled = pool_spread([[0.001, -0.001], [7.0]], scales=[[0.09, 0.11], [8.0]])
+    assert pooled is not None and pooled.degrees == 1
+    assert pooled.relative == pytest.approx(0.002 / math.sqrt(2) / 0.1)
+    assert half_width([0.0], pooled) == 0
+    assert half_width([0.0], pooled, scale=0.1) == pytest.approx(2.776 * 0.002 / math.sqrt(2))
+
+
 def test_the_spread_is_that_which_two_thirds_of_the_pairs_do_not_exceed() -> None:
     pairs_of_one = pool_spread([[1.0, 1.02, 2.0, 2.2, 7.0]])
     assert pairs_of_one is not None and pairs_of_one.degrees == 2

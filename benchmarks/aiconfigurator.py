@@ -34,7 +34,7 @@ from typing import Any
 import torch
 import yaml
 
-from benchmarks import square_waves
+from benchmarks import new_file, square_waves
 from opdb.api.benches import BenchOptions, bench
 from opdb.bench.platform import Platform, detect
 from opdb.errors import CannotMeasureError, InputError, OpdbError
@@ -348,7 +348,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--part", choices=["table", "waves", "both"], default="both")
     for group, size in SAMPLE.items():
         parser.add_argument(f"--{group}", type=int, default=size, metavar="N", help="[%(default)s]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write all figures")
     parser.add_argument("--dry-run", action="store_true", help="print the grid file")
     options = parser.parse_args(arguments)
     sizes = [getattr(options, group) for group in SAMPLE]

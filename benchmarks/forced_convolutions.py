@@ -22,11 +22,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks import new_file
 from opdb.algorithms.names import ALGORITHMS, Algorithm
 from opdb.algorithms.plans import forget_plans
 from opdb.bench.forced import KIND, built, check_algorithms
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("models", nargs="+", help="torchvision's names")
     parser.add_argument("--batch-size", type=int, action="append", help="may be repeated  [1]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write all figures")
     try:
         return run(parser.parse_args(arguments))
     except OpdbError as error:

@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks import new_file
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.model import calibrate_batch_norms
 from opdb.bench.platform import detect
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("models", nargs="+", help="torchvision's names")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for each condition")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write all figures")
     asked = parser.parse_args(arguments)
     found = []
     try:

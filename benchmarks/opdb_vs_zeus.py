@@ -25,11 +25,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks import new_file
 from opdb.bench.platform import Platform, detect, open_meter
 from opdb.bench.visit import WINDOW_S
 from opdb.errors import CannotMeasureError, OpdbError
@@ -270,7 +270,7 @@ def _energy(energy_j: float | None, apart: float | None) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--json", type=new_file, metavar="FILE")
     options = parser.parse_args()
     if not 1 <= options.seconds <= HISTORY_S - 10:
         parser.error(f"--seconds {options.seconds:g}: from 1 to {HISTORY_S - 10:g}")

@@ -46,6 +46,7 @@ from typing import Any
 
 import torch
 
+from benchmarks import new_file
 from opdb.bench.calibrate import container_time_s
 from opdb.bench.host import Timed, built_on, by_call, round_of
 from opdb.bench.model import calibrate_batch_norms
@@ -460,7 +461,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for all processes together")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write rows and all blocks")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write rows and all blocks")
     given = parser.parse_args(arguments)
     began_s = time.monotonic()
     processes: list[dict[str, Seen | str]] = []

@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import opdb
+from benchmarks import new_file
 from benchmarks.at_scale import DEVICE, ROOT
 from opdb.bench import calibrate, visit
 from opdb.store import open_store
@@ -185,7 +186,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--every", type=float, default=10.0, metavar="SECONDS")
     parser.add_argument("--postgres", metavar="URL", help="a database of a server, to connect to")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples there")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write all samples there")
     asked = parser.parse_args()
     for module, name, value in SHORT:
         setattr(module, name, value)

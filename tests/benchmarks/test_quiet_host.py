@@ -117,3 +117,11 @@ def test_an_error_of_opdb_is_its_message_and_exit_status(
 ) -> None:
     assert main([str(tmp_path / "none.yml")]) == 2
     assert "none.yml" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "none.yml"), "--json", str(tmp_path / "nowhere" / "found.json")])
+    assert "there is no folder" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -37,6 +38,7 @@ class MeasuredRuns:
         self.groups = cache(self._read_groups)
         self.measured = cache(self._choose_measured)
         self.captured = cache(store.captured)
+        self._read: dict[Mode, Mapping[str, Sequence[ModelRun]]] = {}
         self._runs = cache(self._read_runs)
         self.cost = cache(self._cost_of)
 
@@ -109,9 +111,19 @@ class MeasuredRuns:
         """
         return self._runs(workload.model_key, mode, algorithm)
 
+    def read_runs(self, mode: Mode) -> None:
+        """Read the runs of all workloads in a mode at once: many small queries are slow."""
+        by_key: dict[str, list[ModelRun]] = defaultdict(list)
+        for run in self._store.model_runs(device=self._slug, mode=mode):
+            by_key[run.workload].append(run)
+        self._read[mode] = by_key
+
     def _read_runs(self, key: str, mode: Mode, algorithm: Json) -> list[ModelRun]:
-        setting = {} if algorithm is None else {ALGORITHM_SETTING: algorithm}
-        runs = self._store.model_runs(key, device=self._slug, mode=mode, setting=setting)
+        if algorithm is None and mode in self._read:
+            runs = self._read[mode].get(key, ())
+        else:
+            setting = {} if algorithm is None else {ALGORITHM_SETTING: algorithm}
+            runs = self._store.model_runs(key, device=self._slug, mode=mode, setting=setting)
         return [r for r in runs if r.outcome == "ok" and not r.facts.get(ELSEWHERE)]
 
     def _cost_of(

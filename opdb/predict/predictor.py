@@ -240,6 +240,9 @@ class Predictor:
             for each in self._runs.groups(mode)
             if not names or each.name in names
         ]
+        if not names:
+            for mode in modes:
+                self._runs.read_runs(mode)
         workloads = self._runs.workloads_of([each.key for _, each in asked])
         self._snapshot.read_costs({c.key for w in workloads for c in w.occurrences()})
         found = [

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
@@ -15,6 +15,8 @@ from opdb.store import Store
 
 if TYPE_CHECKING:
     from opdb.estimates.estimator import Estimator
+
+T = TypeVar("T")
 
 
 class Snapshot:
@@ -117,13 +119,24 @@ class Snapshot:
                 seen |= {key: read.get(key, ()) for key in keys}
             else:
                 self.costs(board, keys)
+        self._read(self._different, keys, self._store.different_kernels)
+        self._read(self._after_others, keys, self._store.after_others)
+
+    def _read(
+        self,
+        known: dict[str, T | None],
+        keys: Collection[str],
+        read: Callable[[str, Collection[str]], Mapping[str, T]],
+    ) -> None:
+        """Read what is not known yet of configurations (keys); None where there is nothing."""
+        if unread := [key for key in keys if key not in known]:
+            found = read(self.device.slug, unread)
+            known |= {key: found.get(key) for key in unread}
 
     def different_kernels(self, costs: Mapping[str, Cost]) -> dict[str, int]:
         """Return how many different kernels configurations (keys) launch that launch several."""
         several = [key for key, cost in costs.items() if cost.kernels and cost.kernels > 1]
-        if unread := [key for key in several if key not in self._different]:
-            read = self._store.different_kernels(self.device.slug, unread)
-            self._different |= {key: read.get(key) for key in unread}
+        self._read(self._different, several, self._store.different_kernels)
         return {key: count for key in several if (count := self._different[key]) is not None}
 
     def with_after_others(self, costs: Mapping[str, Cost]) -> dict[str, Cost]:
@@ -132,9 +145,7 @@ class Snapshot:
         That of the board itself stays. It depends on the kind of device, hardly on the board.
         """
         lacking = [key for key, cost in costs.items() if cost.after_others is None]
-        if unread := [key for key in lacking if key not in self._after_others]:
-            read = self._store.after_others(self.device.slug, unread)
-            self._after_others |= {key: read.get(key) for key in unread}
+        self._read(self._after_others, lacking, self._store.after_others)
         lent = {key: found for key in lacking if (found := self._after_others[key]) is not None}
         return {
             key: replace(cost, after_others=lent[key]) if key in lent else cost

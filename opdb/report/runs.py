@@ -17,9 +17,6 @@ from opdb.studies.accuracy import is_whole
 from opdb.studies.validation import RUNS
 from opdb.tables import SHARE, Column, Table
 
-_DIGITS = 7
-"""Significant digits of a configuration's time and energy in the page; runs have all of theirs."""
-
 _KEY = 12
 """Digits of a configuration's key in the page, as the other commands show them."""
 
@@ -185,14 +182,10 @@ def _run(run: Run, numbers: Mapping[str, int]) -> Json:
         "words": escaped(describe(found.workload)),
         "workload": numbers[found.workload.key],
         "samples": Figures.predicted(found).samples,
-        "times_s": [_short(parts.call_s.get(key)) for key in keys],
-        "dynamic_j": [_short(parts.call_j.get(key)) if has_energy else None for key in keys],
+        "times_s": [parts.call_s.get(key) for key in keys],
+        "dynamic_j": [parts.call_j.get(key) if has_energy else None for key in keys],
         "rest": [[rest.what, rest.time_s] for rest in rests(found, parts)],
         "base_power_w": parts.base_power_w if has_energy else None,
         "coverage": dict(found.coverages),
         "notes": list(found.notes),
     }
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{_DIGITS}g}")

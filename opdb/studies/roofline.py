@@ -9,7 +9,7 @@ from pathlib import Path
 from opdb.compose import Pass, PredictionInputs, inputs_in_pass
 from opdb.counters.metrics import counters_of
 from opdb.errors import NothingMeasuredError
-from opdb.footprint import resident_bytes
+from opdb.footprint import bytes_moved, resident_bytes
 from opdb.kinds import KINDS
 from opdb.predict import PLAIN_MODES, Answer, Predictor, check_mode
 from opdb.records import Calibration, Configuration, Cost, Mode, Profile, Workload
@@ -170,7 +170,7 @@ class _Reader:
             count,
             unit_of(configuration, DEFAULT_SETTINGS),
             kind.flops(configuration),
-            kind.bytes_moved(configuration),
+            bytes_moved(configuration),
             time_s,
             (dynamic_j or 0.0) + (base_w or 0.0) * time_s if known else None,
             dynamic_j,

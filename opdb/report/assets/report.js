@@ -1,9 +1,12 @@
 /* The report's own script: tables that sort, filter and save; charts; a view that links keep.
    Numbers come from the page's data alone, quantities in base SI. */
 "use strict";
-(() => {
+(async () => {
 const byId = id => document.getElementById(id);
-const data = JSON.parse(byId("data").textContent);
+const unpacked = base64 => new Response(
+  new Blob([Uint8Array.from(atob(base64), character => character.charCodeAt(0))]).stream()
+    .pipeThrough(new DecompressionStream("gzip"))).json();
+const data = await unpacked(byId("data").textContent);
 
 /* What people read: as opdb.units writes it. */
 

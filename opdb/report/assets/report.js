@@ -325,9 +325,18 @@ const one = name => {
 
 /* One model over batch sizes, modes and boards. */
 
+/* Labels of places on a logarithmic axis: places too close for two labels share one. */
+const CLOSE = 0.04;
+const labels = places => {
+  const sorted = [...places].sort((one, other) => one - other), groups = [];
+  const close = CLOSE * Math.log(sorted.at(-1) / sorted[0]);
+  sorted.forEach((place, n) => n && Math.log(place / sorted[n - 1]) < close
+    ? groups.at(-1).push(place) : groups.push([place]));
+  return new Map(groups.map(group => [group[Math.floor(group.length / 2)], group.join(", ")]));
+};
 const overs = {
   batch_size: {title: "batch size", of: run => run.batch_size, words: /^batch \d+ /},
-  context: {title: "context", of: run => run.context, words: / context \d+/}};
+  context: {title: "context", of: run => run.context, words: / context \d+| cache length \d+/g}};
 const scaling = () => {
   const model = scalingModel.get(), measure = scalingMeasure.get(), of = fields(measure);
   const over = overs[scalingOver.get()];
@@ -342,15 +351,16 @@ const scaling = () => {
   });
   const shown = rows.filter(row => row.x !== null && row.y !== null);
   const names = [...new Set(shown.map(row => row.series))];
-  const sizes = [...new Set(shown.map(row => row.x))];
+  const sizes = [...new Set(shown.map(row => row.x))], told = labels(sizes);
   const domain = sizes.length ? {} : {domain: [1, 10]};
   draw(byId("scaling-chart"), `Predicted and measured ${measure} of ${model}, each sample, over the ` +
     `${over.title}; the table of the model has the numbers.`, names, {
     height: 340, color: colour(names),
-    x: {type: "log", label: over.title, ticks: sizes, tickFormat: x => String(x), inset: 20, ...domain},
+    x: {type: "log", label: over.title, inset: 20, ...domain},
     y: {type: "log", label: `${measure} a sample`, tickFormat: ticks(of.unit), grid: true, ticks: 6,
       ...domain},
     marks: [
+      Plot.axisX(sizes, {text: place => told.get(place) ?? ""}),
       Plot.ruleX(shown.filter(row => row.ends), {x: "x", y1: row => row.ends[0],
         y2: row => row.ends[1], stroke: "series", strokeWidth: 3, strokeOpacity: 0.4}),
       Plot.lineY(shown, {x: "x", y: "y", z: row => `${row.series} ${row.board}`, stroke: "series",

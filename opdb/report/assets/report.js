@@ -336,7 +336,7 @@ const labels = places => {
 };
 const overs = {
   batch_size: {title: "batch size", of: run => run.batch_size, words: /^batch \d+ /},
-  context: {title: "context", of: run => run.context, words: / context \d+| cache length \d+/g}};
+  context: {title: "context", of: run => run.context, words: / context \d+( length \d+)?/}};
 const scaling = () => {
   const model = scalingModel.get(), measure = scalingMeasure.get(), of = fields(measure);
   const over = overs[scalingOver.get()];

@@ -22,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from opdb.compose.growth import sizes_of
 from opdb.compose.ladder import between
 from opdb.errors import OpdbError
+from opdb.growth import sizes_of
 from opdb.lookup.words import short_board
 from opdb.predict import Answer, Predictor, predictor_for
 from opdb.records import Workload

@@ -32,6 +32,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "settings": ("kinds", "records"),
     "footprint": ("kinds", "records"),
     "memory": ("footprint", "kinds", "records"),
+    "growth": ("records",),
     "meters": ("errors", "records", "units"),
     "counters": ("errors", "records", "settings", "units"),
     "models": ("distribution", "errors", "records"),
@@ -44,6 +45,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "compile.dynamo",
         "compile.inductor",
         "errors",
+        "growth",
         "kinds",
         "models",
         "operators",
@@ -112,13 +114,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "runs",
     ),
     "estimates": ("errors", "kinds", "records", "units"),
-    "compose": ("derive", "footprint", "kinds", "records", "units"),
+    "compose": ("derive", "footprint", "growth", "kinds", "records", "units"),
     "predict": (
         "compose",
         "derive",
         "errors",
         "estimates",
         "footprint",
+        "growth",
         "memory",
         "meters.nvml",
         "models.usual",
@@ -256,6 +259,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "files",
         "garbage",
         "grid",
+        "growth",
         "kinds",
         "lookup",
         "matrix",
@@ -377,7 +381,18 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "rich": ("cli",),
 }
 
-PURE = ("errors", "records", "units", "kinds", "settings", "derive", "compose", "predict", "opdb")
+PURE = (
+    "errors",
+    "records",
+    "units",
+    "kinds",
+    "settings",
+    "derive",
+    "growth",
+    "compose",
+    "predict",
+    "opdb",
+)
 """Parts that import nothing from outside."""
 
 HEAVY = {"torch", "torchvision", "transformers", "scipy", "alembic", "numpy", "matplotlib"}

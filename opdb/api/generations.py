@@ -208,7 +208,8 @@ def _passes(said: ModelOptions, amounts: Amounts, window: int | None = None) -> 
     A static step depends on the cache's length alone, so that one stands for all, and another one
     for those that find a `window` full.
     """
-    from opdb.compose.generation import lengths, weights
+    from opdb.compose.generation import weights
+    from opdb.growth import lengths
 
     prompt, tokens = amounts.prompt, amounts.tokens
     cache = said.cache or CACHES[0]

@@ -210,7 +210,7 @@ def harvest_all(
         stored = [each for job in jobs for each in job.done]
         notes = [note for job in jobs for note in job.notes]
         for each in stored:
-            notes += harvest_notes(each.found.workload, each.found.failure, each.stale)
+            notes += harvest_notes(each.found, each.stale)
         return Harvested(stored, errors, notes, store.location)
 
 

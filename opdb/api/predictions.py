@@ -222,7 +222,7 @@ class _Asking:
 
 
 def _lengths(request: ModelRequest) -> dict[str, int]:
-    """Return the lengths of a pass of a generation, by the names of `opdb.compose.growth.Sizes`."""
+    """Return the lengths of a pass of a generation, by the names of `opdb.growth.Sizes`."""
     decodes = request.phase == "decode"
     found = {"context": request.filled} if decodes else {"prompt": request.new_tokens}
     length = (request.generation or {}).get("cache_length")

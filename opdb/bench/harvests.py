@@ -75,7 +75,7 @@ def harvest_each(
             stale = store.save_workload(
                 found.workload, found.captured, swept=swept, fingerprint=found.fingerprint
             )
-            note_harvest(shown.note, found.workload, found.failure, stale)
+            note_harvest(shown.note, found, stale)
         elif not swept:
             store.ask_for(found.workload)
         stored[repr(request)] = Stored(found, stale, harvest_s)

@@ -17,7 +17,7 @@ from opdb.bench.session import Session
 from opdb.errors import CannotMeasureError, InputError, OpdbError
 from opdb.memory import memory_of
 from opdb.models import ModelRequest
-from opdb.records import Mode, ModelRun, Stored, Workload
+from opdb.records import Harvest, Mode, ModelRun, Stored, Workload
 from opdb.runs.models import ModelPolicy, ModelSpec
 from opdb.runs.progress import Progress
 from opdb.runs.table import RunTable, Spec
@@ -48,9 +48,8 @@ def modes_of(platform: Platform) -> tuple[Mode, ...]:
     return tuple(m for m in get_args(Mode) if platform.device.type == "cuda" or m not in CUDA_ONLY)
 
 
-Tell: TypeAlias = Callable[[Workload, str | None, int], None]
-"""Hears of a workload stored: why it is not known what it calls while captured, if it asks; and how
-many runs of it stand against other calls now."""
+Tell: TypeAlias = Callable[[Harvest, int], None]
+"""Hears of a workload stored, and how many runs of it stand against other calls now."""
 
 
 def harvested(
@@ -72,7 +71,7 @@ def harvested(
         if isinstance(stored, Stored):
             workloads[key] = stored.workload
             if tell is not None:
-                tell(stored.workload, stored.found.failure, stored.stale)
+                tell(stored.found, stored.stale)
         elif errors is None:
             raise stored
         else:

@@ -9,22 +9,6 @@ from dataclasses import dataclass
 from opdb.compose.composer import Interval, Prediction
 from opdb.records import Configuration
 
-GROWTH = 2.0
-"""At most by how much the filled length grows from one predicted step to the next."""
-
-
-def lengths(first: int, last: int) -> list[int]:
-    """Return the filled lengths at which steps are predicted, between two that are among them.
-
-    They lie in equal ratios, each at most `GROWTH` times the one before, with one in the middle at
-    least where there is room for it.
-    """
-    if last <= first:
-        return [first]
-    parts = max(2, math.ceil(math.log(last / first) / math.log(GROWTH)))
-    inner = (round(first * (last / first) ** (i / parts)) for i in range(parts + 1))
-    return sorted({first, last, *inner})
-
 
 def weights(knots: Sequence[int], first: int, last: int) -> list[float]:
     """Return how many steps each knot stands for, of one step at each length from first to last.

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from opdb.compose.growth import Growth, NotAlikeError, Place, Sizes, made, sizes_of
 from opdb.footprint import bytes_moved
+from opdb.growth import Growth, NotAlikeError, Place, Sizes, made, sizes_of
 from opdb.kinds import get_kind
 from opdb.records import Configuration, Cost, OperatingPoint, PassMemory, Quantity, Workload
 from opdb.records.cost import BETWEEN

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-import torch
-from torch import nn
-from torch.nn.modules.lazy import LazyModuleMixin
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from opdb.capturing import answering
 from opdb.errors import OpdbError, UnsupportedError
+from opdb.harvest import generation
 from opdb.harvest.compiled import harvest_compiled
 from opdb.harvest.digest import fingerprint
-from opdb.harvest.kept import differ, held
-from opdb.harvest.memory import LiveMemory
 from opdb.harvest.recorder import OUTSIDE, Recorder, computes
-from opdb.harvest.training import train
+from opdb.harvest.watching import Recorded, record
 from opdb.models import LoadedModel, ModelRequest, load
-from opdb.models.autocast import autocast_refused
-from opdb.models.construction import (
-    ANY_FAILURE,
-    ModelFailureError,
-    bytes_of,
-    check_fits,
-    one_line,
-)
-from opdb.models.inputs import tensors
-from opdb.records import Call, Harvest, Json, Workload
+from opdb.models.construction import ModelFailureError, bytes_of, check_fits, one_line
+from opdb.records import Call, Harvest, Workload
 
 __all__ = [
     "OUTSIDE",
@@ -62,7 +46,8 @@ def harvest(request: ModelRequest) -> Workload:
 def harvest_in_both(request: ModelRequest) -> Harvest:
     """Return the workload of a model, and what it calls while a CUDA graph captures it.
 
-    A model of inference that asks whether it is captured is run a second time, and is answered yes.
+    A model of inference that asks whether it is captured is run a second time, and is answered yes;
+    but for a whole generation, which no graph captures.
 
     Raises:
         InputError, UnsupportedError: as `harvest` does, of the first pass.
@@ -71,8 +56,8 @@ def harvest_in_both(request: ModelRequest) -> Harvest:
     workload = first.workload
     # What is found on the CPU depends on how it rounds, too.
     known = fingerprint(request) if first.device == "meta" else None
-    if not first.asked or request.training is not None:
-        return Harvest(workload, fingerprint=known)
+    if not first.asked or request.training is not None or request.phase == "generate":
+        return Harvest(workload, fingerprint=known, notes=first.notes)
     try:
         # Loaded anew: the first pass may have left something in the model.
         loaded = load(request, device=first.device)
@@ -91,6 +76,7 @@ class _Pass:
     workload: Workload
     device: str
     asked: bool
+    notes: tuple[str, ...] = ()
 
 
 def _first_pass(request: ModelRequest) -> _Pass:
@@ -124,7 +110,12 @@ def _recorded(
     request: ModelRequest, loaded: LoadedModel, device: str, *, capturing: bool = False
 ) -> _Pass:
     training = request.training
-    recorder = record(loaded, training=training, autocast=request.autocast, capturing=capturing)
+    if request.phase == "generate":
+        found = generation.recorded(loaded, device)
+    else:
+        found = Recorded.of(
+            record(loaded, training=training, autocast=request.autocast, capturing=capturing)
+        )
     workload = Workload(
         name=loaded.name,
         source=loaded.source,
@@ -136,14 +127,14 @@ def _recorded(
         phase=request.phase,
         gradient=request.phase == "training",
         autocast=request.autocast,
-        calls=tuple(_filled(recorder.calls, request.imbalance)),
-        containers=recorder.containers,
-        foreign_leaves=dict(recorder.foreign_leaves),
-        unsupported=dict(recorder.unsupported),
+        calls=tuple(_filled(found.calls, request.imbalance)),
+        containers=found.containers,
+        foreign_leaves=dict(found.foreign_leaves),
+        unsupported=dict(found.unsupported),
         captured=capturing,
-        memory=None if recorder.memory is None else recorder.memory.seen(),
+        memory=found.memory,
     )
-    return _Pass(workload, device, recorder.asked)
+    return _Pass(workload, device, found.asked, found.notes)
 
 
 def _filled(calls: Iterable[Call], imbalance: float | None) -> Iterator[Call]:
@@ -154,90 +145,3 @@ def _filled(calls: Iterable[Call], imbalance: float | None) -> Iterator[Call]:
             inputs["offs"] = {**inputs["offs"], "values": {"imbalance": imbalance}}
             call = replace(call, configuration=replace(call.configuration, inputs=inputs))
         yield call
-
-
-def record(
-    loaded: LoadedModel,
-    *,
-    training: Json | None = None,
-    autocast: str | None = None,
-    capturing: bool = False,
-    recorder_type: type[Recorder] | None = None,
-    observer: Callable[[Recorder], TorchDispatchMode] | None = None,
-) -> Recorder:
-    """Run the loaded model under a recorder, and return the recorder with what a pass calls.
-
-    Where the first pass leaves something in the model, a second one is what counts.
-
-    `training` (see `ModelRequest.training`) asks for a whole training step, `autocast` for a
-    pass on meta as it casts to that dtype on a GPU. A model that asks whether a CUDA graph is being
-    captured gets the answer `capturing`, and the recorder keeps that it asked. `recorder_type` may
-    keep more than a Recorder does. `observer` makes a dispatch mode that runs inside the
-    recorder's own, for a second opinion.
-
-    Raises:
-        InputError: the pass fails; the message names the last call.
-        UnsupportedError: the model enters autocast by itself, or returns an iterator.
-    """
-    recorder = (recorder_type or Recorder)(loaded.module)
-    recorder.autocast = autocast
-    recorder.declare(loaded)
-    modes = {module: module.training for module in loaded.module.modules()}
-    try:
-        with torch.set_grad_enabled(training is not None):
-            if _is_lazy(loaded.module):  # the first call replaces classes and makes parameters
-                loaded.module(*loaded.args, **loaded.kwargs)
-                recorder.know_weights()
-            before = held(loaded.module)
-            _watch(recorder, loaded, training, capturing, observer)
-            if differ(before, held(loaded.module)):
-                recorder.forget()
-                _watch(recorder, loaded, training, capturing, observer)
-    except OpdbError:
-        raise
-    except ANY_FAILURE as error:  # a model's forward is anyone's code and may raise anything
-        device = next((str(t.device) for t in tensors(loaded.args)), "its own device")
-        raise ModelFailureError(
-            f"{loaded.name!r} fails on {device}: {one_line(error)}; "
-            f"the last call was {recorder.last()}"
-        ) from error
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-    return recorder
-
-
-def _watch(
-    recorder: Recorder,
-    loaded: LoadedModel,
-    training: Json | None,
-    capturing: bool,
-    observer: Callable[[Recorder], TorchDispatchMode] | None,
-) -> None:
-    """Run one pass, or one training step, under a recorder."""
-    recorder.memory = LiveMemory(loaded)
-    with ExitStack() as stack:
-        stack.enter_context(recorder.watching())  # one thread at a time
-        stack.enter_context(autocast_refused(loaded.name))
-        seen = stack.enter_context(answering(capturing))
-        if observer is not None:
-            stack.enter_context(observer(recorder))
-        if training is None:
-            _check_done(loaded.name, loaded.module(*loaded.args, **loaded.kwargs))
-        else:
-            train(recorder, loaded, training)
-    recorder.asked |= seen.asked
-
-
-def _check_done(name: str, output: object) -> None:
-    if isinstance(output, Iterator):
-        raise UnsupportedError(
-            f"{name!r} returns a {type(output).__name__}: what it computes runs after its pass; "
-            "let it return a list"
-        )
-
-
-def _is_lazy(module: nn.Module) -> bool:
-    return any(
-        isinstance(m, LazyModuleMixin) and m.has_uninitialized_params() for m in module.modules()
-    )

@@ -71,17 +71,22 @@ class LiveMemory:
         given = [p.grad for p in parameters if p.grad is not None]
         self._gradients |= {self._live[c] for c in storages(given) if c in self._live}
 
-    def seen(self) -> PassMemory:
-        """Return what the pass took."""
+    def mark(self) -> int:
+        """Return a mark of what has been made and freed until now."""
+        return len(self._changes)
+
+    def seen(self, begin: int = 0, end: int | None = None) -> PassMemory:
+        """Return what the pass took; with marks, the most that was live between these."""
         live = peak = activations = most_activations = gradients = 0
-        for number, change in self._changes:
+        for place, (number, change) in enumerate(self._changes[:end]):
             live += change
-            peak = max(peak, live)
             if number not in self._gradients:
                 activations += change
-                most_activations = max(most_activations, activations)
             elif change > 0:
                 gradients += change
+            if place >= begin:
+                peak = max(peak, live)
+                most_activations = max(most_activations, activations)
         return PassMemory(
             weight_bytes=_bytes(self._weights),
             input_bytes=_bytes(self._inputs),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from opdb.models import ModelRequest
 from opdb.models.usual import FAMILY_SIZES, size_of, times
-from opdb.records import Json, Stored, Workload
+from opdb.records import Harvest, Json, Stored, Workload
 from opdb.tables import Column, Row
 from opdb.units import show
 
@@ -101,19 +101,19 @@ def short_board(uuid: str) -> str:
     return uuid[:12]
 
 
-def harvest_notes(workload: Workload, failure: str | None, stale: int = 0) -> list[str]:
+def harvest_notes(found: Harvest, stale: int = 0) -> list[str]:
     """Return in words what is unusual about a workload just harvested.
 
-    `failure` says why the calls during a CUDA graph's capture are not known, of a model that asks
-    whether it is captured; `stale` counts runs that were measured when it made other calls.
+    `stale` counts runs that were measured when it made other calls.
     """
+    workload = found.workload
     name = f"{workload.name} {describe(workload)}"
-    notes = []
-    if failure is not None:
+    notes = [f"{name}: {note}" for note in found.notes]
+    if found.failure is not None:
         notes.append(
             f"{name} asks whether it is being captured in a CUDA graph, and what it calls then is "
             "not known, so that mode graph is predicted from what it calls in eager: "
-            f"{failure}"
+            f"{found.failure}"
         )
     if stale:
         notes.append(
@@ -123,11 +123,9 @@ def harvest_notes(workload: Workload, failure: str | None, stale: int = 0) -> li
     return notes
 
 
-def note_harvest(
-    note: Callable[[str], None], workload: Workload, failure: str | None, stale: int = 0
-) -> None:
+def note_harvest(note: Callable[[str], None], found: Harvest, stale: int = 0) -> None:
     """Note what is unusual about a workload just harvested: see `harvest_notes`."""
-    for line in harvest_notes(workload, failure, stale):
+    for line in harvest_notes(found, stale):
         note(line)
 
 
@@ -140,5 +138,5 @@ def lookup_notes(found: Stored, location: str) -> list[str]:
     return [
         f"{workload.name}, {describe(workload)}: not in the database, harvested now ({took}), "
         f"{kept}",
-        *harvest_notes(workload, found.found.failure, found.stale),
+        *harvest_notes(found.found, found.stale),
     ]

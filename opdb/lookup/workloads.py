@@ -120,7 +120,7 @@ def workloads_of(
             own = with_captured(_of_own_inputs(store, request))
             known[repr(request)] = found if own is None else Stored(own)
         else:
-            note_harvest(shown.note, found.workload, found.failure)
+            note_harvest(shown.note, found)
             known[repr(request)] = Stored(found, harvest_s=harvest_s)
     return known
 

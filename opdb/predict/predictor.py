@@ -19,11 +19,11 @@ from opdb.compose import (
     schedule,
     with_intervals,
 )
-from opdb.compose.growth import Sizes
 from opdb.compose.ladder import between
 from opdb.derive.boards import Factors, transferred
 from opdb.derive.launches import Launches
 from opdb.errors import InputError
+from opdb.growth import Sizes
 from opdb.models.usual import asked_as
 from opdb.predict.answer import Answer, Transfer
 from opdb.predict.bases import Bases

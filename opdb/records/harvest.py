@@ -13,13 +13,15 @@ class Harvest:
     """The calls of a model, and those while a CUDA graph captures it, where they differ.
 
     `failure` says why the latter is not known of a model that asks whether it is captured.
-    A harvest of the same `fingerprint` finds the same; None where that is not known.
+    A harvest of the same `fingerprint` finds the same; None where that is not known. `notes` say
+    in words what else is unusual about how it was found.
     """
 
     workload: Workload
     captured: Workload | None = None
     failure: str | None = None
     fingerprint: str | None = None
+    notes: tuple[str, ...] = ()
 
     def in_mode(self, mode: Mode) -> Workload:
         """Return what the model calls in a mode."""

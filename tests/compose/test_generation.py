@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
 from opdb.compose import compose
 from opdb.compose.generation import (
-    GROWTH,
     Total,
     gathers_experts,
-    lengths,
     weights,
     work_shares,
 )
+from opdb.growth import lengths
 from opdb.records import Configuration
 from tests.compose.test_composer import CONV, RELU, cost, inputs, workload
-
-
-@pytest.mark.parametrize(("first", "last"), [(1, 1), (1, 2), (5, 9), (100, 10_000), (1024, 1278)])
-def test_lengths_reach_from_first_to_last_in_small_ratios(first: int, last: int) -> None:
-    found = lengths(first, last)
-    assert (found[0], found[-1]) == (first, last)
-    assert found == sorted(set(found))
-    pairs = list(pairwise(found))
-    assert all(high / low <= 1.1 * GROWTH or high - low == 1 for low, high in pairs)
-
-
-def test_lengths_lie_in_equal_ratios() -> None:
-    assert lengths(100, 1000) == [100, 178, 316, 562, 1000]
-    assert lengths(5, 9) == [5, 7, 9]
-    assert lengths(9, 5) == [9]
 
 
 @pytest.mark.parametrize(("first", "last"), [(7, 7), (5, 9), (100, 3000)])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from opdb.compose.growth import sizes_of
 from opdb.compose.ladder import REACH, Interpolated, Ladder, _place_of, between, weights
+from opdb.growth import sizes_of
 from opdb.records import (
     Call,
     Configuration,

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import combinations
 from math import prod
 
-from opdb.records import Call, Configuration, Json, Workload
+from opdb.records import Configuration, Json, Workload
 
 Sizes = Mapping[str, int]
 """The sizes of a pass, by name: batch, prompt or context, and the length of a static cache."""
@@ -106,6 +106,10 @@ class Growth:
         every = ((call.configuration for call in each.calls) for each in self.workloads)
         return list(zip(*every, strict=True))
 
+    @cached_property
+    def _distinct(self) -> list[Place]:
+        return list(dict.fromkeys(self.places))
+
     def grows(self) -> dict[str, set[str]]:
         """Return, of each kind whose calls differ, the sizes that their sizes are products of.
 
@@ -113,8 +117,8 @@ class Growth:
             NotAlikeError: a size follows no rule.
         """
         found: dict[str, set[str]] = {}
-        for place in dict.fromkeys(self.places):
-            every = [_numbers([each.parameters, each.inputs]) for each in place]
+        for place in self._distinct:
+            every = [numbers_of(each) for each in place]
             if len(set(map(len, every))) != 1:
                 raise NotAlikeError(f"calls of {place[0].kind} of another form")
             for values in zip(*every, strict=True):
@@ -132,15 +136,15 @@ class Growth:
         """
         first = min(range(len(self.sizes)), key=lambda number: self._distance(number, sizes))
         target = _Target(self, _terms(sizes), first)
-        new = {place: target.configuration(place) for place in dict.fromkeys(self.places)}
+        new = {place: target.configuration(place) for place in self._distinct}
         model = self.workloads[first]
         generation = {**model.inputs["generation"]}
         for name, size in (("context", "context"), ("cache_length", "length")):
             if size in sizes:
                 generation[name] = sizes[size]
         inputs = target.json([{**each.inputs, "generation": {}} for each in self.workloads])
-        calls: list[Call] = [
-            replace(call, configuration=new[place])
+        calls = [
+            call if new[place] is call.configuration else replace(call, configuration=new[place])
             for call, place in zip(model.calls, self.places, strict=True)
         ]
         found = replace(
@@ -197,7 +201,7 @@ class _Target:
     def configuration(self, place: Place) -> Configuration:
         """Return the call at a place; passes that describe it in another form do not count."""
         if len(set(place)) == 1:
-            return place[0]
+            return place[self.first]
         documents = [[dict(each.parameters), dict(each.inputs)] for each in place]
         parameters, inputs = self.json(documents)
         return replace(place[self.first], parameters=parameters, inputs=inputs)
@@ -222,6 +226,16 @@ class _Target:
 def _terms(sizes: Sizes) -> dict[str, int]:
     """Return what sizes of calls may be products of."""
     return {**sizes, _AFTER: sizes["context"] + 1} if "context" in sizes else dict(sizes)
+
+
+def numbers_of(configuration: Configuration) -> list[int]:
+    """Return the whole numbers that a configuration holds, in order."""
+    return _numbers([configuration.parameters, configuration.inputs])
+
+
+def form_of(configuration: Configuration) -> object:
+    """Return what a configuration says apart from its whole numbers."""
+    return configuration.kind, _form([dict(configuration.parameters), dict(configuration.inputs)])
 
 
 def _is_number(value: Json) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opdb.compose.growth import Growth, NotAlikeError, Rule, rules, sizes_of
+from opdb.growth import Growth, NotAlikeError, Rule, rules, sizes_of
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
 from opdb.records import Configuration, Workload

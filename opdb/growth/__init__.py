@@ -1,0 +1,30 @@
+"""What of a decoder's passes grows from one size to the next. Pure: no torch, no database."""
+
+from opdb.growth.passes import Growth, NotAlikeError, Place, Rule, Sizes, made, rules, sizes_of
+from opdb.growth.steps import (
+    benched_calls,
+    benched_configurations,
+    growing,
+    knots,
+    lengths,
+    steps_of,
+    stretches,
+)
+
+__all__ = [
+    "Growth",
+    "NotAlikeError",
+    "Place",
+    "Rule",
+    "Sizes",
+    "benched_calls",
+    "benched_configurations",
+    "growing",
+    "knots",
+    "lengths",
+    "made",
+    "rules",
+    "sizes_of",
+    "steps_of",
+    "stretches",
+]

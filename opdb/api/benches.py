@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Unpack, cast, get_args
 from opdb.api.grids import BenchedGrid
 from opdb.api.places import check_failures, measured_places
 from opdb.errors import InputError, UnknownNameError
+from opdb.growth import benched_configurations
 from opdb.kinds import KINDS
 from opdb.lookup.options import ModelOptions, ModelWords
 from opdb.lookup.requests import checked_request
@@ -122,6 +123,11 @@ class BenchedModel:
     lacking: Lacking
 
     @property
+    def benched(self) -> int:
+        """How many configurations are benched: of a whole generation, those of few steps."""
+        return len(benched_configurations([self.stored.found.workload]))
+
+    @property
     def line(self) -> str:
         """What the model calls, how much of it is to be measured, and how long that takes."""
         workload, lacking = self.stored.found.workload, self.lacking
@@ -130,6 +136,8 @@ class BenchedModel:
             seconds = show_duration(lacking.seconds)
             left = f"{len(lacking.configurations)} to measure on {self.device}, about {seconds}"
         calls = plural(len(workload.occurrences()), "configuration")
+        if self.benched < len(workload.occurrences()):
+            calls += f" ({self.benched} are benched, those of further steps interpolated)"
         return f"{workload.name}, {describe(workload)}: {calls}, {left}"
 
     @property
@@ -139,6 +147,7 @@ class BenchedModel:
         return {
             **identity(workload),
             "configurations": len(workload.occurrences()),
+            "benched": self.benched,
             "lacking": len(self.lacking.configurations),
             "expected_s": self.lacking.seconds,
         }

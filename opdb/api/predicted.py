@@ -29,6 +29,7 @@ from opdb.api.shares import (
     with_status,
 )
 from opdb.errors import InputError, OpdbError
+from opdb.growth import benched_configurations
 from opdb.kinds import View, get_kind
 from opdb.lookup.options import ModelOptions
 from opdb.lookup.words import describe, workload_columns
@@ -418,8 +419,9 @@ def predictions(target: float | None = None) -> Table[Predicted]:
 def lacking_in(answer: Answer) -> list[Configuration]:
     """Return what a bench would measure: what is estimated or missing, and no algorithm refuses."""
     found = answer.prediction
+    benched = benched_configurations([found.workload]).keys() - answer.refused.keys()
     lacking = (share.configuration for share in (*found.estimated, *found.missing))
-    return [each for each in lacking if each.key not in answer.refused]
+    return [each for each in lacking if each.key in benched]
 
 
 def _rested_on(found: Predicted) -> str:

@@ -7,8 +7,10 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from opdb.footprint import touched_bytes, weight_bytes
+from opdb.growth import benched_configurations
 from opdb.records import (
     ALGORITHM_SETTING,
     Access,
@@ -248,7 +250,19 @@ class _PlanQuery:
             ConfigurationFilter(request.kinds, request.configurations) if among is None else among
         )
         lack = MissingVisits(sort, visits, relevant_settings(self.settings, request.kinds))
-        return self.store.lacking(lack, replace(given, device=self.board.device))
+        found = self.store.lacking(lack, replace(given, device=self.board.device))
+        return found if given.keys is not None else [c for c in found if c.key not in self.between]
+
+    @cached_property
+    def between(self) -> set[str]:
+        """What whole generations alone call, at steps that are interpolated (keys)."""
+        swept = self.store.swept_keys()
+        generations = [w for w in self.store.workloads(phase="generate") if w.key not in swept]
+        called = {c.key for each in generations for c in each.occurrences()}
+        found = called - benched_configurations(generations).keys()
+        calls = self.store.calls_of(found, self.board.device)
+        own = {each.key for each in generations}
+        return found.difference(*(calls[key] for key in calls.keys() - own))
 
     def called(self, configurations: Iterable[Configuration]) -> set[str]:
         """Return the keys of those that models call; none where a number of rounds is requested."""

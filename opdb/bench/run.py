@@ -35,6 +35,7 @@ from opdb.bench.turns import ALONE, Turns
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.precision import PRECISION, Reached, is_within, reached
 from opdb.footprint import resident_bytes
+from opdb.growth import benched_calls
 from opdb.records import Access, Board, Call, Campaign, Configuration, Cost, Json
 from opdb.settings import relevant_setting
 from opdb.store import Claims, ConfigurationFilter, Store
@@ -523,7 +524,7 @@ def _without_host_times(
 
     None on a CPU, where the host is the device, none for calls other than a model's, of workloads
     that only sweeps asked for, and where algorithms are forced. Where configurations are given,
-    their calls alone.
+    their calls alone; of a whole generation those that are benched.
     """
     if platform.device.type == "cpu" or request.access != "model" or request.algorithms:
         return []
@@ -533,7 +534,8 @@ def _without_host_times(
     swept = store.swept_keys()
     plain = [workload for workload in store.workloads() if workload.key not in swept]
     for workload in (*plain, *store.workloads(compiled_for=platform.device.slug)):
-        calls = [c for c in workload.calls if chosen is None or c.configuration.key in chosen]
+        benched = benched_calls(workload)
+        calls = [c for c in benched if chosen is None or c.configuration.key in chosen]
         distinct = {(c.configuration.key, c.form): c for c in calls}
         lacking = [
             key

@@ -3,7 +3,7 @@
 The rungs are passes of one model at several batch sizes and lengths, all of whose calls were
 measured. Between two rungs a call's cost is a straight line, times what its work (operations, else
 bytes) is above or below the straight line of the rungs' work. How wrong that is, is seen at rungs
-that are left out.
+that are left out. The steps of a whole generation are such passes, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opdb.footprint import bytes_moved
-from opdb.growth import Growth, NotAlikeError, Place, Sizes, made, sizes_of
+from opdb.growth import (
+    Growth,
+    NotAlikeError,
+    Place,
+    Sizes,
+    growing,
+    made,
+    sizes_of,
+    steps_of,
+    stretches,
+)
 from opdb.kinds import get_kind
 from opdb.records import Configuration, Cost, OperatingPoint, PassMemory, Quantity, Workload
 from opdb.records.cost import BETWEEN
@@ -103,7 +113,9 @@ class Ladder:
         self._growth = Growth(rungs)
         self._costs = costs
         self._rungs = [_place_of(sizes) for sizes in self._growth.sizes]
-        self._counts = Counter(p for p in self._growth.places if len(set(p)) > 1)
+        places = enumerate(self._growth.places)
+        self._grown = [(number, place) for number, place in places if len(set(place)) > 1]
+        self._counts = Counter(place for _, place in self._grown)
 
     def at(self, sizes: Sizes) -> tuple[Workload, Interpolated] | None:
         """Return the pass at other sizes with its interpolated costs; None where out of reach.
@@ -114,15 +126,24 @@ class Ladder:
         found = weights(self._rungs, _place_of(sizes))
         if found is None:
             return None
-        workload, grown = self._growth.at(sizes)
+        workload, _ = self._growth.at(sizes)
+        interpolated = self.costs_of(workload)
+        assert interpolated is not None  # it reaches these sizes
+        return replace(workload, memory=self._memory(found)), interpolated
+
+    def costs_of(self, workload: Workload) -> Interpolated | None:
+        """Return the costs of a pass that makes the same calls; None where out of reach."""
+        at = _place_of(sizes_of(workload))
+        found = weights(self._rungs, at)
+        if found is None:
+            return None
+        grown = {workload.calls[number].configuration: place for number, place in self._grown}
         costs = {
             each.key: cost
             for each, place in grown.items()
             if (cost := self._cost(place, found, each)) is not None
         }
-        return replace(workload, memory=self._memory(found)), Interpolated(
-            costs, self.errors(_place_of(sizes))
-        )
+        return Interpolated(costs, self.errors(at))
 
     def errors(self, at: tuple[int, int]) -> tuple[float, float]:
         """Return the errors at a place: of the times and of the dynamic energies of what grows.
@@ -292,6 +313,31 @@ def between(
             if found is not None:
                 return found
     return None
+
+
+def between_steps(generation: Workload, costs: Mapping[str, Cost]) -> Interpolated:
+    """Return the costs of a whole generation's calls between steps of it that were measured.
+
+    Each stretch of its steps is a ladder of its own. The errors are the largest of any.
+    """
+    found: dict[str, Cost] = {}
+    errors = [(0.0, 0.0)]
+    for stretch in stretches(steps_of(generation)):
+        grown = growing(stretch[0], stretch[-1]) or {}
+        rungs = [
+            each
+            for each in stretch
+            if all(_is_known(each.calls[place].configuration, costs) for place in grown)
+        ]
+        if not 2 <= len(rungs) < len(stretch):
+            continue
+        ladder = Ladder(rungs, costs)
+        for each in (ladder.costs_of(step) for step in stretch if step not in rungs):
+            if each is not None:
+                found |= each.costs
+                errors.append(each.errors)
+    times, energies = zip(*errors, strict=True)
+    return Interpolated(found, (max(times), max(energies)))
 
 
 def _is_known(configuration: Configuration, costs: Mapping[str, Cost]) -> bool:

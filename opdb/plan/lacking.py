@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from opdb.bench.harvests import Stored
 from opdb.bench.platform import Platform
 from opdb.bench.run import BenchRequest, pending
+from opdb.growth import benched_configurations
 from opdb.plan.known import prices
 from opdb.records import Configuration
 from opdb.store import Store
@@ -23,10 +24,13 @@ class Lacking:
 
 
 def configurations_of(stored: Stored) -> list[str]:
-    """Return the keys of what a harvested model calls, captured in a CUDA graph too, in order."""
+    """Return the keys of what is benched of a harvested model, in order.
+
+    It is what the model calls, captured in a CUDA graph too; of a whole generation, at few steps.
+    """
     captured = stored.found.captured
     workloads = [stored.found.workload, *([] if captured is None else [captured])]
-    return list(dict.fromkeys(c.key for w in workloads for c in w.occurrences()))
+    return list(benched_configurations(workloads))
 
 
 def lacking(store: Store, request: BenchRequest, platform: Platform) -> Lacking:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from opdb.growth import benched_configurations
 from opdb.plan.known import Prices, base_power_w, costs_on, failed_on, has_energy, prices
 from opdb.plan.ranking import Demand, Step, rank
 from opdb.plan.sizes import Shares, Size, shares_of, sizes_of
@@ -75,9 +76,9 @@ class Survey:
 
     @property
     def pending(self) -> list[str]:
-        """The configurations (keys) that are neither measured nor known to fail."""
+        """The configurations (keys) to bench that are neither measured nor known to fail."""
         settled = self.costs.keys() | self.failed.keys()
-        return [key for key in self.configurations if key not in settled]
+        return [key for key in benched_configurations(self.workloads) if key not in settled]
 
     @property
     def unsized(self) -> list[str]:

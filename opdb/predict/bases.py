@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from opdb.compose import Pass, PredictionInputs, inputs_in_pass, with_estimates
-from opdb.compose.ladder import Interpolated
+from opdb.compose.ladder import Interpolated, between_steps
 from opdb.derive.boards import in_words
 from opdb.predict.boards import Boards
 from opdb.predict.snapshot import Snapshot
@@ -51,6 +51,7 @@ class Bases:
         self._between: dict[tuple[Workload, str], Interpolated] = {}
         self._pass_of = cache(Pass)
         self.of = cache(self._measured)
+        self.stepped = cache(self._with_steps)
         self.estimated = cache(self._with_estimates)
 
     def interpolate(self, workload: Workload, board: str, costs: Interpolated) -> None:
@@ -73,12 +74,28 @@ class Bases:
             notes = (CAPTURED_NOTE.format(workload.name), *notes)
         return Basis(pass_, inputs, notes, refused)
 
+    def _with_steps(self, workload: Workload, board: str) -> Basis:
+        """Return the basis of a workload on a board; of a whole generation, with all its steps.
+
+        Those that were not measured are interpolated between those that were, where these suffice.
+        """
+        basis = self.of(workload, board)
+        configurations, inputs = basis.pass_.configurations, basis.inputs
+        missing = configurations.keys() - inputs.costs.keys()
+        if workload.phase != "generate" or not missing:
+            return basis
+        steps = between_steps(workload, inputs.costs)
+        if missing - steps.costs.keys():
+            return basis
+        inputs = replace(inputs, estimates=steps)
+        return replace(basis, inputs=with_estimates(configurations, inputs))
+
     def _with_estimates(self, workload: Workload, board: str) -> Basis:
         """Return the basis of a workload on a board, with estimates of what nobody measured.
 
         Calls whose algorithm is forced have none: estimates are of the algorithms that torch takes.
         """
-        basis = self.of(workload, board)
+        basis = self.stepped(workload, board)
         configurations, inputs = basis.pass_.configurations, basis.inputs
         forced = {c.key for c in self._boards.forced(configurations.values())}
         known = inputs.costs.keys() | forced

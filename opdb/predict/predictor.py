@@ -59,7 +59,7 @@ class Predictor:
     """Predicts workloads on one device from a store, as `opdb predict` does.
 
     Configurations that were never measured are estimated where `opdb learn` has learned enough;
-    without `estimates` they are missing.
+    without `estimates` they are missing, but for steps of a whole generation between measured ones.
 
     Where the settings force an algorithm on convolutions, their costs are those benched under it,
     and predictions are compared with runs under it; all else is as torch chooses, and so are other
@@ -86,7 +86,7 @@ class Predictor:
             usual_boards = Boards(snapshot, usual)
             usual_bases = Bases(snapshot, usual_boards)
         self._peers = Peers(self._runs, snapshot, usual_boards, usual_bases)
-        self._basis = self._bases.estimated if estimates else self._bases.of
+        self._basis = self._bases.estimated if estimates else self._bases.stepped
         self._best_board = cache(self._find_best_board)
 
     # What is known of the device

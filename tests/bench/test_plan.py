@@ -24,10 +24,12 @@ from opdb.bench.session import Session, new_id
 from opdb.bench.visit import VisitRequest, visit
 from opdb.derive.rejection import REJECTED
 from opdb.footprint import touched_bytes
+from opdb.growth import benched_configurations
 from opdb.records import Board, Configuration, Outcome
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store
 from tests.bench.calls import ADD_IN_PLACE, CONV, RELU, RELU_IN_PLACE, SQUARE, UNKNOWN, workload
+from tests.growth.test_steps import generation
 
 pytestmark = pytest.mark.usefixtures("short")
 ALONE = PlanRequest(seed=1, duplicates=0.0)
@@ -323,3 +325,16 @@ def test_a_given_order_is_kept_in_every_round_and_is_all_that_is_planned(
     keys = {RELU.key, CONV.key, SQUARE.key}
     further = further_round(harvested, board, DEFAULT_SETTINGS, keys, request)
     assert [job.configuration for job in further] == [SQUARE, CONV, RELU]
+
+
+def test_of_a_generation_few_steps_are_pending(store: Store, session: Session) -> None:
+    """What another workload calls is pending, though it lies between a generation's knots."""
+    whole = generation(101)
+    store.save_workload(whole)
+    benched = set(benched_configurations([whole]).values())
+    assert set(pending(store, session)) == benched
+    inner = next(c for c in whole.occurrences() if c not in benched)
+    store.save_workload(workload(inner))
+    assert set(pending(store, session)) == {*benched, inner}
+    asked = [inner.key]
+    assert set(pending(store, session, configurations=asked)) == {inner}

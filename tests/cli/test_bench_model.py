@@ -53,6 +53,30 @@ def test_it_goes_on_where_it_was(opdb: Opdb, tmp_path: Path) -> None:
     assert "all measured on " in ran.err
 
 
+@pytest.mark.usefixtures("short")
+def test_few_steps_of_a_generation_are_benched_and_the_others_interpolated(opdb: Opdb) -> None:
+    pytest.importorskip("transformers")
+    name = "tests.models.decoders:llama"
+    sizes = ("--phase", "generate", "--input-size", 9, "--max-new-tokens", 30)
+    asked, once = (*sizes, "--cache", "dynamic"), ("--rounds", 1, "--duplicates", 0)
+    ran = opdb("bench", "--model", name, *asked, "--device", "cpu", *once, "--json")
+    assert ran.status == 0, ran.err
+    model = json.loads(ran.out)["model"]
+    assert model["lacking"] == model["benched"] < model["configurations"] - 50
+    ran = opdb("predict", name, *asked, "--mode", "eager", "--json")
+    assert ran.status == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["missing"] == []
+    between = [note for note in found["notes"] if "interpolated between measured sizes" in note]
+    assert len(between) == 1
+    assert found["time_interval_s"] is not None
+    assert opdb("measure", name, *asked, "--device", "cpu", "--mode", "eager").status == 0
+    held = json.loads(opdb("validate", "--json").out)
+    assert [row["model"] for row in held["rows"]] == [name]
+    ran = opdb("bench", "--device", "cpu", *once, "--json")
+    assert json.loads(ran.out)["visits"] == 0, "nor is anything else pending"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 
-from opdb.compose.ladder import REACH, Interpolated, Ladder, _place_of, between, weights
-from opdb.growth import sizes_of
+from opdb.compose.ladder import (
+    REACH,
+    Interpolated,
+    Ladder,
+    _place_of,
+    between,
+    between_steps,
+    weights,
+)
+from opdb.growth import benched_configurations, sizes_of
 from opdb.records import (
     Call,
     Configuration,
@@ -22,6 +30,7 @@ from opdb.records import (
 )
 from opdb.store import open_store
 from tests import published
+from tests.growth.test_steps import generation
 
 RUNGS = [(b, n) for b in (1, 8, 64) for n in (512, 2048, 8192)]
 
@@ -103,6 +112,10 @@ def test_a_measured_pass_is_itself(steps: tuple[Sequence[Workload], Mapping[str,
 def relu(batch: int, length: int) -> Configuration:
     spec = {"shape": [batch, length], "dtype": "float32"}
     return Configuration("relu", {}, {"input": spec})
+
+
+def sigmoid(length: int) -> Configuration:
+    return Configuration("sigmoid", {}, {"input": {"shape": [length], "dtype": "float32"}})
 
 
 SAME = Configuration("sigmoid", {}, {"input": {"shape": [2, 8], "dtype": "float32"}})
@@ -282,3 +295,43 @@ def test_passes_of_another_version_or_with_other_calls_are_no_rungs() -> None:
     assert found is not None
     [cost] = found[1].costs.values()
     assert cost.time_s is not None and cost.time_s.mean == pytest.approx(2.5e-6)
+
+
+def linear(whole: Workload) -> dict[str, Cost]:
+    """Costs of the benched calls of a generation, on a straight line over their first size."""
+    found = {}
+    for key, each in benched_configurations([whole]).items():
+        found[key] = measured(each, 1e-6 + 1e-8 * each.inputs["input"]["shape"][-1])
+    return found
+
+
+def test_steps_of_a_generation_lie_between_those_that_are_benched() -> None:
+    """Beyond a context of 40 a sigmoid grows no more: its first 31 steps are another ladder."""
+    whole = generation(101, full=40)
+    costs = linear(whole)
+    found = between_steps(whole, costs)
+    assert found.costs.keys() == {c.key for c in whole.occurrences()} - costs.keys()
+    assert len(found.costs) > 60
+    for each in whole.occurrences():
+        if each.key in found.costs:
+            time_s = found.costs[each.key].time_s
+            length = each.inputs["input"]["shape"][-1]
+            assert time_s is not None and time_s.mean == pytest.approx(1e-6 + 1e-8 * length)
+    assert found.errors == pytest.approx((0.0, 0.0), abs=1e-9)
+
+
+def test_the_error_of_a_generation_is_that_of_its_worst_stretch() -> None:
+    whole = generation(101, full=40)
+    costs = linear(whole)
+    [off] = [c for c in whole.occurrences() if c.key in costs and c == sigmoid(20)]
+    costs[off.key] = measured(off, 1e-4)
+    assert max(between_steps(whole, costs).errors) > 0.5
+
+
+def test_steps_without_two_that_were_measured_are_not_interpolated() -> None:
+    whole = generation(101)
+    assert between_steps(whole, {}).costs == {}
+    costs = linear(whole)
+    few = {k: c for k, c in costs.items() if k in {relu(2, 10).key, sigmoid(10).key}}
+    assert between_steps(whole, few).costs == {}
+    assert between_steps(generation(4), linear(generation(4))).costs == {}, "all are measured"

@@ -7,8 +7,7 @@
 #   OPDB_DB=t.sqlite benchmarks/published_set.sh t.tgz cuda:1 900 training measurements/training/resnet50.yml …
 #
 # `models`: one after the other, its operators, then itself, eager and as a CUDA graph, on one board.
-# `generation`: the same of prefills and steps as CUDA graphs; of whole generations the runs alone, in
-# eager, for theirs are the same operators but for a few short ones of each token (`python
+# `generation`: the same of prefills and steps as CUDA graphs, of whole generations in eager (`python
 # benchmarks/generation_ladder.py FOLDER` writes the files).
 # `training`: the same of training steps, eager alone, one visit each, energies to ± 5 %. `grid`: operators of no
 # model. `workloads`: operators as a model, `reused`, `streamed` and `chain` find them, and the models
@@ -76,13 +75,11 @@ generation)
     for file in "$@"; do
         [ "$SECONDS" -lt "$seconds" ] || { echo "the time is up before $file" >&2; exit 1; }
         opdb harvest "$file"
-        if grep -q '^phase: generate' "$file"; then # it looks at each token, which no graph can
-            measure --mode eager "$file"
-            continue
-        fi
         bench
         pack
-        measure --mode graph "$file"
+        mode=graph
+        ! grep -q '^phase: generate' "$file" || mode=eager # it looks at each token: no graph can
+        measure --mode "$mode" "$file"
     done
     ;;
 grid)

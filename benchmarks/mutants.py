@@ -9,9 +9,10 @@ where one survived. It works in a copy of the tracked files, so the checkout sta
 The tests are collected once. A run of them without a fault records which test runs which lines, and
 then each fault is made in a process forked from there: the code of the changed function is replaced
 in place, and the tests that run its lines are run, those of its own file first, until one fails.
-A fault outside functions is imported anew instead. The changed file is also on disk, for tests that
-start processes. Options that are not named below are pytest's: `--noconftest` saves importing
-PyTorch where the tests need none, `--deselect` leaves a slow test out.
+A fault outside functions, or in one that is called at import alone, is imported anew instead. The
+changed file is also on disk, for tests that start processes. Options that are not named below are
+pytest's: `--noconftest` saves importing PyTorch where the tests need none, `--deselect` leaves a
+slow test out.
 """
 
 from __future__ import annotations
@@ -150,18 +151,21 @@ class _Runner:
     def _collected(self) -> tuple[int, list[str], dict[int, tuple[list[str], float]]]:
         self.outcomes = [NOT_RUN] * len(self.made)
         self.tests_of: dict[int, tuple[list[str], float]] = {}
+        self.paths = {str(each.path.resolve()) for each in self.made}
+        self.imported: list[dict[str, set[int]]] = [{}]
+        sys.settrace(_tracer(self.imported, self.paths))
         status = pytest.main([*self.options, *self.tests], plugins=[self])
         return int(status), self.outcomes, self.tests_of
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the tests once as they are, and then once for each fault that needs no import."""
-        paths = {str(each.path.resolve()) for each in self.made}
+        sys.settrace(None)
         for each in gc.get_objects():
-            if isinstance(each, FunctionType) and each.__code__.co_filename in paths:
+            if isinstance(each, FunctionType) and each.__code__.co_filename in self.paths:
                 self.codes.setdefault(each.__code__.co_filename, []).append(each)
         gc.collect()
         gc.freeze()  # or each process forked from here would look at all of it, and copy it
-        _, seen = _forked(lambda: _looked_at(session.items, paths), None)
+        _, seen = _forked(lambda: _looked_at(session.items, self.paths), None)
         if seen is None:
             session.testsfailed = 1
             return True
@@ -169,13 +173,17 @@ class _Runner:
         for index, mutant in enumerate(self.made):
             start_s = time.monotonic()
             order = _order(mutant, session.items, lines, seconds)
+            ran_at_import = self.imported[0].get(_file(mutant), set())
+            anew = not order and not ran_at_import.isdisjoint(mutant.lines)
+            if anew:
+                order = _order(mutant, session.items, lines, seconds, of_file=True)
             if not order and self.starts:
                 order = sorted(range(len(session.items)), key=seconds.__getitem__)
             total_s = sum(seconds[i] for i in order)
             if not order:
                 self.outcomes[index] = SURVIVED
                 self._tell(index, SURVIVED, start_s)
-            elif (replaced := self._replaced(mutant)) is None:
+            elif anew or (replaced := self._replaced(mutant)) is None:
                 self.tests_of[index] = [session.items[i].nodeid for i in order], total_s
             else:
                 items = [session.items[i] for i in order]
@@ -196,7 +204,7 @@ class _Runner:
         """Return each function that the fault changes with its new code; None to import anew."""
         if mutant.function is None:
             return None
-        path = str(mutant.path.resolve())
+        path = _file(mutant)
         code = _named(compile(mutant.tree(), path, "exec"), *mutant.function)
         found = [
             each
@@ -250,18 +258,7 @@ def _looked_at(
     lines: list[dict[str, set[int]]] = []
     seconds = []
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename not in paths:
-            return None
-        ran = lines[-1].setdefault(frame.f_code.co_filename, set())
-
-        def trace_line(inner: FrameType, *_: Any) -> Any:
-            ran.add(inner.f_lineno)
-            return trace_line
-
-        ran.add(frame.f_lineno)
-        return trace_line
-
+    trace = _tracer(lines, paths)
     for index, item in enumerate(items):
         lines.append({})
         start_s = time.monotonic()
@@ -277,18 +274,38 @@ def _looked_at(
     return lines, seconds
 
 
+def _tracer(lines: Sequence[dict[str, set[int]]], paths: set[str]) -> Callable[..., Any]:
+    """Return a trace function that adds the lines that run, by file, to the last of `lines`."""
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename not in paths:
+            return None
+        ran = lines[-1].setdefault(frame.f_code.co_filename, set())
+
+        def trace_line(inner: FrameType, *_: Any) -> Any:
+            ran.add(inner.f_lineno)
+            return trace_line
+
+        ran.add(frame.f_lineno)
+        return trace_line
+
+    return trace
+
+
 def _order(
     mutant: Mutant,
     items: Sequence[pytest.Item],
     lines: Sequence[dict[str, set[int]]],
     seconds: Sequence[float],
+    *,
+    of_file: bool = False,
 ) -> list[int]:
     """Return the tests that run a fault's lines, its own file's first, the quick ones first.
 
-    Of a fault outside functions, those that run any line of its file.
+    Of a fault outside functions, and with `of_file`, those that run any line of its file.
     """
-    path = str(mutant.path.resolve())
-    wanted = None if mutant.function is None else set(mutant.lines)
+    path = _file(mutant)
+    wanted = None if of_file or mutant.function is None else set(mutant.lines)
     found = [
         index
         for index, seen in enumerate(lines)
@@ -296,6 +313,10 @@ def _order(
     ]
     own = f"test_{mutant.path.stem}.py"
     return sorted(found, key=lambda index: (items[index].path.name != own, seconds[index]))
+
+
+def _file(mutant: Mutant) -> str:
+    return str(mutant.path.resolve())
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Mutation testing, on a module of three faults in a repository of its own."""
+"""Mutation testing, on a module of a few faults in a repository of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from tests.paths import python_path
 
 ROOT = Path(__file__).parents[2]
 MODULE = """\
-LIMIT = 3
+def least() -> int:
+    return 2
+
+
+LIMIT = least() + 1
 
 
 def total(values: list[int]) -> int | None:
@@ -45,10 +49,11 @@ def test_what_no_test_notices_is_told(tmp_path: Path) -> None:
     *survivors, summed = ran.stdout.splitlines()
     assert ran.returncode == 1, ran.stderr
     assert survivors == [
-        "survived: made.py:5: if len(values) < LIMIT:  ->  if len(values) <= LIMIT:",
-        "survived: made.py:1: LIMIT = 3  ->  LIMIT = 4",
+        "survived: made.py:9: if len(values) < LIMIT:  ->  if len(values) <= LIMIT:",
+        "survived: made.py:2: return 2  ->  return 3",
+        "survived: made.py:5: LIMIT = least() + 1  ->  LIMIT = least() + 2",
     ]
-    assert summed.endswith("1 killed, 0 hung, 2 survived, 0 not run; 33.3 % noticed")
+    assert summed.endswith("3 killed, 0 hung, 3 survived, 0 not run; 50.0 % noticed")
     assert (tmp_path / "made.py").read_text() == MODULE
 
 

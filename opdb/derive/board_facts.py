@@ -78,9 +78,8 @@ def limit_times_s(
     pulled_s = next((t for t, low in held if low and t <= end_s), None)
     if pulled_s is None:
         return None, None
-    after = [(t, low) for t, low in held if t > end_s]
-    last_low_s = max((t for t, low in after if low), default=end_s)
-    recovered_s = next((t - end_s for t, low in after if t > last_low_s and not low), None)
+    last_low_s = max(end_s, *(t for t, low in held if low))
+    recovered_s = next((t - end_s for t, _ in held if t > last_low_s), None)
     return pulled_s, recovered_s
 
 

@@ -114,7 +114,9 @@ def factors(to: BoardAnchors, origin: BoardAnchors) -> Factors:
 
 def _factor(pairs: Iterable[tuple[float | None, float | None]]) -> Factor | None:
     """Return the geometric mean of the ratios of positive values; None of none."""
-    logs = [math.log(a / b) for a, b in pairs if a and b and a > 0 and b > 0]
+    logs = [
+        math.log(a / b) for a, b in pairs if a is not None and b is not None and a > 0 and b > 0
+    ]
     if not logs:
         return None
     spread = statistics.stdev(logs) if len(logs) > 1 else None
@@ -133,7 +135,7 @@ def transferred(cost: Cost, to: str, by: Factors, base_power_w: float | None) ->
     if dynamic and time_s and base_power_w is not None and cost.energy_j and cost.energy_j.mean:
         gross_j = dynamic.mean + base_power_w * time_s.mean
         energy = _scaled(cost.energy_j, _exactly(gross_j / cost.energy_j.mean, by.dynamic_energy))
-        if cost.power_w and cost.power_w.mean and time_s.mean > 0:
+        if cost.power_w:
             watts = gross_j / time_s.mean
             power = _scaled(cost.power_w, _exactly(watts / cost.power_w.mean, by.dynamic_energy))
     return replace(

@@ -109,7 +109,7 @@ def steady_tests(trace: Trace) -> list[MeterTest]:
 def _middle(found: Mapping[str, float]) -> str | None:
     if len(found) == len(METERS):
         return sorted(found, key=lambda meter: found[meter])[1]
-    return next(iter(found)) if len(found) > 1 else None
+    return next(iter(found), None)
 
 
 def _steady_test(

@@ -26,8 +26,8 @@ class RunCost:
     energy_j: Quantity | None
     power_w: float | None
     clock_hz: float | None
-    spread: float = 0.0
-    flags: tuple[str, ...] = ()
+    spread: float
+    flags: tuple[str, ...]
     slowdown: Slowdown | None = None
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from opdb.records import Series, Trace
@@ -55,8 +55,8 @@ class BoardRecord:
     idle: Trace
     limit: Trace
     limit_end_s: float
-    rates: Mapping[str, float | None] = field(default_factory=dict)
-    passes: tuple[tuple[float, float], ...] = ()
+    rates: Mapping[str, float | None]
+    passes: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from opdb.derive.boards import (
 from opdb.derive.duplicates import Difference, _difference, agreement, pairs
 from opdb.derive.launches import compare_launches
 from opdb.derive.statistics import t95
-from opdb.records import Cost, Neighbours, OperatingPoint, Quantity
+from opdb.records import Cost, Neighbours, OperatingPoint, Quantity, Visit
 from tests.derive.test_review import BASE_W, CAMPAIGN, anchors, stretch, visit
 from tests.store import samples
 
@@ -32,7 +32,7 @@ TO = BoardAnchors(
 )
 COST = Cost(
     "c", "GPU-1", "{}", "1", 2, 1,
-    time_s=Quantity.around(1.0, 1.0, 0.02, 2),
+    time_s=Quantity.around(0.99, 1.0, 0.02, 2),
     eager_time_s=Quantity.around(1.5, 1.5, 0.1, 2),
     power_w=Quantity.around(300.0, 300.0, 3.0, 2),
     energy_j=Quantity.around(300.0, 300.0, 3.0, 2),
@@ -55,8 +55,15 @@ def test_factors_are_geometric_means_over_shared_anchors_with_their_spread() -> 
 
 
 def test_factors_rest_on_values_above_0_that_both_boards_have() -> None:
-    origin = {"a": (1.0, 2.0), "b": (2.0, None), "c": (None, -1.0), "d": (-1.0, 0.0)}
+    origin = {
+        "a": (1.0, 2.0),
+        "b": (2.0, None),
+        "c": (None, -1.0),
+        "d": (-1.0, 0.0),
+        "f": (1.0, 1.0),
+    }
     to = {"a": (1.1, 1.0), "b": (2.2, 3.0), "c": (3.0, 1.0), "d": (1.0, 1.0), "e": (9.0, 9.0)}
+    to["f"] = (0.0, 0.0)
     found = factors(
         BoardAnchors(110.0, {key: AnchorCost(*values) for key, values in to.items()}),
         BoardAnchors(None, {key: AnchorCost(*values) for key, values in origin.items()}),
@@ -86,7 +93,8 @@ def test_a_cost_is_brought_to_another_board() -> None:
         found.time_s, found.dynamic_energy_j, found.energy_j, found.power_w,
     )  # fmt: skip
     assert time and dynamic and energy and power and found.eager_time_s and found.limited
-    assert time.mean == pytest.approx(1.1) and found.eager_time_s.mean == pytest.approx(1.65)
+    assert (time.median, time.mean) == pytest.approx((1.089, 1.1))
+    assert found.eager_time_s.mean == pytest.approx(1.65)
     assert dynamic.mean == pytest.approx(180.0)
     assert energy.mean == pytest.approx(180 + 120 * 1.1)
     assert power.mean == pytest.approx(energy.mean / 1.1)
@@ -115,6 +123,9 @@ def test_an_estimated_energy_stays_above_0_and_a_measured_one_need_not() -> None
         found = cost.dynamic_energy_j
         assert found is not None and found.low is not None
         assert found.mean == pytest.approx(1.1) and (found.low > 0) == above
+    slow = replace(COST, time_s=Quantity.around(1.0, 1.0, 3.0, 2))
+    time = transferred(slow, "GPU-2", Factors(None, Factor(1.1, 0.05, 3), None), None).time_s
+    assert time is not None and time.low is not None and time.low > 0
 
 
 def test_what_a_cost_lacks_is_not_brought() -> None:
@@ -132,6 +143,8 @@ def test_what_a_cost_lacks_is_not_brought() -> None:
     assert found.power_w == COST.power_w, "it follows from the gross energy, which is not known"
     assert found.time_s == Quantity(1.1, 1.1, None, None, 1)
     assert found.hot == OperatingPoint(None, 0.55, None)
+    powerless = transferred(replace(COST, power_w=None), "GPU-2", by, 120.0)
+    assert powerless.energy_j is not None and powerless.power_w is None, "as of an estimate"
     unbased = transferred(COST, "GPU-2", by, None)
     assert (unbased.energy_j, unbased.power_w) == (COST.energy_j, COST.power_w)
     time_alone = transferred(COST, "GPU-2", Factors(None, Factor(1.1, 0.01, 3), None), 120.0)
@@ -163,7 +176,7 @@ def test_intervals_of_factors_hold_as_often_as_stated(anchors: int) -> None:
 
 
 def test_a_boards_anchors_are_medians_of_its_anchor_visits() -> None:
-    made = [*anchors(400.0, 500.0, 410.0), visit("v")]
+    made = [visit("v"), *anchors(400.0, 500.0, 410.0)]
     found = board_anchors([CAMPAIGN], made)
     assert found.base_power_w == BASE_W and found.anchors.keys() == {"anchor"}
     assert found.anchors["anchor"].time_s == pytest.approx(1e-3)
@@ -181,13 +194,15 @@ def test_an_anchor_that_waited_for_the_host_tells_no_time() -> None:
     beside = Neighbours(10, (1e-2,), (9e-3,))  # 0.1 ms a call, and 1 ms or 0.1 ms alone
     waited = visit("a", stretch(1e-3), role="anchor", configuration="anchor", neighbours=beside)
     busy = visit("b", stretch(1e-4), role="anchor", configuration="anchor", neighbours=beside)
-    assert board_anchors([CAMPAIGN], [waited]).anchors["anchor"].time_s is None
+    late = replace(waited, stretch=stretch(1.15e-4))
+    for each in (waited, late):
+        assert board_anchors([CAMPAIGN], [each]).anchors["anchor"].time_s is None
     both = board_anchors([CAMPAIGN], [waited, busy]).anchors["anchor"]
     assert both.time_s == pytest.approx(1e-4)
 
 
 def test_a_pair_agrees_or_does_not_within_both_intervals() -> None:
-    def twice(name: str, role: str, *watts: float) -> list[object]:
+    def twice(name: str, role: str, *watts: float) -> list[Visit]:
         return [
             visit(f"{name}{role}{n}", stretch(power_w=w), n, configuration=name, role=role)
             for n, w in enumerate(watts)
@@ -200,7 +215,7 @@ def test_a_pair_agrees_or_does_not_within_both_intervals() -> None:
         *twice("other", "duplicate", 440.0, 442.0),
         *twice("alone", "measurement", 400.0, 402.0),
     ]
-    found = {pair.configuration: pair for pair in pairs([CAMPAIGN], made)}  # type: ignore[arg-type]
+    found = {pair.configuration: pair for pair in pairs([CAMPAIGN], made)}
     assert found.keys() == {"same", "other"}
     assert found["same"].energy is not None and found["same"].energy.inside
     other = found["other"].energy
@@ -209,6 +224,9 @@ def test_a_pair_agrees_or_does_not_within_both_intervals() -> None:
     energy = agreement(pair.energy for pair in found.values())
     assert energy is not None and (energy.pairs, energy.inside) == (2, 1)
     assert energy.share_inside == 0.5
+    slower = [replace(v, stretch=stretch(1.1e-3), role="duplicate") for v in made[:2]]
+    [pair] = pairs([CAMPAIGN], [*made[:2], *slower])
+    assert pair.time is not None and pair.time.relative == pytest.approx(0.2 / 2.1)
     assert agreement([None]) is None
 
 
@@ -270,7 +288,8 @@ def test_kernels_differ_by_name_and_count() -> None:
     found = compare_launches(workload, replace(run, kernels=others), made)
     assert found is not None
     assert (found.model, found.operators) == ({"triton_per": 1}, {"triton_poi": 1})
-    del seen[samples.ADD.key]
+    del seen[samples.CONV.key]
     found = compare_launches(workload, run, seen)
-    assert found is not None and found.unseen == (samples.ADD.key,) and not found.agree
+    assert found is not None and found.unseen == (samples.CONV.key,) and not found.agree
+    assert (found.model, found.operators) == ({"conv": 2}, {})
     assert compare_launches(workload, replace(run, kernels=None), seen) is None

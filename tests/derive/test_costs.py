@@ -123,6 +123,8 @@ def test_an_eager_call_that_took_no_time_is_missing_with_a_reason() -> None:
     assert "as it is issued eagerly" in never.reasons["eager_time_s"]
     good = derived(visit(stretch(1e-3, 400.0, eager=(1e-3,))))
     assert good.eager_time_s is not None and "eager_time_s" not in good.reasons
+    no_longer = derived(visit(seen, restore=replace(restore, eager_times_s=(5e-4,) * 3)))
+    assert no_longer.eager_time_s is None, "a time of 0 is none"
     host_alone = derived(visit(stretch(1e-3, 400.0), issue="eager"))
     assert "eager_time_s" not in host_alone.reasons, "its time is that of an eager call"
 
@@ -152,7 +154,8 @@ def test_a_call_without_kernels_costs_nothing_and_that_is_measured() -> None:
     assert cost.energy_j is not None and cost.energy_j.mean == 0
     assert cost.reasons == {}
     own = visit_cost(visit(None, kernels={}), CALIBRATION)
-    assert own is not None and (own.time_s, own.replay_time_s, own.eager_time_s) == (0.0, 0.0, 0.0)
+    assert own is not None and own.times_s == (0.0,)
+    assert {own.time_s, own.replay_time_s, own.eager_time_s, own.dynamic_energy_j} == {0.0}
 
 
 def test_what_failed_has_a_reason_and_no_cost() -> None:
@@ -168,6 +171,9 @@ def test_a_missing_energy_has_a_reason() -> None:
     cost = derived(visit(stretch(1e-3, None), issue="eager", flags=no_power))
     assert cost.time_s is not None and cost.energy_j is None
     assert cost.reasons == {"energy_j": "no power: the meter is gone"}
+    failed = visit(None, "later", outcome="error", reason="refused", kernels=None)
+    cost = derived(visit(stretch(1e-3, None), issue="eager", flags=no_power), failed)
+    assert cost.reasons["energy_j"] == "no power: the meter is gone"
 
 
 # Several visits
@@ -209,6 +215,17 @@ def test_each_quantity_is_as_wide_as_the_spread_of_its_own_values() -> None:
         half_width(dynamic, of_dynamic, statistics.fmean(energies))
     )
     assert (cost.power_w.mean, cost.eager_time_s.mean) == pytest.approx((410.0, 1.115e-3))
+
+
+def test_of_visits_far_apart_a_time_stays_above_0_and_a_dynamic_energy_need_not() -> None:
+    cost = derived(visit(stretch(1e-3, 101.0), "a"), visit(stretch(9e-3, 140.0), "b"))
+    for quantity, above in (
+        (cost.time_s, True),
+        (cost.energy_j, True),
+        (cost.dynamic_energy_j, False),
+    ):
+        assert quantity is not None and quantity.low is not None
+        assert (quantity.low > 0) == above
 
 
 def test_one_visit_alone_has_no_interval() -> None:
@@ -274,6 +291,12 @@ def test_a_time_at_the_limit_is_as_much_longer_as_replays_are() -> None:
     assert cost.limited.time_s == pytest.approx(2.5 * 3e-6)
     assert cost.limited.clock_hz == pytest.approx(1.4e9)
     assert cost.limited.dynamic_energy_j == pytest.approx(200 * 5e-6)
+    restored = visit(full, "full", neighbours=beside, restore=stretch(2e-6, 300.0))
+    limited = visit(low[0], "low", role="limited", flags=flags)
+    cost = derived(replace(restored, restore=full), limited)
+    assert cost.limited is not None and cost.limited.time_s == pytest.approx(3e-6), (
+        "replays that take no time tell no ratio"
+    )
 
 
 def test_each_visit_is_held_against_its_own_campaigns_base_power() -> None:
@@ -303,6 +326,8 @@ def test_host_times_are_joined_by_configuration_and_form() -> None:
     assert found["k"]["module"].count == 3
     assert found["k"]["function"].mean == pytest.approx(1e-6)
     assert found["k"]["function"].low is None
+    two = host_quantities([heard("d", "module", 1e-5, 1.2e-5)])["k"]["module"]
+    assert two.half_width == pytest.approx(half_width((1e-5, 1.2e-5), None))
 
 
 def test_host_times_of_a_host_that_was_held_up_are_left_out() -> None:
@@ -371,7 +396,7 @@ def metered(watts: tuple[float, ...], counter_w: float = 0.0, edges: int = 0) ->
     [
         (metered((100.0,) * 9, 103.0, 4), []),
         (metered((100.0,) * 9, 97.0, 4), []),
-        (metered((100.0,) * 9, 104.0, 4), ["power: counter and samples differ by +4.0 %"]),
+        (metered((100.0,) * 9, 150.0, 4), ["power: counter and samples differ by +50.0 %"]),
         (metered((100.0,) * 9, 96.0, 4), ["power: counter and samples differ by -4.0 %"]),
         (metered((100.0,) * 9, 104.0, 3), []),
         (
@@ -447,6 +472,8 @@ def test_repeats_that_agree_on_a_host_that_was_held_up_do_not_count() -> None:
     calm = [repeat(t) for t in (0.0100, 0.0103, 0.0106)]
     assert agreeing([*held_up, *calm]) == calm, "the three fastest, though they differ by 6 %"
     assert agreeing([*held_up, *calm[:1]]) == [calm[0], *held_up[:2]], "three are needed"
+    apart = [repeat(t) for t in (0.0100, 0.0105, 0.0110, 0.0112, 0.0114)]
+    assert agreeing(apart) == apart[:3], "no three agree within 1 %"
     close = [repeat(t) for t in (0.0108, 0.01081, 0.01082)]
     assert agreeing([*calm, *close]) == close, "held up by no more than hosts are"
 

@@ -92,7 +92,6 @@ def _seal_frozen(file: Path, stream: FileIO) -> None:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if not _at_work(file):
             _write(stream)
-        connection.execute("ROLLBACK")
 
 
 def broken(file: Path) -> bool:

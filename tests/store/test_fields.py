@@ -10,7 +10,7 @@ from sqlalchemy import Column
 
 from opdb.errors import InputError
 from opdb.store import schema
-from opdb.store.fields import column_parser, parser
+from opdb.store.fields import WHOLE, column_parser, parser
 from opdb.store.sets import FAULTS, FILES, Columns
 
 FIELDS = ("", "0", "-0.0", "1.5", "-2", "6.209066666666666e-05", "1e400", "nan", "-inf", "x", " 1")
@@ -99,6 +99,13 @@ def test_json_of_any_length_is_an_object_or_refused(length: int) -> None:
 )
 def test_a_cost_that_nothing_could_have_is_refused(column: str, field: str) -> None:
     assert one_by_one("costs.csv", column, [field]) is None
+
+
+def test_whole_numbers_are_those_that_a_database_holds() -> None:
+    assert [WHOLE.parse(str(number)) for number in (2**63 - 1, -(2**63))] == [2**63 - 1, -(2**63)]
+    for number in (2**63, -(2**63) - 1):
+        with pytest.raises(ValueError, match="too large"):
+            WHOLE.parse(str(number))
 
 
 HOST_TIME = {"median": 1e-5, "mean": 1e-5, "low": 9e-6, "high": 1.1e-5, "count": 40}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from opdb.records import ALGORITHM_SETTING, Workload
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
+from opdb.store.opening import published_sets
 from tests import published
 from tests.store import samples
 from tests.store.conftest import fill
@@ -115,6 +118,8 @@ def publish_sweep(checkout: Path) -> Workload:
 
 def test_sets_of_sweeps_are_taken_in_where_they_are_asked_for(checkout: Path) -> None:
     workload = publish_sweep(checkout)
+    assert list(published_sets()) == ["nvidia-h200"]
+    assert list(published_sets(sweeps=True)) == ["nvidia-h200", "nvidia-h200-sweeps"]
     usual = [samples.campaign().id]
     with open_store() as store:
         assert [each.id for each in store.campaigns()] == usual
@@ -148,6 +153,14 @@ def test_a_kill_leaves_no_half_database(checkout: Path) -> None:
         assert len(store.visits("GPU-1")) == 3
         assert store.path == checkout / "db" / "opdb.sqlite"
     assert files(checkout) == ["nvidia-h200", "opdb.sqlite"]
+
+
+def test_it_is_built_of_large_pages_and_leaves_the_folder_to_others(checkout: Path) -> None:
+    with open_store() as store:
+        assert pragma(store, "page_size") == [(16 * 1024,)]
+        folder = os.open(checkout / "db", os.O_RDONLY)
+        flock(folder, LOCK_EX | LOCK_NB)  # it raises where the folder is still held
+        os.close(folder)
 
 
 def test_several_first_commands_at_once(checkout: Path) -> None:

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from opdb.store import database
+from opdb.store import database, open_store
+from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import how_to_fill
-from opdb.store.origins import _origin
+from opdb.store.origins import _origin, origins
 from tests import published
+from tests.store import samples
+from tests.store.conftest import fill
 
 
 def test_the_folder_of_an_import_is_told_where_it_is_still_there(
@@ -23,6 +26,30 @@ def test_the_folder_of_an_import_is_told_where_it_is_still_there(
         assert (found.place, found.folder, found.taken_in) == ("import", folder, True)
     ours = _origin("set", {"set": tmp_path / "set"}, {}, taken_in=False)
     assert (ours.place, ours.folder, ours.taken_in) == ("clone", tmp_path / "set", False)
+
+
+def test_sets_are_told_by_name_and_what_was_measured_here_comes_last(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        with open_store(str(tmp_path / f"{name}.sqlite")) as store:
+            for batch_size in (1, 2, 3):
+                store.save_workload(samples.workload(name, batch_size))
+            store.save_campaign(samples.campaign(name))
+            store.save_visit(samples.visit(name, campaign=name))
+            export_set(store, tmp_path / name, device=samples.DEVICE.slug)
+    with open_store(str(tmp_path / "all.sqlite")) as store:
+        assert origins(store) == []
+        for name in ("b", "a"):
+            import_set(store, tmp_path / name)
+        fill(store)
+        found = origins(store)
+    assert [(each.name, each.place) for each in found] == [
+        (str(tmp_path / "a"), "import"),
+        (str(tmp_path / "b"), "import"),
+        ("measured here", "here"),
+    ]
+    assert [each.visits for each in found] == [1, 1, 3]
+    assert [each.workloads for each in found] == [3, 3, 1]
+    assert [each.campaigns for each in found] == [1, 1, 1]
 
 
 def test_the_command_that_fills_a_database_is_one_to_copy(

@@ -118,6 +118,30 @@ def test_the_schema_of_a_release_does_not_change(tmp_path: Path) -> None:
             assert made(path) == made(tmp_path / "today.sqlite")
 
 
+def test_one_that_was_upgraded_has_the_columns_and_indexes_of_a_new_one(
+    released: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new.sqlite"
+    for path in (released, new):
+        open_store(str(path)).close()
+    assert columns(released) == columns(new)
+
+
+def columns(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Return the columns and indexes of every table, in the order of their names."""
+    with closing(sqlite3.connect(path)) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        names = [name for (name,) in tables]
+        return {
+            name: sorted(
+                tuple(row[1:]) if what == "table_info" else tuple(row[1:3])
+                for what in ("table_info", "index_list")
+                for row in connection.execute(f"PRAGMA {what}({name})")
+            )
+            for name in names
+        }
+
+
 def made(path: Path) -> list[tuple[str, ...]]:
     with closing(sqlite3.connect(path)) as connection:
         query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"

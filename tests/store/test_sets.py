@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from opdb.store.sets import _csv_rows, read_fields
+from opdb.errors import InputError
+from opdb.store.sets import LATER, _csv_rows, read_fields
+from opdb.store.shorthand import short_length
 
 
 def outcome(text: str, *, ours: bool) -> tuple[list[tuple[int, list[str]]], bool]:
@@ -62,3 +64,20 @@ def test_a_field_keeps_its_line_ends_and_a_long_one_is_told_short(tmp_path: Path
     for length, shown in ((80, "x" * 80), (81, "x" * 77 + "...")):
         said = str(found.error(0, "a", "x" * length, "too long"))
         assert said == f"{path}, line 3, column a: '{shown}': too long"
+
+
+def test_a_column_that_older_sets_lack_is_empty_and_another_must_be_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,2\n")
+    [later] = LATER
+    assert read_fields(path, ["a", "b", later]).values == {"a": ("1",), "b": ("2",), later: [""]}
+    with pytest.raises(InputError, match=r"a.csv, line 1: columns a, b; expected a, b, c"):
+        read_fields(path, ["a", "b", "c"])
+
+
+def test_keys_are_as_short_as_tells_them_apart() -> None:
+    alike = "0123456789abcdef"
+    for length in (12, 13, 16):
+        keys = [alike[: length - 1] + end for end in ("x1", "y2")]
+        assert short_length(keys) == length
+    assert short_length([]) == short_length([alike]) == 12

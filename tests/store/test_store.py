@@ -38,6 +38,13 @@ def test_what_is_read_equals_what_was_saved(filled: Store) -> None:
     assert filled.hosts() == [samples.HOST]
 
 
+def test_a_board_is_stored_before_anything_is_measured_on_it(store: Store) -> None:
+    board = samples.campaign().board
+    for _ in range(2):
+        store.save_board(samples.DEVICE, board)
+    assert (store.devices(), store.boards()) == ([samples.DEVICE], [board])
+
+
 def test_workloads_are_found_by_what_identifies_them(store: Store) -> None:
     for name, batch, dtype in (("b", 1, "float32"), ("a", 8, "float32"), ("a", 1, "bfloat16")):
         store.save_workload(samples.workload(name, batch, dtype))

@@ -19,6 +19,7 @@ from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import published_sets
+from opdb.store.origins import origins
 from tests import published
 from tests.store import samples
 from tests.store.conftest import fill
@@ -122,6 +123,8 @@ def test_sets_of_sweeps_are_taken_in_where_they_are_asked_for(checkout: Path) ->
     assert list(published_sets(sweeps=True)) == ["nvidia-h200", "nvidia-h200-sweeps"]
     usual = [samples.campaign().id]
     with open_store() as store:
+        known = {each.name: each.taken_in for each in origins(store, waiting=True)}
+        assert known == {"nvidia-h200": True, "nvidia-h200-sweeps": False}
         assert [each.id for each in store.campaigns()] == usual
         assert not store.swept_keys()
     for _ in range(2):

@@ -41,10 +41,13 @@ def held(path: Path, seconds: float, how: str = "BEGIN IMMEDIATE") -> Iterator[N
 
 
 @pytest.mark.parametrize("how", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
-def test_a_new_database_waits_for_the_one_who_creates_it(tmp_path: Path, how: str) -> None:
+def test_a_new_database_waits_for_the_one_who_creates_it(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "new.sqlite"
     with held(path, 1.0, how), open_store(str(path)) as store:
         assert store.workloads() == []
+    assert not caplog.records, "so short a wait is not worth a warning"
 
 
 def test_what_is_saved_waits_for_its_turn_and_says_so_once(

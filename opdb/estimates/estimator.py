@@ -66,7 +66,7 @@ class Reach:
     times: float
     energy: float | None
     energies: float | None
-    shared: float = 0.0
+    shared: float
 
 
 @dataclass(frozen=True, eq=False)

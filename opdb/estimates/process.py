@@ -39,7 +39,7 @@ class Kernel:
 
     def between(self, ones: Matrix, others: Matrix) -> Matrix:
         """Return the covariances of n points and m others, shape (n, m), the noise left out."""
-        lengths = np.asarray(self.lengths, dtype=float)
+        lengths = np.asarray(self.lengths)
         one, other = ones / lengths, others / lengths
         squares = (
             np.sum(one**2, axis=1)[:, None] + np.sum(other**2, axis=1)[None] - 2 * one @ other.T

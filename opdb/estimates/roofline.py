@@ -80,6 +80,6 @@ def _family(units: str) -> str:
 
 
 def _quantile(values: list[float], share: float) -> float:
-    """Return a quantile, without interpolation: the value at that place of the order."""
+    """Return a quantile (share < 1), without interpolation: the value at that place in order."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, math.floor(share * len(ordered)))]
+    return ordered[math.floor(share * len(ordered))]

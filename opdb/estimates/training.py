@@ -180,7 +180,7 @@ def placed(
     """Return the names of the numbers in which members differ, means, scales, and scaled rows."""
     kinds = sorted({of.kind for of in members})
     names, centres, scales = [], [], []
-    for name in [*members[0].numbers, *(KIND + kind for kind in kinds if len(kinds) > 1)]:
+    for name in [*members[0].numbers, *(KIND + kind for kind in kinds)]:
         values = [of.number(name) for of in members]
         spread = statistics.pstdev(values)
         if spread > 0 or (name in STATES and any(values)):

@@ -439,6 +439,17 @@ def test_an_uneven_host_widens_what_waits_for_it_alone() -> None:
         assert after == before, mode
 
 
+def test_an_uneven_host_saves_no_more_than_there_is() -> None:
+    """Dynamic energies may lie below 0: what a faster host saves of base power is more than all."""
+    below = Quantity(-4e-3, -4e-3, None, None, 2)
+    small = [replace(c, time_s=quantity(1e-6), eager_time_s=None) for c in FULL]
+    costs = [replace(c, dynamic_energy_j=below) for c in small]
+    found = compose(workload(CONV, RELU), "eager", inputs(*costs, host_ratios=(9.0, 0.1)))
+    assert found.energy_j is not None and found.energy_interval_j is not None
+    low_j, high_j = found.energy_interval_j
+    assert 0 < low_j < found.energy_j < high_j
+
+
 def test_a_host_that_hides_behind_the_device_by_little_may_not_do_so_always() -> None:
     slow = [replace(c, host_time_s={"module": quantity(2e-3)}) for c in FULL]
     found = compose(workload(CONV, RELU), "eager", inputs(*slow, host_ratios=(1.4, 0.7) * 4))

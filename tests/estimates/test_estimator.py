@@ -121,6 +121,9 @@ def test_what_lies_far_off_rests_on_the_roofline_or_is_refused() -> None:
     assert of_block.keys == [near.key]
     assert widths(found.costs[near.key].time_s) < widths(found.costs[far.key].time_s)
     assert both.estimate([far], alike_only=True).blocks == []
+    noisy = estimator(memory=learned(time=process(0.7, noise=0.2)))
+    [cost] = noisy.estimate([call(2**10)]).costs.values()
+    assert cost.flags == ("estimated",), "noise is no distance"
 
 
 def test_a_kind_or_dtype_never_measured_widens_and_is_flagged() -> None:
@@ -128,6 +131,7 @@ def test_a_kind_or_dtype_never_measured_widens_and_is_flagged() -> None:
     known = learned(levels=levels, dtypes=frozenset({"float32"}))
     assert known.kind_variance == pytest.approx((0.81 + 0.25) / 2)
     assert learned(levels={"relu": 0.1}).kind_variance == pytest.approx(0.09), "the least"
+    assert learned(levels={"relu": 0.9}).kind_variance == pytest.approx(0.81)
     assert learned(levels={}).kind_variance == pytest.approx(0.09)
     found = estimator(memory=known).estimate(
         [call(2**10), call(2**10, "softmax"), call(2**10, dtype="int32")]

@@ -41,6 +41,10 @@ def test_a_linear_layer_too() -> None:
     found = features(Configuration("linear", {}, inputs))
     assert found.family == "matrix"
     assert [round(2 ** found.number(n)) for n in ("rows", "columns", "depth")] == [1024, 3072, 768]
+    side = 129 * 128
+    large = {"input": tensor(side, 64), "weight": tensor(side, 64, role="weight")}
+    tiles = features(Configuration("linear", {}, large)).number("tiles")
+    assert 2**tiles == pytest.approx(129 * 129), "each of 128 rows and columns"
 
 
 PLAIN = (

@@ -57,5 +57,5 @@ def test_units_that_nobody_measured_take_the_nearest_rate(
         "attention float32": 200.0,
         "memory float32": 50.0,
     }
-    found = Roofline(measured, 10.0, 0.0).time_s(call(1200.0, 10.0, family, dtype))
-    assert found == pytest.approx(1.0 if rate is None else 1200.0 / rate)
+    found = Roofline(measured, 10.0, 0.0).time_s(call(1200.0, 5.0, family, dtype))
+    assert found == pytest.approx(0.5 if rate is None else 1200.0 / rate)

@@ -11,7 +11,7 @@ import pytest
 
 from opdb.errors import InputError
 from opdb.estimates import training
-from opdb.estimates.features import Features, features
+from opdb.estimates.features import KIND, Features, features
 from opdb.estimates.process import Kernel, Process
 from opdb.estimates.training import (
     Example,
@@ -26,7 +26,7 @@ from opdb.estimates.training import (
     placed,
     usable,
 )
-from opdb.records import Configuration
+from opdb.records import Configuration, Cost
 from tests.estimates.made import call, example, learned
 
 MODELS = ("alexnet", "bert", "resnet", "vgg")
@@ -49,7 +49,11 @@ def scattered(count: int = 24, kind: str = "relu") -> list[Example]:
 def test_twelve_calls_of_a_family_are_enough() -> None:
     relus, softmaxes = scattered(12), scattered(8, "softmax")
     assert learned(relus).configurations == 12
-    assert learned(relus[:8] + softmaxes).families["memory"].kinds == ["relu", "softmax"]
+    both = learned(relus[:8] + softmaxes).families["memory"]
+    assert both.kinds == ["relu", "softmax"]
+    lengths = dict(zip(both.columns, both.time.kernel.lengths, strict=True))
+    of_kinds = {lengths.pop(name) for name in list(lengths) if name.startswith(KIND)}
+    assert len(of_kinds) == 1 and len({*lengths.values()}) > 1, "kinds share one"
     with pytest.raises(InputError, match=r"learn from: 11 measured configurations; it takes 12$"):
         learned(relus[:11])
     weight = {"shape": [64, 64], "dtype": "float32", "role": "weight"}
@@ -103,6 +107,28 @@ def test_power_is_learned_from_those_that_have_one() -> None:
         assert family.metered == (tuple(rows) if learns else ())
     none = [example(e.configuration, 1e-6, dynamic_w=0.0) for e in scattered()]
     assert learned(none).families["memory"].power is None, "no watts have no logarithm"
+
+
+def test_what_was_learned_is_estimated_as_it_was_measured() -> None:
+    """Of two kinds, one of which takes four times as long as the other."""
+    relus = scattered(20)
+    given = [*relus, *(slowed(each, "softmax", 4.0) for each in relus)]
+    found = learned(given).estimate(each.configuration for each in given).costs
+    off = [
+        abs(math.log(mean_s(found[each.configuration.key]) / mean_s(each.cost))) for each in given
+    ]
+    assert statistics.median(off) < 0.2
+
+
+def slowed(of: Example, kind: str, factor: float) -> Example:
+    return example(
+        replace(of.configuration, kind=kind, parameters={"dim": 1}), factor * mean_s(of.cost)
+    )
+
+
+def mean_s(cost: Cost) -> float:
+    assert cost.time_s is not None
+    return cost.time_s.mean
 
 
 def point(kind: str = "relu", time_s: float = 1.0, user: str | None = None) -> _Point:

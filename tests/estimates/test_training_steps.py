@@ -290,3 +290,11 @@ def test_usual_times_are_medians_of_a_kind() -> None:
     assert (module.median, module.mean) == pytest.approx((6.5e-6, 6.5e-6)) and module.count == 12
     assert (module.low, module.high) == pytest.approx((1.275e-6, 11.725e-6))
     assert (function.low, function.high, function.count) == pytest.approx((5e-6, 5e-6, 6))
+
+
+@pytest.mark.parametrize("common", [0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15])
+def test_what_operators_of_a_model_err_by_together_is_found_from_its_sums(common: float) -> None:
+    """Each sum is off by just its standard deviation, the common error in it."""
+    variances = [1e-4, 4e-4, 1e-3, 4e-3, 1e-2]
+    sums = [(math.sqrt(variance + common**2), variance) for variance in variances]
+    assert min(training.SHARED, key=lambda each: _score(sums, each)) == common

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -128,6 +129,15 @@ def test_a_set_holds_one_device_and_the_workloads_that_concern_it(
     assert counts["visits"] == counts["workloads"] == counts["configurations"] == 0
     counts = export_set(filled, tmp_path / "gpu", device="nvidia-h200")
     assert (counts["campaigns"], counts["workloads"], counts["configurations"]) == (1, 1, 4)
+
+
+def test_an_export_needs_no_room_elsewhere(
+    filled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are written beside their place: elsewhere may be another file system, or full."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "no such folder"))
+    export_set(filled, tmp_path / "set", device="nvidia-h200")
+    read_set(tmp_path / "set")
 
 
 def test_an_export_that_is_interrupted_leaves_no_mix_of_two_sets(

@@ -113,6 +113,9 @@ def test_what_is_written_passes_the_check_of_an_import() -> None:
     assert columns.STRETCHES.checked(raw.encode_stretches(stretches)) == stretches
     found = columns.NEIGHBOURS.checked(raw.encode_neighbours(samples.NEIGHBOURS))
     assert found == samples.NEIGHBOURS
+    after = {**samples.NEIGHBOURS.after, "stream": samples.NEIGHBOURS.after["code"]}
+    of_each = replace(samples.NEIGHBOURS, after=after)
+    assert columns.NEIGHBOURS.checked(raw.encode_neighbours(of_each)) == of_each
     assert columns.TIMES.checked(raw.encode_times((1e-6, 2e-6))) == (1e-6, 2e-6)
     assert columns.LAYERS.checked(raw.encode_layers({})) == {}
     assert columns.STRETCH.checked(None) is None

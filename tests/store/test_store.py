@@ -10,7 +10,7 @@ import pytest
 
 from opdb.errors import DatabaseError
 from opdb.models import ModelRequest
-from opdb.records import Call, Mode, Workload
+from opdb.records import ALGORITHM_SETTING, Call, Mode, Workload
 from opdb.runs.models import ModelPolicy, ModelSpec
 from opdb.runs.table import RunTable
 from opdb.store import Store, VisitFilter, open_store
@@ -43,6 +43,18 @@ def test_a_board_is_stored_before_anything_is_measured_on_it(store: Store) -> No
     for _ in range(2):
         store.save_board(samples.DEVICE, board)
     assert (store.devices(), store.boards()) == ([samples.DEVICE], [board])
+
+
+def test_the_kernels_of_a_call_are_those_of_its_last_good_visit(filled: Store) -> None:
+    at = "2026-11-20T11:00:00Z"
+    filled.save_visit(samples.visit("later", started_at=at, kernels={"winograd": 2}))
+    setting = f'{{"{ALGORITHM_SETTING}":"fft"}}'
+    filled.save_visit(samples.visit("forced", started_at="2026-11-20T12:00:00Z", setting=setting))
+    assert filled.kernels("GPU-1") == {
+        samples.CONV.key: {"winograd": 2},
+        samples.ANCHOR.key: {"implicit_convolve_sgemm": 1},
+    }
+    assert filled.kernels("GPU-2") == {}
 
 
 def test_workloads_are_found_by_what_identifies_them(store: Store) -> None:

@@ -207,6 +207,7 @@ TAMPERED = [
     ("calls.csv", "operators", lambda v: v.replace("module", "method"), "not one of module"),
     ("kernels.csv", "name", lambda v: v + "_v2", "the name's key is"),
     ("campaigns.csv", "device", lambda v: "other", "no such board"),
+    ("campaigns.csv", "host", lambda v: "nowhere", "no such host"),
     ("campaigns.csv", "calibration", lambda v: "{}", "base_power_w"),
     ("visits.csv", "campaign", lambda v: "nowhere", "no such campaign"),
     ("visits.csv", "cost_s", lambda v: "nan", "not a finite number"),

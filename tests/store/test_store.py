@@ -55,6 +55,11 @@ def test_the_kernels_of_a_call_are_those_of_its_last_good_visit(filled: Store) -
         samples.ANCHOR.key: {"implicit_convolve_sgemm": 1},
     }
     assert filled.kernels("GPU-2") == {}
+    filled.save_visit(samples.visit("two", samples.RELU, kernels={"first": 1, "second": 4}))
+    asked = [samples.RELU.key, samples.CONV.key, samples.ADD.key]
+    counts = filled.different_kernels("nvidia-h200", asked)
+    assert counts == {samples.RELU.key: 2, samples.CONV.key: 1}, "by name, of what was seen"
+    assert filled.different_kernels("another", asked) == {}
 
 
 def test_workloads_are_found_by_what_identifies_them(store: Store) -> None:

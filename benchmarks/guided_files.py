@@ -15,9 +15,7 @@ from __future__ import annotations
 import os
 import random
 import sys
-import tempfile
 import time
-import warnings
 from pathlib import Path
 
 import atheris
@@ -25,31 +23,13 @@ import atheris
 PACKAGES = ["opdb", "yaml"]
 
 with atheris.instrument_imports(include=PACKAGES):
-    from benchmarks.hostile_files import Tally, read_seeds
+    from benchmarks.hostile_files import Tally, each_reader, read_seeds
     from tests.hostile.mutation import drawn, edited
-    from tests.hostile.readers import READERS, Reader, set_readers
-    from tests.store.small_set import write_small_set
+    from tests.hostile.readers import Reader
 
 HANG_S = 60
 LONGEST = 20_000
 """Bytes of the longest file; the longest seed is of this size."""
-
-
-def main(arguments: list[str]) -> int:
-    """Let each reader read for its share of the seconds."""
-    seconds, seed = float(arguments[0]), int(arguments[1]) if len(arguments) > 1 else 1
-    warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory() as aside:
-        folder = Path(aside)
-        write_small_set(folder / "set")
-        readers = {**READERS, **set_readers(folder / "set")}
-        names = [n for n in readers if not arguments[2:] or n in arguments[2:]]
-        failed = [
-            name
-            for name in names
-            if forked(name, readers[name], folder, seconds / len(names), seed)
-        ]
-    return 1 if failed else 0
 
 
 def forked(name: str, reader: Reader, folder: Path, seconds: float, seed: int) -> int:
@@ -94,4 +74,4 @@ def guide(tally: Tally, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(each_reader(sys.argv[1:], forked))

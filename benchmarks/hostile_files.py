@@ -17,6 +17,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +30,16 @@ MOST_S = 10.0
 """A read that takes longer, in seconds of the processor, counts as a hang."""
 
 
+Fuzz = Callable[[str, Reader, Path, float, int], int]
+"""Reads for a reader of a name, in a folder, for seconds, from a seed; 0 where nothing failed."""
+
+
 def main(arguments: list[str]) -> int:
+    return each_reader(arguments, fuzz)
+
+
+def each_reader(arguments: list[str], read: Fuzz) -> int:
+    """Give each reader of the command line its share of the seconds; return the exit status."""
     seconds, seed = float(arguments[0]), int(arguments[1]) if len(arguments) > 1 else 1
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as aside:
@@ -39,10 +49,8 @@ def main(arguments: list[str]) -> int:
             write_small_set(folder / "set")
             readers |= set_readers(folder / "set")
         names = [n for n in readers if not arguments[2:] or n in arguments[2:]]
-        failures = sum(
-            fuzz(name, readers[name], folder, seconds / len(names), seed) for name in names
-        )
-    return 1 if failures else 0
+        failed = [read(name, readers[name], folder, seconds / len(names), seed) for name in names]
+    return 1 if any(failed) else 0
 
 
 def fuzz(name: str, reader: Reader, folder: Path, seconds: float, seed: int) -> int:

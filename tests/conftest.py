@@ -13,6 +13,10 @@ from pathlib import Path
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Python searches for garbage whenever this many objects more were made than freed: 700, as it is
+# set, took up to a fifth of the time, of importing as of reading databases.
+gc.set_threshold(20_000)
+
 import pytest
 import torch
 
@@ -39,7 +43,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 thaw = gc.unfreeze
-THAWED_AFTER = 200
+THAWED_AFTER = 1000
 """Tests after which all is looked at again, so that nothing is kept for good."""
 
 _tests = itertools.count(1)

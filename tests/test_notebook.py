@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from tests import published
 from tests.paths import python_path
@@ -16,6 +14,9 @@ NOTEBOOK = Path(__file__).parents[1] / "docs" / "tutorial.ipynb"
 
 
 def test_every_cell_runs_and_shows_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbformat  # takes seconds, which one worker shall spend, not each that collects tests
+    from nbclient import NotebookClient
+
     monkeypatch.setenv("OPDB_DB", str(published.default_database()))
     monkeypatch.setenv("PYTHONPATH", python_path())
     notebook: Any = nbformat.read(NOTEBOOK, as_version=4)

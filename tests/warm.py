@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -75,6 +76,7 @@ def serve(address: str) -> NoReturn:
     sys.path[:] = [each for each in sys.path if each != beside]
     for name in LOADED:
         __import__(name)
+    gc.freeze()  # or each fork would look through all of it for garbage, and so copy it
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
     listening.listen()

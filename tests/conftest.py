@@ -13,10 +13,6 @@ from pathlib import Path
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Python searches for garbage whenever this many objects more were made than freed: 700, as it is
-# set, took up to a fifth of the time, of importing as of reading databases.
-gc.set_threshold(20_000)
-
 import pytest
 import torch
 
@@ -25,6 +21,10 @@ from tests import postgres, shared
 
 # A shell starts what stands before an `&` deaf to Ctrl-C, and so all that it starts in turn.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Python searches for garbage whenever this many objects more were made than freed: 700, as it is
+# set, took up to a tenth of the time, of importing as of reading databases.
+gc.set_threshold(20_000)
 
 collect_ignore = [] if torch.cuda.is_available() else ["gpu"]
 

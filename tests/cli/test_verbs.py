@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 
 import opdb as api
 from opdb.errors import InputError
-from opdb.store.opening import build_published
 from opdb.tables import Report
+from tests import published as sets
 from tests.cli.conftest import Opdb
 
 
@@ -20,8 +21,7 @@ from tests.cli.conftest import Opdb
 def published(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A database as a fresh clone makes it: of all published sets."""
     path = tmp_path_factory.mktemp("published") / "opdb.sqlite"
-    build_published(f"sqlite:///{path}")
-    return str(path)
+    return str(shutil.copy(sets.default_database(), path))
 
 
 def said(opdb: Opdb, *arguments: object) -> object:
@@ -88,8 +88,7 @@ def test_harvest_answers_as_the_command_does(opdb: Opdb, tmp_path: Path) -> None
 def test_export_and_load_answer_as_the_commands_do(
     opdb: Opdb, published: str, tmp_path: Path
 ) -> None:
-    device = "nvidia-h200"
-    folder = Path(__file__).parents[2] / "db" / device
+    folder = sets.SET.with_name("nvidia-h200-held-out")
     loaded = api.load(folder, db=str(tmp_path / "a.sqlite"))
     document = said(opdb, "import", folder, "--db", tmp_path / "b.sqlite")
     assert isinstance(document, dict)

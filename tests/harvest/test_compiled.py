@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 
 import pytest
 import torch
@@ -36,7 +37,9 @@ def graphs_of(name: str) -> list[Lowered]:
     return graphs
 
 
+@cache
 def compiled(name: str, **more: object) -> Workload:
+    """Return what a model is compiled to; some seconds, the first time."""
     request = ModelRequest(name, **more)  # type: ignore[arg-type]
     return harvest_compiled(request, harvest(request), "cpu", "some-cpu")
 

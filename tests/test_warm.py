@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,16 @@ def test_ctrl_c_comes_through() -> None:
         assert process.stdout is not None and process.stdout.readline() == b"begun\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
+
+
+def test_kill_9_kills_it() -> None:
+    program = "import time; print('begun', flush=True); time.sleep(60)"
+    with subprocess.Popen(warm.command("-c", program), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"begun\n"
+        process.kill()
+        began_s = time.monotonic()
+        assert process.stdout.read() == b"", "nobody holds it open"
+        assert process.wait() == -signal.SIGKILL and time.monotonic() - began_s < 30
 
 
 def test_torch_is_there_already() -> None:

@@ -19,6 +19,7 @@ import torch
 from opdb.derive.review import is_rejected
 from opdb.records import Call, Configuration, Workload
 from opdb.store import open_store
+from tests import warm
 from tests.cli.conftest import Opdb, snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -54,8 +55,10 @@ def database(tmp_path: Path, opdb: Opdb) -> Path:
 def start(
     database: Path, *options: str, preexec: Callable[[], None] | None = None
 ) -> subprocess.Popen[str]:
+    """Start a bench; `preexec` is called in a process that then starts Python."""
+    bench = ("-m", "opdb", "bench", "--device", "cpu", "--db", str(database), *options)
     return subprocess.Popen(
-        [sys.executable, "-m", "opdb", "bench", "--device", "cpu", "--db", str(database), *options],
+        [sys.executable, *bench] if preexec else warm.command(*bench),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from opdb.api.plans import MeasuringPlan
 from opdb.records import Configuration
 from opdb.significance import load_significance
 from opdb.store import open_store
-from tests import published
+from tests import published, warm
 from tests.bench.calls import HUGE, RELU, UNKNOWN, workload
 from tests.cli.conftest import Opdb, Ran, snapshot
 from tests.paths import python_path
@@ -182,7 +181,7 @@ def test_pins_of_the_list_are_kept_to(opdb: Opdb, folder: Path, tmp_path: Path) 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "opdb", "build", *arguments],
+        warm.command("-m", "opdb", "build", *arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -10,6 +10,7 @@ import pytest
 
 from opdb.cli import main
 from opdb.store import open_store
+from tests import warm
 from tests.cli.conftest import Opdb, snapshot
 from tests.harvest import sample_models
 from tests.paths import python_path
@@ -138,7 +139,7 @@ def test_ctrl_c_keeps_what_was_finished(opdb: Opdb, tmp_path: Path) -> None:
     Path("net.yml").write_text(SUMMARY)
     path = str(tmp_path / "opdb.sqlite")
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, path],
+        warm.command("-c", INTERRUPTED, path),
         capture_output=True,
         text=True,
         check=False,

@@ -104,7 +104,7 @@ def _attend(client: socket.socket) -> NoReturn:
         os.close(file)
     client.sendall(f"{child}\n".encode())
     ended = os.pidfd_open(child)
-    if ended not in select.select([client, ended], [], [])[0]:  # who asked was killed
+    if ended not in select.select([client.fileno(), ended], [], [])[0]:  # who asked was killed
         os.kill(child, signal.SIGKILL)
         os._exit(0)
     _, status = os.waitpid(child, 0)

@@ -130,18 +130,21 @@ class Visits(Connected):
         Where boards differ, that of one of them; a configuration whose kernels were not seen is
         left out.
         """
+        visit, campaign = schema.visit, schema.campaign
+        on_device = select(campaign.c.id).where(campaign.c.device == device)
+        query = (
+            select(schema.configuration.c.key, visit.c.campaign, visit.c.kernels)
+            .join(schema.configuration, visit.c.configuration_id == schema.configuration.c.id)
+            .where(visit.c.outcome == "ok", visit.c.kernels.is_not(None), reading.unforced(visit))
+        )
+        found: dict[str, str] = {}
         with self.reading() as connection:
-            visit, campaign = schema.visit, schema.campaign
-            query = (
-                select(schema.configuration.c.key, func.max(visit.c.kernels).label("kernels"))
-                .join(campaign, visit.c.campaign == campaign.c.id)
-                .join(schema.configuration, visit.c.configuration_id == schema.configuration.c.id)
-                .where(campaign.c.device == device, visit.c.outcome == "ok")
-                .where(visit.c.kernels.is_not(None), reading.unforced(visit))
-                .group_by(schema.configuration.c.key)
-            )
-            found = reading.of_configurations(connection, query, visit, configurations)
-            return {row["key"]: len(read_json(row["kernels"])) for row in found}
+            # Joined with campaigns, SQLite goes through all visits of the device.
+            campaigns = set(connection.execute(on_device).scalars())
+            for row in reading.of_configurations(connection, query, visit, configurations):
+                if row["campaign"] in campaigns:
+                    found[row["key"]] = max(row["kernels"], found.get(row["key"], ""))
+        return {key: len(read_json(kernels)) for key, kernels in found.items()}
 
     def host_visits(
         self,

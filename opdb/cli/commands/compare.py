@@ -16,6 +16,7 @@ from opdb.cli.support.comparing import split, words_among
 from opdb.cli.support.console import note, show
 from opdb.cli.support.records import Without
 from opdb.errors import InputError
+from opdb.garbage import gc_paused
 from opdb.models import DTYPES
 
 
@@ -56,6 +57,7 @@ Against: TypeAlias = Annotated[
 ]
 
 
+@gc_paused()
 def run(
     models: Annotated[
         list[str] | None,

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import signal
-import sys
-from types import SimpleNamespace
 
 import pytest
 from torch import nn
@@ -19,7 +16,7 @@ from opdb.lookup.harvesting import harvests_of
 from opdb.models import ModelRequest
 from opdb.records import Harvest
 from opdb.runs.progress import Progress
-from tests import warm
+from tests.paths import python_path
 
 MLP = ModelRequest("mlp", input_size=(16,))
 HERE = "tests.harvest.test_gather"
@@ -27,7 +24,7 @@ HERE = "tests.harvest.test_gather"
 
 def killed() -> nn.Module:
     """Die as a process does whose memory is at an end; never in the test's own process."""
-    if multiprocessing.parent_process() is not None:
+    if os.getpid() != int(os.environ["OPDB_TEST_PARENT"]):
         os.kill(os.getpid(), signal.SIGKILL)
     raise RuntimeError("built in the test's own process")
 
@@ -82,10 +79,8 @@ def test_what_is_known_is_not_harvested_and_what_cannot_be_looked_up_is_told() -
 def test_processes_find_the_same_and_outlive_one_that_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    warm.load_before_forks(HERE)
-    forking = multiprocessing.get_context("forkserver")
-    quick = SimpleNamespace(get_context=lambda _: forking)
-    monkeypatch.setattr(sys.modules[gather.__module__], "multiprocessing", quick)
+    monkeypatch.setenv("OPDB_TEST_PARENT", str(os.getpid()))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     missing = ModelRequest("resnet81", source="torchvision")
     requests = [MLP, request("killed"), missing, ModelRequest("lstm", input_size=(4,))]
     found = list(gather(requests, processes=2))

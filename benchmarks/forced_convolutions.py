@@ -2,7 +2,7 @@
 
 Run it on a machine with an NVIDIA GPU that does nothing else:
 
-    python benchmarks/forced_convolutions.py resnet50 vgg16 --batch-size 1 --batch-size 32
+    python -m benchmarks.forced_convolutions resnet50 vgg16 --batch-size 1 --batch-size 32
 
 Each distinct convolution of the models is captured as a CUDA graph of the same number of calls: as
 torch runs it, and by each algorithm in turn. Where the two graphs hold the same kernels, they are

@@ -2,7 +2,7 @@
 
 Run it on a machine with an NVIDIA GPU that does nothing else:
 
-    python benchmarks/graph_speeds.py resnet152 googlenet --json speeds.json
+    python -m benchmarks.graph_speeds resnet152 googlenet --json speeds.json
 
 Graphs of many short kernels were seen to run at two speeds some hundred nanoseconds a kernel apart
 (docs/sweep.md). Each model, at batch 1, is captured once and replayed for some seconds in stretches

@@ -3,7 +3,7 @@
 Run it on a machine with an NVIDIA GPU that does nothing else, with Zeus installed:
 
     pip install zeus
-    python benchmarks/opdb_vs_zeus.py
+    python -m benchmarks.opdb_vs_zeus
 
 Three steady loads run for 60 s each: a float32 and a bfloat16 matrix product and an elementwise
 product that memory bounds. A load that the power limit would slow down gets gaps. Zeus's window

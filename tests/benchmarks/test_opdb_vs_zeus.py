@@ -19,7 +19,7 @@ from benchmarks.opdb_vs_zeus import (
 )
 from opdb.meters import Reading
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "opdb_vs_zeus.py"
+ROOT = Path(__file__).parents[2]
 
 
 def test_energy_by_samples_is_mean_power_times_the_window() -> None:
@@ -55,7 +55,11 @@ def test_a_line_shows_both_and_what_is_missing() -> None:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "benchmarks.opdb_vs_zeus", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 

@@ -71,7 +71,8 @@ class Rule:
 def rules(values: Sequence[int], terms: Sequence[Sizes]) -> list[Rule]:
     """Return the shortest rules that give one size's value in each pass from the pass's terms.
 
-    A product, or else one of the terms and a constant (positions less those beyond a window).
+    A product, or else one of the terms and a constant (positions less those beyond a window), or a
+    constant less one of the terms (what a cache still lacks).
     """
     for count in range(len(terms[0]) + 1):
         found = []
@@ -82,8 +83,16 @@ def rules(values: Sequence[int], terms: Sequence[Sizes]) -> list[Rule]:
                 found.append(Rule(factors.pop(), of))
         if found:
             return found
-    apart = {name: {v - t[name] for v, t in zip(values, terms, strict=True)} for name in terms[0]}
-    return [Rule(Fraction(1), (name,), by.pop()) for name, by in apart.items() if len(by) == 1]
+    apart = {
+        (sign, name): {v - sign * t[name] for v, t in zip(values, terms, strict=True)}
+        for sign in (1, -1)
+        for name in terms[0]
+    }
+    return [
+        Rule(Fraction(sign), (name,), by.pop())
+        for (sign, name), by in apart.items()
+        if len(by) == 1
+    ]
 
 
 class Growth:

@@ -149,8 +149,8 @@ class _Generation:
             NotAlikeError: few steps do not show what the others call.
         """
         first = self._pair(1)
-        last = self._pair(self._tokens - 3, to_the_end=True)
-        self._fill(1, self._tokens - 3)
+        last = self._pair(self._tokens - 4, to_the_end=True)
+        self._fill(1, self._tokens - 4)
         steps = [self._steps[number] for number in range(1, self._tokens - 1)]
         parts = [_Part.between(first, None, first.marks[1]), *steps]
         parts.append(_Part.between(last, last.marks[-2], last.marks[-1]))
@@ -170,15 +170,17 @@ class _Generation:
         )
 
     def _pair(self, number: int, *, to_the_end: bool = False) -> _Passes:
-        """Record a step and the next one, and with `to_the_end` the last one after these.
+        """Record a step and the next one, and with `to_the_end` the last two after these.
 
+        When its cache is nearly full, a model may need no padding, and call less.
         What the prompt lacks for that is taken for a part of it.
 
         Raises:
             NotAlikeError: as many passes were recorded as there are tokens.
         """
         ahead = min(number, AHEAD)
-        passes = ahead + 2 + to_the_end
+        steps = 3 if to_the_end else 2
+        passes = ahead + steps + to_the_end
         self._recorded += passes
         if self._recorded > self._tokens:
             raise NotAlikeError("they change too often")
@@ -189,7 +191,9 @@ class _Generation:
             recorder.marks.append(recorder.mark())
         if len(recorder.marks) != passes + 1:
             raise NotAlikeError(f"{len(recorder.marks)} passes for {passes} tokens")
-        for each, (begin, end) in enumerate(pairwise(recorder.marks[ahead : ahead + 3]), number):
+        for each, (begin, end) in enumerate(
+            pairwise(recorder.marks[ahead : ahead + steps + 1]), number
+        ):
             self._steps.setdefault(each, _Part.between(recorder, begin, end))
         return recorder
 

@@ -10,12 +10,14 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from opdb.bench.plan import MAX_REDONE
 from opdb.derive.review import is_rejected
 from opdb.records import Call, Configuration, Workload
 from opdb.store import open_store
@@ -78,11 +80,17 @@ def visits(database: Path) -> list[tuple[str, str, str]]:
     return found
 
 
-def accepted(database: Path) -> int:
-    """Return how many visits count: one that other work held up is kept, and made again."""
+def measured(database: Path) -> int:
+    """Return how many configurations have all their visits.
+
+    That is two which count, or as many as a busy machine may spoil before the bench gives up.
+    """
     with open_store(str(database)) as store:
         [board] = store.boards()
-        return sum(not is_rejected(visit) for visit in store.visits(board.uuid))
+        stored = store.visits(board.uuid)
+    good = Counter(v.configuration for v in stored if not is_rejected(v))
+    spoiled = Counter(v.configuration for v in stored if is_rejected(v))
+    return sum(good[key] == 2 or spoiled[key] > MAX_REDONE for key in good | spoiled)
 
 
 def when(reached: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -165,9 +173,8 @@ def test_a_disk_that_fills_up_is_one_message_and_keeps_the_visits(
     assert {outcome for _, _, outcome in kept} == {"ok"}
     ran = opdb("bench", "--device", "cpu", "--quiet", "--duplicates", 0)
     assert ran.status == 0, ran.err
-    found = visits(database)
-    assert found[: len(kept)] == kept
-    assert accepted(database) == 2 * (len(many) + len(CALLS))
+    assert visits(database)[: len(kept)] == kept
+    assert measured(database) == len(many) + len(CALLS)
 
 
 @pytest.mark.usefixtures("short")
@@ -176,7 +183,7 @@ def test_bench_says_what_it_did(opdb: Opdb, database: Path) -> None:
     assert ran.status == 0
     found = json.loads(ran.out)
     assert found["outcomes"] == {"ok": found["visits"]} and found["visits"] == len(visits(database))
-    assert (found["configurations"], accepted(database), found["stopped"]) == (3, 6, None)
+    assert (found["configurations"], measured(database), found["stopped"]) == (3, 3, None)
     assert 0 < found["device_time_s"] <= found["elapsed_s"]
     lines = ran.err.splitlines()
     assert lines[0].startswith("calibrating ")

@@ -70,6 +70,7 @@ PRODUCTS = frozenset(
 """The kinds that multiply by weights, where one of their inputs is one."""
 
 ATTENTION = frozenset(("scaled_dot_product_attention", "multi_head_attention"))
+"""The kinds that are a whole attention."""
 
 WORK = ("weights", "attention", "rest")
 """What a decoder's time goes to: products with weights, attention, and all else."""
@@ -83,7 +84,7 @@ def work_shares(parts: Sequence[tuple[float, Prediction]]) -> dict[str, float]:
         for share in (*each.parts, *each.estimated, *each.missing):
             configuration = share.configuration
             what = "rest"
-            if configuration.kind in ATTENTION:
+            if configuration.kind in ATTENTION or _attends_by_parts(configuration):
                 what = "attention"
             elif (
                 (configuration.kind in PRODUCTS and _has_weight(dict(configuration.inputs)))
@@ -94,6 +95,16 @@ def work_shares(parts: Sequence[tuple[float, Prediction]]) -> dict[str, float]:
             found[what] += count * (each.time_s or 0.0) * share.share_time
     whole = math.fsum(found.values())
     return {name: value / whole if whole else 0.0 for name, value in found.items()}
+
+
+def _attends_by_parts(call: Configuration) -> bool:
+    """Return whether a call is a part of an attention that the model writes out.
+
+    That is a product of two computed tensors, or a softmax, of (batch, heads, rows, columns).
+    """
+    if call.kind not in {"matmul", "softmax"} or _has_weight(dict(call.inputs)):
+        return False
+    return all(isinstance(x, dict) and len(x["shape"]) == 4 for x in call.inputs.values())
 
 
 def gathers_experts(call: Configuration) -> bool:

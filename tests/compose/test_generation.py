@@ -82,6 +82,20 @@ def test_a_decoders_time_goes_to_weights_attention_and_the_rest() -> None:
     assert work_shares([]) == {"weights": 0.0, "attention": 0.0, "rest": 0.0}
 
 
+def test_an_attention_that_a_model_writes_out_is_attention() -> None:
+    scores = {"shape": [1, 2, 4, 4], "dtype": "float32"}
+    product = Configuration("matmul", {}, {"input": HEADS, "other": HEADS})
+    softmax = Configuration("softmax", {"dim": -1}, {"input": scores})
+    of_rows = Configuration("softmax", {"dim": -1}, {"input": TOKENS})
+    weighed = Configuration("matmul", {}, {"input": HEADS, "other": {**HEADS, "role": "weight"}})
+    calls = (product, softmax, of_rows, weighed)
+    costs = [cost(call, n * 1e-6) for n, call in enumerate(calls, 1)]
+    whole = compose(workload(*calls), "graph", inputs(*costs))
+    assert work_shares([(1.0, whole)]) == pytest.approx(
+        {"weights": 0.4, "attention": 0.3, "rest": 0.3}
+    )
+
+
 EXPERTS = {"shape": [8, 64, 32], "dtype": "float32", "role": "weight"}
 ONE_EXPERT = {**EXPERTS, "shape": [64, 32]}
 NO_WEIGHT = {"shape": [8, 64, 32], "dtype": "float32"}

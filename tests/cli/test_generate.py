@@ -129,6 +129,17 @@ def test_people_read_what_a_token_takes(opdb: Opdb, h200: Path) -> None:
     assert one.status == 0, one.err  # the prefill's token is the only one
 
 
+@pytest.mark.parametrize(
+    ("said", "told"), [((), True), (("--quiet",), False), (("--dtype", "float32"), False)]
+)
+def test_who_names_no_dtype_is_told_which_was_taken(
+    opdb: Opdb, h200: Path, said: tuple[str, ...], told: bool
+) -> None:
+    ran = opdb("generate", TINY, "--prompt", 20, "--tokens", 12, "--mode", "graph", *said)
+    assert ran.status == 0 and "float32, prompt 20" in ran.out
+    assert ("this is float32, the default" in ran.err) == told
+
+
 def test_several_batch_sizes_and_prompts_come_in_one_table(
     opdb: Opdb, h200: Path, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from opdb.cli.support.selection import batch_sizes_among
 from opdb.errors import InputError
 from opdb.files import check_writable
 from opdb.garbage import gc_paused
+from opdb.lookup.options import ModelOptions
 
 _NOT_OF_IT = ("input_size", "memory_format", "phase", "optimizer", "grad_accum_steps", "autocast")
 
@@ -150,6 +151,7 @@ def run(
         with redirect_stdout(sys.stderr):  # models print: stdout is for what a command says
             one = generated(asked, conditions, db=out.db, tell=tell)
         show(one, as_json=out.as_json)
+        _say_dtype(one.dtype, first, quiet=out.quiet)
         return
     for each in prompts:
         Amounts(each, tokens).check()
@@ -157,7 +159,16 @@ def run(
         found = curves(asked, batches, prompts, conditions, db=out.db, tell=tell)
     files.write(found, quiet=out.quiet or out.as_json)
     show(found, as_json=out.as_json)
+    _say_dtype(found.dtype, first, quiet=out.quiet)
     found.check()
+
+
+def _say_dtype(taken: str, said: ModelOptions, *, quiet: bool) -> None:
+    """Say that the default of all models was taken, where decoders seldom run in it."""
+    if said.dtype is None and taken == "float32":
+        note(
+            "this is float32, the default; to ask for what most run: --dtype bfloat16", quiet=quiet
+        )
 
 
 def _prompts(given: list[str]) -> list[int]:

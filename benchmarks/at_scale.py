@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sqlite3
 import statistics
 import subprocess
@@ -128,9 +129,9 @@ def build_published(path: Path) -> None:
         import_set(store, ROOT / "db" / DEVICE)
 
 
-def build_large(path: Path, size: Size) -> None:
-    """Build a database that holds the published set and synthetic rows."""
-    build_published(path)
+def build_large(path: Path, published: Path, size: Size) -> None:
+    """Build a database that holds those rows of the published one, and synthetic ones."""
+    shutil.copy(published, path)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("PRAGMA journal_mode = OFF")
@@ -440,7 +441,7 @@ def run(folder: Path, size: Size, rounds: int) -> dict[str, tuple[float, float]]
     if not large.exists():
         start, aside = time.monotonic(), folder / "unfinished.sqlite"
         aside.unlink(missing_ok=True)
-        build_large(aside, size)
+        build_large(aside, published, size)
         aside.replace(large)
         said = f"{large.stat().st_size / 1e9:.2f} GB in {time.monotonic() - start:.0f} s"
         print(

@@ -13,6 +13,10 @@ from pathlib import Path
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Or each fresh cache of inductor's begins with 7 s of compiling, whether the compiler knows the
+# processor's vectors.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+
 import pytest
 import torch
 

@@ -37,6 +37,9 @@ SHELL = re.compile(r"[$*{]")
 ALONE = ("derive", "doctor", "status", "validate")
 """Commands that need no argument, and so are whole in the text, too."""
 
+LOOKS = (*ALONE, "compare", "list", "modes", "predict")
+"""Commands that say the same on the database of each document, however often they are told."""
+
 NEEDS = {
     r"annotate ": "a profile of a GPU",
     r"(bench|measure|calibrate)\b": "a GPU",

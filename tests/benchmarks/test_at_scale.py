@@ -27,7 +27,7 @@ SIZE = Size(configurations=2000, visits=20_000)
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("large") / "large.sqlite"
-    build_large(path, SIZE)
+    build_large(path, published.database(), SIZE)
     return path
 
 
@@ -89,6 +89,7 @@ def test_records_can_be_read_and_asked(large: Path) -> None:
 
 
 def test_it_runs(tmp_path: Path) -> None:
+    published.copy_to(tmp_path / "published.sqlite")  # it takes up what is there
     arguments = ("--configurations", "600", "--visits", "3000", "--rounds", "1", "--json")
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *arguments, "--keep", str(tmp_path)],

@@ -88,7 +88,7 @@ def test_harvest_answers_as_the_command_does(opdb: Opdb, tmp_path: Path) -> None
 def test_export_and_load_answer_as_the_commands_do(
     opdb: Opdb, published: str, tmp_path: Path
 ) -> None:
-    folder = sets.SET
+    folder = sets.SET.with_name("nvidia-h200-held-out")
     loaded = api.load(folder, db=str(tmp_path / "a.sqlite"))
     document = said(opdb, "import", folder, "--db", tmp_path / "b.sqlite")
     assert isinstance(document, dict)

@@ -26,7 +26,7 @@ def memory_line(memory: Memory) -> str:
         said = f"may not fit: {said}"
     else:
         said = f"memory: {said}"
-    return said + _batches(memory)
+    return said + largest(memory.largest_batch)
 
 
 def _parts(memory: Memory) -> str:
@@ -40,12 +40,11 @@ def _parts(memory: Memory) -> str:
     return ", ".join(f"{name} {_shown(size)}" for name, size in parts.items() if size)
 
 
-def _batches(memory: Memory) -> str:
-    if memory.largest_batch is None:
+def largest(batch: int | None) -> str:
+    """Return what ends a sentence on memory: the largest batch that fits, if that is known."""
+    if batch is None:
         return ""
-    if memory.largest_batch == 0:
-        return "; no batch fits"
-    return f"; largest batch about {memory.largest_batch:,}"
+    return f"; largest batch about {batch:,}" if batch else "; no batch fits"
 
 
 def _shown(size: int) -> str:

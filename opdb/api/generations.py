@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, Unpack
 
+from opdb.api.fitting import largest
 from opdb.api.generation_parts import FIGURES, Amounts, Figure, Generation, window_of
 from opdb.api.predicted import Conditions, Predicted, Question
 from opdb.api.predictions import Tell, ask_all
@@ -101,11 +102,9 @@ class Generated(Report):
 
 def _memory_line(found: Generation) -> str:
     weights = found.memory.seen.weight_bytes - found.cache_bytes
-    most = found.largest_batch
-    batch = "" if most is None else f"; largest batch about {most:,}"
     return (
         f"memory: weights {show(weights, 'B')}, cache {show(found.cache_bytes, 'B')}, in all about "
-        f"{show(found.memory.needed_bytes, 'B')}{batch}"
+        f"{show(found.memory.needed_bytes, 'B')}{largest(found.largest_batch)}"
     )
 
 
@@ -248,10 +247,8 @@ def _check_fits(found: Generation) -> None:
     """
     memory = found.memory
     if memory.fits is False:
-        most = found.largest_batch
         raise InputError(
             f"batch {found.batch_size} does not fit: it needs about "
             f"{show(memory.needed_bytes, 'B')} ({show(found.cache_bytes, 'B')} of cache), the "
-            f"device has {show(memory.device_bytes, 'B')}"
-            + ("" if most is None else f"; the largest batch is about {most}")
+            f"device has {show(memory.device_bytes, 'B')}{largest(found.largest_batch)}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,35 @@ def test_the_tables_of_documents_are_what_validate_says(found: Json) -> None:
             mode, batch, runs, *cells = [cell.strip() for cell in line.strip("|").split("|")]
             told[operators, mode, batch] = int(runs), tuple(cells[:3]), tuple(cells[3:])
     assert told == regimes
+
+
+def test_documents_count_the_runs_whose_intervals_hold(found: Json) -> None:
+    held = {
+        operators: [
+            sum(r[measure]["count"] * r[measure]["inside_interval"] for r in of_them)
+            for measure in ("time", "energy")
+        ]
+        for operators in ("own", "borrowed")
+        if (of_them := [r for r in found["regimes"] if r["operators"] == operators])
+    }
+    count = Counter(r["operators"] for r in found["regimes"] for _ in range(r["runs"]))
+    times, energies = (f"{round(value)}" for value in held["own"])
+    own = f"{count['own']} runs; the intervals hold {times} times and {energies} energies"
+    times, energies = (f"{round(value)}" for value in held["borrowed"])
+    borrowed = (
+        f"There are {count['borrowed']} such runs; the intervals hold {times} times and {energies}"
+    )
+    root = published.SET.parents[1]
+    readme, accuracy = (
+        " ".join((root / name).read_text().split()) for name in ("README.md", "docs/accuracy.md")
+    )
+    assert own in readme and own in accuracy and borrowed in accuracy
+    assert f"[{count.total()} measured runs]" in readme
+    boards = len({row["board"] for row in found["rows"]})
+    assert (
+        f"{count.total()} runs (a run is one workload in one mode on one board) on {boards}"
+        in readme
+    )
     assert f"prediction: {len(found['rows'])} runs" in readme
     assert f"{len(found['rows'])} measured runs" in readme
     assert f"{found['uneven']['runs']} runs are flagged" in accuracy

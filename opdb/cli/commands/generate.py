@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -86,39 +86,45 @@ def _lines(found: GenerationCurves) -> dict[str, list[tuple[int, float | None, f
     return lines
 
 
+Prompts: TypeAlias = Annotated[
+    list[str],
+    typer.Option(
+        "--prompt",
+        metavar="N…",
+        help="Tokens of each sequence's prompt; several as in 128,512.",
+    ),
+]
+Tokens: TypeAlias = Annotated[
+    int, typer.Option("--tokens", metavar="N", help="New tokens of each sequence.")
+]
+BatchSizes: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--batch-sizes",
+        "--batch-size",
+        "-b",
+        metavar="N…",
+        help="Batch size; several as in 1,8,64.  [default: the summary file's, else 1]",
+    ),
+]
+Modes: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mode",
+        metavar="MODE…",
+        autocompletion=one_of("graph", "eager"),
+        help="How work is issued: graph or eager; may be repeated.  [default: both]",
+    ),
+]
+
+
 @gc_paused()
 def run(
     model: Annotated[str, options.models("A causal decoder, or a summary file of one.")],
-    prompt: Annotated[
-        list[str],
-        typer.Option(
-            "--prompt",
-            metavar="N…",
-            help="Tokens of each sequence's prompt; several as in 128,512.",
-        ),
-    ],
-    tokens: Annotated[
-        int, typer.Option("--tokens", metavar="N", help="New tokens of each sequence.")
-    ],
-    batch_size: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--batch-sizes",
-            "--batch-size",
-            "-b",
-            metavar="N…",
-            help="Batch size; several as in 1,8,64.  [default: the summary file's, else 1]",
-        ),
-    ] = None,
-    mode: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mode",
-            metavar="MODE…",
-            autocompletion=one_of("graph", "eager"),
-            help="How work is issued: graph or eager; may be repeated.  [default: both]",
-        ),
-    ] = None,
+    prompt: Prompts,
+    tokens: Tokens,
+    batch_size: BatchSizes = None,
+    mode: Modes = None,
     said: Annotated[
         options.ModelArguments, Without("batch_size", *_NOT_OF_IT, "context", "max_new_tokens")
     ] = options.ModelArguments(),

@@ -16,6 +16,9 @@ those between them, the control, in quiet time and by medians: what is left when
 predicted. `slower` is how many times as long as in quiet moments the pass took: at the median, and
 from the 5th to the 95th percentile.
 
+The sum has the calls and the Python around them, timed on meta as the workload is harvested
+(`opdb.bench.around`); with --json it stands beside the number of containers, which counted before.
+
 Fixed beforehand: the share, a tenth. A workload is left out, with the reason, where one of its
 calls cannot be built, where the device has more than a twentieth of the block's time left to do
 when its passes have been issued (then it does not wait for the host), or where there are fewer than
@@ -47,6 +50,7 @@ from typing import Any
 import torch
 
 from benchmarks import new_file
+from opdb.bench.around import with_around
 from opdb.bench.calibrate import container_time_s
 from opdb.bench.host import Timed, built_on, by_call, round_of
 from opdb.bench.model import calibrate_batch_norms
@@ -315,7 +319,7 @@ def harvested(files: Iterable[Path]) -> tuple[Asked, dict[str, str]]:
         if isinstance(found, OpdbError):
             left[name] = str(found)
         else:
-            asked[name] = request, found.workload
+            asked[name] = request, with_around(request, found).workload
     return asked, left
 
 
@@ -358,7 +362,7 @@ def row_of(name: str, workload: Workload, seen: Sequence[Seen]) -> Row | str:
 
 def sum_of(workload: Workload, calls: Sequence[float], container: float) -> float:
     """Add up a pass from what each of its distinct calls and a container takes."""
-    containers = workload.containers * container
+    containers = workload.containers_worth * container
     return math.fsum([containers, *map(mul, Pass(workload).times, calls)])
 
 
@@ -435,6 +439,7 @@ def document(
             for name, of in passes.items()
         },
         "containers": {name: of.workload.containers for name, of in passes.items()},
+        "around": {name: of.workload.around for name, of in passes.items()},
         "processes": [
             {
                 name: {

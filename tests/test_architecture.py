@@ -90,6 +90,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "compile.switches",
         "errors",
         "footprint",
+        "garbage",
         "growth",
         "harvest",
         "kinds",

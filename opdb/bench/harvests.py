@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
+from opdb.bench.around import with_around
 from opdb.bench.platform import Platform
 from opdb.errors import OpdbError
 from opdb.harvest import fingerprint, harvest_compiled
@@ -56,6 +57,8 @@ def harvest_each(
 ) -> dict[str, Stored | OpdbError]:
     """Harvest each request and save what is found, unless it stands, as `harvest_into` does.
 
+    Python around the calls is timed here, one model after the other, but for sweeps.
+
     Returns what is stored of each request, or why nothing is, by the request's `repr`. `shown`
     hears of each request, and what is unusual about a workload. With `processes` None the models
     are harvested in several processes where that pays.
@@ -72,6 +75,7 @@ def harvest_each(
             continue
         stale = 0
         if harvest_s is not None:
+            found = found if swept else with_around(request, found)
             stale = store.save_workload(
                 found.workload, found.captured, swept=swept, fingerprint=found.fingerprint
             )

@@ -134,7 +134,7 @@ def timed_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> TimedPass:
     """Return the calls that have a cost, each with its part of the containers' host time."""
     one_graph = is_one_graph(mode)
     host = None if one_graph else HostTimes(pass_, inputs)
-    containers_s = pass_.workload.containers * (inputs.calibration.container_time_s or 0.0)
+    containers_s = pass_.workload.containers_worth * (inputs.calibration.container_time_s or 0.0)
     each_s = containers_s / len(pass_.order) if pass_.order else 0.0
     streamed = _streamed_share(pass_, inputs)
     calls: list[TimedCall | None] = []

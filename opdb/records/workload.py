@@ -179,7 +179,8 @@ class Workload:
     it asks and then calls something else. `containers` counts module calls that are not operators
     (they cost host time alone); `foreign_leaves` counts leaf modules that the registry does not
     rebuild (their functions are the operators); `unsupported` counts calls that no registered
-    operator describes. `memory` is None where the harvest did not record it.
+    operator describes. `memory` is None where the harvest did not record it. `around` is the time
+    of Python around the calls of an eager pass, as a number of containers; None: not timed.
     """
 
     name: str
@@ -199,6 +200,15 @@ class Workload:
     compiled_for: str | None = None
     captured: bool = False
     memory: PassMemory | None = field(default=None, compare=False)
+    around: float | None = field(default=None, compare=False)
+
+    @property
+    def containers_worth(self) -> float:
+        """What the host does around the calls of an eager pass, in the time of so many containers.
+
+        Where that was not timed, it is taken to enter and leave containers alone.
+        """
+        return self.containers if self.around is None else self.around
 
     @cached_property
     def key(self) -> str:

@@ -54,7 +54,7 @@ from opdb.store.fields import (
 )
 from opdb.store.samples import LAYERS, NEIGHBOURS, STRETCH, STRETCHES, TIMES
 
-REVISIONS = ("0013", "0014", "0015")
+REVISIONS = ("0013", "0014", "0015", "0016")
 """Every Alembic revision, oldest first; the last is what this version writes.
 
 0014 is that of release 0.1.0: from it on none is taken away (`tests/store/test_released.py`).
@@ -143,6 +143,8 @@ workload = Table(
     column("source_id", WHOLE, ForeignKey("source.id", ondelete="SET NULL"), nullable=True),
     # The memory that its harvest saw live; NULL where that was not recorded.
     column("memory", MEMORY, nullable=True),
+    # Python's time around the calls of a pass, in containers; NULL where it was not timed.
+    column("around", within(ranges.COUNT), nullable=True),
 )
 
 call = Table(

@@ -112,6 +112,8 @@ def test_a_host_bound_pass_takes_host_times_and_containers() -> None:
     small = [replace(c, time_s=quantity(1e-6), eager_time_s=None) for c in FULL]
     found = compose(workload(CONV, RELU, containers=10), "eager", inputs(*small))
     assert found.time_s == pytest.approx(1.2e-4 + 10 * 2e-6)
+    timed = compose(workload(CONV, RELU, containers=10, around=35.5), "eager", inputs(*small))
+    assert timed.time_s == pytest.approx(1.2e-4 + 35.5 * 2e-6)
 
 
 def test_a_note_tells_how_slow_the_host_was_when_quiet_times_were_measured() -> None:
@@ -132,6 +134,8 @@ def test_a_note_tells_how_slow_the_host_was_when_quiet_times_were_measured() -> 
 def test_on_a_processor_host_times_are_no_part_of_a_pass() -> None:
     found = compose(workload(CONV, RELU, containers=10), "eager", inputs(*FULL, device=CPU))
     assert found.time_s == pytest.approx(4.2e-3 + 10 * 2e-6)
+    asked = workload(CONV, RELU, containers=10, around=0.0)
+    assert compose(asked, "eager", inputs(*FULL, device=CPU)).time_s == pytest.approx(4.2e-3)
 
 
 def test_a_call_that_synchronises_makes_the_device_wait() -> None:

@@ -71,7 +71,7 @@ def test_a_set_that_says_it_wrongly_is_refused(both: Store, tmp_path: Path) -> N
     [number] = [n for n, line in enumerate(lines) if line.startswith(CAPTURED.key[:12])]
     for wrong, why in (("0", "the workload's key is"), ("yes", "not 0 or 1")):
         changed = [*lines]
-        changed[number] = lines[number].removesuffix("1,0,") + f"{wrong},0,"
+        changed[number] = lines[number].removesuffix("1,0,,") + f"{wrong},0,,"
         path.write_text("\n".join(changed) + "\n")
         with (
             open_store(str(tmp_path / "other.sqlite")) as other,

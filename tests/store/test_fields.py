@@ -76,6 +76,31 @@ def test_the_field_that_a_column_fails_for_is_named() -> None:
         fields.converted("cost_s", each, at_once)
 
 
+def test_a_column_is_read_at_once_where_it_can_be() -> None:
+    fields = Columns(Path("visits.csv"), [2, 3], {"cost_s": ["1", "2"]})
+
+    def each(field: str) -> float:
+        raise ValueError("was asked for each field")
+
+    found = fields.converted("cost_s", each, lambda column: [float(field) for field in column])
+    assert found.values == {"cost_s": [1.0, 2.0]} and found.lines == [2, 3]
+    with pytest.raises(InputError, match=r"line 2, column cost_s: '1': was asked for each field"):
+        fields.converted("cost_s", each)
+
+
+def test_rows_that_are_chosen_keep_their_lines() -> None:
+    fields = Columns(Path("visits.csv"), [2, 3, 5], {"cost_s": ["1", "2", "-3"]})
+    kept = fields.only([True, False, True])
+    assert (kept.lines, kept.values) == ([2, 5], {"cost_s": ["1", "-3"]})
+    assert str(kept.error(1, "cost_s", "-3", "negative")) == (
+        "visits.csv, line 5, column cost_s: '-3': negative"
+    )
+    by_sign = fields.by(["+", "+", "-"])
+    assert list(by_sign) == ["+", "-"]
+    assert (by_sign["-"].path, by_sign["-"].lines) == (Path("visits.csv"), [5])
+    assert by_sign["+"].values == {"cost_s": ["1", "2"]}
+
+
 @pytest.mark.parametrize("length", [10, 20_000])
 def test_json_of_any_length_is_an_object_or_refused(length: int) -> None:
     read = parser(schema.learned.c.document)

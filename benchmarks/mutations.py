@@ -45,7 +45,7 @@ Change = Callable[[Any], ast.AST]
 Way = tuple[tuple[str, int | None], ...]
 """From the root of a syntax tree to a node: fields, with an index where one is a list."""
 
-SYMMETRIC = ("max", "min", "math.hypot", "math.dist")
+SYMMETRIC = ("max", "min", "math.hypot", "math.dist", "math.gcd", "np.maximum")
 """Functions whose first two arguments may change places."""
 
 SKIPPED = ("decorator_list", "annotation", "returns", "type_params")

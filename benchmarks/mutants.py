@@ -277,6 +277,7 @@ def _looked_at(
         threading.settrace(None)
         seconds.append(time.monotonic() - start_s)
         if item.session.testsfailed:
+            print(f"failed: {item.nodeid}", flush=True)
             return None
     return lines, seconds
 

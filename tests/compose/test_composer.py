@@ -11,7 +11,7 @@ import pytest
 
 from opdb.compose import PeerRatio, PeerRatios, Prediction, PredictionInputs, compose, shortfall
 from opdb.compose.calls import Pass
-from opdb.compose.inputs import with_weights_found
+from opdb.compose.inputs import UsualHostTimes, with_weights_found
 from opdb.compose.intervals import ENERGY_ERROR, TIME_ERROR
 from opdb.compose.shortfall import NO_CALLS
 from opdb.compose.sizes import LAUNCH_S, NOTHING_MEASURED, _Measured, sizes_by
@@ -500,6 +500,20 @@ def test_what_is_not_measured_is_sized_by_the_nearest_of_its_kind() -> None:
     assert sizes_by([], {}) == NOTHING_MEASURED
     view = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
     assert sizes.time_s(view) == 0, "a view launches nothing"
+    assert sizes.dynamic_j(view, 1e-6) == 0
+
+
+def test_usual_host_times_are_read_once_and_not_before_they_are_asked_for() -> None:
+    reads = []
+
+    def read() -> dict[tuple[str, Form], float]:
+        reads.append("read")
+        return {("relu", "module"): 2e-6}
+
+    usual = UsualHostTimes(read)
+    assert not reads
+    assert usual["relu", "module"] == 2e-6
+    assert (len(usual), dict(usual), reads) == (1, {("relu", "module"): 2e-6}, ["read"])
 
 
 def tensor(*shape: int, kind: str = "clone") -> Configuration:

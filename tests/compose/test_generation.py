@@ -36,6 +36,7 @@ def test_one_step_stands_for_all_of_a_static_cache() -> None:
 def test_a_step_counts_to_the_lengths_around_it() -> None:
     assert weights([5, 7, 9], 5, 9) == [1.5, 2, 1.5]
     assert weights([5, 9], 6, 8) == pytest.approx([1.5, 1.5])
+    assert weights([1, 3, 5, 7, 9], 1, 9) == [1.5, 2, 2, 2, 1.5]
 
 
 def test_a_total_is_each_pass_as_often_as_it_runs() -> None:

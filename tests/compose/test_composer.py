@@ -14,7 +14,7 @@ from opdb.compose.calls import Pass
 from opdb.compose.inputs import UsualHostTimes, with_weights_found
 from opdb.compose.intervals import ENERGY_ERROR, TIME_ERROR
 from opdb.compose.shortfall import NO_CALLS
-from opdb.compose.sizes import LAUNCH_S, NOTHING_MEASURED, _Measured, sizes_by
+from opdb.compose.sizes import LAUNCH_S, NOTHING_MEASURED, _Measured, _work, sizes_by
 from opdb.derive.boards import Factor, Factors
 from opdb.derive.costs import HOT_ALONE
 from opdb.footprint import bytes_moved, touched_bytes
@@ -201,12 +201,18 @@ def test_energy_that_was_not_measured_is_not_covered() -> None:
     [missing] = found.missing
     assert (missing.configuration, missing.share_time) == (RELU, 0)
     assert found.coverages["energy"] + missing.share_energy == pytest.approx(1)
+    at_500_w = compose(workload(CONV, RELU), "graph", inputs(cost(CONV, 1e-3, 0.5), dark))
+    [missing] = at_500_w.missing
+    assert missing.share_energy == pytest.approx(0.5), "as much power as what was metered"
 
 
 def test_without_power_there_is_no_energy_rather_than_none() -> None:
     no_base = replace(CALIBRATION, base_power_w=None)
     found = compose(workload(CONV), "graph", inputs(FULL[0], calibration=no_base))
     assert (found.energy_j, found.energy_interval_j, found.power_w) == (None, None, None)
+    two = inputs(cost(CONV, 1e-3, 0.3), cost(RELU, 1e-3, 0.1), calibration=no_base)
+    parts = compose(workload(CONV, RELU), "graph", two).parts
+    assert [part.share_energy for part in parts] == pytest.approx([0.75, 0.25])
     found = compose(workload(CONV), "graph", inputs(cost(CONV, 1e-3)))
     assert found.energy_j is None and found.time_s == pytest.approx(1e-3)
     part = compose(workload(CONV, RELU), "graph", inputs(cost(CONV, 1e-3)))
@@ -550,6 +556,12 @@ def test_what_was_measured_without_power_or_time_lends_none() -> None:
     assert unmetered.dynamic_w == NOTHING_MEASURED.dynamic_w == 100
     saving = sizes_by([dark], {dark.key: cost(dark, 1e-6, -1e-3)})
     assert saving.dynamic_w == 100, "less than none is noise"
+    assert sizes_by([dark], {dark.key: cost(dark, 1e-6, 0.0)}).dynamic_w == 100
+    assert sizes_by([dark], {dark.key: cost(dark, 1e-6, 5e-7)}).dynamic_w == pytest.approx(0.5)
+
+
+def test_a_hundred_operations_weigh_as_much_as_a_byte() -> None:
+    assert (_work(500.0, 3.0), _work(500.0, 7.0)) == (5.0, 7.0)
 
 
 def test_a_kind_that_nobody_measured_weighs_by_its_bytes_and_operations() -> None:

@@ -80,6 +80,10 @@ def test_a_decoders_time_goes_to_weights_attention_and_the_rest() -> None:
         {"weights": 0.8, "attention": 0.1, "rest": 0.1}
     )
     assert set(work_shares([(1.0, replace(whole, time_s=None))]).values()) == {0.0}
+    among = {"tensors": [TOKENS, {**TOKENS, "role": "weight"}]}
+    chained = Configuration("matmul", {}, {**PRODUCT.inputs, **among})
+    several = compose(workload(chained), "graph", inputs(cost(chained, 1e-6)))
+    assert work_shares([(1.0, several)])["weights"] == 1.0
     assert work_shares([]) == {"weights": 0.0, "attention": 0.0, "rest": 0.0}
 
 

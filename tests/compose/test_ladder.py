@@ -105,7 +105,7 @@ def test_a_measured_pass_is_itself(steps: tuple[Sequence[Workload], Mapping[str,
     found, costs = steps
     answer = between(found, costs, sizes_of(found[0]))
     assert answer is not None
-    assert (answer[0], answer[1].costs) == (found[0], {})
+    assert answer == (found[0], Interpolated({}, (0.0, 0.0)))
     assert between(found, {}, sizes_of(found[0])) is None  # none of its calls was measured
 
 
@@ -328,10 +328,20 @@ def test_the_error_of_a_generation_is_that_of_its_worst_stretch() -> None:
     assert max(between_steps(whole, costs).errors) > 0.5
 
 
+def test_a_stretch_that_was_not_measured_leaves_the_next_as_it_is() -> None:
+    whole = generation(101, full=40)
+    costs = linear(whole)
+    sizes = {c.key: c.inputs["input"]["shape"][-1] for c in whole.occurrences()}
+    late = {key: cost for key, cost in costs.items() if sizes[key] > 45}
+    found = between_steps(whole, late).costs
+    assert len(found) > 40 and min(sizes[key] for key in found) > 40
+
+
 def test_steps_without_two_that_were_measured_are_not_interpolated() -> None:
     whole = generation(101)
     assert between_steps(whole, {}).costs == {}
     costs = linear(whole)
     few = {k: c for k, c in costs.items() if k in {relu(2, 10).key, sigmoid(10).key}}
     assert between_steps(whole, few).costs == {}
+    assert between_steps(generation(1), {}).costs == {}, "one step grows nothing"
     assert between_steps(generation(4), linear(generation(4))).costs == {}, "all are measured"

@@ -19,6 +19,7 @@ from opdb.compose.ladder import (
     weights,
 )
 from opdb.growth import benched_configurations, sizes_of
+from opdb.growth.steps import steps_of
 from opdb.records import (
     Call,
     Configuration,
@@ -343,5 +344,8 @@ def test_steps_without_two_that_were_measured_are_not_interpolated() -> None:
     costs = linear(whole)
     few = {k: c for k, c in costs.items() if k in {relu(2, 10).key, sigmoid(10).key}}
     assert between_steps(whole, few).costs == {}
-    assert between_steps(generation(1), {}).costs == {}, "one step grows nothing"
+    ends = {sizes_of(each)["context"] for each in (steps_of(whole)[0], steps_of(whole)[-1])}
+    two = {c.key: costs[c.key] for n in ends for c in (relu(2, n), sigmoid(n)) if c.key in costs}
+    assert len(between_steps(whole, two).costs) > 150, "of two, all between"
+    assert between_steps(generation(2), {}).costs == {}, "one step grows nothing"
     assert between_steps(generation(4), linear(generation(4))).costs == {}, "all are measured"

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from opdb.compose import PeerRatio, PeerRatios, Prediction, PredictionInputs, compose, shortfall
-from opdb.compose.calls import Pass
+from opdb.compose.calls import Pass, timed_pass
 from opdb.compose.inputs import UsualHostTimes, with_weights_found
 from opdb.compose.intervals import ENERGY_ERROR, TIME_ERROR
+from opdb.compose.notes import PRIOR_OF_HOSTS
 from opdb.compose.shortfall import NO_CALLS
 from opdb.compose.sizes import LAUNCH_S, NOTHING_MEASURED, _Measured, _work, sizes_by
 from opdb.derive.boards import Factor, Factors
@@ -863,7 +864,17 @@ def test_a_time_is_whole_of_which_a_part_has_no_energy() -> None:
 
 
 def test_a_model_that_calls_nothing_is_said_to() -> None:
-    assert shortfall(compose(workload(), "graph", inputs())) == NO_CALLS
+    nothing = compose(workload(), "graph", inputs())
+    assert shortfall(nothing) == NO_CALLS
+    assert PRIOR_OF_HOSTS not in nothing.notes
+
+
+def test_steps_are_slower_by_the_clock_and_by_the_host() -> None:
+    timed = timed_pass(Pass(workload(CONV, ITEM, RELU)), "eager", inputs(*FULL))
+    [conv, relu] = timed.steps(lambda key: 2.0 if key == CONV.key else 1.0, 3.0)
+    [plain, same] = timed.steps(lambda _: 1.0, 1.0)
+    assert conv.device_s == pytest.approx(plain.device_s + 3.2e-3)
+    assert (relu.device_s, relu.host_s) == (same.device_s, pytest.approx(3 * same.host_s))
 
 
 def test_a_measured_cost_comes_before_an_estimate() -> None:

@@ -289,6 +289,8 @@ def test_passes_of_another_version_or_with_other_calls_are_no_rungs() -> None:
     assert between([steps[0], more], costs, asked(1024)) is None
     found = between([*steps[:2], more], costs, asked(700))
     assert found is not None and len(found[0].calls) == 3, "both groups have a context of 7"
+    full = {"args": [], "kwargs": {}, "generation": {"context": 8, "cache_length": 2048}}
+    assert between([replace(more, inputs=full), *steps[:2]], costs, asked(700)) == found
     outside = {**asked(700), "context": 8}
     assert between([*steps[:2], more], costs, outside) is None
     unmeasured = {key: cost for key, cost in costs.items() if key != relu(2, 1024).key}

@@ -9,7 +9,9 @@ import pytest
 from sqlalchemy import Column
 
 from opdb.errors import InputError
+from opdb.records import PassMemory
 from opdb.store import schema
+from opdb.store.documents import MEMORY
 from opdb.store.fields import WHOLE, column_parser, parser
 from opdb.store.sets import FAULTS, FILES, Columns
 
@@ -124,6 +126,15 @@ def test_json_of_any_length_is_an_object_or_refused(length: int) -> None:
 )
 def test_a_cost_that_nothing_could_have_is_refused(column: str, field: str) -> None:
     assert one_by_one("costs.csv", column, [field]) is None
+
+
+def test_memory_is_read_as_it_was_written() -> None:
+    memory = PassMemory(1000, 10, 400, 0, 400)
+    text = MEMORY.encode(memory)
+    assert MEMORY.decode(text) == memory
+    for wrong in (text.replace("1000", "-1"), text.replace("1000", "1000.0")):
+        with pytest.raises(ValueError, match="expected a whole number of bytes"):
+            parser(schema.workload.c.memory)(wrong)
 
 
 def test_whole_numbers_are_those_that_a_database_holds() -> None:

@@ -74,7 +74,8 @@ def test_each_sort_of_fault_is_made_and_nothing_that_types_alone_say(tmp_path: P
         'def f(a: int | None, b: bool = True) -> int:\n    """Doc, 1 + 1."""\n'
         "    for x in a:\n        if not b:\n            break\n"
         "    if TYPE_CHECKING:\n        import c\n    x = [*zip(a, a, strict=True)]\n"
-        "    g(a, b, key=1)\n    g().where(a, b)\n    return -a[0] * 2 if a is b and b else max(a, b)\n"
+        "    g(a, b, key=1)\n    g().where(a, b)\n"
+        "    return -a[0] * 2 if a is b and b else max(a, b)\n"
     )
     assert [each.after for each in mutants(path)] == [
         "def f(a: int | None, b: bool=False) -> int:",

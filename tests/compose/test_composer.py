@@ -676,6 +676,12 @@ def test_a_pass_of_containers_alone_has_a_time() -> None:
     on_cpu = inputs(device=CPU, calibration=calibration)
     found = compose(workload(containers=3), "eager", on_cpu)
     assert found.time_s == pytest.approx(3e-6)
+    unknown = replace(CALIBRATION, container_time_s=None)
+    times_s = (
+        compose(workload(RELU, containers=n), "eager", inputs(*FULL, calibration=unknown)).time_s
+        for n in (0, 3)
+    )
+    assert next(times_s) == next(times_s) == pytest.approx(1e-3)
 
 
 def test_transitions_are_paid_by_short_kernels_alone() -> None:

@@ -129,6 +129,7 @@ def test_a_cost_that_nothing_could_have_is_refused(column: str, field: str) -> N
 
 
 def test_memory_is_read_as_it_was_written() -> None:
+    assert MEMORY.encode is not None and MEMORY.decode is not None
     memory = PassMemory(1000, 10, 400, 0, 400)
     text = MEMORY.encode(memory)
     assert MEMORY.decode(text) == memory

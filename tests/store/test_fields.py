@@ -138,6 +138,14 @@ def test_memory_is_read_as_it_was_written() -> None:
             parser(schema.workload.c.memory)(wrong)
 
 
+def test_what_takes_longer_after_others_is_within_what_times_may_be() -> None:
+    read = parser(schema.cost.c.after_others)
+    assert read('{"code_s": -1e-7, "stream_s": null}') == '{"code_s": -1e-7, "stream_s": null}'
+    for wrong in ('{"code_s": 1e9, "stream_s": null}', '{"code_s": 0.0, "stream_s": -1e9}', "{}"):
+        with pytest.raises(ValueError, match=r"out of range|not what a call takes"):
+            read(wrong)
+
+
 def test_whole_numbers_are_those_that_a_database_holds() -> None:
     assert [WHOLE.parse(str(number)) for number in (2**63 - 1, -(2**63))] == [2**63 - 1, -(2**63)]
     for number in (2**63, -(2**63) - 1):

@@ -9,10 +9,10 @@ where one survived. It works in a copy of the tracked files, so the checkout sta
 The tests are collected once. A run of them without a fault records which test runs which lines, and
 then each fault is made in a process forked from there: the code of the changed function is replaced
 in place, and the tests that run its lines are run, those of its own file first, until one fails.
-A fault outside functions, or in one that is called at import alone, is imported anew instead. The
-changed file is also on disk, for tests that start processes. Options that are not named below are
-pytest's: `--noconftest` saves importing PyTorch where the tests need none, `--deselect` leaves a
-slow test out.
+A fault outside functions, or in one that is called at import alone, is imported anew instead, and
+all tests may notice it, as any may use what was imported. The changed file is also on disk, for
+tests that start processes. Options that are not named below are pytest's: `--noconftest` saves
+importing PyTorch where the tests need none, `--deselect` leaves a slow test out.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ def main(arguments: list[str]) -> int:
             "OMP_NUM_THREADS": "1",
         }
         sys.dont_write_bytecode = True
+        _forget({Path(path.parts[0]).stem for path in asked.paths})
         made = _chosen(asked)
         start_s = time.monotonic()
         outcomes = _Runner(asked, options, made).run()
@@ -97,6 +98,12 @@ def _copy(root: Path) -> None:
         ["tar", "c", "--null", "-T", "-"], input=existing, check=True, capture_output=True
     ).stdout
     subprocess.run(["tar", "x", "-C", str(root)], input=packed, check=True)
+
+
+def _forget(packages: set[str]) -> None:
+    """Have packages imported anew, from the copy: this tool's own imports are the checkout's."""
+    for name in [each for each in sys.modules if each.partition(".")[0] in packages]:
+        del sys.modules[name]
 
 
 def _chosen(asked: argparse.Namespace) -> list[Mutant]:
@@ -174,9 +181,9 @@ class _Runner:
             start_s = time.monotonic()
             order = _order(mutant, session.items, lines, seconds)
             ran_at_import = self.imported[0].get(_file(mutant), set())
-            anew = not order and not ran_at_import.isdisjoint(mutant.lines)
+            anew = mutant.function is None if order else not ran_at_import.isdisjoint(mutant.lines)
             if anew:
-                order = _order(mutant, session.items, lines, seconds, of_file=True)
+                order = _order(mutant, session.items, lines, seconds, imported=True)
             if not order and self.starts:
                 order = sorted(range(len(session.items)), key=seconds.__getitem__)
             total_s = sum(seconds[i] for i in order)
@@ -270,6 +277,7 @@ def _looked_at(
         threading.settrace(None)
         seconds.append(time.monotonic() - start_s)
         if item.session.testsfailed:
+            print(f"failed: {item.nodeid}", flush=True)
             return None
     return lines, seconds
 
@@ -298,21 +306,19 @@ def _order(
     lines: Sequence[dict[str, set[int]]],
     seconds: Sequence[float],
     *,
-    of_file: bool = False,
+    imported: bool = False,
 ) -> list[int]:
     """Return the tests that run a fault's lines, its own file's first, the quick ones first.
 
-    Of a fault outside functions, and with `of_file`, those that run any line of its file.
+    Of a fault that an import runs, all tests: any may use what was imported. First come those that
+    run any line of its file.
     """
     path = _file(mutant)
-    wanted = None if of_file or mutant.function is None else set(mutant.lines)
-    found = [
-        index
-        for index, seen in enumerate(lines)
-        if path in seen and (wanted is None or wanted & seen[path])
-    ]
+    whole_file = imported or mutant.function is None
+    ran = [path in seen and (whole_file or bool(seen[path] & set(mutant.lines))) for seen in lines]
     own = f"test_{mutant.path.stem}.py"
-    return sorted(found, key=lambda index: (items[index].path.name != own, seconds[index]))
+    found = [index for index in range(len(items)) if imported or ran[index]]
+    return sorted(found, key=lambda i: (not ran[i], items[i].path.name != own, seconds[i]))
 
 
 def _file(mutant: Mutant) -> str:

@@ -45,8 +45,11 @@ Change = Callable[[Any], ast.AST]
 Way = tuple[tuple[str, int | None], ...]
 """From the root of a syntax tree to a node: fields, with an index where one is a list."""
 
-SYMMETRIC = ("max", "min", "math.hypot", "math.dist")
+SYMMETRIC = ("max", "min", "math.hypot", "math.dist", "math.gcd", "np.maximum")
 """Functions whose first two arguments may change places."""
+
+IN_ANY_ORDER = ("where", "group_by")
+"""Methods of a query that mean the same whatever the order of their arguments."""
 
 SKIPPED = ("decorator_list", "annotation", "returns", "type_params")
 """Fields of the syntax tree that say nothing of what a function computes."""
@@ -191,12 +194,18 @@ def _changes(node: ast.AST) -> Iterator[Change]:
         first = node.args[:2]
         is_plain = len(first) == 2 and not any(isinstance(each, ast.Starred) for each in first)
         alike = is_plain and ast.dump(first[0]) == ast.dump(first[1])
-        if is_plain and not alike and ast.unparse(node.func) not in SYMMETRIC:
+        if is_plain and not alike and not _is_symmetric(node.func):
             yield lambda n: _set(n, "args", [n.args[1], n.args[0], *n.args[2:]])
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         yield lambda n: ast.copy_location(ast.Pass(), n)
     if isinstance(node, ast.If | ast.While | ast.IfExp) and _is_plain(node.test):
         yield lambda n: _set(n, "test", ast.UnaryOp(ast.Not(), n.test))
+
+
+def _is_symmetric(function: ast.expr) -> bool:
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call):
+        return function.attr in IN_ANY_ORDER
+    return ast.unparse(function) in SYMMETRIC
 
 
 def _constants(node: ast.Constant) -> Iterator[Change]:

@@ -367,7 +367,7 @@ def _widths(sum_: _Sum, share: float, host_s: Interval) -> tuple[Interval, Inter
 
 def _logarithms(value: float | None, half_width: float, host: Interval) -> Interval:
     """Join half an interval of a sum with how much the host may shorten and lengthen it."""
-    if not value or value <= 0:
+    if value is None or value <= 0:
         return 0.0, 0.0
     below, above = -math.log1p(-min(host[0] / value, MOST_SAVED)), math.log1p(host[1] / value)
     return math.hypot(half_width / value, below), math.hypot(half_width / value, above)

@@ -146,24 +146,17 @@ def _dynamic_j(stretch: Stretch, call_s: float, base_power_w: float | None) -> f
 
 def no_time(visit: Visit, typical: Typical = three_sigma_mean) -> str | None:
     """Return in words why a good visit gives no time above 0; None where it gives one."""
-    if visit.outcome != "ok" or visit.stretch is None or _call_s(visit, typical) > 0:
+    if visit.outcome != "ok" or visit.stretch is None:
         return None
-    return NO_TIME
+    return None if _call_s(visit, visit.stretch, typical) > 0 else NO_TIME
 
 
-def _call_s(visit: Visit, typical: Typical) -> float:
-    """Return the time of one call (seconds); of a difference of two, it may be 0 or less."""
+def _call_s(visit: Visit, stretch: Stretch, typical: Typical) -> float:
+    """Return the time of one call (seconds), less what restoring takes; it may be 0 or less."""
     if visit.neighbours is not None:
         return statistics.median(times_among_neighbours_s(visit.neighbours))
-    return _replay_s(visit, typical)
-
-
-def _replay_s(visit: Visit, typical: Typical) -> float:
-    """Return the time of one call in replays of it alone (seconds), less what restoring takes."""
-    if visit.stretch is None:
-        return 0.0
     restore_s = 0.0 if visit.restore is None else typical(call_times_s(visit.restore))
-    return typical(call_times_s(visit.stretch)) - restore_s
+    return typical(call_times_s(stretch)) - restore_s
 
 
 def visit_cost(
@@ -330,7 +323,8 @@ class Deriver:
             return None
         stream_s = self._stream_s
         if stream_s is not None:
-            stream_s *= len(seen[-1].kernels or (1,))
+            kernels = seen[-1].kernels
+            stream_s *= len(kernels) if kernels else 1
         return AfterOthers(statistics.fmean(longer_s(visit, "code") for visit in seen), stream_s)
 
     def _usual_stream_s(self) -> float | None:
@@ -381,7 +375,7 @@ class Deriver:
         dynamic = [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
         eager = [c.eager_time_s for c in costs if c.eager_time_s is not None]
         powers = [c.power_w for c in costs if c.power_w is not None]
-        if any(c.time_s > 0 for c in costs) and not eager and found[-1][0].issue == "graph":
+        if costs and not eager and found[-1][0].issue == "graph":
             reasons["eager_time_s"] = _why_no_eager_time(found[-1][0])
         if costs and not energies:
             reasons["energy_j"] = _why_no_energy(flags, found[-1][0])
@@ -490,7 +484,7 @@ def host_quantities(visits: Iterable[HostVisit]) -> dict[str, dict[Form, Quantit
 def _of_visits(all_times: Sequence[tuple[float, ...]]) -> Quantity:
     calm = _calm(all_times, statistics.median)
     times = [s for each in calm for s in each]
-    width = half_width(times, None) if len(times) > 1 else None
+    width = half_width(times, None)
     mean = statistics.fmean(map(three_sigma_mean, calm))
     return Quantity.around(statistics.median(times), mean, width, len(times))
 
@@ -498,7 +492,7 @@ def _of_visits(all_times: Sequence[tuple[float, ...]]) -> Quantity:
 def _quiet(groups: Sequence[tuple[float, ...]], all_times: Sequence[tuple[float, ...]]) -> Quantity:
     calm = _calm(groups, statistics.fmean)
     quiet = [s for each in calm for s in each]
-    width = half_width(quiet, None) if len(quiet) > 1 else None
+    width = half_width(quiet, None)
     times = [s for each in all_times if len(each) >= LEAST_BLOCKS for s in each]
     mean = statistics.fmean(map(statistics.fmean, calm))
     return Quantity.around(statistics.median(times), mean, width, len(times))

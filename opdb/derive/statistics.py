@@ -139,13 +139,14 @@ def half_width(
     second visit nor a pooled spread.
     """
     count, mean = len(values), statistics.fmean(values)
-    own = sum((v - mean) ** 2 for v in values)
-    prior = PRIOR_DEGREES if pooled else 0.0
-    degrees = count - 1 + prior
+    squares = sum((v - mean) ** 2 for v in values)
+    degrees = count - 1.0
+    if pooled:
+        squares += PRIOR_DEGREES * (pooled.relative * (mean if scale is None else scale)) ** 2
+        degrees += PRIOR_DEGREES
     if degrees < 1:
         return None
-    shared = (pooled.relative * (mean if scale is None else scale)) ** 2 if pooled else 0.0
-    deviation = math.sqrt((own + prior * shared) / degrees)
+    deviation = math.sqrt(squares / degrees)
     return t95(degrees) * deviation / math.sqrt(count)
 
 

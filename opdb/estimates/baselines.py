@@ -113,8 +113,10 @@ def _apart(one: Features, other: Features) -> tuple[bool, bool, bool, float]:
 
 
 def _cost(example: Example) -> tuple[float, float]:
+    """Return the time (seconds) and dynamic energy (joules; 0 if not metered) of a usable one."""
     time, dynamic = example.cost.time_s, example.cost.dynamic_energy_j
-    return (time.mean if time else 0.0), (dynamic.mean if dynamic else 0.0)
+    assert time is not None
+    return time.mean, dynamic.mean if dynamic else 0.0
 
 
 BASELINES: Mapping[str, Callable[[Sequence[Example]], Rule]] = {

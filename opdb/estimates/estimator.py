@@ -269,7 +269,7 @@ class Estimator:
         found.blocks.append(block)
 
     def _cost(self, configuration: Configuration, time: Quantity, dynamic: Quantity | None) -> Cost:
-        usual = self.usual.get(configuration.title, KindMedians(0, 0.0))
+        usual = self.usual.get(configuration.title, KindMedians(kernels=0, eager_s=0.0))
         launches = time is not _EXACTLY_NOTHING
         eager = time.moved(usual.eager_s) if launches else time
         return Cost(

@@ -123,10 +123,10 @@ def _product(view: View, flops: float, works: str) -> dict[str, float]:
     """
     written = view.output_elements
     weights = [t for t in view.unique if t.get("role") == "weight"]
-    weight = max((numel(t["shape"]) for t in weights), default=0)
+    weight = max((numel(t["shape"]) for t in weights), default=1)
     depth = flops / (2 * written) if written else 0.0
-    columns = weight / depth if depth >= 1 else 0.0
-    rows = written / columns if columns >= 1 else float(written)
+    columns = max(weight / depth, 1.0) if depth >= 1 else 1.0
+    rows = written / columns
     read = sum(numel(t["shape"]) for t in view.unique) - sum(numel(t["shape"]) for t in weights)
     return {
         "read": _log(read),
@@ -167,7 +167,7 @@ def _fill(view: View, product: tuple[float, float, float]) -> dict[str, float]:
 
 def _tiles(rows: float, columns: float, tile: tuple[int, int]) -> int:
     """Return how many tiles (rows, columns) cover a product."""
-    return math.ceil(rows / tile[0]) * math.ceil(max(columns, 1) / tile[1])
+    return math.ceil(rows / tile[0]) * math.ceil(columns / tile[1])
 
 
 def _twos(size: float) -> float:

@@ -147,7 +147,7 @@ def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
     levels = _levels(points, slower)
     metered = [i for i, p in enumerate(points) if p.dynamic_w is not None]
     above = slower - np.array([levels[p.of.kind] for p in points])
-    watts = np.array([math.log(points[i].dynamic_w or 1.0) for i in metered])
+    watts = np.array([math.log(p.dynamic_w) for p in points if p.dynamic_w is not None])
     time = _process(columns, places, above)
     power = _process(columns, places[metered], watts) if len(metered) >= FEWEST_POINTS else None
     return Learned(

@@ -17,6 +17,7 @@ def least() -> int:
 
 
 LIMIT = least() + 1
+USUAL = 4
 
 
 def total(values: list[int]) -> int | None:
@@ -24,12 +25,22 @@ def total(values: list[int]) -> int | None:
         return sum(values)
     return None
 """
+IMPORTED_BEFORE = """\
+import sys
+import made
+from benchmarks.mutants import main
+sys.exit(main(sys.argv[1:]))
+"""
 TESTS = """\
-from made import total
+from made import USUAL, total
 
 
 def test_total() -> None:
     assert total([1, 2]) == 3 and total([1] * 9) is None
+
+
+def test_usual() -> None:
+    assert USUAL == 4
 """
 
 
@@ -38,9 +49,9 @@ def test_what_no_test_notices_is_told(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("")
     (tmp_path / "test_made.py").write_text(TESTS)
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
-    command = [sys.executable, "-m", "benchmarks.mutants", "made.py", "--tests", "test_made.py"]
+    asked = ["made.py", "--tests", "test_made.py", "--noconftest"]
     ran = subprocess.run(
-        [*command, "--noconftest"],
+        [sys.executable, "-c", IMPORTED_BEFORE, *asked],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": python_path(ROOT)},
         capture_output=True,
@@ -49,11 +60,11 @@ def test_what_no_test_notices_is_told(tmp_path: Path) -> None:
     *survivors, summed = ran.stdout.splitlines()
     assert ran.returncode == 1, ran.stderr
     assert survivors == [
-        "survived: made.py:9: if len(values) < LIMIT:  ->  if len(values) <= LIMIT:",
+        "survived: made.py:10: if len(values) < LIMIT:  ->  if len(values) <= LIMIT:",
         "survived: made.py:2: return 2  ->  return 3",
         "survived: made.py:5: LIMIT = least() + 1  ->  LIMIT = least() + 2",
     ]
-    assert summed.endswith("3 killed, 0 hung, 3 survived, 0 not run; 50.0 % noticed")
+    assert summed.endswith("4 killed, 0 hung, 3 survived, 0 not run; 57.1 % noticed")
     assert (tmp_path / "made.py").read_text() == MODULE
 
 
@@ -63,7 +74,8 @@ def test_each_sort_of_fault_is_made_and_nothing_that_types_alone_say(tmp_path: P
         'def f(a: int | None, b: bool = True) -> int:\n    """Doc, 1 + 1."""\n'
         "    for x in a:\n        if not b:\n            break\n"
         "    if TYPE_CHECKING:\n        import c\n    x = [*zip(a, a, strict=True)]\n"
-        "    g(a, b, key=1)\n    return -a[0] * 2 if a is b and b else max(a, b)\n"
+        "    g(a, b, key=1)\n    g().where(a, b)\n"
+        "    return -a[0] * 2 if a is b and b else max(a, b)\n"
     )
     assert [each.after for each in mutants(path)] == [
         "def f(a: int | None, b: bool=False) -> int:",
@@ -73,6 +85,7 @@ def test_each_sort_of_fault_is_made_and_nothing_that_types_alone_say(tmp_path: P
         "g(a, b)",
         "g(b, a, key=1)",
         "g(a, b, key=2)",
+        "pass",
         "return None",
         "return -a[0] * 2 if a is b or b else max(a, b)",
         "return -a[0] * 2 if a is not b and b else max(a, b)",

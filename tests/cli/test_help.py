@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from opdb.bench.allocation import SUM_PRECISION
 from opdb.cli import COMMANDS
+from opdb.derive.precision import PRECISION
 from opdb.predict import MODES, PLAIN_MODES
 from tests.cli.conftest import Opdb
 
@@ -68,6 +70,11 @@ def test_the_modes_that_a_command_predicts_are_listed(
 def test_commands_that_choose_no_device_say_so(name: str, usual: str, opdb: Opdb) -> None:
     shown = " ".join(opdb(name, "--help").out.split())
     assert f"A device as opdb status names it. [default: {usual}]" in shown
+
+
+def test_the_precision_of_a_bench_is_said_as_it_is(opdb: Opdb) -> None:
+    shown = " ".join(opdb("bench", "--help").out.split())
+    assert f"[default: {SUM_PRECISION}; for energies {PRECISION}]" in shown
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from opdb.compose import PeerRatio, PeerRatios, Prediction, PredictionInputs, compose, shortfall
-from opdb.compose.calls import Pass
-from opdb.compose.inputs import with_weights_found
-from opdb.compose.intervals import ENERGY_ERROR, TIME_ERROR
+from opdb.compose.calls import Pass, timed_pass
+from opdb.compose.inputs import UsualHostTimes, with_weights_found
+from opdb.compose.intervals import ENERGY_ERROR, TIME_ERROR, host_error
+from opdb.compose.notes import PRIOR_OF_HOSTS
 from opdb.compose.shortfall import NO_CALLS
-from opdb.compose.sizes import LAUNCH_S, NOTHING_MEASURED, _Measured, sizes_by
+from opdb.compose.sizes import LAUNCH_S, NOTHING_MEASURED, _Measured, _work, sizes_by
 from opdb.derive.boards import Factor, Factors
 from opdb.derive.costs import HOT_ALONE
 from opdb.footprint import bytes_moved, touched_bytes
@@ -205,17 +206,29 @@ def test_energy_that_was_not_measured_is_not_covered() -> None:
     [missing] = found.missing
     assert (missing.configuration, missing.share_time) == (RELU, 0)
     assert found.coverages["energy"] + missing.share_energy == pytest.approx(1)
+    at_500_w = compose(workload(CONV, RELU), "graph", inputs(cost(CONV, 1e-3, 0.5), dark))
+    [missing] = at_500_w.missing
+    assert missing.share_energy == pytest.approx(0.5), "as much power as what was metered"
 
 
 def test_without_power_there_is_no_energy_rather_than_none() -> None:
     no_base = replace(CALIBRATION, base_power_w=None)
     found = compose(workload(CONV), "graph", inputs(FULL[0], calibration=no_base))
     assert (found.energy_j, found.energy_interval_j, found.power_w) == (None, None, None)
+    two = inputs(cost(CONV, 1e-3, 0.3), cost(RELU, 1e-3, 0.1), calibration=no_base)
+    parts = compose(workload(CONV, RELU), "graph", two).parts
+    assert [part.share_energy for part in parts] == pytest.approx([0.75, 0.25])
     found = compose(workload(CONV), "graph", inputs(cost(CONV, 1e-3)))
     assert found.energy_j is None and found.time_s == pytest.approx(1e-3)
     part = compose(workload(CONV, RELU), "graph", inputs(cost(CONV, 1e-3)))
     [missing] = part.missing
     assert part.coverage_time + missing.share_time == pytest.approx(1)
+    known, asked = tensor(1 << 20), tensor(1 << 22)
+    found = compose(workload(known, asked), "graph", inputs(cost(known, 1e-3, 0.1)))
+    assert found.missing[0].share_time == pytest.approx(0.8), "sized by the nearest of its kind"
+    views = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
+    found = compose(workload(views), "graph", inputs(cost(views, 0.0, 0.0)))
+    assert [part.share_time for part in found.parts] == [0.0], "no part of no time"
     assert part.coverages.keys() == {"time"} and part.coverage_energy is None
 
 
@@ -427,7 +440,7 @@ def test_an_uneven_host_widens_what_waits_for_it_alone() -> None:
     assert 0.5 * after.time_s < width_s(after) < 1.0 * after.time_s
     for side in (0, 1):
         host = math.sqrt(after.widths_time[side] ** 2 - before.widths_time[side] ** 2)
-        assert host > 0.2, "faster for a moment as well as slower"
+        assert host == pytest.approx(host_error((1.4, 0.7, 1.3, 0.8))), "faster as well as slower"
         host_s = abs(math.expm1((-host, host)[side])) * after.time_s
         of_base = abs(math.log1p((-100, 100)[side] * host_s / after.energy_j))
         assert after.widths_energy[side] == pytest.approx(
@@ -504,6 +517,20 @@ def test_what_is_not_measured_is_sized_by_the_nearest_of_its_kind() -> None:
     assert sizes_by([], {}) == NOTHING_MEASURED
     view = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
     assert sizes.time_s(view) == 0, "a view launches nothing"
+    assert sizes.dynamic_j(view, 1e-6) == 0
+
+
+def test_usual_host_times_are_read_once_and_not_before_they_are_asked_for() -> None:
+    reads = []
+
+    def read() -> dict[tuple[str, Form], float]:
+        reads.append("read")
+        return {("relu", "module"): 2e-6}
+
+    usual = UsualHostTimes(read)
+    assert not reads
+    assert usual["relu", "module"] == 2e-6
+    assert (len(usual), dict(usual), reads) == (1, {("relu", "module"): 2e-6}, ["read"])
 
 
 def tensor(*shape: int, kind: str = "clone") -> Configuration:
@@ -540,6 +567,12 @@ def test_what_was_measured_without_power_or_time_lends_none() -> None:
     assert unmetered.dynamic_w == NOTHING_MEASURED.dynamic_w == 100
     saving = sizes_by([dark], {dark.key: cost(dark, 1e-6, -1e-3)})
     assert saving.dynamic_w == 100, "less than none is noise"
+    assert sizes_by([dark], {dark.key: cost(dark, 1e-6, 0.0)}).dynamic_w == 100
+    assert sizes_by([dark], {dark.key: cost(dark, 1e-6, 5e-7)}).dynamic_w == pytest.approx(0.5)
+
+
+def test_a_hundred_operations_weigh_as_much_as_a_byte() -> None:
+    assert (_work(500.0, 3.0), _work(500.0, 7.0)) == (5.0, 7.0)
 
 
 def test_a_kind_that_nobody_measured_weighs_by_its_bytes_and_operations() -> None:
@@ -647,6 +680,12 @@ def test_a_pass_of_containers_alone_has_a_time() -> None:
     on_cpu = inputs(device=CPU, calibration=calibration)
     found = compose(workload(containers=3), "eager", on_cpu)
     assert found.time_s == pytest.approx(3e-6)
+    unknown = replace(CALIBRATION, container_time_s=None)
+    times_s = (
+        compose(workload(RELU, containers=n), "eager", inputs(*FULL, calibration=unknown)).time_s
+        for n in (0, 3)
+    )
+    assert next(times_s) == next(times_s) == pytest.approx(1e-3)
 
 
 def test_transitions_are_paid_by_short_kernels_alone() -> None:
@@ -841,7 +880,17 @@ def test_a_time_is_whole_of_which_a_part_has_no_energy() -> None:
 
 
 def test_a_model_that_calls_nothing_is_said_to() -> None:
-    assert shortfall(compose(workload(), "graph", inputs())) == NO_CALLS
+    nothing = compose(workload(), "graph", inputs())
+    assert shortfall(nothing) == NO_CALLS
+    assert PRIOR_OF_HOSTS not in nothing.notes
+
+
+def test_steps_are_slower_by_the_clock_and_by_the_host() -> None:
+    timed = timed_pass(Pass(workload(CONV, ITEM, RELU)), "eager", inputs(*FULL))
+    [conv, relu] = timed.steps(lambda key: 2.0 if key == CONV.key else 1.0, 3.0)
+    [plain, same] = timed.steps(lambda _: 1.0, 1.0)
+    assert conv.device_s == pytest.approx(plain.device_s + 3.2e-3)
+    assert relu.device_s == same.device_s and relu.host_s == pytest.approx(3 * same.host_s)
 
 
 def test_a_measured_cost_comes_before_an_estimate() -> None:

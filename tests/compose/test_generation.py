@@ -36,6 +36,7 @@ def test_one_step_stands_for_all_of_a_static_cache() -> None:
 def test_a_step_counts_to_the_lengths_around_it() -> None:
     assert weights([5, 7, 9], 5, 9) == [1.5, 2, 1.5]
     assert weights([5, 9], 6, 8) == pytest.approx([1.5, 1.5])
+    assert weights([1, 3, 5, 7, 9], 1, 9) == [1.5, 2, 2, 2, 1.5]
 
 
 def test_a_total_is_each_pass_as_often_as_it_runs() -> None:
@@ -79,6 +80,10 @@ def test_a_decoders_time_goes_to_weights_attention_and_the_rest() -> None:
         {"weights": 0.8, "attention": 0.1, "rest": 0.1}
     )
     assert set(work_shares([(1.0, replace(whole, time_s=None))]).values()) == {0.0}
+    among = {"tensors": [TOKENS, {**TOKENS, "role": "weight"}]}
+    chained = Configuration("matmul", {}, {**PRODUCT.inputs, **among})
+    several = compose(workload(chained), "graph", inputs(cost(chained, 1e-6)))
+    assert work_shares([(1.0, several)])["weights"] == 1.0
     assert work_shares([]) == {"weights": 0.0, "attention": 0.0, "rest": 0.0}
 
 

@@ -19,6 +19,7 @@ from opdb.compose.ladder import (
     weights,
 )
 from opdb.growth import benched_configurations, sizes_of
+from opdb.growth.steps import steps_of
 from opdb.records import (
     Call,
     Configuration,
@@ -105,7 +106,7 @@ def test_a_measured_pass_is_itself(steps: tuple[Sequence[Workload], Mapping[str,
     found, costs = steps
     answer = between(found, costs, sizes_of(found[0]))
     assert answer is not None
-    assert (answer[0], answer[1].costs) == (found[0], {})
+    assert answer == (found[0], Interpolated({}, (0.0, 0.0)))
     assert between(found, {}, sizes_of(found[0])) is None  # none of its calls was measured
 
 
@@ -288,6 +289,8 @@ def test_passes_of_another_version_or_with_other_calls_are_no_rungs() -> None:
     assert between([steps[0], more], costs, asked(1024)) is None
     found = between([*steps[:2], more], costs, asked(700))
     assert found is not None and len(found[0].calls) == 3, "both groups have a context of 7"
+    full = {"args": [], "kwargs": {}, "generation": {"context": 8, "cache_length": 2048}}
+    assert between([replace(more, inputs=full), *steps[:2]], costs, asked(700)) == found
     outside = {**asked(700), "context": 8}
     assert between([*steps[:2], more], costs, outside) is None
     unmeasured = {key: cost for key, cost in costs.items() if key != relu(2, 1024).key}
@@ -328,10 +331,23 @@ def test_the_error_of_a_generation_is_that_of_its_worst_stretch() -> None:
     assert max(between_steps(whole, costs).errors) > 0.5
 
 
+def test_a_stretch_that_was_not_measured_leaves_the_next_as_it_is() -> None:
+    whole = generation(101, full=40)
+    costs = linear(whole)
+    sizes = {c.key: c.inputs["input"]["shape"][-1] for c in whole.occurrences()}
+    late = {key: cost for key, cost in costs.items() if sizes[key] > 45}
+    found = between_steps(whole, late).costs
+    assert len(found) > 40 and min(sizes[key] for key in found) > 40
+
+
 def test_steps_without_two_that_were_measured_are_not_interpolated() -> None:
     whole = generation(101)
     assert between_steps(whole, {}).costs == {}
     costs = linear(whole)
     few = {k: c for k, c in costs.items() if k in {relu(2, 10).key, sigmoid(10).key}}
     assert between_steps(whole, few).costs == {}
+    ends = {sizes_of(each)["context"] for each in (steps_of(whole)[0], steps_of(whole)[-1])}
+    two = {c.key: costs[c.key] for n in ends for c in (relu(2, n), sigmoid(n)) if c.key in costs}
+    assert len(between_steps(whole, two).costs) > 150, "of two, all between"
+    assert between_steps(generation(2), {}).costs == {}, "one step grows nothing"
     assert between_steps(generation(4), linear(generation(4))).costs == {}, "all are measured"

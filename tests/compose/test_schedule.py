@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from opdb.compose import Pass, PredictionInputs, compose, schedule
+from opdb.compose.schedule import _cost
 from opdb.records import Configuration, Device, Mode, Quantity, Workload
 from tests.compose.test_composer import (
     ADD,
@@ -96,6 +97,7 @@ def test_costs_of_a_schedule_are_those_of_its_mode_and_say_what_they_rest_on() -
     assert [graph[each.key].is_estimated for each in (CONV, RELU, ADD)] == [False, True, False]
     assert graph[ADD.key].dynamic_energy_j is None
     assert graph[CONV.key].dynamic_energy_j == COSTS[0].dynamic_energy_j
+    assert _cost(COSTS[0], "graph", 3e-5, None).dynamic_energy_j is None
 
 
 def test_at_a_lowered_clock_times_and_energies_are_those_of_the_clock() -> None:

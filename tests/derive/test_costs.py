@@ -529,16 +529,18 @@ def test_what_a_call_takes_longer_after_others_is_its_own_code_and_the_usual_str
         )
         for s in (1e-7, 1.5e-7, 8e-7)
     ]
+    unseen = visit(steady, "n", configuration="other", kernels=None, neighbours=after(code=5e-8))
     found = derived(*seen).after_others
     assert found is not None and found.code_s == pytest.approx(3e-7) and found.stream_s is None
-    costs = Deriver([replace(CONTEXT, calibration=CALIBRATION)], [*seen, *streams]).costs({})
+    deriver = Deriver([replace(CONTEXT, calibration=CALIBRATION)], [*seen, *streams, unseen])
+    costs = deriver.costs({})
     known = {cost.configuration: cost.after_others for cost in costs}
     both = known.pop(seen[0].configuration)
     assert both is not None and both.code_s == found.code_s
     assert both.stream_s == pytest.approx(3e-7), "twice the median, whatever is launched how often"
     for each in known.values():
         assert each is not None and each.code_s == pytest.approx(5e-8)
-        assert each.stream_s == pytest.approx(1.5e-7)
+        assert each.stream_s == pytest.approx(1.5e-7), "one kernel, where none were recorded too"
     assert (
         derived(visit(steady, "e", neighbours=Neighbours(1, (1e-5,), (1e-6,)))).after_others is None
     )

@@ -503,6 +503,21 @@ def test_bounds_are_within_what_passes() -> None:
     assert test.passed is False and test.value == pytest.approx(0.021, rel=0.1)
 
 
+def test_seconds_are_told_in_milliseconds() -> None:
+    made = Made()
+    record = made.record()
+    every_2_s = tuple((2.0 * i, ON_W) for i in range(6))
+    steady = {"usual": replace(record.steady["usual"], power_samples=every_2_s)}
+    waves = made.wave(2.0, 12.0), made.wave(1.5, 12.0)
+    words = square_test(replace(record, steady=steady, squares=waves), "samples").words
+    assert "farthest off at a period of 1500 ms:" in words
+    assert "; in step with the driver's samples, at 2000 ms," in words
+    late = replace(record, step=Made(samples=ticking(TICK_S, 1.5)).wave(8.0, 8.0))
+    response_s = rise_of(late).response_s
+    assert response_s is not None and response_s == pytest.approx(1.2, rel=0.01)
+    assert f" in {1e3 * response_s:.0f} ms; a visit" in step_test(late, 0.08).words
+
+
 def test_a_wave_is_held_against_its_levels_over_the_time_that_a_meter_covers() -> None:
     """100 and 300 W: 220 W over the 5 s from its first moment on to its last, ends included."""
     on = ((0.0, 0.5), (1.0, 1.5), (2.0, 2.5), (3.0, 3.5), (4.0, 5.0))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from opdb.derive.quiet import BLOCK_S, LEAST_BLOCKS, blocks_s
-from opdb.derive.runs import QUIET_BLOCKS, run_cost
+from opdb.derive.runs import QUIET_BLOCKS, run_blocks_s, run_cost
 from opdb.records import ModelRun, Stretch
 from tests.store import samples
 
@@ -67,6 +67,7 @@ def test_blocks_of_all_runs_count_together_and_all_must_have_them() -> None:
     assert both.time_s.count == 120 and both.time_s.mean == pytest.approx(PASS_S)
     mixed = run_cost([slow, replace(quiet, facts={})])
     assert mixed is not None and mixed.slowdown is None
+    assert run_blocks_s([slow, replace(quiet, facts={})]) == []
 
 
 def test_a_run_of_few_blocks_has_no_quiet_time() -> None:

@@ -81,6 +81,12 @@ def test_the_plain_roofline_is_the_best_rate_at_the_usual_power() -> None:
     assert joules == pytest.approx(7.0e-6 * 120)
 
 
+def test_what_was_not_metered_adds_no_joules() -> None:
+    known = [example(call(8), 2e-6), example(call(8), 2e-6, dynamic_w=None)]
+    assert proportional_to_flops(known)(features(call(16))) == pytest.approx((4e-6, 2e-4))
+    assert nearest_neighbour(known[1:])(features(call(8))) == (2e-6, 0.0)
+
+
 def test_the_nearest_is_of_its_kind_first_then_of_its_dtype() -> None:
     others = [
         example(call(64, "softmax"), 1e-6, dynamic_w=1.0),

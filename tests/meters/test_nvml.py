@@ -289,6 +289,10 @@ def test_why_the_clock_was_held_back_is_told_by_old_and_new_bindings() -> None:
     assert binding.throttle_reasons(0x1) == (), "idle holds nothing back"
 
 
+def test_the_field_of_instant_power_is_the_one_that_nvml_names() -> None:
+    assert binding.POWER_INSTANT_FIELD == pynvml.NVML_FI_DEV_POWER_INSTANT
+
+
 def test_foreign_processes_are_those_of_others_on_the_board(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,7 +9,9 @@ import pytest
 from sqlalchemy import Column
 
 from opdb.errors import InputError
+from opdb.records import PassMemory
 from opdb.store import schema
+from opdb.store.documents import MEMORY
 from opdb.store.fields import WHOLE, column_parser, parser
 from opdb.store.sets import FAULTS, FILES, Columns
 
@@ -76,6 +78,31 @@ def test_the_field_that_a_column_fails_for_is_named() -> None:
         fields.converted("cost_s", each, at_once)
 
 
+def test_a_column_is_read_at_once_where_it_can_be() -> None:
+    fields = Columns(Path("visits.csv"), [2, 3], {"cost_s": ["1", "2"]})
+
+    def each(field: str) -> float:
+        raise ValueError("was asked for each field")
+
+    found = fields.converted("cost_s", each, lambda column: [float(field) for field in column])
+    assert found.values == {"cost_s": [1.0, 2.0]} and found.lines == [2, 3]
+    with pytest.raises(InputError, match=r"line 2, column cost_s: '1': was asked for each field"):
+        fields.converted("cost_s", each)
+
+
+def test_rows_that_are_chosen_keep_their_lines() -> None:
+    fields = Columns(Path("visits.csv"), [2, 3, 5], {"cost_s": ["1", "2", "-3"]})
+    kept = fields.only([True, False, True])
+    assert (kept.lines, kept.values) == ([2, 5], {"cost_s": ["1", "-3"]})
+    assert str(kept.error(1, "cost_s", "-3", "negative")) == (
+        "visits.csv, line 5, column cost_s: '-3': negative"
+    )
+    by_sign = fields.by(["+", "+", "-"])
+    assert list(by_sign) == ["+", "-"]
+    assert (by_sign["-"].path, by_sign["-"].lines) == (Path("visits.csv"), [5])
+    assert by_sign["+"].values == {"cost_s": ["1", "2"]}
+
+
 @pytest.mark.parametrize("length", [10, 20_000])
 def test_json_of_any_length_is_an_object_or_refused(length: int) -> None:
     read = parser(schema.learned.c.document)
@@ -99,6 +126,24 @@ def test_json_of_any_length_is_an_object_or_refused(length: int) -> None:
 )
 def test_a_cost_that_nothing_could_have_is_refused(column: str, field: str) -> None:
     assert one_by_one("costs.csv", column, [field]) is None
+
+
+def test_memory_is_read_as_it_was_written() -> None:
+    assert MEMORY.encode is not None and MEMORY.decode is not None
+    memory = PassMemory(1000, 10, 400, 0, 400)
+    text = MEMORY.encode(memory)
+    assert MEMORY.decode(text) == memory
+    for wrong in (text.replace("1000", "-1"), text.replace("1000", "1000.0")):
+        with pytest.raises(ValueError, match="expected a whole number of bytes"):
+            parser(schema.workload.c.memory)(wrong)
+
+
+def test_what_takes_longer_after_others_is_within_what_times_may_be() -> None:
+    read = parser(schema.cost.c.after_others)
+    assert read('{"code_s": -1e-7, "stream_s": null}') == '{"code_s": -1e-7, "stream_s": null}'
+    for wrong in ('{"code_s": 1e9, "stream_s": null}', '{"code_s": 0.0, "stream_s": -1e9}', "{}"):
+        with pytest.raises(ValueError, match=r"out of range|not what a call takes"):
+            read(wrong)
 
 
 def test_whole_numbers_are_those_that_a_database_holds() -> None:

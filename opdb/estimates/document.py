@@ -15,7 +15,7 @@ from opdb.estimates.process import Kernel, Matrix, Process
 from opdb.estimates.roofline import Roofline
 from opdb.records import Json, Quantity
 
-FORMAT = 3
+FORMAT = 4
 FLOAT32 = np.dtype("<f4")
 
 MOST_BYTES = 64 * 1024 * 1024

@@ -31,6 +31,9 @@ MULTIPROCESSORS = 132
 TILES = ((128, 128), (128, 256), (64, 64))
 """The tiles of a product (rows, columns) that libraries' kernels usually work on."""
 
+TILE_COLUMNS, TILE_DEPTH = 64, 32
+"""Columns and depth that kernels of products work on at least: fewer are padded."""
+
 STATES = {"training": "in training mode", "autocast": "under autocast"}
 """Features that are 1 for calls unlike those with 0, with the words for messages: what was learned
 from the latter alone says nothing of the former."""
@@ -41,7 +44,8 @@ class Features:
     """A configuration as numbers; sizes are logarithms to base 2.
 
     `kind` names a pass other than the forward one as well; `dtype` is what is computed in.
-    `flops` and `moved_bytes` are of one call. `launches` is False for a call that gives the device
+    `flops` and `moved_bytes` are of one call, whose `steps` run one after the other: those of a
+    recurrent layer, else 1. `launches` is False for a call that gives the device
     no work.
     """
 
@@ -52,6 +56,7 @@ class Features:
     moved_bytes: float
     launches: bool
     numbers: Mapping[str, float]
+    steps: int = 1
 
     def number(self, name: str) -> float:
         """Return one number by its name; of a kind's name whether it is this one."""
@@ -77,6 +82,7 @@ def features(configuration: Configuration) -> Features:
     first = data[0] if data else {"shape": [], "dtype": "float32"}
     works = units(kind)
     casts = configuration.autocast is not None and works != "memory"
+    steps = kind.steps_rule(view)
     is_backward = configuration.pass_name == "backward"
     return Features(
         kind=configuration.title,
@@ -84,11 +90,13 @@ def features(configuration: Configuration) -> Features:
         dtype=str(configuration.autocast if casts else first["dtype"]),
         flops=flops,
         moved_bytes=moved_bytes,
+        steps=steps,
         launches=kind.launches(configuration),
         numbers={
             "flops": _log(flops),
             "bytes": _log(moved_bytes),
             "intensity": _log(flops) - _log(moved_bytes),
+            "steps": _log(steps),
             **_product(view, forward_flops, works),
             **_layout(first),
             **_state(view, data),
@@ -145,7 +153,7 @@ def _fill(view: View, product: tuple[float, float, float]) -> dict[str, float]:
 
     `waste` is by how much the last wave of tiles, which fills only some of the multiprocessors,
     makes a product longer; `aligned` the largest power of two, up to 16, that divides a size: what
-    vector loads and tensor cores need.
+    vector loads and tensor cores need; `padding` by how much whole tiles exceed a size.
     """
     rows, columns, depth = product
     groups = _argument(view, "groups")
@@ -159,6 +167,8 @@ def _fill(view: View, product: tuple[float, float, float]) -> dict[str, float]:
         "aligned rows": _twos(rows),
         "aligned columns": _twos(columns),
         "aligned depth": _twos(channels),
+        "padding columns": _padding(columns, TILE_COLUMNS),
+        "padding depth": _padding(channels, TILE_DEPTH),
         "channels": _log(channels),
         "grouped": float(groups > 1),
         "depthwise": float(groups > 1 and 0 < channels < 2),
@@ -174,6 +184,12 @@ def _twos(size: float) -> float:
     """Return the logarithm of the largest power of two that divides a size, at most that of 16."""
     whole = round(size)
     return math.log2(math.gcd(whole, 16)) if whole else 0.0
+
+
+def _padding(size: float, tile: int) -> float:
+    """Return the logarithm of the tiles' size over the size that they cover; 0 where it is 0."""
+    whole = round(size)
+    return _log(math.ceil(whole / tile) * tile / whole) if whole else 0.0
 
 
 def _steps_apart(spec: Mapping[str, Json]) -> bool:

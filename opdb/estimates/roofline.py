@@ -33,10 +33,10 @@ class Roofline:
     shortest_s: float
 
     def time_s(self, of: Features) -> float:
-        """Return the shortest time plus the larger of operations and bytes over their rates."""
+        """Return each step's shortest time plus the larger of FLOPs and bytes over their rates."""
         rate = self._rate(of)
         computing_s = of.flops / rate if rate else 0.0
-        return self.shortest_s + max(computing_s, of.moved_bytes / self.bytes_per_s)
+        return self.shortest_s * of.steps + max(computing_s, of.moved_bytes / self.bytes_per_s)
 
     def _rate(self, of: Features) -> float | None:
         """Return the rate of a configuration's units; of some never measured, the nearest's.

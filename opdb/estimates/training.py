@@ -46,7 +46,7 @@ FEWEST_FOLDS = 3
 PART = "part "
 COVERED = 0.95
 
-SHARED = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15)
+SHARED = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 """Standard deviations that the operators of a model may have in common: the one is taken with
 which the sums over left-out models have the best intervals."""
 

@@ -41,6 +41,13 @@ def recurrent_flops(view: View) -> int:
     return 2 * numel(view.shape()[:-1]) * _matrices(view)[0]
 
 
+def _steps(view: View) -> int:
+    """Return the length of the sequences times the layers; both directions run at once."""
+    shape = view.shape()
+    length = shape[1] if len(shape) == 3 and view["batch_first"] else shape[0]
+    return int(length) * int(view["num_layers"])
+
+
 def _bytes(view: View) -> int:
     dtype = view["weight_dtype"] or input_dtype(view)
     return inputs_and_outputs(view) + sum(_matrices(view)) * item_bytes(str(dtype))
@@ -87,6 +94,7 @@ recurrent = partial(
 layer = partial(
     recurrent,
     shapes_rule=_sequence_shapes,
+    steps_rule=_steps,
     canonical=drop_unless("training", "dropout"),
     settings=("tf32_convolution", "tf32_matmul"),
 )

@@ -100,6 +100,8 @@ class Kind:
             in place, `~` that the first two are swapped, `@` that it is an attribute's getter, and
             a signature in parentheses, in the kind's argument names, replaces the kind's own.
         launches_rule: whether a call gives the device work; a view does not.
+        steps_rule: how many steps of a call run one after the other, each of some kernels: those
+            of a sequence, in all layers.
         values_rule: the value class of the outputs.
         canonical: rewrites arguments so that equal calls become equal text.
         bound_rule: what the whole numbers in an argument must stay below, None where nothing bounds
@@ -127,6 +129,7 @@ class Kind:
     functions: str
     then_indices: bool = False
     launches_rule: Callable[[View], bool] = v.always
+    steps_rule: Callable[[View], int] = v.one
     values_rule: Callable[[View], Json | None] = v.no_values
     canonical: Canonical | None = None
     bound_rule: Callable[[View, str], int | None] = v.no_bound

@@ -57,14 +57,17 @@ PLAIN = (
 
 def numbers(**given: float) -> Mapping[str, float]:
     """Return all numbers of a configuration; of those not given, sizes are 1 and others 0."""
-    fills = ("waste 128x128", "waste 128x256", "waste 64x64")
+    fills = ("waste 128x128", "waste 128x256", "waste 64x64", "padding columns", "padding depth")
     sizes = (
         *("flops", "bytes", "intensity", "read", "written", "weights", "rows", "columns"),
         *("depth", "tiles", "channels", "first", "second", "positions", "last", "item_bytes"),
-        *("window", "stride", "groups"),
+        *("window", "stride", "groups", "steps"),
     )
     named = {name.replace("_in_", " ").replace("waste_", "waste "): v for name, v in given.items()}
-    named = {name.replace("aligned_", "aligned "): v for name, v in named.items()}
+    named = {
+        name.replace("aligned_", "aligned ").replace("padding_", "padding "): v
+        for name, v in named.items()
+    }
     assert named.keys() <= {*fills, *sizes, *PLAIN}
     return {
         **{name: math.log2(named.get(name, 1.0)) for name in (*sizes, *fills)},
@@ -90,6 +93,7 @@ def test_every_number_of_a_grouped_convolution() -> None:
     sizes |= {"rows": 6 * 14 * 14, "columns": 96, "tiles": 10, "channels": 16}
     # 10, 10 and 19 x 2 tiles of each of 4 groups, on 132 multiprocessors
     wastes = {"waste_128x128": 132 / 40, "waste_128x256": 132 / 40, "waste_64x64": 264 / 152}
+    wastes |= {"padding_columns": 128 / 96, "padding_depth": 32 / 16}
     aligned = {"aligned_rows": 3.0, "aligned_columns": 4.0, "aligned_depth": 4.0, "grouped": 1.0}
     shape = {"first": 6, "second": 64, "positions": 28 * 28, "last": 28, "item_bytes": 4}
     rest = {"tensors": 2.0, "window": 25, "stride": 2, "groups": 4}
@@ -110,6 +114,7 @@ def test_every_number_of_a_linear_layer() -> None:
     sizes |= {"read": 24 * 40, "written": 24 * 1000, "weights": 1000 * 40, "channels": 40}
     sizes |= {"rows": 24, "columns": 1000, "tiles": 8}
     wastes = {"waste_128x128": 132 / 8, "waste_128x256": 132 / 4, "waste_64x64": 132 / 16}
+    wastes |= {"padding_columns": 1024 / 1000, "padding_depth": 64 / 40}
     aligned = {"aligned_rows": 3.0, "aligned_columns": 3.0, "aligned_depth": 3.0}
     shape = {"first": 24, "second": 40, "last": 40, "item_bytes": 2, "tensors": 3.0}
     assert found.dtype == "bfloat16"
@@ -224,6 +229,38 @@ def test_a_view_launches_nothing() -> None:
 def test_a_kind_that_this_version_lacks_is_told() -> None:
     with pytest.raises(UnknownNameError, match="convolve"):
         features(Configuration("convolve", {}, {"input": tensor(8)}))
+
+
+@pytest.mark.parametrize(
+    ("shape", "parameters", "steps"),
+    [
+        ([7, 3, 4], {}, 7),
+        ([7, 3, 4], {"batch_first": True}, 3),
+        ([7, 3, 4], {"num_layers": 2, "bidirectional": True}, 14),
+        ([7, 4], {"batch_first": True}, 7),  # one sequence
+    ],
+)
+def test_a_recurrent_layer_takes_a_step_for_each_position_and_layer(
+    shape: list[int], parameters: Mapping[str, object], steps: int
+) -> None:
+    sizes = {"input_size": 4, "hidden_size": 6, **parameters}
+    found = features(Configuration("gru", sizes, {"input": tensor(*shape)}))
+    assert found.steps == steps and found.number("steps") == pytest.approx(math.log2(steps))
+    cell = features(
+        Configuration("gru_cell", {"input_size": 4, "hidden_size": 6}, {"input": tensor(7, 4)})
+    )
+    assert cell.steps == 1 == features(conv(4, 64, 32, 3)).steps
+
+
+@pytest.mark.parametrize(
+    ("channels", "columns", "depth"), [(3, 64 / 3, 32 / 3), (64, 1, 1), (96, 128 / 96, 1)]
+)
+def test_few_columns_and_a_short_depth_are_padded_to_whole_tiles(
+    channels: int, columns: float, depth: float
+) -> None:
+    found = features(conv(1, channels, 8, 3))
+    assert 2 ** found.number("padding columns") == pytest.approx(columns)
+    assert 2 ** found.number("padding depth") == pytest.approx(depth)
 
 
 def test_every_kind_belongs_to_a_family() -> None:

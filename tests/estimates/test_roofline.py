@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from opdb.estimates.features import Features
@@ -29,6 +31,7 @@ def test_a_time_is_the_shortest_and_the_larger_of_operations_and_bytes() -> None
     under = Roofline({"product float32": 100.0}, 10.0, 0.5)
     assert under.time_s(call(300.0, 10.0)) == pytest.approx(0.5 + 3.0)
     assert under.time_s(call(300.0, 40.0)) == pytest.approx(0.5 + 4.0)
+    assert under.time_s(replace(call(300.0, 40.0), steps=8)) == pytest.approx(8 * 0.5 + 4.0)
 
 
 @pytest.mark.parametrize(

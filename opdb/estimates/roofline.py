@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opdb.estimates.features import Features
 
@@ -18,6 +18,9 @@ SHORTEST = 0.01
 
 HALVES = frozenset({"float16", "bfloat16"})
 """Dtypes that tensor cores multiply at one rate."""
+
+EIGHTHS = frozenset({"float8_e4m3fn", "float8_e5m2"})
+"""Dtypes that they multiply no slower than halves."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,14 @@ class Roofline:
     def _rate(self, of: Features) -> float | None:
         """Return the rate of a configuration's units; of some never measured, the nearest's.
 
-        That is the other half's, else the least in the family, else in that of forward passes.
+        That is the other half's, of eight bits a half's, else the least in the family, else in that
+        of forward passes.
         """
-        halves = HALVES if of.dtype in HALVES else ()
-        for dtype in (of.dtype, *sorted(halves)):
-            if (rate := self.flops_per_s.get(f"{of.family} {dtype}")) is not None:
-                return rate
+        known = self.flops_per_s.get(_units(of.family, of.dtype))
+        if known is None and of.dtype in HALVES | EIGHTHS:
+            known = self._of_halves(of.family)
+        if known is not None:
+            return known
         if of.family.startswith("memory"):
             return None  # bytes alone tell
         for family in (of.family, of.family.removesuffix(" backward")):
@@ -54,25 +59,49 @@ class Roofline:
                 return min(found)
         return None
 
+    def _of_halves(self, family: str) -> float | None:
+        rates = [self.flops_per_s.get(_units(family, half)) for half in HALVES]
+        return max((rate for rate in rates if rate is not None), default=None)
+
+    def shown_by(self, seen: Iterable[Features]) -> Roofline:
+        """Return it without rates of units that no operator showed, for memory held all back.
+
+        So it is where all would wait for memory at the rate that stands in for units never
+        measured, too: products of one row say nothing of how fast large ones are.
+        """
+        operators: dict[str, list[Features]] = defaultdict(list)
+        for of in seen:
+            if of.dtype in HALVES | EIGHTHS and not of.family.startswith("memory"):
+                operators[_units(of.family, of.dtype)].append(of)
+        kept = dict(self.flops_per_s)
+        for units, found in operators.items():
+            others = replace(self, flops_per_s={k: r for k, r in kept.items() if k != units})
+            rate = others._of_halves(_family(units))
+            if rate and all(o.flops / rate < o.moved_bytes / self.bytes_per_s for o in found):
+                del kept[units]
+        return replace(self, flops_per_s=kept)
+
 
 def roofline(measured: Iterable[tuple[Features, float]]) -> Roofline:
     """Return the roofline under which measured times (seconds) lie; there must be one at least."""
     flops: dict[str, list[float]] = defaultdict(list)
     moved: list[float] = []
     times: list[float] = []
-    for of, time_s in measured:
-        flops[_units(of)].append(of.flops / time_s)
+    seen = list(measured)
+    for of, time_s in seen:
+        flops[_units(of.family, of.dtype)].append(of.flops / time_s)
         moved.append(of.moved_bytes / time_s)
         times.append(time_s)
-    return Roofline(
+    found = Roofline(
         {units: _quantile(rates, REACHED) for units, rates in flops.items()},
         _quantile(moved, REACHED),
         _quantile(times, SHORTEST),
     )
+    return found.shown_by(of for of, _ in seen)
 
 
-def _units(of: Features) -> str:
-    return f"{of.family} {of.dtype}"
+def _units(family: str, dtype: str) -> str:
+    return f"{family} {dtype}"
 
 
 def _family(units: str) -> str:

@@ -40,6 +40,8 @@ def test_a_time_is_the_shortest_and_the_larger_of_operations_and_bytes() -> None
         ("product", "float32", 100.0),
         ("product", "bfloat16", 400.0),  # as the other half
         ("product", "float16", 400.0),
+        ("product", "float8_e4m3fn", 400.0),  # no slower than a half
+        ("attention", "float8_e5m2", 300.0),
         ("product", "float64", 100.0),  # the least of its family
         ("product backward", "float64", 80.0),
         ("attention backward", "float32", 200.0),  # as in forward passes
@@ -62,3 +64,25 @@ def test_units_that_nobody_measured_take_the_nearest_rate(
     }
     found = Roofline(measured, 10.0, 0.0).time_s(call(1200.0, 5.0, family, dtype))
     assert found == pytest.approx(0.5 if rate is None else 1200.0 / rate)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "family", "rate"),
+    [
+        ("float8_e4m3fn", "product", 400.0),
+        ("float16", "product", 400.0),
+        ("float32", "product", 2.0),  # nothing stands in for it
+        ("float8_e4m3fn", "memory", 2.0),
+    ],
+)
+def test_operators_that_wait_for_memory_show_no_rate(dtype: str, family: str, rate: float) -> None:
+    """One row takes 2 FLOP for each byte, and the device computes 40 while it moves a byte."""
+    large = (call(4000.0, 10.0, family, "bfloat16"), 10.0)
+    small = (call(20.0, 10.0, family, dtype), 10.0)
+    wide = (call(0.0, 100.0, "memory", "float64"), 10.0)
+    found = roofline([large, small, wide])
+    asked = found.time_s(call(4e6, 10.0, family, dtype)) - found.shortest_s
+    assert asked == pytest.approx(4e6 / rate)
+    shown = (call(2000.0, 10.0, family, dtype), 10.0)  # 20 FLOP for each byte take as long
+    of_both = roofline([large, small, shown, wide])
+    assert of_both.flops_per_s[f"{family} {dtype}"] == 200.0

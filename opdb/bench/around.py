@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import io
 import itertools
+import logging
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -70,16 +72,34 @@ def around(request: ModelRequest) -> float | None:
     if request.training is not None or request.phase == "generate":
         return None
     try:
-        loaded = load(request, device="meta")
-        recorder = record(loaded, autocast=request.autocast, recorder_type=_Keeping)
-        assert isinstance(recorder, _Keeping)
-        run = partial(loaded.module, *loaded.args, **loaded.kwargs)
-        with torch.no_grad(), redirect_stdout(io.StringIO()):  # what it prints, it printed before
-            return _timed(run, recorder.answers)
+        with _unheard():
+            loaded = load(request, device="meta")
+            recorder = record(loaded, autocast=request.autocast, recorder_type=_Keeping)
+            assert isinstance(recorder, _Keeping)
+            run = partial(loaded.module, *loaded.args, **loaded.kwargs)
+            with torch.no_grad():
+                return _timed(run, recorder.answers)
     except ANY_FAILURE as error:  # a forward is anyone's code
         said = str(error) if isinstance(error, OpdbError) else one_line(error)
         why = f"Python around the calls of {request.name!r} was not timed: {said}"
         raise UnsupportedError(why) from error
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Keep back what a model prints, warns of and logs: it told that when it was harvested."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with (
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,8 @@ def visits(database: Path) -> list[tuple[str, str, str]]:
     return found
 
 
-def measured(database: Path) -> int:
-    """Return how many configurations have all their visits.
+def measured(database: Path | str) -> int:
+    """Return how many configurations of a database (a path, a URL) have all their visits.
 
     That is two which count, or as many as a busy machine may spoil before the bench gives up.
     """

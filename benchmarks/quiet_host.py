@@ -319,7 +319,7 @@ def harvested(files: Iterable[Path]) -> tuple[Asked, dict[str, str]]:
         if isinstance(found, OpdbError):
             left[name] = str(found)
         else:
-            asked[name] = request, with_around(request, found).workload
+            asked[name] = request, with_around(request, found, {}).workload
     return asked, left
 
 

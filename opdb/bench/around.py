@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -50,12 +50,26 @@ ROUNDS_A_CONTAINER = 4
 DIFFERENT = "its calls differ from one pass to the next"
 
 
-def with_around(request: ModelRequest, found: Harvest) -> Harvest:
-    """Return a harvest whose workload has what is `around` its calls, or a note why it has not."""
-    try:
-        return replace(found, workload=replace(found.workload, around=around(request)))
-    except UnsupportedError as error:
-        return replace(found, notes=(*found.notes, str(error)))
+Known: TypeAlias = dict[object, float | str | None]
+"""What was timed before, or why it was not: by a model's name and the calls that it makes."""
+
+
+def with_around(request: ModelRequest, found: Harvest, known: Known) -> Harvest:
+    """Return a harvest whose workload has what is `around` its calls, or a note why it has not.
+
+    It is timed once for all sizes and dtypes of a model that make the same calls, and added to what
+    is `known`.
+    """
+    calls = tuple((call.configuration.kind, call.form) for call in found.workload.calls)
+    if (made := (request.name, calls)) not in known:
+        try:
+            known[made] = around(request)
+        except UnsupportedError as error:
+            known[made] = str(error)
+    timed = known[made]
+    if isinstance(timed, str):
+        return replace(found, notes=(*found.notes, timed))
+    return replace(found, workload=replace(found.workload, around=timed))
 
 
 def around(request: ModelRequest) -> float | None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from opdb.bench.around import with_around
+from opdb.bench.around import Known, with_around
 from opdb.bench.platform import Platform
 from opdb.errors import OpdbError
 from opdb.harvest import fingerprint, harvest_compiled
@@ -57,7 +57,7 @@ def harvest_each(
 ) -> dict[str, Stored | OpdbError]:
     """Harvest each request and save what is found, unless it stands, as `harvest_into` does.
 
-    Python around the calls is timed here, one model after the other, but for sweeps.
+    Python around the calls is timed here, one model after the other, but not for sweeps.
 
     Returns what is stored of each request, or why nothing is, by the request's `repr`. `shown`
     hears of each request, and what is unusual about a workload. With `processes` None the models
@@ -69,13 +69,14 @@ def harvest_each(
 
     shown = shown or Progress()
     stored: dict[str, Stored | OpdbError] = {}
+    around: Known = {}
     for request, found, harvest_s in harvests_of(requests, look, shown, processes):
         if isinstance(found, OpdbError):
             stored[repr(request)] = found
             continue
         stale = 0
         if harvest_s is not None:
-            found = found if swept else with_around(request, found)
+            found = found if swept else with_around(request, found, around)
             stale = store.save_workload(
                 found.workload, found.captured, swept=swept, fingerprint=found.fingerprint
             )

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from opdb.bench import around as module
 from opdb.bench import harvests
 from opdb.bench.around import around, with_around
 from opdb.errors import UnsupportedError
@@ -77,12 +78,25 @@ def test_it_is_what_python_takes_and_not_what_calls_take(
 
 def test_of_a_pass_that_changes_a_note_says_why_it_is_not_known() -> None:
     request = asked("fickle")
-    found = with_around(request, Harvest(harvest(request)))
+    found = with_around(request, Harvest(harvest(request)), {})
     assert found.workload.around is None
     [note] = found.notes
     assert note.endswith("was not timed: its calls differ from one pass to the next")
     with pytest.raises(UnsupportedError, match="has no 'no_such_model'"):
         around(asked("no_such_model"))
+
+
+def test_sizes_of_a_model_that_make_the_same_calls_are_timed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timed = iter((7.0, 8.0))
+    monkeypatch.setattr(module, "around", lambda request: next(timed))
+    known: module.Known = {}
+    found = []
+    for name, batch_size in (("mlp", 1), ("mlp", 32), ("transformer", 1)):
+        request = ModelRequest(name, batch_size=batch_size).checked()
+        found.append(with_around(request, Harvest(harvest(request)), known))
+    assert [each.workload.around for each in found] == [7.0, 7.0, 8.0]
 
 
 def test_steps_of_training_and_generations_are_not_timed() -> None:

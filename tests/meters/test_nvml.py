@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pynvml
 import pytest
 
 from opdb.errors import CannotMeasureError
+from opdb.meters import Reading
 from opdb.meters.nvml import (
     NvmlMeter,
     binding,
@@ -221,6 +223,36 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlMeter:
     (tmp_path / "pynvml.py").write_text(STAND_IN)
     monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
     return NvmlMeter(UUID)
+
+
+def test_a_window_holds_what_the_recorder_answers(
+    recorder: NvmlMeter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    answer = {
+        "power": [[1.0, 300.0], [1.1, 310.0]],
+        "counter": [[1.0, 50.0], [1.2, 110.0]],
+        "clock": [1.98e9],
+        "temperature": 41.0,
+        "reasons": ["power limit"],
+        "utilization": 0.5,
+    }
+
+    def ask(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request)
+        return answer
+
+    monkeypatch.setattr(recorder, "_ask", ask)
+    assert recorder.window(1.0, 1.2, lag_s=0.02) == Reading(
+        power_samples=((1.0, 300.0), (1.1, 310.0)),
+        counter_edges=((1.0, 0.0), (1.2, 60.0)),
+        clock_samples_hz=(1.98e9,),
+        temperature_c=41.0,
+        throttle_reasons=("power limit",),
+        utilization=0.5,
+        reason=None,
+    )
+    assert asked == [{"window": [1.0, 1.2, 0.02]}]
 
 
 def test_a_board_that_reports_nothing_has_a_reason(recorder: NvmlMeter) -> None:

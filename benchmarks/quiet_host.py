@@ -50,7 +50,7 @@ from typing import Any
 import torch
 
 from benchmarks import new_file
-from opdb.bench.around import with_around
+from opdb.bench.around import Known, with_around
 from opdb.bench.calibrate import container_time_s
 from opdb.bench.host import Timed, built_on, by_call, round_of
 from opdb.bench.model import calibrate_batch_norms
@@ -314,12 +314,13 @@ def harvested(files: Iterable[Path]) -> tuple[Asked, dict[str, str]]:
         if (request.batch_size, request.dtype, request.phase) == (1, "float32", "inference")
     ]
     asked, left = {}, {}
+    around: Known = {}
     for request, found, _ in harvests_of(requests, lambda request: None, processes=None):
         name = f"{request.name} {describe(request)}"
         if isinstance(found, OpdbError):
             left[name] = str(found)
         else:
-            asked[name] = request, with_around(request, found, {}).workload
+            asked[name] = request, with_around(request, found, around).workload
     return asked, left
 
 

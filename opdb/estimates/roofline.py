@@ -19,7 +19,7 @@ SHORTEST = 0.01
 HALVES = frozenset({"float16", "bfloat16"})
 """Dtypes that tensor cores multiply at one rate."""
 
-EIGHTHS = frozenset({"float8_e4m3fn", "float8_e5m2"})
+EIGHT_BITS = frozenset({"float8_e4m3fn", "float8_e5m2"})
 """Dtypes that they multiply no slower than halves."""
 
 
@@ -48,7 +48,7 @@ class Roofline:
         of forward passes.
         """
         known = self.flops_per_s.get(_units(of.family, of.dtype))
-        if known is None and of.dtype in HALVES | EIGHTHS:
+        if known is None and of.dtype in HALVES | EIGHT_BITS:
             known = self._of_halves(of.family)
         if known is not None:
             return known
@@ -71,7 +71,7 @@ class Roofline:
         """
         operators: dict[str, list[Features]] = defaultdict(list)
         for of in seen:
-            if of.dtype in HALVES | EIGHTHS and not of.family.startswith("memory"):
+            if of.dtype in HALVES | EIGHT_BITS and not of.family.startswith("memory"):
                 operators[_units(of.family, of.dtype)].append(of)
         kept = dict(self.flops_per_s)
         for units, found in operators.items():

@@ -227,6 +227,8 @@ def _build_module(configuration: Configuration, made: _Arguments) -> BuiltCall |
     for form in forms_of_kind(configuration.kind):
         if not form.matches(full) or not _weights_fit(configuration, form):
             continue
+        if not form.takes(configuration.parameters):
+            continue
         module = _construct(form, full, made)
         args, kwargs = _positional(parse_signature(form.call), _CallOnly(form, made))
         weights = [t for _, t in named_tensors(module)] if form.opaque else made.weights

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,9 @@ from opdb.operators.functions import bind
 from opdb.operators.overloads import Bound
 
 Arguments = Mapping[str, Any]
+
+_OF_ANY = ("inplace", "training", "weight_dtype")
+"""Arguments that any module has: its mode, its tensors' dtype, and whether it works in place."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,26 @@ class ModuleForm:
                 arguments["weight_dtype"] = weight.dtype
         return self.kind, arguments
 
-    def constructor_arguments(self, arguments: Arguments) -> dict[str, Any]:
-        """Return what the class is constructed with, from the call's named arguments."""
+    def takes(self, names: Iterable[str]) -> bool:
+        """Return whether the class or its forward has arguments of these names.
+
+        A function may have more: `nn.Softmax` has no `dtype`, which softmax has.
+        """
+        of_call = parse_signature(self.call).parameters
+        known = {*of_call, *self._constructor_names(), *self.attributes, *_OF_ANY}
+        return known.issuperset(names)
+
+    def _constructor_names(self) -> set[str]:
         names = set(inspect.signature(self.module.__init__).parameters)
         if "kwargs" in names:
             # recurrent layers hand what they are given to their base
             names = set(KINDS[self.kind].signature.parameters)
             names -= {*parse_signature(self.call).parameters, "training", "weight_dtype"}
+        return names
+
+    def constructor_arguments(self, arguments: Arguments) -> dict[str, Any]:
+        """Return what the class is constructed with, from the call's named arguments."""
+        names = self._constructor_names()
         found = {n: arguments[n] for n in names if n in arguments and n not in ("weight", "bias")}
         bias = arguments.get("bias")
         if "bias" in names:

@@ -174,9 +174,9 @@ def study(store: Store) -> list[Held]:
 def _held(
     predictor: Predictor, word: str, workload: Workload, out: set[str], estimates: Estimates
 ) -> list[Held]:
-    parts = predictor.answer(workload, "graph").prediction.parts
-    share = sum(p.share_time for p in parts if p.configuration.key in out)
-    if share < LEAST_ESTIMATED:
+    measured = predictor.answer(workload, "graph").prediction
+    share = sum(p.share_time for p in measured.parts if p.configuration.key in out)
+    if share < LEAST_ESTIMATED or measured.coverage_calls < 1:
         return []
     return [Held(word, workload, share, predictor.without(workload, "graph", out, estimates))]
 

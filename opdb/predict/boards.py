@@ -11,10 +11,20 @@ from opdb.compose import PredictionInputs
 from opdb.compose.inputs import UsualHostTimes
 from opdb.derive.boards import Factors, transferred
 from opdb.derive.costs import cost_in
+from opdb.derive.quiet import CallForm
 from opdb.errors import DatabaseError
 from opdb.footprint import resident_bytes
 from opdb.predict.snapshot import Snapshot
-from opdb.records import ALGORITHM_SETTING, Calibration, Configuration, Cost, Form, Json, Workload
+from opdb.records import (
+    ALGORITHM_SETTING,
+    Calibration,
+    Call,
+    Configuration,
+    Cost,
+    Form,
+    Json,
+    Workload,
+)
 from opdb.settings import is_forcible, relevant_setting
 
 if TYPE_CHECKING:
@@ -134,6 +144,26 @@ class Boards:
         by = self._snapshot.factors(board, origin)
         base_w = self._snapshot.calibration(board).base_power_w
         return {key: transferred(cost, board, by, base_w) for key, cost in costs.items()}
+
+    # How long the hosts take
+
+    def host_times_s(self, calls: Collection[Call], board: str) -> dict[CallForm, float]:
+        """Return the quiet host times of calls on a board's host, in seconds.
+
+        Where a call has none of its own there, it is the usual one of those issued as it is.
+        """
+        costs = self.own({call.configuration for call in calls}, board)
+        found: dict[CallForm, float] = {}
+        for call in calls:
+            configuration, form = call.configuration, call.form
+            cost = costs.get(configuration.key)
+            if cost is not None and form in cost.host_time_s:
+                found[configuration.key, form] = cost.host_time_s[form].mean
+            else:
+                usual = self._snapshot.usual_host_s(board, configuration.kind)
+                if (time_s := usual.get((configuration.issued_as, form))) is not None:
+                    found[configuration.key, form] = time_s
+        return found
 
     # What predictions start from
 

@@ -88,7 +88,8 @@ def test_all_that_it_holds_is_read_and_exported(released: Path, tmp_path: Path) 
         slugs = [device.slug for device in store.devices()]
         for slug in slugs:
             export_set(store, tmp_path / slug, device=slug)
-    assert rows(released) == before
+    later = dict.fromkeys(schema.metadata.tables, 0)  # tables that were added since are empty
+    assert rows(released) == later | before
     with open_store(str(tmp_path / "again.sqlite")) as again:
         for slug in slugs:
             import_set(again, tmp_path / slug)

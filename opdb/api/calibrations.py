@@ -65,7 +65,7 @@ FACTORS: Table[HostAgainst] = Table(
     Column("device", attrgetter("device")),
     Column("factor", lambda row: row.factor.factor, title="times as long here", unit=RATIO),
     Column("calls", lambda row: row.factor.calls, title="calls"),
-    Column("share", lambda row: row.factor.share),
+    Column("passes", lambda row: row.factor.passes, title="of passes"),
 )
 """This host against that of a board."""
 
@@ -103,11 +103,11 @@ class HostFound:
         if self.against:
             yield Rows(FACTORS, self.against)
         else:
-            yield "host: no board has host times of enough of these calls"
+            yield "host: no board has host times of these calls"
 
 
 NO_HOST_TIMES = (
-    "host: no board of this database has host times of a small model (inference, float32, batch 1):"
+    "host: no board of this database has host times of a small model (inference, float32):"
     " this host is held against no other"
 )
 

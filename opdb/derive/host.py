@@ -12,40 +12,48 @@ from opdb.derive.costs import HELD_UP
 from opdb.derive.quiet import CallForm, quiet_time_s
 from opdb.records import Call, Form, HostVisit
 
-LEAST_SHARE = 0.5
-"""The share of the time of all calls that those which two hosts have in common take at least."""
+LEAST_SHARE = 0.8
+"""A pass counts where the calls that another host was timed in, too, take this share of its time.
+
+Calls of another model that are issued in the same way are no substitute: on published boards that
+made the error of passes larger than no factor did (docs/measuring.md)."""
 
 
 @dataclass(frozen=True)
 class HostFactor:
     """How many times as long as another host one takes to issue the same calls.
 
-    `calls` counts the distinct calls that were compared, which take `share` of the time of all.
+    `calls` counts the distinct calls that were compared, `passes` the passes that make them.
     """
 
     factor: float
     calls: int
-    share: float
+    passes: int
 
 
 def host_factor(
     here_s: Mapping[CallForm, float],
     there_s: Mapping[CallForm, float],
-    counts: Mapping[CallForm, int],
+    passes: Iterable[Mapping[CallForm, int]],
 ) -> HostFactor | None:
     """Return Σ n · here / Σ n · there over the calls whose quiet times on both hosts are known.
 
-    Times are in seconds; n (`counts`) is how often models make a call, so that the factor is that
-    of the host's part of their passes. None where these calls take less than `LEAST_SHARE` of the
-    time that all calls of `here_s` take.
+    Times are in seconds; n is how often a pass makes a call. Passes of which the other host knows
+    less than `LEAST_SHARE` are left out; None where all are.
     """
-    common = [call for call in here_s if there_s.get(call)]
-    all_s = math.fsum(counts[call] * time_s for call, time_s in here_s.items())
-    both_s = math.fsum(counts[call] * here_s[call] for call in common)
-    if not both_s or both_s < LEAST_SHARE * all_s:
-        return None
-    other_s = math.fsum(counts[call] * there_s[call] for call in common)
-    return HostFactor(both_s / other_s, len(common), both_s / all_s)
+    totals_s = [0.0, 0.0]
+    compared: set[CallForm] = set()
+    count = 0
+    for calls in passes:
+        both = [call for call in calls if call in here_s and there_s.get(call)]
+        all_s = math.fsum(n * here_s.get(call, 0.0) for call, n in calls.items())
+        both_s = math.fsum(calls[call] * here_s[call] for call in both)
+        if both_s and both_s >= LEAST_SHARE * all_s:
+            totals_s[0] += both_s
+            totals_s[1] += math.fsum(calls[call] * there_s[call] for call in both)
+            compared.update(both)
+            count += 1
+    return HostFactor(totals_s[0] / totals_s[1], len(compared), count) if count else None
 
 
 def is_settled(visits: Iterable[HostVisit], calls: Iterable[Call]) -> bool:

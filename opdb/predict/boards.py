@@ -15,16 +15,7 @@ from opdb.derive.quiet import CallForm
 from opdb.errors import DatabaseError
 from opdb.footprint import resident_bytes
 from opdb.predict.snapshot import Snapshot
-from opdb.records import (
-    ALGORITHM_SETTING,
-    Calibration,
-    Call,
-    Configuration,
-    Cost,
-    Form,
-    Json,
-    Workload,
-)
+from opdb.records import ALGORITHM_SETTING, Calibration, Configuration, Cost, Form, Json, Workload
 from opdb.settings import is_forcible, relevant_setting
 
 if TYPE_CHECKING:
@@ -147,23 +138,15 @@ class Boards:
 
     # How long the hosts take
 
-    def host_times_s(self, calls: Collection[Call], board: str) -> dict[CallForm, float]:
-        """Return the quiet host times of calls on a board's host, in seconds.
-
-        Where a call has none of its own there, it is the usual one of those issued as it is.
-        """
-        costs = self.own({call.configuration for call in calls}, board)
-        found: dict[CallForm, float] = {}
-        for call in calls:
-            configuration, form = call.configuration, call.form
-            cost = costs.get(configuration.key)
-            if cost is not None and form in cost.host_time_s:
-                found[configuration.key, form] = cost.host_time_s[form].mean
-            else:
-                usual = self._snapshot.usual_host_s(board, configuration.kind)
-                if (time_s := usual.get((configuration.issued_as, form))) is not None:
-                    found[configuration.key, form] = time_s
-        return found
+    def host_times_s(
+        self, configurations: Iterable[Configuration], board: str
+    ) -> dict[CallForm, float]:
+        """Return the quiet host times (seconds) of calls on a board's host, of each form timed."""
+        return {
+            (key, form): quantity.mean
+            for key, cost in self.own(configurations, board).items()
+            for form, quantity in cost.host_time_s.items()
+        }
 
     # What predictions start from
 

@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from opdb.derive.costs import host_quantities
-from opdb.derive.host import HostFactor, host_factor
+from opdb.derive.host import LEAST_SHARE, HostFactor, host_factor
 from opdb.derive.quiet import CallForm, Slowdown, host_slowdown_in
 from opdb.predict.boards import Boards
 from opdb.predict.snapshot import Snapshot
-from opdb.records import Call, HostCalibration, Workload
+from opdb.records import HostCalibration, Workload
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store
 
-MOST_WORKLOADS = 3
+MOST_WORKLOADS = 4
 LEAST_CALLS, MOST_CALLS = 32, 320
 MOST_DISTINCT_CALLS = 150
-"""Workloads that a calibration of a host times at most, their calls, and their distinct calls at
-most: so it takes some seconds, and no single call counts for much."""
+MOST_BATCH = 8
+"""Workloads that a calibration of a host times at most; their calls, distinct calls and batch size
+at most. So it takes some ten seconds, and no single call counts for much."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,8 @@ class CalibratedHost:
         return host_slowdown_in(self.calibration.visits)
 
     @cached_property
-    def _calls(self) -> Mapping[CallForm, Call]:
-        return {_call_form(call): call for each in self.workloads for call in each.calls}
-
-    @cached_property
-    def _counts(self) -> Mapping[CallForm, int]:
-        return Counter(_call_form(call) for each in self.workloads for call in each.calls)
+    def _passes(self) -> Sequence[Mapping[CallForm, int]]:
+        return [_counts(each) for each in self.workloads]
 
     @cached_property
     def _times_s(self) -> Mapping[CallForm, float]:
@@ -67,60 +64,57 @@ class CalibratedHost:
             (key, form): quantity.mean
             for key, forms in host_quantities(self.calibration.visits).items()
             for form, quantity in forms.items()
-            if (key, form) in self._counts
         }
 
     def _factor(self, boards: Boards, board: str) -> HostFactor | None:
-        """Return how many times as long it takes as a board's host; None where too few calls do."""
-        there_s = boards.host_times_s([self._calls[call] for call in self._times_s], board)
-        return host_factor(self._times_s, there_s, self._counts)
+        """Return how many times as long it takes as a board's host; None: that is not known."""
+        called = {c for each in self.workloads for c in each.occurrences()}
+        return host_factor(self._times_s, boards.host_times_s(called, board), self._passes)
 
 
 def workloads_to_time(store: Store) -> list[Workload]:
-    """Return the small stored workloads whose calls have host times on the most boards.
+    """Return the small stored workloads that hold a host against those of the most boards.
 
-    They are of inference in float32 at batch 1. Each next one is that of which the boards know the
-    largest shares, summed over boards, of calls that those before it do not make.
+    They are of inference in float32 at small batches. Each next one is that of which the most
+    boards that know none before it have host times of nearly all calls, and among these the one of
+    the fewest calls.
     """
-    candidates = [
-        each
-        for each in store.workloads(dtype="float32", batch_size=1, phase="inference")
-        if each.autocast is None
-        and LEAST_CALLS <= len(each.calls) <= MOST_CALLS
-        and len(set(map(_call_form, each.calls))) <= MOST_DISTINCT_CALLS
-    ]
-    known = _known(store, candidates)
+    workloads = store.workloads(dtype="float32", phase="inference")
+    candidates = {
+        each.key: (each, calls)
+        for each in workloads
+        if each.autocast is None and each.batch_size <= MOST_BATCH
+        for calls in [_counts(each)]
+        if LEAST_CALLS <= len(each.calls) <= MOST_CALLS and len(calls) <= MOST_DISTINCT_CALLS
+    }
+    knowing = _knowing(store, candidates)
     chosen: list[Workload] = []
-    taken: set[CallForm] = set()
-    while candidates and len(chosen) < MOST_WORKLOADS:
-        news = [_new(each, known, taken) for each in candidates]
-        best = max(range(len(candidates)), key=news.__getitem__)
-        if not news[best]:
-            break
-        chosen.append(candidates.pop(best))
-        taken |= set(map(_call_form, chosen[-1].calls))
+    while len(chosen) < MOST_WORKLOADS and any(knowing.values()):
+        best = max(knowing, key=lambda key: (len(knowing[key]), -len(candidates[key][0].calls)))
+        chosen.append(candidates[best][0])
+        knowing = {key: boards - knowing[best] for key, boards in knowing.items()}
     return chosen
 
 
-def _call_form(call: Call) -> CallForm:
-    return call.configuration.key, call.form
+def _counts(workload: Workload) -> Counter[CallForm]:
+    return Counter((call.configuration.key, call.form) for call in workload.calls)
 
 
-def _known(store: Store, workloads: Sequence[Workload]) -> Counter[CallForm]:
-    """Count the boards on GPUs that have a host time of each call of workloads."""
-    configurations = {call.configuration for each in workloads for call in each.calls}
-    known: Counter[CallForm] = Counter()
+def _knowing(
+    store: Store, candidates: Mapping[str, tuple[Workload, Counter[CallForm]]]
+) -> dict[str, set[str]]:
+    """Return, by workload (key), the boards that have host times of nearly all of its calls."""
+    configurations = {c for each, _ in candidates.values() for c in each.occurrences()}
+    knowing: dict[str, set[str]] = {key: set() for key in candidates}
     for device in store.devices():
         if device.type == "cpu":
             continue  # there the host is the device
         snapshot = Snapshot(store, device)
         boards = Boards(snapshot, DEFAULT_SETTINGS)
         for board in snapshot.boards:
-            for key, cost in boards.own(configurations, board).items():
-                known.update((key, form) for form in cost.host_time_s)
-    return known
-
-
-def _new(workload: Workload, known: Counter[CallForm], taken: set[CallForm]) -> float:
-    calls = [call for call in map(_call_form, workload.calls) if call not in taken]
-    return sum(known[call] for call in calls) / len(workload.calls)
+            known = boards.host_times_s(configurations, board)
+            for key, (workload, calls) in candidates.items():
+                count = sum(n for call, n in calls.items() if call in known)
+                if count >= LEAST_SHARE * len(workload.calls):
+                    knowing[key].add(board)
+    return knowing

@@ -332,6 +332,7 @@ MEASURED: Table[Answer] = Table(
 ON_HOST: Table[OnHost] = Table(
     Column("factor", lambda row: row.factor.factor),
     Column("calls", lambda row: row.factor.calls),
+    Column("passes", lambda row: row.factor.passes),
     Column("calibrated_at", lambda row: row.calibrated_at),
     Column("time_s", lambda row: row.time_s),
     Column("host_slowdown", lambda row: row.slowdown and asdict(row.slowdown)),

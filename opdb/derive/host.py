@@ -13,10 +13,7 @@ from opdb.derive.quiet import CallForm, quiet_time_s
 from opdb.records import Call, Form, HostVisit
 
 LEAST_SHARE = 0.8
-"""A pass counts where the calls that another host was timed in, too, take this share of its time.
-
-Calls of another model that are issued in the same way are no substitute: on published boards that
-made the error of passes larger than no factor did (docs/measuring.md)."""
+"""A pass counts where calls that the other host was timed in, too, take this share of its time."""
 
 
 @dataclass(frozen=True)

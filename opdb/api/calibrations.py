@@ -1,17 +1,23 @@
-"""Test the power meters of a GPU, and measure what its board reaches at most."""
+"""Test the power meters of a GPU, measure what its board reaches, and how fast its host is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from opdb.derive.host import HostFactor
 from opdb.derive.meter_tests import distrusted, power_meter
+from opdb.derive.quiet import Slowdown
 from opdb.errors import CannotMeasureError, CheckError
-from opdb.records import BoardCalibration, Json, MeterTest
-from opdb.tables import Column, Report, Rows, Table
+from opdb.records import BoardCalibration, Host, Json, MeterTest
+from opdb.tables import RATIO, Column, Report, Rows, Table
 from opdb.units import show
+
+if TYPE_CHECKING:
+    from opdb.bench.session import Session
+    from opdb.store import Store
 
 UNITS = {
     "_flops_per_s": "FLOP/s",
@@ -45,11 +51,76 @@ TESTS: Table[MeterTest] = Table(
 """A test of a board's meters."""
 
 
+@dataclass(frozen=True)
+class HostAgainst:
+    """How many times as long as a board's host this one takes to issue the same calls."""
+
+    board: str
+    device: str
+    factor: HostFactor
+
+
+FACTORS: Table[HostAgainst] = Table(
+    Column("board", attrgetter("board"), title="host of board"),
+    Column("device", attrgetter("device")),
+    Column("factor", lambda row: row.factor.factor, title="times as long here", unit=RATIO),
+    Column("calls", lambda row: row.factor.calls, title="calls"),
+    Column("passes", lambda row: row.factor.passes, title="of passes"),
+)
+"""This host against that of a board."""
+
+
+@dataclass(frozen=True)
+class HostFound:
+    """This host as calibrated: what was timed, how slow it was, and the hosts that it is held to.
+
+    `models` are those whose calls were timed; none where no board has host times of small ones.
+    """
+
+    host: Host
+    models: tuple[str, ...] = ()
+    slowdown: Slowdown | None = None
+    against: tuple[HostAgainst, ...] = ()
+
+    def to_dict(self) -> Json:
+        """Return what `opdb calibrate --json` prints of it."""
+        return {
+            "id": self.host.id,
+            "cpu": self.host.cpu,
+            "models": list(self.models),
+            "host_slowdown": self.slowdown and asdict(self.slowdown),
+            "against": FACTORS.documents(self.against),
+        }
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        """Yield how slow the host was, and a row for each board whose host it is held against."""
+        if not self.models:
+            yield NO_HOST_TIMES
+            return
+        yield f"host: the calls of {', '.join(self.models)} were timed"
+        if self.slowdown is not None:
+            yield f"host: meanwhile it took {self.slowdown.words}"
+        if self.against:
+            yield Rows(FACTORS, self.against)
+        else:
+            yield "host: no board has host times of these calls"
+
+
+NO_HOST_TIMES = (
+    "host: no board of this database has host times of a small model (inference, float32):"
+    " this host is held against no other"
+)
+
+
 @dataclass(frozen=True, repr=False)
 class Calibrated(Report):
-    """The calibration of a board: which of its meters are used, and what it reaches at most."""
+    """The calibration of a board: which of its meters are used, and what it reaches at most.
+
+    `host` is how fast this host is, now, against those of other boards.
+    """
 
     found: BoardCalibration
+    host: HostFound
 
     def check(self) -> None:
         """Raise what keeps the board's meters from being used.
@@ -82,6 +153,7 @@ class Calibrated(Report):
             "facts": dict(found.facts),
             "tests": TESTS.documents(found.tests),
             "notes": list(found.notes),
+            "host": self.host.to_dict(),
         }
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
@@ -98,6 +170,8 @@ class Calibrated(Report):
         yield ""
         yield power_meter(found.tests)[1]
         yield from (f"note: {each}" for each in found.notes)
+        yield ""
+        yield from self.host.blocks()
 
 
 def calibrate(
@@ -109,6 +183,7 @@ def calibrate(
 ) -> Calibrated:
     """Return the calibration of this GPU's board; make and store it where there is none.
 
+    Host times of a few stored models are taken each time: how fast a host is changes by the minute.
     `device` is cuda or cuda:N, and `again` makes a new one. `tell` is given what is being done.
 
     Raises:
@@ -131,7 +206,37 @@ def calibrate(
         with open_store(db) as store:
             session = open_session(platform, meter)
             found = ensure_board_calibration(session, store, again=again, tell=tell)
+            assert found is not None  # the device is a GPU
+            return Calibrated(found, calibrate_host_in(store, session, tell))
     finally:
         meter.close()
-    assert found is not None  # the device is a GPU
-    return Calibrated(found)
+
+
+def calibrate_host_in(store: Store, session: Session, tell: Callable[[str], None]) -> HostFound:
+    """Time calls of stored models on this host, store the times, hold it against other hosts.
+
+    The session's board must be stored.
+
+    Raises:
+        DatabaseError: the times cannot be saved.
+    """
+    from opdb.bench.host_calibration import calibrate_host
+    from opdb.predict import CalibratedHost, predictor_for, workloads_to_time
+
+    here, workloads = session.campaign.host, workloads_to_time(store)
+    if not workloads:
+        return HostFound(here)
+    models = tuple(dict.fromkeys(each.name for each in workloads))
+    tell(f"timing how long this host takes to issue {', '.join(models)}, some seconds")
+    found = calibrate_host(session, workloads)
+    store.save_host_calibration(found)
+    host, against = CalibratedHost(store, found), []
+    for device in store.devices():
+        if device.type == "cpu":
+            continue
+        predictor = predictor_for(store, device)
+        for board in predictor.boards:
+            factor = predictor.host_factor(host, board)
+            if factor is not None:
+                against.append(HostAgainst(board, device.slug, factor))
+    return HostFound(here, models, host.slowdown, tuple(against))

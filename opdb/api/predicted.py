@@ -41,7 +41,7 @@ from opdb.units import plural, show, show_share
 if TYPE_CHECKING:
     from opdb.algorithms.names import Algorithm
     from opdb.compose import Prediction, Schedule, Share
-    from opdb.predict import Answer
+    from opdb.predict import Answer, OnHost
     from opdb.predict.figures import Figures, Rates
     from opdb.predict.layers import Layers
     from opdb.records import Configuration, Cost
@@ -116,7 +116,8 @@ class Predicted(Report):
 
     `answer` holds the prediction and, where the same board ran the model, the measured truth.
     `convolutions` are there where an algorithm is named, `layers` and `schedule` where they are
-    asked for. `gpu_seconds` is what `how_to_measure` is likely to take on one device.
+    asked for. `gpu_seconds` is what `how_to_measure` is likely to take on one device. `on_host` is
+    what a pass that waits for its host takes on this machine's, where that was calibrated.
     """
 
     question: Question
@@ -127,6 +128,7 @@ class Predicted(Report):
     database: Sequence[str] = ()
     schedule: Schedule | None = None
     gpu_seconds: float | None = None
+    on_host: OnHost | None = None
 
     @property
     def prediction(self) -> Prediction:
@@ -327,6 +329,32 @@ MEASURED: Table[Answer] = Table(
 """What was measured beside a prediction."""
 
 
+ON_HOST: Table[OnHost] = Table(
+    Column("factor", lambda row: row.factor.factor),
+    Column("calls", lambda row: row.factor.calls),
+    Column("passes", lambda row: row.factor.passes),
+    Column("calibrated_at", lambda row: row.calibrated_at),
+    Column("time_s", lambda row: row.time_s),
+    Column("host_slowdown", lambda row: row.slowdown and asdict(row.slowdown)),
+    Column("slowed_time_s", lambda row: row.slowed_s),
+)
+"""What a pass takes on this machine's host, in quiet moments and as that was when calibrated."""
+
+
+def _on_host(found: OnHost) -> str:
+    """Say what a pass takes on this machine's host."""
+    said = (
+        f"on this host, which takes {found.factor.factor:.2f} times as long as that board's: "
+        f"{show(found.time_s, 's')} in quiet moments"
+    )
+    if found.slowed_s is None or found.slowdown is None:
+        return said
+    return (
+        f"{said}, {show(found.slowed_s, 's')} as it was when calibrated ({found.calibrated_at}), "
+        f"{found.slowdown.words}"
+    )
+
+
 def _coverage(one: Predicted) -> Json:
     found = one.prediction
     return {
@@ -375,6 +403,7 @@ _ANSWER: tuple[Column[Predicted], ...] = (
 
 _BASIS: tuple[Column[Predicted], ...] = (
     Column("measured", lambda one: one.answer.measured and MEASURED.document(one.answer)),
+    Column("on_host", lambda one: one.on_host and ON_HOST.document(one.on_host)),
     Column("missing", lambda one: SHARES.documents(one.prediction.missing)),
     Column("estimated", lambda one: ESTIMATED.documents(one.prediction.estimated)),
     Column("how_to_measure", lambda one: one.how_to_measure),
@@ -455,6 +484,8 @@ def _predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
     yield Rows(alone if answer.measured is None else LINES, prediction_lines(answer, found.figures))
     if answer.measured is not None and answer.measured.slowdown is not None:
         yield f"host: when this was measured, it took {answer.measured.slowdown.words}"
+    if found.on_host is not None:
+        yield _on_host(found.on_host)
     yield (
         f"coverage: calls {show_share(prediction.coverage_calls)}, "
         f"time {show_share(prediction.coverage_time)}, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Unpack
 
 from opdb.api.predicted import (
@@ -23,7 +24,7 @@ from opdb.settings import DEFAULT_SETTINGS, is_forcible
 
 if TYPE_CHECKING:
     from opdb.models import ModelRequest
-    from opdb.predict import Answer, Predictor
+    from opdb.predict import Answer, CalibratedHost, OnHost, Predictor
     from opdb.predict.layers import Layers
     from opdb.records import Configuration, Workload
 
@@ -173,7 +174,23 @@ class _Asking:
             database_option(store),
             self._predictor.schedule(answer.prediction) if asked.schedule else None,
             self._gpu_seconds(lacking_in(answer)),
+            self._on_host(answer),
         )
+
+    def _on_host(self, answer: Answer) -> OnHost | None:
+        """Return what a pass that waits for its host takes on this one, where that is known."""
+        if answer.prediction.mode == CAPTURED_MODE or self._host is None:
+            return None
+        return self._predictor.on_host(answer.prediction, self._host)
+
+    @cached_property
+    def _host(self) -> CalibratedHost | None:
+        """This machine's host as it was calibrated last; None where it never was."""
+        from opdb.predict import CalibratedHost
+        from opdb.this_host import this_host
+
+        found = self._store.host_calibration(this_host().id)
+        return None if found is None else CalibratedHost(self._store, found)
 
     def _gpu_seconds(self, lacking: Sequence[Configuration]) -> float | None:
         """Return what measuring configurations is likely to take, as their kinds' visits took."""

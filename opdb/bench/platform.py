@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform as python_platform
 import re
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -17,6 +14,7 @@ from opdb.errors import CannotMeasureError, InputError
 from opdb.meters import Meter, NoMeter
 from opdb.meters.rapl import RaplMeter, unavailable_reason
 from opdb.records import Board, Device, Host, Json
+from opdb.this_host import this_host
 from opdb.units import plural
 
 
@@ -103,11 +101,11 @@ def _detect_cuda(index: int) -> Platform:
         "cuda": torch.version.cuda,
         "cudnn": None if cudnn is None else str(cudnn),
     }
-    return Platform(f"cuda:{index}", device, Board(info.uuid, slug), _host(), environment)
+    return Platform(f"cuda:{index}", device, Board(info.uuid, slug), this_host(), environment)
 
 
 def _detect_cpu() -> Platform:
-    host = _host()
+    host = this_host()
     slug = slug_of(host.cpu)
     device = Device(
         slug=slug,
@@ -128,29 +126,6 @@ def _environment() -> dict[str, str | None]:
         "python": python_platform.python_version(),
         "opdb": opdb.__version__,
     }
-
-
-def _host() -> Host:
-    """Describe the issuing machine; the id is a hash, so that no host name is published."""
-    cpu = _cpu_name()
-    machine = Path("/etc/machine-id")
-    identity = machine.read_text() if machine.exists() else python_platform.node()
-    text = f"{identity}|{cpu}"
-    return Host(
-        id=hashlib.sha256(text.encode()).hexdigest()[:16],
-        cpu=cpu,
-        cores=os.cpu_count() or 1,
-        system=f"{python_platform.system()} {python_platform.release()}",
-    )
-
-
-def _cpu_name() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
-        if found:
-            return found[1].strip()
-    return python_platform.processor() or f"{sys.platform} {python_platform.machine()}"
 
 
 def open_meter(platform: Platform) -> Meter:

@@ -8,6 +8,7 @@ from opdb.compose.composer import (
     compose,
     compose_pass,
     inputs_in_pass,
+    time_on_host_s,
     with_intervals,
 )
 from opdb.compose.inputs import EstimatedCosts, PeerRatios, PredictionInputs, with_estimates
@@ -36,6 +37,7 @@ __all__ = [
     "is_one_graph",
     "schedule",
     "shortfall",
+    "time_on_host_s",
     "with_estimates",
     "with_intervals",
 ]

@@ -167,6 +167,19 @@ def compose_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Predictio
     return found if is_sum else _unmeasured(found)
 
 
+def time_on_host_s(pass_: Pass, mode: Mode, inputs: PredictionInputs, factor: float) -> float:
+    """Return the time of a pass (seconds) whose host takes `factor` times as long in every call.
+
+    `inputs` are as `compose_pass` takes them. The device takes as long as before, so that a pass
+    which does not wait for its host does, too.
+
+    Raises:
+        ValueError: the mode is not one the composer knows.
+    """
+    sum_ = _Sum(pass_, mode, inputs)
+    return sum_.time_s(sum_.clock_share(inputs.limit_w), factor)
+
+
 def with_intervals(found: Prediction, ratios: PeerRatios) -> Prediction:
     """Return a composed prediction with intervals, to which other models' errors are added.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -84,8 +84,10 @@ CallForm: TypeAlias = tuple[str, Form]
 """A configuration (key) and the form in which it is called."""
 
 
-def quiet_rounds_s(visits: Iterable[HostVisit]) -> dict[CallForm, list[tuple[float, ...]]]:
-    """Return each call's times (seconds) in the quietest blocks of each group it was timed in.
+def _groups(
+    visits: Iterable[HostVisit],
+) -> Iterator[tuple[tuple[CallForm, ...], list[tuple[float, ...]]]]:
+    """Yield the calls of each group that was timed, and their times (seconds) in each block.
 
     The visits of a group's calls have one campaign and start, and as many times: those of the same
     blocks of rounds. Moments of one group in a campaign are one sample. A moment of fewer than
@@ -101,8 +103,14 @@ def quiet_rounds_s(visits: Iterable[HostVisit]) -> dict[CallForm, list[tuple[flo
         calls = tuple(sorted(together))
         times = [together[call].times_s for call in calls]
         groups[campaign, calls] += zip(*times, strict=True)
-    found: dict[CallForm, list[tuple[float, ...]]] = defaultdict(list)
     for (_, calls), rounds_s in groups.items():
+        yield calls, rounds_s
+
+
+def quiet_rounds_s(visits: Iterable[HostVisit]) -> dict[CallForm, list[tuple[float, ...]]]:
+    """Return each call's times (seconds) in the quietest blocks of each group it was timed in."""
+    found: dict[CallForm, list[tuple[float, ...]]] = defaultdict(list)
+    for calls, rounds_s in _groups(visits):
         quiet = [rounds_s[place] for place in quietest([math.fsum(each) for each in rounds_s])]
         for call, times_s in zip(calls, zip(*quiet, strict=True), strict=True):
             found[call].append(times_s)
@@ -136,3 +144,16 @@ def host_slowdown(blocks_s: Sequence[float]) -> Slowdown | None:
     quiet_s = quiet_time_s(blocks_s)
     cuts = statistics.quantiles(blocks_s, n=20, method="inclusive")
     return Slowdown(statistics.median(blocks_s) / quiet_s, cuts[0] / quiet_s, cuts[-1] / quiet_s)
+
+
+def host_slowdown_in(visits: Iterable[HostVisit]) -> Slowdown | None:
+    """Return how much slower than quiet the host was while calls were timed.
+
+    Each block counts by its total over the quiet time of its group; None below `LEAST_BLOCKS`.
+    """
+    slower: list[float] = []
+    for _, rounds_s in _groups(visits):
+        totals_s = [math.fsum(each) for each in rounds_s]
+        quiet_s = quiet_time_s(totals_s)
+        slower += [total_s / quiet_s for total_s in totals_s if quiet_s]
+    return host_slowdown(slower)

@@ -7,6 +7,7 @@ boards ran, and `predictor` joins them.
 
 from opdb.predict.answer import Answer, Transfer
 from opdb.predict.device import choose_device
+from opdb.predict.hosts import CalibratedHost, OnHost, workloads_to_time
 from opdb.predict.predictor import (
     MODES,
     PLAIN_MODES,
@@ -21,6 +22,8 @@ __all__ = [
     "MODES",
     "PLAIN_MODES",
     "Answer",
+    "CalibratedHost",
+    "OnHost",
     "Predictor",
     "Transfer",
     "check_compiled",
@@ -28,4 +31,5 @@ __all__ = [
     "check_mode",
     "choose_device",
     "predictor_for",
+    "workloads_to_time",
 ]

@@ -11,6 +11,7 @@ from opdb.compose import PredictionInputs
 from opdb.compose.inputs import UsualHostTimes
 from opdb.derive.boards import Factors, transferred
 from opdb.derive.costs import cost_in
+from opdb.derive.quiet import CallForm
 from opdb.errors import DatabaseError
 from opdb.footprint import resident_bytes
 from opdb.predict.snapshot import Snapshot
@@ -134,6 +135,18 @@ class Boards:
         by = self._snapshot.factors(board, origin)
         base_w = self._snapshot.calibration(board).base_power_w
         return {key: transferred(cost, board, by, base_w) for key, cost in costs.items()}
+
+    # How long the hosts take
+
+    def host_times_s(
+        self, configurations: Iterable[Configuration], board: str
+    ) -> dict[CallForm, float]:
+        """Return the quiet host times (seconds) of calls on a board's host, of each form timed."""
+        return {
+            (key, form): quantity.mean
+            for key, cost in self.own(configurations, board).items()
+            for form, quantity in cost.host_time_s.items()
+        }
 
     # What predictions start from
 

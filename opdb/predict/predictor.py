@@ -17,10 +17,12 @@ from opdb.compose import (
     compose_pass,
     is_one_graph,
     schedule,
+    time_on_host_s,
     with_intervals,
 )
 from opdb.compose.ladder import between
 from opdb.derive.boards import Factors, transferred
+from opdb.derive.host import HostFactor
 from opdb.derive.launches import Launches
 from opdb.errors import InputError
 from opdb.growth import Sizes
@@ -29,6 +31,7 @@ from opdb.predict.answer import Answer, Transfer
 from opdb.predict.bases import Bases
 from opdb.predict.boards import Boards
 from opdb.predict.device import choose_device
+from opdb.predict.hosts import CalibratedHost, OnHost
 from opdb.predict.measured_runs import MeasuredRuns
 from opdb.predict.peers import Peers
 from opdb.predict.snapshot import Snapshot
@@ -200,6 +203,34 @@ class Predictor:
                 self._bases.interpolate(workload, each, interpolated)
                 return workload, each
         return None
+
+    def host_factor(self, host: CalibratedHost, board: str) -> HostFactor | None:
+        """Return how many times as long a host takes as a board's; None where that is not known."""
+        return host.factor(self._boards, board)
+
+    def on_host(self, prediction: Prediction, host: CalibratedHost) -> OnHost | None:
+        """Return what one of its predictions takes on a host that was calibrated.
+
+        None where the pass waits neither for that host nor for the board's, where a part of it has
+        no cost, and where no factor between the two hosts is known.
+        """
+        time_s, mode = prediction.time_s, prediction.mode
+        waits = not is_one_graph(mode) and self.device.type != "cpu"
+        if not waits or time_s is None or not prediction.time_complete:
+            return None
+        factor = self.host_factor(host, prediction.board)
+        if factor is None:
+            return None
+        basis = self._basis(prediction.workload, prediction.board)
+
+        def on(times: float) -> float:
+            return time_on_host_s(basis.pass_, mode, basis.inputs, factor.factor * times)
+
+        slowdown = host.slowdown
+        slowed_s = None if slowdown is None else on(slowdown.median)
+        if not prediction.host_bound and max(on(1.0), slowed_s or 0.0) <= time_s:
+            return None
+        return OnHost(factor, host.calibration.measured_at, on(1.0), slowdown, slowed_s)
 
     def breakdown(self, prediction: Prediction) -> Breakdown:
         """Return the parts of the time and energy of one of its predictions."""

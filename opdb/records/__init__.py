@@ -27,6 +27,8 @@ from opdb.records.cost import (
 )
 from opdb.records.harvest import Harvest, Stored
 from opdb.records.measurement import (
+    CalibratedCall,
+    HostCalibration,
     HostVisit,
     KernelCounts,
     ModelRun,
@@ -80,6 +82,7 @@ __all__ = [
     "Before",
     "Board",
     "BoardCalibration",
+    "CalibratedCall",
     "Calibration",
     "Call",
     "Campaign",
@@ -89,6 +92,7 @@ __all__ = [
     "Form",
     "Harvest",
     "Host",
+    "HostCalibration",
     "HostVisit",
     "Json",
     "KernelCounts",

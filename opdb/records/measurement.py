@@ -108,6 +108,43 @@ class HostVisit:
 
 
 @dataclass(frozen=True)
+class CalibratedCall:
+    """Host times of a call that a calibration of the host saw, as a `HostVisit` has them."""
+
+    configuration: str
+    form: Form
+    started_at: str
+    times_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class HostCalibration:
+    """Host times of stored workloads (keys), by which this host is held against those of boards.
+
+    They belong to no campaign, so that no cost rests on them. `host` is the host's id, `board` the
+    one that was driven.
+    """
+
+    id: str
+    host: str
+    board: Board
+    measured_at: str
+    environment: Mapping[str, str | None]
+    workloads: tuple[str, ...]
+    calls: tuple[CalibratedCall, ...]
+
+    @property
+    def visits(self) -> list[HostVisit]:
+        """The same as host visits, of a campaign that is the calibration."""
+        return [
+            HostVisit(
+                self.id, self.id, each.configuration, each.form, each.started_at, each.times_s
+            )
+            for each in self.calls
+        ]
+
+
+@dataclass(frozen=True)
 class ModelRun:
     """A whole workload measured on one board: the truth that predictions are checked against.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import TypeVar
 
 from opdb.errors import SamplesLeftOutError
-from opdb.records import Neighbours, Stretch
+from opdb.records import CalibratedCall, Neighbours, Stretch, canonical_json
 from opdb.store import ranges
 from opdb.store.fields import COLLATED, Field
 from opdb.store.raw import (
@@ -95,6 +97,17 @@ def _check_layers(found: Mapping[str, float]) -> None:
     _named("a time", ranges.DURATION_S, list(found.values()))
 
 
+def _encode_host_calls(calls: Iterable[CalibratedCall]) -> str:
+    return canonical_json([{**asdict(c), "times_s": encode_times(c.times_s)} for c in calls])
+
+
+def _decode_host_calls(text: str) -> tuple[CalibratedCall, ...]:
+    return tuple(
+        CalibratedCall(**{**each, "times_s": decode_times(each["times_s"])})
+        for each in json.loads(text)
+    )
+
+
 STRETCH = Field(
     COLLATED,
     encode=encode_stretch,
@@ -111,4 +124,5 @@ NEIGHBOURS = Field(
     verify=_check_neighbours,
 )
 TIMES = Field(COLLATED, encode=encode_times, decode=decode_times, verify=_check_times)
+HOST_CALLS = Field(COLLATED, encode=_encode_host_calls, decode=_decode_host_calls)
 LAYERS = Field(COLLATED, encode=encode_layers, decode=decode_layers, verify=_check_layers)

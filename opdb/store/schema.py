@@ -52,9 +52,9 @@ from opdb.store.fields import (
     one_of,
     within,
 )
-from opdb.store.samples import LAYERS, NEIGHBOURS, STRETCH, STRETCHES, TIMES
+from opdb.store.samples import HOST_CALLS, LAYERS, NEIGHBOURS, STRETCH, STRETCHES, TIMES
 
-REVISIONS = ("0013", "0014", "0015", "0016")
+REVISIONS = ("0013", "0014", "0015", "0016", "0017")
 """Every Alembic revision, oldest first; the last is what this version writes.
 
 0014 is that of release 0.1.0: from it on none is taken away (`tests/store/test_released.py`).
@@ -220,6 +220,22 @@ board_calibration = Table(
     column("notes", WORDS),
     ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
     Index(None, "board"),
+)
+
+# Host times of some stored workloads, by which a host is held against those of boards. They concern
+# this database alone: no set holds them, and no cost rests on them.
+host_calibration = Table(
+    "host_calibration",
+    metadata,
+    column("id", TEXT, primary_key=True),
+    column("host", TEXT, index=True),
+    column("board", TEXT),
+    column("device", TEXT),
+    column("measured_at", TEXT),
+    column("environment", OBJECT),
+    column("workloads", WORDS),
+    column("calls", HOST_CALLS),
+    ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
 )
 
 # Hardware counters of one call: the metrics of its kernels, raw.

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from opdb.compose import PeerRatio, PeerRatios, Prediction, PredictionInputs, compose, shortfall
+from opdb.compose import (
+    PeerRatio,
+    PeerRatios,
+    Prediction,
+    PredictionInputs,
+    compose,
+    shortfall,
+    time_on_host_s,
+)
 from opdb.compose.calls import Pass, timed_pass
 from opdb.compose.inputs import UsualHostTimes, with_weights_found
 from opdb.compose.intervals import ENERGY_ERROR, TIME_ERROR, host_error
@@ -891,6 +899,25 @@ def test_steps_are_slower_by_the_clock_and_by_the_host() -> None:
     [plain, same] = timed.steps(lambda _: 1.0, 1.0)
     assert conv.device_s == pytest.approx(plain.device_s + 3.2e-3)
     assert relu.device_s == same.device_s and relu.host_s == pytest.approx(3 * same.host_s)
+
+
+@pytest.mark.parametrize(
+    ("factor", "time_s"),
+    [(1.0, 4.2e-3), (30.0, 4.2e-3), (40.0, 40 * (1e-4 + 2e-5)), (0.1, 4.2e-3)],
+)
+def test_on_a_slower_host_only_the_hosts_part_takes_longer(factor: float, time_s: float) -> None:
+    of, given = Pass(workload(CONV, RELU)), inputs(*FULL, device=replace(GPU, power_limit_w=None))
+    assert time_on_host_s(of, "eager", given, factor) == pytest.approx(time_s)
+    graph_s = compose(of.workload, "graph", given).time_s
+    assert time_on_host_s(of, "graph", given, factor) == graph_s, "it waits for no host"
+
+
+def test_where_the_host_waits_for_the_device_its_part_is_scaled_call_by_call() -> None:
+    costs = *FULL, cost(ITEM, 1e-6, 0.0, {"module": 1e-5})
+    of, given = Pass(workload(CONV, RELU, ITEM)), inputs(*costs)
+    once, thrice = (time_on_host_s(of, "eager", given, factor) for factor in (1.0, 3.0))
+    assert once == compose(of.workload, "eager", given).time_s
+    assert once < thrice < once + 2 * 1.3e-4, "while the host issues, the device works"
 
 
 def test_a_measured_cost_comes_before_an_estimate() -> None:

@@ -12,6 +12,7 @@ from opdb.derive.quiet import (
     LEAST_BLOCKS,
     QUIET_SHARE,
     host_slowdown,
+    host_slowdown_in,
     quiet_rounds_s,
     quiet_time_s,
     quiet_times_s,
@@ -134,3 +135,15 @@ def test_visits_of_few_rounds_count_where_there_is_no_quiet_time() -> None:
 
 def test_a_call_that_takes_no_time_has_no_quantity() -> None:
     assert "x" not in host_quantities(moment("t", {"x": [0.0] * 50, "y": [1e-6] * 50}))
+
+
+def test_how_slow_a_host_was_is_told_of_all_groups_each_by_its_own_quiet_time() -> None:
+    """A group of short calls and one of long ones, each as slow as the other."""
+    slower = [1.0] * 5 + [1.5] * 35 + [2.0] * 10
+    short, long = (
+        {"x": [s * n for n in slower], "y": [s * n for n in slower]} for s in (1e-6, 1e-4)
+    )
+    found = host_slowdown_in([*moment("t1", short), *moment("t2", {"z": long["x"], **long})])
+    assert found is not None
+    assert (found.median, found.low, found.high) == pytest.approx((1.5, 1.0, 2.0))
+    assert host_slowdown_in([]) is None

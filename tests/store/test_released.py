@@ -67,6 +67,10 @@ def read(store: Store) -> Mapping[str, int]:
     }
 
 
+LATER = ("host_calibration",)
+"""Tables that were added since."""
+
+
 def test_every_release_has_its_database() -> None:
     assert RELEASED[0] == opdb.__version__ and RELEASED[-1] == "0.1.0"
     assert sorted(RELEASED) == sorted(p.name.removesuffix(".sqlite.gz") for p in FOLDER.iterdir())
@@ -88,7 +92,7 @@ def test_all_that_it_holds_is_read_and_exported(released: Path, tmp_path: Path) 
         slugs = [device.slug for device in store.devices()]
         for slug in slugs:
             export_set(store, tmp_path / slug, device=slug)
-    assert rows(released) == before
+    assert rows(released) == before | dict.fromkeys(LATER, 0)
     with open_store(str(tmp_path / "again.sqlite")) as again:
         for slug in slugs:
             import_set(again, tmp_path / slug)

@@ -132,7 +132,7 @@ def test_all_that_was_measured_is_there(older: Path, tmp_path: Path) -> None:
 
 
 def test_older_samples_are_read_on_every_database(url: str) -> None:
-    """Revision 0013 lacks three columns, so that a database of today serves with older rows."""
+    """Revision 0013 lacks a table and three columns; else a database of today serves as one."""
     older = {"b": 1_000_000, "c": [1980, 1980, 1965], "d": 9, "f": 2, "n": 1, "t": [480, 32, -64]}
     layers = {"layer1.0.bn1": 5.6e-05, "layer1.0.conv1": 0.00012345678901}
     with open_store(url) as store:
@@ -141,6 +141,7 @@ def test_older_samples_are_read_on_every_database(url: str) -> None:
             connection.execute(update(schema.visit).values(stretch=json.dumps(older)))
             connection.execute(update(schema.model_run).values(layers=json.dumps(layers)))
             connection.execute(text("UPDATE alembic_version SET version_num = '0013'"))
+            connection.execute(text("DROP TABLE host_calibration"))
             connection.execute(text("ALTER TABLE workload DROP COLUMN memory"))
             connection.execute(text("ALTER TABLE workload DROP COLUMN around"))
             connection.execute(text("ALTER TABLE cost DROP COLUMN after_others"))

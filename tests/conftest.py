@@ -34,7 +34,8 @@ collect_ignore = [] if torch.cuda.is_available() else ["gpu"]
 
 
 def pytest_configure() -> None:
-    """Make the folder that workers share before there are any: they inherit its name."""
+    """Say where workers keep their files before there are any, and make the folder they share."""
+    shared.temporary_in_memory()
     shared.folder()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from opdb.store import Store, VisitFilter, database, open_store
 from opdb.store.exchange import export_set, import_set
 from opdb.store.migrate import upgrade
 from opdb.store.schema import REVISIONS, metadata
-from tests import postgres
+from tests import postgres, warm
 from tests.store import samples
 from tests.store.conftest import fill
 
@@ -153,7 +152,7 @@ def test_eight_writers_of_the_same_rows_never_wait_in_a_circle(postgres_url: str
     with open_store(postgres_url) as store:
         fill(store)
         writers = [
-            subprocess.Popen([sys.executable, "-c", MANY, postgres_url, str(n)], cwd=ROOT)
+            subprocess.Popen(warm.command("-c", MANY, postgres_url, str(n)), cwd=ROOT)
             for n in range(8)
         ]
         assert [writer.wait(timeout=120) for writer in writers] == [0] * 8
@@ -179,7 +178,7 @@ for number in range(150):
 """
         writers = [
             subprocess.Popen(
-                [sys.executable, "-c", program, postgres_url, name],
+                warm.command("-c", program, postgres_url, name),
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
             )

@@ -20,7 +20,7 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 import pytest
 import torch
 
-from opdb.bench import calibrate, model, visit
+from opdb.bench import around, calibrate, model, visit
 from tests import postgres, shared
 
 # A shell starts what stands before an `&` deaf to Ctrl-C, and so all that it starts in turn.
@@ -34,7 +34,8 @@ collect_ignore = [] if torch.cuda.is_available() else ["gpu"]
 
 
 def pytest_configure() -> None:
-    """Make the folder that workers share before there are any: they inherit its name."""
+    """Say where workers keep their files before there are any, and make the folder they share."""
+    shared.temporary_in_memory()
     shared.folder()
 
 
@@ -58,6 +59,14 @@ def frozen() -> Iterator[None]:
     """Keep frozen what a bench thaws at its end: the next collection would look at all of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gc, "unfreeze", lambda: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_rounds() -> Iterator[None]:
+    """Time Python around a model's calls in the fewest rounds: tests harvest hundreds of models."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(around, "MOST_S", 0.0)
         yield
 
 

@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opdb.distribution import install
+from tests import shared
 
 DEBIAN = Path("/usr/lib/postgresql")
 """Where Debian and Ubuntu put the server's programs, one folder a version, not on PATH."""
-
-MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
-"""Where Linux keeps files in memory, and what must be free for a server's: a gigabyte or two."""
 
 NOT_FLUSHED = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off"
 
@@ -111,7 +109,10 @@ def server() -> Iterator[Server]:
     bin_folder = programs()
     assert bin_folder is not None
     # Not pytest's own folder: the server's user could not reach it, and a socket's path is short.
-    folder, user = Path(tempfile.mkdtemp(prefix="opdb-pg-", dir=_in_memory())), nobody_special()
+    folder, user = (
+        Path(tempfile.mkdtemp(prefix="opdb-pg-", dir=shared.in_memory())),
+        nobody_special(),
+    )
     if user is not None:
         shutil.chown(folder, user)
     made = Server(folder, bin_folder, user)
@@ -128,12 +129,6 @@ def server() -> Iterator[Server]:
             made.stop()
     finally:
         shutil.rmtree(folder)
-
-
-def _in_memory() -> Path | None:
-    """Return a folder in memory, where a database is made and removed in a third of the time."""
-    room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM_BYTES
-    return MEMORY if room else None
 
 
 def _people_order(made: Server) -> tuple[str, ...]:

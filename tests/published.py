@@ -48,11 +48,15 @@ def all_sets() -> Path:
 
 @cache
 def database_of(*names: str) -> Path:
-    """Return a database that holds these sets of db/; write to copies of it."""
+    """Return a database that holds these sets of db/; write to copies of it.
+
+    tests/store/test_proving.py proves their costs, and no import need prove them again.
+    """
 
     def fill(store: Store) -> None:
         for name in names:
-            import_set(store, SET.with_name(name), source=(name, ""))
+            path = SET.with_name(name)
+            import_set(store, path, contents=read_set(path), source=(name, ""))
         for board in store.boards_of_several_sources():
             derive_costs(store, board)
 

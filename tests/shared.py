@@ -13,8 +13,28 @@ from pathlib import Path
 VARIABLE = "OPDB_TESTS_SHARED"
 """Names the folder to the processes that this one starts."""
 
+MEMORY, ROOM_BYTES = Path("/dev/shm"), 6 << 30
+"""Where Linux keeps files in memory, and what must be free: a PostgreSQL takes a gigabyte or two,
+what all processes share and what a test writes half of one."""
+
 _made: dict[Path, int] = {}
 """When each file that this process asked for was last written, in nanoseconds."""
+
+
+def in_memory() -> Path | None:
+    """Return a folder in memory, where a database is made and removed in a third of the time."""
+    room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM_BYTES
+    return MEMORY if room else None
+
+
+def temporary_in_memory() -> None:
+    """Let this process, and those that it starts, keep temporary files in memory.
+
+    SQLite waits for a disk with each commit: to make a database took 53 ms, where 9 are enough.
+    """
+    memory = in_memory()
+    if "TMPDIR" not in os.environ and memory is not None:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
 
 
 def folder() -> Path:

@@ -14,6 +14,7 @@ from opdb.derive.runs import run_cost
 from opdb.records import ALGORITHM_SETTING, Cost, Visit
 from opdb.store import Store, open_store
 from opdb.store.exchange import export_set, import_set
+from opdb.store.set_reading import read_set
 from opdb.sweep.report import MODELS
 from opdb.sweep.specs import state_of
 from opdb.sweep.stages import spread_sizes
@@ -111,8 +112,8 @@ def test_two_sets_of_one_device_come_out_as_one(both: Path, tmp_path: Path) -> N
     with open_store(str(tmp_path / "again.sqlite")) as store:
         found = import_set(store, tmp_path / "union")
         assert dict(found.added) == said and kept(store) == before
-        import_set(store, SWEEPS)
-        import_set(store, published.SET)
+        for path in (SWEEPS, published.SET):
+            import_set(store, path, contents=read_set(path))
         assert kept(store) == before
 
 

@@ -55,9 +55,14 @@ def load_before_forks(*modules: str) -> None:
 @cache
 def _address() -> str:
     """Start the server of this process and return where it listens."""
+    from tests.paths import python_path  # the server and the small program have no such package
+
     address = str(Path(tempfile.mkdtemp(prefix="opdb-warm-"), "socket"))
     server = subprocess.Popen(
-        [sys.executable, __file__, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, __file__, address],
+        env={**os.environ, "PYTHONPATH": python_path()},  # of two checkouts, this one
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert server.stdout is not None and server.stdout.readline() == b"ready\n"
     atexit.register(_end, server, address)

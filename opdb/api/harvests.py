@@ -18,6 +18,7 @@ from opdb.runs.progress import Display, Progress
 from opdb.tables import Column, Report, Row, Rows, Table
 
 if TYPE_CHECKING:
+    from opdb.bench.around import Known
     from opdb.bench.harvests import Stored
     from opdb.bench.platform import Platform
     from opdb.models import ModelRequest
@@ -254,6 +255,7 @@ class _Harvester:
     anew: bool
     shown: Progress
     errors: list[OpdbError]
+    around: Known = field(default_factory=dict)
 
     def run(self, job: _Job) -> None:
         """Harvest and store what a job asks for; mark its file when all of it is stored.
@@ -277,7 +279,7 @@ class _Harvester:
     def _stored(self, request: ModelRequest) -> Stored:
         from opdb.bench.harvests import compile_into, harvest_into
 
-        stored = harvest_into(self.store, request, anew=self.anew)
+        stored = harvest_into(self.store, request, anew=self.anew, around=self.around)
         if self.platform is None:
             return stored
         return compile_into(self.store, request, stored, self.platform, anew=self.anew)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from opdb.bench.around import Known, with_around
 from opdb.bench.platform import Platform
@@ -31,16 +31,23 @@ def standing(store: Store, request: ModelRequest) -> Harvest | None:
 
 
 def harvest_into(
-    store: Store, request: ModelRequest, *, anew: bool = False, swept: bool = False
+    store: Store,
+    request: ModelRequest,
+    *,
+    anew: bool = False,
+    swept: bool = False,
+    around: Known | None = None,
 ) -> Stored:
     """Harvest a request and save what is found, unless it stands; with `anew` all the same.
 
-    What only sweeps ask for (`swept`) calls nothing that `opdb bench` takes for pending.
+    What only sweeps ask for (`swept`) calls nothing that `opdb bench` takes for pending. `around`
+    is what was timed for requests before, and is added to.
 
     Raises:
         InputError: the model cannot be harvested.
     """
-    [stored] = harvest_each(store, [request], anew=anew, swept=swept).values()
+    saving = _Saving(store, Progress(), swept, {} if around is None else around)
+    [stored] = _saved_each(saving, [request], anew, processes=1).values()
     if isinstance(stored, OpdbError):
         raise stored
     return stored
@@ -63,27 +70,44 @@ def harvest_each(
     hears of each request, and what is unusual about a workload. With `processes` None the models
     are harvested in several processes where that pays.
     """
+    saving = _Saving(store, shown or Progress(), swept, {})
+    return _saved_each(saving, requests, anew, processes)
 
-    def look(request: ModelRequest) -> Harvest | None:
-        return None if anew else standing(store, request)
 
-    shown = shown or Progress()
-    stored: dict[str, Stored | OpdbError] = {}
-    around: Known = {}
-    for request, found, harvest_s in harvests_of(requests, look, shown, processes):
-        if isinstance(found, OpdbError):
-            stored[repr(request)] = found
-            continue
+@dataclass(frozen=True)
+class _Saving:
+    """Saves harvests; `around` is what is known of the Python around the calls."""
+
+    store: Store
+    shown: Progress
+    swept: bool
+    around: Known
+
+    def saved(self, request: ModelRequest, found: Harvest, harvest_s: float | None) -> Stored:
+        """Save a harvest that took some seconds; one that stands took None, and is asked for."""
         stale = 0
         if harvest_s is not None:
-            found = found if swept else with_around(request, found, around)
-            stale = store.save_workload(
-                found.workload, found.captured, swept=swept, fingerprint=found.fingerprint
+            found = found if self.swept else with_around(request, found, self.around)
+            stale = self.store.save_workload(
+                found.workload, found.captured, swept=self.swept, fingerprint=found.fingerprint
             )
-            note_harvest(shown.note, found, stale)
-        elif not swept:
-            store.ask_for(found.workload)
-        stored[repr(request)] = Stored(found, stale, harvest_s)
+            note_harvest(self.shown.note, found, stale)
+        elif not self.swept:
+            self.store.ask_for(found.workload)
+        return Stored(found, stale, harvest_s)
+
+
+def _saved_each(
+    saving: _Saving, requests: Iterable[ModelRequest], anew: bool, processes: int | None
+) -> dict[str, Stored | OpdbError]:
+    def look(request: ModelRequest) -> Harvest | None:
+        return None if anew else standing(saving.store, request)
+
+    stored: dict[str, Stored | OpdbError] = {}
+    for request, found, harvest_s in harvests_of(requests, look, saving.shown, processes):
+        stored[repr(request)] = (
+            found if isinstance(found, OpdbError) else saving.saved(request, found, harvest_s)
+        )
     return stored
 
 

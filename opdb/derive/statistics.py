@@ -54,6 +54,8 @@ def three_sigma_mean(values: Sequence[float]) -> float:
         return mean
     # As statistics.pstdev, which works in fractions and takes two hundred times as long.
     bound = 3 * math.dist(values, [mean] * len(values)) / math.sqrt(len(values))
+    if max(values) - mean <= bound and mean - min(values) <= bound:
+        return mean
     return statistics.fmean([v for v in values if abs(v - mean) <= bound] or values)
 
 

@@ -6,6 +6,7 @@ masks. On meta only their shapes count, so none of them need be there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,6 +20,10 @@ such as a cached function's table, needs its values."""
 
 MOST_KNOWN_BYTES = 2**22
 """The largest memory whose values a pass on meta knows (see `opdb.models.known`)."""
+
+_ATOMS = {type(None), int, float, bool, str, torch.dtype, torch.device, torch.layout}
+_FILLING = {torch.Tag.pointwise, torch.Tag.nondeterministic_seeded}
+"""In-place operators of one of these sorts fill a tensor, where it is the only one given."""
 
 _TWIN = "_opdb_meta_buffer"
 _SMALL_BYTES = 2**13
@@ -35,6 +40,7 @@ class LargeOnMeta(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.largest_bytes = 0
+        self._filled: set[object] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -42,9 +48,15 @@ class LargeOnMeta(TorchDispatchMode):
         kwargs = kwargs or {}
         given = tensors_in((args, kwargs))
         if any(t.is_meta for t in given):
+            key = _filling(func, given, args, kwargs)
+            if key is not None and key in self._filled:
+                return args[0]
             if any(not t.is_meta for t in written(func, args, kwargs)):
                 raise RuntimeError(f"{func} writes what is on meta into a tensor on the CPU")
-            return func(*_on_meta(args), **_on_meta(kwargs))
+            output = func(*_on_meta(args), **_on_meta(kwargs))
+            if key is not None and output is args[0]:
+                self._filled.add(key)
+            return output
         if func.is_view or func._schema.is_mutable:
             return func(*args, **kwargs)
         if given and sum(t.nbytes for t in given if _is_plain(t)) <= _SMALL_BYTES:
@@ -82,6 +94,22 @@ def written(operator: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
     return tensors_in([named[name] for name in names if name in named])
 
 
+def _filling(
+    operator: Any, given: Sequence[Tensor], args: Any, kwargs: dict[str, Any]
+) -> object | None:
+    """Return what decides whether a tensor on meta can be filled so; None where it is no filling.
+
+    That changes nothing on meta, but its kernel there is Python, which takes up to a millisecond;
+    a constructor fills each weight.
+    """
+    fills = operator._schema.name.endswith("_") and _FILLING.intersection(operator.tags)
+    if not (fills and args and len(given) == 1 and given[0] is args[0]):
+        return None
+    if not given[0].is_contiguous():  # of memory that is written twice it complains
+        return None
+    return operator, given[0].dtype, repr((args[1:], kwargs))
+
+
 def _made_on_meta(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Return what an operator on the CPU would make, on meta; None where that is not known."""
     device = kwargs.get("device")
@@ -101,19 +129,28 @@ def _on_meta(given: Any) -> Any:
 
     A tensor that is one number may stay on the CPU: operators take it on any device.
     """
-
-    def moved(value: Any) -> Any:
-        if isinstance(value, torch.device):
-            return torch.device("meta")
-        if isinstance(value, Tensor) and value.dim() and value.device.type == "cpu":
-            return value.to("meta")
-        return value
-
-    return pytree.tree_map(moved, given)
+    if isinstance(given, torch.device):
+        return torch.device("meta")
+    if isinstance(given, Tensor):
+        return given.to("meta") if given.dim() and given.device.type == "cpu" else given
+    if type(given) in (tuple, list):
+        return type(given)([_on_meta(each) for each in given])
+    if type(given) is dict:
+        return {name: _on_meta(each) for name, each in given.items()}
+    if type(given) in _ATOMS:
+        return given
+    return pytree.tree_map(lambda leaf: leaf if leaf is given else _on_meta(leaf), given)
 
 
 def tensors_in(value: Any) -> list[Tensor]:
     """Return the tensors in arguments or outputs, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    if type(value) in _ATOMS:
+        return []
+    if type(value) in (tuple, list, dict):
+        parts = value.values() if type(value) is dict else value
+        return [tensor for part in parts for tensor in tensors_in(part)]
     return [each for each in pytree.tree_leaves(value) if isinstance(each, Tensor)]
 
 

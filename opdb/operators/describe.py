@@ -18,6 +18,7 @@ from opdb.operators.modules import is_plain, module_form
 from opdb.records import Configuration, Json, canonical_json
 
 _SIZES = ("size", "shape", "sizes", "output_size")
+_ATOMS = {type(None), bool, int, float, str}
 
 
 def is_operator_module(module: nn.Module) -> bool:
@@ -118,8 +119,8 @@ def _is_default(encoded: Json, parameter: inspect.Parameter | None) -> bool:
         return False
     default: Any = parameter.default
     spelled = list(default) if isinstance(default, tuple) else encode_constant(default)
-    if canonical_json(encoded) == canonical_json(spelled):
-        return True
-    # 1 and 1.0 are one default; True is neither
-    numbers = [n for n in (encoded, spelled) if type(n) in (int, float)]
-    return len(numbers) == 2 and bool(numbers[0] == numbers[1])
+    sorts = {type(encoded), type(spelled)}
+    if sorts <= _ATOMS:
+        # 1 and 1.0 are one default; True is neither
+        return (len(sorts) == 1 or sorts == {int, float}) and bool(encoded == spelled)
+    return canonical_json(encoded) == canonical_json(spelled)

@@ -164,7 +164,9 @@ def encode_constant(value: object) -> Json:
     Raises:
         UnsupportedError: JSON cannot name the argument.
     """
-    if value is None or isinstance(value, bool | str):
+    if value is None or type(value) is int:
+        return value
+    if isinstance(value, bool | str):
         return str(value.value) if isinstance(value, enum.Enum) else value
     if isinstance(value, numbers.Integral):
         return int(value)

@@ -52,7 +52,9 @@ def _fill(spec: Json, size: int, device: torch.device, generator: torch.Generato
         return kept.to(dtype)
     direct = dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     made = dtype if direct or dtype.is_complex else torch.float32
-    noise = torch.randn(size, dtype=made, device=device, generator=generator)
+    noise = torch.empty(size, dtype=made, device=device)
+    if device.type != "meta":  # there normal_ draws nothing, in a millisecond of Python
+        noise.normal_(generator=generator)
     if isinstance(values, dict) and "zeros" in values and spec.get("role") != "weight":
         return _with_zeros(noise, values["zeros"], generator).to(dtype)
     if values is None and spec["dtype"].startswith("float8"):  # scaled numbers fill their range

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -275,12 +275,16 @@ class Predictor:
             for mode in modes:
                 self._runs.read_runs(mode)
         workloads = self._runs.workloads_of([each.key for _, each in asked])
-        self._snapshot.read_costs({c.key for w in workloads for c in w.occurrences()})
+        self.read_costs(workloads)
         found = [
             self.answer(workload, mode, each.board)
             for workload, (mode, each) in zip(workloads, asked, strict=True)
         ]
         return sorted(found, key=lambda answer: answer.order)
+
+    def read_costs(self, workloads: Iterable[Workload]) -> None:
+        """Read at once what all boards' answers for these workloads ask of the database."""
+        self._snapshot.read_costs({c.key for w in workloads for c in w.occurrences()})
 
     def without(
         self, workload: Workload, mode: Mode, left_out: Collection[str], instead: EstimatedCosts

@@ -133,7 +133,9 @@ def stored_rows(
         UnknownNameError: nothing of a model was run on that device.
     """
     slug = predictor.device.slug
-    ran = {run.workload for run in store.model_runs(device=slug)}
+    boards = {campaign.id: campaign.board.uuid for campaign in store.campaigns(slug)}
+    ran_on = {(boards[run.campaign], run.workload) for run in store.model_runs(device=slug)}
+    ran = {workload for _, workload in ran_on}
     heads = [h.workload for h in store.heads() if h.workload.phase == "inference"]
     heads = [workload for workload in heads if workload.key in ran]
     names = {workload.name for workload in heads}
@@ -147,8 +149,12 @@ def stored_rows(
         and (not batch_sizes or workload.batch_size in batch_sizes)
     }
     workloads = [w for w in store.workloads(phase="inference") if w.key in wanted]
-    boards = [board.uuid for board in store.boards(slug)]
-    return [row for board in boards for row in mode_rows(store, predictor, board, workloads)]
+    predictor.read_costs(workloads)
+    rows = []
+    for board in store.boards(slug):
+        own = [w for w in workloads if (board.uuid, w.key) in ran_on]
+        rows += mode_rows(store, predictor, board.uuid, own)
+    return rows
 
 
 def _rows_of(

@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from opdb.api.harvests import HarvestOptions, harvest_all
 from opdb.bench import around as module
 from opdb.bench import harvests
 from opdb.bench.around import around, with_around
 from opdb.errors import UnsupportedError
 from opdb.harvest import harvest
+from opdb.lookup.options import ModelOptions
 from opdb.models import ModelRequest
 from opdb.records import Harvest
 from opdb.store import open_store
@@ -21,6 +23,12 @@ from opdb.store.exchange import export_set, import_set
 from tests.store.conftest import fill
 
 EXAMPLE = (torch.zeros(2, 8),)
+MOST_S = module.MOST_S
+
+
+@pytest.fixture(autouse=True)
+def long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_S", MOST_S)
 
 
 class Busy(nn.Module):
@@ -97,6 +105,18 @@ def test_sizes_of_a_model_that_make_the_same_calls_are_timed_once(
         request = ModelRequest(name, batch_size=batch_size).checked()
         found.append(with_around(request, Harvest(harvest(request)), known))
     assert [each.workload.around for each in found] == [7.0, 7.0, 8.0]
+
+
+def test_a_command_times_all_sizes_of_a_model_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    timed = iter((7.0, 8.0))
+    monkeypatch.setattr(module, "around", lambda request: next(timed))
+    file = tmp_path / "mlp.yml"
+    file.write_text("model: mlp\nbatch_sizes: [1, 32]\n")
+    db = str(tmp_path / "opdb.sqlite")
+    found = harvest_all([str(file)], ModelOptions(), HarvestOptions(), db=db)
+    assert [each.around for each in found.workloads] == [7.0, 7.0]
 
 
 def test_steps_of_training_and_generations_are_not_timed() -> None:

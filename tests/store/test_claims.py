@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from opdb.errors import ClaimLostError
 from opdb.store import Claims, Store, claims, open_store
 from opdb.store.claims import held, this_worker
+from tests import warm
 from tests.store import samples
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +102,7 @@ def test_what_a_dead_process_had_is_free_at_once(
     store: Store, url: str, mine: Claims, others: Claims
 ) -> None:
     others.take("of another machine")
-    died = subprocess.run([sys.executable, "-c", DIES, url], cwd=ROOT, check=False)
+    died = subprocess.run(warm.command("-c", DIES, url), cwd=ROOT, check=False)
     assert died.returncode == -9
     assert not mine.take("task 1"), "its lease runs on"
     assert mine.others() == {"of another machine"}
@@ -132,9 +132,7 @@ for number in range(120):
 
 def test_eight_workers_share_a_list_and_nothing_is_done_twice(filled: Store, url: str) -> None:
     names = [f"worker{number}" for number in range(8)]
-    workers = [
-        subprocess.Popen([sys.executable, "-c", MANY, url, name], cwd=ROOT) for name in names
-    ]
+    workers = [subprocess.Popen(warm.command("-c", MANY, url, name), cwd=ROOT) for name in names]
     assert [worker.wait(timeout=120) for worker in workers] == [0] * 8
     done = [visit.id.split("-") for visit in filled.visits("GPU-1") if visit.id.startswith("work")]
     assert Counter(number for _, number in done) == Counter(str(n) for n in range(120))

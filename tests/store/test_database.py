@@ -26,6 +26,7 @@ from opdb.records import Configuration
 from opdb.store import Store, default_url, open_store
 from opdb.store.migrate import upgrade
 from opdb.store.schema import REVISIONS, metadata
+from tests import warm
 from tests.store import samples
 from tests.store.conftest import fill
 from tests.users import nobody
@@ -324,7 +325,7 @@ def test_a_folder_that_cannot_be_written(shared_folder: Path) -> None:
 
 def test_many_processes_create_one_database_at_once(url: str) -> None:
     program = "import sys; from opdb.store import open_store; open_store(sys.argv[1]).devices()"
-    openers = [subprocess.Popen([sys.executable, "-c", program, url], cwd=ROOT) for _ in range(4)]
+    openers = [subprocess.Popen(warm.command("-c", program, url), cwd=ROOT) for _ in range(4)]
     assert [opener.wait(timeout=60) for opener in openers] == [0, 0, 0, 0]
 
 

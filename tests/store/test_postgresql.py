@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,8 @@ from opdb.store import Store, VisitFilter, database, open_store
 from opdb.store.exchange import export_set, import_set
 from opdb.store.migrate import upgrade
 from opdb.store.schema import REVISIONS, metadata
-from tests import postgres
+from opdb.store.set_reading import read_set
+from tests import postgres, warm
 from tests.store import samples
 from tests.store.conftest import fill
 
@@ -153,7 +153,7 @@ def test_eight_writers_of_the_same_rows_never_wait_in_a_circle(postgres_url: str
     with open_store(postgres_url) as store:
         fill(store)
         writers = [
-            subprocess.Popen([sys.executable, "-c", MANY, postgres_url, str(n)], cwd=ROOT)
+            subprocess.Popen(warm.command("-c", MANY, postgres_url, str(n)), cwd=ROOT)
             for n in range(8)
         ]
         assert [writer.wait(timeout=120) for writer in writers] == [0] * 8
@@ -179,7 +179,7 @@ for number in range(150):
 """
         writers = [
             subprocess.Popen(
-                [sys.executable, "-c", program, postgres_url, name],
+                warm.command("-c", program, postgres_url, name),
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
             )
@@ -199,7 +199,8 @@ for number in range(150):
 
 def test_the_published_set_says_the_same_as_in_a_file(postgres_url: str, tmp_path: Path) -> None:
     with open_store(postgres_url) as one, open_store(str(tmp_path / "other.sqlite")) as other:
-        added = [import_set(store, PUBLISHED).added for store in (one, other)]
+        contents = read_set(PUBLISHED)
+        added = [import_set(each, PUBLISHED, contents=contents).added for each in (one, other)]
         assert added[0] == added[1]
         for device in other.devices():
             assert one.standing(device.slug) == other.standing(device.slug)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from opdb.runs.models import ModelPolicy, ModelSpec
 from opdb.runs.table import RunTable
 from opdb.store import Store, VisitFilter, open_store
 from opdb.store.forced import forced as forced_convolutions
+from tests import warm
 from tests.store import samples
 
 PLAIN = samples.workload()
@@ -272,7 +272,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_kill_9_loses_no_visit_that_was_saved(filled: Store, url: str) -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", WRITER, url], capture_output=True, text=True, cwd=root, check=False
+        warm.command("-c", WRITER, url), capture_output=True, text=True, cwd=root, check=False
     )
     assert done.stdout == "saved\n", done.stderr
     assert done.returncode == -9
@@ -285,9 +285,7 @@ def test_two_processes_write_at_once(filled: Store, url: str) -> None:
     program = WRITER.replace("killed-", "{me}-").replace('f"{me}', 'sys.argv[2] + f"')
     program = program.replace("os.kill(os.getpid(), signal.SIGKILL)", "")
     root = Path(__file__).parents[2]
-    writers = [
-        subprocess.Popen([sys.executable, "-c", program, url, name], cwd=root) for name in "ab"
-    ]
+    writers = [subprocess.Popen(warm.command("-c", program, url, name), cwd=root) for name in "ab"]
     assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
     assert len(filled.visits("GPU-1")) == 63
 

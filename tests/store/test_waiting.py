@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from opdb.store import open_store, waiting
+from tests import warm
 from tests.paths import python_path
 from tests.store import samples
 from tests.store.conftest import fill
@@ -77,7 +78,7 @@ raise SystemExit(main(sys.argv[1:]))
 
 def harvest(path: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", HARVEST, "harvest", "mlp", "--db", str(path), *more],
+        warm.command("-c", HARVEST, "harvest", "mlp", "--db", str(path), *more),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -363,10 +363,10 @@ def _of_model(
     """Harvest a model; return what it lacks on the device, and the request for just that."""
     from opdb.bench.harvests import harvest_into
     from opdb.bench.platform import detect
-    from opdb.plan.lacking import configurations_of, lacking
+    from opdb.plan.lacking import lacking, of_model
 
     stored = harvest_into(store, wanted)
-    request = replace(request, configurations=configurations_of(stored))
+    request = of_model(request, stored)
     platform = detect(places[0].name if places else request.device)
     found = BenchedModel(stored, platform.device.slug, lacking(store, request, platform))
     return found, request

@@ -56,7 +56,10 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Sum:
-    """One sum, of times or of energies, over a model's configurations: calls of each, by key."""
+    """One sum, of times or of energies, over a model's configurations: calls of each, by key.
+
+    A configuration that takes the device no time (a view, an index) is in no sum.
+    """
 
     counts: Mapping[str, int]
     sampled: Mapping[str, Sampled]
@@ -84,13 +87,14 @@ class Sum:
     ) -> dict[str, int]:
         """Return how many visits of each configuration there are to be.
 
-        `visits` are those that other sums want already, `seconds` what one more of each takes.
+        `visits` are those that other sums want already, `seconds` what one more of each takes. What
+        has no `seconds` is not visited here, and what it adds to the variance stays as it is.
         """
         value = self.value
         found = {}
-        for key, n in self.counts.items():
+        for key in self.counts.keys() & seconds.keys():
             one = self.sampled[key]
-            top = n * one.value > TOP_SHARE * value or one.deviation is None
+            top = self.counts[key] * one.value > TOP_SHARE * value or one.deviation is None
             found[key] = max(one.visits, visits.get(key, 0), 2 if top else 1)
         allowed = (precision * value / Z95) ** 2
         variance = math.fsum(self.variance(key, v) for key, v in found.items())
@@ -99,7 +103,7 @@ class Sum:
             saved = self.variance(key, found[key]) - self.variance(key, found[key] + 1)
             return -saved / seconds[key], key
 
-        queue = [place(key) for key in self.counts if found[key] < most]
+        queue = [place(key) for key, v in found.items() if v < most and self.variance(key, v)]
         heapq.heapify(queue)
         while variance > allowed and queue:
             _, key = heapq.heappop(queue)
@@ -116,8 +120,10 @@ def sums_of(
     """Return the sums of times and of energies of workloads.
 
     `calls` are the calls of each configuration (key) by workload, `costs` and `kinds` by
-    configuration. A configuration without a cost has no part in a sum.
+    configuration. A configuration without a cost, or that takes the device no time, has no part in
+    a sum.
     """
+    costs = {key: cost for key, cost in costs.items() if takes_time(cost)}
     times = {k: Sampled.of(kinds[k], c.time_s, c.visits) for k, c in costs.items() if c.time_s}
     energies = {
         k: Sampled.of(kinds[k], c.energy_j, c.visits) for k, c in costs.items() if c.energy_j
@@ -129,6 +135,11 @@ def sums_of(
             if known:
                 sums.append(Sum(known, sampled))
     return sums
+
+
+def takes_time(cost: Cost) -> bool:
+    """Return whether a call takes the device any time, as far as that was measured."""
+    return cost.time_s is not None and cost.time_s.mean > 0
 
 
 def _shrunk(sampled: Mapping[str, Sampled]) -> dict[str, Sampled]:
@@ -165,8 +176,8 @@ def wanted(
 ) -> dict[str, int]:
     """Return how many visits of each configuration the sums want, at most so many, by key.
 
-    Each sum is to have a sampling part within `precision`, a share of it. `seconds` is the device
-    time of one visit of each configuration.
+    Of each sum, the sampling part of what is visited here is to be within `precision`, a share of
+    the sum. `seconds` is the device time of one visit of each configuration that is.
     """
     visits: dict[str, int] = {}
     for each in sorted(sums, key=lambda sum_: sum_.half_width, reverse=True):

@@ -220,6 +220,20 @@ def _ordered(jobs: Iterable[PlannedVisit], request: PlanRequest) -> list[Planned
     return order
 
 
+def interpolated(store: Store, device: str) -> set[str]:
+    """Return what only whole generations call, at steps that are interpolated (keys).
+
+    A device (slug) need not measure it.
+    """
+    swept = store.swept_keys()
+    generations = [w for w in store.workloads(phase="generate") if w.key not in swept]
+    called = {c.key for each in generations for c in each.occurrences()}
+    found = called - benched_configurations(generations).keys()
+    calls = store.calls_of(found, device)
+    own = {each.key for each in generations}
+    return found.difference(*(calls[key] for key in calls.keys() - own))
+
+
 @dataclass(frozen=True)
 class _PlanQuery:
     """A query of the store: the visits that a board lacks, in these settings."""
@@ -255,14 +269,8 @@ class _PlanQuery:
 
     @cached_property
     def between(self) -> set[str]:
-        """What whole generations alone call, at steps that are interpolated (keys)."""
-        swept = self.store.swept_keys()
-        generations = [w for w in self.store.workloads(phase="generate") if w.key not in swept]
-        called = {c.key for each in generations for c in each.occurrences()}
-        found = called - benched_configurations(generations).keys()
-        calls = self.store.calls_of(found, self.board.device)
-        own = {each.key for each in generations}
-        return found.difference(*(calls[key] for key in calls.keys() - own))
+        """What is interpolated on the board's device (keys)."""
+        return interpolated(self.store, self.board.device)
 
     def called(self, configurations: Iterable[Configuration]) -> set[str]:
         """Return the keys of those that models call; none where a number of rounds is requested."""

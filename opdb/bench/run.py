@@ -7,13 +7,13 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from opdb.algorithms.names import Algorithm
 from opdb.bench import forced
-from opdb.bench.allocation import SUM_PRECISION, Sum, sums_of, wanted
+from opdb.bench.allocation import SUM_PRECISION, Sum, sums_of, takes_time, wanted
 from opdb.bench.board import ensure_board_calibration, trusting
 from opdb.bench.calibrate import calibrate, recent_campaign
 from opdb.bench.host import MOMENTS, Moments, host_visits, settle
@@ -25,6 +25,7 @@ from opdb.bench.plan import (
     PlannedVisit,
     PlanRequest,
     further_round,
+    interpolated,
     plan,
 )
 from opdb.bench.platform import Platform, current_settings, detect, open_meter
@@ -36,7 +37,16 @@ from opdb.derive.costs import ESTIMATOR
 from opdb.derive.precision import PRECISION, Reached, is_within, reached
 from opdb.footprint import resident_bytes
 from opdb.growth import benched_calls
-from opdb.records import Access, Board, Call, Campaign, Configuration, Cost, Json
+from opdb.records import (
+    Access,
+    Board,
+    Call,
+    Campaign,
+    Configuration,
+    Cost,
+    Json,
+    Workload,
+)
 from opdb.settings import relevant_setting
 from opdb.store import Claims, ConfigurationFilter, Store
 from opdb.store.deriving import derive_costs
@@ -179,6 +189,9 @@ class BenchRequest:
     `access` is what calls find in the caches; no cost rests on any but a model's. `resident_bytes`
     is how much the L2 keeps from one pass to the next; None: as the device's size suggests.
     `configurations` (keys), where given, are all that is benched, and are visited in that order.
+    `workloads` (keys), where given, are those whose sums are to be precise, as far as the board has
+    measured them, and of whose calls host times are taken; None: all of which it has measured every
+    operator, and all.
     `algorithms`, where given, are those that convolutions are to take, and nothing else is benched;
     what is measured so is kept apart from what torch chooses, and has no duplicates.
     """
@@ -195,6 +208,7 @@ class BenchRequest:
     access: Access = "model"
     resident_bytes: float | None = None
     configurations: Sequence[str] | None = None
+    workloads: Collection[str] | None = None
     algorithms: tuple[Algorithm, ...] = ()
     seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
 
@@ -409,31 +423,42 @@ def _further(
     asked = replace(request.planned, seed=request.seed + number)
     found: list[PlannedVisit] = []
     for settings in request.settings:
-        coarse = _coarse(store, board, request, _costs_of(store, board, request, settings))
+        costs = _costs_of(store, board, request, settings)
+        coarse = _coarse(store, board, request, costs, settings)
         found += further_round(store, board, settings, coarse, asked)
     return tuple(found)
 
 
-def _coarse(store: Store, board: Board, request: BenchRequest, costs: Sequence[Cost]) -> set[str]:
-    """Return the configurations (keys) that are to be visited once more."""
-    calls = _calls(store, board, request, costs)
-    called = set().union(*calls.values())
+def _coarse(
+    store: Store,
+    board: Board,
+    request: BenchRequest,
+    costs: Sequence[Cost],
+    settings: Mapping[str, Json],
+) -> set[str]:
+    """Return the configurations (keys) that are to be visited once more.
+
+    None of them takes the device no time: further visits would tell nothing of it.
+    """
+    costs = [cost for cost in costs if takes_time(cost)]
+    called = set().union(*_calls(store, board, request, costs).values())
     coarse = {
         cost.configuration
         for cost in costs
         if cost.configuration not in called and not is_within(cost, request.precision)
     }
+    sums = _sums_of(store, board, request, costs, settings)
     visits = {cost.configuration: cost.visits for cost in costs}
+    summed = visits.keys() & set().union(*(each.counts for each in sums))
     spent = {each.configuration: each.seconds for each in store.spent(board.device, board.uuid)}
-    seconds = {key: spent[key] / max(1, visits[key]) for key in called}
-    sums = _sums_of(store, request, calls, costs)
+    seconds = {key: spent[key] / visits[key] for key in summed}
     more = {
         key
         for key, number in wanted(sums, request.sum_precision, seconds, MAX_ROUNDS).items()
         if number > visits[key]
     }
     if more:
-        others = sorted(called - more)
+        others = sorted(summed - more)
         count = math.ceil(RECHECKED_SHARE * len(others))
         more |= set(random.Random(request.seed).sample(others, count))
     return coarse | more
@@ -450,21 +475,47 @@ def _calls(
 
 def _sums_of(
     store: Store,
+    board: Board,
     request: BenchRequest,
-    calls: Mapping[str, Mapping[str, int]],
     costs: Sequence[Cost],
+    settings: Mapping[str, Json],
 ) -> list[Sum]:
-    among = ConfigurationFilter(None, [cost.configuration for cost in costs])
-    kinds = {c.key: c.kind for c in store.configurations_among(among)}
-    return sums_of(calls, {cost.configuration: cost for cost in costs}, kinds)
+    """Return the sums that are to be precise and to which these costs of the board contribute.
+
+    They are those of the workloads asked for, as far as the board has measured them. Where none is
+    asked for by name, a workload counts once the board has measured (or failed to measure) all of
+    it: what else it calls would be missing in its sum, and a part of a sum need not be as precise
+    as the whole.
+    """
+    calling = set(_calls(store, board, request, costs))
+    if request.workloads is not None:
+        calling &= set(request.workloads)
+    calls = store.calls_in(calling)
+    called = store.configurations_among(ConfigurationFilter(None, set().union(*calls.values())))
+    measured = {cost.configuration: cost for cost in _in_settings(store, board, called, settings)}
+    if request.workloads is None:
+        calls = _whole(store, board, calls, measured)
+    return sums_of(calls, measured, {c.key: c.kind for c in called})
+
+
+def _whole(
+    store: Store,
+    board: Board,
+    calls: Mapping[str, dict[str, int]],
+    measured: Collection[str],
+) -> dict[str, dict[str, int]]:
+    """Return the calls of the workloads of which all that is benched has been measured."""
+    missing = {key: counts.keys() - set(measured) for key, counts in calls.items()}
+    between = interpolated(store, board.device) if any(missing.values()) else set()
+    return {key: calls[key] for key, keys in missing.items() if keys <= between}
 
 
 def _sums(store: Store, board: Board, request: BenchRequest) -> list[Sum]:
-    """Return the sums of the models whose operators are benched, as far as they are measured."""
+    """Return the sums that a bench was to make precise, as far as they are measured."""
     found: list[Sum] = []
     for settings in request.settings:
         costs = _costs_of(store, board, request, settings)
-        found += _sums_of(store, request, _calls(store, board, request, costs), costs)
+        found += _sums_of(store, board, request, costs, settings)
     return found
 
 
@@ -474,7 +525,17 @@ def _costs_of(
     """Return the board's costs of what workloads call of these kinds, in some settings."""
     kinds = request.planned.kinds
     benched = store.configurations_among(ConfigurationFilter(kinds, request.configurations))
-    wanted = {c.key: relevant_setting(c.kind, settings) for c in benched}
+    return _in_settings(store, board, benched, settings)
+
+
+def _in_settings(
+    store: Store,
+    board: Board,
+    configurations: Iterable[Configuration],
+    settings: Mapping[str, Json],
+) -> list[Cost]:
+    """Return the board's costs of configurations in some settings."""
+    wanted = {c.key: relevant_setting(c.kind, settings) for c in configurations}
     return [
         cost
         for key, costs in store.costs(board.uuid, list(wanted)).items()
@@ -522,18 +583,16 @@ def _without_host_times(
 ) -> list[list[Call]]:
     """Return the calls of each workload in which one of these kinds lacks a host time, in order.
 
-    None on a CPU, where the host is the device, none for calls other than a model's, of workloads
-    that only sweeps asked for, and where algorithms are forced. Where configurations are given,
-    their calls alone; of a whole generation those that are benched.
+    None on a CPU, where the host is the device, none for calls other than a model's, and where
+    algorithms are forced. Where configurations are given, their calls alone; of a whole generation
+    those that are benched.
     """
     if platform.device.type == "cpu" or request.access != "model" or request.algorithms:
         return []
     have = {(v.configuration, v.form) for v in store.host_visits(platform.board.uuid)}
     chosen = None if request.configurations is None else set(request.configurations)
     found = []
-    swept = store.swept_keys()
-    plain = [workload for workload in store.workloads() if workload.key not in swept]
-    for workload in (*plain, *store.workloads(compiled_for=platform.device.slug)):
+    for workload in _heard(store, platform, request):
         benched = benched_calls(workload)
         calls = [c for c in benched if chosen is None or c.configuration.key in chosen]
         distinct = {(c.configuration.key, c.form): c for c in calls}
@@ -547,3 +606,16 @@ def _without_host_times(
             found.append(calls)
             have |= distinct.keys()
     return found
+
+
+def _heard(store: Store, platform: Platform, request: BenchRequest) -> list[Workload]:
+    """Return the workloads of whose calls host times are taken: those asked for, or all.
+
+    Workloads that only sweeps asked for are left out, and calls that a CUDA graph captures: the
+    host does not issue them one by one.
+    """
+    if request.workloads is not None:
+        return [w for w in store.workloads_by_key(sorted(request.workloads)) if not w.captured]
+    swept = store.swept_keys()
+    plain = [workload for workload in store.workloads() if workload.key not in swept]
+    return [*plain, *store.workloads(compiled_for=platform.device.slug)]

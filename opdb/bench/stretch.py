@@ -18,12 +18,18 @@ QUEUE_DEPTH = 3
 
 MIN_REPLAYS = 3
 
+SOON_SHARE = 0.1
+"""A device that is done with a long replay within this share of it after the host has issued it
+keeps up with the host."""
+
 
 @dataclass(frozen=True)
 class Timing:
     """How long a stretch settles and how long its window is, in seconds.
 
-    The window holds `least` replays, however long they take.
+    The window holds `least` replays, however long they take. Where one may be `long`, the first is
+    waited for: if it takes longer than the window, it has settled the device, and the window is one
+    more.
 
     `gap_s` is slept after each replay, to keep an operator that draws more than the power limit
     allows at full clock; `lag_s` is how late the meter's samples are.
@@ -34,6 +40,7 @@ class Timing:
     gap_s: float = 0.0
     lag_s: float = 0.0
     least: int = MIN_REPLAYS
+    long: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,9 +48,10 @@ class Observation:
     """A stretch and what the meter said beside it.
 
     `waited_share` of its replays were issued when the device had nothing left to do. `outrun_share`
-    were done before the host, having queued QUEUE_DEPTH more, came to wait for them: where nearly
-    all were, the device is faster than the host issues. (A replay of many launches is seldom done
-    by the moment the next is issued, however long the device waited for each of them.)
+    were done before the host, having queued QUEUE_DEPTH more, came to wait for them (of a long one,
+    soon after the host had issued it): where nearly all were, the device is faster than the host
+    issues. (A replay of many launches is seldom done by the moment the next is issued, however long
+    the device waited for each of them.)
     """
 
     stretch: Stretch
@@ -92,6 +100,8 @@ def _back_to_back(
 
     Returns the replays' times, the window's start and end, and how the queue was found.
     """
+    if timing.long and _alone(issue, clock)[0][0] > timing.window_s:
+        return _alone(issue, clock)
     began_s = time.monotonic()
     queued: deque[Any] = deque()
     window: list[Any] = []
@@ -120,6 +130,21 @@ def _back_to_back(
         clock.wait(mark)
     times = [clock.elapsed_s(a, b) for a, b in pairwise(window)]
     return times, start_s, now_s, idle
+
+
+def _alone(issue: Callable[[], object], clock: Clock) -> tuple[list[float], float, float, _Idle]:
+    """Make one replay and wait for it; returns what `_back_to_back` does."""
+    first = clock.mark()
+    clock.wait(first)
+    start_s = time.monotonic()
+    issue()
+    issued_s = time.monotonic()
+    last = clock.mark()
+    clock.wait(last)
+    end_s = time.monotonic()
+    soon = end_s - issued_s <= SOON_SHARE * (end_s - start_s)
+    idle = _Idle(outrun=int(soon and clock.reached(last)))  # a processor never reaches a mark
+    return [clock.elapsed_s(first, last)], start_s, end_s, idle
 
 
 def _with_gaps(

@@ -19,6 +19,10 @@ _OWN = Path(__file__).parents[1]
 _INSTALLED = {"site-packages", "dist-packages"}
 _DISTRIBUTIONS = ("*.dist-info", "*.egg-info")
 
+_RUN = ("__main__", "__mp_main__")
+"""Names of the program that asks: the second is the same module, where multiprocessing was
+imported."""
+
 _READ = (
     *("ACCELERATE_", "AOT", "ATEN_", "CUTLASS", "ENABLE_", "FLASH_", "HF_", "INDUCTOR", "PYTORCH"),
     *("TENSORIFY_", "TORCH", "TRANSFORMERS_", "TRITON_", "USE_", "XLA_"),
@@ -60,7 +64,7 @@ def _is_installed() -> bool:
     folders = tuple(root + os.sep for root in roots)
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__dict__", {}).get("__file__")
-        if name == "__main__" or not isinstance(file, str) or not file.endswith((".py", ".pyc")):
+        if name in _RUN or not isinstance(file, str) or not file.endswith((".py", ".pyc")):
             continue
         if not (file.startswith(folders) or _INSTALLED.intersection(Path(file).parts)):
             return False

@@ -6,7 +6,7 @@ Importing this package imports no torch: what it names is data. `load` imports t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -359,8 +359,20 @@ def _source_name(request: ModelRequest) -> str:
             valid = source.names()
             raise UnknownModelError(request.name, valid, hint=source.hint(), what=what)
         return request.source
-    for name in _SOURCES:
+    for name in _likeliest_first(request.name):
         if _source(name).has(request.name):
             return name
     hints = filter(None, (_source(name).hint() for name in _SOURCES))
     raise UnknownModelError(request.name, names(), hint=" ".join(hints))
+
+
+def _likeliest_first(model: str) -> Iterator[str]:
+    """Yield the sources in their order, before the others the one that the catalogue names.
+
+    To ask a source imports its library, torchvision in seconds; the catalogue reads its files.
+    """
+    from opdb.models.catalogue import catalogue
+
+    yield next(iter(_SOURCES))  # opdb's own, which imports nothing
+    yield from [each.source for each in catalogue() if each.name == model][:1]
+    yield from _SOURCES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opdb.bench.harvests import Stored
 from opdb.bench.platform import Platform
@@ -23,14 +23,18 @@ class Lacking:
     seconds: float
 
 
-def configurations_of(stored: Stored) -> list[str]:
-    """Return the keys of what is benched of a harvested model, in order.
+def of_model(request: BenchRequest, stored: Stored) -> BenchRequest:
+    """Return a request for what a harvested model calls alone, captured in a CUDA graph too.
 
-    It is what the model calls, captured in a CUDA graph too; of a whole generation, at few steps.
+    It is in the model's order; of a whole generation, that of few steps.
     """
     captured = stored.found.captured
     workloads = [stored.found.workload, *([] if captured is None else [captured])]
-    return list(benched_configurations(workloads))
+    return replace(
+        request,
+        configurations=list(benched_configurations(workloads)),
+        workloads=[workload.key for workload in workloads],
+    )
 
 
 def lacking(store: Store, request: BenchRequest, platform: Platform) -> Lacking:

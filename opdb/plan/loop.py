@@ -220,6 +220,7 @@ class _Build:
             retry=self._request.retry,
             rounds=None,
             configurations=keys,
+            workloads=[job.workload.key for job in self._jobs],
         )
         results = self._hands.bench(request, self._progress)
         # What one of ours was at is done by now; what none of them could take is another's.

@@ -145,16 +145,29 @@ class Pending(Connected):
 
         The workloads are those whose operators are wanted on a device (slug).
         """
+        asked_for = schema.workload.c.id.not_in(not_asked_for(device))
+        return self._calls(schema.configuration.c.key, configurations, asked_for)
+
+    def calls_in(self, workloads: Collection[str]) -> dict[str, dict[str, int]]:
+        """Return how often each of the workloads (keys) calls each configuration, by its key."""
+        return self._calls(schema.workload.c.key, workloads)
+
+    def _calls(
+        self, column: ColumnElement[str], among: Collection[str], *conditions: ColumnElement[bool]
+    ) -> dict[str, dict[str, int]]:
+        """Count calls by the workload's and the configuration's key, where a column is one of some.
+
+        The conditions are of the workloads.
+        """
         workload, configuration, call = schema.workload, schema.configuration, schema.call
         found: dict[str, dict[str, int]] = defaultdict(dict)
         with self.reading() as connection:
-            for some in in_parts(configurations):
+            for some in in_parts(among):
                 query = (
                     select(workload.c.key, configuration.c.key, func.count())
                     .join_from(call, configuration, call.c.configuration_id == configuration.c.id)
                     .join(workload, call.c.workload_id == workload.c.id)
-                    .where(configuration.c.key.in_(some))
-                    .where(workload.c.id.not_in(not_asked_for(device)))
+                    .where(column.in_(some), *conditions)
                     .group_by(workload.c.key, configuration.c.key)
                 )
                 for each, key, calls in connection.execute(query):

@@ -59,6 +59,21 @@ def test_what_no_number_of_visits_reaches_ends_at_the_most() -> None:
     assert wanted([a_sum(a=0.5, b=0.5)], 0.001, SECONDS, 4) == {"a": 4, "b": 4}
 
 
+def test_what_is_not_visited_here_is_in_the_sum_and_wants_nothing() -> None:
+    sum_ = a_sum(a=0.5, b=0.01, c=0.01)
+    assert wanted([sum_], 0.01, {"b": 0.3, "c": 0.3}, 4) == {"b": 2, "c": 2}
+    alone = wanted([a_sum(b=0.01, c=0.01)], 0.007, SECONDS, 4)
+    assert max(alone.values()) > 2, "they would want more, were they the whole sum"
+    assert wanted([sum_], 0.007, {"b": 0.3, "c": 0.3}, 4) == {"b": 2, "c": 2}
+
+
+def test_what_does_not_scatter_is_not_visited_for_what_does() -> None:
+    counts = {"a": 1, **{f"b{n}": 1 for n in range(30)}}
+    sampled = {key: Sampled("relu", 1.0, 9.0 if key == "a" else 0.0, 1) for key in counts}
+    found = wanted([Sum(counts, sampled)], 0.01, dict.fromkeys(counts, 0.3), 4)
+    assert found.pop("a") == 4 and set(found.values()) == {1}
+
+
 def test_visits_for_one_sum_count_for_another() -> None:
     one, other = a_sum(a=0.1, b=0.1), a_sum(a=0.1, c=0.001)
     assert wanted([one, other], 0.08, SECONDS, 6) == wanted([other, one], 0.08, SECONDS, 6)

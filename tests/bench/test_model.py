@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from opdb.bench.model import RunOptions, calibrate_batch_norms, measure, quiet_f
 from opdb.bench.readings import RunReadings
 from opdb.bench.replay import HOLD_UP, CpuClock
 from opdb.bench.session import Session
-from opdb.bench.stretch import Observation
+from opdb.bench.stretch import MIN_REPLAYS, Observation
 from opdb.harvest import harvest
 from opdb.memory import memory_of
 from opdb.meters import Reading
@@ -172,6 +172,46 @@ def test_a_run_keeps_its_repeats(session: Session) -> None:
     assert run.layers is None and run.peak_memory_bytes is None
     assert any(flag.startswith("no power: ") for flag in run.flags)
     assert len(set(run.flags)) == len(run.flags)
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_pass_that_outlasts_the_window_is_made_twice_a_repeat(
+    session: Session, monkeypatch: pytest.MonkeyPatch, repeats: int
+) -> None:
+    """The first one makes everything ready and shows how long it takes."""
+    passes: list[float] = []
+
+    def step(*_: object) -> Callable[[], None]:
+        def slept() -> None:
+            passes.append(0.03)
+            time.sleep(passes[-1])
+
+        return slept
+
+    monkeypatch.setattr(model, "_step", step)
+    run = measure(session, MLP, "key", "eager", RunOptions(repeats=repeats))
+    assert len(passes) == 1 + 2 * len(run.repeats)
+    assert [len(r.replay_times_s) for r in run.repeats] == [1] * len(run.repeats)
+    assert all(min(r.replay_times_s[0], r.duration_s) >= 0.03 for r in run.repeats)
+    assert len(run.repeats) >= repeats
+
+
+def test_passes_of_a_model_that_is_slow_at_first_are_measured_as_any(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[float] = []
+
+    def step(*_: object) -> Callable[[], None]:
+        def slept() -> None:
+            passes.append(0.001 if passes else 0.03)
+            time.sleep(passes[-1])
+
+        return slept
+
+    monkeypatch.setattr(model, "_step", step)
+    run = measure(session, MLP, "key", "eager", RunOptions(repeats=1))
+    assert all(len(r.replay_times_s) > MIN_REPLAYS for r in run.repeats)
+    assert all(r.duration_s >= model.WINDOW_S for r in run.repeats)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,6 +66,75 @@ def test_replays_that_the_device_waited_for_are_counted() -> None:
     assert (idle.waited_share, idle.outrun_share) == (1.0, 1.0)
     here = seen(Timing(0.01, 0.03))
     assert (here.waited_share, here.outrun_share) == (0.0, 0.0)
+
+
+class Issued:
+    """Counts the replays of `busy` that were issued."""
+
+    def __init__(self) -> None:
+        self.replays = 0
+
+    def __call__(self) -> None:
+        self.replays += 1
+        busy()
+
+
+def test_of_a_replay_that_outlasts_the_window_one_settles_and_one_is_timed() -> None:
+    issued = Issued()
+    timing = Timing(0.001, REPLAY_S / 2, long=True)
+    stretch = observe(issued, 1, CpuClock(), NoMeter("none"), timing).stretch
+    assert issued.replays == 2
+    [replay_s] = stretch.replay_times_s
+    assert min(replay_s, stretch.duration_s) >= REPLAY_S * 0.99 and stretch.busy_share == 1.0
+
+
+def test_a_replay_that_proves_shorter_is_timed_as_any_other() -> None:
+    issued = Issued()
+    asked = Timing(0.01, 0.06)
+    found = observe(issued, 1, CpuClock(), NoMeter("none"), replace(asked, long=True)).stretch
+    usual = seen(asked, 1).stretch
+    assert min(len(found.replay_times_s), len(usual.replay_times_s)) > MIN_REPLAYS
+    assert issued.replays >= 1 + len(found.replay_times_s) + QUEUE_DEPTH
+    assert found.duration_s >= asked.window_s
+
+
+class Behind(CpuClock):
+    """A device that is done so long after the host has issued a replay, which takes the host 2 s.
+
+    `now_s` is the time there.
+    """
+
+    def __init__(self, late_s: float) -> None:
+        self.now_s, self._done_s, self._late_s = 1.0, 0.0, late_s
+
+    def issue(self) -> None:
+        self.now_s += 2.0
+        self._done_s = self.now_s + self._late_s
+
+    def mark(self) -> float:
+        return max(self.now_s, self._done_s)
+
+    def wait(self, mark: float) -> None:
+        self.now_s = max(self.now_s, mark)
+
+    def reached(self, mark: float) -> bool:
+        return mark <= self.now_s
+
+
+@pytest.mark.parametrize(("late_s", "outrun"), [(0.0, 1.0), (0.125, 1.0), (0.5, 0.0), (9.0, 0.0)])
+def test_a_device_keeps_up_with_the_host_that_is_done_soon_after_it(
+    late_s: float, outrun: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, timing = Behind(late_s), Timing(0.5, 1.0, long=True)
+    monkeypatch.setattr(stretches, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
+    found = observe(clock.issue, 1, clock, NoMeter("none"), timing)
+    assert found.stretch.replay_times_s == (2.0 + late_s,) == (found.stretch.duration_s,)
+    assert (found.waited_share, found.outrun_share) == (0.0, outrun)
+
+
+def test_a_processor_does_not_outrun_itself() -> None:
+    found = observe(busy, 1, CpuClock(), NoMeter("none"), Timing(0.0, REPLAY_S / 2, long=True))
+    assert found.outrun_share == 0.0
 
 
 class Trailing(CpuClock):

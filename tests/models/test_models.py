@@ -13,8 +13,10 @@ import pytest
 import torch
 from torch import nn
 
+from opdb import models
 from opdb.errors import InputError, UnknownNameError
 from opdb.models import ModelRequest, load, names, sources
+from opdb.models.catalogue import catalogue
 from opdb.models.construction import parameters_on_meta
 from opdb.records import Json
 from tests.harvest import sample_models
@@ -300,3 +302,21 @@ def test_a_thread_that_waits_its_turn_leaves_no_patch_behind() -> None:
         thread.join(timeout=0.1)  # it now stands before the lock
     thread.join()
     assert nn.Module.register_parameter is original
+
+
+def test_a_name_is_found_in_the_source_that_comes_first() -> None:
+    """The catalogue saves asking the others, and decides nothing."""
+    for each in catalogue():
+        first = next(name for name in sources() if models._source(name).has(each.name))
+        assert models._source_name(ModelRequest(each.name)) == first
+
+
+def test_to_find_a_decoder_imports_no_torchvision() -> None:
+    code = (
+        "import sys\n"
+        "from opdb.models import ModelRequest\n"
+        "found = ModelRequest('llama-3.2-1b', phase='prefill').checked()\n"
+        "print(found.source, 'torchvision' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["transformers", "False"]

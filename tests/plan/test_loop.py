@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,8 @@ import pytest
 
 from opdb.bench import rounds
 from opdb.bench.platform import detect
+from opdb.bench.rounds import Progress
+from opdb.bench.run import BenchRequest, BenchResult
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
 from opdb.plan import loop
@@ -82,6 +84,21 @@ def test_what_failed_is_tried_again_when_asked(store: Store) -> None:
     assert heard.visited_keys == []
     _, heard = built(store, replace(REQUEST, retry=True), job)
     assert heard.visited_keys == [HUGE.key], "once, and not in a circle"
+
+
+def test_visits_are_made_for_the_models_of_the_build_alone(store: Store) -> None:
+    store.save_workload(workload(RELU, name="other"))
+    asked: list[BenchRequest] = []
+
+    class Noting(Alone):
+        def bench(self, request: BenchRequest, progress: Progress) -> Sequence[BenchResult]:
+            asked.append(request)
+            return super().bench(request, progress)
+
+    job = BuildModel(MLP, harvest(MLP))
+    store.save_workload(job.workload)
+    build(store, [job], REQUEST, Noting(store, "cpu", REQUEST.mode), Heard())
+    assert asked and all(request.workloads == [job.workload.key] for request in asked)
 
 
 def test_slices_begin_with_one_step_at_least() -> None:

@@ -1,0 +1,165 @@
+"""Which sums further visits are made for, by costs of visits whose times the tests choose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from opdb.bench import run
+from opdb.bench.platform import Platform
+from opdb.bench.run import BenchRequest, SumsReached
+from opdb.bench.session import Session, new_id
+from opdb.bench.visit import VisitRequest, visit
+from opdb.growth import benched_configurations
+from opdb.records import Call, Configuration, Visit
+from opdb.store import Store
+from opdb.store.deriving import derive_costs
+from tests.bench.calls import ADD_IN_PLACE, CONV, HUGE, RELU, SQUARE, TANH, workload
+from tests.growth.test_steps import generation
+
+pytestmark = pytest.mark.usefixtures("short")
+STEADY, UNSTEADY = (CONV, SQUARE, TANH), RELU
+LARGE = workload(*STEADY, UNSTEADY, name="large")
+SMALL = workload(UNSTEADY, name="small")
+
+
+def took(store: Store, session: Session, configuration: Configuration, *times_s: float) -> None:
+    """Save a visit of each time of a call; a call of 0 s gave the device nothing to do."""
+    store.save_campaign(session.campaign)
+    [made] = visit(session, VisitRequest(configuration))
+    for time_s in times_s:
+        store.save_visit(replace(lasting(made, time_s), id=new_id()))
+    derive_costs(store, session.platform.board.uuid)
+
+
+def lasting(made: Visit, time_s: float) -> Visit:
+    if not time_s:
+        return replace(made, stretch=None, kernels={})
+    assert made.stretch is not None
+    stretch = replace(made.stretch, calls_per_replay=1, replay_times_s=(time_s,) * 3)
+    return replace(made, stretch=stretch, restore=None)
+
+
+@pytest.fixture(autouse=True)
+def nothing_rechecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without visits of what no sum wants, made beside those that one does."""
+    monkeypatch.setattr(run, "RECHECKED_SHARE", 0.0)
+
+
+@pytest.fixture
+def measured(store: Store, session: Session) -> Store:
+    """Two workloads of one operator that scatters: nearly nothing of one, and all of the other."""
+    for each in (LARGE, SMALL):
+        store.save_workload(each)
+    for configuration in STEADY:
+        took(store, session, configuration, 1.0, 1.0)
+    took(store, session, UNSTEADY, 1e-4, 2e-4)
+    return store
+
+
+def further(store: Store, session: Session, **asked: Any) -> set[Configuration]:
+    """Return what is visited once more."""
+    request = replace(BenchRequest(rounds=None), **asked)
+    return {job.configuration for job in run._further(store, session.platform.board, request, 1)}
+
+
+def within(store: Store, session: Session, **asked: Any) -> tuple[int, int]:
+    """Return how many sums there are, and how many within 1 %."""
+    request = replace(BenchRequest(rounds=None), **asked)
+    reached = SumsReached.of(run._sums(store, session.platform.board, request), 0.01)
+    return (0, 0) if reached is None else (reached.sums, reached.within)
+
+
+def test_where_models_are_named_no_other_sum_counts(measured: Store, session: Session) -> None:
+    assert further(measured, session, workloads=[LARGE.key]) == set()
+    assert within(measured, session, workloads=[LARGE.key]) == (1, 1)
+    assert further(measured, session, workloads=[SMALL.key]) == {UNSTEADY}
+    assert within(measured, session, workloads=[SMALL.key]) == (1, 0)
+
+
+def test_without_a_name_every_model_counts_that_is_measured_whole(
+    measured: Store, session: Session
+) -> None:
+    assert further(measured, session) == {UNSTEADY}
+    assert within(measured, session) == (2, 1)
+    measured.save_workload(replace(SMALL, calls=(*SMALL.calls, Call(ADD_IN_PLACE, "function"))))
+    assert further(measured, session) == set()
+    assert within(measured, session) == (1, 1)
+    took(measured, session, ADD_IN_PLACE, 1e-4, 1e-4)
+    assert further(measured, session) == {UNSTEADY}
+    assert within(measured, session) == (2, 1)
+
+
+def test_what_cannot_be_measured_is_not_waited_for(measured: Store, session: Session) -> None:
+    measured.save_workload(replace(SMALL, calls=(*SMALL.calls, Call(HUGE, "function"))))
+    assert within(measured, session) == (1, 1)
+    [failed] = visit(session, VisitRequest(HUGE))
+    measured.save_visit(failed)
+    derive_costs(measured, session.platform.board.uuid)
+    assert failed.outcome == "out_of_memory"
+    assert within(measured, session) == (2, 1)
+
+
+def test_a_part_of_a_sum_is_as_precise_as_the_whole_needs_it(
+    measured: Store, session: Session
+) -> None:
+    """Of one kind alone, or a slice of a build: what was measured before is in the sum."""
+    slice_ = {"configurations": [UNSTEADY.key], "workloads": [LARGE.key]}
+    assert further(measured, session, **slice_) == set()
+    assert within(measured, session, **slice_) == (1, 1)
+    measured.save_workload(replace(SMALL, calls=LARGE.calls))
+    assert further(measured, session, kinds={"relu"}) == set()
+
+
+def test_what_is_not_benched_gets_no_further_visit(measured: Store, session: Session) -> None:
+    slice_ = {"configurations": [CONV.key], "workloads": [LARGE.key], "sum_precision": 1e-9}
+    assert further(measured, session, **slice_) == set(), "nothing of it scatters"
+    slice_ = {**slice_, "configurations": [UNSTEADY.key]}
+    assert further(measured, session, **slice_) == {UNSTEADY}
+
+
+@pytest.mark.parametrize("called", [True, False])
+def test_what_takes_the_device_no_time_gets_no_further_visit(
+    called: bool, store: Store, session: Session
+) -> None:
+    """One visit has no interval, which is no reason to make more."""
+    store.save_workload(workload(CONV, *[SQUARE] * called))
+    store.save_configurations([SQUARE])
+    took(store, session, CONV, 1.0)
+    took(store, session, SQUARE, 0.0)
+    keys = [CONV.key, SQUARE.key]
+    assert further(store, session, configurations=keys) == {CONV}
+
+
+def test_of_a_generation_a_sum_needs_the_steps_that_are_benched(
+    store: Store, session: Session
+) -> None:
+    whole, board = generation(101), session.platform.board
+    store.save_workload(whole)
+    calls = store.calls_in([whole.key])
+    assert sum(calls[whole.key].values()) == len(whole.calls)
+    benched = benched_configurations([whole])
+    assert len(benched) < len(calls[whole.key])
+    assert run._whole(store, board, calls, list(benched)) == calls
+    assert run._whole(store, board, calls, list(benched)[1:]) == {}
+
+
+def on_gpu(session: Session) -> Platform:
+    """A platform whose host is not its device."""
+    return replace(session.platform, device=replace(session.platform.device, type="cuda"))
+
+
+def test_host_times_are_taken_of_the_models_that_are_named(store: Store, session: Session) -> None:
+    """Others call the same, some of it in another form."""
+    asked = workload(CONV, RELU, name="second")
+    other = replace(asked, name="first", calls=tuple(Call(c, "module") for c in (RELU, CONV)))
+    captured = replace(asked, captured=True)
+    store.save_workload(other)
+    store.save_workload(asked, captured)
+    request = BenchRequest(configurations=[CONV.key, RELU.key])
+    everything = run._without_host_times(store, on_gpu(session), request)
+    assert everything == [list(other.calls), list(asked.calls)]
+    named = replace(request, workloads=[asked.key, captured.key])
+    assert run._without_host_times(store, on_gpu(session), named) == [list(asked.calls)]

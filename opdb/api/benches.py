@@ -20,9 +20,11 @@ from opdb.tables import Report
 from opdb.units import plural, show, show_duration, show_share
 
 if TYPE_CHECKING:
+    from opdb.bench.further import SumsReached
     from opdb.bench.harvests import Stored
+    from opdb.bench.request import BenchRequest
     from opdb.bench.rounds import Progress
-    from opdb.bench.run import BenchRequest, BenchResult, SumsReached
+    from opdb.bench.run import BenchResult
     from opdb.cluster.devices import WorkerDevice
     from opdb.derive.precision import Reached
     from opdb.models import ModelRequest
@@ -90,7 +92,7 @@ class BenchOptions:
         """
         from opdb.algorithms.names import algorithms_named
         from opdb.bench.allocation import SUM_PRECISION
-        from opdb.bench.run import BenchRequest
+        from opdb.bench.request import BenchRequest
         from opdb.derive.precision import PRECISION
 
         forced = algorithms_named(list(self.algorithms))

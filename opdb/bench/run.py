@@ -3,58 +3,46 @@
 from __future__ import annotations
 
 import gc
-import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from opdb.algorithms.names import Algorithm
 from opdb.bench import forced
-from opdb.bench.allocation import SUM_PRECISION, Sum, sums_of, takes_time, wanted
 from opdb.bench.board import ensure_board_calibration, trusting
 from opdb.bench.calibrate import calibrate, recent_campaign
+from opdb.bench.further import SumsReached, calls_of_models, costs_of, further, sums_to_reach
 from opdb.bench.host import MOMENTS, Moments, host_visits, settle
 from opdb.bench.plan import (
-    DUPLICATE_SHARE,
     MAX_ROUNDS,
     ROUNDS,
     Plan,
     PlannedVisit,
-    PlanRequest,
     further_round,
-    interpolated,
     plan,
 )
-from opdb.bench.platform import Platform, current_settings, detect, open_meter
+from opdb.bench.platform import Platform, detect, open_meter
+from opdb.bench.request import BenchRequest
 from opdb.bench.rounds import Budget, Progress, Rounds, Tally
 from opdb.bench.session import Session, open_session
 from opdb.bench.share import Share
 from opdb.bench.turns import ALONE, Turns
-from opdb.derive.costs import ESTIMATOR
-from opdb.derive.precision import PRECISION, Reached, is_within, reached
+from opdb.derive.precision import Reached, reached
 from opdb.footprint import resident_bytes
 from opdb.growth import benched_calls
 from opdb.records import (
-    Access,
     Board,
     Call,
     Campaign,
     Configuration,
     Cost,
-    Json,
     Workload,
 )
-from opdb.settings import relevant_setting
-from opdb.store import Claims, ConfigurationFilter, Store
+from opdb.store import Claims, Store
 from opdb.store.deriving import derive_costs
 from opdb.units import plural
-
-RECHECKED_SHARE = 0.05
-"""Share of what models call that is visited once more beside what their sums want: were only the
-latter visited late, what is late and what is scattered would look alike."""
 
 PRECISE = ("cuda",)
 """Types of devices on which visits repeat well enough for the sums of models to be made precise."""
@@ -65,30 +53,6 @@ WORKERS = "workers"
 
 SOFTWARE = ("driver", "cuda", "cudnn", "torch")
 """What of a campaign's environment decides which kernels run, and how fast."""
-
-
-@dataclass(frozen=True)
-class SumsReached:
-    """How precise models' sums are: the sampling part of their 95 % intervals, as shares.
-
-    Of `sums`, times and energies of workloads, `within` are as precise as `asked`; `half_width` is
-    the median, `largest` the largest.
-    """
-
-    asked: float
-    sums: int
-    within: int
-    half_width: float
-    largest: float
-
-    @classmethod
-    def of(cls, sums: Sequence[Sum], asked: float) -> SumsReached | None:
-        """Sum up how precise sums are; None where there are none."""
-        widths = [each.half_width for each in sums]
-        if not widths:
-            return None
-        within = sum(width <= asked for width in widths)
-        return cls(asked, len(widths), within, statistics.median(widths), max(widths))
 
 
 @dataclass
@@ -176,64 +140,6 @@ def _freeze() -> None:
     gc.freeze()
 
 
-@dataclass(frozen=True)
-class BenchRequest:
-    """A request to bench: kinds (None: all) on a device, for at most a number of seconds.
-
-    `this_board` asks what this very board lacks, whatever other boards of the device have.
-    `rounds` good visits are wanted of each configuration, whatever its interval; where that is
-    one, some are visited twice, so that there are intervals. None: one of what models call, and
-    further ones until the sampling parts of their sums' 95 % intervals are within `sum_precision`.
-    `precision` is the half width of the 95 % interval, as a share of the energy, that ends the
-    rounds of any other configuration; `duplicates` the share of configurations measured twice over.
-    `access` is what calls find in the caches; no cost rests on any but a model's. `resident_bytes`
-    is how much the L2 keeps from one pass to the next; None: as the device's size suggests.
-    `configurations` (keys), where given, are all that is benched, and are visited in that order.
-    `workloads` (keys), where given, are those whose sums are to be precise, as far as the board has
-    measured them, and of whose calls host times are taken; None: all of which it has measured every
-    operator, and all.
-    `algorithms`, where given, are those that convolutions are to take, and nothing else is benched;
-    what is measured so is kept apart from what torch chooses, and has no duplicates.
-    """
-
-    kinds: Collection[str] | None = None
-    device: str | None = None
-    max_s: float | None = None
-    retry: bool = False
-    this_board: bool = False
-    rounds: int | None = ROUNDS
-    precision: float = PRECISION
-    sum_precision: float = SUM_PRECISION
-    duplicates: float = DUPLICATE_SHARE
-    access: Access = "model"
-    resident_bytes: float | None = None
-    configurations: Sequence[str] | None = None
-    workloads: Collection[str] | None = None
-    algorithms: tuple[Algorithm, ...] = ()
-    seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
-
-    @property
-    def settings(self) -> list[dict[str, Json]]:
-        """The backend settings under each of the algorithms; the present ones where none is."""
-        present = current_settings()
-        return [{**present, **each.setting} for each in self.algorithms] or [present]
-
-    @property
-    def planned(self) -> PlanRequest:
-        """The part of it that concerns the plan."""
-        return PlanRequest(
-            kinds={forced.KIND} if self.algorithms else self.kinds,
-            seed=self.seed,
-            retry=self.retry,
-            this_board=self.this_board,
-            duplicates=0.0 if self.algorithms else self.duplicates,
-            rounds=self.rounds,
-            access=self.access,
-            resident_bytes=self.resident_bytes,
-            configurations=self.configurations,
-        )
-
-
 def bench(
     store: Store, request: BenchRequest, progress: Progress, turns: Turns = ALONE
 ) -> BenchResult:
@@ -259,7 +165,7 @@ def bench(
         unheard = _without_host_times(store, platform, request)
         if not todo.visits:
             derive_costs(store, board.uuid)  # a bench that was killed has not come to it
-        if todo.visits or unheard or _further(store, board, request, 0):
+        if todo.visits or unheard or further(store, board, request, 0):
             _Bench(store, request, platform, share, budget, progress).run(
                 todo, unheard, turns, result
             )
@@ -269,7 +175,7 @@ def bench(
         result.elsewhere = frozenset(share.missed)
     if request.access == "model" and result.campaign is not None:
         result.reached = _reached(store, board, request, result)
-        result.sums = SumsReached.of(_sums(store, board, request), request.sum_precision)
+        result.sums = SumsReached.of(sums_to_reach(store, board, request), request.sum_precision)
     return result
 
 
@@ -366,7 +272,7 @@ class _Bench:
             if not going_on:
                 break
             derive_costs(store, board.uuid)
-            jobs = _further(store, board, request, number)
+            jobs = further(store, board, request, number)
             if not jobs:
                 break
             asked = request.precision if request.rounds else request.sum_precision
@@ -414,136 +320,6 @@ def _planned(store: Store, board: Board, request: BenchRequest) -> Plan:
     return Plan(tuple(tuple(jobs) for jobs in rounds))
 
 
-def _further(
-    store: Store, board: Board, request: BenchRequest, number: int
-) -> tuple[PlannedVisit, ...]:
-    """Return the visits of a further round: what this board has not as precise as asked."""
-    if request.access != "model":
-        return ()
-    asked = replace(request.planned, seed=request.seed + number)
-    found: list[PlannedVisit] = []
-    for settings in request.settings:
-        costs = _costs_of(store, board, request, settings)
-        coarse = _coarse(store, board, request, costs, settings)
-        found += further_round(store, board, settings, coarse, asked)
-    return tuple(found)
-
-
-def _coarse(
-    store: Store,
-    board: Board,
-    request: BenchRequest,
-    costs: Sequence[Cost],
-    settings: Mapping[str, Json],
-) -> set[str]:
-    """Return the configurations (keys) that are to be visited once more.
-
-    None of them takes the device no time: further visits would tell nothing of it.
-    """
-    costs = [cost for cost in costs if takes_time(cost)]
-    called = set().union(*_calls(store, board, request, costs).values())
-    coarse = {
-        cost.configuration
-        for cost in costs
-        if cost.configuration not in called and not is_within(cost, request.precision)
-    }
-    sums = _sums_of(store, board, request, costs, settings)
-    visits = {cost.configuration: cost.visits for cost in costs}
-    summed = visits.keys() & set().union(*(each.counts for each in sums))
-    spent = {each.configuration: each.seconds for each in store.spent(board.device, board.uuid)}
-    seconds = {key: spent[key] / visits[key] for key in summed}
-    more = {
-        key
-        for key, number in wanted(sums, request.sum_precision, seconds, MAX_ROUNDS).items()
-        if number > visits[key]
-    }
-    if more:
-        others = sorted(summed - more)
-        count = math.ceil(RECHECKED_SHARE * len(others))
-        more |= set(random.Random(request.seed).sample(others, count))
-    return coarse | more
-
-
-def _calls(
-    store: Store, board: Board, request: BenchRequest, costs: Sequence[Cost]
-) -> dict[str, dict[str, int]]:
-    """Return how often each workload calls what has a cost; none where rounds are requested."""
-    if request.rounds is not None:
-        return {}
-    return store.calls_of([cost.configuration for cost in costs], board.device)
-
-
-def _sums_of(
-    store: Store,
-    board: Board,
-    request: BenchRequest,
-    costs: Sequence[Cost],
-    settings: Mapping[str, Json],
-) -> list[Sum]:
-    """Return the sums that are to be precise and to which these costs of the board contribute.
-
-    They are those of the workloads asked for, as far as the board has measured them. Where none is
-    asked for by name, a workload counts once the board has measured (or failed to measure) all of
-    it: what else it calls would be missing in its sum, and a part of a sum need not be as precise
-    as the whole.
-    """
-    calling = set(_calls(store, board, request, costs))
-    if request.workloads is not None:
-        calling &= set(request.workloads)
-    calls = store.calls_in(calling)
-    called = store.configurations_among(ConfigurationFilter(None, set().union(*calls.values())))
-    measured = {cost.configuration: cost for cost in _in_settings(store, board, called, settings)}
-    if request.workloads is None:
-        calls = _whole(store, board, calls, measured)
-    return sums_of(calls, measured, {c.key: c.kind for c in called})
-
-
-def _whole(
-    store: Store,
-    board: Board,
-    calls: Mapping[str, dict[str, int]],
-    measured: Collection[str],
-) -> dict[str, dict[str, int]]:
-    """Return the calls of the workloads of which all that is benched has been measured."""
-    missing = {key: counts.keys() - set(measured) for key, counts in calls.items()}
-    between = interpolated(store, board.device) if any(missing.values()) else set()
-    return {key: calls[key] for key, keys in missing.items() if keys <= between}
-
-
-def _sums(store: Store, board: Board, request: BenchRequest) -> list[Sum]:
-    """Return the sums that a bench was to make precise, as far as they are measured."""
-    found: list[Sum] = []
-    for settings in request.settings:
-        costs = _costs_of(store, board, request, settings)
-        found += _sums_of(store, board, request, costs, settings)
-    return found
-
-
-def _costs_of(
-    store: Store, board: Board, request: BenchRequest, settings: Mapping[str, Json]
-) -> list[Cost]:
-    """Return the board's costs of what workloads call of these kinds, in some settings."""
-    kinds = request.planned.kinds
-    benched = store.configurations_among(ConfigurationFilter(kinds, request.configurations))
-    return _in_settings(store, board, benched, settings)
-
-
-def _in_settings(
-    store: Store,
-    board: Board,
-    configurations: Iterable[Configuration],
-    settings: Mapping[str, Json],
-) -> list[Cost]:
-    """Return the board's costs of configurations in some settings."""
-    wanted = {c.key: relevant_setting(c.kind, settings) for c in configurations}
-    return [
-        cost
-        for key, costs in store.costs(board.uuid, list(wanted)).items()
-        for cost in costs
-        if cost.setting == wanted[key] and cost.estimator == ESTIMATOR
-    ]
-
-
 def _sum_up(result: BenchResult, tally: Tally, budget: Budget) -> None:
     result.outcomes = tally.outcomes
     result.configurations = len(tally.costs_s)
@@ -561,8 +337,8 @@ def _reached(store: Store, board: Board, request: BenchRequest, result: BenchRes
     costs: list[Cost] = []
     unfinished: set[tuple[str, str]] = set()
     for settings in request.settings:
-        found = _costs_of(store, board, request, settings)
-        called = set().union(*_calls(store, board, request, found).values())
+        found = costs_of(store, board, request, settings)
+        called = set().union(*calls_of_models(store, board, request, found).values())
         found = [cost for cost in found if cost.configuration not in called]
         keys = [cost.configuration for cost in found]
         left = further_round(store, board, settings, keys, request.planned)

@@ -18,8 +18,9 @@ from types import TracebackType
 from typing import Any
 
 from opdb.bench.platform import Platform
+from opdb.bench.request import BenchRequest
 from opdb.bench.rounds import Progress
-from opdb.bench.run import BenchRequest, BenchResult
+from opdb.bench.run import BenchResult
 from opdb.cluster.devices import WorkerDevice
 from opdb.cluster.messages import (
     Answered,

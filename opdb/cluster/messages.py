@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from opdb.bench.platform import Platform
-from opdb.bench.run import BenchRequest, BenchResult
+from opdb.bench.request import BenchRequest
+from opdb.bench.run import BenchResult
 from opdb.records import Configuration, ModelRun, Visit
 from opdb.runs.table import RunSpec
 from opdb.runs.work import Answer, Work

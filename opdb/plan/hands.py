@@ -9,8 +9,9 @@ from typing import Protocol
 
 from opdb.bench.measure import check_modes
 from opdb.bench.platform import Platform, detect
+from opdb.bench.request import BenchRequest
 from opdb.bench.rounds import Progress
-from opdb.bench.run import BenchRequest, BenchResult, bench
+from opdb.bench.run import BenchResult, bench
 from opdb.cluster.crew import Crew
 from opdb.cluster.devices import WorkerDevice
 from opdb.errors import InputError

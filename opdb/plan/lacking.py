@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from opdb.bench.harvests import Stored
 from opdb.bench.platform import Platform
-from opdb.bench.run import BenchRequest, pending
+from opdb.bench.request import BenchRequest
+from opdb.bench.run import pending
 from opdb.growth import benched_configurations
 from opdb.plan.known import prices
 from opdb.records import Configuration

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from opdb.bench.measure import ModelWork
 from opdb.bench.platform import current_settings
+from opdb.bench.request import BenchRequest
 from opdb.bench.rounds import Progress
-from opdb.bench.run import BenchRequest
 from opdb.errors import CannotMeasureError, InputError
 from opdb.plan.hands import BuildModel, Hands
 from opdb.plan.known import run_seconds

@@ -18,7 +18,8 @@ from opdb.algorithms.names import algorithms_named
 from opdb.bench import forced
 from opdb.bench.forced import built, check_algorithms
 from opdb.bench.platform import detect
-from opdb.bench.run import BenchRequest, BenchResult, bench
+from opdb.bench.request import BenchRequest
+from opdb.bench.run import BenchResult, bench
 from opdb.errors import CannotMeasureError, UnsupportedError
 from opdb.operators import build
 from opdb.predict import predictor_for

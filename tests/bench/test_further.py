@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from opdb.bench import run
+from opdb.bench import further, run
+from opdb.bench.further import SumsReached
 from opdb.bench.platform import Platform
-from opdb.bench.run import BenchRequest, SumsReached
+from opdb.bench.request import BenchRequest
 from opdb.bench.session import Session, new_id
 from opdb.bench.visit import VisitRequest, visit
 from opdb.growth import benched_configurations
@@ -59,36 +60,36 @@ def measured(store: Store, session: Session) -> Store:
     return store
 
 
-def further(store: Store, session: Session, **asked: Any) -> set[Configuration]:
+def visited_again(store: Store, session: Session, **asked: Any) -> set[Configuration]:
     """Return what is visited once more."""
     request = replace(BenchRequest(rounds=None), **asked)
-    return {job.configuration for job in run._further(store, session.platform.board, request, 1)}
+    return {job.configuration for job in further.further(store, session.platform.board, request, 1)}
 
 
 def within(store: Store, session: Session, **asked: Any) -> tuple[int, int]:
     """Return how many sums there are, and how many within 1 %."""
     request = replace(BenchRequest(rounds=None), **asked)
-    reached = SumsReached.of(run._sums(store, session.platform.board, request), 0.01)
+    reached = SumsReached.of(further.sums_to_reach(store, session.platform.board, request), 0.01)
     return (0, 0) if reached is None else (reached.sums, reached.within)
 
 
 def test_where_models_are_named_no_other_sum_counts(measured: Store, session: Session) -> None:
-    assert further(measured, session, workloads=[LARGE.key]) == set()
+    assert visited_again(measured, session, workloads=[LARGE.key]) == set()
     assert within(measured, session, workloads=[LARGE.key]) == (1, 1)
-    assert further(measured, session, workloads=[SMALL.key]) == {UNSTEADY}
+    assert visited_again(measured, session, workloads=[SMALL.key]) == {UNSTEADY}
     assert within(measured, session, workloads=[SMALL.key]) == (1, 0)
 
 
 def test_without_a_name_every_model_counts_that_is_measured_whole(
     measured: Store, session: Session
 ) -> None:
-    assert further(measured, session) == {UNSTEADY}
+    assert visited_again(measured, session) == {UNSTEADY}
     assert within(measured, session) == (2, 1)
     measured.save_workload(replace(SMALL, calls=(*SMALL.calls, Call(ADD_IN_PLACE, "function"))))
-    assert further(measured, session) == set()
+    assert visited_again(measured, session) == set()
     assert within(measured, session) == (1, 1)
     took(measured, session, ADD_IN_PLACE, 1e-4, 1e-4)
-    assert further(measured, session) == {UNSTEADY}
+    assert visited_again(measured, session) == {UNSTEADY}
     assert within(measured, session) == (2, 1)
 
 
@@ -107,17 +108,17 @@ def test_a_part_of_a_sum_is_as_precise_as_the_whole_needs_it(
 ) -> None:
     """Of one kind alone, or a slice of a build: what was measured before is in the sum."""
     slice_ = {"configurations": [UNSTEADY.key], "workloads": [LARGE.key]}
-    assert further(measured, session, **slice_) == set()
+    assert visited_again(measured, session, **slice_) == set()
     assert within(measured, session, **slice_) == (1, 1)
     measured.save_workload(replace(SMALL, calls=LARGE.calls))
-    assert further(measured, session, kinds={"relu"}) == set()
+    assert visited_again(measured, session, kinds={"relu"}) == set()
 
 
 def test_what_is_not_benched_gets_no_further_visit(measured: Store, session: Session) -> None:
     slice_ = {"configurations": [CONV.key], "workloads": [LARGE.key], "sum_precision": 1e-9}
-    assert further(measured, session, **slice_) == set(), "nothing of it scatters"
+    assert visited_again(measured, session, **slice_) == set(), "nothing of it scatters"
     slice_ = {**slice_, "configurations": [UNSTEADY.key]}
-    assert further(measured, session, **slice_) == {UNSTEADY}
+    assert visited_again(measured, session, **slice_) == {UNSTEADY}
 
 
 @pytest.mark.parametrize("called", [True, False])
@@ -130,7 +131,7 @@ def test_what_takes_the_device_no_time_gets_no_further_visit(
     took(store, session, CONV, 1.0)
     took(store, session, SQUARE, 0.0)
     keys = [CONV.key, SQUARE.key]
-    assert further(store, session, configurations=keys) == {CONV}
+    assert visited_again(store, session, configurations=keys) == {CONV}
 
 
 def test_of_a_generation_a_sum_needs_the_steps_that_are_benched(
@@ -142,8 +143,8 @@ def test_of_a_generation_a_sum_needs_the_steps_that_are_benched(
     assert sum(calls[whole.key].values()) == len(whole.calls)
     benched = benched_configurations([whole])
     assert len(benched) < len(calls[whole.key])
-    assert run._whole(store, board, calls, list(benched)) == calls
-    assert run._whole(store, board, calls, list(benched)[1:]) == {}
+    assert further._whole(store, board, calls, list(benched)) == calls
+    assert further._whole(store, board, calls, list(benched)[1:]) == {}
 
 
 def on_gpu(session: Session) -> Platform:

@@ -15,7 +15,8 @@ from opdb.algorithms.names import DEFAULT, algorithm_named
 from opdb.bench import host as host_times
 from opdb.bench import rounds, run
 from opdb.bench.plan import ROUNDS, SPREAD_SHARE, is_duplicated
-from opdb.bench.run import BenchRequest, BenchResult, bench
+from opdb.bench.request import BenchRequest
+from opdb.bench.run import BenchResult, bench
 from opdb.errors import CannotMeasureError
 from opdb.records import Configuration, HostVisit, Visit
 from opdb.store import Store, VisitFilter, open_store

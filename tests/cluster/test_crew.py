@@ -26,7 +26,7 @@ from opdb.algorithms.names import algorithm_named
 from opdb.bench.measure import ModelWork
 from opdb.bench.model import RunOptions
 from opdb.bench.platform import detect
-from opdb.bench.run import BenchRequest
+from opdb.bench.request import BenchRequest
 from opdb.cluster import crew
 from opdb.cluster.crew import Crew, Worker
 from opdb.cluster.devices import WorkerDevice, places

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from opdb.bench.platform import Platform, detect
-from opdb.bench.run import BenchRequest
+from opdb.bench.request import BenchRequest
 from opdb.cluster import crew
 from opdb.cluster.crew import Crew, Worker
 from opdb.cluster.devices import WorkerDevice

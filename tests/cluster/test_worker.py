@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from opdb.bench.platform import detect
-from opdb.bench.run import BenchRequest
+from opdb.bench.request import BenchRequest
 from opdb.cluster import worker
 from opdb.cluster.devices import WorkerDevice
 from opdb.cluster.messages import (

@@ -16,7 +16,8 @@ import torch
 
 from opdb.bench.measure import here, measure_models
 from opdb.bench.model import RunOptions
-from opdb.bench.run import BenchRequest, bench, campaign
+from opdb.bench.request import BenchRequest
+from opdb.bench.run import bench, campaign
 from opdb.bench.session import Session
 from opdb.bench.visit import VisitRequest, is_at_full_clock, visit
 from opdb.derive.costs import (

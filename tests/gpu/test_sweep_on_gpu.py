@@ -11,7 +11,8 @@ import pytest
 
 from opdb.algorithms.names import algorithms_named
 from opdb.bench.platform import detect
-from opdb.bench.run import BenchRequest, bench
+from opdb.bench.request import BenchRequest
+from opdb.bench.run import bench
 from opdb.derive.runs import run_cost
 from opdb.errors import OpdbError
 from opdb.lookup.options import ModelOptions

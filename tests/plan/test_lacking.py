@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opdb.bench.run import BenchRequest
+from opdb.bench.request import BenchRequest
 from opdb.plan.lacking import of_model
 from opdb.records import Harvest, Stored
 from tests.bench.calls import CONV, RELU, TANH, workload

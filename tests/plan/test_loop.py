@@ -10,8 +10,9 @@ import pytest
 
 from opdb.bench import rounds
 from opdb.bench.platform import detect
+from opdb.bench.request import BenchRequest
 from opdb.bench.rounds import Progress
-from opdb.bench.run import BenchRequest, BenchResult
+from opdb.bench.run import BenchResult
 from opdb.harvest import harvest
 from opdb.models import ModelRequest
 from opdb.plan import loop

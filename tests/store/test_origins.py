@@ -29,6 +29,8 @@ def test_the_folder_of_an_import_is_told_where_it_is_still_there(
         assert (found.place, found.folder, found.taken_in) == ("import", folder, True)
     ours = _origin("set", {"set": tmp_path / "set"}, {}, taken_in=False)
     assert (ours.place, ours.folder, ours.taken_in) == ("clone", tmp_path / "set", False)
+    counts = ("campaigns", "configurations", "workloads", "visits", "model_runs")
+    assert {getattr(ours, name) for name in (*counts, "sampled", "left_out")} == {0}
 
 
 def test_sets_are_told_by_name_and_what_was_measured_here_comes_last(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def timed_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> TimedPass:
     one_graph = is_one_graph(mode)
     host = None if one_graph else HostTimes(pass_, inputs)
     containers_s = pass_.workload.containers_worth * (inputs.calibration.container_time_s or 0.0)
-    each_s = containers_s / len(pass_.order) if pass_.order else 0.0
+    each_s = containers_s / max(len(pass_.order), 1)
     streamed = _streamed_share(pass_, inputs)
     calls: list[TimedCall | None] = []
     for call, times in zip(pass_.calls, pass_.times, strict=True):

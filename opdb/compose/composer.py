@@ -66,13 +66,13 @@ class Prediction:
     coverage_energy: float | None
     missing: tuple[Share, ...]
     parts: tuple[Share, ...]
-    lacking: tuple[Share, ...] = ()
-    dark: tuple[Share, ...] = ()
-    estimated: tuple[EstimatedShare, ...] = ()
-    notes: tuple[str, ...] = ()
-    widths_time: Interval = (0.0, 0.0)
-    widths_energy: Interval = (0.0, 0.0)
-    kernel_s: float | None = None
+    lacking: tuple[Share, ...]
+    dark: tuple[Share, ...]
+    estimated: tuple[EstimatedShare, ...]
+    notes: tuple[str, ...]
+    widths_time: Interval
+    widths_energy: Interval
+    kernel_s: float | None
 
     @property
     def time_complete(self) -> bool:
@@ -213,9 +213,7 @@ def _unmeasured(found: Prediction) -> Prediction:
     return replace(
         found,
         time_s=None,
-        time_interval_s=None,
         energy_j=None,
-        energy_interval_j=None,
         coverage_energy=None,
         notes=(note, *found.notes),
     )
@@ -301,8 +299,6 @@ class _Sum:
 
     def slower_by(self, share: float) -> Callable[[str], float]:
         """Return the factor on each configuration's (key) time at a share of the clock."""
-        if share == 1:
-            return lambda key: 1.0
         factors = {key: scaling.time(share) for key, scaling in self.scalings.items()}
         return factors.__getitem__
 
@@ -382,7 +378,7 @@ def _logarithms(value: float | None, half_width: float, host: Interval) -> Inter
     """Join half an interval of a sum with how much the host may shorten and lengthen it."""
     if value is None or value <= 0:
         return 0.0, 0.0
-    below, above = -math.log1p(-min(host[0] / value, MOST_SAVED)), math.log1p(host[1] / value)
+    below, above = math.log1p(-min(host[0] / value, MOST_SAVED)), math.log1p(host[1] / value)
     return math.hypot(half_width / value, below), math.hypot(half_width / value, above)
 
 

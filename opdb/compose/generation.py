@@ -13,14 +13,15 @@ from opdb.records import Configuration
 def weights(knots: Sequence[int], first: int, last: int) -> list[float]:
     """Return how many steps each knot stands for, of one step at each length from first to last.
 
-    A step between two knots counts to both, by its distance: steps are interpolated linearly.
+    A step between two knots counts to both, by its distance: steps are interpolated linearly. No
+    step lies beyond the last knot.
     """
     if len(knots) == 1:
         return [float(last - first + 1)]
     found = [0.0] * len(knots)
     at = 0
     for length in range(first, last + 1):
-        while at < len(knots) - 2 and length > knots[at + 1]:
+        while length > knots[at + 1]:
             at += 1
         share = (length - knots[at]) / (knots[at + 1] - knots[at])
         found[at] += 1 - share
@@ -59,9 +60,10 @@ def _sum(parts: Sequence[tuple[float, float | None]]) -> float | None:
 
 
 def _interval(parts: Sequence[tuple[float, Interval | None]]) -> Interval | None:
-    low = _sum([(count, None if found is None else found[0]) for count, found in parts])
-    high = _sum([(count, None if found is None else found[1]) for count, found in parts])
-    return None if low is None or high is None else (low, high)
+    known = [(count, *found) for count, found in parts if found is not None]
+    if len(known) < len(parts):
+        return None
+    return math.fsum(n * low for n, low, _ in known), math.fsum(n * high for n, _, high in known)
 
 
 PRODUCTS = frozenset(

@@ -181,19 +181,15 @@ class Ladder:
 
     def _error(self, number: int, shares: Weights) -> tuple[float, float]:
         """Return by how much what grows is off at a rung that is left out: time, dynamic energy."""
-        sums = [0.0, 0.0, 0.0, 0.0]
+        times: list[_Compared] = []
+        energies: list[_Compared] = []
         for place, count in self._counts.items():
             own = self._costs[place[number].key]
             cost = self._cost(place, shares, place[number])
             if cost is not None:
-                for i, of in enumerate((cost.time_s, own.time_s)):
-                    sums[i] += count * _mean(of)
-                for i, of in enumerate((cost.dynamic_energy_j, own.dynamic_energy_j)):
-                    sums[2 + i] += count * _mean(of)
-        return (
-            sums[0] / sums[1] - 1 if sums[1] else 0.0,
-            sums[2] / sums[3] - 1 if sums[3] else 0.0,
-        )
+                times.append((count, cost.time_s, own.time_s))
+                energies.append((count, cost.dynamic_energy_j, own.dynamic_energy_j))
+        return _off(times), _off(energies)
 
     def _cost(self, place: Place, shares: Weights, at: Configuration) -> Cost | None:
         """Return the cost of a call between rungs; None where one of them has none."""
@@ -244,6 +240,16 @@ def _place_of(sizes: Sizes) -> tuple[int, int]:
     if "prompt" in sizes:
         return sizes["batch"], sizes["prompt"]
     return sizes["batch"], sizes.get("length", sizes["context"])
+
+
+_Compared = tuple[int, Quantity | None, Quantity | None]
+"""How often a call is made, its quantity between rungs, and as it was measured."""
+
+
+def _off(calls: Sequence[_Compared]) -> float:
+    """Return by which share of the measured sum the other one is off; 0.0 where that is none."""
+    measured = sum(count * _mean(own) for count, _, own in calls)
+    return sum(count * _mean(line) for count, line, _ in calls) / measured - 1 if measured else 0.0
 
 
 def _mean(quantity: Quantity | None) -> float:
@@ -329,7 +335,7 @@ def between_steps(generation: Workload, costs: Mapping[str, Cost]) -> Interpolat
             for each in stretch
             if all(_is_known(each.calls[place].configuration, costs) for place in grown)
         ]
-        if not 2 <= len(rungs) < len(stretch):
+        if len(rungs) < 2:
             continue
         ladder = Ladder(rungs, costs)
         for each in (ladder.costs_of(step) for step in stretch if step not in rungs):

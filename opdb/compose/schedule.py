@@ -106,7 +106,7 @@ def _cost(cost: Cost, mode: Mode, time_s: float, dynamic_j: float | None) -> Cal
 
 def _scaled(quantity: Quantity, mean: float) -> Quantity:
     """Return a quantity with another mean, all of it scaled by the same factor."""
-    if not quantity.mean or mean == quantity.mean:
+    if not quantity.mean:
         return quantity
     factor = mean / quantity.mean
     low, high = (None if end is None else end * factor for end in (quantity.low, quantity.high))

@@ -101,7 +101,7 @@ class Pending(Connected):
                 select(chosen.c.id)
                 .outerjoin(tally, and_(tally.c.configuration_id == chosen.c.id, *of_sort))
                 .group_by(chosen.c.id)
-                .having(func.coalesce(func.sum(good), 0) < lack.visits)
+                .having(func.sum(good) < lack.visits)
             )
 
         return self.configurations_among(among, short)

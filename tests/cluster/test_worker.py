@@ -108,6 +108,28 @@ def test_a_bench_is_told_as_it_goes(url: str, monkeypatch: pytest.MonkeyPatch) -
     assert [tuple(each[1:]) for each in asked] == [("cpu", 3)] and asked[0][0].endswith("sqlite")
 
 
+def test_a_turn_begins_and_ends_when_the_driver_says_so() -> None:
+    here, there = multiprocessing.Pipe()
+    steps: list[str] = []
+
+    def take_turn() -> None:
+        with worker._Turns(there, 2).in_turn():
+            steps.append("has the host")
+        steps.append("goes on")
+
+    taking = Thread(target=take_turn)
+    taking.start()
+    assert here.recv() == Turn("awaited")
+    assert not here.poll(0.2) and steps == []
+    here.send(Go())
+    assert here.recv() == Turn("over")
+    taking.join(0.2)
+    assert taking.is_alive() and steps == ["has the host"]
+    here.send(Go())
+    taking.join(20)
+    assert steps == ["has the host", "goes on"]
+
+
 class Runs:
     """Work that asks of each spec and makes those that may begin."""
 

@@ -49,6 +49,8 @@ def test_exponents_are_those_between_the_two_clocks() -> None:
 def test_exponents_stay_within_what_is_possible() -> None:
     found = scalings({"k": cost(OperatingPoint(1e9, 9e-3, 1.5))})["k"]
     assert (found.time_exponent, found.energy_exponent) == (1.0, 0.0)
+    found = scalings({"k": cost(OperatingPoint(1e9, 0.9e-3, 0.1))})["k"]
+    assert (found.time_exponent, found.energy_exponent) == (0.0, 3.0)
 
 
 def test_without_a_second_clock_the_others_serve() -> None:
@@ -73,6 +75,9 @@ def test_what_moves_its_bytes_slowly_is_not_bound_by_memory() -> None:
     usual, bound = Scaling(0.66, 1.07), Scaling(0.0, 1.07)
     assert found["best"] == found["as slow"] == found["unknown"] == bound
     assert found["slower"] == found["small"] == usual
+    longer = replace(cost(None), time_s=Quantity(3e-3, 3e-3, None, None, 2))
+    found = scalings({"best": cost(None), "longer": longer}, {"best": best, "longer": best})
+    assert (found["best"], found["longer"]) == (bound, usual), "the same bytes at a third"
     untimed = replace(cost(None), time_s=None)
     alone = scalings(
         {"long": cost(None), "k": cost(None), "none": untimed}, {"long": least, "k": 1}

@@ -223,6 +223,7 @@ def test_without_power_there_is_no_energy_rather_than_none() -> None:
     no_base = replace(CALIBRATION, base_power_w=None)
     found = compose(workload(CONV), "graph", inputs(FULL[0], calibration=no_base))
     assert (found.energy_j, found.energy_interval_j, found.power_w) == (None, None, None)
+    assert found.widths_energy == (0.0, 0.0) and min(found.widths_time) > 0
     two = inputs(cost(CONV, 1e-3, 0.3), cost(RELU, 1e-3, 0.1), calibration=no_base)
     parts = compose(workload(CONV, RELU), "graph", two).parts
     assert [part.share_energy for part in parts] == pytest.approx([0.75, 0.25])
@@ -579,6 +580,12 @@ def test_what_was_measured_without_power_or_time_lends_none() -> None:
     assert sizes_by([dark], {dark.key: cost(dark, 1e-6, 5e-7)}).dynamic_w == pytest.approx(0.5)
 
 
+def test_what_was_not_measured_leaves_the_others_their_sizes() -> None:
+    known = tensor(1 << 20)
+    sizes = sizes_by([RELU, known], {known.key: cost(known, 20e-6, 1e-3)})
+    assert sizes.time_s(known) == pytest.approx(20e-6) and sizes.dynamic_w == pytest.approx(50.0)
+
+
 def test_a_hundred_operations_weigh_as_much_as_a_byte() -> None:
     assert (_work(500.0, 3.0), _work(500.0, 7.0)) == (5.0, 7.0)
 
@@ -688,12 +695,15 @@ def test_a_pass_of_containers_alone_has_a_time() -> None:
     on_cpu = inputs(device=CPU, calibration=calibration)
     found = compose(workload(containers=3), "eager", on_cpu)
     assert found.time_s == pytest.approx(3e-6)
+
+
+@pytest.mark.parametrize("device", [GPU, CPU], ids=["gpu", "cpu"])
+def test_containers_of_unknown_time_add_none(device: Device) -> None:
     unknown = replace(CALIBRATION, container_time_s=None)
-    times_s = (
-        compose(workload(RELU, containers=n), "eager", inputs(*FULL, calibration=unknown)).time_s
-        for n in (0, 3)
-    )
-    assert next(times_s) == next(times_s) == pytest.approx(1e-3)
+    rests_on = inputs(*FULL, device=device, calibration=unknown)
+    for containers in (0, 3):
+        found = compose(workload(RELU, containers=containers), "eager", rests_on)
+        assert found.time_s == pytest.approx(1e-3)
 
 
 def test_transitions_are_paid_by_short_kernels_alone() -> None:
@@ -774,6 +784,14 @@ def test_hot_weights_shorten_an_eager_call_by_as_much_as_a_captured_one() -> Non
         found = with_weights_found(touched, inputs(both, resident_bytes=resident))
         eager = found.costs[CONV.key].eager_time_s
         assert eager is not None and eager.mean == pytest.approx(eager_s)
+    for lacking in (
+        replace(both, dynamic_energy_j=None),
+        replace(both, hot=OperatingPoint(None, 3e-6, None)),
+    ):
+        found = with_weights_found(touched, inputs(lacking, resident_bytes=touched + 1))
+        hot = found.costs[CONV.key]
+        assert hot.time_s is not None and hot.time_s.mean == pytest.approx(3e-6)
+        assert hot.dynamic_energy_j == lacking.dynamic_energy_j
     absurd = replace(both, hot=OperatingPoint(None, 1e-7, 3e-4), eager_time_s=quantity(1e-6))
     found = with_weights_found(touched, inputs(absurd, resident_bytes=touched + 1))
     assert found.costs[CONV.key].eager_time_s is None, "no time is below 0"
@@ -890,6 +908,7 @@ def test_a_time_is_whole_of_which_a_part_has_no_energy() -> None:
 def test_a_model_that_calls_nothing_is_said_to() -> None:
     nothing = compose(workload(), "graph", inputs())
     assert shortfall(nothing) == NO_CALLS
+    assert nothing.coverages == {"time": 1.0, "energy": 1.0} and nothing.coverage_calls == 1.0
     assert PRIOR_OF_HOSTS not in nothing.notes
 
 
@@ -899,6 +918,7 @@ def test_steps_are_slower_by_the_clock_and_by_the_host() -> None:
     [plain, same] = timed.steps(lambda _: 1.0, 1.0)
     assert conv.device_s == pytest.approx(plain.device_s + 3.2e-3)
     assert relu.device_s == same.device_s and relu.host_s == pytest.approx(3 * same.host_s)
+    assert timed_pass(Pass(workload(CONV)), "graph", inputs(*FULL)).host_s == 0.0
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from opdb.compose.ladder import (
     REACH,
     Interpolated,
     Ladder,
+    _curved,
     _place_of,
     between,
     between_steps,
@@ -50,6 +51,7 @@ def test_weights_give_what_is_linear_in_batch_and_length(at: tuple[int, int]) ->
 
 
 def test_what_lies_too_far_beyond_the_rungs_has_no_weights() -> None:
+    assert weights(RUNGS, (8, int(8192 * REACH))) and weights(RUNGS, (8, 128))
     assert weights(RUNGS, (8, int(8192 * REACH) + 1)) is None
     assert weights(RUNGS, (8, 127)) is None
     assert weights(RUNGS, (257, 2048)) is None
@@ -208,6 +210,33 @@ def test_a_cost_between_rungs_lies_on_their_line() -> None:
     assert cost.hot.dynamic_energy_j is None
     half = between(*ladder(), asked(1536))
     assert half is not None, "neither rung is nearer"
+    beyond = between(*ladder(), asked(4096))
+    assert beyond is not None
+    [cost] = beyond[1].costs.values()
+    assert cost.time_s is not None
+    assert cost.time_s.mean == pytest.approx(6e-6), "by the last two rungs"
+
+
+def product(length: int) -> Configuration:
+    specs = {"input": [length, 8], "other": [8, length]}
+    return Configuration(
+        "matmul", {}, {name: {"shape": of, "dtype": "float32"} for name, of in specs.items()}
+    )
+
+
+def test_a_cost_goes_with_the_work_where_that_is_on_no_line() -> None:
+    """Products whose operations go with the square of the length, and whose times do."""
+    steps = [replace(step(n), calls=(Call(product(n), "function"),)) for n in LENGTHS]
+    costs = {product(n).key: measured(product(n), 1e-12 * n**2) for n in LENGTHS}
+    for length in (1280, 4096):
+        found = between(steps, costs, asked(length))
+        assert found is not None
+        [cost] = found[1].costs.values()
+        assert cost.time_s is not None and cost.dynamic_energy_j is not None
+        assert cost.time_s.mean == pytest.approx(1e-12 * length**2)
+        assert cost.dynamic_energy_j.mean == pytest.approx(1e-10 * length**2)
+    view = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
+    assert _curved([(1.0, view)], view) == 1.0, "no work, on a line of none"
 
 
 def test_what_one_rung_lacks_is_not_known_between() -> None:
@@ -293,11 +322,45 @@ def test_passes_of_another_version_or_with_other_calls_are_no_rungs() -> None:
     assert between([replace(more, inputs=full), *steps[:2]], costs, asked(700)) == found
     outside = {**asked(700), "context": 8}
     assert between([*steps[:2], more], costs, outside) is None
+    apart = [
+        replace(each, inputs={**full, "generation": {"context": context, "cache_length": n}})
+        for each, n, context in zip(steps, LENGTHS, (100, 300, 450), strict=True)
+    ]
+    assert between(apart[:2], costs, outside) is not None, "one group has all contexts"
+    assert between([*apart[:2], more], costs, outside) is None, "of two, neither has this one"
     unmeasured = {key: cost for key, cost in costs.items() if key != relu(2, 1024).key}
     found = between(steps, unmeasured, asked(1280))
     assert found is not None
     [cost] = found[1].costs.values()
     assert cost.time_s is not None and cost.time_s.mean == pytest.approx(2.5e-6)
+
+
+def test_passes_that_follow_no_rule_leave_the_others_as_they_are() -> None:
+    """Of two groups the first has a call of 600, 1024 and 1 at 512, 1024 and 2048."""
+    steps, costs = ladder()
+    odd = dict(zip(LENGTHS, (600, 1024, 1), strict=True))
+    odds = [
+        replace(each, calls=(*each.calls, Call(sigmoid(size), "module")))
+        for each, size in zip(steps, odd.values(), strict=True)
+    ]
+    costs |= {sigmoid(n).key: measured(sigmoid(n), 1e-6) for n in odd.values()}
+    assert between(odds, costs, asked(1280)) is None
+    found = between([*odds, *steps], costs, asked(1280))
+    assert found is not None and len(found[0].calls) == 3
+
+
+def test_prefills_with_other_calls_tell_none_which_are_its_own() -> None:
+    """A prompt, unlike a context, does not tell on which side of a window a pass lies."""
+    steps, costs = ladder()
+    prompts = []
+    for each, length in zip(steps, LENGTHS, strict=True):
+        tokens = {"shape": [2, length], "dtype": "int64"}
+        said = {"args": [tokens], "kwargs": {}, "generation": {}}
+        prompts.append(replace(each, phase="prefill", inputs=said))
+    sizes = {"batch": 2, "prompt": 700}
+    assert between(prompts, costs, sizes) is not None
+    more = [replace(each, calls=(*each.calls, Call(SAME, "module"))) for each in prompts]
+    assert between([*prompts, *more], costs, sizes) is None
 
 
 def linear(whole: Workload) -> dict[str, Cost]:

@@ -33,6 +33,8 @@ def test_an_uneven_host_is_told_from_a_twentieth_on() -> None:
     assert notes_of_host(UNEVEN, inputs()) == (PRIOR_OF_HOSTS,)
     [one] = notes_of_host(0.05, inputs(host_ratios=(1.2,)))
     assert one.startswith("1 pass of other models that wait for the host took 20 % more or less")
+    [thrice] = notes_of_host(0.05, inputs(host_ratios=(3.0,)))
+    assert "took 200 % more or less" in thrice
     [two] = notes_of_host(0.05, inputs(host_ratios=(1.21, 1 / 1.1)))
     assert two.startswith("2 passes of other models that wait for the host took 16 % more or less")
 

@@ -401,6 +401,7 @@ def test_a_recorder_that_hangs_in_the_driver_is_one_error(
     """It answers that it is ready, and then nothing."""
     (tmp_path / "pynvml.py").write_text(STAND_IN + HANGS)
     monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # or what is not flushed comes, too
     made = NvmlMeter(UUID)
     monkeypatch.setattr(meter, "ANSWERED_WITHIN_S", 0.3)
     with pytest.raises(CannotMeasureError, match=f"recorder of {UUID} gave no answer for 0 s"):

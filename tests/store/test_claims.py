@@ -37,10 +37,11 @@ def test_what_one_has_no_other_gets(mine: Claims, others: Claims, store: Store) 
     assert others.take("two") and not mine.take("two")
     assert mine.others() == {"two"} and others.others() == {"one"}
     assert Claims(store, "another-gpu", "GPU-3").take("one"), "another list"
-    assert {(each.task, each.board) for each in held(store) if each.scope == "a-gpu"} == {
-        ("one", "GPU-1"),
-        ("two", "GPU-2"),
-    }
+    assert [(each.scope, each.task, each.board) for each in held(store)] == [
+        ("a-gpu", "one", "GPU-1"),
+        ("a-gpu", "two", "GPU-2"),
+        ("another-gpu", "one", "GPU-3"),
+    ]
 
 
 def test_what_is_given_back_is_anybodys(mine: Claims, others: Claims, store: Store) -> None:

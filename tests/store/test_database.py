@@ -190,6 +190,12 @@ def test_the_default_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setattr(sys, "platform", "linux")
     assert default_url() == f"sqlite:///{tmp_path / 'data' / 'opdb' / 'opdb.sqlite'}"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert default_url() == f"sqlite:///{tmp_path / '.local' / 'share' / 'opdb' / 'opdb.sqlite'}"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    support = tmp_path / "Library" / "Application Support"
+    assert default_url() == f"sqlite:///{support / 'opdb' / 'opdb.sqlite'}"
     (tmp_path / "db").mkdir()
     assert default_url() == f"sqlite:///{tmp_path / 'db' / 'opdb.sqlite'}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from opdb.store import database, open_store
 from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import how_to_fill
 from opdb.store.origins import _origin, origins
+from opdb.store.samples import LEFT_OUT
+from opdb.store.set_reading import read_set
 from tests import published
 from tests.store import samples
 from tests.store.conftest import fill
@@ -26,6 +29,8 @@ def test_the_folder_of_an_import_is_told_where_it_is_still_there(
         assert (found.place, found.folder, found.taken_in) == ("import", folder, True)
     ours = _origin("set", {"set": tmp_path / "set"}, {}, taken_in=False)
     assert (ours.place, ours.folder, ours.taken_in) == ("clone", tmp_path / "set", False)
+    counts = ("campaigns", "configurations", "workloads", "visits", "model_runs")
+    assert {getattr(ours, name) for name in (*counts, "sampled", "left_out")} == {0}
 
 
 def test_sets_are_told_by_name_and_what_was_measured_here_comes_last(tmp_path: Path) -> None:
@@ -50,6 +55,30 @@ def test_sets_are_told_by_name_and_what_was_measured_here_comes_last(tmp_path: P
     assert [each.visits for each in found] == [1, 1, 3]
     assert [each.workloads for each in found] == [3, 3, 1]
     assert [each.campaigns for each in found] == [1, 1, 1]
+
+
+def test_visits_that_came_without_their_samples_are_counted_apart(tmp_path: Path) -> None:
+    """As a wheel carries a set: of visit-1 no samples, of an anchor its own; visit-2 failed."""
+    with open_store(str(tmp_path / "source.sqlite")) as store:
+        fill(store)
+        export_set(store, tmp_path / "set", device=samples.DEVICE.slug)
+    with open_store(str(tmp_path / "whole.sqlite")) as store:
+        import_set(store, tmp_path / "set")
+        [whole] = origins(store)
+    visits = tmp_path / "set" / "visits.csv"
+    with visits.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    [first] = [row for row in rows if row["id"] == "visit-1"]
+    first.update(stretch=LEFT_OUT, restore=LEFT_OUT)
+    with visits.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, first, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    with open_store(str(tmp_path / "packed.sqlite")) as store:
+        import_set(store, tmp_path / "set", contents=read_set(tmp_path / "set"))
+        [packed] = origins(store)
+    assert (whole.visits, whole.sampled, whole.left_out) == (3, 2, 0)
+    assert (packed.visits, packed.sampled, packed.left_out) == (3, 1, 1)
 
 
 def test_the_command_that_fills_a_database_is_one_to_copy(

@@ -6,6 +6,7 @@ import random
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -161,6 +162,18 @@ def test_eight_writers_of_the_same_rows_never_wait_in_a_circle(postgres_url: str
         assert [len(w.calls) for w in store.workloads() if w.name != "tiny"] == [300] * 4
         kept = {visit.id for visit in store.visits("GPU-1")} - {"visit-1", "visit-2", "visit-3"}
         assert kept == {f"{number}-{turn}" for number in range(8) for turn in range(4)}
+
+
+def test_a_writer_lets_others_in(postgres_url: str) -> None:
+    with open_store(postgres_url) as one, open_store(postgres_url) as other:
+        fill(one)
+        with one.writing() as connection:
+            connection.execute(text("DELETE FROM profile"))
+            saving = Thread(target=other.save_campaign, args=(samples.campaign("campaign-2"),))
+            saving.start()
+            saving.join(30)
+            assert not saving.is_alive()
+        assert len(one.campaigns()) == 2
 
 
 def test_an_import_counts_what_is_written_meanwhile(postgres_url: str, tmp_path: Path) -> None:

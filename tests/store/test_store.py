@@ -167,6 +167,22 @@ def test_a_good_run_goes_before_a_failed_one_and_the_last_counts(filled: Store) 
     assert filled.run_seconds("nowhere", "eager") == []
 
 
+def test_of_a_workloads_boards_that_of_the_latest_run_is_last(filled: Store) -> None:
+    """Whether or not it ran the workload before: GPU-1, GPU-2, and GPU-1 again."""
+    filled.save_campaign(samples.campaign("campaign-2", "GPU-2"))
+    first = samples.model_run(samples.workload())
+    other = replace(
+        first, id="run-2", campaign="campaign-2", started_at="2026-11-20T11:00:00Z", cost_s=5.5
+    )
+    again = replace(first, id="run-3", started_at="2026-11-20T12:00:00Z", cost_s=6.5)
+    boards = []
+    for run in (other, again):
+        filled.save_model_run(run)
+        boards.append([each.board for each in filled.measured("nvidia-h200", "eager")])
+    assert boards == [["GPU-1", "GPU-2"], ["GPU-2", "GPU-1"]]
+    assert filled.run_seconds("nvidia-h200", "eager") == [4.5, 5.5, 6.5]
+
+
 def test_visits_are_read_oldest_first(filled: Store) -> None:
     moments = {"visit-z": "09:00", "visit-b": "11:00", "visit-a": "11:00"}
     for identity, at in moments.items():

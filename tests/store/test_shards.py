@@ -126,6 +126,19 @@ def test_a_shard_that_is_damaged_stops_no_other(
         assert len(store.visits("GPU-0")) == 20
 
 
+def test_where_no_shard_can_be_read_no_database_is_made(
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    missing, other = tmp_path / "nowhere.sqlite", tmp_path / "notes.db"
+    other.write_text("no database")
+    ran = opdb("import", missing, other, "--db", tmp_path / "all.sqlite")
+    assert ran.status == 2
+    assert "nowhere.sqlite: there is none" in ran.err
+    assert "notes.db: it is not an SQLite file" in ran.err
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["notes.db"]
+
+
 def test_a_database_is_no_shard_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "all.sqlite"
     with open_store(str(path)) as store:

@@ -46,7 +46,7 @@ def lasting(made: Visit, time_s: float) -> Visit:
 @pytest.fixture(autouse=True)
 def nothing_rechecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without visits of what no sum wants, made beside those that one does."""
-    monkeypatch.setattr(run, "RECHECKED_SHARE", 0.0)
+    monkeypatch.setattr(further, "RECHECKED_SHARE", 0.0)
 
 
 @pytest.fixture

@@ -1,13 +1,16 @@
 """Do calls and the Python around them add up to eager passes on a CPU?
 
     python -m benchmarks.python_around --seconds 400
+    python -m benchmarks.python_around generations --seconds 200
 
-Needs no GPU. The models are tiny, so that their passes are the host's work and not computing.
-Rounds of all calls in the model's order and passes alternate, one of each at a time, all models in
-turn. Of each model's pairs the tenth with the lowest totals counts: on a machine that others share,
-both are then from the same quiet moments. Printed is the sum of the calls and of what is around
-them, over the pass: `before`, a number of containers; `after`, the Python around the calls, timed
-on meta (`opdb.bench.around`) before the pairs.
+Needs no GPU. Named groups of models alone are taken, else all: passes of transformers and of
+torchvision, and generations of a few tokens by transformers' `generate`. The models are tiny, so
+that their passes are the host's work and not computing. Rounds of all calls in the model's order
+and passes alternate, one of each at a time, all models in turn. Of each model's pairs the tenth
+with the lowest totals counts: on a machine that others share, both are then from the same quiet
+moments. Printed is the sum of the calls and of what is around them, over the pass: `before`, a
+number of containers; `after`, the Python around the calls, timed on meta (`opdb.bench.around`)
+before the pairs.
 """
 
 from __future__ import annotations
@@ -60,6 +63,15 @@ TEXTS: dict[str, dict[str, Any]] = {
     "bloom": {"hidden_size": 32, "n_layer": 4, "n_head": 4, "vocab_size": 100},
     "t5": _T5,
 }
+_DECODER = {**_SIZES, "num_hidden_layers": 1, "num_key_value_heads": 2, "head_dim": 8}
+DECODERS: dict[str, dict[str, Any]] = {
+    "llama": _DECODER,
+    "qwen3": _DECODER,
+    # its window, in every other layer, fills up among the steps
+    "gemma2": {**_DECODER, "num_hidden_layers": 2, "sliding_window": 10},
+}
+PROMPT, TOKENS = 8, 5
+"""Tokens of a generation's prompt, and new ones: few, for a short pass is seldom disturbed."""
 
 
 def transformers() -> Any:
@@ -74,6 +86,12 @@ def text(kind: str) -> tuple[Any, ...]:
     tokens = torch.randint(0, 100, (1, 8))
     more = {"decoder_input_ids": tokens.clone()} if config.is_encoder_decoder else {}
     return model.eval(), (tokens,), more
+
+
+def decoder(kind: str) -> Any:
+    """Return a tiny causal decoder of transformers."""
+    config = transformers().AutoConfig.for_model(kind, **DECODERS[kind])
+    return transformers().AutoModelForCausalLM.from_config(config).eval()
 
 
 def align() -> tuple[Any, ...]:
@@ -120,10 +138,29 @@ TORCHVISION = (
     *("convnext", "densenet", "mnasnet", "mobilenet_v2", "regnet", "swin"),
     "vit_of_torchvision",
 )
+GENERATIONS = tuple(f"{kind}, {cache}" for kind in DECODERS for cache in ("static", "dynamic"))
+GROUPS = {"transformers": TRANSFORMERS, "torchvision": TORCHVISION, "generations": GENERATIONS}
 
 
-def __getattr__(name: str) -> Callable[[], tuple[Any, ...]]:
+def asked(model: str) -> ModelRequest:
+    """Return the request of a model: a pass, or a generation with a cache."""
+    name, _, cache = model.partition(", ")
+    if not cache:
+        return ModelRequest(f"benchmarks.python_around:{name}", source="python").checked()
+    return ModelRequest(
+        f"benchmarks.python_around:decoder_{name}",
+        source="python",
+        phase="generate",
+        input_size=(PROMPT,),
+        max_new_tokens=TOKENS,
+        cache=cache,
+    ).checked()
+
+
+def __getattr__(name: str) -> Callable[[], Any]:
     """Return what makes a model: requests name it as an attribute of this module."""
+    if name.removeprefix("decoder_") in DECODERS and name.startswith("decoder_"):
+        return partial(decoder, name.removeprefix("decoder_"))
     if name in TEXTS:
         return partial(text, name)
     if name in TORCHVISION:
@@ -150,7 +187,7 @@ class Pairs:
             OpdbError: it cannot be harvested.
             ValueError: one of its calls cannot be built.
         """
-        request = ModelRequest(f"benchmarks.python_around:{model}", source="python").checked()
+        request = asked(model)
         workload = harvest(request)
         built = {call: built_on(call, "cpu") for call in dict.fromkeys(workload.calls)}
         timed = {call: Timed.of(each) for call, each in built.items() if each is not None}
@@ -159,7 +196,8 @@ class Pairs:
         loaded = load(request, device="cpu")
         one_pass = partial(loaded.module, *loaded.args, **loaded.kwargs)
         one_round = round_of([timed[call] for call in workload.calls], on_gpu=False)
-        return cls(model, replace(workload, around=around(request)), one_round, one_pass)
+        workload = replace(workload, around=around(request, workload, {}))
+        return cls(model, workload, one_round, one_pass)
 
     def take(self) -> None:
         """Take one pair, each the second of two."""
@@ -220,11 +258,13 @@ def errors_of(rows: Sequence[Row], of: str) -> list[Errors]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("groups", nargs="*", help=f"of models: {', '.join(GROUPS)} (all)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of pairs")
     given = parser.parse_args(arguments)
+    groups = {name: GROUPS[name] for name in given.groups or GROUPS}
     torch.set_num_threads(1)
     with torch.no_grad():
-        made = [Pairs.of(model) for model in (*TRANSFORMERS, *TORCHVISION)]
+        made = [Pairs.of(model) for models in groups.values() for model in models]
         containers_s: list[float] = []
         end_s = time.monotonic() + given.seconds
         while not containers_s or time.monotonic() < end_s:
@@ -234,8 +274,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     pairs.take()
     rows = [pairs.row(min(containers_s)) for pairs in made]
     print(*ROWS.lines(rows), "", sep="\n")
-    split = len(TRANSFORMERS)
-    errors = errors_of(rows[:split], "transformers") + errors_of(rows[split:], "torchvision")
+    errors = []
+    for name, models in groups.items():
+        errors += errors_of([row for row in rows if row.model in models], name)
     print(*ERRORS.lines(errors), sep="\n")
     return 0
 

@@ -20,7 +20,7 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 import pytest
 import torch
 
-from opdb.bench import around, calibrate, model, visit
+from opdb.bench import answered, calibrate, model, visit
 from tests import postgres, shared
 
 # A shell starts what stands before an `&` deaf to Ctrl-C, and so all that it starts in turn.
@@ -66,7 +66,7 @@ def frozen() -> Iterator[None]:
 def few_rounds() -> Iterator[None]:
     """Time Python around a model's calls in the fewest rounds: tests harvest hundreds of models."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(around, "MOST_S", 0.0)
+        patch.setattr(answered, "MOST_S", 0.0)
         yield
 
 

@@ -305,7 +305,8 @@ def between(
     ladders: dict[str, dict[object, list[Workload]]] = {}
     for each in workloads:
         if all(_is_known(c, costs) for c in each.occurrences()):
-            ladders.setdefault(each.source_version, {}).setdefault(made(each), []).append(each)
+            of_version = ladders.setdefault(each.source_version, {})
+            of_version.setdefault(made(each.calls), []).append(each)
     for groups in ladders.values():
         for rungs in groups.values():
             if (own := next((e for e in rungs if sizes_of(e) == sizes), None)) is not None:

@@ -2,6 +2,8 @@
 
 from opdb.growth.passes import Growth, NotAlikeError, Place, Rule, Sizes, made, rules, sizes_of
 from opdb.growth.steps import (
+    CHOICE,
+    apart_from,
     benched_calls,
     benched_configurations,
     growing,
@@ -12,11 +14,13 @@ from opdb.growth.steps import (
 )
 
 __all__ = [
+    "CHOICE",
     "Growth",
     "NotAlikeError",
     "Place",
     "Rule",
     "Sizes",
+    "apart_from",
     "benched_calls",
     "benched_configurations",
     "growing",

@@ -7,14 +7,14 @@ and so on, so that the calls of a pass at other sizes follow. No model is built 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
 from math import prod
 
-from opdb.records import Configuration, Json, Workload
+from opdb.records import Call, Configuration, Json, Workload
 
 Sizes = Mapping[str, int]
 """The sizes of a pass, by name: batch, prompt or context, and the length of a static cache."""
@@ -43,9 +43,9 @@ def sizes_of(workload: Workload) -> dict[str, int]:
     return found
 
 
-def made(workload: Workload) -> tuple[tuple[str, str], ...]:
+def made(calls: Iterable[Call]) -> tuple[tuple[str, str], ...]:
     """Return the kind and form of each call, in order."""
-    return tuple((call.configuration.kind, call.form) for call in workload.calls)
+    return tuple((call.configuration.kind, call.form) for call in calls)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Growth:
     """
 
     def __init__(self, workloads: Sequence[Workload]) -> None:
-        if len(set(map(made, workloads))) != 1:
+        if len({made(each.calls) for each in workloads}) != 1:
             raise NotAlikeError("the passes make other calls")
         self.workloads = workloads
         self.sizes = [sizes_of(each) for each in workloads]

@@ -46,7 +46,7 @@ def lengths(first: int, last: int, least: int = 2) -> list[int]:
 def steps_of(generation: Workload) -> list[Workload]:
     """Return the steps of a whole generation, each a pass with the positions filled before it.
 
-    None (an empty list) where there is not one choice for each new token.
+    None (an empty list) where there is not one choice for each new token, or one token alone.
     """
     said = generation.inputs["generation"]
     choices = [n for n, c in enumerate(generation.calls, 1) if c.configuration.kind == CHOICE]
@@ -59,6 +59,16 @@ def steps_of(generation: Workload) -> list[Workload]:
     ]
 
 
+def apart_from(
+    generation: Workload, steps: Sequence[Workload]
+) -> tuple[Sequence[Call], Sequence[Call]]:
+    """Return the calls of a generation before its steps (`steps_of`, not empty), and after them."""
+    within = sum(len(each.calls) for each in steps)
+    kinds = (call.configuration.kind for call in generation.calls)
+    begin = next(number for number, kind in enumerate(kinds, 1) if kind == CHOICE)
+    return generation.calls[:begin], generation.calls[begin + within :]
+
+
 def as_step(generation: Workload, context: int, calls: Sequence[Call]) -> Workload:
     """Return calls of a generation as one step, before which so many positions are filled."""
     cache = generation.inputs["generation"]["cache"]
@@ -68,7 +78,7 @@ def as_step(generation: Workload, context: int, calls: Sequence[Call]) -> Worklo
 
 def growing(before: Workload, after: Workload) -> Difference | None:
     """Return by how much sizes grow from one step to another; None where they make other calls."""
-    if len(before.calls) != len(after.calls) or made(before) != made(after):
+    if len(before.calls) != len(after.calls) or made(before.calls) != made(after.calls):
         return None
     known: dict[tuple[Configuration, Configuration], tuple[int, ...]] = {}
     found: Difference = {}
@@ -115,11 +125,9 @@ def benched_calls(workload: Workload) -> Sequence[Call]:
     steps = steps_of(workload) if workload.phase == "generate" else []
     if not steps:
         return workload.calls
-    within = sum(len(each.calls) for each in steps)
-    ends = [n for n, call in enumerate(workload.calls, 1) if call.configuration.kind == CHOICE]
     chosen = [call for each in stretches(steps) for knot in knots(each) for call in knot.calls]
-    begin = ends[0]
-    return (*workload.calls[:begin], *chosen, *workload.calls[begin + within :])
+    before, after = apart_from(workload, steps)
+    return (*before, *chosen, *after)
 
 
 def benched_configurations(workloads: Iterable[Workload]) -> dict[str, Configuration]:

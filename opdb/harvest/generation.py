@@ -52,6 +52,16 @@ def recorded(loaded: LoadedModel, device: str) -> Recorded:
         return replace(Recorded.of(record(loaded)), notes=(note,))
 
 
+def longer(loaded: LoadedModel, by: int, device: str) -> LoadedModel:
+    """Return a generation with a prompt that is so many tokens longer, and drawn anew."""
+    [spec] = loaded.inputs["args"]
+    batch, prompt = spec["shape"]
+    spec = {**spec, "shape": [batch, prompt + by]}
+    with seeded(device):
+        tokens = make(spec, device)
+    return replace(loaded, args=(tokens,), inputs={**loaded.inputs, "args": [spec]})
+
+
 @dataclass(frozen=True)
 class _Mark:
     """What had been recorded when a pass began, or the generation ended."""
@@ -61,7 +71,7 @@ class _Mark:
     memory: int
 
 
-class _Passes(Recorder):
+class Passes(Recorder):
     """Records a generation, notes where each pass begins, and breaks off before one too many."""
 
     def __init__(self, model: nn.Module, passes: int, settled: bool) -> None:
@@ -107,7 +117,7 @@ class _Part:
     memory: PassMemory
 
     @classmethod
-    def between(cls, recorder: _Passes, begin: _Mark | None, end: _Mark) -> _Part:
+    def between(cls, recorder: Passes, begin: _Mark | None, end: _Mark) -> _Part:
         """Return what was recorded between two marks, or from the beginning."""
         assert recorder.memory is not None
         begin = begin or _Mark(0, Counter(), 0)
@@ -169,7 +179,7 @@ class _Generation:
             asked=first.asked,
         )
 
-    def _pair(self, number: int, *, to_the_end: bool = False) -> _Passes:
+    def _pair(self, number: int, *, to_the_end: bool = False) -> Passes:
         """Record a step and the next one, and with `to_the_end` the last two after these.
 
         When its cache is nearly full, a model may need no padding, and call less.
@@ -184,9 +194,9 @@ class _Generation:
         self._recorded += passes
         if self._recorded > self._tokens:
             raise NotAlikeError("they change too often")
-        watched = partial(_Passes, passes=passes, settled=number > 1)
-        recorder = record(self._longer(number - ahead), recorder_type=watched)
-        assert isinstance(recorder, _Passes)
+        watched = partial(Passes, passes=passes, settled=number > 1)
+        recorder = record(longer(self._loaded, number - ahead, self._device), recorder_type=watched)
+        assert isinstance(recorder, Passes)
         if to_the_end:
             recorder.marks.append(recorder.mark())
         if len(recorder.marks) != passes + 1:
@@ -196,15 +206,6 @@ class _Generation:
         ):
             self._steps.setdefault(each, _Part.between(recorder, begin, end))
         return recorder
-
-    def _longer(self, by: int) -> LoadedModel:
-        """Return the model with a prompt that is so many tokens longer."""
-        loaded = self._loaded
-        [spec] = loaded.inputs["args"]
-        spec = {**spec, "shape": [spec["shape"][0], self._prompt + by]}
-        with seeded(self._device):
-            tokens = make(spec, self._device)
-        return replace(loaded, args=(tokens,), inputs={**loaded.inputs, "args": [spec]})
 
     def _fill(self, low: int, high: int) -> None:
         """Find the steps between two pairs that were recorded, each begun by one of these.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from opdb.api.harvests import HarvestOptions, harvest_all
+from opdb.bench import answered, harvests
 from opdb.bench import around as module
-from opdb.bench import harvests
 from opdb.bench.around import around, with_around
 from opdb.errors import UnsupportedError
 from opdb.harvest import harvest
@@ -23,12 +25,12 @@ from opdb.store.exchange import export_set, import_set
 from tests.store.conftest import fill
 
 EXAMPLE = (torch.zeros(2, 8),)
-MOST_S = module.MOST_S
+MOST_S = answered.MOST_S
 
 
 @pytest.fixture(autouse=True)
 def long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_S", MOST_S)
+    monkeypatch.setattr(answered, "MOST_S", MOST_S)
 
 
 class Busy(nn.Module):
@@ -70,14 +72,64 @@ def fickle() -> tuple[nn.Module, tuple[Tensor]]:
     return Fickle(), EXAMPLE
 
 
+def _works_in_steps(steps: int) -> nn.Module:
+    """Return a decoder that works in Python before each pass of one token."""
+    from tests.models.decoders import llama
+
+    def work(_: nn.Module, args: Any, kwargs: Mapping[str, Tensor]) -> None:
+        if kwargs["input_ids"].shape[1] == 1:
+            assert sum(range(steps)) >= 0
+
+    model = llama()
+    model.register_forward_pre_hook(work, with_kwargs=True)
+    return model
+
+
+def idle_steps() -> nn.Module:
+    return _works_in_steps(0)
+
+
+def busy_steps() -> nn.Module:
+    return _works_in_steps(100_000)
+
+
 def asked(name: str) -> ModelRequest:
     return ModelRequest(f"tests.bench.test_around:{name}", source="python").checked()
+
+
+def generation(name: str, tokens: int, **said: Any) -> ModelRequest:
+    """Ask for a generation of as many tokens after a prompt of nine."""
+    pytest.importorskip("transformers")
+    name = name if ":" in name else f"tests.models.decoders:{name}"
+    asks: dict[str, Any] = {"input_size": (9,), "max_new_tokens": tokens, **said}
+    return ModelRequest(name, source="python", phase="generate", **asks).checked()
+
+
+def timed_anew(request: ModelRequest) -> float | None:
+    return around(request, harvest(request), {})
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many passes each run consists of that times a part of a generation."""
+    seen: list[int] = []
+    real = module._recorded
+
+    def counted(loaded: Any, passes: int, *others: Any) -> Any:
+        seen.append(passes)
+        return real(loaded, passes, *others)
+
+    monkeypatch.setattr(module, "_recorded", counted)
+    return seen
 
 
 def test_it_is_what_python_takes_and_not_what_calls_take(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    less, more = around(asked("idle")), around(asked("busy"))
+    requests = asked("idle"), asked("busy")
+    workloads = [harvest(request) for request in requests]
+    capsys.readouterr()
+    less, more = (around(*each, {}) for each in zip(requests, workloads, strict=True))
     assert less is not None and more is not None
     assert 0 <= less < 50  # eight calls, each of which takes as long as some containers
     assert more > less + 100  # 16,000 steps of a loop, each of ten nanoseconds or more
@@ -91,14 +143,14 @@ def test_of_a_pass_that_changes_a_note_says_why_it_is_not_known() -> None:
     [note] = found.notes
     assert note.endswith("was not timed: its calls differ from one pass to the next")
     with pytest.raises(UnsupportedError, match="has no 'no_such_model'"):
-        around(asked("no_such_model"))
+        around(asked("no_such_model"), found.workload, {})
 
 
 def test_sizes_of_a_model_that_make_the_same_calls_are_timed_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    timed = iter((7.0, 8.0))
-    monkeypatch.setattr(module, "around", lambda request: next(timed))
+    timed = iter(([3.0, 4.0], [9.0, -1.0]))
+    monkeypatch.setattr(module, "times_around", lambda run, answers: next(timed))
     known: module.Known = {}
     found = []
     for name, batch_size in (("mlp", 1), ("mlp", 32), ("transformer", 1)):
@@ -110,8 +162,8 @@ def test_sizes_of_a_model_that_make_the_same_calls_are_timed_once(
 def test_a_command_times_all_sizes_of_a_model_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    timed = iter((7.0, 8.0))
-    monkeypatch.setattr(module, "around", lambda request: next(timed))
+    timed = iter(([7.0], [8.0]))
+    monkeypatch.setattr(module, "times_around", lambda run, answers: next(timed))
     file = tmp_path / "mlp.yml"
     file.write_text("model: mlp\nbatch_sizes: [1, 32]\n")
     db = str(tmp_path / "opdb.sqlite")
@@ -119,9 +171,87 @@ def test_a_command_times_all_sizes_of_a_model_once(
     assert [each.around for each in found.workloads] == [7.0, 7.0]
 
 
-def test_steps_of_training_and_generations_are_not_timed() -> None:
-    assert around(ModelRequest("mlp", phase="training").checked()) is None
-    assert around(ModelRequest("gpt2", phase="generate").checked()) is None
+def test_why_it_is_not_known_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    request, known = asked("fickle"), module.Known()
+    found = Harvest(harvest(request))
+    first = with_around(request, found, known)
+    monkeypatch.setattr(module, "load", None)  # which is needed no more
+    assert with_around(request, found, known).notes == first.notes != ()
+
+
+def test_steps_of_training_are_not_timed() -> None:
+    request = ModelRequest("mlp", phase="training").checked()
+    assert timed_anew(request) is None
+
+
+@pytest.mark.parametrize("cache", ["static", "dynamic"])
+def test_all_steps_of_a_generation_have_the_time_of_one(cache: str, begun: list[int]) -> None:
+    known: module.Known = {}
+    found = []
+    for tokens, batch_size in ((40, 2), (60, 1)):
+        request = generation("llama", tokens, cache=cache, batch_size=batch_size)
+        found.append(around(request, harvest(request), known))
+    assert begun == [2]
+    [times] = known.values()
+    first, step, end = map(float, times.values())
+    assert 0 < step < first
+    assert 0 <= end < step
+    assert found == pytest.approx([first + 39 * step + end, first + 59 * step + end])
+
+
+def test_what_is_around_a_step_counts_for_each_and_not_for_the_prompt() -> None:
+    names = [f"tests.bench.test_around:{name}" for name in ("idle_steps", "busy_steps")]
+    known: module.Known = {}
+    totals = []
+    for request in (generation(name, 20) for name in names):
+        totals.append(around(request, harvest(request), known))
+    (first, step, _), (busy_first, busy_step, _) = (
+        tuple(map(float, times.values())) for times in known.values()
+    )
+    more = busy_step - step
+    assert more > 300  # 100,000 steps of a sum, each of five nanoseconds or more
+    assert abs(busy_first - first) < more
+    assert totals[1] - totals[0] > 18 * more  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("cache", ["static", "dynamic"])
+def test_steps_that_make_other_calls_are_timed_themselves(
+    cache: str, begun: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window of 16 positions fills up after seven tokens."""
+    request = generation("windowed", 60, cache=cache)
+    workload, known = harvest(request), module.Known()
+    total = around(request, workload, known)
+    assert begun == [2, 3]
+    [times] = known.values()
+    assert len(times) == 4  # up to the first choice, steps before and after, the end
+    parts = module._parts(request, workload)
+    assert total == pytest.approx(sum(float(times[part]) for part in parts))
+    monkeypatch.setattr(module, "RUNS", 1)
+    [note] = with_around(request, Harvest(workload), {}).notes
+    assert note.endswith("was not timed: too many of its steps make other calls")
+
+
+def test_a_generation_of_one_token_is_timed_as_a_whole(begun: list[int]) -> None:
+    assert (timed_anew(generation("llama", 1)) or 0) > 0
+    assert begun == []
+
+
+def test_a_generation_of_two_tokens_is_not_broken_off(begun: list[int]) -> None:
+    assert (timed_anew(generation("llama", 2)) or 0) > 0
+    assert begun == [2]
+
+
+def test_of_a_generation_that_calls_something_else_nothing_is_timed() -> None:
+    static, dynamic = (generation("llama", 20, cache=each) for each in ("static", "dynamic"))
+    with pytest.raises(UnsupportedError, match="its calls differ from one pass to the next"):
+        around(static, harvest(dynamic), {})
+    without_end = harvest(static)
+    without_end = replace(without_end, calls=without_end.calls[:-1] + without_end.calls[:1])
+    with pytest.raises(UnsupportedError, match="what it calls at its end is not how a step begins"):
+        around(static, without_end, {})
+    with pytest.raises(UnsupportedError, match="its steps are not seen"):
+        around(static, replace(without_end, calls=without_end.calls[:9]), {})
 
 
 def test_what_is_to_be_measured_has_it_in_the_database_and_in_sets(tmp_path: Path) -> None:

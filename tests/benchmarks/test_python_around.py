@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.python_around import TORCHVISION, TRANSFORMERS, Pairs, Row, errors_of
+from benchmarks.python_around import GROUPS, Pairs, Row, asked, errors_of
 from opdb.derive.quiet import QUIET_SHARE
-from opdb.models import ModelRequest, load
+from opdb.models import load
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,6 @@ def test_errors_are_those_before_and_after() -> None:
     assert (after.median, after.largest, after.bias) == pytest.approx((0.1, 0.1, 0.0))
 
 
-@pytest.mark.parametrize("model", [*TRANSFORMERS, *TORCHVISION])
+@pytest.mark.parametrize("model", [m for models in GROUPS.values() for m in models])
 def test_every_model_can_be_made(model: str) -> None:
-    request = ModelRequest(f"benchmarks.python_around:{model}", source="python").checked()
-    assert load(request, device="meta").args
+    assert load(asked(model), device="meta").args

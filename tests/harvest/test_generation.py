@@ -26,14 +26,14 @@ def asked(name: str, tokens: int, **said: Any) -> ModelRequest:
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The passes of which each recording consists."""
     seen: list[int] = []
-    real = generation._Passes
+    real = generation.Passes
 
     class Counted(real):  # type: ignore[valid-type, misc]
         def __init__(self, model: Any, passes: int, settled: bool) -> None:
             seen.append(passes)
             super().__init__(model, passes, settled)
 
-    monkeypatch.setattr(generation, "_Passes", Counted)
+    monkeypatch.setattr(generation, "Passes", Counted)
     return seen
 
 

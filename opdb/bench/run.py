@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from opdb.bench import forced
 from opdb.bench.board import ensure_board_calibration, trusting
 from opdb.bench.calibrate import calibrate, recent_campaign
-from opdb.bench.further import SumsReached, calls_of_models, costs_of, further, sums_to_reach
+from opdb.bench.further import Benched, SumsReached, further, sums_to_reach
 from opdb.bench.host import MOMENTS, Moments, host_visits, settle
 from opdb.bench.plan import (
     MAX_ROUNDS,
@@ -337,9 +337,8 @@ def _reached(store: Store, board: Board, request: BenchRequest, result: BenchRes
     costs: list[Cost] = []
     unfinished: set[tuple[str, str]] = set()
     for settings in request.settings:
-        found = costs_of(store, board, request, settings)
-        called = set().union(*calls_of_models(store, board, request, found).values())
-        found = [cost for cost in found if cost.configuration not in called]
+        benched = Benched(store, board, request, settings)
+        found = [cost for cost in benched.costs if cost.configuration not in benched.called]
         keys = [cost.configuration for cost in found]
         left = further_round(store, board, settings, keys, request.planned)
         left_keys = {job.configuration.key for job in left}

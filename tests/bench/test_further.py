@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from opdb.bench import further, run
-from opdb.bench.further import SumsReached
+from opdb.bench.further import Benched, SumsReached
 from opdb.bench.platform import Platform
 from opdb.bench.request import BenchRequest
 from opdb.bench.session import Session, new_id
@@ -143,8 +143,9 @@ def test_of_a_generation_a_sum_needs_the_steps_that_are_benched(
     assert sum(calls[whole.key].values()) == len(whole.calls)
     benched = benched_configurations([whole])
     assert len(benched) < len(calls[whole.key])
-    assert further._whole(store, board, calls, list(benched)) == calls
-    assert further._whole(store, board, calls, list(benched)[1:]) == {}
+    of_board = Benched(store, board, BenchRequest(), {})
+    assert of_board.whole(calls, list(benched)) == calls
+    assert of_board.whole(calls, list(benched)[1:]) == {}
 
 
 def on_gpu(session: Session) -> Platform:

@@ -10,7 +10,7 @@ from opdb.records import CalibratedCall, HostCalibration, Workload
 
 
 def calibrate_host(session: Session, workloads: Sequence[Workload]) -> HostCalibration:
-    """Time the calls of workloads in their order, as a bench does; 3 s a workload."""
+    """Time the calls of workloads in their order, in as many moments as a bench takes."""
     measured_at, campaign = now(), session.campaign
     calls = [each.calls for each in workloads]
     seen = [visit for _ in range(MOMENTS) for visit in host_visits(session, calls)]

@@ -21,7 +21,7 @@ LEAST_CALLS, MOST_CALLS = 32, 320
 MOST_DISTINCT_CALLS = 150
 MOST_BATCH = 8
 """Workloads that a calibration of a host times at most; their calls, distinct calls and batch size
-at most. So it takes some ten seconds, and no single call counts for much."""
+at most. So it takes seconds, and no single call counts for much."""
 
 
 @dataclass(frozen=True)

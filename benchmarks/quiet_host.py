@@ -4,17 +4,16 @@ Run it on a machine whose GPU does nothing else:
 
     python -m benchmarks.quiet_host measurements/resnet*.yml measurements/zoo/*.yml --json host.json
 
-Of each workload (those of the files in float32 at batch 1), three sorts of blocks alternate that
-last as long: all its calls in the order of the model, as `opdb bench` times them; its distinct
-calls in random order, as it did before; and eager passes. All workloads are made first and then
-take turns until the time is up, in three processes one after the other. The blocks of all processes
-count together. Of the blocks of operators those with the lowest totals are taken, a tenth, and of
-the blocks of passes a tenth by themselves: neither selects the other's.
-Printed are the sum of the operators over the pass, in quiet time and by medians of all blocks; the
-sum of the calls in random order over the pass, in quiet time; and every other block of passes over
-those between them, the control, in quiet time and by medians: what is left when nothing is
-predicted. `slower` is how many times as long as in quiet moments the pass took: at the median, and
-from the 5th to the 95th percentile.
+Of each workload (those of the files in float32 at batch 1), two sorts of blocks alternate that last
+as long: all its calls in the order of the model, as `opdb bench` times them, and eager passes. All
+workloads are made first and then take turns until the time is up, in three processes one after the
+other. The blocks of all processes count together. Of the blocks of operators those with the lowest
+totals are taken, a tenth, and of the blocks of passes a tenth by themselves: neither selects the
+other's.
+Printed are the sum of the operators over the pass, in quiet time and by medians of all blocks; and
+every other block of passes over those between them, the control, in quiet time and by medians: what
+is left when nothing is predicted. `slower` is how many times as long as in quiet moments the pass
+took: at the median, and from the 5th to the 95th percentile.
 
 The sum has the calls and the Python around them, timed on meta as the workload is harvested
 (`opdb.bench.around`); with --json it stands beside the number of containers, which counted before.
@@ -35,7 +34,6 @@ import gc
 import json
 import math
 import multiprocessing
-import random
 import statistics
 import sys
 import time
@@ -91,15 +89,14 @@ COUNTED = 3
 class Seen:
     """The blocks of one workload in one process, in their order: times in seconds.
 
-    `calls_s` holds the mean time of each distinct call in each block, `random_s` the same of calls
-    in random order, `containers_s` what a container took by each block (as `opdb bench` calibrates
-    it), `passes_s` the mean time of a pass, `drains` what the device had left to do when a block of
-    passes was issued, as a share of the block. Instructions are those of each call, and of a pass;
-    none where they cannot be counted.
+    `calls_s` holds the mean time of each distinct call in each block, `containers_s` what a
+    container took by each block (as `opdb bench` calibrates it), `passes_s` the mean time of a
+    pass, `drains` what the device had left to do when a block of passes was issued, as a share of
+    the block. Instructions are those of each call, and of a pass; none where they cannot be
+    counted.
     """
 
     calls_s: list[list[float]] = field(default_factory=list)
-    random_s: list[list[float]] = field(default_factory=list)
     containers_s: list[float] = field(default_factory=list)
     passes_s: list[float] = field(default_factory=list)
     drains: list[float] = field(default_factory=list)
@@ -116,7 +113,6 @@ class Row:
     pass_s: float
     quiet: float
     median: float
-    in_random_order: float
     control_quiet: float
     control_median: float
     slowdown: Slowdown
@@ -129,7 +125,6 @@ ROWS: Table[Row] = Table(
     Column("pass_s", lambda row: row.pass_s, title="pass", unit="s"),
     Column("quiet", lambda row: row.quiet, title="sum / pass: quiet", unit=RATIO),
     Column("median", lambda row: row.median, title="medians", unit=RATIO),
-    Column("in_random_order", lambda row: row.in_random_order, title="in random order", unit=RATIO),
     Column("control_quiet", lambda row: row.control_quiet, title="control: quiet", unit=RATIO),
     Column("control_median", lambda row: row.control_median, title="medians", unit=RATIO),
     Column(
@@ -187,14 +182,13 @@ class Turns:
         self._calls = [Timed.of(each) for each in built if each]
         self._pass = partial(loaded.module, *loaded.args, **loaded.kwargs)
         self._on_gpu = device != "cpu"
-        self._order, self._shuffled = of.order, list(range(len(built)))
-        self._draw = random.Random(1)
+        self._order = of.order
+        self._round = round_of([self._calls[place] for place in self._order], self._on_gpu)
         self.seen = Seen()
-        rounds = self._round(self._order), self._round(self._shuffled), self._pass
         for _ in range(3):
-            took_s = [self._took_s(each) for each in rounds]
+            took_s = [self._took_s(each) for each in (self._round, self._pass)]
         block_s = max(BLOCK_S, *took_s)
-        self._rounds, self._shuffles, self._passes = (math.ceil(block_s / s) for s in took_s)
+        self._rounds, self._passes = (math.ceil(block_s / s) for s in took_s)
 
     def take(self, container_s: float) -> None:
         """Make one block of each sort, in another order than the last time.
@@ -228,9 +222,6 @@ class Turns:
         self.seen.calls_instructions.extend(statistics.median(each) - counting for each in counts)
         self.seen.pass_instructions.append(statistics.median(passes) - counting)
 
-    def _round(self, order: Sequence[int]) -> Callable[[], list[float]]:
-        return round_of([self._calls[place] for place in order], self._on_gpu)
-
     def _wait(self) -> None:
         if self._on_gpu:
             torch.cuda.synchronize()
@@ -244,18 +235,12 @@ class Turns:
         return time.perf_counter() - start_s
 
     def _take_operators(self) -> None:
-        self.seen.calls_s.append(self._block(self._order, self._rounds))
-        self._draw.shuffle(self._shuffled)
-        self.seen.random_s.append(self._block(self._shuffled, self._shuffles))
-
-    def _block(self, order: Sequence[int], rounds: int) -> list[float]:
-        one_round = self._round(order)
         self._wait()
         with gc_paused():  # as `opdb bench` does
-            one_round()
-            made = [one_round() for _ in range(rounds)]
+            self._round()
+            made = [self._round() for _ in range(self._rounds)]
         means = [statistics.fmean(times) for times in zip(*made, strict=True)]
-        return [time_s for [time_s] in by_call([means], order)]
+        self.seen.calls_s.append([time_s for [time_s] in by_call([means], self._order)])
 
     def _take_passes(self) -> None:
         self._wait()
@@ -328,7 +313,6 @@ def row_of(name: str, workload: Workload, seen: Sequence[Seen]) -> Row | str:
     """Hold the operators of a workload against its passes; the reason where they cannot be."""
     passes_s = [s for each in seen for s in each.passes_s]
     calls_s = [block for each in seen for block in each.calls_s]
-    random_s = [block for each in seen for block in each.random_s]
     containers_s = [s for each in seen for s in each.containers_s]
     if len(passes_s) < LEAST_BLOCKS:
         return f"{len(passes_s)} blocks, fewer than {LEAST_BLOCKS}"
@@ -348,7 +332,6 @@ def row_of(name: str, workload: Workload, seen: Sequence[Seen]) -> Row | str:
         pass_s=quiet_s,
         quiet=sum_of(workload, quiet_times_s(calls_s), container_s) / quiet_s,
         median=sum_of(workload, medians_s, statistics.median(containers_s)) / median_s,
-        in_random_order=sum_of(workload, quiet_times_s(random_s), container_s) / quiet_s,
         control_quiet=quiet_time_s(one) / quiet_time_s(other),
         control_median=statistics.median(one) / statistics.median(other),
         slowdown=slowdown,
@@ -386,7 +369,7 @@ ERRORS: Table[Errors] = Table(
     Column("bias", lambda row: row.bias, title="median with its sign", unit=SHARE),
 )
 
-RATIOS = ("quiet", "median", "in_random_order", "control_quiet", "control_median", "instructions")
+RATIOS = ("quiet", "median", "control_quiet", "control_median", "instructions")
 
 
 def errors_of(rows: Sequence[Row]) -> list[Errors]:
@@ -445,7 +428,6 @@ def document(
             {
                 name: {
                     "calls_ns": [[round(s * 1e9) for s in block] for block in seen.calls_s],
-                    "random_ns": [[round(s * 1e9) for s in block] for block in seen.random_s],
                     "containers_ns": [round(s * 1e9) for s in seen.containers_s],
                     "passes_ns": [round(s * 1e9) for s in seen.passes_s],
                     "drains": [round(drain, 4) for drain in seen.drains],

@@ -28,7 +28,8 @@ class BuildOptions:
     else 0.95. `gpu_seconds` bounds the measuring, calibration included; None is without bound.
     `batch_sizes` go before those of summary files. `device` is cuda, cuda:N or cpu; of a plan also
     a device of the database. `devices` are several, as in "0,1". With `retry` what failed before
-    is tried again. `write` says whether significant.yml is written as proposed.
+    is tried again. `runs` is how many of the models are run, drawn by lot; None is all. `write`
+    says whether significant.yml is written as proposed.
     """
 
     target: float | None = None
@@ -38,6 +39,7 @@ class BuildOptions:
     device: str | None = None
     devices: str | None = None
     retry: bool = False
+    runs: int | None = None
     write: bool = True
 
     def check(self) -> Mode:
@@ -56,6 +58,8 @@ class BuildOptions:
             )
         if self.gpu_seconds is not None and not self.gpu_seconds >= 0:
             raise InputError(f"--gpu-seconds {self.gpu_seconds:g}: give seconds, 0 or more")
+        if self.runs is not None and self.runs < 0:
+            raise InputError(f"--runs {self.runs}: give a number of models, 0 or more")
         return mode
 
 

@@ -79,7 +79,7 @@ class BuiltWorkload:
                 why.append(f"coverage of {name} is {share:.3f}")
             if ratio is not None and abs(ratio - 1) > 1 - self.target:
                 why.append(f"attribution of {name} is {ratio:.3f}")
-        if progress.run is None:
+        if progress.run is None and progress.drawn:
             why.append("the model was not run")
         if progress.to_target:
             why.append(f"{cost_words(len(progress.to_target), self.to_target_s)}, to go")
@@ -95,7 +95,9 @@ def _attributed(name: str) -> Column[BuiltWorkload]:
 
 
 def _met(each: BuiltWorkload) -> str:
-    return "met" if each.met else "missed" if each.progress.run == "ok" else "not run"
+    if each.met:
+        return "met"
+    return "missed" if each.progress.run == "ok" or not each.progress.drawn else "not run"
 
 
 WORKLOADS: Table[BuiltWorkload] = Table(
@@ -277,6 +279,7 @@ def build_all(
                 mode=question.mode,
                 gpu_seconds=asked.gpu_seconds,
                 retry=asked.retry,
+                runs=asked.runs,
                 significance=question.significance,
             )
             built = loop.build(store, models, request, hands, progress or _Messages(display))

@@ -33,6 +33,7 @@ class BenchRequest:
     operator, and all.
     `algorithms`, where given, are those that convolutions are to take, and nothing else is benched;
     what is measured so is kept apart from what torch chooses, and has no duplicates.
+    `host_times` says whether host times of calls are taken beside visits: a CUDA graph needs none.
     """
 
     kinds: Collection[str] | None = None
@@ -49,6 +50,7 @@ class BenchRequest:
     configurations: Sequence[str] | None = None
     workloads: Collection[str] | None = None
     algorithms: tuple[Algorithm, ...] = ()
+    host_times: bool = True
     seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
 
     @property

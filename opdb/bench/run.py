@@ -358,11 +358,13 @@ def _without_host_times(
 ) -> list[list[Call]]:
     """Return the calls of each workload in which one of these kinds lacks a host time, in order.
 
-    None on a CPU, where the host is the device, none for calls other than a model's, and where
-    algorithms are forced. Where configurations are given, their calls alone; of a whole generation
-    those that are benched.
+    None where they are not asked for, on a CPU, where the host is the device, for calls other than
+    a model's, and where algorithms are forced. Where configurations are given, their calls alone;
+    of a whole generation those that are benched.
     """
-    if platform.device.type == "cpu" or request.access != "model" or request.algorithms:
+    if not request.host_times or request.access != "model" or request.algorithms:
+        return []
+    if platform.device.type == "cpu":
         return []
     have = {(v.configuration, v.form) for v in store.host_visits(platform.board.uuid)}
     chosen = None if request.configurations is None else set(request.configurations)

@@ -29,7 +29,7 @@ from opdb.units import plural
 FIRST_SLICE_S = 40.0
 """GPU-seconds of operators that are benched before sizes are estimated anew."""
 
-SLICE_GROWTH = 1.5
+SLICE_GROWTH = 2.0
 """How much longer each slice is than the last: a slice costs a calibration and anchors."""
 
 FRUITLESS = "visited, and no usable time came of it"
@@ -49,12 +49,14 @@ class BuildRequest:
 
     GPU-seconds are counted by the clock from the first measurement on, calibration included, for
     each board; None is without bound. `retry` tries again what failed before, operators and models.
+    `runs` is how many of the models are run, drawn by lot, to hold the sums against; None is all.
     """
 
     target: float
     mode: Mode = "eager"
     gpu_seconds: float | None = None
     retry: bool = False
+    runs: int | None = None
     significance: Significance = field(default_factory=Significance)
 
 
@@ -62,12 +64,14 @@ class BuildRequest:
 class BuildProgress:
     """How far a workload is: its answer (None: nothing was measured), its run, what is left.
 
-    `run` is the outcome of its model's run on the board, None where there is none yet; `left` are
-    the pending configurations (keys), `to_target` those that would bring it to the target.
+    `drawn` says whether its model is to be run, `run` is the outcome of that on the board, None
+    where there is none yet; `left` are the pending configurations (keys), `to_target` those that
+    would bring it to the target.
     """
 
     workload: Workload
     answer: Answer | None
+    drawn: bool
     run: str | None
     reason: str | None
     left: tuple[str, ...]
@@ -76,8 +80,9 @@ class BuildProgress:
     calls: float
 
     def meets(self, target: float) -> bool:
-        """Whether the target holds, and was held against a run."""
-        return self.run == "ok" and self.answer is not None and self.answer.meets(target)
+        """Whether the target holds, and was held against a run if the model was to be run."""
+        checked = self.run == "ok" or not self.drawn
+        return checked and self.answer is not None and self.answer.meets(target)
 
 
 @dataclass
@@ -161,6 +166,7 @@ class _Build:
         self._only = self._boards[0] if len(self._boards) == 1 else None
         devices = tuple(dict.fromkeys(each.device.slug for each in hands.platforms))
         self._policy = ModelPolicy(devices, self._boards)
+        self._drawn = drawn_by_lot(jobs, request.runs)
         self._goals = dict.fromkeys((job.workload.key for job in jobs), request.target)
         self._slice_s = FIRST_SLICE_S * len(hands.platforms)
         self._begin_s = CAMPAIGN_S if self._platform.device.type == "cuda" else 0.0
@@ -221,6 +227,7 @@ class _Build:
             rounds=None,
             configurations=keys,
             workloads=[job.workload.key for job in self._jobs],
+            host_times=self._request.mode != "graph",
         )
         results = self._hands.bench(request, self._progress)
         # What one of ours was at is done by now; what none of them could take is another's.
@@ -235,7 +242,7 @@ class _Build:
         """Run the models that have no run on our boards; False when the time was up first."""
         retry = self._request.retry and not self._built.runs
         work = ModelWork(self._policy, retry)
-        lacking = work.pending(self._store, [self._spec(job) for job in self._jobs])
+        lacking = work.pending(self._store, [self._spec(job) for job in self._drawn])
         if not lacking:
             return True
         usual_s = run_seconds(self._store, self._platform.device.slug, self._request.mode)
@@ -289,9 +296,9 @@ class _Build:
         )
         table = RunTable(self._policy, self._policy.runs(self._store))
         return [
-            _progress_of(job, known, self._answer(predictor, job), self._request, run)
+            _progress_of(job, known, self._answer(predictor, job), self._request, run, drawn)
             for job in self._jobs
-            for run in [table.run(self._spec(job))]
+            for run, drawn in [(table.run(self._spec(job)), job in self._drawn)]
         ]
 
     def _answer(self, predictor: Predictor, job: BuildModel) -> Answer | None:
@@ -327,11 +334,13 @@ def _progress_of(
     answer: Answer | None,
     request: BuildRequest,
     run: RunState | None,
+    drawn: bool,
 ) -> BuildProgress:
     alone = known.only(job.workload)
     return BuildProgress(
         workload=job.workload,
         answer=answer,
+        drawn=drawn,
         run=None if run is None else run.outcome,
         reason=None if run is None else run.reason,
         left=tuple(alone.pending),
@@ -339,6 +348,15 @@ def _progress_of(
         to_target=tuple(alone.plan({job.workload.key: request.target}, request.significance)),
         calls=alone.coverage(job.workload).calls,
     )
+
+
+def drawn_by_lot(jobs: Sequence[BuildModel], runs: int | None) -> list[BuildModel]:
+    """Return so many of the models to run (None: all).
+
+    Those with the lowest keys are drawn: keys are hashes of what a workload calls, so nothing that
+    is measured bears on the draw, and the same build draws the same models again.
+    """
+    return list(jobs) if runs is None else sorted(jobs, key=lambda job: job.ran)[:runs]
 
 
 def _first_of(steps: Sequence[Step], seconds: float) -> list[Step]:
@@ -356,11 +374,12 @@ def _first_of(steps: Sequence[Step], seconds: float) -> list[Step]:
 def _shortfall(standing: BuildProgress, target: float) -> float | None:
     """Return how much more of a workload is to be measured: as much as it misses the target by.
 
-    None where it meets its target, or where measuring more would not help: it has calls that no
-    operator describes, or is predicted to take more than it does.
+    None where it meets its target, or where measuring more would not help: its run failed, it has
+    calls that no operator describes, or it is predicted to take more than it does.
     """
     answer = standing.answer
-    if standing.run != "ok" or answer is None or standing.meets(target):
+    failed = standing.drawn and standing.run != "ok"
+    if failed or answer is None or standing.meets(target):
         return None
     prediction = answer.prediction
     if prediction.workload.unsupported:

@@ -129,7 +129,9 @@ class Survey:
 
     def only(self, workload: Workload) -> Survey:
         """Return what is known of one of the workloads alone."""
-        return replace(self, workloads=(workload,))
+        called = self.counts[workload.key].keys()
+        costs = {key: cost for key, cost in self.costs.items() if key in called}
+        return replace(self, workloads=(workload,), costs=costs)
 
     def plan(self, goals: Mapping[str, float], significance: Significance) -> list[Step]:
         """Return what to measure, in order, until each workload (key) reaches its goal.

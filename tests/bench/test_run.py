@@ -15,6 +15,7 @@ from opdb.algorithms.names import DEFAULT, algorithm_named
 from opdb.bench import host as host_times
 from opdb.bench import rounds, run
 from opdb.bench.plan import ROUNDS, SPREAD_SHARE, is_duplicated
+from opdb.bench.platform import detect
 from opdb.bench.request import BenchRequest
 from opdb.bench.run import BenchResult, bench
 from opdb.errors import CannotMeasureError
@@ -238,6 +239,20 @@ def test_host_times_are_taken_between_visits_a_whole_workload_at_a_time(
     assert [visits for visits, _ in saved[:4]] == [0, 1, 3, 4], "of six visits"
     costs_of = store.costs(result.board)
     assert all(costs_of[c.key][0].host_time_s for c in (CONV, RELU, TANH))
+
+
+def test_no_host_times_are_taken_where_none_are_asked_for(store: Store) -> None:
+    store.save_workload(workload(CONV, RELU))
+    cpu = detect("cpu")
+    platform = replace(cpu, device=replace(cpu.device, type="cuda"))
+
+    def lacking(**options: Any) -> list[list[str]]:
+        request = BenchRequest(**options)
+        found = run._without_host_times(store, platform, request)
+        return [[call.configuration.key for call in calls] for calls in found]
+
+    assert lacking() == [[CONV.key, RELU.key]]
+    assert lacking(host_times=False) == []
 
 
 def test_a_bench_that_is_stopped_within_a_moment_has_the_earlier_ones_whole(

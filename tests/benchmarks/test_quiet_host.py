@@ -25,14 +25,10 @@ def workload() -> Workload:
 
 
 def seen(pass_s: float, slow: int = 0, drain: float = 0.01) -> Seen:
-    """50 blocks of calls of 2 and 5 µs and a container of 1 µs; so many blocks twice as slow.
-
-    In random order, calls take half as long.
-    """
+    """50 blocks of calls of 2 and 5 µs and a container of 1 µs; so many blocks twice as slow."""
     factors = [2.0] * slow + [1.0] * (LEAST_BLOCKS - slow)
     return Seen(
         calls_s=[[f * s for s in (2e-6, 5e-6)] for f in factors],
-        random_s=[[f * s for s in (1e-6, 2.5e-6)] for f in factors],
         containers_s=[f * 1e-6 for f in factors],
         passes_s=[f * pass_s for f in factors],
         drains=[drain] * LEAST_BLOCKS,
@@ -52,7 +48,6 @@ def test_the_quiet_tenth_of_each_sort_is_compared_and_medians_beside(workload: W
     assert not isinstance(row, str)
     assert row.blocks == 100 and row.pass_s == pytest.approx(10e-6)
     assert row.quiet == pytest.approx(1.1) and row.median == pytest.approx(1.1)
-    assert row.in_random_order == pytest.approx(0.65)
     assert row.control_quiet == row.control_median == pytest.approx(1.0)
     assert (row.slowdown.median, row.slowdown.high) == pytest.approx((1.0, 2.0))
     assert row.instructions == pytest.approx(0.9)
@@ -86,9 +81,9 @@ def test_blocks_of_both_sorts_alternate_until_the_time_is_up(
     assert isinstance(blocks, Seen)
     assert len(blocks.calls_s) == len(blocks.passes_s) == len(blocks.drains) > 2
     distinct = {(call.configuration.key, call.form) for call in workload.calls}
-    assert {len(block) for block in blocks.calls_s + blocks.random_s} == {len(distinct)}
-    assert all(0 < s < 0.1 for block in blocks.calls_s + blocks.random_s for s in block)
-    assert len(blocks.random_s) == len(blocks.containers_s) == len(blocks.passes_s)
+    assert {len(block) for block in blocks.calls_s} == {len(distinct)}
+    assert all(0 < s < 0.1 for block in blocks.calls_s for s in block)
+    assert len(blocks.containers_s) == len(blocks.passes_s)
     assert in_one_process(asked, "cpu", 0.0) == dict.fromkeys(
         asked, "the time for making models was up"
     )

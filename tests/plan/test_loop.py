@@ -19,7 +19,7 @@ from opdb.plan import loop
 from opdb.plan.hands import Alone, BuildModel
 from opdb.plan.loop import BuildRequest, Built, build
 from opdb.plan.ranking import Step
-from opdb.records import Configuration, Visit
+from opdb.records import Configuration, Mode, Visit
 from opdb.store import Store, open_store
 from tests.bench.calls import HUGE, IMPOSSIBLE, RELU, workload
 
@@ -87,7 +87,10 @@ def test_what_failed_is_tried_again_when_asked(store: Store) -> None:
     assert heard.visited_keys == [HUGE.key], "once, and not in a circle"
 
 
-def test_visits_are_made_for_the_models_of_the_build_alone(store: Store) -> None:
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_a_build_benches_for_its_own_models_and_host_times_only_where_its_mode_waits_for_the_host(
+    store: Store, mode: Mode
+) -> None:
     store.save_workload(workload(RELU, name="other"))
     asked: list[BenchRequest] = []
 
@@ -98,8 +101,25 @@ def test_visits_are_made_for_the_models_of_the_build_alone(store: Store) -> None
 
     job = BuildModel(MLP, harvest(MLP))
     store.save_workload(job.workload)
-    build(store, [job], REQUEST, Noting(store, "cpu", REQUEST.mode), Heard())
+    build(store, [job], replace(REQUEST, mode=mode), Noting(store, "cpu", "eager"), Heard())
     assert asked and all(request.workloads == [job.workload.key] for request in asked)
+    assert all(request.host_times == (mode == "eager") for request in asked)
+
+
+def test_so_many_models_are_run_as_are_asked_for_drawn_by_their_keys(store: Store) -> None:
+    sizes = [ModelRequest("mlp", input_size=(size,)) for size in (8, 16, 24)]
+    jobs = [BuildModel(request, harvest(request)) for request in sizes]
+    none, _ = built(store, replace(REQUEST, runs=0), *jobs)
+    assert none.runs == 0 and [s.run for s in none.standings] == [None] * 3
+    assert all(s.meets(0.01) for s in none.standings), "covered, and not to be run"
+    some, _ = built(store, replace(REQUEST, runs=2), *jobs)
+    ran = {s.workload.key for s in some.standings if s.run == "ok"}
+    assert ran == set(sorted(job.ran for job in jobs)[:2])
+    assert all(s.meets(0.01) for s in some.standings)
+    again, _ = built(store, replace(REQUEST, runs=2), *jobs)
+    assert again.runs == 0, "the same are drawn again"
+    every, _ = built(store, REQUEST, *jobs)
+    assert every.runs == 1
 
 
 def test_slices_begin_with_one_step_at_least() -> None:

@@ -57,6 +57,15 @@ class BuildArguments:
     retry: Annotated[
         bool, typer.Option("--retry", help="Try again what failed before, operators and models.")
     ] = False
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            "--runs",
+            metavar="N",
+            min=0,
+            help="Run only so many of the models, drawn by lot.  [default: all]",
+        ),
+    ] = None
 
     def options(self, device: str | None, devices: str | None) -> BuildOptions:
         """Return what is asked for, on a device or on several.
@@ -78,6 +87,7 @@ class BuildArguments:
             device=device,
             devices=devices,
             retry=self.retry,
+            runs=self.runs,
             write=self.write or not self.plan,
         )
 

@@ -18,6 +18,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from opdb.derive.statistics import PRIOR_DEGREES, visit_deviation
 from opdb.records import Cost, Quantity
@@ -58,16 +59,19 @@ class Sampled:
 class Sum:
     """One sum, of times or of energies, over a model's configurations: calls of each, by key.
 
-    A configuration that takes the device no time (a view, an index) is in no sum.
+    A configuration that takes the device no time (a view, an index) is in no sum. `whole` is what
+    the model is likely to take where these are not all that it calls, in seconds or joules.
     """
 
     counts: Mapping[str, int]
     sampled: Mapping[str, Sampled]
+    whole: float = 0.0
 
     @property
     def value(self) -> float:
-        """The sum, in seconds or joules."""
-        return math.fsum(n * self.sampled[key].value for key, n in self.counts.items())
+        """The sum, in seconds or joules; what the model takes in all where that is more."""
+        seen = math.fsum(n * self.sampled[key].value for key, n in self.counts.items())
+        return max(seen, self.whole)
 
     def variance(self, key: str, visits: int) -> float:
         """Return what one configuration's visits add to the variance of the sum."""
@@ -115,13 +119,16 @@ class Sum:
 
 
 def sums_of(
-    calls: Mapping[str, Mapping[str, int]], costs: Mapping[str, Cost], kinds: Mapping[str, str]
+    calls: Mapping[str, Mapping[str, int]],
+    costs: Mapping[str, Cost],
+    kinds: Mapping[str, str],
+    wholes: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> list[Sum]:
     """Return the sums of times and of energies of workloads.
 
     `calls` are the calls of each configuration (key) by workload, `costs` and `kinds` by
-    configuration. A configuration without a cost, or that takes the device no time, has no part in
-    a sum.
+    configuration, `wholes` what a workload is likely to take in all (seconds, joules). A
+    configuration without a cost, or that takes the device no time, has no part in a sum.
     """
     costs = {key: cost for key, cost in costs.items() if takes_time(cost)}
     times = {k: Sampled.of(kinds[k], c.time_s, c.visits) for k, c in costs.items() if c.time_s}
@@ -129,11 +136,12 @@ def sums_of(
         k: Sampled.of(kinds[k], c.energy_j, c.visits) for k, c in costs.items() if c.energy_j
     }
     sums = []
-    for sampled in (_shrunk(times), _shrunk(energies)):
-        for counts in calls.values():
+    for quantity, sampled in enumerate((_shrunk(times), _shrunk(energies))):
+        for workload, counts in calls.items():
             known = {key: n for key, n in counts.items() if key in sampled}
             if known:
-                sums.append(Sum(known, sampled))
+                whole = wholes[workload][quantity] if workload in wholes else 0.0
+                sums.append(Sum(known, sampled, whole))
     return sums
 
 

@@ -114,7 +114,8 @@ class Benched:
         measured = {cost.configuration: cost for cost in self._costs_of(called)}
         if named is None:
             calls = self.whole(calls, measured)
-        return sums_of(calls, measured, {c.key: c.kind for c in called})
+        kinds = {c.key: c.kind for c in called}
+        return sums_of(calls, measured, kinds, self.request.wholes)
 
     def whole(
         self, calls: Mapping[str, dict[str, int]], measured: Collection[str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opdb.algorithms.names import Algorithm
@@ -30,7 +30,9 @@ class BenchRequest:
     `configurations` (keys), where given, are all that is benched, and are visited in that order.
     `workloads` (keys), where given, are those whose sums are to be precise, as far as the board has
     measured them, and of whose calls host times are taken; None: all of which it has measured every
-    operator, and all.
+    operator, and all. `wholes` says what a whole pass of some of these is likely to take, in
+    seconds and joules: where the board has measured a part of it, the part need not be more precise
+    than the whole is to be.
     `algorithms`, where given, are those that convolutions are to take, and nothing else is benched;
     what is measured so is kept apart from what torch chooses, and has no duplicates.
     `host_times` says whether host times of calls are taken beside visits: a CUDA graph needs none.
@@ -49,6 +51,7 @@ class BenchRequest:
     resident_bytes: float | None = None
     configurations: Sequence[str] | None = None
     workloads: Collection[str] | None = None
+    wholes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     algorithms: tuple[Algorithm, ...] = ()
     host_times: bool = True
     seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))

@@ -209,7 +209,7 @@ class _Build:
             some = _first_of(steps, self._slice_s)
             self._slice_s *= SLICE_GROWTH
             try:
-                self._bench_slice(some, len(steps))
+                self._bench_slice(some, len(steps), known)
             except CannotMeasureError as error:
                 # Where many fail in a row, that is kept, and others are left to measure; a device
                 # that is gone lets nothing new be kept.
@@ -217,16 +217,18 @@ class _Build:
                     raise
                 self._progress.say(str(error))
 
-    def _bench_slice(self, steps: Sequence[Step], of: int) -> None:
+    def _bench_slice(self, steps: Sequence[Step], of: int, known: Survey) -> None:
         everything = plural(of, "configuration")
         self._progress.say(f"bench: the next {len(steps)} of {everything} to the target")
         keys = [step.key for step in steps]
+        wholes = {job.workload.key: known.whole(job.workload) for job in self._jobs}
         request = BenchRequest(
             max_s=self._time.left_s,
             retry=self._request.retry,
             rounds=None,
             configurations=keys,
-            workloads=[job.workload.key for job in self._jobs],
+            workloads=list(wholes),
+            wholes={key: whole for key, whole in wholes.items() if whole is not None},
             host_times=self._request.mode != "graph",
         )
         results = self._hands.bench(request, self._progress)

@@ -59,6 +59,23 @@ def _measured(cost: Cost, kin: Kin) -> Size:
     return Size(time_s, max(0.0, energy.mean))
 
 
+def whole_of(
+    counts: Mapping[str, int], sizes: Mapping[str, Size | None], base_w: float
+) -> tuple[float, float] | None:
+    """Return a pass's device time (seconds) and energy (joules, base power included).
+
+    `counts` says how often the workload calls each (key). None where one has no size.
+    `base_w` is the board's base power in watts.
+    """
+    found = [(count, sizes[key]) for key, count in counts.items()]
+    sized = [(count, size) for count, size in found if size is not None]
+    if len(sized) < len(found):
+        return None
+    time_s = math.fsum(count * size.time_s for count, size in sized)
+    dynamic_j = math.fsum(count * size.dynamic_energy_j for count, size in sized)
+    return time_s, dynamic_j + base_w * time_s
+
+
 def shares_of(
     counts: Mapping[str, int],
     sizes: Mapping[str, Size | None],

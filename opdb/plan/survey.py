@@ -10,7 +10,7 @@ from functools import cached_property
 from opdb.growth import benched_configurations
 from opdb.plan.known import Prices, base_power_w, costs_on, failed_on, has_energy, prices
 from opdb.plan.ranking import Demand, Step, rank
-from opdb.plan.sizes import Shares, Size, shares_of, sizes_of
+from opdb.plan.sizes import Shares, Size, shares_of, sizes_of, whole_of
 from opdb.records import Configuration, Cost, Device, Json, Workload
 from opdb.significance import Significance
 from opdb.store import Store
@@ -96,6 +96,10 @@ class Survey:
     def shares(self, workload: Workload) -> Shares | None:
         """Return each configuration's shares of a workload's time and energy; None if unsized."""
         return self._shares[workload.key]
+
+    def whole(self, workload: Workload) -> tuple[float, float] | None:
+        """Return a pass's device time (seconds) and energy (joules); None if unsized."""
+        return whole_of(self.counts[workload.key], self.sizes, self.base_w)
 
     @cached_property
     def counts(self) -> dict[str, dict[str, int]]:

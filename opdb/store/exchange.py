@@ -58,9 +58,9 @@ def export_set(store: Store, folder: Path, *, device: str, costs: bool = True) -
     """Write a device's set into a folder; return the rows by file name without `.csv`.
 
     The set holds the device's campaigns with all their measurements, the costs that follow from
-    these, and every workload that has a measurement. Files are replaced only when all are whole;
-    where that is interrupted, the folder is no set until it is written again. Without `costs` it
-    holds none: the importer derives them anew.
+    these, and every workload that has a measurement, or came with a set of the device. Files are
+    replaced only when all are whole; where that is interrupted, the folder is no set until it is
+    written again. Without `costs` it holds none: the importer derives them anew.
 
     Raises:
         UnknownNameError: the database holds no such device.
@@ -167,8 +167,10 @@ def _queries(device: str) -> dict[str, Select[Any]]:
         for table in (schema.visit, schema.host_visit, schema.model_run)
     }
     measured = _measured(campaigns, boards, device)
+    its_sets = select(campaign.c.source_id).where(campaign.c.device == device)
     workloads = select(schema.workload.c.id).where(
         or_(
+            schema.workload.c.source_id.in_(its_sets),
             schema.workload.c.id.in_(
                 select(call.c.workload_id).where(call.c.configuration_id.in_(select(measured)))
             ),

@@ -104,6 +104,9 @@ def test_a_build_benches_for_its_own_models_and_host_times_only_where_its_mode_w
     build(store, [job], replace(REQUEST, mode=mode), Noting(store, "cpu", "eager"), Heard())
     assert asked and all(request.workloads == [job.workload.key] for request in asked)
     assert all(request.host_times == (mode == "eager") for request in asked)
+    for request in asked:
+        time_s, energy_j = request.wholes[job.workload.key]
+        assert time_s > 0 and energy_j >= 0, "a part of the sum is held to the whole"
 
 
 def test_so_many_models_are_run_as_are_asked_for_drawn_by_their_keys(store: Store) -> None:

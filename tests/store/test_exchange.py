@@ -131,6 +131,25 @@ def test_a_set_holds_one_device_and_the_workloads_that_concern_it(
     assert (counts["campaigns"], counts["workloads"], counts["configurations"]) == (1, 1, 4)
 
 
+def test_a_workload_that_came_with_a_set_stays_in_it_whatever_measured_its_operators(
+    folder: Path, tmp_path: Path
+) -> None:
+    sample = samples.workload("unmeasured")
+    unmeasured = replace(sample, calls=sample.calls[2:3])
+    with open_store(str(tmp_path / "one.sqlite")) as one:
+        import_set(one, folder)
+        one.save_workload(unmeasured)
+        assert export_set(one, tmp_path / "without", device="nvidia-h200")["workloads"] == 1
+        with one.writing() as connection:
+            connection.exec_driver_sql("UPDATE workload SET source_id = (SELECT id FROM source)")
+        assert export_set(one, tmp_path / "with", device="nvidia-h200")["workloads"] == 2
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        import_set(other, tmp_path / "with")
+        export_set(other, tmp_path / "again", device="nvidia-h200")
+        assert unmeasured in other.workloads()
+    assert contents(tmp_path / "again") == contents(tmp_path / "with")
+
+
 def test_an_export_needs_no_room_elsewhere(
     filled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

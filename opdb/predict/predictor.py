@@ -329,7 +329,7 @@ class Predictor:
 
         def answer(watts: float | None, taken: Mapping[str, Cost], *by: Factors) -> Answer:
             calibration = replace(own, base_power_w=watts)
-            inputs = self._boards.inputs_of(workload, board, calibration, taken)
+            inputs = self._boards.inputs_of(workload, board, calibration, taken, timed_on=origin)
             inputs = replace(inputs, brought={key: each for key in taken for each in by})
             return self._compared(compose(workload, mode, inputs))
 

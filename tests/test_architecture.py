@@ -59,6 +59,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "lookup": (
         "errors",
         "garbage",
+        "growth",
         "harvest",
         "models",
         "records",

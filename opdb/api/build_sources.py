@@ -107,8 +107,7 @@ class BuildQuestion:
         lists = [list_beside(path) for path in paths]
         significance = joined_significance(lists)
         errors: list[OpdbError] = []
-        sizes = dict.fromkeys(asked.batch_sizes)
-        at_sizes = [replace(said, batch_size=size) for size in sizes] or [said]
+        at_sizes = said.at_sizes(list(dict.fromkeys(asked.batch_sizes)))
         sources = build_sources(paths, at_sizes, errors)
         if not sources:
             raise InputError(in_one(errors))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from opdb.api.documents import memory_document
 from opdb.api.predicted import Predicted
 from opdb.api.shares import SHARES
 from opdb.errors import InputError
+from opdb.growth import cached
 from opdb.records import Json, Mode, Workload
 from opdb.tables import MISSING
 from opdb.units import show
@@ -197,7 +198,7 @@ def cache_bytes(step: Workload) -> int:
     """Return the bytes of the keys and values that a decoding step finds in its cache."""
     from opdb.kinds.view import spec_bytes
 
-    return sum(map(spec_bytes, _cached(step)))
+    return sum(map(spec_bytes, cached(step)))
 
 
 def experts_of(workload: Workload) -> tuple[int, float] | None:
@@ -219,35 +220,6 @@ def experts_of(workload: Workload) -> tuple[int, float] | None:
             continue
         return int(experts), active_groups(int(experts), int(rows), imbalance)
     return None
-
-
-def window_of(step: Workload) -> int | None:
-    """Return the window of a decoding step whose cache keeps fewer positions than it could.
-
-    A static cache keeps as many as the window, a dynamic one, once it is full, one fewer. None
-    where there is none, or where a dynamic cache does not show it yet.
-    """
-    kept = min((int(spec["shape"][2]) for spec in _cached(step)), default=None)
-    generation = step.inputs["generation"]
-    if kept is None:
-        return None
-    if generation["cache"] == "static":
-        return kept if kept < generation["cache_length"] else None
-    return kept + 1 if kept < generation["context"] else None
-
-
-def _cached(step: Workload) -> Iterator[dict[str, Json]]:
-    """Yield the specs of the keys and values that the calls of a step find in its cache."""
-    for call in step.calls:
-        inputs = call.configuration.inputs
-        if call.configuration.kind in ("index_copy", "roll"):
-            spec = inputs["input"]
-        elif call.configuration.kind == "cat":
-            spec = inputs["tensors"][0]
-        else:
-            continue
-        if spec.get("role") == "weight" and len(spec["shape"]) == 4:
-            yield spec
 
 
 def _weighed(

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, Unpack
 
 from opdb.api.fitting import largest
-from opdb.api.generation_parts import FIGURES, Amounts, Figure, Generation, window_of
+from opdb.api.generation_parts import FIGURES, Amounts, Figure, Generation
 from opdb.api.predicted import Conditions, Predicted, Question
 from opdb.api.predictions import Tell, ask_all
 from opdb.errors import InputError
+from opdb.growth import lengths, window_of
 from opdb.lookup.options import ModelOptions, ModelWords
 from opdb.lookup.requests import request_for
 from opdb.models import CACHES
@@ -208,7 +209,6 @@ def _passes(said: ModelOptions, amounts: Amounts, window: int | None = None) -> 
     for those that find a `window` full.
     """
     from opdb.compose.generation import weights
-    from opdb.growth import lengths
 
     prompt, tokens = amounts.prompt, amounts.tokens
     cache = said.cache or CACHES[0]

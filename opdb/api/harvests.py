@@ -174,22 +174,23 @@ def harvest(
     Raises:
         OpdbError: a model is not known or cannot be harvested; the others are stored.
     """
-    found = harvest_all(models, ModelOptions.parse(**said), options or HarvestOptions(), db=db)
+    found = harvest_all(models, [ModelOptions.parse(**said)], options or HarvestOptions(), db=db)
     found.check()
     return found
 
 
 def harvest_all(
     models: Sequence[str],
-    said: ModelOptions,
+    said: Sequence[ModelOptions],
     how: HarvestOptions,
     *,
     db: str | None = None,
     display: Display | None = None,
 ) -> Harvested:
-    """Harvest models; one that fails does not stop the others, and is among the `errors`.
+    """Harvest each model with all that is said; one that fails does not stop the others.
 
-    A summary file gives all of its requests, and is marked as processed once all are stored.
+    It is among the `errors`. A summary file gives all of its requests, and is marked as processed
+    once all are stored.
 
     Raises:
         InputError: the database cannot be opened, or the mode is not harvested.
@@ -226,21 +227,23 @@ class _Job:
     notes: list[str] = field(default_factory=list)
 
 
-def _jobs(arguments: Sequence[str], said: ModelOptions, errors: list[OpdbError]) -> list[_Job]:
+def _jobs(
+    arguments: Sequence[str], said: Sequence[ModelOptions], errors: list[OpdbError]
+) -> list[_Job]:
     """Return what the arguments ask for; what is wrong with one is kept for the end."""
     jobs = []
     for argument in arguments:
         try:
             files = summary_files(argument)
             if not files:
-                jobs.append(_Job(None, [checked_request(argument, said)]))
+                jobs.append(_Job(None, [checked_request(argument, one) for one in said]))
         except OpdbError as error:
             errors.append(error)
             continue
         for file in files:
             try:
-                requests = requests_in(file, said)
-                jobs.append(_Job(file, [request.checked() for request in requests]))
+                found = [request.checked() for one in said for request in requests_in(file, one)]
+                jobs.append(_Job(file, found))
             except OpdbError as error:
                 errors.append(error)
     return jobs

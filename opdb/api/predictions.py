@@ -18,12 +18,11 @@ from opdb.errors import CannotMeasureError, OpdbError
 from opdb.lookup.options import ModelOptions, ModelWords
 from opdb.lookup.requests import checked_request, request_for
 from opdb.lookup.words import describe, lookup_notes
-from opdb.lookup.workloads import database_option, find_workload, other_sizes
+from opdb.lookup.workloads import database_option, find_workload, other_sizes, sizes_of_pass
 from opdb.records import CAPTURED_MODE, Mode
 from opdb.settings import DEFAULT_SETTINGS, is_forcible
 
 if TYPE_CHECKING:
-    from opdb.models import ModelRequest
     from opdb.predict import Answer, CalibratedHost, OnHost, Predictor
     from opdb.predict.layers import Layers
     from opdb.records import Configuration, Workload
@@ -202,17 +201,15 @@ class _Asking:
         return sum(map(known.of, lacking))
 
     def _between(self, question: Question) -> tuple[Workload, str] | None:
-        """Return a pass of a generation between measured ones, and the board that measured these.
+        """Return a pass of a generation as measured or between measured ones, and their board.
 
-        None of other passes, of one that is itself measured as a whole, and where nothing is to be
-        estimated.
+        None of other passes, where none reach it, and where nothing is to be estimated.
         """
         request = request_for(question.model, question.said)
         if request.phase not in ("prefill", "decode") or not self._conditions.estimates:
             return None
         rungs = other_sizes(self._store, request)
-        sizes = {"batch": request.batch_size, **_lengths(request)}
-        return self._predictor.between(rungs, sizes, question.mode, self._board)
+        return self._predictor.between(rungs, sizes_of_pass(request), question.mode, self._board)
 
     def _layers(self, question: Question, answer: Answer) -> Layers:
         """Return a prediction layer by layer; tell where it takes a harvest.
@@ -236,14 +233,6 @@ class _Asking:
                 f"stored, harvested now ({show_duration(found.harvest_s)})"
             )
         return layers(prediction, self._predictor.breakdown(prediction), found.calls)
-
-
-def _lengths(request: ModelRequest) -> dict[str, int]:
-    """Return the lengths of a pass of a generation, by the names of `opdb.growth.Sizes`."""
-    decodes = request.phase == "decode"
-    found = {"context": request.filled} if decodes else {"prompt": request.new_tokens}
-    length = (request.generation or {}).get("cache_length")
-    return found if length is None else {**found, "length": length}
 
 
 def _convolutions(predictor: Predictor, answer: Answer) -> list[Convolution]:

@@ -134,7 +134,8 @@ def timed_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> TimedPass:
     """Return the calls that have a cost, each with its part of the containers' host time."""
     one_graph = is_one_graph(mode)
     host = None if one_graph else HostTimes(pass_, inputs)
-    containers_s = pass_.workload.containers_worth * (inputs.calibration.container_time_s or 0.0)
+    container_s = inputs.calibration.container_time_s or 0.0
+    containers_s = inputs.containers_in(pass_.workload) * container_s
     each_s = containers_s / max(len(pass_.order), 1)
     streamed = _streamed_share(pass_, inputs)
     calls: list[TimedCall | None] = []

@@ -313,7 +313,7 @@ class _Sum:
             return device_s
         if self.inputs.device.type == "cpu":
             containers_s = self.inputs.calibration.container_time_s or 0.0
-            return device_s + self.pass_.workload.containers_worth * containers_s
+            return device_s + self.inputs.containers_in(self.pass_.workload) * containers_s
         if self.timed.synchronises:
             return eager_time_s(self.timed.steps(self.slower_by(share), host))
         return max(self.timed.host_s * host, device_s)

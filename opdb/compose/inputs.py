@@ -10,7 +10,7 @@ from typing import Protocol
 from opdb.compose.intervals import PeerRatio
 from opdb.derive.boards import Factors
 from opdb.footprint import is_kept
-from opdb.records import Calibration, Cost, Device, Form
+from opdb.records import Calibration, Cost, Device, Form, Workload
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,11 @@ class PredictionInputs:
     own; `resident_bytes` is how much its L2 keeps from one pass to the next, `kept_limit_w` the
     power at which the board was seen to keep under its limit (None: at the limit itself). `notes`
     say which of these were not measured on the board itself; `estimates` are costs of calls that
-    nobody measured. `host_ratios` are predicted / measured times of other models' passes that wait
-    for their host (None: not asked), `brought` the factors that brought costs (keys) from other
-    boards. `different_kernels` counts those of a configuration (key) that launches several, as
-    far as known.
+    nobody measured. `quiet_host` says whether host times are quiet times, beside which the time
+    around a pass's calls counts. `host_ratios` are predicted / measured times of other models'
+    passes that wait for their host (None: not asked), `brought` the factors that brought costs
+    (keys) from other boards. `different_kernels` counts those of a configuration (key) that
+    launches several, as far as known.
     """
 
     device: Device
@@ -91,11 +92,20 @@ class PredictionInputs:
     host_ratios: tuple[float, ...] | None = None
     brought: Mapping[str, Factors] = field(default_factory=dict)
     different_kernels: Mapping[str, int] = field(default_factory=dict)
+    quiet_host: bool = True
 
     @property
     def limit_w(self) -> float | None:
         """The mean power that no pass exceeds."""
         return self.kept_limit_w or self.device.power_limit_w
+
+    def containers_in(self, workload: Workload) -> float:
+        """Return what the host does around the calls of an eager pass, as a number of containers.
+
+        Host times in random order, as older versions took them, hold some of that time already:
+        beside them the containers alone count.
+        """
+        return workload.containers_worth if self.quiet_host else workload.containers
 
 
 def with_estimates(keys: Iterable[str], inputs: PredictionInputs) -> PredictionInputs:

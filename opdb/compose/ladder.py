@@ -22,6 +22,7 @@ from opdb.growth import (
     growing,
     made,
     sizes_of,
+    stands_for,
     steps_of,
     stretches,
 )
@@ -293,24 +294,36 @@ def _scaled(point: OperatingPoint | None, by: float) -> OperatingPoint | None:
     )
 
 
+def standing(
+    workloads: Sequence[Workload], costs: Mapping[str, Cost], sizes: Sizes
+) -> tuple[Workload, Interpolated] | None:
+    """Return the pass of these sizes that was measured as a whole, else a step that stands for it.
+
+    Nothing of it is interpolated. None where no such pass was measured.
+    """
+    measured = _measured(workloads, costs)
+    own = next((each for each in measured if sizes_of(each) == sizes), None)
+    own = own or next((each for each in measured if stands_for(each, sizes)), None)
+    return None if own is None else (own, Interpolated({}, (0.0, 0.0)))
+
+
 def between(
     workloads: Sequence[Workload], costs: Mapping[str, Cost], sizes: Sizes
 ) -> tuple[Workload, Interpolated] | None:
     """Return a pass between those that were measured as a whole, with its interpolated costs.
 
-    A measured pass of these sizes is it itself. None where they do not reach it. Passes that make
-    other calls, such as those that find a sliding window full, are ladders of their own: of these a
-    pass lies on the one that has its context.
+    One of these sizes is returned as it was measured (`standing`). None where they do not reach it.
+    Passes that make other calls, such as those that find a sliding window full, are ladders of
+    their own: of these a pass lies on the one that has its context.
     """
+    if (own := standing(workloads, costs, sizes)) is not None:
+        return own
     ladders: dict[str, dict[object, list[Workload]]] = {}
-    for each in workloads:
-        if all(_is_known(c, costs) for c in each.occurrences()):
-            of_version = ladders.setdefault(each.source_version, {})
-            of_version.setdefault(made(each.calls), []).append(each)
+    for each in _measured(workloads, costs):
+        of_version = ladders.setdefault(each.source_version, {})
+        of_version.setdefault(made(each.calls), []).append(each)
     for groups in ladders.values():
         for rungs in groups.values():
-            if (own := next((e for e in rungs if sizes_of(e) == sizes), None)) is not None:
-                return own, Interpolated({}, (0.0, 0.0))
             if len(groups) > 1 and not _has_context(rungs, sizes):
                 continue
             try:
@@ -320,6 +333,11 @@ def between(
             if found is not None:
                 return found
     return None
+
+
+def _measured(workloads: Sequence[Workload], costs: Mapping[str, Cost]) -> list[Workload]:
+    """Return the passes all of whose calls were measured."""
+    return [each for each in workloads if all(_is_known(c, costs) for c in each.occurrences())]
 
 
 def between_steps(generation: Workload, costs: Mapping[str, Cost]) -> Interpolated:

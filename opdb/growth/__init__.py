@@ -1,5 +1,6 @@
 """What of a decoder's passes grows from one size to the next. Pure: no torch, no database."""
 
+from opdb.growth.caches import cached, stands_for, window_of
 from opdb.growth.passes import Growth, NotAlikeError, Place, Rule, Sizes, made, rules, sizes_of
 from opdb.growth.steps import (
     CHOICE,
@@ -23,12 +24,15 @@ __all__ = [
     "apart_from",
     "benched_calls",
     "benched_configurations",
+    "cached",
     "growing",
     "knots",
     "lengths",
     "made",
     "rules",
     "sizes_of",
+    "stands_for",
     "steps_of",
     "stretches",
+    "window_of",
 ]

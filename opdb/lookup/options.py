@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack, cast, get_args
 
 from opdb.errors import InputError, UnknownNameError
@@ -112,6 +112,10 @@ class ModelOptions:
         said = {name: value for name, value in vars(self).items() if value is not None}
         del said["allow_code"]
         return said
+
+    def at_sizes(self, batch_sizes: Sequence[int]) -> list[ModelOptions]:
+        """Return the same at each batch size; as it stands where there is none."""
+        return [replace(self, batch_size=size) for size in batch_sizes] or [self]
 
     def as_arguments(self) -> list[str]:
         """Return the options as they are given on a command line."""

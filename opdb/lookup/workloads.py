@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from opdb.errors import DatabaseError, InputError, OpdbError, UnknownModelError
 from opdb.garbage import collected
+from opdb.growth import stands_for
 from opdb.lookup.harvesting import harvests_of
 from opdb.lookup.options import ModelOptions
 from opdb.lookup.requests import request_for, short_for
@@ -138,7 +139,10 @@ def stored_workload(store: Store, request: ModelRequest) -> Workload | None:
     alike = _alike(store, request)
     possible = [each for each in alike if each.batch_size == request.batch_size]
     if request.phase == "decode":
-        return _first(possible)  # one token: nothing else tells them apart
+        if possible:
+            return possible[0]  # one token: nothing else tells them apart
+        sizes = sizes_of_pass(request)
+        return _first([each for each in other_sizes(store, request) if stands_for(each, sizes)])
     if request.inputs is not None:
         return _of_inputs(possible, request)
     if request.input_size is not None:
@@ -179,6 +183,17 @@ def other_sizes(store: Store, request: ModelRequest) -> list[Workload]:
         if request.source in (None, each.source)
         and _but_lengths(each.inputs["generation"]) == _but_lengths(request.generation)
     ]
+
+
+def sizes_of_pass(request: ModelRequest) -> dict[str, int]:
+    """Return the sizes of a requested prefill or step, by the names of `opdb.growth.Sizes`."""
+    found = {"batch": request.batch_size}
+    if request.phase == "decode":
+        found["context"] = request.filled
+    else:
+        found["prompt"] = request.new_tokens
+    length = (request.generation or {}).get("cache_length")
+    return found if length is None else {**found, "length": length}
 
 
 def _but_lengths(generation: Json) -> Json:

@@ -169,9 +169,18 @@ class Boards:
         return replace(found, brought=brought)
 
     def inputs_of(
-        self, workload: Workload, board: str, calibration: Calibration, costs: Mapping[str, Cost]
+        self,
+        workload: Workload,
+        board: str,
+        calibration: Calibration,
+        costs: Mapping[str, Cost],
+        *,
+        timed_on: str | None = None,
     ) -> PredictionInputs:
-        """Gather what a prediction starts from, with these costs and this calibration."""
+        """Gather what a prediction starts from, with these costs and this calibration.
+
+        Host times in the costs are those of the board `timed_on`; None: of the board itself.
+        """
         device = self._snapshot.device
         calibration, notes = self._with_transition(calibration)
         costs = self._snapshot.with_after_others(costs)
@@ -186,7 +195,28 @@ class Boards:
             kept_limit_w=self._snapshot.kept_limit_w(board),
             notes=notes,
             different_kernels=self._snapshot.different_kernels(seen_alone),
+            quiet_host=self._has_quiet_host(workload, timed_on or board, costs),
         )
+
+    def _has_quiet_host(self, workload: Workload, board: str, costs: Mapping[str, Cost]) -> bool:
+        """Return whether most of the host time that costs have of a workload is quiet time.
+
+        Costs do not say so, but a board's host visits do. Where costs have no host time, the usual
+        ones are taken, which are the board's latest. It matters only where the time around the
+        workload's calls is known. On a CPU the host is the device.
+        """
+        if workload.around is None or self._snapshot.device.type == "cpu":
+            return True
+        quiet = self._snapshot.quiet_calls(board, [c.key for c in workload.occurrences()])
+        all_s = quiet_s = 0.0
+        for call in workload.calls:
+            key, form = call.configuration.key, call.form
+            if (cost := costs.get(key)) and (own := cost.host_time_s.get(form)):
+                all_s += own.mean
+                quiet_s += own.mean if (key, form) in quiet else 0.0
+        if not all_s:
+            return bool(self._snapshot.quiet_calls(board))
+        return quiet_s > all_s / 2
 
     def _with_transition(self, calibration: Calibration) -> tuple[Calibration, tuple[str, ...]]:
         """Return a calibration with a transition time, and a note where it is not the board's own.

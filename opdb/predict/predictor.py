@@ -20,7 +20,7 @@ from opdb.compose import (
     time_on_host_s,
     with_intervals,
 )
-from opdb.compose.ladder import between
+from opdb.compose.ladder import between, standing
 from opdb.derive.boards import Factors, transferred
 from opdb.derive.host import HostFactor
 from opdb.derive.launches import Launches
@@ -182,12 +182,12 @@ class Predictor:
     def between(
         self, rungs: Sequence[Workload], sizes: Sizes, mode: Mode, board: str | None = None
     ) -> tuple[Workload, str] | None:
-        """Return a generation's pass between measured ones, and a board that measured these.
+        """Return a generation's pass as measured or between measured ones, and their board.
 
-        `rungs` are passes of one model at other sizes. `answer` then takes the calls' interpolated
-        costs on that board, by default the one that measured the most of those that reach the
-        sizes. None where the passes that a board measured as a whole do not, or where one of them
-        has these.
+        `rungs` are passes of one model at other sizes. One that is, or stands for, the pass of
+        these sizes comes first; else `answer` takes the calls' interpolated costs. The board is by
+        default the one that measured the most of those that have such passes. None where the passes
+        that a board measured as a whole do not reach the sizes.
         """
         if mode == CAPTURED_MODE:
             rungs = [self._runs.captured(each) or each for each in rungs]
@@ -196,12 +196,13 @@ class Predictor:
         boards = self._snapshot.boards if board is None else [board]
         called = {c for each in rungs for c in each.occurrences()}
         costs = {each: self._boards.own(called, each) for each in boards}
-        for each in sorted(boards, key=lambda each: len(costs[each]), reverse=True):
-            found = between(rungs, costs[each], sizes)
-            if found is not None:
-                workload, interpolated = found
-                self._bases.interpolate(workload, each, interpolated)
-                return workload, each
+        boards = sorted(boards, key=lambda each: len(costs[each]), reverse=True)
+        for look in (standing, between):
+            for each in boards:
+                if (found := look(rungs, costs[each], sizes)) is not None:
+                    workload, interpolated = found
+                    self._bases.interpolate(workload, each, interpolated)
+                    return workload, each
         return None
 
     def host_factor(self, host: CalibratedHost, board: str) -> HostFactor | None:
@@ -328,7 +329,7 @@ class Predictor:
 
         def answer(watts: float | None, taken: Mapping[str, Cost], *by: Factors) -> Answer:
             calibration = replace(own, base_power_w=watts)
-            inputs = self._boards.inputs_of(workload, board, calibration, taken)
+            inputs = self._boards.inputs_of(workload, board, calibration, taken, timed_on=origin)
             inputs = replace(inputs, brought={key: each for key in taken for each in by})
             return self._compared(compose(workload, mode, inputs))
 

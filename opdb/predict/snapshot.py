@@ -9,6 +9,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors
+from opdb.derive.quiet import CallForm, quiet_calls
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
 from opdb.records import AfterOthers, Calibration, Cost, Device, Form, Json, ModelRun
 from opdb.store import Store
@@ -191,6 +192,10 @@ class Snapshot:
     def _read_usual_host_s(self, board: str, kind: str) -> Mapping[tuple[str, Form], float]:
         """Return a kind's usual host times on a board, by `issued_as` and form."""
         return self._host_seen(board).usual_s(kind)
+
+    def quiet_calls(self, board: str, keys: Collection[str] | None = None) -> set[CallForm]:
+        """Return the calls whose host time on a board is a quiet time; of configurations (keys)."""
+        return quiet_calls(self._store.host_visits(board, keys))
 
     # What was learned from them
 

@@ -206,7 +206,8 @@ class Workload:
     def containers_worth(self) -> float:
         """What the host does around the calls of an eager pass, in the time of so many containers.
 
-        Where that was not timed, it is taken to enter and leave containers alone.
+        Where that was not timed, it is taken to enter and leave containers alone. It goes with host
+        times that are quiet times (`opdb.compose.PredictionInputs.containers_in`).
         """
         return self.containers if self.around is None else self.around
 

@@ -167,7 +167,7 @@ def test_a_command_times_all_sizes_of_a_model_once(
     file = tmp_path / "mlp.yml"
     file.write_text("model: mlp\nbatch_sizes: [1, 32]\n")
     db = str(tmp_path / "opdb.sqlite")
-    found = harvest_all([str(file)], ModelOptions(), HarvestOptions(), db=db)
+    found = harvest_all([str(file)], [ModelOptions()], HarvestOptions(), db=db)
     assert [each.around for each in found.workloads] == [7.0, 7.0]
 
 

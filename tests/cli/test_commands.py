@@ -192,7 +192,7 @@ BAD = [
     (["harvest", "resnet18", "--batch-size", "0"], "--batch-size"),
     (["harvest", "resnet18", "--batch-size", "many"], "--batch-size"),
     (["harvest", "resnet18", "--input-size", "3x-2x4"], "--input-size '3x-2x4'"),
-    (["harvest", "resnet18", "-b", "1", "--batch-size=32"], "--batch-size is given 2 times; give"),
+    (["trace", "resnet18", "-b", "1", "--batch-size=32"], "--batch-size is given 2 times; give"),
     (["harvest", "empty.yml"], "empty.yml is empty"),
     (["harvest", "missing.yml"], "missing.yml: no such file"),
     (["harvest", "missing/folder"], "unknown model 'missing/folder'"),

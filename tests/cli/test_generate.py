@@ -121,6 +121,25 @@ def test_a_published_model_is_answered_between_its_measured_lengths(
     assert "was not harvested" in ran.err  # farther beyond 8,192 than lines are followed
 
 
+@pytest.mark.parametrize(
+    "options", [("--board", "29c25d41"), ("--board", "29c25d41", "--no-estimates"), ()]
+)
+def test_a_step_measured_at_one_length_is_taken_at_any_context(
+    opdb: Opdb, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """A board measured a step at 1,279 of 1,280 positions, and none of another length."""
+    path = tmp_path / "opdb.sqlite"
+    path.write_bytes(published.database_of("nvidia-h200-generation").read_bytes())
+    asked = ("--prompt", 1024, "--tokens", 256, "--dtype", "bf16", "--mode", "graph", "--json")
+    ran = opdb("generate", "llama-3.2-1b", *asked, "--no-harvest", *options)
+    assert ran.status == 0, ran.err
+    [row] = json.loads(ran.out)["rows"]
+    [step] = row["steps"]
+    assert (step["context"], step["stands_for"]) == (1279, 255)
+    assert row["coverage"] == {"time": 1, "energy": 1}
+    assert row["board"].startswith("GPU-29c25d41"), "the one that measured both passes"
+
+
 def test_people_read_what_a_token_takes(opdb: Opdb, h200: Path) -> None:
     ran = opdb(*ASKED, "--mode", "graph")
     for text in ("time to first token", "energy, output token", "largest batch", "attention"):

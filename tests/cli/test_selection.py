@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -158,6 +159,48 @@ def test_options_are_checked_and_short_names_understood() -> None:
     assert parse_mode("graph") == "graph"
     with pytest.raises(InputError, match="unknown --mode 'grpah'; did you mean 'graph'"):
         parse_mode("grpah")
+
+
+@pytest.mark.parametrize(
+    "sizes", [("-b", "4,8"), ("-b", 4, "-b", 8), ("-b", 4, 8), ("--batch-size", "4, 8,4")]
+)
+def test_batch_sizes_are_given_in_any_way(opdb: Opdb, sizes: tuple[object, ...]) -> None:
+    ran = opdb("harvest", "mlp", "lstm", *sizes, "--json")
+    assert ran.status == 0, ran.err
+    found = [(each["model"], each["batch_size"]) for each in json.loads(ran.out)]
+    assert found == [("mlp", 4), ("mlp", 8), ("lstm", 4), ("lstm", 8)]
+
+
+def test_other_batch_sizes_of_a_file_mark_it_as_well(opdb: Opdb) -> None:
+    Path("mlp.yml").write_text("model: mlp\nbatch_sizes: [1]\n")
+    ran = opdb("harvest", "mlp.yml", "-b", "2,3", "--json")
+    assert [each["batch_size"] for each in json.loads(ran.out)] == [2, 3]
+    assert "processed" in Path("mlp.yml").read_text()
+
+
+SIZED = (
+    ("harvest", "mlp"),
+    ("measure", "mlp", "--device", "cpu"),
+    ("build", "mlp", "--plan", "--device", "cpu"),
+    ("predict", "mlp"),
+    ("compare", "mlp"),
+    ("complexity", "mlp"),
+    ("modes", "mlp", "--device", "cpu"),
+    ("generate", "gpt2", "--prompt", 4, "--tokens", 4),
+)
+
+
+@pytest.mark.parametrize("command", SIZED, ids=lambda command: command[0])
+@pytest.mark.parametrize("size", ["0", "2.5", "-1", "many", "1,x"])
+def test_one_message_tells_what_no_batch_size_is(
+    opdb: Opdb, command: tuple[object, ...], size: str
+) -> None:
+    ran = opdb(*command, "-b", 1, "--batch-size", size)
+    told = size.removeprefix("1,")
+    assert ran.status == 2
+    assert ran.err == (
+        f"opdb: --batch-sizes {told!r}: give whole numbers of 1 or more, with 10 digits at most\n"
+    )
 
 
 def test_an_empty_name_is_no_folder(opdb: Opdb) -> None:

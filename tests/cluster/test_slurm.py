@@ -77,6 +77,10 @@ def test_a_command_of_several_models_and_algorithms_is_an_array() -> None:
     assert parts_of(["modes", "vit", "lstm", "--batch-sizes", "1", "8", "-q"]) == [
         ("modes", model, "--batch-sizes", "1", "8", "-q") for model in ("vit", "lstm")
     ]
+    for verb in ("predict", "compare", "harvest", "measure"):
+        assert parts_of([verb, "vit", "lstm", "-b", "1", "8"]) == [
+            (verb, model, "-b", "1", "8") for model in ("vit", "lstm")
+        ]
     assert parts_of(["sweep", "vgg16", "vgg16", "-qb4"]) == [("sweep", "vgg16", "-q", "-b", "4")]
     for whole in (["bench", "conv2d", "linear"], ["build", "measurements/", "--target", "0.9"]):
         assert parts_of(whole) == [tuple(whole)]

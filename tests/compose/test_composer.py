@@ -121,8 +121,11 @@ def test_a_host_bound_pass_takes_host_times_and_containers() -> None:
     small = [replace(c, time_s=quantity(1e-6), eager_time_s=None) for c in FULL]
     found = compose(workload(CONV, RELU, containers=10), "eager", inputs(*small))
     assert found.time_s == pytest.approx(1.2e-4 + 10 * 2e-6)
-    timed = compose(workload(CONV, RELU, containers=10, around=35.5), "eager", inputs(*small))
+    asked = workload(CONV, RELU, containers=10, around=35.5)
+    timed = compose(asked, "eager", inputs(*small))
     assert timed.time_s == pytest.approx(1.2e-4 + 35.5 * 2e-6)
+    unquiet = compose(asked, "eager", inputs(*small, quiet_host=False))
+    assert unquiet.time_s == pytest.approx(1.2e-4 + 10 * 2e-6)
 
 
 def test_a_note_tells_how_slow_the_host_was_when_quiet_times_were_measured() -> None:

@@ -16,7 +16,7 @@ from opdb.errors import InputError
 from opdb.lookup.workloads import NotHarvestedError, stored_workload
 from opdb.models.catalogue import image_size
 from opdb.models.usual import FAMILY_SIZES, is_usual, size_of
-from opdb.records import Workload
+from opdb.records import Json, Workload
 from opdb.store import Store, open_store
 from tests import published
 from tests.paths import python_path
@@ -42,6 +42,29 @@ def test_a_name_means_the_size_that_its_model_takes_unless_told(store: Store) ->
     assert stored_workload(store, ModelRequest("resnet18")) == of_size(224)
     assert stored_workload(store, ModelRequest("resnet18", input_size=(3, 64, 64))) == of_size(64)
     assert stored_workload(store, ModelRequest("resnet18", input_size=(3, 65, 65))) is None
+
+
+def test_a_stored_step_is_taken_at_any_context_of_its_static_cache(store: Store) -> None:
+    def stored(context: int, **cache: Json) -> Workload:
+        generation = {"context": context, "cache": "static", **cache}
+        inputs = {"args": [], "kwargs": {}, "generation": generation}
+        found = replace(samples.workload("llama", 1), phase="decode", inputs=inputs)
+        store.save_workload(found)
+        return found
+
+    def asked(context: int, length: int | None = 64, cache: str = "static") -> ModelRequest:
+        return ModelRequest(
+            "llama", phase="decode", context=context, cache_length=length, cache=cache
+        )
+
+    at_63 = stored(63, cache_length=64)
+    stored(63, cache_length=64, quantize="fp8")
+    stored(50, cache="dynamic")
+    assert stored_workload(store, asked(40)) == at_63
+    assert stored_workload(store, asked(40, 65)) is None
+    assert stored_workload(store, asked(51, None, "dynamic")) is None
+    at_40 = stored(40, cache_length=64)
+    assert stored_workload(store, asked(40)) == at_40, "its own context comes first"
 
 
 def test_where_only_the_model_tells_its_size_it_is_asked(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
@@ -12,6 +13,7 @@ from opdb.api.builds import BuildReport, build_all
 from opdb.api.plans import MeasuringPlan, plan_all
 from opdb.cli.support import options
 from opdb.cli.support.console import Terminal, show
+from opdb.cli.support.selection import batch_sizes_among
 from opdb.cli.support.visiting import Visiting
 from opdb.errors import InputError
 
@@ -48,12 +50,7 @@ class BuildArguments:
         ),
     ] = False
     mode: options.ModeName = "eager"
-    batch_size: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--batch-size", "-b", metavar="N", min=1, help="Batch size; may be given several times."
-        ),
-    ] = None
+    batch_sizes: options.BatchSizes = None
     retry: Annotated[
         bool, typer.Option("--retry", help="Try again what failed before, operators and models.")
     ] = False
@@ -67,8 +64,10 @@ class BuildArguments:
         ),
     ] = None
 
-    def options(self, device: str | None, devices: str | None) -> BuildOptions:
-        """Return what is asked for, on a device or on several.
+    def options(
+        self, sizes: Sequence[int], device: str | None, devices: str | None
+    ) -> BuildOptions:
+        """Return what is asked for at batch sizes, on a device or on several.
 
         Raises:
             InputError: two options contradict each other.
@@ -83,7 +82,7 @@ class BuildArguments:
             target=self.target,
             gpu_seconds=self.gpu_seconds,
             mode=self.mode,
-            batch_sizes=self.batch_size or (),
+            batch_sizes=sizes,
             device=device,
             devices=devices,
             retry=self.retry,
@@ -125,13 +124,14 @@ def run(
 
     The list of what is significant, significant.yml, is kept beside the summary files.
     """
-    how = asked.options(device, devices)
+    names, sizes = batch_sizes_among(paths, asked.batch_sizes)
+    how = asked.options(sizes, device, devices)
     display = Terminal(quiet=out.quiet)
     found: MeasuringPlan | BuildReport
     if asked.plan:
-        found = plan_all(paths, how, said.options, db=out.db, display=display)
+        found = plan_all(names, how, said.options, db=out.db, display=display)
     else:
         with Visiting(quiet=out.quiet) as shown:
-            found = build_all(paths, how, said.options, db=out.db, display=display, progress=shown)
+            found = build_all(names, how, said.options, db=out.db, display=display, progress=shown)
     show(found, as_json=out.as_json)
     found.check()

@@ -64,7 +64,7 @@ def run(
         options.models("Models; none to compare two databases."),
     ] = None,
     mode: Modes = None,
-    batch_size: options.BatchSizes = None,
+    batch_sizes: options.BatchSizes = None,
     dtype: Dtypes = None,
     algorithm: Annotated[
         list[str] | None, _several("--algorithm", "NAME…", "Algorithms of convolutions")
@@ -96,7 +96,7 @@ def run(
     if within is not None and not within >= 0:
         raise InputError(f"--within {within:g}: give a share of 0 or more, such as 0.05")
     conditions = Conditions(estimates=estimates, harvest=not no_harvest, rates=prices.rates)
-    named, modes, sizes = words_among(models or (), mode, batch_size)
+    named, modes, sizes = words_among(models or (), mode, batch_sizes)
     others = (split(dtype), sizes, split(algorithm), split(board), split(device))
     choices = Choices(named, modes, *others, against)
     choices.check_sides(said.options, conditions)

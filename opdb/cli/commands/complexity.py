@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,7 +85,7 @@ def _count(requests: list[ModelRequest], *, quiet: bool) -> tuple[Complexities, 
 
 
 def _requests(name: str, sizes: list[int], said: ModelOptions) -> list[ModelRequest]:
-    wanted = [replace(said, batch_size=size) for size in sizes] or [said]
+    wanted = said.at_sizes(sizes)
     files = summary_files(name)
     if files:
         requests = [each for file in files for one in wanted for each in requests_in(file, one)]

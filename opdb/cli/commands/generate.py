@@ -22,7 +22,6 @@ from opdb.cli.support.completing import one_of
 from opdb.cli.support.console import note, show
 from opdb.cli.support.files import save, typed_command
 from opdb.cli.support.records import Without
-from opdb.cli.support.selection import batch_sizes_among
 from opdb.errors import InputError
 from opdb.files import check_writable
 from opdb.garbage import gc_paused
@@ -97,16 +96,6 @@ Prompts: TypeAlias = Annotated[
 Tokens: TypeAlias = Annotated[
     int, typer.Option("--tokens", metavar="N", help="New tokens of each sequence.")
 ]
-BatchSizes: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--batch-sizes",
-        "--batch-size",
-        "-b",
-        metavar="N…",
-        help="Batch size; several as in 1,8,64.  [default: the summary file's, else 1]",
-    ),
-]
 Modes: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -123,7 +112,7 @@ def run(
     model: Annotated[str, options.models("A causal decoder, or a summary file of one.")],
     prompt: Prompts,
     tokens: Tokens,
-    batch_size: BatchSizes = None,
+    batch_sizes: options.BatchSizes = None,
     mode: Modes = None,
     said: Annotated[
         options.ModelArguments, Without("batch_size", *_NOT_OF_IT, "context", "max_new_tokens")
@@ -147,7 +136,7 @@ def run(
     conditions = Conditions(device, board, estimates, harvest=not no_harvest)
     modes = options.parse_modes(mode)
     prompts = _prompts(prompt)
-    _, batches = batch_sizes_among([model], batch_size)
+    batches = options.parse_batch_sizes(batch_sizes)
     files.check()
     first = replace(said.options, batch_size=batches[0] if batches else None)
     asked = GenerationQuestion(model, first, Amounts(prompts[0], tokens), modes)

@@ -9,6 +9,7 @@ import typer
 from opdb.api.harvests import Harvested, HarvestOptions, harvest_all
 from opdb.cli.support import options
 from opdb.cli.support.console import Terminal, note, print_json, show
+from opdb.cli.support.selection import batch_sizes_among
 from opdb.lookup.words import describe
 from opdb.records import Workload
 from opdb.units import plural
@@ -28,7 +29,8 @@ def run(
         list[str],
         options.models("Summary files, folders of them, or model names."),
     ],
-    said: options.ModelArguments = options.ModelArguments(),
+    batch_sizes: options.BatchSizes = None,
+    said: options.ModelAtSizes = options.ModelArguments(),
     mode: CompiledToo = "eager",
     device: options.AnyDevice = None,
     anew: Annotated[
@@ -43,12 +45,14 @@ def run(
     torch.compile makes of them: then each is compiled, as far as its fused groups, on the device.
     What was stored of the same code and packages stands, and is not harvested again.
 
-    A summary file gives all of its batch sizes and variants, and is then marked as processed.
+    A summary file gives all of its batch sizes and variants, unless others are given here, and is
+    then marked as processed.
     A model that fails does not stop the others; the exit status is then 2.
     """
+    names, sizes = batch_sizes_among(models, batch_sizes)
     found = harvest_all(
-        models,
-        said.options,
+        names,
+        said.options.at_sizes(sizes),
         HarvestOptions(mode, device, anew),
         db=out.db,
         display=Terminal(quiet=out.quiet),

@@ -12,6 +12,7 @@ from opdb.api.trainings import Trainings, train_all
 from opdb.cli.support import completing, options
 from opdb.cli.support.console import Terminal, show
 from opdb.cli.support.driving import TrainingArguments
+from opdb.cli.support.selection import batch_sizes_among
 from opdb.errors import InputError
 from opdb.lookup.options import parse_mode
 from opdb.lookup.requests import requests_named
@@ -54,7 +55,8 @@ def run(
         bool, typer.Option("--layers", help="Time each leaf module in place as well.")
     ] = False,
     repeats: Repeats = 3,
-    said: options.MeasuredModel = options.ModelArguments(),
+    batch_sizes: options.BatchSizes = None,
+    said: options.MeasuredModelAtSizes = options.ModelArguments(),
     training: TrainingArguments = TrainingArguments(),
     device: options.MeasuredDevice = None,
     devices: options.Devices = None,
@@ -63,15 +65,17 @@ def run(
     """Run whole models on this device and store time, power and energy of a pass.
 
     Random weights; batch-norm statistics calibrated by one pass. A summary file runs all of its
-    batch sizes and variants. Training (--phase training) runs a fixed number of iterations, on the
-    model's example inputs or on a folder of images, and tells data loading and compute apart.
+    batch sizes and variants, unless others are given here. Training (--phase training) runs a fixed
+    number of iterations, on the model's example inputs or on a folder of images, and tells data
+    loading and compute apart.
     """
-    of_models = training.with_layout(said.options)
+    names, sizes = batch_sizes_among(models, batch_sizes)
+    of_models = training.with_layout(said.options).at_sizes(sizes)
     chosen = tuple(parse_mode(mode) for mode in modes or ["eager"])
     from opdb.store import check_openable
 
     check_openable(out.db)  # to load models takes seconds
-    requests = [each for model in models for each in requests_named(model, of_models)]
+    requests = [each for name in names for one in of_models for each in requests_named(name, one)]
     training.check(requests)
     display = Terminal(quiet=out.quiet)
     found: Trainings | Measured

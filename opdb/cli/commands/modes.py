@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -120,7 +120,7 @@ def run(
         from opdb.store import check_openable
 
         check_openable(out.db)  # to load models takes seconds
-        wanted = [replace(said.options, batch_size=size) for size in sizes] or [said.options]
+        wanted = said.options.at_sizes(sizes)
         requests = [each for name in names for one in wanted for each in requests_named(name, one)]
         how = ModeOptions(chosen, device, asked.repeats, asked.retry)
         found = measure_modes(requests, how, db=out.db, display=Terminal(quiet=out.quiet))

@@ -44,7 +44,7 @@ def run(
     target: options.Target = None,
     algorithm: options.OneAlgorithm = None,
     mode: Modes = None,
-    batch_size: options.BatchSizes = None,
+    batch_sizes: options.BatchSizes = None,
     said: options.ModelAtSizes = options.ModelArguments(),
     device: options.DeviceName = None,
     board: options.Board = None,
@@ -72,7 +72,7 @@ def run(
     by = forcing.one_algorithm(algorithm)
     conditions = Conditions(device, board, estimates, by, not no_harvest, layers, top, prices.rates)
     asked = questions(
-        models, mode, batch_size, said.options, lambda text: mode_for(text, conditions)
+        models, mode, batch_sizes, said.options, lambda text: mode_for(text, conditions)
     )
     if layers and len(asked) > 1:
         raise InputError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from opdb.api.predicted import Question
@@ -31,12 +30,11 @@ def questions(
     """
     named, texts, sizes = words_among(given, modes, batch_sizes)
     chosen = dict.fromkeys(map(parse, texts)) or {parse(None): None}
-    at_sizes = [replace(said, batch_size=size) for size in sizes] or [said]
     return [
         Question(model, of_model, mode)
         for model in dict.fromkeys(named)
         for mode in chosen
-        for of_model in at_sizes
+        for of_model in said.at_sizes(sizes)
     ]
 
 

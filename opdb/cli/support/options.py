@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -10,6 +12,7 @@ import typer
 from opdb.cli.support import completing
 from opdb.cli.support.completing import one_of, predicted_modes
 from opdb.cli.support.records import Without
+from opdb.errors import InputError
 from opdb.lookup.options import ModelOptions, parse_mode
 from opdb.models import (
     AUTOCASTS,
@@ -59,9 +62,11 @@ BatchSizes: TypeAlias = Annotated[
         "--batch-size",
         "-b",
         metavar="N…",
-        help="Batch sizes, as in 16 32 64 or 16,32,64.  [default: the summary file's, else 1]",
+        help="Batch size; several as in 1,32,64, may be repeated.  [default: the summary file's, "
+        "else 1]",
     ),
 ]
+"""For every command that several batch sizes make sense for; its parameter is `batch_sizes`."""
 InputSize: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -342,9 +347,9 @@ _OF_CACHE = (
 )
 _OF_STEP = ("optimizer", "grad_accum_steps", "autocast", *_OF_CACHE)
 
-MeasuredModel: TypeAlias = Annotated[ModelArguments, Without("autocast")]
 ModelAtSizes: TypeAlias = Annotated[ModelArguments, Without("batch_size")]
 """For commands that take several batch sizes, as all whose names end so."""
+MeasuredModelAtSizes: TypeAlias = Annotated[ModelArguments, Without("batch_size", "autocast")]
 PhaseModel: TypeAlias = Annotated[ModelArguments, Without(*_OF_STEP)]
 PhaseModelAtSizes: TypeAlias = Annotated[ModelArguments, Without("batch_size", *_OF_STEP)]
 InferenceModel: TypeAlias = Annotated[ModelArguments, Without("phase", *_OF_STEP)]
@@ -376,6 +381,25 @@ def parse_algorithms(names: list[str] | None) -> list[Algorithm]:
     from opdb.algorithms.names import algorithms_named
 
     return algorithms_named(names or [])
+
+
+def parse_batch_sizes(given: Sequence[str] | None) -> list[int]:
+    """Read batch sizes, each option's separated by commas; none where none is given.
+
+    Raises:
+        InputError: one is no whole number of 1 or more.
+    """
+    if given is None:
+        return []
+    texts = [text.strip() for each in given for text in each.split(",")]
+    sizes = []
+    for text in list(filter(None, texts)) or [""]:
+        if not re.fullmatch(r"0*[1-9][0-9]{0,9}", text):
+            raise InputError(
+                f"--batch-sizes {text!r}: give whole numbers of 1 or more, with 10 digits at most"
+            )
+        sizes.append(int(text))
+    return list(dict.fromkeys(sizes))
 
 
 def parse_modes(given: list[str] | None) -> tuple[Mode, ...]:

@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 from opdb.cli.support.console import note
+from opdb.cli.support.options import parse_batch_sizes
 from opdb.errors import InputError
 from opdb.lookup.options import ModelOptions
 from opdb.lookup.words import lookup_notes
@@ -62,14 +63,7 @@ def batch_sizes_among(
     if given is None:
         return list(models), []
     names = [name for name in models if not NUMBERS.fullmatch(name)]
-    texts = [t for each in (*given, *models) if each not in names for t in each.split(",") if t]
-    sizes = []
-    for text in texts or [""]:
-        if not re.fullmatch(r"0*[1-9][0-9]{0,9}", text):
-            raise InputError(
-                f"--batch-sizes {text!r}: give whole numbers of 1 or more, with 10 digits at most"
-            )
-        sizes.append(int(text))
+    sizes = parse_batch_sizes([*given, *(each for each in models if each not in names)])
     if needed and not names:
         raise InputError("no model is named, only batch sizes")
-    return names, list(dict.fromkeys(sizes))
+    return names, sizes

@@ -365,6 +365,22 @@ def keep_journal(engine: Engine) -> None:
 
 
 @contextmanager
+def indices_last(engine: Engine) -> Iterator[None]:
+    """Keep no index but those of keys within the block; make the others of all its rows at once.
+
+    For a file that nobody else opens: rows in the order of an index are quicker to add.
+    """
+    indices = [index for table in metadata.sorted_tables for index in table.indexes]
+    with written_alone(engine) as connection:
+        for index in indices:
+            index.drop(connection)
+    yield
+    with written_alone(engine) as connection:
+        for index in indices:
+            index.create(connection)
+
+
+@contextmanager
 def written_alone(engine: Engine) -> Iterator[Connection]:
     """Yield a connection within one transaction, while nobody else writes."""
     with (

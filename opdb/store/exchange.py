@@ -36,11 +36,15 @@ from opdb.store.set_reading import Contents, read_set
 from opdb.store.sets import FILES, Columns, SetFile, read_file, write_file
 from opdb.store.shorthand import CALLS, KERNELS, REFERRED, in_short
 from opdb.store.store import Store
-from opdb.store.tallies import count_first, recount
+from opdb.store.tallies import count_new, recount
 from opdb.store.writing import in_parts, insert_columns, numbers, upsert, upsert_columns
 
 _ASIDE = ".opdb-"
 """How the folder's name begins in which a set is written before its files are put in place."""
+
+_NEVER_LESS = {schema.cost: "visits", schema.learned: "trained_at"}
+"""Tables whose stored rows give way to a set's, unless theirs is less in this column: costs that
+rest on fewer visits, estimates that were learned earlier."""
 
 Known: TypeAlias = dict[str, Mapping[str, int]]
 """The row number of each key of a set, by the name of the table."""
@@ -122,8 +126,8 @@ def import_set(
                 known[file.table.name] = numbers(connection, file.table, keys)
         after = _counts(connection)
         visits = _numbered(contents["visits.csv"], known)
-        if before["visits"] == 0 and after["visits"] == len(visits):
-            count_first(connection, visits.values)
+        if not visited and after["visits"] - before["visits"] == len(visits):
+            count_new(connection, visits.values)
         else:
             recount(connection, visited | set(visits.values["configuration_id"]))
     found = {Path(file.name).stem: len(contents[file.name]) for file in FILES}
@@ -282,10 +286,8 @@ def _insert(
         found = found.having(source_id=[source] * len(found))
     if table is schema.workload:
         _insert_workloads(connection, found, source)
-    elif table is schema.cost:
-        upsert_columns(connection, table, _no_worse(connection, found).values, identity)
-    elif table is schema.learned:
-        upsert_columns(connection, table, _no_older(connection, found).values, ["board"])
+    elif table in _NEVER_LESS:
+        upsert_columns(connection, table, found.values, identity, no_less=_NEVER_LESS[table])
     else:
         names = ["key"] if table is schema.configuration else identity
         upsert_columns(connection, table, found.values, names, replace=False)
@@ -329,28 +331,6 @@ def _foreign_keys(connection: Connection, source: int) -> set[str]:
         or_(workload.c.source_id.is_(None), workload.c.source_id != source)
     )
     return set(connection.scalars(query))
-
-
-def _no_worse(connection: Connection, found: Columns) -> Columns:
-    """Return the costs that rest on at least as many visits as what is stored in their place."""
-    identity = [column.name for column in schema.cost.primary_key]
-    columns = [schema.cost.c[name] for name in identity]
-    stored = {
-        tuple(row[:-1]): row[-1]
-        for row in connection.execute(select(*columns, schema.cost.c.visits))
-    }
-    places = zip(*(found.values[name] for name in identity), strict=True)
-    visits = zip(places, found.values["visits"], strict=True)
-    return found.only([count >= stored.get(place, 0) for place, count in visits])
-
-
-def _no_older(connection: Connection, found: Columns) -> Columns:
-    """Return what was learned of boards no earlier than what is stored of them."""
-    learned = schema.learned
-    query = select(learned.c.board, learned.c.trained_at)
-    stored = {row.board: row.trained_at for row in connection.execute(query)}
-    moments = zip(found.values["board"], found.values["trained_at"], strict=True)
-    return found.only([moment >= stored.get(board, "") for board, moment in moments])
 
 
 def _numbered(found: Columns, known: Known) -> Columns:

@@ -144,6 +144,21 @@ def column_parser(column: Column[Any]) -> AllAtOnce | None:
     return None
 
 
+def trusting_parser(column: Column[Any]) -> AllAtOnce | None:
+    """Return the function that reads a column without checking what it reads; None as above.
+
+    For sets that were checked before.
+    """
+    convert = _converter(column)
+    if convert is str:
+        return _texts_unchecked if column.nullable else list
+    return _numbers_or_none if convert is _finite else None
+
+
+def _texts_unchecked(found: Sequence[str]) -> Sequence[str | None]:
+    return [field or None for field in found]
+
+
 def _texts(found: Sequence[str]) -> Sequence[str]:
     if not all(found):
         raise ValueError("a value is missing")

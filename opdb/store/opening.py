@@ -11,6 +11,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from opdb.errors import DatabaseError, NoDatabaseError
+from opdb.garbage import gc_paused
 from opdb.records import SLUG_ALLOWED, is_slug
 from opdb.store import database, schema
 from opdb.store.store import Store
@@ -136,6 +137,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@gc_paused()
 def _build(file: Path) -> None:
     aside = file.with_name(f"{file.stem}-new{file.suffix}")
     aside.unlink(missing_ok=True)  # of a process that was killed
@@ -143,7 +145,8 @@ def _build(file: Path) -> None:
     try:
         engine = database.connect(location, create=True, aside=True)
         with Store(location, engine) as store:
-            import_published(store)
+            with database.indices_last(engine):
+                import_published(store)
             database.keep_journal(engine)
         with aside.open("rb") as stream:
             os.fsync(stream.fileno())
@@ -197,6 +200,6 @@ def import_published(store: Store, *, sweeps: bool = False) -> None:
 
     for name, found in new.items():
         # Sets beside the code are trusted as they are; `make check` proves their costs.
-        contents = read_set(sets[name])
+        contents = read_set(sets[name], trusted=True)
         import_set(store, sets[name], contents=contents, source=(name, found))
     derive_pooled(store, store.boards_of_several_sources())

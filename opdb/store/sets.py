@@ -20,7 +20,7 @@ from sqlalchemy import Column, Table
 
 from opdb.errors import InputError
 from opdb.store import schema
-from opdb.store.fields import AllAtOnce, column_parser, parser
+from opdb.store.fields import AllAtOnce, column_parser, parser, trusting_parser
 from opdb.store.rows import NewRow
 
 _FIELD_BYTES = 16 * 1024 * 1024  # a run of many repeats outgrows the csv module's 128 KiB
@@ -153,13 +153,13 @@ def _text(value: Any) -> Any:
     return repr(value) if isinstance(value, float) else value
 
 
-def read_file(file: SetFile, folder: Path) -> Columns:
-    """Read one file of a set, each field checked and in its own type.
+def read_file(file: SetFile, folder: Path, *, trusted: bool = False) -> Columns:
+    """Read one file of a set, each field in its own type and, unless it is trusted, checked.
 
     Raises:
         InputError: it is missing, is not such a file, or a field does not hold what it should.
     """
-    return parsed(file, read_fields(folder / file.name, list(file.columns)))
+    return parsed(file, read_fields(folder / file.name, list(file.columns)), trusted=trusted)
 
 
 def read_fields(path: Path, columns: Collection[str]) -> Columns:
@@ -237,12 +237,13 @@ def _is_plain(line: str) -> bool:
     return not ('"' in line or "\r" in line or line == "\n" or len(line) > _FIELD_BYTES)
 
 
-def parsed(file: SetFile, fields: Columns) -> Columns:
-    """Return a file's fields checked, each in its own type.
+def parsed(file: SetFile, fields: Columns, *, trusted: bool = False) -> Columns:
+    """Return a file's fields, each in its own type and, unless they are trusted, checked.
 
     Raises:
         InputError: a field does not hold what it should.
     """
+    all_at_once = trusting_parser if trusted else column_parser
     for name, column in file.columns.items():
-        fields = fields.converted(name, parser(column), column_parser(column))
+        fields = fields.converted(name, parser(column), all_at_once(column))
     return fields

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, delete, func, select
 
 from opdb.store import schema
 from opdb.store.rows import NewRow
@@ -28,17 +28,12 @@ def why_rejected(flags: Iterable[str]) -> str:
 
 def count_visit(connection: Connection, row: NewRow) -> None:
     """Count one visit, given as it is stored."""
-    campaign, tally = schema.campaign, schema.tally
+    campaign = schema.campaign
     query = select(campaign.c.device, campaign.c.board).where(campaign.c.id == row["campaign"])
     place = connection.execute(query).mappings().one()
     rejected = why_rejected(json.loads(row["flags"]))
     new = {**place, **{name: row[name] for name in _SORT}, "rejected": rejected, "visits": 1}
-    statement: Any = insert_into(connection, tally)
-    statement = statement.on_conflict_do_update(
-        index_elements=[column.name for column in tally.primary_key],
-        set_={"visits": tally.c.visits + 1},
-    )
-    connection.execute(statement, new)
+    connection.execute(_adding(connection), new)
 
 
 def recount(connection: Connection, configurations: Iterable[int]) -> None:
@@ -56,24 +51,21 @@ def recount(connection: Connection, configurations: Iterable[int]) -> None:
             .where(visit.c.configuration_id.in_(some))
             .group_by(*columns)
         )
-        _insert(connection, ((tuple(sort), n) for *sort, n in connection.execute(query)))
+        _add(connection, ((tuple(sort), n) for *sort, n in connection.execute(query)))
 
 
-def count_first(connection: Connection, visits: Mapping[str, Sequence[Any]]) -> None:
-    """Count the visits of a database that had none before, given by column as they are stored.
-
-    So they need not be read back.
-    """
+def count_new(connection: Connection, visits: Mapping[str, Sequence[Any]]) -> None:
+    """Count visits that were just stored, given by column as they are: they are not read back."""
     campaign = schema.campaign
     query = select(campaign.c.id, campaign.c.device, campaign.c.board)
     places = {name: place for name, *place in connection.execute(query)}
     columns = (visits[name] for name in ("campaign", *_SORT, "flags"))
     counts = Counter(zip(*columns, strict=True))
-    _insert(connection, (((*places[name], *sort), n) for (name, *sort), n in counts.items()))
+    _add(connection, (((*places[name], *sort), n) for (name, *sort), n in counts.items()))
 
 
-def _insert(connection: Connection, counted: Iterable[tuple[tuple[Any, ...], int]]) -> None:
-    """Insert the counts of visits by device, board, what tells sorts apart, and flags."""
+def _add(connection: Connection, counted: Iterable[tuple[tuple[Any, ...], int]]) -> None:
+    """Add the counts of visits by device, board, what tells sorts apart, and flags."""
     rejected: dict[str, str] = {}  # flags, most of which many visits share
     counts: Counter[tuple[Any, ...]] = Counter()
     for (*sort, flags), visits in counted:
@@ -82,4 +74,13 @@ def _insert(connection: Connection, counted: Iterable[tuple[tuple[Any, ...], int
         counts[*sort, rejected[flags]] += visits
     names = ("device", "board", *_SORT, "rejected")
     columns = dict(zip(names, zip(*counts, strict=True), strict=False))
-    insert_columns(connection, insert(schema.tally), {**columns, "visits": list(counts.values())})
+    insert_columns(connection, _adding(connection), {**columns, "visits": list(counts.values())})
+
+
+def _adding(connection: Connection) -> Any:
+    """Return the insert that adds its number of visits to those of the same sort."""
+    statement, tally = insert_into(connection, schema.tally), schema.tally
+    return statement.on_conflict_do_update(
+        index_elements=[column.name for column in tally.primary_key],
+        set_={"visits": tally.c.visits + statement.excluded.visits},
+    )

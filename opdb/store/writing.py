@@ -39,8 +39,12 @@ def upsert_columns(
     identity: Sequence[str],
     *,
     replace: bool = True,
+    no_less: str | None = None,
 ) -> None:
-    """Insert rows given by column; one that is there is replaced, or left as it is."""
+    """Insert rows given by column; one that is there is replaced, or left as it is.
+
+    With `no_less` it is replaced by a row that holds at least as much in this column.
+    """
     if connection.dialect.name == "postgresql":
         # Many write at once: each locks rows in the same order, so that no two wait in a circle.
         places = list(zip(*(new[name] for name in identity), strict=True))
@@ -50,7 +54,10 @@ def upsert_columns(
     rest = [name for name in new if name not in identity]
     if replace and rest:
         values = {name: statement.excluded[name] for name in rest}
-        statement = statement.on_conflict_do_update(index_elements=list(identity), set_=values)
+        enough = statement.excluded[no_less] >= table.c[no_less] if no_less else None
+        statement = statement.on_conflict_do_update(
+            index_elements=list(identity), set_=values, where=enough
+        )
     else:
         statement = statement.on_conflict_do_nothing(index_elements=list(identity))
     insert_columns(connection, statement, new)

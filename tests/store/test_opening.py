@@ -67,6 +67,13 @@ def tables(store: Store) -> dict[str, list[tuple[object, ...]]]:
         }
 
 
+def statements(store: Store) -> set[str]:
+    """Return the statements that make a database's tables and indices."""
+    with store.reading() as connection:
+        found = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+        return set(found.scalars())
+
+
 def pragma(store: Store, name: str) -> list[tuple[object, ...]]:
     with store.reading() as connection:
         return [tuple(row) for row in connection.exec_driver_sql(f"PRAGMA {name}")]
@@ -81,6 +88,7 @@ def test_it_holds_what_an_import_brings(tmp_path: Path, monkeypatch: pytest.Monk
     with open_store() as built, open_store(str(tmp_path / "named.sqlite")) as named:
         import_set(named, published.SET)
         assert tables(built) == tables(named)
+        assert statements(built) == statements(named)
         assert pragma(built, "foreign_key_check") == []
         assert pragma(built, "integrity_check") == [("ok",)]
         assert pragma(built, "journal_mode") == [("wal",)]

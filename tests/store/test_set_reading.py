@@ -15,6 +15,7 @@ from opdb.store.deriving import alike
 from opdb.store.set_reading import read_set
 from tests import published
 from tests.store.test_older_database import PLAIN, rows
+from tests.store.test_proving import SETS
 
 
 def test_rows_refer_by_beginnings_that_tell_keys_apart(tmp_path: Path) -> None:
@@ -40,6 +41,38 @@ def test_calls_of_a_workload_in_two_rows_are_refused(tmp_path: Path) -> None:
     said = f"calls.csv, line {len(lines) + 1}, column workload: .* in another row already"
     with pytest.raises(InputError, match=said):
         read_set(folder)
+
+
+@pytest.mark.parametrize("folder", SETS, ids=lambda folder: folder.name)
+def test_a_set_beside_the_code_is_read_to_the_same_without_checks(folder: Path) -> None:
+    checked, trusted = read_set(folder), read_set(folder, trusted=True)
+    assert list(checked) == list(trusted)
+    for name, found in checked.items():
+        same = trusted[name]
+        assert found.lines == same.lines
+        assert {n: list(values) for n, values in found.values.items()} == {
+            n: list(values) for n, values in same.values.items()
+        }
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("configurations.csv", '""kind"":""', '""kind"":""x', "column key: .* the configuration's"),
+        ("costs.csv", ",1980000000.0,", ",fast,", "column clock_hz: 'fast': could not convert"),
+        ("costs.csv", ",1980000000.0,", ",nan,", "column clock_hz: 'nan': not a finite number"),
+        ("visits.csv", ",ok,", ",ok,,", "line 2: 20 fields; expected 19"),
+    ],
+)
+def test_what_a_set_beside_the_code_is_refused_for(
+    tmp_path: Path, file: str, old: str, new: str, said: str
+) -> None:
+    folder = shutil.copytree(published.SET.with_name("nvidia-h200-held-out"), tmp_path / "set")
+    text = (folder / file).read_text()
+    assert old in text
+    (folder / file).write_text(text.replace(old, new, 1))
+    with pytest.raises(InputError, match=said):
+        read_set(folder, trusted=True)
 
 
 def test_costs_derived_from_the_published_samples_are_those_published() -> None:

@@ -80,6 +80,13 @@ def test_the_published_set_is_counted(tmp_path: Path) -> None:
         assert_counted(store)
 
 
+def test_sets_of_one_configuration_are_counted_together(tmp_path: Path) -> None:
+    """Those of another board are added; those of the board's own visits in both sets are, too."""
+    names = ("nvidia-h200-compiled", "nvidia-h200-modes")
+    with open_store(str(published.database_of(*names))) as store:
+        assert_counted(store)
+
+
 def lacking(store: Store, visits: int, sort: VisitFilter = HERE, **among: object) -> set[str]:
     lack = MissingVisits(sort, visits, SETTINGS)
     return {c.key for c in store.lacking(lack, ConfigurationFilter(**among))}  # type: ignore[arg-type]

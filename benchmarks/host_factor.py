@@ -1,21 +1,19 @@
 """Does the factor between two hosts bring predictions of eager passes to this host?
 
-Run it on a machine whose GPU does nothing else, on a copy of a database of published sets:
+Run it after the passes were measured on a machine whose GPU does nothing else, on a copy of a
+database of published sets:
 
-    python -m benchmarks.host_factor --db copy.sqlite --of nvidia-h200 --json factor.json
+    opdb calibrate --db copy.sqlite
+    python -m benchmarks.quiet_host measurements/resnet*.yml measurements/zoo/*.yml --json host.json
+    python -m benchmarks.host_factor --db copy.sqlite --of nvidia-h200 --passes host.json
 
-The host is calibrated as `opdb calibrate` does it. Then passes are predicted for every board whose
-costs and host times are of all of a model's calls, where the pass waits for the host: as that
-board's host would issue it, and as this one does, the host's part scaled by the factor between the
-two. Then the models are measured here by `opdb measure`, in eager mode, and the host is calibrated
-once more. Printed is predicted / measured in quiet time, without the factor, and with that of
-before and of after.
+The last needs no GPU. Passes are predicted for every board whose costs and host times are of all of
+a model's calls, where the pass waits for the host: as that board's host would issue it, and as the
+calibrated host does, the host's part scaled by the factor between the two. Printed is predicted /
+measured in quiet time, without and with the factor.
 
-Fixed beforehand: models, float32 at batch 1. The calls of those marked `timed` are among those by
-which the host was calibrated. No pair of a model and a board is left out of the summary.
-
-On a CPU, passes are measured that no prediction for a GPU is about: there it shows that the script
-works, no more.
+Fixed beforehand: the workloads, float32 at batch 1. The calls of those marked `timed` are among
+those by which the host was calibrated. No pair of a model and a board is left out of the summary.
 """
 
 from __future__ import annotations
@@ -25,39 +23,22 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 
 from benchmarks import new_file
-from opdb.api.calibrations import HostFound, calibrate_host_in
-from opdb.api.measures import MeasureOptions, measure_all
-from opdb.bench.platform import detect, open_meter
-from opdb.bench.session import open_session
-from opdb.errors import OpdbError
+from opdb.derive.quiet import quiet_time_s
+from opdb.errors import InputError, OpdbError
 from opdb.lookup.options import ModelOptions
 from opdb.lookup.requests import checked_request
 from opdb.lookup.workloads import stored_workload
 from opdb.predict import CalibratedHost, Predictor, predictor_for
-from opdb.records import Json, Workload
+from opdb.records import HostCalibration, Workload
 from opdb.store import Store, open_store
 from opdb.tables import RATIO, Column, Table
-
-MODELS = (
-    "resnet18",
-    "resnet50",
-    "mobilenet_v3_large",
-    "efficientnet_b0",
-    "densenet121",
-    "googlenet",
-    "convnext_tiny",
-    "vit_b_16",
-    "swin_t",
-    "regnet_x_3_2gf",
-    "bert_base",
-    "gpt2",
-    "distilbert",
-)
 
 
 @dataclass(frozen=True)
@@ -73,18 +54,15 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Row:
-    """A model and a board: predicted / measured, without a factor, and with two of them."""
+    """A model and a board: predicted / measured, without the factor and with it."""
 
     model: str
     board: str
     timed: bool
     measured_s: float
-    slower: float | None
     factor: float
-    factor_after: float
     without: float
-    before: float
-    after: float
+    scaled: float
 
 
 ROWS: Table[Row] = Table(
@@ -92,12 +70,9 @@ ROWS: Table[Row] = Table(
     Column("board", attrgetter("board"), title="host of board"),
     Column("timed", attrgetter("timed"), title="timed", text=lambda row: "yes" * row.timed),
     Column("measured_s", attrgetter("measured_s"), title="measured", unit="s"),
-    Column("host_slowdown", attrgetter("slower"), title="slower", unit=RATIO),
-    Column("factor", attrgetter("factor"), title="factor before", unit=RATIO),
-    Column("factor_after", attrgetter("factor_after"), title="after", unit=RATIO),
+    Column("factor", attrgetter("factor"), title="factor", unit=RATIO),
     Column("without", attrgetter("without"), title="predicted / measured", unit=RATIO),
-    Column("before", attrgetter("before"), title="by factor before", unit=RATIO),
-    Column("after", attrgetter("after"), title="by factor after", unit=RATIO),
+    Column("scaled", attrgetter("scaled"), title="by the factor", unit=RATIO),
 )
 
 
@@ -132,31 +107,14 @@ def predicted(
 
 
 def rows_of(
-    before: Mapping[tuple[str, str], Predicted],
-    after: Mapping[tuple[str, str], Predicted],
-    measured: Mapping[str, tuple[float, float | None]],
-    timed: Sequence[str],
+    found: Iterable[Predicted], measured_s: Mapping[str, float], timed: Collection[str]
 ) -> list[Row]:
-    """Hold predictions against measured quiet times (seconds, and how slow the host was)."""
+    """Hold predictions against measured quiet times in seconds, by model."""
     rows = []
-    for place, one in before.items():
-        other = after.get(place)
-        if other is None or one.model not in measured:
-            continue
-        measured_s, slower = measured[one.model]
-        ratios = (each / measured_s for each in (one.time_s, one.on_host_s, other.on_host_s))
-        rows.append(
-            Row(
-                one.model,
-                one.board,
-                one.model in timed,
-                measured_s,
-                slower,
-                one.factor,
-                other.factor,
-                *ratios,
-            )
-        )
+    for one in found:
+        pass_s = measured_s[one.model]
+        ratios = one.time_s / pass_s, one.on_host_s / pass_s
+        rows.append(Row(one.model, one.board, one.model in timed, pass_s, one.factor, *ratios))
     return rows
 
 
@@ -164,7 +122,7 @@ def summary(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     """Return the median and the largest error (%), of all pairs and of models not timed."""
     found: dict[str, dict[str, float]] = {}
     for whose, some in (("all", rows), ("not timed", [row for row in rows if not row.timed])):
-        for name in ("without", "before", "after") if some else ():
+        for name in ("without", "scaled") if some else ():
             errors = [100 * math.expm1(abs(math.log(getattr(row, name)))) for row in some]
             found[f"{whose}, {name}"] = {
                 "pairs": len(errors),
@@ -174,7 +132,16 @@ def summary(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     return found
 
 
-def stored(store: Store, models: Sequence[str]) -> list[Workload]:
+def quiet_passes_s(file: Path) -> dict[str, float]:
+    """Return the quiet time of each model's pass (seconds), from what `quiet_host` wrote."""
+    processes = json.loads(file.read_text())["processes"]
+    blocks_ns: dict[str, list[float]] = defaultdict(list)
+    for name, seen in (each for found in processes for each in found.items()):
+        blocks_ns[name.partition(" ")[0]] += seen["passes_ns"]
+    return {name: 1e-9 * quiet_time_s(blocks) for name, blocks in blocks_ns.items()}
+
+
+def stored(store: Store, models: Iterable[str]) -> list[Workload]:
     """Return the stored workloads of models, in float32 at batch 1; print what is not there."""
     found = []
     for name in models:
@@ -190,72 +157,44 @@ def stored(store: Store, models: Sequence[str]) -> list[Workload]:
     return found
 
 
-def calibrated(store: Store, device: str | None) -> tuple[HostFound, CalibratedHost]:
-    """Calibrate the host once; return what was found, and the host held against others."""
-    platform = detect(device)
-    meter = open_meter(platform)
-    try:
-        store.save_board(platform.device, platform.board)
-        found = calibrate_host_in(store, open_session(platform, meter), print)
-    finally:
-        meter.close()
-    made = store.host_calibration(platform.host.id)
-    if made is None:
-        raise OpdbError("no board of the database has host times of a small model")
-    return found, CalibratedHost(store, made)
+def latest(store: Store) -> HostCalibration:
+    """Return the latest calibration of a host in a database.
 
-
-def measured(
-    models: Sequence[str], device: str | None, db: str
-) -> dict[str, tuple[float, float | None]]:
-    """Measure models' eager passes: quiet time in seconds, how slow the host was at the median."""
-    requests = [checked_request(name, ModelOptions()) for name in models]
-    found = measure_all(requests, MeasureOptions(device=device), db=db)
-    for error in found.errors:
-        print(f"not measured: {error}", flush=True)
-    return {
-        each.workload.name: (
-            each.cost.time_s.mean,
-            None if each.cost.slowdown is None else each.cost.slowdown.median,
-        )
-        for each in found.runs
-        if each.cost is not None
-    }
+    Raises:
+        InputError: there is none.
+    """
+    hosts = {campaign.host.id for campaign in store.campaigns()}
+    made = [each for each in map(store.host_calibration, sorted(hosts)) if each is not None]
+    if not made:
+        raise InputError("the database has no calibration of a host: opdb calibrate makes one")
+    return max(made, key=attrgetter("measured_at"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("models", nargs="*", default=list(MODELS))
-    parser.add_argument("--db", required=True, help="a copy: it is written to")
-    parser.add_argument("--device", help="cuda, cuda:N or cpu, where passes are measured")
+    parser.add_argument("--db", required=True, help="a database with a calibration of the host")
     parser.add_argument("--of", metavar="DEVICE", help="the device that is predicted for")
-    parser.add_argument("--json", type=new_file, metavar="FILE", help="write rows and factors")
+    parser.add_argument("--passes", type=Path, required=True, help="what quiet_host wrote there")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write the rows")
     given = parser.parse_args(arguments)
     try:
+        passes_s = quiet_passes_s(given.passes)
         with open_store(given.db, create=False) as store:
-            workloads = stored(store, given.models)
-            first, host = calibrated(store, given.device)
-            before = predicted(predictor_for(store, given.of), host, workloads)
-            models = list(dict.fromkeys(each.model for each in before.values()))
-            passes = measured(models, given.device, given.db)
-            last, host = calibrated(store, given.device)
-            after = predicted(predictor_for(store, given.of), host, workloads)
+            workloads, made = stored(store, passes_s), latest(store)
+            timed = {each.name for each in store.workloads_by_key(made.workloads)}
+            host = CalibratedHost(store, made)
+            found = predicted(predictor_for(store, given.of), host, workloads)
     except OpdbError as error:
         print(f"host_factor: {error}", file=sys.stderr)
         return error.exit_status
-    rows = rows_of(before, after, passes, first.models)
+    rows = rows_of(found.values(), passes_s, timed)
     errors = summary(rows)
     print(*ROWS.lines(rows), sep="\n")
     for what, each in errors.items():
         print(what, *(f"{name} {value:.1f}" for name, value in each.items()))
     if given.json is not None:
-        document: dict[str, Json] = {
-            "rows": ROWS.documents(rows),
-            "errors": errors,
-            "before": first.to_dict(),
-            "after": last.to_dict(),
-        }
+        document = {"rows": ROWS.documents(rows), "errors": errors}
         given.json.write_text(json.dumps(document, indent=1) + "\n")
     return 0
 

@@ -8,43 +8,41 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from opdb.lookup.coverage import Covered
-from opdb.records import Json
+from opdb.records import Json, Workload
 from opdb.tables import SHARE, Column, Report, Rows, Table
 from opdb.units import plural
 
 if TYPE_CHECKING:
     from opdb.predict import Answer
+    from opdb.records import Device
+    from opdb.store import Head, Store
 
 WHOLE = 0.9
-"""The least share of a workload's calls that is measured where it counts as measured."""
+"""The least share of a workload's time and energy that is measured where it counts as measured."""
 
 
 @dataclass(frozen=True)
 class ModelStatus:
     """A model's workloads on a device, and its measured runs beside their predictions.
 
-    Runs with calls that were never measured count for no error.
+    `measured` is how many workloads have at least `WHOLE` of their time and energy measured. Runs
+    with calls that were never measured count for no error.
     """
 
     model: str
-    covered: Sequence[Covered]
+    workloads: Sequence[Workload]
+    measured: int
     answers: Sequence[Answer]
-
-    @property
-    def measured(self) -> int:
-        """How many workloads have at least `WHOLE` of their calls measured."""
-        return sum((each.share or 0.0) >= WHOLE for each in self.covered)
 
     @property
     def batch_sizes(self) -> list[int]:
         """The batch sizes of its workloads, in order."""
-        return sorted({each.head.workload.batch_size for each in self.covered})
+        return sorted({each.batch_size for each in self.workloads})
 
     @property
     def dtypes(self) -> list[str]:
         """The dtypes of its workloads, in order."""
-        return sorted({each.head.workload.dtype for each in self.covered})
+        return sorted({each.dtype for each in self.workloads})
 
     @property
     def time_error(self) -> float | None:
@@ -64,7 +62,7 @@ def _median(ratios: Sequence[float | None]) -> float | None:
 
 MODELS: Table[ModelStatus] = Table(
     Column("model", lambda each: each.model, title="model"),
-    Column("workloads", lambda each: len(each.covered), title="workloads"),
+    Column("workloads", lambda each: len(each.workloads), title="workloads"),
     Column("measured_workloads", lambda each: each.measured, title="measured"),
     Column(
         "batch_sizes",
@@ -98,12 +96,12 @@ class ModelStatuses(Report):
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
         """Yield a row a model, and how others are predicted."""
-        workloads = sum(len(each.covered) for each in self.models)
+        workloads = sum(len(each.workloads) for each in self.models)
         measured = sum(each.measured for each in self.models)
         yield (
             f"{self.device}: {plural(len(self.models), 'model')}, {plural(workloads, 'workload')}, "
-            f"{measured} with at least {100 * WHOLE:.0f} % of the calls measured; errors are "
-            "medians over measured runs in all modes (opdb validate has each)"
+            f"{measured} with at least {100 * WHOLE:.0f} % of the time and energy measured; errors "
+            "are medians over measured runs in all modes (opdb validate has each)"
         )
         yield Rows(MODELS, self.models)
         yield "other models, batch sizes and dtypes: " + (
@@ -130,10 +128,29 @@ def model_status(*, device: str | None = None, db: str | None = None) -> ModelSt
         answers: dict[str, list[Answer]] = defaultdict(list)
         for answer in filter(is_whole, predictor.answers(())):
             answers[answer.prediction.workload.name].append(answer)
-        standing = store.standing(slug)
-        covered: dict[str, list[Covered]] = defaultdict(list)
-        for head in store.heads():
-            if not head.swept:
-                covered[head.workload.name].append(Covered.of(head, standing))
-        models = [ModelStatus(name, covered[name], answers[name]) for name in sorted(covered)]
+        heads = [head for head in store.heads() if not head.swept]
+        measured = _measured(store, predictor.device, heads)
+        workloads: dict[str, list[Workload]] = defaultdict(list)
+        for head in heads:
+            workloads[head.workload.name].append(head.workload)
+        models = [
+            ModelStatus(name, some, sum(each.key in measured for each in some), answers[name])
+            for name, some in sorted(workloads.items())
+        ]
         return ModelStatuses(slug, models, bool(store.learned(slug)))
+
+
+def _measured(store: Store, device: Device, heads: Sequence[Head]) -> set[str]:
+    """Return the workloads (keys) of which at least `WHOLE` of time and energy is measured.
+
+    What was not measured is sized by its neighbours, as a build does it.
+    """
+    from opdb.plan.survey import survey
+    from opdb.settings import DEFAULT_SETTINGS
+
+    unmeasured = store.standing(device.slug).unmeasured_calls
+    in_part = [head.workload.key for head in heads if unmeasured.get(head.workload.key)]
+    workloads = store.workloads_by_key(in_part)
+    known = survey(store, device, workloads, DEFAULT_SETTINGS)
+    found = {each.key for each in workloads if known.coverage(each).least() >= WHOLE}
+    return found | {head.workload.key for head in heads} - set(in_part)

@@ -6,7 +6,8 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -49,6 +50,9 @@ COVERED = 0.95
 SHARED = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 """Standard deviations that the operators of a model may have in common: the one is taken with
 which the sums over left-out models have the best intervals."""
+
+FEWEST_SUMMED = 10
+"""So many operators has a model alone at least, for their sum to tell how sums err."""
 
 
 @dataclass(frozen=True)
@@ -93,17 +97,19 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
     families: dict[str, list[_Point]] = defaultdict(list)
     for point in points:
         families[point.of.family].append(point)
+    sums = Sums([], [])
+    learned = {
+        name: _learn(_some(found, MOST_POINTS), under, sums)
+        for name, found in families.items()
+        if len(found) >= FEWEST_POINTS
+    }
     return Estimator(
         device=device,
         board=board,
         trained_at=trained_at,
         configurations=len(points),
         roofline=under,
-        families={
-            name: _learn(_some(found, MOST_POINTS), under)
-            for name, found in families.items()
-            if len(found) >= FEWEST_POINTS
-        },
+        families={name: replace(one, reach=sums.of(one.reach)) for name, one in learned.items()},
         usual=_usual(given),
     )
 
@@ -141,7 +147,8 @@ def _some(points: Sequence[_Point], most: int) -> Sequence[_Point]:
     return [points[i] for i in sorted(drawn)]
 
 
-def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
+def _learn(points: Sequence[_Point], under: Roofline, sums: Sums) -> Learned:
+    """Learn a family; `sums` takes what its sums over left-out models err by."""
     columns, centre, scale, places = placed([p.of for p in points])
     slower = np.array([math.log(p.time_s / under.time_s(p.of)) for p in points])
     levels = _levels(points, slower)
@@ -159,7 +166,9 @@ def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
         time=time,
         power=power,
         metered=() if power is None else tuple(metered),
-        reach=_reach(points, metered, (time, above), None if power is None else (power, watts)),
+        reach=_reach(
+            points, metered, (time, above), None if power is None else (power, watts), sums
+        ),
     )
 
 
@@ -254,26 +263,26 @@ def _reach(
     metered: Sequence[int],
     time: tuple[Process, Matrix],
     power: tuple[Process, Matrix] | None,
+    sums: Sums,
 ) -> Reach:
     """Return how many standard deviations hold 95 % of what is left out and estimated.
 
-    `time` and `power` are processes and the values that their points have.
+    `time` and `power` are processes and the values that their points have. Sums reach as far as
+    single estimates here; `sums` takes their errors, which families have in common.
     """
     folds = _folds(points, metered)
     times = _left_out(*time, folds)
-    of_time, sums = _single(times), _sums(times, points)
-    shared = min(SHARED, key=lambda each: _score(sums, each))
-    of_sums = _of_sums(sums, shared) if sums else of_time
+    sums.times.extend(_sums(times, points))
+    of_time = _single(times)
     if power is None:
-        return Reach(of_time, of_sums, None, None, shared)
+        return Reach(of_time, of_time, None, None, 0.0)
     energies = {
         fold: _joined(times[fold], left, metered)
         for fold, left in _left_out(*power, [folds[i] for i in metered]).items()
     }
-    of_energy, sums = _single(energies), _sums(energies, points)
-    of_energies = _of_sums(sums, shared) if sums else of_energy
-    # Of few models, the largest sum is no 95 % quantile yet: the wider of the two counts.
-    return Reach(of_time, of_sums, of_energy, max(of_sums, of_energies), shared)
+    sums.energies.extend(_sums(energies, points))
+    of_energy = _single(energies)
+    return Reach(of_time, of_time, of_energy, of_energy, 0.0)
 
 
 def _joined(time: _LeftOut, power: _LeftOut, metered: Sequence[int]) -> _LeftOut:
@@ -294,8 +303,34 @@ def _sums(left: Mapping[str, _LeftOut], points: Sequence[_Point]) -> list[tuple[
     return [
         each.sum(np.array([points[i].time_s for i in each.rows]))
         for fold, each in left.items()
-        if not fold.startswith(PART)
+        if not fold.startswith(PART) and len(each.rows) >= FEWEST_SUMMED
     ]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Errors (of a logarithm) and variances of sums over what one model alone has of a family.
+
+    Families pool them: a family has some tens of such models, the worst of which would be its 95 %
+    quantile.
+    """
+
+    times: list[tuple[float, float]]
+    energies: list[tuple[float, float]]
+
+    def of(self, reach: Reach) -> Reach:
+        """Return a family's reach with that of sums; as it is where no model could be left out."""
+        if not self.times:
+            return reach
+        pooled = replace(reach, times=_of_sums(self.times, self.shared), shared=self.shared)
+        if reach.energies is None or not self.energies:
+            return pooled
+        return replace(pooled, energies=_of_sums(self.energies, self.shared))
+
+    @cached_property
+    def shared(self) -> float:
+        """The standard deviation in common with which the intervals of sums are best."""
+        return min(SHARED, key=lambda s: _score(self.times, s) + _score(self.energies, s))
 
 
 def _of_sums(sums: Sequence[tuple[float, float]], shared: float) -> float:
@@ -306,7 +341,7 @@ def _of_sums(sums: Sequence[tuple[float, float]], shared: float) -> float:
 def _score(sums: Sequence[tuple[float, float]], shared: float) -> float:
     """Return the score of the intervals of sums: Gneiting and Raftery (2007), less is better."""
     if not sums:
-        return shared
+        return 0.0
     reach = _of_sums(sums, shared)
     halves = [reach * math.sqrt(variance + shared**2) for _, variance in sums]
     outside = [max(0.0, e - half) for (e, _), half in zip(sums, halves, strict=True)]

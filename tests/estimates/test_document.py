@@ -19,7 +19,7 @@ from tests.estimates.made import call, example, learned
 
 @pytest.fixture(scope="module")
 def estimator() -> Estimator:
-    """Learned from 24 calls, half of them without power."""
+    """Learned from 86 calls, half of them without power."""
     drawn = np.random.default_rng(5)
     return learned(
         [
@@ -31,7 +31,7 @@ def estimator() -> Estimator:
                 eager_s=1e-3,
                 host_s={"module": 5e-6},
             )
-            for n in range(26)
+            for n in range(86)
         ]
     )
 

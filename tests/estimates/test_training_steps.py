@@ -11,11 +11,13 @@ import pytest
 
 from opdb.errors import InputError
 from opdb.estimates import training
+from opdb.estimates.estimator import Reach
 from opdb.estimates.features import KIND, Features, features
 from opdb.estimates.process import Kernel, Process
 from opdb.estimates.training import (
     SHARED,
     Example,
+    Sums,
     _conformal,
     _folds,
     _left_out,
@@ -217,7 +219,7 @@ def test_sums_err_together_by_what_they_share() -> None:
 
 
 def test_a_score_is_the_width_of_intervals_and_how_far_truths_lie_outside() -> None:
-    assert _score([], 0.1) == 0.1
+    assert _score([], 0.1) == 0.0
     assert _score([(0.5, 0.16)], 0.3) == pytest.approx(2 * 0.5)
     many = [(0.1, 0.25)] * 38 + [(0.9, 0.25)]  # the reach is of 38 of 39
     assert _score(many, 0.0) == pytest.approx(2 * 39 * 0.1 + 40 * 0.8)
@@ -225,7 +227,7 @@ def test_a_score_is_the_width_of_intervals_and_how_far_truths_lie_outside() -> N
 
 def test_reaches_hold_what_was_left_out() -> None:
     """Times and energies of single calls, and of the sums over what each model alone has."""
-    examples = sorted(scattered(), key=lambda e: e.configuration.key)
+    examples = sorted(scattered(48), key=lambda e: e.configuration.key)
     found = learned(examples)
     family = found.families["memory"]
     assert family.power is not None
@@ -249,19 +251,33 @@ def test_reaches_hold_what_was_left_out() -> None:
             single[name] += left.normalised()
             sums[name].append(left.sum(weights))
     reach = family.reach
-    assert reach.shared == min(SHARED, key=lambda each: _score(sums["time"], each))
+    score = {each: sum(_score(some, each) for some in sums.values()) for each in SHARED}
+    assert reach.shared == min(SHARED, key=score.__getitem__)
     assert SHARED[0] == 0 and SHARED[-1] == 1, "from no error in common to one of all"
     assert (reach.time, reach.energy) == (_conformal(single["time"]), _conformal(single["energy"]))
     assert reach.times == _of_sums(sums["time"], reach.shared)
-    assert reach.energies == max(reach.times, _of_sums(sums["energy"], reach.shared))
+    assert reach.energies == _of_sums(sums["energy"], reach.shared)
     dark = [replace(e, cost=replace(e.cost, dynamic_energy_j=None)) for e in examples]
     unmetered = learned(dark).families["memory"].reach
-    assert (unmetered.time, unmetered.times, unmetered.shared) == (
-        reach.time,
-        reach.times,
-        reach.shared,
-    )
+    assert unmetered.time == reach.time
+    assert unmetered.shared == min(SHARED, key=lambda each: _score(sums["time"], each))
+    assert unmetered.times == _of_sums(sums["time"], unmetered.shared)
     assert reach.time != reach.times and unmetered.energy is unmetered.energies is None
+
+
+def test_families_pool_what_their_sums_err_by() -> None:
+    """Forty models, of which one errs much, in one family; three, which do not, in another."""
+    sums = Sums([(0.1, 0.0025)] * 42 + [(3.0, 0.0025)], [(0.2, 0.0025)] * 43)
+    large, small = Reach(1.0, 1.1, 1.2, 1.3, 0.0), Reach(2.0, 2.1, None, None, 0.0)
+    assert sums.of(large) == Reach(1.0, 2.0, 1.2, 4.0, 0.0), "not 60, by the worst of the models"
+    assert sums.of(small) == Reach(2.0, 2.0, None, None, 0.0)
+    assert Sums([], []).of(large) == large
+
+
+def test_few_operators_of_a_model_make_no_sum() -> None:
+    of_single = learned(scattered(36)).families["memory"].reach
+    assert (of_single.times, of_single.energies) == (of_single.time, of_single.energy)
+    assert of_single.shared == 0.0, "nine operators a model"
 
 
 def test_usual_times_are_medians_of_a_kind() -> None:

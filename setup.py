@@ -7,8 +7,13 @@ Only the standard library is used: opdb's dependencies are not there while it is
 from __future__ import annotations
 
 import csv
+import json
 import shutil
+import zlib
+from base64 import b64decode
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from setuptools import setup
@@ -20,6 +25,9 @@ SAMPLES = ("stretch", "restore", "neighbours")
 
 LEFT_OUT = "-"
 """What stands in place of raw samples; `opdb.store.samples` reads it."""
+
+QUIET_BLOCKS = 50
+"""Host visits of so many blocks or more tell that a board has quiet times (`opdb.derive.quiet`)."""
 
 
 class BuildWithSets(build_py):
@@ -48,38 +56,56 @@ def pack(db: Path, into: Path) -> None:
         target = into / folder.name
         target.mkdir(parents=True)
         for path in sorted(folder.glob("*.csv")):
-            if path.name != "visits.csv":
+            if path.name not in ("visits.csv", "host_visits.csv"):
                 shutil.copyfile(path, target / path.name)
-        _pack_visits(folder, target, pooled)
+        campaigns = {
+            row["id"]: any(board.startswith(row["board"]) for board in pooled)
+            for row in _rows(folder / "campaigns.csv")
+        }
+        _pack(folder, target, "visits.csv", partial(_without_samples, campaigns))
+        _pack(folder, target, "host_visits.csv", partial(_where_needed, campaigns))
 
 
-def _pack_visits(folder: Path, target: Path, pooled: set[str]) -> None:
-    """Write a set's visits with the raw samples alone that opdb derives something from.
+Row = dict[str, str]
 
-    These are the samples of anchors, which tell boards apart, and those of boards (UUIDs) that
-    several sets measured, whose costs are derived when all these sets are together.
-    """
-    campaigns = {
-        row["id"]: any(board.startswith(row["board"]) for board in pooled)
-        for row in _rows(folder / "campaigns.csv")
-    }
-    is_pooled: dict[str, bool] = {}  # by a campaign's id as visits have it: its first characters
+
+def _pack(folder: Path, target: Path, name: str, packed: Callable[[Row], Row | None]) -> None:
+    """Write a file of a set with its rows as they are packed; None leaves one out."""
     with (
-        (folder / "visits.csv").open(encoding="utf-8", newline="") as source,
-        (target / "visits.csv").open("w", encoding="utf-8", newline="") as packed,
+        (folder / name).open(encoding="utf-8", newline="") as source,
+        (target / name).open("w", encoding="utf-8", newline="") as written,
     ):
         reader = csv.DictReader(source)
-        writer = csv.DictWriter(packed, reader.fieldnames or (), lineterminator="\n")
+        writer = csv.DictWriter(written, reader.fieldnames or (), lineterminator="\n")
         writer.writeheader()
-        for row in reader:
-            short = row["campaign"]
-            if short not in is_pooled:
-                [is_pooled[short]] = [
-                    kept for id_, kept in campaigns.items() if id_[: len(short)] == short
-                ]
-            if row["role"] != "anchor" and not is_pooled[short]:
-                row.update({name: LEFT_OUT for name in SAMPLES if row[name]})
-            writer.writerow(row)
+        writer.writerows(row for row in map(packed, reader) if row is not None)
+
+
+def _without_samples(campaigns: dict[str, bool], visit: Row) -> Row:
+    """Return a visit with the raw samples alone that opdb derives something from.
+
+    These are the samples of anchors, which tell boards apart, and those of boards that several sets
+    measured (`campaigns` says which), whose costs are derived when all these sets are together.
+    """
+    if visit["role"] == "anchor" or _is_pooled(campaigns, visit):
+        return visit
+    return visit | {name: LEFT_OUT for name in SAMPLES if visit[name]}
+
+
+def _where_needed(campaigns: dict[str, bool], visit: Row) -> Row | None:
+    """Return a host visit of a board that several sets measured, or of quiet times; others None.
+
+    Costs have what follows from the others.
+    """
+    blocks = len(json.loads(zlib.decompress(b64decode(visit["times"]))))
+    return visit if blocks >= QUIET_BLOCKS or _is_pooled(campaigns, visit) else None
+
+
+def _is_pooled(campaigns: dict[str, bool], visit: Row) -> bool:
+    """Return whether a visit is of a board that several sets measured."""
+    short = visit["campaign"]  # the first characters of an id
+    [pooled] = [pooled for id_, pooled in campaigns.items() if id_.startswith(short)]
+    return pooled
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from opdb.derive.quiet import LEAST_BLOCKS
+from opdb.store import open_store
 from opdb.store.samples import LEFT_OUT
 from tests import published, shared
 from tests.paths import ROOT
@@ -191,6 +193,12 @@ def test_its_database_is_that_of_a_clone_but_for_raw_samples(installed: Installe
     ours = rows(installed.database, of_visits=others)
     theirs = rows(published.default_database(), of_visits=others)
     assert ours.keys() == theirs.keys()
+    mine, every = (set(found.pop("host_visit")) for found in (ours, theirs))
+    assert mine < every, "without those from which costs alone follow"
+    with open_store(str(published.default_database())) as store:
+        visits = [visit for board in store.boards() for visit in store.host_visits(board.uuid)]
+    needed = [visit.id for visit in visits if len(visit.times_s) >= LEAST_BLOCKS]
+    assert needed and {id_ for id_, *_ in mine}.issuperset(needed)
     for name, found in theirs.items():
         assert sorted(ours[name], key=repr) == sorted(found, key=repr), name
 

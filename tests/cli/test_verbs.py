@@ -150,8 +150,8 @@ def test_validate_answers_as_the_command_does(opdb: Opdb, published: str) -> Non
     command = ("validate", "resnet50", "vgg16", "--mode", "graph", "--db", published)
     assert as_json(found) == said(opdb, *command)
     assert {row["mode"] for row in found.rows()} == {"graph"}
-    with pytest.raises(InputError, match="unknown model 'resnet'"):
-        api.validate("resnet", db=published)
+    with pytest.raises(InputError, match="unknown model 'resnet51'"):
+        api.validate("resnet51", db=published)
 
 
 def test_plan_answers_as_the_command_does(opdb: Opdb, published: str) -> None:

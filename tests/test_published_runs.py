@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from opdb.api.model_status import model_status
 from opdb.predict import PLAIN_MODES
 from opdb.records import Json
 from opdb.store import open_store
 from tests import published, shared
 from tests.cli.conftest import Opdb, opdb
+from tests.paths import ROOT
 
 __all__ = ["opdb"]
 
@@ -145,3 +147,10 @@ def _cells(errors: Json) -> tuple[str, ...]:
     shown = [f"{100 * errors[name]:.1f} %" for name in ("median", "percentile_95", "largest")]
     held, width = errors["inside_interval"], errors["median_half_width"]
     return ", ".join(shown), f"{100 * held:.1f} %", f"± {100 * width:.1f} %"
+
+
+def test_the_readme_says_how_much_is_measured() -> None:
+    models = model_status(db=str(published.default_database())).models
+    workloads, known = sum(each.measured for each in models), [m for m in models if m.measured]
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"energy of {workloads} workloads of {len(known)} models" in readme

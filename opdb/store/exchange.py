@@ -338,7 +338,7 @@ def _numbered(found: Columns, known: Known) -> Columns:
     values = dict(found.values)
     for inside, name in schema.REFERENCES.items():
         if name in values:
-            values[inside] = [known[name][key] for key in values.pop(name)]
+            values[inside] = list(map(known[name].__getitem__, values.pop(name)))
     return replace(found, values=values)
 
 

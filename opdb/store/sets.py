@@ -113,6 +113,8 @@ class Columns:
 
     def only(self, chosen: Sequence[bool]) -> Columns:
         """Return the rows that are chosen."""
+        if all(chosen):
+            return self
         return Columns(
             self.path,
             list(compress(self.lines, chosen)),

@@ -182,15 +182,18 @@ def calls_at_length(fields: Columns) -> Columns:
         zip(*(fields.values[name] for name in CALLS), strict=True)
     ):
         known = {str(i): each.partition(":") for i, each in enumerate(operators.split(" "))}
+        configurations = {i: configuration for i, (configuration, _, _) in known.items()}
+        forms = {i: form for i, (_, _, form) in known.items()}
         positions = calls.split(" ")
-        unknown = next((call for call in positions if call not in known), None)
-        if unknown is not None:
-            raise fields.error(row, "calls", unknown, f"the workload has {len(known)} operators")
-        lines += [fields.lines[row]] * len(positions)
+        try:
+            columns["configuration"] += map(configurations.__getitem__, positions)
+        except KeyError as unknown:
+            why = f"the workload has {len(known)} operators"
+            raise fields.error(row, "calls", unknown.args[0], why) from unknown
+        columns["form"] += map(forms.__getitem__, positions)
         columns["workload"] += [workload] * len(positions)
         columns["position"] += map(str, range(len(positions)))
-        columns["configuration"] += [known[call][0] for call in positions]
-        columns["form"] += [known[call][2] for call in positions]
+        lines += [fields.lines[row]] * len(positions)
     return Columns(fields.path, lines, columns)
 
 

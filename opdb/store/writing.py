@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select
@@ -16,6 +17,9 @@ Key = TypeVar("Key", str, int)
 
 KEYS_AT_ONCE = 10_000
 """Keys bound in one statement; SQLite allows 32,766."""
+
+VALUES_AT_ONCE = 800
+"""Values bound in one insert of several rows, which takes half as long as one insert a row."""
 
 
 def upsert(
@@ -68,8 +72,8 @@ def insert_columns(
 ) -> None:
     """Run an insert for every row of some columns.
 
-    SQLite takes the values as they are, so its driver is given them at once: a row at a time,
-    looking each value up takes longer than inserting it.
+    SQLite takes the values as they are, so its driver is given them at once, several rows in a
+    statement: a row at a time, looking each value up takes longer than inserting it.
     """
     if not any(new.values()):
         return
@@ -78,8 +82,17 @@ def insert_columns(
         connection.execute(statement, [dict(zip(new, row, strict=True)) for row in rows])
         return
     compiled = statement.compile(dialect=connection.dialect, column_keys=list(new))
-    columns = (new[name] for name in compiled.positiontup)
-    connection.exec_driver_sql(compiled.string, list(zip(*columns, strict=True)))
+    columns = [new[name] for name in compiled.positiontup]
+    left = list(chain.from_iterable(zip(*columns, strict=True)))
+    row = f"({', '.join('?' * len(columns))})"
+    for together in (max(1, VALUES_AT_ONCE // len(columns)), 1):
+        size = together * len(columns)
+        whole = len(left) - len(left) % size
+        bound = [tuple(left[start : start + size]) for start in range(0, whole, size)]
+        if bound:
+            several = ", ".join([row] * together)
+            connection.exec_driver_sql(compiled.string.replace(row, several), bound)
+        left = left[whole:]
 
 
 def insert_into(connection: Connection, table: Table) -> Any:

@@ -36,14 +36,13 @@ from typing import TypeAlias
 
 import torch
 
-from benchmarks import new_file
+from benchmarks import new_file, plain_requests
 from opdb.bench.model import calibrate_batch_norms
 from opdb.bench.replay import clock_for, mean_time_s, prepare
 from opdb.errors import OpdbError
 from opdb.footprint import touched_bytes
 from opdb.lookup.harvesting import harvests_of
 from opdb.models import ModelRequest, load
-from opdb.summary import load_summary
 from opdb.tables import SHARE, Column, Table
 from opdb.units import MEGA
 
@@ -155,12 +154,7 @@ def requests_of(files: Sequence[Path]) -> tuple[dict[str, ModelRequest], dict[st
     Raises:
         OpdbError: a file or a model is not valid.
     """
-    requests = [
-        request
-        for file in files
-        for request in load_summary(file).requests()
-        if (request.batch_size, request.dtype, request.phase) == (1, "float32", "inference")
-    ]
+    requests = plain_requests(files)
     touched = {}
     for request, found, _ in harvests_of(requests, lambda request: None, processes=None):
         if isinstance(found, OpdbError):

@@ -47,7 +47,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import new_file
+from benchmarks import new_file, plain_requests
 from opdb.bench.around import Known, with_around
 from opdb.bench.calibrate import container_time_s
 from opdb.bench.host import Timed, built_on, by_call, round_of
@@ -67,7 +67,6 @@ from opdb.lookup.harvesting import harvests_of
 from opdb.lookup.words import describe
 from opdb.models import ModelRequest, load
 from opdb.records import Json, Workload
-from opdb.summary import load_summary
 from opdb.tables import RATIO, SHARE, Column, Table
 
 PROCESSES = 3
@@ -292,12 +291,7 @@ def in_one_process(asked: Asked, device: str, seconds: float) -> dict[str, Seen 
 
 def harvested(files: Iterable[Path]) -> tuple[Asked, dict[str, str]]:
     """Return the workloads of files at batch 1 in float32, and why there are none of others."""
-    requests = [
-        request
-        for file in files
-        for request in load_summary(file).requests()
-        if (request.batch_size, request.dtype, request.phase) == (1, "float32", "inference")
-    ]
+    requests = plain_requests(files)
     asked, left = {}, {}
     around: Known = {}
     for request, found, _ in harvests_of(requests, lambda request: None, processes=None):

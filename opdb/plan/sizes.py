@@ -67,13 +67,8 @@ def whole_of(
     `counts` says how often the workload calls each (key). None where one has no size.
     `base_w` is the board's base power in watts.
     """
-    found = [(count, sizes[key]) for key, count in counts.items()]
-    sized = [(count, size) for count, size in found if size is not None]
-    if len(sized) < len(found):
-        return None
-    time_s = math.fsum(count * size.time_s for count, size in sized)
-    dynamic_j = math.fsum(count * size.dynamic_energy_j for count, size in sized)
-    return time_s, dynamic_j + base_w * time_s
+    amounts = _amounts_of(counts, sizes, base_w)
+    return None if amounts is None else _sum_of(amounts)
 
 
 def shares_of(
@@ -90,16 +85,35 @@ def shares_of(
     `doubted` takes every estimate as large as it may be, so that what is measured is not
     overrated.
     """
-    times, energies = {}, {}
+    amounts = _amounts_of(counts, sizes, base_w, doubted=doubted)
+    if amounts is None:
+        return None
+    whole_s, whole_j = _sum_of(amounts)
+    return {key: (_part(s, whole_s), _part(j, whole_j)) for key, (s, j) in amounts.items()}
+
+
+def _amounts_of(
+    counts: Mapping[str, int],
+    sizes: Mapping[str, Size | None],
+    base_w: float,
+    *,
+    doubted: bool = False,
+) -> dict[str, tuple[float, float]] | None:
+    """Return the time and energy of each configuration's calls in a pass; None if unsized."""
+    found = {}
     for key, count in counts.items():
         size = sizes[key]
         if size is None:
             return None
         calls = count * (size.doubt if doubted else 1.0)
-        times[key] = calls * size.time_s
-        energies[key] = calls * (size.dynamic_energy_j + base_w * size.time_s)
-    whole_s, whole_j = math.fsum(times.values()), math.fsum(energies.values())
-    return {key: (_part(times[key], whole_s), _part(energies[key], whole_j)) for key in times}
+        energy_j = size.dynamic_energy_j + base_w * size.time_s
+        found[key] = (calls * size.time_s, calls * energy_j)
+    return found
+
+
+def _sum_of(amounts: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    times_s, energies_j = zip(*amounts.values(), strict=True) if amounts else ((), ())
+    return math.fsum(times_s), math.fsum(energies_j)
 
 
 def _part(value: float, whole: float) -> float:

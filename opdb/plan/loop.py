@@ -355,8 +355,8 @@ def _progress_of(
 def drawn_by_lot(jobs: Sequence[BuildModel], runs: int | None) -> list[BuildModel]:
     """Return so many of the models to run (None: all).
 
-    Those with the lowest keys are drawn: keys are hashes of what a workload calls, so nothing that
-    is measured bears on the draw, and the same build draws the same models again.
+    Those with the lowest keys are drawn: keys are hashes of what identifies a workload, so nothing
+    that is measured bears on the draw, and the same build draws the same models again.
     """
     return list(jobs) if runs is None else sorted(jobs, key=lambda job: job.ran)[:runs]
 

@@ -1,4 +1,6 @@
-"""Whether a CUDA graph is being captured: the truth, and the answer that a model gets.
+"""Capturing CUDA graphs, and whether one is being captured: the truth, and what a model is told.
+
+`capturing_into` captures, and leaves torch as it was where that fails.
 
 A model may call something else while it is captured, and asks torch whether it is. `answering`
 gives an answer of its own to all callers of `torch.cuda.is_current_stream_capturing`, however they
@@ -30,6 +32,27 @@ _truths: list[Callable[[], bool]] = []
 
 _answers: list[bool] = []
 """The answers that are given, the latest last."""
+
+
+@contextmanager
+def capturing_into(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+    """Capture the block as a CUDA graph on a stream of its own.
+
+    After a capture that fails, random numbers can be drawn as before. torch itself leaves the
+    device's generator as one that is being captured, and refuses every number until a later
+    capture succeeds ("Offset increment outside graph capture encountered unexpectedly"; seen with
+    torch 2.11). A copy of the generator's state, at the same seed and place, is not.
+
+    Raises:
+        RuntimeError: something in the block cannot be captured (it synchronises, for instance).
+    """
+    try:
+        with torch.cuda.graph(graph):
+            yield
+    except BaseException:
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        generator.graphsafe_set_state(generator.clone_state())
+        raise
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from opdb.capturing import answering
+from opdb.capturing import answering, capturing_into
 
 _UNNAMED_NODES = ("EMPTY", "EVENT_RECORD", "WAIT_EVENT", "EXT_SEMAS_SIGNAL", "EXT_SEMAS_WAIT")
 """Graph nodes that give the device nothing to do."""
@@ -33,7 +33,7 @@ def launched_kernels(step: Callable[[], Any], *, hidden: bool = True) -> dict[st
     except (TypeError, ImportError):
         return None
     try:
-        with warnings.catch_warnings(), torch.cuda.graph(graph):
+        with warnings.catch_warnings(), capturing_into(graph):
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # that is an answer too
             with answering(False) if hidden else nullcontext():
                 step()

@@ -20,6 +20,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from opdb.capturing import capturing_into
 from opdb.operators.call import BuiltCall, tensors_of
 
 L2_EXCESS = 2.5
@@ -253,7 +254,7 @@ def capture(step: Callable[[], None], calls: int) -> torch.cuda.CUDAGraph:
         RuntimeError: something in the step cannot be captured (it synchronises, for instance).
     """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with capturing_into(graph):
         for _ in range(calls):
             step()
     return graph

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opdb.capturing import is_capturing
+from opdb.capturing import capturing_into, is_capturing
 from opdb.errors import UnsupportedError
 from opdb.operators.call import BuiltCall
 from opdb.operators.values import materialize
@@ -129,7 +129,7 @@ def draws_in_attention(outputs: Iterable[Tensor]) -> bool:
 def _captured(forward: BuiltCall) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
     """Run a forward pass as a CUDA graph; return it with the outputs, which live in its memory."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with capturing_into(graph):
         outputs = forward.outputs()
     graph.replay()
     return graph, outputs

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from opdb.derive.costs import VisitCost, visit_cost
 from opdb.derive.statistics import t95
-from opdb.records import Campaign, Cost, OperatingPoint, Quantity, Visit
+from opdb.records import Calibration, Campaign, Cost, OperatingPoint, Quantity, Visit
 
 MOST_LONGER = 1.1
 """An anchor alone is shorter than among neighbours; above this ratio it waited for the host."""
@@ -191,3 +191,22 @@ def in_words(by: Factors) -> str:
     if by.base_power is not None:
         said.append(f"base power × {by.base_power:.3f}")
     return ", ".join(said) or "no factors: they share no anchor"
+
+
+def usual_calibration(campaigns: Sequence[Campaign]) -> Calibration:
+    """Return the calibration of a board's latest campaign that has base power.
+
+    Base power itself is that of the campaign in the middle of them: another process that holds a
+    context through one of them raises it (by 8 of 124 W on an H200). `campaigns` are those of the
+    board, one at least, in the order of their beginning.
+    """
+    powered = [c.calibration for c in campaigns if c.calibration.base_power_w is not None]
+    if not powered:
+        return campaigns[-1].calibration
+    ranked = sorted(powered, key=lambda found: found.base_power_w or 0.0)
+    middle = ranked[(len(ranked) - 1) // 2]
+    return replace(
+        powered[-1],
+        base_power_w=middle.base_power_w,
+        base_power_interval_w=middle.base_power_interval_w,
+    )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors
+from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors, usual_calibration
 from opdb.derive.quiet import CallForm, quiet_calls
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
 from opdb.records import AfterOthers, Calibration, Cost, Device, Form, Json, ModelRun
@@ -168,10 +168,8 @@ class Snapshot:
         return board_anchors(campaigns, [v for v in visits if v.campaign in self._campaigns])
 
     def calibration(self, board: str) -> Calibration:
-        """Return the calibration of the board's latest campaign that has base power."""
-        campaigns = [c for c in self._campaigns.values() if c.board.uuid == board]
-        powered = [c for c in campaigns if c.calibration.base_power_w is not None]
-        return (powered or campaigns)[-1].calibration
+        """Return the board's calibration, by `usual_calibration` of its campaigns."""
+        return usual_calibration([c for c in self._campaigns.values() if c.board.uuid == board])
 
     @cached_property
     def transition_s(self) -> float | None:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from opdb.compose import Pass, PredictionInputs, inputs_in_pass
 from opdb.counters.metrics import counters_of
+from opdb.derive.boards import usual_calibration
 from opdb.errors import NothingMeasuredError
 from opdb.footprint import bytes_moved, resident_bytes
 from opdb.kinds import KINDS
 from opdb.predict import PLAIN_MODES, Answer, Predictor, check_mode
-from opdb.records import Calibration, Configuration, Cost, Mode, Profile, Workload
+from opdb.records import Configuration, Cost, Mode, Profile, Workload
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store
 from opdb.studies.peaks import MEMORY, Peaks, measured_peaks, read_peaks, unit_of, vendor_peaks
@@ -103,7 +104,7 @@ class _Reader:
     ) -> None:
         self._store, self._predictor, self._board, self._mode = store, predictor, board, mode
         self._profiles = profiles
-        self._calibration = _calibration(store, board)
+        self._calibration = usual_calibration(store.campaigns(board=board))
 
     @property
     def base_power_w(self) -> float | None:
@@ -201,13 +202,6 @@ def _metered_note(models: Sequence[ModelRoofline]) -> str:
         f"{plural(len(working), 'configuration')} are those that hardware counters saw; the "
         "others' are counted"
     )
-
-
-def _calibration(store: Store, board: str) -> Calibration:
-    """Return the calibration of a board's latest campaign that has base power."""
-    campaigns = store.campaigns(board=board)
-    powered = [c for c in campaigns if c.calibration.base_power_w is not None]
-    return (powered or campaigns)[-1].calibration
 
 
 def _notes(models: Sequence[ModelRoofline], peaks: Peaks) -> tuple[str, ...]:

@@ -18,11 +18,12 @@ from opdb.derive.boards import (
     factors,
     in_words,
     transferred,
+    usual_calibration,
 )
 from opdb.derive.duplicates import Difference, _difference, agreement, pairs
 from opdb.derive.launches import compare_launches
 from opdb.derive.statistics import t95
-from opdb.records import Cost, Neighbours, OperatingPoint, Quantity, Visit
+from opdb.records import Campaign, Cost, Neighbours, OperatingPoint, Quantity, Visit
 from tests.derive.test_review import BASE_W, CAMPAIGN, anchors, stretch, visit
 from tests.store import samples
 
@@ -293,3 +294,24 @@ def test_kernels_differ_by_name_and_count() -> None:
     assert found is not None and found.unseen == (samples.CONV.key,) and not found.agree
     assert (found.model, found.operators) == ({"conv": 2}, {})
     assert compare_launches(workload, replace(run, kernels=None), seen) is None
+
+
+def test_base_power_is_that_of_the_campaign_in_the_middle() -> None:
+    """Also with its interval; all else is the latest's."""
+
+    def campaign(watts: float | None, transition_s: float) -> Campaign:
+        interval = None if watts is None else (watts - 1, watts + 1)
+        found = replace(
+            CAMPAIGN.calibration,
+            base_power_w=watts,
+            base_power_interval_w=interval,
+            transition_s=transition_s,
+        )
+        return replace(CAMPAIGN, calibration=found)
+
+    seen = [campaign(*each) for each in ((125.0, 1e-6), (124.0, 2e-6), (132.0, 3e-6), (None, 4e-6))]
+    found = usual_calibration(seen)
+    assert (found.base_power_w, found.base_power_interval_w) == (125.0, (124.0, 126.0))
+    assert found.transition_s == 3e-6
+    assert usual_calibration(seen[:2]).base_power_w == 124.0, "the lower of two"
+    assert usual_calibration(seen[3:]) == seen[3].calibration

@@ -22,6 +22,7 @@ from types import MappingProxyType
 
 from opdb.derive.statistics import PRIOR_DEGREES, visit_deviation
 from opdb.records import Cost, Quantity
+from opdb.store import Repeated
 
 SUM_PRECISION = 0.01
 """Half width of the 95 % interval of a model's sum that visits are made for where none is asked,
@@ -123,20 +124,30 @@ def sums_of(
     costs: Mapping[str, Cost],
     kinds: Mapping[str, str],
     wholes: Mapping[str, tuple[float, float]] = MappingProxyType({}),
+    repeated: Iterable[Repeated] = (),
 ) -> list[Sum]:
     """Return the sums of times and of energies of workloads.
 
     `calls` are the calls of each configuration (key) by workload, `costs` and `kinds` by
     configuration, `wholes` what a workload is likely to take in all (seconds, joules). A
-    configuration without a cost, or that takes the device no time, has no part in a sum.
+    configuration without a cost, or that takes the device no time, has no part in a sum. Where
+    these costs do not tell how visits of a kind scatter, those of `repeated`, of other boards too,
+    do.
     """
     costs = {key: cost for key, cost in costs.items() if takes_time(cost)}
     times = {k: Sampled.of(kinds[k], c.time_s, c.visits) for k, c in costs.items() if c.time_s}
     energies = {
         k: Sampled.of(kinds[k], c.energy_j, c.visits) for k, c in costs.items() if c.energy_j
     }
+    elsewhere = list(repeated)
+    both = (
+        _shrunk(times, [Sampled.of(r.kind, r.time_s, r.visits) for r in elsewhere if r.time_s]),
+        _shrunk(
+            energies, [Sampled.of(r.kind, r.energy_j, r.visits) for r in elsewhere if r.energy_j]
+        ),
+    )
     sums = []
-    for quantity, sampled in enumerate((_shrunk(times), _shrunk(energies))):
+    for quantity, sampled in enumerate(both):
         for workload, counts in calls.items():
             known = {key: n for key, n in counts.items() if key in sampled}
             if known:
@@ -150,9 +161,11 @@ def takes_time(cost: Cost) -> bool:
     return cost.time_s is not None and cost.time_s.mean > 0
 
 
-def _shrunk(sampled: Mapping[str, Sampled]) -> dict[str, Sampled]:
+def _shrunk(
+    sampled: Mapping[str, Sampled], elsewhere: Iterable[Sampled] = ()
+) -> dict[str, Sampled]:
     """Return deviations of few visits shrunk towards those usual for their kind."""
-    usual = _usual(sampled.values())
+    usual = _usual(elsewhere) | _usual(sampled.values())
     return {
         key: one if one.kind not in usual else replace(one, deviation=_joined(one, usual[one.kind]))
         for key, one in sampled.items()

@@ -115,7 +115,8 @@ class Benched:
         if named is None:
             calls = self.whole(calls, measured)
         kinds = {c.key: c.kind for c in called}
-        return sums_of(calls, measured, kinds, self.request.wholes)
+        repeated = self.store.repeated(self.board.device)
+        return sums_of(calls, measured, kinds, self.request.wholes, repeated)
 
     def whole(
         self, calls: Mapping[str, dict[str, int]], measured: Collection[str]

@@ -8,7 +8,7 @@ from opdb.store.database import default_url
 from opdb.store.model_runs import Measured, RunState
 from opdb.store.opening import check_openable, how_to_fill, open_store
 from opdb.store.pending import ConfigurationFilter, MissingVisits, Touched, VisitFilter
-from opdb.store.reading import Failure, HostSeen, Spent
+from opdb.store.reading import Failure, HostSeen, Repeated, Spent
 from opdb.store.standing import Head, Standing
 from opdb.store.store import Store
 
@@ -20,6 +20,7 @@ __all__ = [
     "HostSeen",
     "Measured",
     "MissingVisits",
+    "Repeated",
     "RunState",
     "Spent",
     "Standing",

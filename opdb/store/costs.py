@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from sqlalchemy import delete, func, select
 
-from opdb.records import AfterOthers, Cost
+from opdb.records import AfterOthers, Cost, Quantity
 from opdb.store import reading, rows, schema
 from opdb.store.connecting import Connected
 from opdb.store.fields import field_of
+from opdb.store.reading import Repeated
+from opdb.store.schema import QUANTITY_PARTS
 from opdb.store.writing import in_parts, numbers, upsert
 
 
@@ -67,6 +70,25 @@ class Costs(Connected):
             found = reading.of_configurations(connection, query, cost, configurations)
             return {row["key"]: held.decode(row["after_others"]) for row in found if held.decode}
 
+    def repeated(self, device: str) -> list[Repeated]:
+        """Return the costs of a device's boards that are of two visits or more."""
+        cost, configuration, board = schema.cost, schema.configuration, schema.board
+        parts = [
+            cost.c[f"{name}_{part}"] for name in ("time_s", "energy_j") for part in QUANTITY_PARTS
+        ]
+        query = (
+            select(configuration.c.kind, cost.c.visits, *parts)
+            .join_from(cost, configuration, cost.c.configuration_id == configuration.c.id)
+            .join(board, cost.c.board == board.c.uuid)
+            .where(board.c.device == device, cost.c.visits > 1, reading.unforced(cost))
+        )
+        middle = len(QUANTITY_PARTS)
+        with self.reading() as connection:
+            return [
+                Repeated(kind, visits, _quantity(seen[:middle]), _quantity(seen[middle:]))
+                for kind, visits, *seen in connection.execute(query)
+            ]
+
     def boards_of_several_sources(self) -> list[str]:
         """Return the boards (UUIDs) whose campaigns came from several sets, or one and from here.
 
@@ -103,3 +125,7 @@ class Costs(Connected):
                 for some in in_parts(keys)
                 for key, board, count in connection.execute(query.where(workload.c.key.in_(some)))
             }
+
+
+def _quantity(parts: Sequence[Any]) -> Quantity | None:
+    return None if parts[0] is None else Quantity(*parts)

@@ -17,6 +17,7 @@ from opdb.records import (
     Configuration,
     Form,
     Outcome,
+    Quantity,
     Workload,
 )
 from opdb.store import rows, schema
@@ -53,6 +54,16 @@ class Spent:
     kind: str
     board: str
     seconds: float
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The cost of a configuration of this kind on one board, of two visits or more."""
+
+    kind: str
+    visits: int
+    time_s: Quantity | None
+    energy_j: Quantity | None
 
 
 @dataclass(frozen=True)

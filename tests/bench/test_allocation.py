@@ -95,6 +95,33 @@ def test_the_deviation_of_a_visit_is_that_behind_the_interval() -> None:
     assert visit_deviation(None, 1) is None
 
 
+def test_how_a_kind_scattered_elsewhere_saves_second_visits() -> None:
+    """A single visit is enough where its kind is known to be steady; own repeats count first."""
+    with open_store(str(published.database()), create=False) as store:
+        board = max(store.cost_counts().items(), key=lambda item: item[1])[0]
+        costs = {key: found[0] for key, found in store.costs(board).items()}
+        kinds = {c.key: c.kind for c in store.configurations()}
+        repeated = store.repeated(published.DEVICE)
+    once = next(c for c in costs.values() if kinds[c.configuration] == "conv2d" and c.energy_j)
+    assert once.time_s is not None and once.energy_j is not None
+    alone = replace(
+        once,
+        visits=1,
+        time_s=replace(once.time_s, low=None, high=None),
+        energy_j=replace(once.energy_j, low=None, high=None),
+    )
+    given = ({"w": {alone.configuration: 1}}, {alone.configuration: alone}, kinds)
+    wholes = {"w": (1e3 * once.time_s.mean, 1e3 * once.energy_j.mean)}
+    seconds = {alone.configuration: 0.3}
+    assert wanted(sums_of(*given, wholes), 0.01, seconds, 4) == {alone.configuration: 2}
+    assert wanted(sums_of(*given, wholes, repeated), 0.01, seconds, 4) == {alone.configuration: 1}
+    others = [one for one in repeated if one.kind != "conv2d"]
+    assert wanted(sums_of(*given, wholes, others), 0.01, seconds, 4) == {alone.configuration: 2}
+    for each in sums_of(*given, wholes, repeated):
+        [sampled] = each.sampled.values()
+        assert sampled.deviation is not None and 0 < sampled.deviation < 0.02 * sampled.value
+
+
 def test_published_models_are_precise_after_a_third_of_a_further_visit_each() -> None:
     """Had each operator of a published board been visited once, where the rule was twice."""
     with open_store(str(published.database()), create=False) as store:

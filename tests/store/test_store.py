@@ -258,6 +258,18 @@ def test_costs_by_a_forced_algorithm_are_none_of_what_runs_as_usual(filled: Stor
         assert filled.cost_counts_of_workloads([of]) == counted
 
 
+def test_only_what_was_visited_again_on_a_board_of_the_device_is_repeated(filled: Store) -> None:
+    once, usual = replace(samples.cost(), visits=1), replace(samples.cost(), visits=2)
+    forced = replace(usual, setting='{"convolution_algorithm":"gemm"}')
+    filled.replace_costs("GPU-1", [replace(usual, energy_j=None), forced])
+    [seen] = filled.repeated(samples.DEVICE.slug)
+    assert (seen.kind, seen.visits) == (samples.CONV.kind, 2)
+    assert (seen.time_s, seen.energy_j) == (usual.time_s, None)
+    assert filled.repeated("another") == []
+    filled.replace_costs("GPU-1", [once])
+    assert filled.repeated(samples.DEVICE.slug) == []
+
+
 def test_costs_are_replaced_by_newer_ones(filled: Store) -> None:
     newer = replace(samples.cost(), visits=3, time_s=None, reasons={"time_s": "flagged"})
     filled.replace_costs("GPU-1", [newer])

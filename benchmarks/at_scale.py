@@ -212,16 +212,17 @@ def _add_workloads(connection: sqlite3.Connection, size: Size, first: int) -> No
     for low in range(first, first + size.configurations, WORKLOAD_EVERY):
         number += 1
         high = min(low + CONFIGURATIONS_A_WORKLOAD, first + size.configurations)
-        row = WORKLOAD.row(_workload(number))
+        called = range(low, high)
+        sequence = " ".join(str(each) for each in range(len(called)) for _ in range(CALLS_OF_EACH))
+        row = {**WORKLOAD.row(_workload(number)), "sequence": sequence}
         connection.execute(
             f"INSERT INTO workload (id, {', '.join(row)}) VALUES (?{', ?' * len(row)})",
             (number, *row.values()),
         )
-        called = [each for each in range(low, high) for _ in range(CALLS_OF_EACH)]
         connection.executemany(
-            "INSERT INTO call (workload_id, position, configuration_id, form)"
-            " VALUES (?, ?, ?, 'module')",
-            ((number, position, each) for position, each in enumerate(called)),
+            "INSERT INTO call (workload_id, number, configuration_id, form, calls)"
+            f" VALUES (?, ?, ?, 'module', {CALLS_OF_EACH})",
+            ((number, operator, each) for operator, each in enumerate(called)),
         )
         if number % MEASURED_WORKLOAD_EVERY == 0:
             campaign = next(name for name, from_, to in campaigns if from_ <= low < to)

@@ -37,7 +37,14 @@ from opdb.store.sets import FILES, Columns, SetFile, read_file, write_file
 from opdb.store.shorthand import CALLS, KERNELS, REFERRED, in_short
 from opdb.store.store import Store
 from opdb.store.tallies import count_new, recount
-from opdb.store.writing import in_parts, insert_columns, numbers, upsert, upsert_columns
+from opdb.store.writing import (
+    in_parts,
+    insert_columns,
+    numbers,
+    save_sequences,
+    upsert,
+    upsert_columns,
+)
 
 _ASIDE = ".opdb-"
 """How the folder's name begins in which a set is written before its files are put in place."""
@@ -222,9 +229,11 @@ def _measured(campaigns: Select[Any], boards: Select[Any], device: str) -> Subqu
 def _exported(connection: Connection, file: SetFile, query: Select[Any]) -> list[NewRow]:
     """Return a query's rows in order, with content keys in place of row numbers."""
     found = connection.execute(query).mappings().all()
+    names = {name: column.name for name, column in file.columns.items()}
+    if file.table is schema.workload:
+        names["sequence"] = "sequence"  # for `calls.csv`
     exported = [
-        {name: _in_a_line(name, row[column.name]) for name, column in file.columns.items()}
-        for row in found
+        {name: _in_a_line(name, row[inside]) for name, inside in names.items()} for row in found
     ]
     for inside, name in schema.REFERENCES.items():
         if inside in file.table.c:
@@ -319,9 +328,11 @@ def _insert_calls(connection: Connection, found: Columns, source: int) -> None:
     ours = select(workload.c.id).where(workload.c.source_id == source)
     chosen = set(connection.scalars(ours))
     found = found.only([number in chosen for number in found.values["workload_id"]])
-    replaced = set(found.values["workload_id"])
-    connection.execute(delete(call).where(call.c.workload_id.in_(replaced)))
-    insert_columns(connection, insert(call), found.values)
+    columns = dict(found.values)
+    sequences = dict(zip(columns["workload_id"], columns.pop("sequence"), strict=True))
+    connection.execute(delete(call).where(call.c.workload_id.in_(sequences)))
+    insert_columns(connection, insert(call), columns)
+    save_sequences(connection, sequences)
 
 
 def _foreign_keys(connection: Connection, source: int) -> set[str]:
@@ -366,9 +377,8 @@ def _check_references(connection: Connection, found: Columns, file: SetFile) -> 
 
 def _counts(connection: Connection) -> dict[str, int]:
     """Return the rows of each table by its file's name without `.csv`."""
-    return {
-        Path(file.name).stem: connection.execute(
-            select(func.count()).select_from(file.table)
-        ).scalar_one()
+    counts = (
+        select(func.count()).select_from(file.table).scalar_subquery().label(Path(file.name).stem)
         for file in FILES
-    }
+    )
+    return dict(connection.execute(select(*counts)).mappings().one())

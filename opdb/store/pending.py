@@ -164,7 +164,7 @@ class Pending(Connected):
         with self.reading() as connection:
             for some in in_parts(among):
                 query = (
-                    select(workload.c.key, configuration.c.key, func.count())
+                    select(workload.c.key, configuration.c.key, func.sum(call.c.calls))
                     .join_from(call, configuration, call.c.configuration_id == configuration.c.id)
                     .join(workload, call.c.workload_id == workload.c.id)
                     .where(column.in_(some), *conditions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -88,7 +88,7 @@ def workloads(connection: Connection, conditions: Conditions) -> list[Workload]:
         DatabaseError: a row was altered: its key is not its own.
     """
     found = workload_rows(connection, conditions)
-    calls = _calls(connection, conditions)
+    calls = calls_of(connection, conditions)
     read = [rows.WORKLOAD.read(row, calls=tuple(calls.get(row["id"], ()))) for row in found]
     for row, workload in zip(found, read, strict=True):
         if workload.key != row["key"]:
@@ -113,7 +113,7 @@ def workload_order() -> list[ColumnElement[Any]]:
     return [table.c[name] for name in names]
 
 
-def _calls(connection: Connection, conditions: Conditions) -> dict[int, list[Call]]:
+def calls_of(connection: Connection, conditions: Conditions) -> dict[int, list[Call]]:
     """Return the calls of the workloads that meet the conditions, by the workload's row number."""
     call, workload, configuration = schema.call, schema.workload, schema.configuration
     chosen = select(workload.c.id).where(*conditions)
@@ -127,17 +127,18 @@ def _calls(connection: Connection, conditions: Conditions) -> dict[int, list[Cal
     }
     # One object a configuration and form: a thousand calls share a few dozen.
     shared: dict[tuple[int, str], Call] = {}
-    calls: dict[int, list[Call]] = {}
-    query_calls = (
-        select(call.c.workload_id, call.c.configuration_id, call.c.form)
-        .where(call.c.workload_id.in_(chosen))
-        .order_by(call.c.workload_id, call.c.position)
-    )
-    for workload_id, number, form in connection.execute(query_calls).all():
-        if (number, form) not in shared:
-            shared[number, form] = Call(configuration=known[number], form=form)
-        calls.setdefault(workload_id, []).append(shared[number, form])
-    return calls
+    operators: dict[int, dict[str, Call]] = defaultdict(dict)
+    for row in connection.execute(select(call).where(call.c.workload_id.in_(chosen))).all():
+        which = row.configuration_id, row.form
+        if which not in shared:
+            shared[which] = Call(configuration=known[row.configuration_id], form=row.form)
+        operators[row.workload_id][str(row.number)] = shared[which]
+    sequences = select(workload.c.id, workload.c.sequence).where(*conditions)
+    return {
+        number: list(map(operators[number].__getitem__, sequence.split(" ")))
+        for number, sequence in connection.execute(sequences)
+        if sequence
+    }
 
 
 def visit_outcomes(

@@ -54,7 +54,7 @@ from opdb.store.fields import (
 )
 from opdb.store.samples import HOST_CALLS, LAYERS, NEIGHBOURS, STRETCH, STRETCHES, TIMES
 
-REVISIONS = ("0013", "0014", "0015", "0016", "0017")
+REVISIONS = ("0013", "0014", "0015", "0016", "0017", "0018")
 """Every Alembic revision, oldest first; the last is what this version writes.
 
 0014 is that of release 0.1.0: from it on none is taken away (`tests/store/test_released.py`).
@@ -82,8 +82,8 @@ USUAL = "{}"
 REFERENCES = {"configuration_id": "configuration", "workload_id": "workload"}
 """Columns that hold a row number inside, and what their content key is called outside."""
 
-_INSIDE = ("source_id", "touched_bytes", "fingerprint")
-"""Columns that concern this database alone; row numbers do, too."""
+_INSIDE = ("source_id", "touched_bytes", "fingerprint", "sequence")
+"""Columns that neither a record nor the table's file has (`calls.csv` has `sequence`)."""
 
 metadata = MetaData(
     naming_convention={
@@ -145,16 +145,22 @@ workload = Table(
     column("memory", MEMORY, nullable=True),
     # Python's time around the calls of a pass, in containers; NULL where it was not timed.
     column("around", within(ranges.COUNT), nullable=True),
+    # The calls of a pass in order: the number of each one's operator (`call.number`), with a space
+    # between two.
+    column("sequence", TEXT, server_default=""),
 )
 
+# An operator that a workload calls, and how often: there are many times as many calls as operators.
+# Their order is `workload.sequence`.
 call = Table(
     "call",
     metadata,
     column("workload_id", WHOLE, ForeignKey("workload.id", ondelete="CASCADE")),
-    column("position", WHOLE_NOT_NEGATIVE),
+    column("number", WHOLE_NOT_NEGATIVE),
     column("configuration_id", WHOLE, ForeignKey("configuration.id"), index=True),
     column("form", one_of(Form)),
-    PrimaryKeyConstraint("workload_id", "position"),
+    column("calls", within(ranges.POSITIVE_COUNT, WHOLE)),
+    PrimaryKeyConstraint("workload_id", "number"),
     sqlite_with_rowid=False,
 )
 

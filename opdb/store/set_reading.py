@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -56,19 +56,19 @@ def read_set(folder: Path, *, trusted: bool = False) -> Contents:
         raise InputError(f"{folder} {what}; give the folder of a published set")
     check_manifest(folder)
     contents: Contents = {}
-    keys: dict[str, Collection[str]] = {}
+    whole: dict[str, Callable[[str], str]] = {}
     kernels: Callable[[str | None], str | None] | None = None
     for file in FILES:
         found = _READERS.get(file.name, read_file)(file, folder, trusted=trusted)
         for column in REFERRED:
             if column in found.values:
-                found = found.converted(column, lengthened(column, keys[column]))
+                found = found.converted(column, whole[column])
         if "kernels" in found.values and file.table is not schema.cost:
             kernels = kernels or kernels_at_length(_kernel_names(folder / "kernels.csv"))
             found = found.converted("kernels", kernels)
-        keys.update(
-            {c: found.values[key] for c, (name, key) in REFERRED.items() if name == file.name}
-        )
+        for column, (name, key) in REFERRED.items():
+            if name == file.name:
+                whole[column] = lengthened(column, found.values[key])
         contents[file.name] = found
     return contents
 

@@ -51,7 +51,7 @@ FILES = (
     SetFile("campaigns.csv", schema.campaign, ("started_at", "id")),
     SetFile("configurations.csv", schema.configuration, ("kind", "key")),
     SetFile("workloads.csv", schema.workload, ("name", "phase", "dtype", "batch_size", "key")),
-    SetFile("calls.csv", schema.call, ("workload", "position")),
+    SetFile("calls.csv", schema.call, ("workload", "number")),
     SetFile("calibrations.csv", schema.board_calibration, ("measured_at", "id")),
     SetFile("visits.csv", schema.visit, ("started_at", "id")),
     SetFile("host_visits.csv", schema.host_visit, ("started_at", "id")),

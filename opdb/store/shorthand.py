@@ -15,7 +15,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from typing import TypeAlias
 
 from opdb.records import canonical_json
@@ -67,7 +69,7 @@ def in_short(contents: Mapping[str, Rows]) -> dict[str, Rows]:
             row[key] = row[key][: lengths[column]]
     return {
         **found,
-        "calls.csv": _calls_in_short(found["calls.csv"]),
+        "calls.csv": _calls_in_short(found["calls.csv"], found["workloads.csv"]),
         "costs.csv": list(map(_cost_in_short, found["costs.csv"])),
         "kernels.csv": [{"key": key[:length], "name": name} for key, name in kernels.items()],
     }
@@ -89,6 +91,7 @@ def lengthened(what: str, keys: Collection[str]) -> Callable[[str], str]:
     whole = set(keys)
     beginnings: dict[int, dict[str, str | None]] = {}
 
+    @cache
     def find(short: str) -> str:
         if short in whole:
             return short
@@ -156,44 +159,50 @@ def _kernels_in_short(counts: Mapping[str, int], length: int) -> str:
     )
 
 
-def _calls_in_short(calls: Iterable[NewRow]) -> Rows:
-    """Return one row a workload of calls in order."""
-    found: dict[str, tuple[dict[str, int], list[int]]] = {}
+def _calls_in_short(calls: Rows, workloads: Rows) -> Rows:
+    """Return one row a workload, its operators in the order of their first calls."""
+    sequences = {row["key"]: row["sequence"] for row in workloads}
+    found: dict[str, dict[str, str]] = {}
     for row in calls:
-        operators, positions = found.setdefault(row["workload"], ({}, []))
-        operator = f"{row['configuration']}:{row['form']}"
-        positions.append(operators.setdefault(operator, len(operators)))
-    return [
-        {"workload": workload, "operators": " ".join(operators), "calls": " ".join(map(str, calls))}
-        for workload, (operators, calls) in found.items()
-    ]
+        operators = found.setdefault(row["workload"], {})
+        operators[str(row["number"])] = f"{row['configuration']}:{row['form']}"
+    written = []
+    for workload, operators in found.items():
+        called = [operators[number] for number in sequences[workload].split(" ")]
+        numbers = {operator: str(number) for number, operator in enumerate(dict.fromkeys(called))}
+        columns = workload, " ".join(numbers), " ".join(map(numbers.__getitem__, called))
+        written.append(dict(zip(CALLS, columns, strict=True)))
+    return written
 
 
 def calls_at_length(fields: Columns) -> Columns:
-    """Return the fields of `calls.csv` with one row a call.
+    """Return the fields of `calls.csv` with one row an operator that a workload calls.
+
+    Each has the workload's calls in order beside it, as the file has them.
 
     Raises:
         InputError: a call is none of its workload's operators.
     """
     lines: list[int] = []
-    names = ("workload", "position", "configuration", "form")
+    names = ("workload", "number", "configuration", "form", "calls", "sequence")
     columns: dict[str, list[str]] = {name: [] for name in names}
-    for row, (workload, operators, calls) in enumerate(
+    for row, (workload, operators, sequence) in enumerate(
         zip(*(fields.values[name] for name in CALLS), strict=True)
     ):
         known = {str(i): each.partition(":") for i, each in enumerate(operators.split(" "))}
-        configurations = {i: configuration for i, (configuration, _, _) in known.items()}
-        forms = {i: form for i, (_, _, form) in known.items()}
-        positions = calls.split(" ")
+        counts = Counter(sequence.split(" "))
         try:
-            columns["configuration"] += map(configurations.__getitem__, positions)
+            called = [known[number] for number in counts]
         except KeyError as unknown:
             why = f"the workload has {len(known)} operators"
             raise fields.error(row, "calls", unknown.args[0], why) from unknown
-        columns["form"] += map(forms.__getitem__, positions)
-        columns["workload"] += [workload] * len(positions)
-        columns["position"] += map(str, range(len(positions)))
-        lines += [fields.lines[row]] * len(positions)
+        columns["workload"] += [workload] * len(counts)
+        columns["number"] += counts
+        columns["configuration"] += [configuration for configuration, _, _ in called]
+        columns["form"] += [form for _, _, form in called]
+        columns["calls"] += map(str, counts.values())
+        columns["sequence"] += [sequence] * len(counts)
+        lines += [fields.lines[row]] * len(counts)
     return Columns(fields.path, lines, columns)
 
 

@@ -59,7 +59,7 @@ def heads(connection: Connection) -> list[Head]:
     """Return every workload without its calls, in the order of `reading.workloads`."""
     call = schema.call
     counts = select(
-        call.c.workload_id, func.count(), func.count(call.c.configuration_id.distinct())
+        call.c.workload_id, func.sum(call.c.calls), func.count(call.c.configuration_id.distinct())
     ).group_by(call.c.workload_id)
     found = {number: (calls, distinct) for number, calls, distinct in connection.execute(counts)}
     return [
@@ -192,7 +192,7 @@ def _calls_of(connection: Connection, configurations: list[int]) -> dict[str, in
     counts: Counter[str] = Counter()
     for some in in_parts(configurations):
         calls = (
-            select(call.c.workload_id, func.count().label("calls"))
+            select(call.c.workload_id, func.sum(call.c.calls).label("calls"))
             .where(call.c.configuration_id.in_(some))
             .group_by(call.c.workload_id)
             .subquery()

@@ -51,7 +51,12 @@ def recount(connection: Connection, configurations: Iterable[int]) -> None:
             .where(visit.c.configuration_id.in_(some))
             .group_by(*columns)
         )
-        _add(connection, ((tuple(sort), n) for *sort, n in connection.execute(query)))
+        found = connection.execute(query).all()
+        reasons = _reasons([row.flags for row in found])
+        counts: Counter[tuple[Any, ...]] = Counter()
+        for (*sort, _, visits), reason in zip(found, reasons, strict=True):
+            counts[*sort, reason] += visits
+        _add(connection, counts)
 
 
 def count_new(connection: Connection, visits: Mapping[str, Sequence[Any]]) -> None:
@@ -59,21 +64,22 @@ def count_new(connection: Connection, visits: Mapping[str, Sequence[Any]]) -> No
     campaign = schema.campaign
     query = select(campaign.c.id, campaign.c.device, campaign.c.board)
     places = {name: place for name, *place in connection.execute(query)}
-    columns = (visits[name] for name in ("campaign", *_SORT, "flags"))
-    counts = Counter(zip(*columns, strict=True))
-    _add(connection, (((*places[name], *sort), n) for (name, *sort), n in counts.items()))
+    at = [places[name] for name in visits["campaign"]]
+    sorts = [visits[name] for name in _SORT]
+    reasons = _reasons(visits["flags"])
+    _add(connection, Counter(zip(*zip(*at, strict=True), *sorts, reasons, strict=True)))
 
 
-def _add(connection: Connection, counted: Iterable[tuple[tuple[Any, ...], int]]) -> None:
-    """Add the counts of visits by device, board, what tells sorts apart, and flags."""
-    rejected: dict[str, str] = {}  # flags, most of which many visits share
-    counts: Counter[tuple[Any, ...]] = Counter()
-    for (*sort, flags), visits in counted:
-        if flags not in rejected:
-            rejected[flags] = why_rejected(json.loads(flags))
-        counts[*sort, rejected[flags]] += visits
+def _reasons(flags: Sequence[str]) -> list[str]:
+    """Return why each visit was rejected, by its flags, which many visits share."""
+    known = {each: why_rejected(json.loads(each)) for each in set(flags)}
+    return list(map(known.__getitem__, flags))
+
+
+def _add(connection: Connection, counts: Mapping[tuple[Any, ...], int]) -> None:
+    """Add the counts of visits by device, board, what tells sorts apart, and reason."""
     names = ("device", "board", *_SORT, "rejected")
-    columns = dict(zip(names, zip(*counts, strict=True), strict=False))
+    columns = dict(zip(names, zip(*counts, strict=True), strict=False))  # of no count: none
     insert_columns(connection, _adding(connection), {**columns, "visits": list(counts.values())})
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from opdb.records import Configuration, Phase, Workload
+from opdb.records import Call, Configuration, Phase, Workload
 from opdb.store import reading, rows, schema, standing
 from opdb.store.connecting import Connected
 from opdb.store.standing import Head
@@ -174,7 +174,7 @@ class Workloads(Connected):
         """
         table = schema.configuration
         query = (
-            select(table.c.key, func.count().label("calls"))
+            select(table.c.key, func.sum(schema.call.c.calls).label("calls"))
             .join(schema.call, schema.call.c.configuration_id == table.c.id)
             .group_by(table.c.key)
         )
@@ -203,22 +203,20 @@ class Workloads(Connected):
 
 def _runs_of_other_calls(connection: Connection, workload: Workload) -> int:
     """Count a workload's good runs, where it called something else in another version."""
-    table, call, run = schema.workload, schema.call, schema.model_run
+    table, run = schema.workload, schema.model_run
     query = select(table.c.id, table.c.source_version).where(table.c.key == workload.key)
     found = connection.execute(query).one_or_none()
     if found is None or found.source_version == workload.source_version:
         return 0
-    called = (
-        select(schema.configuration.c.key, call.c.form)
-        .join(call, call.c.configuration_id == schema.configuration.c.id)
-        .where(call.c.workload_id == found.id)
-        .order_by(call.c.position)
-    )
-    before = [tuple(row) for row in connection.execute(called)]
-    if before == [(each.configuration.key, each.form) for each in workload.calls]:
+    before = reading.calls_of(connection, [table.c.id == found.id]).get(found.id, [])
+    if _named(before) == _named(workload.calls):
         return 0
     good = select(func.count()).where(run.c.workload_id == found.id, run.c.outcome == "ok")
     return int(connection.execute(good).scalar_one())
+
+
+def _named(calls: Iterable[Call]) -> list[tuple[str, str]]:
+    return [(call.configuration.key, call.form) for call in calls]
 
 
 def _save_workload(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, insert, select, update
 from sqlalchemy.dialects import sqlite
 
 from opdb.records import Call, Configuration
@@ -83,16 +84,14 @@ def insert_columns(
         return
     compiled = statement.compile(dialect=connection.dialect, column_keys=list(new))
     columns = [new[name] for name in compiled.positiontup]
-    left = list(chain.from_iterable(zip(*columns, strict=True)))
+    values, left = chain.from_iterable(zip(*columns, strict=True)), len(columns[0])
     row = f"({', '.join('?' * len(columns))})"
     for together in (max(1, VALUES_AT_ONCE // len(columns)), 1):
-        size = together * len(columns)
-        whole = len(left) - len(left) % size
-        bound = [tuple(left[start : start + size]) for start in range(0, whole, size)]
+        times, left = divmod(left, together)
+        bound = [tuple(islice(values, together * len(columns))) for _ in range(times)]
         if bound:
             several = ", ".join([row] * together)
             connection.exec_driver_sql(compiled.string.replace(row, several), bound)
-        left = left[whole:]
 
 
 def insert_into(connection: Connection, table: Table) -> Any:
@@ -118,7 +117,7 @@ def numbers(connection: Connection, table: Table, keys: Iterable[str]) -> dict[s
     found: dict[str, int] = {}
     for some in in_parts(keys):
         query = select(table.c.key, table.c.id).where(table.c.key.in_(some))
-        found.update(map(tuple, connection.execute(query)))
+        found.update(map(tuple, connection.execute(query).all()))
     return found
 
 
@@ -127,13 +126,29 @@ def replace_calls(
 ) -> None:
     """Put a workload's calls in place of those that are there."""
     connection.execute(delete(schema.call).where(schema.call.c.workload_id == workload_id))
+    called = [(known[call.configuration.key], call.form) for call in calls]
+    operators = Counter(called)  # in the order of their first calls
     columns = {
-        "workload_id": [workload_id] * len(calls),
-        "position": range(len(calls)),
-        "configuration_id": [known[call.configuration.key] for call in calls],
-        "form": [call.form for call in calls],
+        "workload_id": [workload_id] * len(operators),
+        "number": range(len(operators)),
+        "configuration_id": [configuration for configuration, _ in operators],
+        "form": [form for _, form in operators],
+        "calls": list(operators.values()),
     }
     insert_columns(connection, insert(schema.call), columns)
+    numbered = {operator: str(number) for number, operator in enumerate(operators)}
+    save_sequences(connection, {workload_id: " ".join(map(numbered.__getitem__, called))})
+
+
+def save_sequences(connection: Connection, sequences: Mapping[int, str]) -> None:
+    """Save the order of the calls of workloads (row numbers)."""
+    table = schema.workload
+    statement = (
+        update(table).where(table.c.id == bindparam("row")).values(sequence=bindparam("new"))
+    )
+    rows = [{"row": number, "new": sequence} for number, sequence in sequences.items()]
+    if rows:
+        connection.execute(statement, rows)
 
 
 def in_parts(keys: Iterable[Key]) -> list[list[Key]]:

@@ -50,7 +50,7 @@ def test_what_is_not_stored_or_was_never_said_so_is_found(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "found"),
     [
-        ("DELETE FROM call WHERE position = 0 AND workload_id = 2", "half a workload"),
+        ("UPDATE workload SET sequence = '0' WHERE id = 2", "half a workload"),
         ("DELETE FROM cost", "not what the visits give"),
         ("UPDATE tally SET visits = visits + 1", "counted wrongly"),
         ("INSERT INTO claim VALUES ('bench', 'x', 'worker', 'board', 9e9)", "still claimed"),

@@ -17,7 +17,8 @@ from tests import published
 LARGE = published.SET.parent / "apart" / "nvidia-h200-reused"
 
 _CUTS = (
-    "DELETE FROM call WHERE position >= 12 OR workload_id != {workload}",
+    "UPDATE workload SET sequence = '{sequence}'",
+    "DELETE FROM call WHERE number NOT IN ({numbers}) OR workload_id != {workload}",
     "DELETE FROM model_run WHERE workload_id != {workload}",
     "DELETE FROM workload WHERE id != {workload}",
     "DELETE FROM visit WHERE configuration_id NOT IN (SELECT configuration_id FROM call)",
@@ -34,11 +35,14 @@ def write_small_set(folder: Path) -> None:
         with open_store(str(path)) as store:
             import_set(store, LARGE, contents=read_set(LARGE))
         with closing(sqlite3.connect(path)) as connection, connection:
-            [workload] = connection.execute(
-                "SELECT workload_id FROM model_run WHERE mode = 'graph' ORDER BY id LIMIT 1"
+            workload, sequence = connection.execute(
+                "SELECT w.id, sequence FROM workload AS w JOIN model_run AS r ON workload_id = w.id"
+                " WHERE mode = 'graph' ORDER BY r.id LIMIT 1"
             ).fetchone()
+            first = sequence.split(" ")[:12]
+            kept = {"sequence": " ".join(first), "numbers": ", ".join(first), "workload": workload}
             for cut in _CUTS:
-                connection.execute(cut.format(workload=workload))
+                connection.execute(cut.format(**kept))
         with open_store(str(path)) as store:
             export_set(store, folder, device="nvidia-h200")
 

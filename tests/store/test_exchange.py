@@ -47,6 +47,24 @@ def test_export_import_export_is_the_same_bytes(folder: Path, tmp_path: Path) ->
         assert other.profiles("nvidia-h200") == [samples.profile()]
 
 
+def test_operators_in_another_order_twice_or_uncalled_make_the_same_calls(
+    folder: Path, tmp_path: Path
+) -> None:
+    def other(rows: list[dict[str, str]]) -> None:
+        conv, relu, add = rows[0]["operators"].split(" ")
+        assert rows[0]["calls"] == "0 1 2 1 1"
+        rows[0] |= {"operators": f"{relu} {add} {relu} {conv} {conv}", "calls": "3 0 1 0 2"}
+
+    before = (folder / "calls.csv").read_bytes()
+    edit(folder / "calls.csv", other)
+    with open_store(str(tmp_path / "other.sqlite")) as store:
+        import_set(store, folder)
+        assert store.workloads() == [samples.workload()]
+        assert [head.configurations for head in store.heads()] == [3]
+        export_set(store, tmp_path / "again", device="nvidia-h200")
+    assert (tmp_path / "again" / "calls.csv").read_bytes() == before
+
+
 def test_a_model_without_a_version_comes_back(store: Store, tmp_path: Path) -> None:
     """Most models of one's own have none."""
     fill(store)

@@ -7,15 +7,17 @@ import gzip
 import json
 import runpy
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import Connection, text, update
 
 from opdb.errors import DatabaseError
 from opdb.records import Stretch
@@ -132,7 +134,7 @@ def test_all_that_was_measured_is_there(older: Path, tmp_path: Path) -> None:
 
 
 def test_older_samples_are_read_on_every_database(url: str) -> None:
-    """Revision 0013 lacks a table and three columns; else a database of today serves as one."""
+    """Revision 0013 lacks a table and some columns; else a database of today serves as one."""
     older = {"b": 1_000_000, "c": [1980, 1980, 1965], "d": 9, "f": 2, "n": 1, "t": [480, 32, -64]}
     layers = {"layer1.0.bn1": 5.6e-05, "layer1.0.conv1": 0.00012345678901}
     with open_store(url) as store:
@@ -142,6 +144,7 @@ def test_older_samples_are_read_on_every_database(url: str) -> None:
             connection.execute(update(schema.model_run).values(layers=json.dumps(layers)))
             connection.execute(text("UPDATE alembic_version SET version_num = '0013'"))
             connection.execute(text("DROP TABLE host_calibration"))
+            one_row_a_call(connection)
             connection.execute(text("ALTER TABLE workload DROP COLUMN memory"))
             connection.execute(text("ALTER TABLE workload DROP COLUMN around"))
             connection.execute(text("ALTER TABLE cost DROP COLUMN after_others"))
@@ -154,6 +157,53 @@ def test_older_samples_are_read_on_every_database(url: str) -> None:
         [run] = store.model_runs()
         assert run.layers == {"layer1.0.bn1": 5.6e-5, "layer1.0.conv1": 1.23457e-4}
         assert run.repeats == samples.model_run(samples.workload()).repeats
+
+
+def one_row_a_call(connection: Connection) -> None:
+    """Store calls as before revision 0018."""
+    operators = {
+        (row.workload_id, str(row.number)): {"c": row.configuration_id, "f": row.form}
+        for row in connection.execute(text("SELECT * FROM call"))
+    }
+    calls = [
+        {"w": workload, "p": position, **operators[workload, number]}
+        for workload, sequence in connection.execute(text("SELECT id, sequence FROM workload"))
+        for position, number in enumerate(sequence.split())
+    ]
+    connection.execute(text("ALTER TABLE workload DROP COLUMN sequence"))
+    connection.execute(text("DROP TABLE call"))
+    whole = ("workload_id", "position", "configuration_id")
+    columns = ", ".join(f"{name} INTEGER NOT NULL" for name in whole)
+    key = "CONSTRAINT pk_call PRIMARY KEY (workload_id, position)"
+    connection.execute(text(f"CREATE TABLE call ({columns}, form TEXT NOT NULL, {key})"))
+    connection.execute(text("CREATE INDEX ix_call_configuration_id ON call (configuration_id)"))
+    connection.execute(text("INSERT INTO call VALUES (:w, :p, :c, :f)"), calls)
+
+
+def test_calls_are_stored_by_operator_from_0018_on(url: str) -> None:
+    other = replace(samples.workload("other"), calls=samples.workload().calls[::-1] * 2)
+    none = replace(samples.workload("none"), calls=())
+    with open_store(url) as store:
+        fill(store)
+        store.save_workload(other)
+        store.save_workload(none)
+        with store.writing() as connection:
+            connection.execute(text("UPDATE alembic_version SET version_num = '0017'"))
+            one_row_a_call(connection)
+            if url.startswith("postgresql"):
+                connection.execute(text("GRANT SELECT ON call TO PUBLIC"))
+    with open_store(url) as store:
+        assert store.workloads() == [none, other, samples.workload()]
+        called = Counter(call.configuration.key for call in samples.workload().calls)
+        assert store.usage() == {key: 3 * count for key, count in called.items()}
+        with store.reading() as connection:
+            assert connection.scalar(text("SELECT sum(calls) FROM call")) == 3 * called.total()
+            assert connection.scalar(text("SELECT count(*) FROM call")) < 3 * called.total()
+            if url.startswith("postgresql"):
+                granted = "SELECT has_table_privilege('public', 'call', 'SELECT')"
+                assert connection.scalar(text(granted))
+        store.save_workload(other)
+        assert store.workloads("other") == [other]
 
 
 Renew = Callable[[str], str]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,8 +50,9 @@ def capturing_into(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
         with torch.cuda.graph(graph):
             yield
     except BaseException:
-        generator = torch.cuda.default_generators[torch.cuda.current_device()]
-        generator.graphsafe_set_state(generator.clone_state())
+        with suppress(RuntimeError):  # of a device that is lost; what lost it is raised below
+            generator = torch.cuda.default_generators[torch.cuda.current_device()]
+            generator.graphsafe_set_state(generator.clone_state())
         raise
 
 

@@ -24,14 +24,15 @@ python: ## Print the Python that setup would use.
 
 setup: $(STAMP) ## Install opdb and its tools into .venv; again only when pyproject.toml changed.
 
-# torch and torchvision must be of one build, so one pip command chooses both. The bytecode is
-# written now, so that the first command starts as fast as the second.
+# torch and torchvision must be of one build, so one pip command chooses both. The bytecode and the
+# database of the published sets are made now, so that the first command is as fast as the second.
 $(STAMP): pyproject.toml
 	@$(BIN)/python -c '$(FITS)' 2>/dev/null \
 		|| { python=$$($(MAKE) --no-print-directory -s python) \
 			&& echo "$$python -m venv $(VENV)" && "$$python" -m venv --clear $(VENV); }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' $(PIP_OPTIONS)
 	$(BIN)/python -m compileall -q opdb
+	OPDB_DB= $(BIN)/opdb status --quiet >/dev/null
 	@touch $@
 
 demo: setup ## Predict ResNet-152 on the published H200, where its measured truth stands beside it.

@@ -24,7 +24,7 @@ from opdb.compose.intervals import ENERGY_ERROR, TIME_ERROR, host_error
 from opdb.compose.notes import PRIOR_OF_HOSTS
 from opdb.compose.shortfall import NO_CALLS
 from opdb.compose.sizes import LAUNCH_S, NOTHING_MEASURED, _Measured, _work, sizes_by
-from opdb.derive.boards import Factor, Factors
+from opdb.derive.boards import Factor, Factors, usual_calibration
 from opdb.derive.costs import HOT_ALONE
 from opdb.footprint import bytes_moved, touched_bytes
 from opdb.predict import predictor_for
@@ -623,7 +623,7 @@ def test_energy_is_base_power_times_time_and_what_the_operators_add(mode: Mode) 
         [model] = store.workloads("resnet152", batch_size=32)
         board = predictor.answer(model, mode).prediction.board
         costs = {key: found for key, [found] in store.costs(board).items()}
-        base_w = store.campaigns(board=board)[-1].calibration.base_power_w
+        base_w = usual_calibration(store.campaigns(board=board)).base_power_w
         found = predictor.answer(model, mode).prediction
     assert base_w is not None and found.energy_j is not None and found.time_s is not None
     dynamic = [costs[call.configuration.key].dynamic_energy_j for call in model.calls]

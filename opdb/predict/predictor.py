@@ -124,7 +124,7 @@ class Predictor:
         return self._boards.costs(board, configurations)
 
     def base_power_w(self, board: str) -> float | None:
-        """Return a board's base power (W), as last calibrated; None where none was read."""
+        """Return a board's usual base power (W); None where none was read."""
         return self._snapshot.calibration(board).base_power_w
 
     def measured_workloads(self, mode: Mode) -> list[tuple[Workload, str]]:

@@ -65,7 +65,7 @@ def resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_gpus_profile_comes_to_the_energy_that_was_measured(
     profile: str, measured_j: float, db: str
 ) -> None:
-    """Three passes each on an H200 (docs/trace.md); costs are those of another board."""
+    """Three passes each on an H200, by the costs of another board (docs/trace.md has all)."""
     path = PROFILES / f"h200_profile_{profile}.json.gz"
     found = opdb.annotate(path, board="GPU-f89dfe68", db=db)
     assert found.share >= 0.95

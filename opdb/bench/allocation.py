@@ -161,9 +161,7 @@ def takes_time(cost: Cost) -> bool:
     return cost.time_s is not None and cost.time_s.mean > 0
 
 
-def _shrunk(
-    sampled: Mapping[str, Sampled], elsewhere: Iterable[Sampled] = ()
-) -> dict[str, Sampled]:
+def _shrunk(sampled: Mapping[str, Sampled], elsewhere: Iterable[Sampled]) -> dict[str, Sampled]:
     """Return deviations of few visits shrunk towards those usual for their kind."""
     usual = _usual(elsewhere) | _usual(sampled.values())
     return {

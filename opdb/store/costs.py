@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable
 
 from sqlalchemy import delete, func, select
 
-from opdb.records import AfterOthers, Cost, Quantity
+from opdb.records import AfterOthers, Cost
 from opdb.store import reading, rows, schema
 from opdb.store.connecting import Connected
 from opdb.store.fields import field_of
@@ -73,9 +72,8 @@ class Costs(Connected):
     def repeated(self, device: str) -> list[Repeated]:
         """Return the costs of a device's boards that are of two visits or more."""
         cost, configuration, board = schema.cost, schema.configuration, schema.board
-        parts = [
-            cost.c[f"{name}_{part}"] for name in ("time_s", "energy_j") for part in QUANTITY_PARTS
-        ]
+        names = ("time_s", "energy_j")
+        parts = [cost.c[f"{name}_{part}"] for name in names for part in QUANTITY_PARTS]
         query = (
             select(configuration.c.kind, cost.c.visits, *parts)
             .join_from(cost, configuration, cost.c.configuration_id == configuration.c.id)
@@ -85,7 +83,12 @@ class Costs(Connected):
         middle = len(QUANTITY_PARTS)
         with self.reading() as connection:
             return [
-                Repeated(kind, visits, _quantity(seen[:middle]), _quantity(seen[middle:]))
+                Repeated(
+                    kind,
+                    visits,
+                    rows.joined_quantity(names[0], *seen[:middle]),
+                    rows.joined_quantity(names[1], *seen[middle:]),
+                )
                 for kind, visits, *seen in connection.execute(query)
             ]
 
@@ -125,7 +128,3 @@ class Costs(Connected):
                 for some in in_parts(keys)
                 for key, board, count in connection.execute(query.where(workload.c.key.in_(some)))
             }
-
-
-def _quantity(parts: Sequence[Any]) -> Quantity | None:
-    return None if parts[0] is None else Quantity(*parts)

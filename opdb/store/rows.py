@@ -130,7 +130,8 @@ def _split_quantity(held: Quantity | None) -> tuple[float | None, ...]:
     return (None,) * len(QUANTITY_PARTS) if held is None else _quantity_parts(held)
 
 
-def _join_quantity(name: str, *values: Any) -> Quantity | None:
+def joined_quantity(name: str, *values: Any) -> Quantity | None:
+    """Return the quantity of these parts (`QUANTITY_PARTS`); None where it has none."""
     if values[0] is None:
         return None
     return quantity(name, dict(zip(QUANTITY_PARTS, values, strict=True)))
@@ -145,7 +146,7 @@ _QUANTITIES = [
         name,
         tuple(f"{name}_{part}" for part in QUANTITY_PARTS),
         _split_quantity,
-        partial(_join_quantity, name),
+        partial(joined_quantity, name),
     )
     for name in QUANTITIES
 ]

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,19 @@ def test_every_summary_file_of_the_project_is_valid(folder: str, some: set[str])
         found = load_summary(path)
         assert found.model == path.stem
         assert all(request.checked() for request in found.requests())
+
+
+def test_summary_files_of_own_models_name_functions_of_the_clone() -> None:
+    paths = summaries_in(ROOT / "measurements" / "diffusion")
+    assert {path.stem for path in paths} == {"stable_diffusion_1_5", "stable_diffusion_xl"}
+    for path in paths:
+        module, _, function = load_summary(path).model.partition(":")
+        code = ast.parse((ROOT / module.replace(".", "/")).with_suffix(".py").read_text())
+        assert function in {each.name for each in code.body if isinstance(each, ast.FunctionDef)}
+        for request in load_summary(path).requests():
+            with pytest.raises(InputError, match=rf"{path.name}: model .* add --allow-code"):
+                request.checked()
+            assert replace(request, named_in=None).checked().source == "python"
 
 
 MARKED = [

@@ -27,6 +27,10 @@ L2_EXCESS = 2.5
 """By how much rotated weights and fresh outputs exceed the L2, so that LRU keeps nothing."""
 
 MAX_COPIES = 128
+LEAST_COPIES = 8
+"""So many copies of weights take turns where these are most of what a call touches: by where two
+lay a product took 29.3 or 32.2 µs, with 8 and 64 copies 29.8 to 30.1 (docs/measuring.md)."""
+
 SMALL_WEIGHT_BYTES = 2**18
 FEW_COPIES = 32
 """Copies of weights so small that reading them takes no energy worth naming."""
@@ -184,10 +188,12 @@ class Rotation:
         self.restore()
         size = 0 if self.mutated else first
         self.bytes_a_call = call.weight_bytes + (size if fresh else 0)
-        self.bytes_again = 0 if fresh else output_bytes(call.inputs) + PLACES * size
+        activations = output_bytes(call.inputs) + PLACES * size
+        self.bytes_again = 0 if fresh else activations
         self.cold = cold and bool(call.weight_bytes)
         beyond = L2_EXCESS * l2_bytes
-        self.copies = self._wanted_copies(beyond) if self.cold else 1
+        least = LEAST_COPIES if call.weight_bytes > activations else 1
+        self.copies = self._wanted_copies(beyond, least) if self.cold else 1
         self._calls: list[BuiltCall] = [
             call,
             *(call.with_fresh_weights() for _ in range(self.copies - 1)),
@@ -201,10 +207,11 @@ class Rotation:
         """Whether the call changes an input, which is then restored before every call."""
         return bool(self.mutated)
 
-    def _wanted_copies(self, beyond: float) -> int:
+    def _wanted_copies(self, beyond: float, least: int) -> int:
         size = self._call.weight_bytes
         most = FEW_COPIES if size < SMALL_WEIGHT_BYTES else MAX_COPIES
-        copies = min(math.ceil((beyond - self.bytes_again) / self.bytes_a_call), most)
+        exceeding = math.ceil((beyond - self.bytes_again) / self.bytes_a_call)
+        copies = min(max(exceeding, least), most)
         if torch.cuda.is_available() and self._call.weights[0].is_cuda:
             free, _ = torch.cuda.mem_get_info()
             copies = min(copies, int(MEMORY_SHARE * free / size))

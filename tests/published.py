@@ -6,17 +6,18 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from opdb.store import Store, open_store
 from opdb.store.deriving import derive_costs
-from opdb.store.exchange import import_set
+from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import import_published
 from opdb.store.set_reading import read_set
 from tests import shared
 
 SET = Path(__file__).parents[1] / "db" / "nvidia-h200"
+MODES = SET.with_name("nvidia-h200-modes")
 DEVICE = "nvidia-h200"
 EAGER_AND_GRAPH = 53
 """Workloads that one board of the set ran eagerly and as a CUDA graph."""
@@ -61,6 +62,48 @@ def database_of(*names: str) -> Path:
             derive_costs(store, board)
 
     return shared.made_once(f"{'+'.join(names)}.sqlite", stored(fill))
+
+
+IN_BOTH = "GPU-75cac6db-5643-e261-c7db-e2e9f28a637e"
+"""The board of `-modes` that measured compiled models first, and then ViT in all modes."""
+
+OF_COMPILED = f"""
+    substr(board, 1, 12) IN ('GPU-3f3e6250', 'GPU-60a53cd2', 'GPU-7628e9a4', 'GPU-cc106408')
+    OR board = '{IN_BOTH}' AND started_at < '2026-11-23T03:35'
+"""
+"""The campaigns of `-modes` that measured compiled models, as an SQL condition."""
+
+
+@cache
+def compiled_models() -> Path:
+    """Return a database of the compiled models of `-modes` alone; write to copies of it."""
+    return shared.made_once("compiled.sqlite", partial(_part_of_modes, OF_COMPILED))
+
+
+@cache
+def modes() -> Path:
+    """Return a database of the models of `-modes` in all modes alone; write to copies of it."""
+    return shared.made_once("modes.sqlite", partial(_part_of_modes, f"NOT ({OF_COMPILED})"))
+
+
+def _part_of_modes(campaigns: str, path: Path) -> None:
+    """Make a database of some campaigns, and of the costs that follow from their visits."""
+    shutil.copy(database_of(MODES.name), path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"DELETE FROM campaign WHERE NOT ({campaigns})")
+        connection.execute("DELETE FROM cost WHERE board NOT IN (SELECT board FROM campaign)")
+    with open_store(str(path)) as store:
+        derive_costs(store, IN_BOTH)
+
+
+def write_modes_as_two_sets(folder: Path) -> list[str]:
+    """Write both parts of `-modes`, which share a board, as sets into a folder; return names."""
+    parts = {"nvidia-h200-compiled": compiled_models(), "nvidia-h200-modes": modes()}
+    for name, path in parts.items():
+        with open_store(str(shutil.copy(path, folder / f"{name}.sqlite"))) as store:
+            export_set(store, folder / name, device=DEVICE)
+    return list(parts)
 
 
 def stored(fill: Callable[[Store], object]) -> Callable[[Path], None]:

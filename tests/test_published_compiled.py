@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.workloads import Costs
 from opdb.store import open_store
-from opdb.store.exchange import import_set
 from tests import published
 from tests.cli.conftest import Opdb, opdb
 
@@ -30,12 +29,9 @@ REPLAYED = KERNELS.keys() - {"efficientnet_b0", "resnet18", "swin_t"}
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database that holds this set alone."""
-    found = tmp_path_factory.mktemp("compiled") / "compiled.sqlite"
-    with open_store(str(found)) as store:
-        import_set(store, published.SET.with_name("nvidia-h200-compiled"))
-    return found
+def path() -> Path:
+    """A database that holds these models alone."""
+    return published.compiled_models()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
 from opdb.predict import choose_device, predictor_for
 from opdb.records import Mode
 from opdb.store import open_store
-from opdb.store.exchange import import_set
 from opdb.studies.gains import gains
 from opdb.studies.modes import ModeRow, stored_rows
 from tests import published
@@ -21,7 +20,6 @@ from tests.cli.conftest import Opdb, opdb
 
 __all__ = ["opdb"]
 
-MODES = published.SET.with_name("nvidia-h200-modes")
 SIZES = (1, 2, 4, 8, 16, 32)
 PLAIN = ("eager", "graph", "trace")
 COMPILED = ("compile", "compile:reduce-overhead", "dynamo")
@@ -48,12 +46,9 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database that holds this set alone."""
-    found = tmp_path_factory.mktemp("modes") / "modes.sqlite"
-    with open_store(str(found)) as store:
-        import_set(store, MODES)
-    return found
+def path() -> Path:
+    """A database that holds these runs alone."""
+    return published.modes()
 
 
 @pytest.fixture(scope="module")

@@ -28,10 +28,7 @@ NAMED_BY = (
 )
 
 
-THEN = (
-    *("nvidia-h200", "nvidia-h200-compiled"),
-    *("nvidia-h200-modes", "nvidia-h200-training"),
-)
+THEN = ("nvidia-h200", "nvidia-h200-modes", "nvidia-h200-training")
 
 
 @pytest.fixture

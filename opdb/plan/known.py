@@ -74,8 +74,9 @@ def costs_on(
     kinds = {c.key: c.kind for c in configurations}
     found: dict[str, Cost] = {}
     boards = sorted((b.uuid for b in store.boards(device)), key=lambda uuid: uuid == board)
-    for uuid in boards:
-        for key, costs in store.costs(uuid, list(kinds)).items():
+    for uuid in reversed(boards):
+        missing = [key for key in kinds if key not in found]
+        for key, costs in store.costs(uuid, missing).items():
             cost = cost_in(costs, relevant_setting(kinds[key], settings))
             if cost is not None:
                 found[key] = cost

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, get_args
 
@@ -184,8 +184,7 @@ def _all_plain(found: Sequence[str]) -> None:
 
 def _numbers(found: Sequence[str]) -> Sequence[float]:
     numbers = list(map(float, found))
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError("not a finite number")
+    _all_finite(numbers)
     return numbers
 
 
@@ -197,9 +196,18 @@ def _numbers_not_negative(found: Sequence[str]) -> Sequence[float]:
 
 def _numbers_or_none(found: Sequence[str]) -> Sequence[float | None]:
     numbers = [float(field) if field else None for field in found]
-    if not all(map(math.isfinite, filter(None, numbers))):
-        raise ValueError("not a finite number")
+    _all_finite(filter(None, numbers))
     return numbers
+
+
+def _all_finite(numbers: Iterable[float]) -> None:
+    """Check that numbers are finite: where one is not, their sum is not.
+
+    Raises:
+        ValueError: one is not, or their sum is beyond any number.
+    """
+    if not math.isfinite(sum(numbers)):
+        raise ValueError("not a finite number")
 
 
 def _in_range(allowed: Range, read: AllAtOnce) -> AllAtOnce:

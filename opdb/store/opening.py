@@ -143,10 +143,11 @@ def _build(file: Path) -> None:
     aside.unlink(missing_ok=True)  # of a process that was killed
     location = database.as_url(str(aside))
     try:
-        engine = database.connect(location, create=True, aside=True)
-        with Store(location, engine) as store:
+        with ExitStack() as undo:
+            engine = database.connect(location, create=True, aside=True)
+            undo.callback(engine.dispose)  # the command that opens it next seals it as it ends
             with database.indices_last(engine):
-                import_published(store)
+                import_published(Store(location, engine))
             database.keep_journal(engine)
         with aside.open("rb") as stream:
             os.fsync(stream.fileno())

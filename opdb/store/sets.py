@@ -172,7 +172,7 @@ def read_fields(path: Path, columns: Collection[str]) -> Columns:
     """
     csv.field_size_limit(_FIELD_BYTES)
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
+        with path.open(encoding="utf-8", newline="\n") as stream:
             return _read_fields(path, columns, _csv_rows(stream))
     except FileNotFoundError as error:
         raise InputError(

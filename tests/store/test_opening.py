@@ -103,9 +103,9 @@ def test_costs_of_a_board_that_lies_in_two_sets_rest_on_both(
     monkeypatch.delenv("OPDB_DB", raising=False)
     monkeypatch.setattr(database, "package_parent", lambda: tmp_path)
     (tmp_path / "db").mkdir()
-    for name in ("nvidia-h200-compiled", "nvidia-h200-modes"):
-        (tmp_path / "db" / name).symlink_to(published.SET.with_name(name))
+    names = published.write_modes_as_two_sets(tmp_path / "db")
     with open_store() as store:
+        assert [each.name for each in origins(store)] == names
         boards = store.boards_of_several_sources()
         assert boards
         assert all(derived(store, board).is_as_stored for board in boards)

@@ -82,8 +82,10 @@ def test_the_published_set_is_counted(tmp_path: Path) -> None:
 
 def test_sets_of_one_configuration_are_counted_together(tmp_path: Path) -> None:
     """Those of another board are added; those of the board's own visits in both sets are, too."""
-    names = ("nvidia-h200-compiled", "nvidia-h200-modes")
-    with open_store(str(published.database_of(*names))) as store:
+    names = published.write_modes_as_two_sets(tmp_path)
+    with open_store(str(tmp_path / "both.sqlite")) as store:
+        for name in names:
+            import_set(store, tmp_path / name)
         assert_counted(store)
 
 

@@ -13,8 +13,10 @@ from opdb.api.status import status
 from opdb.cli.support import options
 from opdb.cli.support.console import show
 from opdb.errors import InputError
+from opdb.garbage import gc_paused
 
 
+@gc_paused()
 def run(
     device: options.EveryDevice = None,
     jobs: Annotated[

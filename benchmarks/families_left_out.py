@@ -9,7 +9,14 @@ and estimated from the rest; its measured CUDA graphs are then held against pred
 these estimates stand in. Families of which less than 20 % of a graph's time is estimated do not
 count. The stored estimates' own points are left out by blocks of the inverse of their covariance,
 so that nothing is learned anew: their kernels (some thirty lengths) and levels did see all models.
+How wide sums are is learned anew for each family, from the sums of all others.
 `opdb validate --estimates family` learns from nothing but the rest, in hours.
+
+Beside the graphs stand the sums that widths are learned from: of every stored workload, what its
+family alone calls, estimated and as the operators were measured. They are more and odder models.
+`inside_low` to `inside_high` is the binomial interval of the share inside, by as many independent
+graphs or sums as there are, by the variance between models (of sums: families;
+benchmarks/intervals.py).
 """
 
 from __future__ import annotations
@@ -20,27 +27,24 @@ import math
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
-
+from benchmarks.intervals import binomial_interval, effective
+from opdb.errors import OpdbError
 from opdb.estimates.document import from_document
-from opdb.estimates.estimator import Estimates, Estimator, Learned, _Asked, _Block
-from opdb.estimates.features import features
-from opdb.estimates.process import Process, with_noise
-from opdb.estimates.training import Example, usable
-from opdb.learning import examples_of, first_word
+from opdb.estimates.estimator import Estimates
+from opdb.estimates.left_out import PointsLeftOut
+from opdb.estimates.sums import MISSED, SumError, errors_of, fitted
+from opdb.learning import examples_of, first_word, works_of
 from opdb.predict import Answer, Predictor, predictor_for
+from opdb.predict.regimes import BATCHES, batch_of
 from opdb.records import Workload
 from opdb.store import Store, open_store
-from opdb.studies.accuracy import inside
+from opdb.studies.accuracy import MEASURES, Measure, inside
 
 DEVICE = "nvidia-h200"
 LEAST_ESTIMATED = 0.2
-MISSED = 2 / 0.05
-"""What an interval score adds for each unit that a truth lies outside (Gneiting and Raftery)."""
 
 
 @dataclass(frozen=True)
@@ -66,108 +70,55 @@ class Held:
 
 
 @dataclass(frozen=True)
-class _Family:
-    """A family of kinds: its examples in the order of the learned points, and both inverses."""
+class Seen:
+    """An error of a model, held against half of its interval, both relative."""
 
-    learned: Learned
-    examples: Sequence[Example]
-    time: tuple[Any, Any]
-    power: tuple[Any, Any] | None
-
-
-def _inverse(process: Process) -> tuple[Any, Any]:
-    """Return the inverse of the points' covariance and the weights of their values."""
-    return np.linalg.inv(with_noise(process.kernel, process.points)), process.weights
+    model: str
+    error: float
+    half_width: float
+    inside: bool
 
 
-def _families(estimator: Estimator, examples: Sequence[Example]) -> dict[str, _Family]:
-    """Join learned points to their examples.
+@dataclass(frozen=True)
+class Study:
+    """What was found: graphs, and the sums of workloads by what is estimated (time, energy)."""
 
-    Raises:
-        SystemExit: the database is not the one that the estimates were learned from.
-    """
-    by_family: dict[str, list[Example]] = defaultdict(list)
-    for example in sorted(examples, key=lambda e: e.configuration.key):
-        if usable(example):
-            by_family[features(example.configuration).family].append(example)
-    found = {}
-    for name, learned in estimator.families.items():
-        of = by_family[name]
-        if len(of) != len(learned.time.points):
-            sys.exit(f"{name}: {len(of)} examples, {len(learned.time.points)} points; opdb learn")
-        power = None if learned.power is None else _inverse(learned.power)
-        found[name] = _Family(learned, of, _inverse(learned.time), power)
-    return found
+    graphs: list[Held]
+    sums: dict[str, list[Seen]]
 
 
-def _without(inverse: Any, weights: Any, rows: Sequence[int]) -> tuple[Any, Any]:
-    """Return by how much rows are estimated too high when left out, and their covariance."""
-    covariance = np.linalg.inv(inverse[np.ix_(rows, rows)])
-    return -covariance @ weights[rows], covariance
-
-
-def estimates_without(
-    estimator: Estimator, families: Mapping[str, _Family], out: set[str]
-) -> Estimates:
-    """Estimate configurations (keys) as if none of them had been measured."""
-    found = Estimates(estimator.board)
-    for family in families.values():
-        rows = [i for i, e in enumerate(family.examples) if e.configuration.key in out]
-        if not rows:
-            continue
-        learned = family.learned
-        asked = [
-            _Asked(e.configuration, features(e.configuration), None)
-            for e in (family.examples[i] for i in rows)
-        ]
-        above, covariance = _without(*family.time, rows)
-        slower = [
-            math.log(_seconds(family.examples[i]) / estimator.roofline.time_s(each.of))
-            - learned.levels[each.of.kind]
-            + off
-            for i, each, off in zip(rows, asked, above, strict=True)
-        ]
-        watts, of_power = None, None
-        if learned.power is not None and family.power is not None:
-            metered = [learned.metered.index(i) for i in rows if i in set(learned.metered)]
-            watts, of_power = learned.power.at([learned.scaled(each.of) for each in asked])
-            off, block = _without(*family.power, metered)
-            at = [k for k, i in enumerate(rows) if i in set(learned.metered)]
-            for place, row, error in zip(at, (rows[k] for k in at), off, strict=True):
-                watts[place] = math.log(_watts(family.examples[row])) + error
-            of_power[np.ix_(at, at)] = block
-        kept = _Block([a.configuration.key for a in asked], covariance, of_power, learned.reach)
-        estimator._add(learned, asked, (slower, watts), kept, found)
-    return found
-
-
-def _seconds(example: Example) -> float:
-    assert example.cost.time_s is not None
-    return example.cost.time_s.mean
-
-
-def _watts(example: Example) -> float:
-    assert example.cost.dynamic_energy_j is not None
-    return example.cost.dynamic_energy_j.mean / _seconds(example)
-
-
-def study(store: Store) -> list[Held]:
-    """Return every measured graph of every family, the family left out."""
+def study(store: Store) -> Study:
+    """Return every measured graph and every sum of every family, the family left out."""
     predictor = predictor_for(store, DEVICE, estimates=False)
     [estimator] = [from_document(d) for d in store.learned(DEVICE).values()]
     examples = examples_of(store, predictor, estimator.board)
-    families = _families(estimator, examples)
-    users = {e.configuration.key: e.models for e in examples}
-    learned = {e.configuration.key for f in families.values() for e in f.examples}
+    rest = PointsLeftOut(estimator, examples)
+    errors = errors_of(rest, examples, works_of(store), predictor.base_power_w(estimator.board))
     graphs: dict[str, list[Workload]] = defaultdict(list)
     for workload, _ in predictor.measured_workloads("graph"):
         graphs[first_word(workload.name)].append(workload)
     found = []
     for word, workloads in sorted(graphs.items()):
-        out = {key for key in learned if users[key] == {word}}
-        estimates = estimates_without(estimator, families, out)
+        out = rest.of(word)
+        sums = errors.without(word).given_to(estimator).sums
+        estimates = replace(rest.estimates(out), sums=sums)
         for workload in workloads:
             found += _held(predictor, word, workload, out, estimates)
+    return Study(found, {"time": _seen(errors.times), "energy": _seen(errors.energies)})
+
+
+def _seen(errors: Sequence[SumError]) -> list[Seen]:
+    """Hold each sum against the width that all other families give it."""
+    found = []
+    for family in sorted({each.family for each in errors}):
+        width = fitted([each for each in errors if each.family != family])
+        if width is None:
+            sys.exit("too few families of models to learn widths of sums from")
+        for each in errors:
+            if each.family == family:
+                half = width.half_width(each.deviation)
+                within = abs(each.error) <= half
+                found.append(Seen(family, math.expm1(each.error), math.sinh(half), within))
     return found
 
 
@@ -181,26 +132,49 @@ def _held(
     return [Held(word, workload, share, predictor.without(workload, "graph", out, estimates))]
 
 
-def summary(found: Sequence[Held], what: str) -> dict[str, float]:
-    """Return errors and what the intervals are worth, for time or energy."""
-    known = [
-        (error, width)
-        for each in found
-        if (error := each.error(what)) is not None and (width := each.half_width(what)) is not None
+def by_batch(graphs: Sequence[Held]) -> dict[str, list[Held]]:
+    """Return all graphs, and those of each range of batch sizes, by name."""
+    found = {"graphs": list(graphs)}
+    for batch in BATCHES:
+        found[f"graphs of batch {batch}"] = [
+            each for each in graphs if batch_of(each.workload.batch_size) == batch
+        ]
+    return {name: those for name, those in found.items() if those}
+
+
+def seen_of(graphs: Sequence[Held], measure: Measure) -> list[Seen]:
+    """Return what is known of the graphs' time or energy."""
+    return [
+        Seen(each.workload.name, error, width, bool(inside(each.answer, measure)))
+        for each in graphs
+        if (error := each.error(measure)) is not None
+        and (width := each.half_width(measure)) is not None
     ]
-    errors = sorted(abs(error) for error, _ in known)
-    held = [inside(each.answer, what) for each in found]  # type: ignore[arg-type]
+
+
+def summary(seen: Sequence[Seen]) -> dict[str, float]:
+    """Return errors and what the intervals are worth."""
+    errors = sorted(abs(each.error) for each in seen)
     constant = [2 * w + MISSED * sum(max(0.0, e - w) for e in errors) / len(errors) for w in errors]
+    by_model: dict[str, list[float]] = defaultdict(list)
+    for each in seen:
+        by_model[each.model].append(float(each.inside))
+    share = statistics.fmean(each.inside for each in seen)
+    low, high = binomial_interval(share, effective(by_model))
     return {
-        "runs": len(errors),
-        "models": len({each.workload.name for each in found}),
-        "families": len({each.family for each in found}),
+        "number": len(seen),
+        "models": len(by_model),
         "median": statistics.median(errors),
         "percentile_95": errors[math.ceil(0.95 * len(errors)) - 1],
         "worst": errors[-1],
-        "inside": sum(map(bool, held)) / len(held),
-        "half_width": statistics.median(width for _, width in known),
-        "score": statistics.fmean(2 * w + MISSED * max(0.0, abs(e) - w) for e, w in known),
+        "inside": share,
+        "inside_low": low,
+        "inside_high": high,
+        "half_width": statistics.median(each.half_width for each in seen),
+        "score": statistics.fmean(
+            2 * each.half_width + MISSED * max(0.0, abs(each.error) - each.half_width)
+            for each in seen
+        ),
         "best_constant_score": min(constant),
     }
 
@@ -211,24 +185,31 @@ def main() -> None:
     parser.add_argument("--db", default=None)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    with open_store(asked.db, create=False) as store:
-        found = study(store)
-    summaries = {what: summary(found, what) for what in ("time", "energy")}
+    try:
+        with open_store(asked.db, create=False) as store:
+            found = study(store)
+    except OpdbError as error:
+        sys.exit(f"families_left_out: {error}")
+    summaries = {
+        f"{name}, {m}": summary(seen_of(graphs, m))
+        for name, graphs in by_batch(found.graphs).items()
+        for m in MEASURES
+    }
+    summaries |= {f"sums, {m}": summary(found.sums[m]) for m in MEASURES}
     if asked.json:
         print(json.dumps(summaries))
         return
-    for each in found:
+    for each in found.graphs:
         errors = ", ".join(
-            f"{what} {100 * (each.error(what) or 0):+.1f} % "
-            f"(± {100 * (each.half_width(what) or 0):.0f})"
-            for what in summaries
+            f"{m} {100 * (each.error(m) or 0):+.1f} % (± {100 * (each.half_width(m) or 0):.0f})"
+            for m in MEASURES
         )
         w = each.workload
         print(
             f"{w.name} {w.batch_size} {w.dtype}: {100 * each.estimated:.0f} % estimated, {errors}"
         )
     for what, numbers in summaries.items():
-        print(what, ", ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
+        print(f"{what}:", ", ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
 
 
 if __name__ == "__main__":

@@ -248,16 +248,21 @@ def _tail(count: float, runs: float, share: float) -> float:
 
 
 def independent(cases: Sequence[Case]) -> float:
-    """Return as how many independent runs these count: Kish's design effect of their models.
-
-    The correlation of runs of one model, in whether they are inside, is estimated by the analysis
-    of variance; where all or none are inside it cannot be, and each model counts once.
-    """
+    """Return as how many independent runs these count."""
     groups: dict[str, list[float]] = defaultdict(list)
     for case in cases:
         groups[case.model].append(float(abs(case.error) <= case.half_width))
-    n, k = len(cases), len(groups)
+    return effective(groups)
+
+
+def effective(groups: Mapping[str, Sequence[float]]) -> float:
+    """Return as how many independent runs these count, by model: Kish's design effect.
+
+    Runs inside are 1, others 0. The correlation of runs of one model is estimated by the analysis
+    of variance; where all or none are inside it cannot be, and each model counts once.
+    """
     every = [each for group in groups.values() for each in group]
+    n, k = len(every), len(groups)
     if k < 2 or n == k or len(set(every)) == 1:
         return float(k)
     mean = statistics.fmean(every)

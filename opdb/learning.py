@@ -19,6 +19,7 @@ from opdb.units import plural
 
 if TYPE_CHECKING:
     from opdb.estimates.estimator import Estimates, Estimator
+    from opdb.estimates.sums import Work
     from opdb.estimates.training import Example
 
 Leaving: TypeAlias = Literal["model", "family", "batch_size"]
@@ -105,6 +106,15 @@ class LeftOut:
     models: tuple[ModelError, ...]
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What a board knows: examples beside the workloads that use them, and all workloads."""
+
+    board: str
+    examples: Sequence[tuple[Example, list[Workload]]]
+    works: Sequence[Work]
+
+
 def learn(store: Store, predictor: Predictor, board: str | None = None) -> Estimator:
     """Learn from all that a board knows and store it; from the most measured board unless said.
 
@@ -112,7 +122,8 @@ def learn(store: Store, predictor: Predictor, board: str | None = None) -> Estim
         InputError: too little was measured.
     """
     chosen = board or predictor.most_measured()
-    estimator = _trained(examples_of(store, predictor, chosen), predictor, chosen)
+    examples = examples_of(store, predictor, chosen)
+    estimator = _trained(examples, works_of(store), predictor, chosen)
     from opdb.estimates.document import to_document
 
     of = Board(chosen, predictor.device.slug)
@@ -125,11 +136,26 @@ def examples_of(store: Store, predictor: Predictor, board: str) -> list[Example]
     return [example for example, _ in _examples(store, predictor, board)]
 
 
-def _trained(examples: Sequence[Example], predictor: Predictor, board: str) -> Estimator:
+def _trained(
+    examples: Sequence[Example], works: Sequence[Work], predictor: Predictor, board: str
+) -> Estimator:
+    """Learn from examples; the sums over `works` say how wide sums are."""
+    from opdb.estimates.sums import calibrated
     from opdb.estimates.training import train
 
     moment = datetime.now(UTC).isoformat(timespec="seconds")
-    return train(examples, device=predictor.device.slug, board=board, trained_at=moment)
+    found = train(examples, device=predictor.device.slug, board=board, trained_at=moment)
+    return calibrated(found, examples, works, predictor.base_power_w(board))
+
+
+def works_of(store: Store) -> list[Work]:
+    """Return all workloads as learning sees them, each of the family that its first word names."""
+    from opdb.estimates.sums import Work
+
+    return [
+        Work(first_word(w.name), {c.key: n for c, n in w.occurrences().items()})
+        for w in store.workloads()
+    ]
 
 
 def _examples(
@@ -174,13 +200,14 @@ def leave_out(
             runs[named(workload), board].append((workload, mode))
     if len({group for group, _ in runs}) < 2:
         raise InputError(f"nothing can be left out: too few {leaving}s were measured whole")
-    known: dict[str, list[tuple[Example, list[Workload]]]] = {}
+    works = works_of(store)
+    known: dict[str, _Known] = {}
     for (group, board), measured in sorted(runs.items()):
         if models and not any(workload.name in models for workload, _ in measured):
             continue
         if board not in known:
-            known[board] = _examples(store, predictor, board)
-        yield _without(group, board, measured, known[board], predictor, leaving)
+            known[board] = _Known(board, _examples(store, predictor, board), works)
+        yield _without(group, measured, known[board], predictor, leaving)
 
 
 NAMES: Mapping[Leaving, Callable[[Workload], str]] = {
@@ -199,23 +226,22 @@ def first_word(name: str) -> str:
 
 def _without(
     group: str,
-    board: str,
     measured: Sequence[tuple[Workload, Mode]],
-    known: Sequence[tuple[Example, list[Workload]]],
+    known: _Known,
     predictor: Predictor,
     leaving: Leaving,
 ) -> LeftOut:
     from opdb.estimates.baselines import BASELINES, apply_rule
 
     named = NAMES[leaving]
-    out = [e for e, users in known if users and {named(w) for w in users} == {group}]
+    out = [e for e, users in known.examples if users and {named(w) for w in users} == {group}]
     keys = {example.configuration.key for example in out}
-    rest = [e for e, _ in known if e.configuration.key not in keys]
-    estimates = _trained(rest, predictor, board).estimate(
+    rest = [e for e, _ in known.examples if e.configuration.key not in keys]
+    estimates = _trained(rest, known.works, predictor, known.board).estimate(
         (e.configuration for e in out), alike_only=True
     )
     guesses = {
-        name: apply_rule(made(rest), [e.configuration for e in out], board)
+        name: apply_rule(made(rest), [e.configuration for e in out], known.board)
         for name, made in BASELINES.items()
     }
     each: dict[str, EstimatedCosts] = {OURS: estimates, **guesses}

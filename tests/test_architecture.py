@@ -373,6 +373,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
         "estimates.document",
         "estimates.process",
         "estimates.estimator",
+        "estimates.left_out",
         "estimates.training",
         "estimates.tuning",
     ),

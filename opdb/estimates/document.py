@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
@@ -13,9 +14,10 @@ from opdb.errors import InputError
 from opdb.estimates.estimator import Estimator, KindMedians, Learned, Reach
 from opdb.estimates.process import Kernel, Matrix, Process
 from opdb.estimates.roofline import Roofline
+from opdb.estimates.widths import SumWidths, Width
 from opdb.records import Json, Quantity
 
-FORMAT = 4
+FORMAT = 5
 FLOAT32 = np.dtype("<f4")
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -39,6 +41,7 @@ def to_document(estimator: Estimator) -> Json:
         "roofline": asdict(estimator.roofline),
         "families": {name: _family(learned) for name, learned in estimator.families.items()},
         "usual": {kind: asdict(usual) for kind, usual in estimator.usual.items()},
+        "sums": asdict(estimator.sums),
     }
 
 
@@ -62,6 +65,7 @@ def from_document(document: Json) -> Estimator:
             roofline=Roofline(**document["roofline"]),
             families={name: _learned(d) for name, d in document["families"].items()},
             usual={kind: _usual(d) for kind, d in document["usual"].items()},
+            sums=_sums(document["sums"]),
         )
     except _DAMAGED as error:
         raise InputError(f"damaged estimates: {error}; opdb learn makes them anew") from error
@@ -94,7 +98,7 @@ def _learned(document: Mapping[str, Json]) -> Learned:
     power = document["power"]
     metered = [] if power is None else [int(row) for row in power["rows"]]
     reach = _reach(document["reach"])
-    if (power is None) != (reach.energy is None) or (power is None) != (reach.energies is None):
+    if (power is None) != (reach.energy is None):
         raise ValueError("a reach of energies without powers, or powers without one")
     return Learned(
         columns=columns,
@@ -110,10 +114,20 @@ def _learned(document: Mapping[str, Json]) -> Learned:
 
 
 def _reach(document: Mapping[str, Json]) -> Reach:
-    metered = (document[name] for name in ("energy", "energies"))
-    energy, energies = (None if each is None else float(each) for each in metered)
-    time, times, shared = (float(document[name]) for name in ("time", "times", "shared"))
-    return Reach(time, times, energy, energies, shared)
+    energy = document["energy"]
+    return Reach(float(document["time"]), None if energy is None else float(energy))
+
+
+def _sums(document: Mapping[str, Json]) -> SumWidths:
+    time, energy = document["time"], document["energy"]
+    return SumWidths(_width(time), None if energy is None else _width(energy))
+
+
+def _width(document: Mapping[str, Json]) -> Width:
+    factor, power = float(document["factor"]), float(document["power"])
+    if not (0 <= factor < math.inf and 0 <= power <= 1):
+        raise ValueError(f"sums as wide as {factor} times a deviation to the power {power}")
+    return Width(factor, power)
 
 
 def _process_of(document: Mapping[str, Json], points: Matrix) -> Process:

@@ -10,6 +10,7 @@ from opdb.errors import InputError
 from opdb.estimates.features import PASSES, STATES, Family, Features, features
 from opdb.estimates.process import Matrix, Process
 from opdb.estimates.roofline import HALVES, Roofline
+from opdb.estimates.widths import SumWidths
 from opdb.kinds import KINDS
 from opdb.kinds.view import item_bytes
 from opdb.records import Configuration, Cost, Form, Quantity
@@ -57,16 +58,11 @@ class _Asked:
 class Reach:
     """Standard deviations that hold 95 % of the errors of examples left out of learning.
 
-    `time` and `energy` (dynamic) are of single operators, `times` and `energies` of the sums over
-    what one model alone has; None where nothing was metered. `shared` is the standard deviation (of
-    a logarithm) by which all operators of a model err together, on top of the others.
+    They are of single operators' times and dynamic energies; None where nothing was metered.
     """
 
     time: float
-    times: float
     energy: float | None
-    energies: float | None
-    shared: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +123,10 @@ class Learned:
 
 @dataclass(frozen=True, eq=False)
 class Estimator:
-    """An estimator of the costs of one board, learned at one time."""
+    """An estimator of the costs of one board, learned at one time.
+
+    `sums` are the widths of sums of its estimates.
+    """
 
     device: str
     board: str
@@ -136,6 +135,7 @@ class Estimator:
     roofline: Roofline
     families: Mapping[str, Learned]
     usual: Mapping[str, KindMedians]
+    sums: SumWidths
 
     def estimate(
         self, configurations: Iterable[Configuration], *, alike_only: bool = False
@@ -148,7 +148,7 @@ class Estimator:
         Raises:
             InputError: what was learned is damaged: its numbers give no estimate.
         """
-        found = Estimates(self.board)
+        found = Estimates(self.board, self.sums)
         near: dict[str, list[_Asked]] = {}
         alone: dict[str, list[_Asked]] = {}
         for configuration in configurations:
@@ -310,26 +310,23 @@ class _Block:
         assert self.power is not None and self.reach.energy is not None
         return self.reach.energy * math.sqrt(self.time[row, row] + self.power[row, row])
 
-    def sum_time_width(self, seconds: Mapping[str, float]) -> float:
-        """Return half the 95 % interval of a sum of these times (seconds, by key)."""
-        weights = [seconds.get(key, 0.0) for key in self.keys]
-        shared = self.reach.shared * math.fsum(weights)
-        return self.reach.times * math.hypot(_deviation(weights, self.time), shared)
+    def time_deviation(self, seconds: Mapping[str, float]) -> float:
+        """Return the standard deviation of a sum of these times (seconds, by key)."""
+        return _deviation([seconds.get(key, 0.0) for key in self.keys], self.time)
 
-    def sum_energy_width(
+    def energy_deviation(
         self, seconds: Mapping[str, float], joules: Mapping[str, float], base_w: float
     ) -> float:
-        """Return half the 95 % interval of a sum of these dynamic energies and base power.
+        """Return the standard deviation of a sum of these dynamic energies and base power.
 
         A longer time adds base power and, at the same power, dynamic energy.
         """
-        assert self.power is not None and self.reach.energies is not None
+        assert self.power is not None
         dynamic = [joules.get(key, 0.0) for key in self.keys]
         whole = [
             base_w * seconds.get(key, 0.0) + j for key, j in zip(self.keys, dynamic, strict=True)
         ]
-        deviations = (_deviation(whole, self.time), _deviation(dynamic, self.power))
-        return self.reach.energies * math.hypot(*deviations, self.reach.shared * math.fsum(whole))
+        return math.hypot(_deviation(whole, self.time), _deviation(dynamic, self.power))
 
 
 @dataclass(eq=False)
@@ -341,6 +338,7 @@ class Estimates:
     """
 
     board: str
+    sums: SumWidths
     costs: dict[str, Cost] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     blocks: list[_Block] = field(default_factory=list)
@@ -358,13 +356,42 @@ class Estimates:
         `counts` are how often each estimated configuration (key) is called; the energy is None
         where base power or the dynamic energies are unknown.
         """
+        time, energy = self.sum_of(counts, base_w)
+        half_s = self.sums.time.half_width(time.deviation) * time.value
+        if energy is None or self.sums.energy is None:
+            return half_s, None
+        return half_s, self.sums.energy.half_width(energy.deviation) * energy.value
+
+    def sum_of(
+        self, counts: Mapping[str, float], base_w: float | None
+    ) -> tuple[EstimatedSum, EstimatedSum | None]:
+        """Return the time (seconds) and energy (joules, base power's too) of calls (keys).
+
+        The energy is None where base power or the dynamic energies are unknown.
+        """
         seconds = {k: n * _mean(self.costs[k].time_s) for k, n in counts.items()}
         joules = {k: n * _mean(self.costs[k].dynamic_energy_j) for k, n in counts.items()}
-        time = math.hypot(*(b.sum_time_width(seconds) for b in self.blocks), 0.0)
+        whole_s = math.fsum(seconds.values())
+        time = _estimated_sum(whole_s, (b.time_deviation(seconds) for b in self.blocks))
         if base_w is None or any(b.power is None for b in self.blocks):
             return time, None
-        widths = [b.sum_energy_width(seconds, joules, base_w) for b in self.blocks]
-        return time, math.hypot(*widths, 0.0)
+        whole_j = base_w * whole_s + math.fsum(joules.values())
+        apart = (b.energy_deviation(seconds, joules, base_w) for b in self.blocks)
+        return time, _estimated_sum(whole_j, apart)
+
+
+@dataclass(frozen=True)
+class EstimatedSum:
+    """A sum of estimates, and the standard deviation of its logarithm."""
+
+    value: float
+    deviation: float
+
+
+def _estimated_sum(value: float, deviations: Iterable[float]) -> EstimatedSum:
+    """Return a sum whose parts, of these standard deviations, err independently."""
+    apart = math.hypot(*deviations, 0.0)
+    return EstimatedSum(value, apart / value if value > 0 else 0.0)
 
 
 def _keys(asked: Sequence[_Asked]) -> list[str]:

@@ -100,3 +100,14 @@ class Process:
 def with_noise(kernel: Kernel, points: Matrix) -> Matrix:
     """Return the covariance of what is measured at n points, shape (n, n)."""
     return kernel.between(points, points) + kernel.noise * np.eye(len(points))
+
+
+def left_out(inverse: Matrix, weights: Matrix, rows: Sequence[int]) -> tuple[Matrix, Matrix]:
+    """Return by how much m rows are expected too high when left out, and their covariance.
+
+    Both follow from the inverse (n, n) of all points' covariance and the weights (n) of their
+    values; nothing is learned anew (Rasmussen and Williams, equations 5.12, for blocks). Shapes:
+    (m,) and (m, m).
+    """
+    covariance = np.linalg.inv(inverse[np.ix_(rows, rows)])
+    return -covariance @ weights[rows], covariance

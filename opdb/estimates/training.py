@@ -6,18 +6,19 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 
 from opdb.errors import InputError
 from opdb.estimates.estimator import Estimator, KindMedians, Learned, Reach
 from opdb.estimates.features import KIND, PASSES, STATES, Features, features
-from opdb.estimates.process import Matrix, Process, with_noise
+from opdb.estimates.process import Matrix, Process, left_out, with_noise
 from opdb.estimates.roofline import Roofline, roofline
 from opdb.estimates.tuning import tuned
+from opdb.estimates.widths import SumWidths, Width
 from opdb.kinds import KINDS
 from opdb.records import Configuration, Cost, Form, Quantity
 from opdb.units import plural
@@ -47,12 +48,7 @@ FEWEST_FOLDS = 3
 PART = "part "
 COVERED = 0.95
 
-SHARED = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
-"""Standard deviations that the operators of a model may have in common: the one is taken with
-which the sums over left-out models have the best intervals."""
-
-FEWEST_SUMMED = 10
-"""So many operators has a model alone at least, for their sum to tell how sums err."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -83,6 +79,8 @@ class _Point:
 def train(examples: Iterable[Example], *, device: str, board: str, trained_at: str) -> Estimator:
     """Learn from measured configurations.
 
+    Sums are as wide as the least sure family's single estimates; `sums.calibrated` says better.
+
     Raises:
         InputError: too few of them launch a kernel.
     """
@@ -97,9 +95,8 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
     families: dict[str, list[_Point]] = defaultdict(list)
     for point in points:
         families[point.of.family].append(point)
-    sums = Sums([], [])
     learned = {
-        name: _learn(_some(found, MOST_POINTS), under, sums)
+        name: _learn(some(found, MOST_POINTS), under)
         for name, found in families.items()
         if len(found) >= FEWEST_POINTS
     }
@@ -109,9 +106,17 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
         trained_at=trained_at,
         configurations=len(points),
         roofline=under,
-        families={name: replace(one, reach=sums.of(one.reach)) for name, one in learned.items()},
+        families=learned,
         usual=_usual(given),
+        sums=_as_wide_as_single([one.reach for one in learned.values()]),
     )
+
+
+def _as_wide_as_single(reaches: Sequence[Reach]) -> SumWidths:
+    """Return the widths of sums before any is known: those of the least sure single estimates."""
+    energies = [reach.energy for reach in reaches if reach.energy is not None]
+    time = Width(max((reach.time for reach in reaches), default=0.0), 1.0)
+    return SumWidths(time, Width(max(energies), 1.0) if energies else None)
 
 
 def usable(example: Example) -> bool:
@@ -139,7 +144,7 @@ def _point(example: Example) -> _Point:
     )
 
 
-def _some(points: Sequence[_Point], most: int) -> Sequence[_Point]:
+def some(points: Sequence[T], most: int) -> Sequence[T]:
     """Return at most this many of the points, drawn the same way every time."""
     if len(points) <= most:
         return points
@@ -147,8 +152,8 @@ def _some(points: Sequence[_Point], most: int) -> Sequence[_Point]:
     return [points[i] for i in sorted(drawn)]
 
 
-def _learn(points: Sequence[_Point], under: Roofline, sums: Sums) -> Learned:
-    """Learn a family; `sums` takes what its sums over left-out models err by."""
+def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
+    """Learn a family of kinds."""
     columns, centre, scale, places = placed([p.of for p in points])
     slower = np.array([math.log(p.time_s / under.time_s(p.of)) for p in points])
     levels = _levels(points, slower)
@@ -166,9 +171,7 @@ def _learn(points: Sequence[_Point], under: Roofline, sums: Sums) -> Learned:
         time=time,
         power=power,
         metered=() if power is None else tuple(metered),
-        reach=_reach(
-            points, metered, (time, above), None if power is None else (power, watts), sums
-        ),
+        reach=_reach(points, metered, (time, above), None if power is None else (power, watts)),
     )
 
 
@@ -223,28 +226,17 @@ class _LeftOut:
         """Return each error over its standard deviation."""
         return [float(e) for e in self.errors / np.sqrt(np.diag(self.covariance))]
 
-    def sum(self, weights: Matrix) -> tuple[float, float]:
-        """Return the error of a weighted mean, and its variance."""
-        shares = weights / weights.sum()
-        return float(abs(shares @ self.errors)), float(shares @ self.covariance @ shares)
-
 
 def _left_out(process: Process, values: Matrix, folds: Sequence[str]) -> dict[str, _LeftOut]:
-    """Leave out each fold of a process's points, which have these values, in turn.
-
-    Errors and covariances follow from the inverse of all points' covariance, the weights from that
-    of none anew (Rasmussen and Williams, equations 5.12, for blocks).
-    """
+    """Leave out each fold of a process's points, which have these values, in turn."""
     inverse = np.linalg.inv(with_noise(process.kernel, process.points))
     weights = inverse @ (values - process.mean)
     rows: dict[str, list[int]] = defaultdict(list)
     for row, fold in enumerate(folds):
         rows[fold].append(row)
-    found = {}
-    for fold, out in sorted(rows.items()):
-        covariance = np.linalg.inv(inverse[np.ix_(out, out)])
-        found[fold] = _LeftOut(out, -covariance @ weights[out], covariance)
-    return found
+    return {
+        fold: _LeftOut(out, *left_out(inverse, weights, out)) for fold, out in sorted(rows.items())
+    }
 
 
 def _folds(points: Sequence[_Point], metered: Sequence[int]) -> list[str]:
@@ -263,26 +255,20 @@ def _reach(
     metered: Sequence[int],
     time: tuple[Process, Matrix],
     power: tuple[Process, Matrix] | None,
-    sums: Sums,
 ) -> Reach:
     """Return how many standard deviations hold 95 % of what is left out and estimated.
 
-    `time` and `power` are processes and the values that their points have. Sums reach as far as
-    single estimates here; `sums` takes their errors, which families have in common.
+    `time` and `power` are processes and the values that their points have.
     """
     folds = _folds(points, metered)
     times = _left_out(*time, folds)
-    sums.times.extend(_sums(times, points))
-    of_time = _single(times)
     if power is None:
-        return Reach(of_time, of_time, None, None, 0.0)
+        return Reach(_single(times), None)
     energies = {
         fold: _joined(times[fold], left, metered)
         for fold, left in _left_out(*power, [folds[i] for i in metered]).items()
     }
-    sums.energies.extend(_sums(energies, points))
-    of_energy = _single(energies)
-    return Reach(of_time, of_time, of_energy, of_energy, 0.0)
+    return Reach(_single(times), _single(energies))
 
 
 def _joined(time: _LeftOut, power: _LeftOut, metered: Sequence[int]) -> _LeftOut:
@@ -296,56 +282,6 @@ def _joined(time: _LeftOut, power: _LeftOut, metered: Sequence[int]) -> _LeftOut
 def _single(left: Mapping[str, _LeftOut]) -> float:
     """Return the reach of single estimates."""
     return _conformal([error for each in left.values() for error in each.normalised()])
-
-
-def _sums(left: Mapping[str, _LeftOut], points: Sequence[_Point]) -> list[tuple[float, float]]:
-    """Return the error and variance of the mean over what each model alone has."""
-    return [
-        each.sum(np.array([points[i].time_s for i in each.rows]))
-        for fold, each in left.items()
-        if not fold.startswith(PART) and len(each.rows) >= FEWEST_SUMMED
-    ]
-
-
-@dataclass(frozen=True)
-class Sums:
-    """Errors (of a logarithm) and variances of sums over what one model alone has of a family.
-
-    Families pool them: a family has some tens of such models, the worst of which would be its 95 %
-    quantile.
-    """
-
-    times: list[tuple[float, float]]
-    energies: list[tuple[float, float]]
-
-    def of(self, reach: Reach) -> Reach:
-        """Return a family's reach with that of sums; as it is where no model could be left out."""
-        if not self.times:
-            return reach
-        pooled = replace(reach, times=_of_sums(self.times, self.shared), shared=self.shared)
-        if reach.energies is None or not self.energies:
-            return pooled
-        return replace(pooled, energies=_of_sums(self.energies, self.shared))
-
-    @cached_property
-    def shared(self) -> float:
-        """The standard deviation in common with which the intervals of sums are best."""
-        return min(SHARED, key=lambda s: _score(self.times, s) + _score(self.energies, s))
-
-
-def _of_sums(sums: Sequence[tuple[float, float]], shared: float) -> float:
-    """Return the reach of sums whose operators have an error in common."""
-    return _conformal([error / math.sqrt(variance + shared**2) for error, variance in sums])
-
-
-def _score(sums: Sequence[tuple[float, float]], shared: float) -> float:
-    """Return the score of the intervals of sums: Gneiting and Raftery (2007), less is better."""
-    if not sums:
-        return 0.0
-    reach = _of_sums(sums, shared)
-    halves = [reach * math.sqrt(variance + shared**2) for _, variance in sums]
-    outside = [max(0.0, e - half) for (e, _), half in zip(sums, halves, strict=True)]
-    return 2 * math.fsum(halves) + 2 / (1 - COVERED) * math.fsum(outside)
 
 
 def _conformal(normalised: Collection[float]) -> float:

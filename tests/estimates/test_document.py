@@ -42,7 +42,7 @@ def written(estimator: Estimator) -> Json:
 
 def test_all_of_it_comes_back(estimator: Estimator) -> None:
     back = from_document(written(estimator))
-    for name in ("device", "board", "trained_at", "configurations", "roofline", "usual"):
+    for name in ("device", "board", "trained_at", "configurations", "roofline", "usual", "sums"):
         assert getattr(back, name) == getattr(estimator, name)
     assert back.families.keys() == estimator.families.keys() == {"memory"}
     found, before = back.families["memory"], estimator.families["memory"]
@@ -50,7 +50,8 @@ def test_all_of_it_comes_back(estimator: Estimator) -> None:
         assert getattr(found, name) == getattr(before, name)
     assert before.power is not None and found.power is not None
     assert 12 <= len(before.power.points) < len(before.time.points)
-    assert len({*asdict(before.reach).values()}) == 5, "no two of them are the same number"
+    assert len({*asdict(before.reach).values()}) == 2, "no two of them are the same number"
+    assert back.sums.energy is not None and back.sums.energy != back.sums.time
     for one, other in ((found.time, before.time), (found.power, before.power)):
         assert (one.kernel, one.mean) == (other.kernel, other.mean)
         assert (one.points == other.points).all() and (one.weights == other.weights).all()
@@ -59,9 +60,10 @@ def test_all_of_it_comes_back(estimator: Estimator) -> None:
 
 def test_it_is_numbers_and_names_packed_small(estimator: Estimator) -> None:
     document = to_document(estimator)
-    assert document["format"] == 4
+    assert document["format"] == 5
     family = document["families"]["memory"]
     assert asdict(estimator.families["memory"].reach) == family["reach"]
+    assert asdict(estimator.sums) == document["sums"]
     points = estimator.families["memory"].time.points
     assert len(family["points"]) < 4 * points.size, "less than float32 takes"
     assert "\n" not in family["points"]
@@ -72,7 +74,7 @@ def test_it_is_numbers_and_names_packed_small(estimator: Estimator) -> None:
     [({"format": 99}, "99"), ({}, "None"), ([1], r"\[1\]"), ("x" * 99, "'" + "x" * 39 + ";")],
 )
 def test_another_format_is_told(found: Json, told: str) -> None:
-    with pytest.raises(InputError, match=f"estimates of format {told}.*this version reads 4"):
+    with pytest.raises(InputError, match=f"estimates of format {told}.*this version reads 5"):
         from_document(found)
 
 
@@ -93,8 +95,16 @@ def _without_power(document: Json) -> None:
     document["families"]["memory"]["power"] = None
 
 
-def _without_energies(document: Json) -> None:
-    document["families"]["memory"]["reach"]["energies"] = None
+def _without_a_power_of_sums(document: Json) -> None:
+    del document["sums"]["energy"]["power"]
+
+
+def _infinite_sums(document: Json) -> None:
+    document["sums"]["time"]["factor"] = 1e999
+
+
+def _steep_sums(document: Json) -> None:
+    document["sums"]["energy"]["power"] = 1.5
 
 
 def _without_energy(document: Json) -> None:
@@ -118,8 +128,8 @@ def _a_list(document: Json) -> None:
 
 
 DAMAGES = (
-    *(_shorter, _longer, _rows, _without_power, _without_energies, _without_energy),
-    *(_infinite, _no_base64, _no_zlib, _a_list),
+    *(_shorter, _longer, _rows, _without_power, _without_a_power_of_sums, _without_energy),
+    *(_infinite_sums, _steep_sums, _infinite, _no_base64, _no_zlib, _a_list),
 )
 
 

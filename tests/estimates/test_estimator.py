@@ -21,11 +21,13 @@ from opdb.estimates.estimator import (
 from opdb.estimates.features import features
 from opdb.estimates.process import Kernel, Process
 from opdb.estimates.roofline import Roofline
+from opdb.estimates.widths import SumWidths, Width
 from opdb.records import Configuration, Quantity
 from opdb.records.cost import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from tests.estimates.made import call, example
 
-REACH = Reach(time=2.0, times=3.0, energy=2.5, energies=3.5, shared=0.1)
+REACH = Reach(time=2.0, energy=2.5)
+SUMS = SumWidths(Width(3.0, 1.0), Width(3.5, 1.0))
 ROOFLINE = Roofline({"memory float32": 1e12, "matrix float32": 1e13}, 1e9, 1e-6)
 
 
@@ -45,14 +47,14 @@ def learned(power: bool = True, **changes: object) -> Learned:
         time=process(0.7),
         power=process(math.log(100.0), variance=0.2) if power else None,
         metered=(0,) if power else (),
-        reach=REACH if power else replace(REACH, energy=None, energies=None),
+        reach=REACH if power else replace(REACH, energy=None),
     )
     return replace(of, **changes)  # type: ignore[arg-type]
 
 
 def estimator(**families: Learned) -> Estimator:
     usual = {"relu": KindMedians(3, 5e-6, {"module": Quantity(1.0, 1.0, 0.5, 2.0, 9)})}
-    return Estimator("a device", "a board", "2026-11-25", 12, ROOFLINE, families, usual)
+    return Estimator("a device", "a board", "2026-11-25", 12, ROOFLINE, families, usual, SUMS)
 
 
 def widths(quantity: Quantity | None) -> tuple[float, float]:
@@ -266,29 +268,51 @@ def test_a_quantity_is_as_wide_below_as_above() -> None:
             _quantity(value, width)
 
 
-def test_a_sum_errs_by_its_parts_and_what_they_share() -> None:
+def test_a_sum_errs_by_its_parts_together() -> None:
     ones = np.array([[0.04, 0.02], [0.02, 0.09]])
     watts = np.array([[0.01, 0.0], [0.0, 0.01]])
     block = _Block(["a", "b"], ones, watts, REACH)
-    other = _Block(["c"], np.array([[0.25]]), np.array([[0.16]]), replace(REACH, shared=0.0))
+    other = _Block(["c"], np.array([[0.25]]), np.array([[0.16]]), REACH)
     examples = {
         name: example(call(8), seconds, dynamic_w=power).cost
         for name, seconds, power in (("a", 2.0, 10.0), ("b", 1.0, 20.0), ("c", 3.0, 5.0))
     }
-    found = Estimates("a board", examples, {}, [block, other])
+    found = Estimates("a board", SUMS, examples, {}, [block, other])
     time, energy = found.half_widths({"a": 3.0, "b": 4.0}, 50.0)
     variance = 36 * 0.04 + 2 * 24 * 0.02 + 16 * 0.09
-    assert time == pytest.approx(3.0 * math.sqrt(variance + (0.1 * 10) ** 2))
+    assert time == pytest.approx(3.0 * math.sqrt(variance))
     joules = np.array([60.0, 80.0])
     whole = joules + 50.0 * np.array([6.0, 4.0])
-    squares = whole @ ones @ whole + joules @ watts @ joules + (0.1 * whole.sum()) ** 2
+    squares = whole @ ones @ whole + joules @ watts @ joules
     assert energy == pytest.approx(3.5 * math.sqrt(squares))
+    of_time, of_energy = found.sum_of({"a": 3.0, "b": 4.0}, 50.0)
+    assert of_energy is not None
+    assert (of_time.value, of_energy.value) == pytest.approx((10.0, whole.sum()))
+    assert of_time.deviation == pytest.approx(math.sqrt(variance) / 10.0)
+    assert of_energy.deviation == pytest.approx(math.sqrt(squares) / whole.sum())
     third, without_base = found.half_widths({"c": 2.0}, None)
     assert third == pytest.approx(3.0 * 6.0 * 0.5) and without_base is None
     all_three, _ = found.half_widths({"a": 3.0, "b": 4.0, "c": 2.0}, None)
-    assert all_three == pytest.approx(math.hypot(time, third))
-    assert Estimates("a board").half_widths({}, 50.0) == (0.0, 0.0)
+    assert all_three == pytest.approx(math.hypot(time, third)), "independent of each other"
+    assert Estimates("a board", SUMS).half_widths({}, 50.0) == (0.0, 0.0)
     nothing = replace(examples["a"], dynamic_energy_j=None)
-    base_alone = Estimates("a board", {"a": nothing}, {}, [block])
-    seconds = 3.5 * math.hypot(100.0 * 0.2, 0.1 * 100.0)
-    assert base_alone.half_widths({"a": 1.0}, 50.0)[1] == pytest.approx(seconds)
+    base_alone = Estimates("a board", SUMS, {"a": nothing}, {}, [block])
+    assert base_alone.half_widths({"a": 1.0}, 50.0)[1] == pytest.approx(3.5 * 100.0 * 0.2)
+
+
+def test_the_width_of_a_sum_grows_with_a_power_of_its_deviation() -> None:
+    narrowed = SumWidths(Width(1.2, 0.5), Width(0.8, 0.25))
+    asked = {call(2**10 + 64).key: 2.0, call(2**12).key: 1.0}
+    before = estimator(memory=learned()).estimate([call(2**10 + 64), call(2**12)])
+    found = replace(estimator(memory=learned()), sums=narrowed).estimate(
+        [call(2**10 + 64), call(2**12)]
+    )
+    assert found.costs == before.costs, "of single operators nothing changes"
+    time, energy = found.sum_of(asked, 100.0)
+    assert energy is not None and energy.deviation != time.deviation > 0
+    half_s, half_j = found.half_widths(asked, 100.0)
+    assert half_s == pytest.approx(1.2 * math.sqrt(time.deviation) * time.value)
+    assert half_j == pytest.approx(0.8 * energy.deviation**0.25 * energy.value)
+    unmetered = replace(found, sums=SumWidths(narrowed.time, None))
+    assert unmetered.half_widths(asked, 100.0) == (half_s, None)
+    assert Width(1.2, 0.5).half_width(0.0) == 0.0

@@ -200,10 +200,10 @@ def test_an_energy_errs_as_its_time_and_its_power_do(
     assert log_half_width(cost.dynamic_energy_j) == pytest.approx(
         learned_of.reach.energy * deviation
     )
-    assert cost.dynamic_energy_j is not None and learned_of.reach.energies is not None
+    assert cost.dynamic_energy_j is not None and estimator.sums.energy is not None
     _, energy_width = found.half_widths({asked.key: 3.0}, 0.0)
     assert energy_width == pytest.approx(
-        learned_of.reach.energies * 3 * cost.dynamic_energy_j.mean * deviation
+        estimator.sums.energy.half_width(deviation) * 3 * cost.dynamic_energy_j.mean
     )
 
 

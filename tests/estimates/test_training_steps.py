@@ -15,20 +15,18 @@ from opdb.estimates.estimator import Reach
 from opdb.estimates.features import KIND, Features, features
 from opdb.estimates.process import Kernel, Process
 from opdb.estimates.training import (
-    SHARED,
     Example,
-    Sums,
+    _as_wide_as_single,
     _conformal,
     _folds,
     _left_out,
     _LeftOut,
     _levels,
-    _of_sums,
     _Point,
-    _score,
     placed,
     usable,
 )
+from opdb.estimates.widths import SumWidths, Width
 from opdb.records import Configuration, Cost
 from tests.estimates.made import call, example, learned
 
@@ -187,13 +185,6 @@ def test_what_is_left_out_is_estimated_as_by_learning_from_the_others() -> None:
         assert left.normalised() == pytest.approx(left.errors / deviations, abs=1e-9)
 
 
-def test_a_weighted_mean_errs_as_its_parts_do_together() -> None:
-    left = _LeftOut([3, 5], np.array([0.2, -0.4]), np.array([[0.04, 0.01], [0.01, 0.09]]))
-    error, variance = left.sum(np.array([1.0, 3.0]))
-    assert error == pytest.approx(abs(0.25 * 0.2 - 0.75 * 0.4))
-    assert variance == pytest.approx(0.0625 * 0.04 + 2 * 0.1875 * 0.01 + 0.5625 * 0.09)
-
-
 def test_one_models_own_calls_are_left_out_together_and_the_others_by_lot() -> None:
     users = [*("a", "b", "c") * 3, None, None]
     points = [point(user=user) for user in users]
@@ -212,21 +203,8 @@ def test_a_reach_is_the_conformal_quantile(count: int, rank: int) -> None:
     assert _conformal(errors) == rank
 
 
-def test_sums_err_together_by_what_they_share() -> None:
-    sums = [(0.5, 0.07), (0.3, 0.12), (0.1, 0.0)]
-    assert _of_sums(sums, 0.3) == pytest.approx(1.25, abs=1e-5)
-    assert _of_sums(sums[:2], 0.0) == pytest.approx(0.5 / math.sqrt(0.07), abs=1e-5)
-
-
-def test_a_score_is_the_width_of_intervals_and_how_far_truths_lie_outside() -> None:
-    assert _score([], 0.1) == 0.0
-    assert _score([(0.5, 0.16)], 0.3) == pytest.approx(2 * 0.5)
-    many = [(0.1, 0.25)] * 38 + [(0.9, 0.25)]  # the reach is of 38 of 39
-    assert _score(many, 0.0) == pytest.approx(2 * 39 * 0.1 + 40 * 0.8)
-
-
 def test_reaches_hold_what_was_left_out() -> None:
-    """Times and energies of single calls, and of the sums over what each model alone has."""
+    """Times and energies of single calls; sums are as wide until more is known of them."""
     examples = sorted(scattered(48), key=lambda e: e.configuration.key)
     found = learned(examples)
     family = found.families["memory"]
@@ -242,42 +220,25 @@ def test_reaches_hold_what_was_left_out() -> None:
     by_time = _left_out(family.time, above, folds)
     by_power = _left_out(family.power, watts, folds)
     single: dict[str, list[float]] = {"time": [], "energy": []}
-    sums: dict[str, list[tuple[float, float]]] = {"time": [], "energy": []}
     for fold, time in by_time.items():
         power = by_power[fold]
         both = _LeftOut(time.rows, time.errors + power.errors, time.covariance + power.covariance)
-        weights = np.array([times_s[n] for n in time.rows])
         for name, left in (("time", time), ("energy", both)):
             single[name] += left.normalised()
-            sums[name].append(left.sum(weights))
     reach = family.reach
-    score = {each: sum(_score(some, each) for some in sums.values()) for each in SHARED}
-    assert reach.shared == min(SHARED, key=score.__getitem__)
-    assert SHARED[0] == 0 and SHARED[-1] == 1, "from no error in common to one of all"
     assert (reach.time, reach.energy) == (_conformal(single["time"]), _conformal(single["energy"]))
-    assert reach.times == _of_sums(sums["time"], reach.shared)
-    assert reach.energies == _of_sums(sums["energy"], reach.shared)
+    assert reach.energy is not None and reach.energy != reach.time
+    assert found.sums == SumWidths(Width(reach.time, 1.0), Width(reach.energy, 1.0))
     dark = [replace(e, cost=replace(e.cost, dynamic_energy_j=None)) for e in examples]
-    unmetered = learned(dark).families["memory"].reach
-    assert unmetered.time == reach.time
-    assert unmetered.shared == min(SHARED, key=lambda each: _score(sums["time"], each))
-    assert unmetered.times == _of_sums(sums["time"], unmetered.shared)
-    assert reach.time != reach.times and unmetered.energy is unmetered.energies is None
+    unmetered = learned(dark)
+    assert unmetered.families["memory"].reach == Reach(reach.time, None)
+    assert unmetered.sums == SumWidths(Width(reach.time, 1.0), None)
 
 
-def test_families_pool_what_their_sums_err_by() -> None:
-    """Forty models, of which one errs much, in one family; three, which do not, in another."""
-    sums = Sums([(0.1, 0.0025)] * 42 + [(3.0, 0.0025)], [(0.2, 0.0025)] * 43)
-    large, small = Reach(1.0, 1.1, 1.2, 1.3, 0.0), Reach(2.0, 2.1, None, None, 0.0)
-    assert sums.of(large) == Reach(1.0, 2.0, 1.2, 4.0, 0.0), "not 60, by the worst of the models"
-    assert sums.of(small) == Reach(2.0, 2.0, None, None, 0.0)
-    assert Sums([], []).of(large) == large
-
-
-def test_few_operators_of_a_model_make_no_sum() -> None:
-    of_single = learned(scattered(36)).families["memory"].reach
-    assert (of_single.times, of_single.energies) == (of_single.time, of_single.energy)
-    assert of_single.shared == 0.0, "nine operators a model"
+def test_sums_are_as_wide_as_the_least_sure_family() -> None:
+    reaches = [Reach(2.0, 1.5), Reach(3.0, None), Reach(1.0, 2.5)]
+    assert _as_wide_as_single(reaches) == SumWidths(Width(3.0, 1.0), Width(2.5, 1.0))
+    assert _as_wide_as_single([]) == SumWidths(Width(0.0, 1.0), None)
 
 
 def test_usual_times_are_medians_of_a_kind() -> None:
@@ -306,11 +267,3 @@ def test_usual_times_are_medians_of_a_kind() -> None:
     assert (module.median, module.mean) == pytest.approx((6.5e-6, 6.5e-6)) and module.count == 12
     assert (module.low, module.high) == pytest.approx((1.275e-6, 11.725e-6))
     assert (function.low, function.high, function.count) == pytest.approx((5e-6, 5e-6, 6))
-
-
-@pytest.mark.parametrize("common", [0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15])
-def test_what_operators_of_a_model_err_by_together_is_found_from_its_sums(common: float) -> None:
-    """Each sum is off by just its standard deviation, the common error in it."""
-    variances = [1e-4, 4e-4, 1e-3, 4e-3, 1e-2]
-    sums = [(math.sqrt(variance + common**2), variance) for variance in variances]
-    assert min(training.SHARED, key=lambda each: _score(sums, each)) == common

@@ -154,6 +154,7 @@ LEARNED: Json = {
     "roofline": {"flops_per_s": {}, "bytes_per_s": 3.5e12, "shortest_s": 1e-6},
     "families": {},
     "usual": {},
+    "sums": {"time": {"factor": 2.0, "power": 1.0}, "energy": None},
 }
 """What was learned from too little: it estimates nothing."""
 

@@ -1,0 +1,217 @@
+"""What sums of left-out models err by, and the widths that are learned from that."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from opdb.errors import InputError
+from opdb.estimates.estimator import Estimator
+from opdb.estimates.features import features
+from opdb.estimates.left_out import PointsLeftOut
+from opdb.estimates.process import Matrix, Process
+from opdb.estimates.sums import (
+    FEWEST_FAMILIES,
+    POWERS,
+    SumError,
+    SumErrors,
+    Work,
+    _score,
+    calibrated,
+    errors_of,
+    fitted,
+)
+from opdb.estimates.training import Example
+from opdb.estimates.widths import Width
+from tests.estimates.made import call, example, learned
+
+FAMILIES = tuple("abcdefghijkl")
+BASE_W = 60.0
+
+
+def scattered(count: int = 48) -> list[Example]:
+    """Calls whose times and powers scatter around a trend, four used by each of twelve families."""
+    drawn = np.random.default_rng(5)
+    return [
+        example(
+            call(2**10 + 300 * n**2),
+            2e-6 + 1e-9 * n**2 * math.exp(float(drawn.normal(scale=0.2))),
+            dynamic_w=100.0 * math.exp(float(drawn.normal(scale=0.1))),
+            models=(FAMILIES[n % 12],),
+        )
+        for n in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def examples() -> list[Example]:
+    return scattered()
+
+
+@pytest.fixture(scope="module")
+def estimator(examples: list[Example]) -> Estimator:
+    return learned(examples)
+
+
+def work(family: str, examples: list[Example], times: int = 1) -> Work:
+    """A workload that calls what a family alone calls, each so often and once more."""
+    own = [e.configuration.key for e in examples if e.models == {family}]
+    return Work(family, {key: times + n for n, key in enumerate(own)})
+
+
+def test_a_sum_errs_as_what_is_estimated_of_it_without_its_family(
+    estimator: Estimator, examples: list[Example]
+) -> None:
+    rest = PointsLeftOut(estimator, examples)
+    asked = work("b", examples, times=3)
+    found = errors_of(rest, examples, [asked], BASE_W)
+    costs = {e.configuration.key: e.cost for e in examples}
+    estimates = rest.estimates(rest.of("b"))
+    assert estimates.costs.keys() == asked.counts.keys() == rest.of("b") and len(asked.counts) == 4
+    counts = {key: float(n) for key, n in asked.counts.items()}
+    time, energy = estimates.sum_of(counts, BASE_W)
+    seconds = joules = 0.0
+    for key, n in asked.counts.items():
+        of_time, dynamic = costs[key].time_s, costs[key].dynamic_energy_j
+        assert of_time is not None and dynamic is not None
+        seconds += n * of_time.mean
+        joules += n * (BASE_W * of_time.mean + dynamic.mean)
+    assert energy is not None
+    assert found.times == (SumError("b", math.log(time.value / seconds), time.deviation),)
+    [of_energy] = found.energies
+    assert of_energy.error == pytest.approx(math.log(energy.value / joules))
+    assert of_energy.deviation == energy.deviation != time.deviation
+    assert abs(found.times[0].error) > 1e-4, "it was left out"
+
+
+def test_left_out_estimates_are_those_learned_without_a_family(
+    estimator: Estimator, examples: list[Example]
+) -> None:
+    """The same kernel and the other points alone say the same."""
+    rest = PointsLeftOut(estimator, examples)
+    found = rest.estimates(rest.of("c"))
+    family = estimator.families["memory"]
+    ordered = sorted(examples, key=lambda e: e.configuration.key)
+    kept = [row for row, e in enumerate(ordered) if e.models != {"c"}]
+    assert family.power is not None and family.metered == tuple(range(len(ordered)))
+
+    def without(process: Process, values: Matrix) -> Process:
+        return Process.through(process.kernel, process.mean, process.points[kept], values[kept])
+
+    times = np.array([e.cost.time_s.mean for e in ordered if e.cost.time_s])
+    joules = np.array([e.cost.dynamic_energy_j.mean for e in ordered if e.cost.dynamic_energy_j])
+    under = np.array([estimator.roofline.time_s(features(e.configuration)) for e in ordered])
+    [level] = family.levels.values()
+    alone = replace(
+        family,
+        time=without(family.time, np.log(times / under) - level),
+        power=without(family.power, np.log(joules / times)),
+    )
+    asked = [e.configuration for e in examples if e.models == {"c"}]
+    expected = replace(estimator, families={"memory": alone}).estimate(asked)
+    assert found.costs.keys() == expected.costs.keys()
+    for key, cost in expected.costs.items():
+        one, other = found.costs[key], cost
+        assert one.time_s is not None and other.time_s is not None
+        assert one.time_s.mean == pytest.approx(other.time_s.mean, rel=1e-3)
+        assert one.time_s.high == pytest.approx(other.time_s.high, rel=1e-3)
+        assert one.dynamic_energy_j is not None and other.dynamic_energy_j is not None
+        assert one.dynamic_energy_j.mean == pytest.approx(other.dynamic_energy_j.mean, rel=1e-3)
+        assert one.dynamic_energy_j.high == pytest.approx(other.dynamic_energy_j.high, rel=1e-3)
+
+
+def test_what_no_sum_is_of_tells_nothing(estimator: Estimator, examples: list[Example]) -> None:
+    """Little of a time that a family alone calls, nothing of it, or no power."""
+    rest = PointsLeftOut(estimator, examples)
+    small, large = work("a", examples), work("d", examples, times=1000)
+    mixed = Work("a", {**small.counts, **large.counts})
+    assert errors_of(rest, examples, [mixed], BASE_W) == SumErrors((), ())
+    assert errors_of(rest, examples, [Work("z", small.counts)], BASE_W) == SumErrors((), ())
+    assert errors_of(rest, examples, [Work("a", {"unknown": 3})], BASE_W) == SumErrors((), ())
+    alone = errors_of(rest, examples, [small], None)
+    assert len(alone.times) == 1 and not alone.energies
+    first = next(iter(small.counts))
+    dark = [
+        replace(e, cost=replace(e.cost, dynamic_energy_j=None))
+        if e.configuration.key == first
+        else e
+        for e in examples
+    ]
+    found = errors_of(PointsLeftOut(learned(dark), dark), dark, [small], BASE_W)
+    assert len(found.times) == 1 and not found.energies, "one of its calls was not metered"
+
+
+def test_other_examples_than_it_learned_from_are_refused(
+    estimator: Estimator, examples: list[Example]
+) -> None:
+    with pytest.raises(InputError, match="memory: 47 examples, 48 learned points: opdb learn"):
+        PointsLeftOut(estimator, examples[:-1])
+
+
+def drawn_errors(power: float, families: int = 12, each: int = 20) -> list[SumError]:
+    """Errors that are exactly 1.5 times a power of their deviations, or less."""
+    drawn = np.random.default_rng(7)
+    deviations = np.exp(drawn.uniform(math.log(0.03), math.log(0.6), size=(families, each)))
+    shares = drawn.uniform(0.2, 1.0, size=(families, each))
+    return [
+        SumError(str(family), (-1) ** n * 1.5 * shares[family, n] * deviation**power, deviation)
+        for family in range(families)
+        for n, deviation in enumerate(deviations[family].tolist())
+    ]
+
+
+@pytest.mark.parametrize("power", [0.3, 0.6, 1.0])
+def test_the_power_by_which_errors_grow_is_found(power: float) -> None:
+    found = fitted(drawn_errors(power))
+    assert found is not None and found.power == power and 1.3 < found.factor < 1.5
+
+
+def test_a_fit_has_the_best_score_and_a_twentieth_outside() -> None:
+    errors = drawn_errors(0.5)
+    found = fitted(errors)
+    assert found is not None
+    outside = sum(abs(e.error) > found.half_width(e.deviation) for e in errors)
+    assert 0.02 * len(errors) < outside < 0.08 * len(errors)
+    weights = [1.0] * len(errors)
+    best = _score(errors, weights, found)
+    others = [Width(found.factor * by, power) for by in (0.8, 1.0, 1.25) for power in POWERS]
+    assert best == pytest.approx(min(_score(errors, weights, each) for each in others), rel=1e-9)
+    one = [SumError("a", -0.5, 0.25)]
+    assert _score(one, [2.0], Width(0.8, 0.5)) == pytest.approx(2 * (2 * 0.4 + 40 * 0.1))
+    assert _score(one, [2.0], Width(1.2, 0.5)) == pytest.approx(2 * 2 * 0.6)
+
+
+def test_a_family_of_many_sums_does_not_decide() -> None:
+    """Without weights 400 sums that err by next to nothing would make the others one in twenty."""
+    few = [SumError(str(n), 0.3, 0.1) for n in range(19)]
+    many = [SumError("many", 0.001, 0.1)] * 400
+    found = fitted(few + many)
+    assert found is not None and found.half_width(0.1) == pytest.approx(0.3, rel=1e-4)
+
+
+def test_too_few_families_tell_nothing(estimator: Estimator) -> None:
+    errors = drawn_errors(0.5, families=FEWEST_FAMILIES)
+    assert fitted(errors) is not None
+    fewer = [each for each in errors if each.family != "3"]
+    assert fitted(fewer) is None
+    both = SumErrors(tuple(errors), tuple(errors))
+    assert both.without("3") == SumErrors(tuple(fewer), tuple(fewer))
+    assert both.without("3").given_to(estimator).sums == estimator.sums
+    assert both.given_to(estimator).sums.time == fitted(errors)
+    no_energy = SumErrors(tuple(errors), ())
+    assert no_energy.given_to(estimator).sums.energy == estimator.sums.energy
+
+
+def test_calibrating_changes_the_widths_of_sums_alone(
+    estimator: Estimator, examples: list[Example]
+) -> None:
+    works = [work(family, examples, times) for family in FAMILIES for times in (1, 5)]
+    found = calibrated(estimator, examples, works, BASE_W)
+    errors = errors_of(PointsLeftOut(estimator, examples), examples, works, BASE_W)
+    assert len(errors.times) == len(errors.energies) == 24
+    assert found.sums.time == fitted(errors.times) != estimator.sums.time
+    assert found.sums.energy == fitted(errors.energies) != estimator.sums.energy
+    assert found.families is estimator.families and found.usual is estimator.usual

@@ -102,6 +102,7 @@ def features(configuration: Configuration) -> Features:
             **_state(view, data),
             "window": _log(_window(view)),
             "stride": _log(_argument(view, "stride")),
+            "dilation": _log(_argument(view, "dilation")),
             "groups": _log(_argument(view, "groups")),
             "training": _argument(view, "training") if _has(view, "training") else 0.0,
             "gradient": float(configuration.gradient),
@@ -153,7 +154,8 @@ def _fill(view: View, product: tuple[float, float, float]) -> dict[str, float]:
 
     `waste` is by how much the last wave of tiles, which fills only some of the multiprocessors,
     makes a product longer; `aligned` the largest power of two, up to 16, that divides a size: what
-    vector loads and tensor cores need; `padding` by how much whole tiles exceed a size.
+    vector loads and tensor cores need; `padding` by how much whole tiles exceed a size. Groups are
+    uneven whose channels are no power of two: on an H200 they take other, slower kernels.
     """
     rows, columns, depth = product
     groups = _argument(view, "groups")
@@ -171,6 +173,7 @@ def _fill(view: View, product: tuple[float, float, float]) -> dict[str, float]:
         "padding depth": _padding(channels, TILE_DEPTH),
         "channels": _log(channels),
         "grouped": float(groups > 1),
+        "uneven groups": float(groups > 1 and _log(channels) % 1 > 0),
         "depthwise": float(groups > 1 and 0 < channels < 2),
     }
 

@@ -482,3 +482,18 @@ def test_sweeps_leave_the_board_of_other_predictions_as_it_is() -> None:
         with open_store(str(path), create=False) as store:
             found.append(predictor_for(store).answer(workload, "eager").prediction.board)
     assert found[0] == found[1]
+
+
+def test_a_boards_memory_rate_is_its_own_else_the_others_median(store: Store) -> None:
+    rates = {
+        each.board.uuid: rate
+        for each in store.board_calibrations()
+        if (rate := each.facts.get("copy_bytes_per_s")) is not None
+    }
+    snapshot = Snapshot(store, predictor(store).device)
+    own, lacking = (
+        [b for b in snapshot.boards if (b in rates) is known] for known in (True, False)
+    )
+    assert own and lacking
+    assert [snapshot.memory_rate(board) for board in own] == [rates[board] for board in own]
+    assert snapshot.memory_rate(lacking[0]) == statistics.median(rates[board] for board in own)

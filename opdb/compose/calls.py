@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeGuard
 
+from opdb.compose.clock import BANDWIDTH_SHARE
 from opdb.compose.inputs import PredictionInputs
 from opdb.compose.timeline import Step
+from opdb.compose.write_back import Traffic, written_back
 from opdb.footprint import bytes_moved, touched_bytes, weight_bytes
 from opdb.kinds import get_kind
 from opdb.records import Call, Configuration, Cost, Form, Mode, Quantity, Workload
@@ -87,7 +89,11 @@ class Pass:
 
 @dataclass(frozen=True)
 class TimedCall:
-    """A call with a cost, at full clock, and its number; no clock changes `transition_s`."""
+    """A call with a cost, at full clock, and its number; no clock changes `transition_s`.
+
+    That is what it takes longer in a pass than alone: after others' kernels, and while the L2
+    writes back others' outputs (below 0 where others hide what it writes back alone).
+    """
 
     key: str
     times: int
@@ -116,7 +122,7 @@ class TimedPass:
 
     @property
     def transition_s(self) -> float:
-        """The time that transitions add to the device's."""
+        """The time that transitions and write-backs add to the device's."""
         return sum(call.times * call.transition_s for call in self.calls)
 
     def steps(self, slower_by: Callable[[str], float], host: float) -> Iterator[Step]:
@@ -138,8 +144,9 @@ def timed_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> TimedPass:
     containers_s = inputs.containers_in(pass_.workload) * container_s
     each_s = containers_s / max(len(pass_.order), 1)
     streamed = _streamed_share(pass_, inputs)
+    written_back_s = _written_back_s(pass_, inputs)
     calls: list[TimedCall | None] = []
-    for call, times in zip(pass_.calls, pass_.times, strict=True):
+    for call, times, back_s in zip(pass_.calls, pass_.times, written_back_s, strict=True):
         cost = inputs.costs.get(call.configuration.key)
         if cost is None or cost.time_s is None:
             calls.append(None)
@@ -150,12 +157,38 @@ def timed_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> TimedPass:
                 key=cost.configuration,
                 times=times,
                 device_s=device.mean,
-                transition_s=_between_s(call, cost, device.mean, streamed, inputs),
+                transition_s=_between_s(call, cost, device.mean, streamed, inputs) + back_s,
                 host_s=0.0 if host is None else (host.of(call) or 0.0) + each_s,
                 synchronises=get_kind(call.configuration.kind).synchronises,
             )
         )
     return TimedPass([c for c in calls if c is not None], [calls[place] for place in pass_.order])
+
+
+def _written_back_s(pass_: Pass, inputs: PredictionInputs) -> list[float]:
+    """Return how much longer each distinct call takes because the L2 writes back others' outputs.
+
+    In seconds, at the mean of its calls. A training step writes to fresh memory, as its operators
+    do when they are measured. Where the L2 or the memory's rate is not known, nothing is added.
+    """
+    resident, rate = inputs.resident_bytes, inputs.memory_rate
+    if resident is None or rate is None or pass_.workload.phase == "training":
+        return [0.0] * len(pass_.calls)
+    traffic = [_traffic(call.configuration, inputs, rate) for call in pass_.calls]
+    return [size / rate for size in written_back(traffic, pass_.order, resident)]
+
+
+def _traffic(configuration: Configuration, inputs: PredictionInputs, rate: float) -> Traffic:
+    """Return what a call brings into the L2, and whether it reads its weights at about `rate`."""
+    weights, cost = weight_bytes(configuration), inputs.costs.get(configuration.key)
+    output = get_kind(configuration.kind).activation_bytes(configuration)
+    time_s = None if cost is None or cost.time_s is None else cost.time_s.mean
+    return Traffic(
+        weights,
+        max(0, bytes_moved(configuration) - weights - output),
+        output,
+        streams=time_s is not None and weights > BANDWIDTH_SHARE * rate * time_s,
+    )
 
 
 def _streamed_share(pass_: Pass, inputs: PredictionInputs) -> float:

@@ -225,8 +225,8 @@ class Breakdown:
 
     `call_s` and `call_j` hold the device time (seconds) and the dynamic energy (joules) of one call
     of each configuration (key) that has one. Besides the calls, a pass takes `transition_s`
-    between its kernels, and `waiting_s` in which the device waits for the host. Base power flows
-    all the time (None: not known).
+    between its kernels and for what the L2 writes back, and `waiting_s` in which the device waits
+    for the host. Base power flows all the time (None: not known).
     """
 
     call_s: Mapping[str, float]

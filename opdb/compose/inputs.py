@@ -70,7 +70,8 @@ class PredictionInputs:
 
     `host_s` holds the board's usual host times by `issued_as` and form, for calls without their
     own; `resident_bytes` is how much its L2 keeps from one pass to the next, `kept_limit_w` the
-    power at which the board was seen to keep under its limit (None: at the limit itself). `notes`
+    power at which the board was seen to keep under its limit (None: at the limit itself),
+    `memory_rate` the bytes that its memory reads and writes in a second (None: not known). `notes`
     say which of these were not measured on the board itself; `estimates` are costs of calls that
     nobody measured. `quiet_host` says whether host times are quiet times, beside which the time
     around a pass's calls counts. `host_ratios` are predicted / measured times of other models'
@@ -87,6 +88,7 @@ class PredictionInputs:
     peer_ratios: PeerRatios = field(default_factory=PeerRatios)
     resident_bytes: float | None = None
     kept_limit_w: float | None = None
+    memory_rate: float | None = None
     notes: tuple[str, ...] = ()
     estimates: EstimatedCosts | None = None
     host_ratios: tuple[float, ...] | None = None

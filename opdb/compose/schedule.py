@@ -30,7 +30,10 @@ class CallCost:
 
 @dataclass(frozen=True)
 class Slot:
-    """One call of a pass: when it is issued and run; the time is its own and a transition's (s)."""
+    """One call of a pass: when it is issued and run.
+
+    The time is its own and `transition_s`, by which it is longer after other calls (seconds).
+    """
 
     call: Call
     span: Span

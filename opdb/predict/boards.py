@@ -193,6 +193,7 @@ class Boards:
             UsualHostTimes(lambda: self._usual_host_s(workload, board, costs)),
             resident_bytes=resident_bytes(device),
             kept_limit_w=self._snapshot.kept_limit_w(board),
+            memory_rate=self._snapshot.memory_rate(board),
             notes=notes,
             different_kernels=self._snapshot.different_kernels(seen_alone),
             quiet_host=self._has_quiet_host(workload, timed_on or board, costs),

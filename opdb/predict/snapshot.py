@@ -178,6 +178,23 @@ class Snapshot:
         known = [seconds for seconds in seen if seconds is not None]
         return statistics.median(known) if known else None
 
+    def memory_rate(self, board: str) -> float | None:
+        """Return the highest rate of a copy, in bytes/s read and written, as last calibrated.
+
+        Of a board without one it is the others' median; None where no board has one.
+        """
+        rates = self._copy_rates
+        return rates.get(board, statistics.median(rates.values()) if rates else None)
+
+    @cached_property
+    def _copy_rates(self) -> dict[str, float]:
+        found = (
+            (each.board.uuid, each.facts.get("copy_bytes_per_s"))
+            for each in self._store.board_calibrations()
+            if each.board.uuid in self.boards and each.power_limit_w == self.device.power_limit_w
+        )
+        return {board: rate for board, rate in found if rate is not None}
+
     def _read_kept_limit_w(self, board: str) -> float | None:
         """Return the power that the board keeps to at its limit, as last calibrated."""
         found = [

@@ -27,7 +27,7 @@ MOST_POINTS = 6000
 """Configurations that a family learns from at most, drawn at random: the work grows with their
 cube."""
 
-MOST_TUNED = 800
+MOST_TUNED = 1600
 """Configurations that length scales are found on at most."""
 
 FEWEST_POINTS = 12

@@ -16,6 +16,7 @@ from opdb.bench.replay import (
     FEW_COPIES,
     L2_EXCESS,
     LAUNCH_QUEUE,
+    LEAST_COPIES,
     MAX_CALLS,
     MAX_COPIES,
     REPLAY_TARGET_S,
@@ -90,6 +91,17 @@ def test_weights_rotate_over_copies_that_exceed_the_cache(
     turned.rewind()
     turned()
     assert seen[-1][0] == weights[0]
+
+
+@pytest.mark.parametrize(("features", "copies"), [(2, 1), (256, LEAST_COPIES)])
+def test_weights_that_are_most_of_a_call_lie_in_many_places(features: int, copies: int) -> None:
+    shapes = {"input": [32, features], "weight": [features, features]}
+    tensors = {name: {"shape": shape, "dtype": "float32"} for name, shape in shapes.items()}
+    tensors["weight"]["role"] = "weight"
+    linear = Configuration("linear", {}, tensors)
+    size = 4 * features * features
+    turned, _ = rotation(linear, l2_bytes=size // 4)
+    assert turned.copies == copies
 
 
 def test_copies_compute_the_same_and_share_the_input() -> None:

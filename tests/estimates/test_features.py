@@ -50,7 +50,7 @@ def test_a_linear_layer_too() -> None:
 PLAIN = (
     *("aligned rows", "aligned columns", "aligned depth", "grouped", "depthwise", "tensors"),
     *("channels_last", "strided", "inplace", "zeros", "broadcast", "training", "gradient"),
-    *("steps_apart", "autocast", "gradient_zeros"),
+    *("steps_apart", "autocast", "gradient_zeros", "uneven groups"),
 )
 """The numbers that are no logarithms of sizes."""
 
@@ -61,7 +61,7 @@ def numbers(**given: float) -> Mapping[str, float]:
     sizes = (
         *("flops", "bytes", "intensity", "read", "written", "weights", "rows", "columns"),
         *("depth", "tiles", "channels", "first", "second", "positions", "last", "item_bytes"),
-        *("window", "stride", "groups", "steps"),
+        *("window", "stride", "dilation", "groups", "steps"),
     )
     named = {name.replace("_in_", " ").replace("waste_", "waste "): v for name, v in given.items()}
     named = {
@@ -203,6 +203,26 @@ def test_groups_show() -> None:
     depthwise = features(conv(4, 64, 32, 3, groups=64))
     assert 2 ** depthwise.number("depth") == pytest.approx(9)
     assert 2 ** depthwise.number("groups") == pytest.approx(64)
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "uneven"), [(128, 1, 0), (96, 1, 0), (128, 4, 0), (96, 2, 1), (7, 7, 0)]
+)
+def test_groups_are_uneven_whose_channels_are_no_power_of_two(
+    channels: int, groups: int, uneven: int
+) -> None:
+    assert features(conv(4, channels, 32, 3, groups)).number("uneven groups") == uneven
+
+
+def test_dilation_shows() -> None:
+    weight = tensor(16, 16, 3, 3, role="weight")
+    inputs = {"input": tensor(2, 16, 9, 9), "weight": weight}
+    plain, dilated = (
+        features(Configuration("conv2d", {"padding": [by, by], "dilation": [by, by]}, inputs))
+        for by in (1, 4)
+    )
+    differing = {n for n in plain.numbers if plain.number(n) != dilated.number(n)}
+    assert differing == {"dilation"} and dilated.number("dilation") == 2
 
 
 @pytest.mark.parametrize(

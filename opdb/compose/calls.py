@@ -13,7 +13,7 @@ from opdb.compose.clock import BANDWIDTH_SHARE
 from opdb.compose.inputs import PredictionInputs
 from opdb.compose.timeline import Step
 from opdb.compose.write_back import Traffic, written_back
-from opdb.footprint import bytes_moved, touched_bytes, weight_bytes
+from opdb.footprint import bytes_moved, is_kept, touched_bytes, weight_bytes
 from opdb.kinds import get_kind
 from opdb.records import Call, Configuration, Cost, Form, Mode, Quantity, Workload
 from opdb.records.cost import BETWEEN
@@ -169,10 +169,12 @@ def _written_back_s(pass_: Pass, inputs: PredictionInputs) -> list[float]:
     """Return how much longer each distinct call takes because the L2 writes back others' outputs.
 
     In seconds, at the mean of its calls. A training step writes to fresh memory, as its operators
-    do when they are measured. Where the L2 or the memory's rate is not known, nothing is added.
+    do when they are measured. Where the L2 keeps the whole pass, and where it or the memory's rate
+    is not known, nothing is added.
     """
     resident, rate = inputs.resident_bytes, inputs.memory_rate
-    if resident is None or rate is None or pass_.workload.phase == "training":
+    kept = is_kept(pass_.touched_bytes, resident) or pass_.workload.phase == "training"
+    if kept or resident is None or rate is None:
         return [0.0] * len(pass_.calls)
     traffic = [_traffic(call.configuration, inputs, rate) for call in pass_.calls]
     return [size / rate for size in written_back(traffic, pass_.order, resident)]

@@ -281,7 +281,10 @@ def check_file(file: Path, *, create: bool) -> None:
     expected = page_size * int.from_bytes(head[28:32], "big")
     journal = journal_of(file)
     # A journal that was not yet written back may hold the pages that the file still lacks.
-    journaled = journal.exists() and journal.stat().st_size > 0
+    try:
+        journaled = journal.stat().st_size > 0
+    except FileNotFoundError:  # there is none, or who had it has just closed the file
+        journaled = False
     if len(head) < _HEADER_BYTES or (size < expected and not journaled):
         raise DatabaseError(
             f"database {file}: it is truncated ({size} of {max(expected, _HEADER_BYTES)} bytes); "

@@ -121,6 +121,15 @@ def test_nothing_is_added_where_rate_or_l2_is_unknown(unknown: dict[str, Any]) -
     assert timed_pass(pass_, "graph", found(**unknown)).transition_s == 0.0
 
 
+def test_a_pass_that_the_l2_keeps_writes_nothing_back() -> None:
+    pass_ = Pass(workload(CLONE, LINEAR))
+    less, more = pass_.touched_bytes - 1.0, pass_.touched_bytes + 1.0
+    paid = (
+        timed_pass(pass_, "graph", found(resident_bytes=kept)).transition_s for kept in (less, more)
+    )
+    assert list(paid) == [pytest.approx(8e6 / RATE), 0.0]
+
+
 def test_a_training_step_writes_to_fresh_memory_and_pays_nothing() -> None:
     pass_ = Pass(workload(CLONE, LINEAR, phase="training"))
     assert timed_pass(pass_, "graph", found()).transition_s == 0.0

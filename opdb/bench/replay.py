@@ -192,7 +192,7 @@ class Rotation:
         self.bytes_again = 0 if fresh else activations
         self.cold = cold and bool(call.weight_bytes)
         beyond = L2_EXCESS * l2_bytes
-        least = LEAST_COPIES if call.weight_bytes > activations else 1
+        least = LEAST_COPIES if l2_bytes and call.weight_bytes > activations else 1
         self.copies = self._wanted_copies(beyond, least) if self.cold else 1
         self._calls: list[BuiltCall] = [
             call,

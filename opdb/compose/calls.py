@@ -66,6 +66,7 @@ class Pass:
                 self.times.append(0)
             self.times[place] += 1
             self.order.append(place)
+        self._written_back: dict[float, list[float]] = {}
         self.configurations = {call.configuration.key: call.configuration for call in self.calls}
         self.counts = dict.fromkeys(self.configurations, 0)
         for call, times in zip(self.calls, self.times, strict=True):
@@ -80,6 +81,19 @@ class Pass:
     def bytes_moved(self) -> dict[str, int]:
         """The bytes that one call of each configuration (key) moves at least."""
         return {key: bytes_moved(c) for key, c in self.configurations.items()}
+
+    def written_back(self, capacity: float) -> list[float]:
+        """Return what each distinct call pushes out of an L2 that keeps so many bytes."""
+        if capacity not in self._written_back:
+            traffic = [self._traffic(call.configuration) for call in self.calls]
+            self._written_back[capacity] = written_back(traffic, self.order, capacity)
+        return self._written_back[capacity]
+
+    def _traffic(self, configuration: Configuration) -> Traffic:
+        weights = weight_bytes(configuration)
+        output = get_kind(configuration.kind).activation_bytes(configuration)
+        read = self.bytes_moved[configuration.key] - weights - output
+        return Traffic(weights, max(0, read), output)
 
     @cached_property
     def weighted(self) -> list[Configuration]:
@@ -176,21 +190,21 @@ def _written_back_s(pass_: Pass, inputs: PredictionInputs) -> list[float]:
     kept = is_kept(pass_.touched_bytes, resident) or pass_.workload.phase == "training"
     if kept or resident is None or rate is None:
         return [0.0] * len(pass_.calls)
-    traffic = [_traffic(call.configuration, inputs, rate) for call in pass_.calls]
-    return [size / rate for size in written_back(traffic, pass_.order, resident)]
+    if not any(streams := [_streams(c.configuration, inputs, rate) for c in pass_.calls]):
+        return [0.0] * len(pass_.calls)
+    pushed_out = pass_.written_back(resident)
+    return [size / rate if s else 0.0 for size, s in zip(pushed_out, streams, strict=True)]
 
 
-def _traffic(configuration: Configuration, inputs: PredictionInputs, rate: float) -> Traffic:
-    """Return what a call brings into the L2, and whether it reads its weights at about `rate`."""
-    weights, cost = weight_bytes(configuration), inputs.costs.get(configuration.key)
-    output = get_kind(configuration.kind).activation_bytes(configuration)
-    time_s = None if cost is None or cost.time_s is None else cost.time_s.mean
-    return Traffic(
-        weights,
-        max(0, bytes_moved(configuration) - weights - output),
-        output,
-        streams=time_s is not None and weights > BANDWIDTH_SHARE * rate * time_s,
-    )
+def _streams(configuration: Configuration, inputs: PredictionInputs, rate: float) -> bool:
+    """Return whether reading its weights, at about the memory's rate, takes most of a call's time.
+
+    Other calls hide what they push out of the L2.
+    """
+    cost = inputs.costs.get(configuration.key)
+    if cost is None or cost.time_s is None:
+        return False
+    return weight_bytes(configuration) > BANDWIDTH_SHARE * rate * cost.time_s.mean
 
 
 def _streamed_share(pass_: Pass, inputs: PredictionInputs) -> float:

@@ -21,15 +21,11 @@ SMALL_SHARE = 1e-3
 
 @dataclass(frozen=True)
 class Traffic:
-    """The bytes of weights and inputs that a call reads, and of outputs that it writes.
-
-    `streams` says whether reading its weights from memory takes most of its time.
-    """
+    """The bytes of weights and inputs that a call reads, and of outputs that it writes."""
 
     weights: int
     inputs: int
     output: int
-    streams: bool
 
 
 class _Queue:
@@ -72,18 +68,16 @@ class _Queue:
 
 
 def written_back(traffic: Sequence[Traffic], order: Sequence[int], capacity: float) -> list[float]:
-    """Return how many bytes more each call writes back in a pass than alone, at the mean.
+    """Return how many dirty bytes more each call pushes out in a pass than alone, at the mean.
 
     `traffic` is that of the distinct calls, `order` the whole pass as places in it, which runs
-    again and again; `capacity` is how many bytes the L2 keeps. Calls that do not stream their
-    weights hide what they write back: 0. It is below 0 where others hide what a call alone pays.
+    again and again; `capacity` is how many bytes the L2 keeps. It is below 0 where others push out
+    what a call alone does.
     """
-    found = [0.0] * len(traffic)
-    if not any(each.streams for each in traffic):
-        return found
     moved = [_moved(each, capacity) for each in traffic]
     moving = [place for place in order if any(moved[place])]
     queue = _Queue(capacity)
+    found: list[float] = []
     for _ in range(2):  # the first round leaves the L2 as the second finds it
         found = [0.0] * len(traffic)
         for place in moving:
@@ -94,8 +88,7 @@ def written_back(traffic: Sequence[Traffic], order: Sequence[int], capacity: flo
                 found[place] += queue.write(output)
     times = Counter(order)
     return [
-        found[place] / times[place] - _alone(*moved[place], capacity) if each.streams else 0.0
-        for place, each in enumerate(traffic)
+        size / times[place] - _alone(*moved[place], capacity) for place, size in enumerate(found)
     ]
 
 

@@ -112,7 +112,8 @@ def test_a_published_model_is_answered_between_its_measured_lengths(
         return found
 
     low, inside, high = (step_s(n, 8) for n in (512, 1280, 2048))
-    assert math.isclose(inside["time_s"], (low["time_s"] + high["time_s"]) / 2, rel_tol=0.002)
+    # calls lie on a line; what the L2 writes back of 34 MB a layer (512 positions) does not
+    assert math.isclose(inside["time_s"], (low["time_s"] + high["time_s"]) / 2, rel_tol=0.01)
     assert (low["coverage"]["time"], high["coverage"]["time"]) == (1, 1)
     assert 0.2 < inside["coverage"]["time"] < 0.9
     assert step_s(512, 1)["time_s"] < step_s(512, 4)["time_s"] < low["time_s"]

@@ -111,12 +111,12 @@ def test_a_published_model_is_answered_between_its_measured_lengths(
         found: dict[str, Any] = json.loads(ran.out)
         return found
 
-    low, inside, high = (step_s(n, 8) for n in (512, 1280, 2048))
-    # calls lie on a line; what the L2 writes back of 34 MB a layer (512 positions) does not
-    assert math.isclose(inside["time_s"], (low["time_s"] + high["time_s"]) / 2, rel_tol=0.01)
+    # what the L2 writes back, of caches it holds, is on no line: these are longer
+    low, inside, high = (step_s(n, 8) for n in (2048, 5120, 8192))
+    assert math.isclose(inside["time_s"], (low["time_s"] + high["time_s"]) / 2, rel_tol=0.002)
     assert (low["coverage"]["time"], high["coverage"]["time"]) == (1, 1)
     assert 0.2 < inside["coverage"]["time"] < 0.9
-    assert step_s(512, 1)["time_s"] < step_s(512, 4)["time_s"] < low["time_s"]
+    assert step_s(512, 1)["time_s"] < step_s(512, 4)["time_s"] < step_s(512, 8)["time_s"]
     far = ("--context", 40_000, "--cache-length", 40_001, "-b", 8)
     ran = opdb("predict", "llama-3.2-1b", *asked, *far)
     assert "was not harvested" in ran.err  # farther beyond 8,192 than lines are followed

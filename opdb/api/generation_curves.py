@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from opdb.api.generation_parts import FIGURES, Amounts, Figure, Generation
-from opdb.api.generations import Generated, GenerationQuestion, generated
+from opdb.api.generations import Generated, GenerationQuestion, answered
 from opdb.api.predicted import Conditions
-from opdb.api.predictions import Tell
+from opdb.api.predictions import Asking, Tell
 from opdb.errors import InputError, OpdbError
 from opdb.records import Json
 from opdb.tables import Column, Report, Rows, Table
@@ -153,20 +154,20 @@ def curves(
     """
     points: list[Point] = []
     batches: Sequence[int | None] = batch_sizes or [None]
-    for prompt in prompts or [asked.amounts.prompt]:
-        for batch in batches:
+    board: str | None = None
+    with Asking(db, conditions, tell) as asking:
+        for prompt, batch in product(prompts or [asked.amounts.prompt], batches):
             said = asked.said if batch is None else replace(asked.said, batch_size=batch)
             amounts = replace(asked.amounts, prompt=prompt)
             one = replace(asked, said=said, amounts=amounts)
             try:
-                found = generated(one, conditions, db=db, tell=tell)
+                one.check(conditions)
+                found = answered(one, asking, board)
             except OpdbError as error:
                 points.append(Point(batch, amounts, None, error))
                 continue
             points.append(Point(batch, amounts, found))
-            if conditions.board is None:
-                board = found.generations[0].prefill.prediction.board
-                conditions = replace(conditions, board=board)
-    answered = next((point.found for point in points if point.found), None)
-    model, dtype = (asked.model, "") if answered is None else (answered.model, answered.dtype)
+            board = board or found.generations[0].prefill.prediction.board
+    first = next((point.found for point in points if point.found), None)
+    model, dtype = (asked.model, "") if first is None else (first.model, first.dtype)
     return GenerationCurves(model, dtype, points)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from opdb.api.predicted import Predicted
 from opdb.api.shares import SHARES
 from opdb.errors import InputError
 from opdb.growth import cached
-from opdb.records import Json, Mode, Workload
+from opdb.records import Json, Mode, Phase, Workload
 from opdb.tables import MISSING
 from opdb.units import show
 
@@ -187,11 +187,21 @@ class Generation:
 
     @property
     def notes(self) -> list[str]:
-        """What the predictions had to assume, each said once."""
+        """What the predictions had to assume, each said once; of which passes, where not of all."""
         made = list(dict.fromkeys(found.workload.source_version for _, found in self.passes))
         mixed = f"the passes are those of several versions of the library: {', '.join(made)}"
-        notes = dict.fromkeys(note for _, found in self.passes for note in found.notes)
+        noted: dict[str, dict[str, None]] = {}
+        for _, found in self.passes:
+            for note in found.notes:
+                noted.setdefault(note, {})[_PASSES[found.workload.phase]] = None
+        every = {_PASSES[found.workload.phase] for _, found in self.passes}
+        notes = (
+            note if of.keys() == every else f"{', '.join(of)}: {note}" for note, of in noted.items()
+        )
         return [*([mixed] if len(made) > 1 else []), *notes]
+
+
+_PASSES: Mapping[Phase, str] = {"prefill": "prefill", "decode": "steps"}
 
 
 def cache_bytes(step: Workload) -> int:

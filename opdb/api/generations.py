@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeAlias, Unpack
 
 from opdb.api.fitting import largest
 from opdb.api.generation_parts import FIGURES, Amounts, Figure, Generation
 from opdb.api.predicted import Conditions, Predicted, Question
-from opdb.api.predictions import Tell, ask_all
+from opdb.api.predictions import Asking, Tell, check
 from opdb.errors import InputError
 from opdb.growth import lengths, window_of
 from opdb.lookup.options import ModelOptions, ModelWords
@@ -118,6 +119,21 @@ class GenerationQuestion:
     amounts: Amounts
     modes: Sequence[Mode] = MODES
 
+    def check(self, conditions: Conditions) -> None:
+        """Check what is asked for as far as that needs no database.
+
+        Raises:
+            InputError: an amount is none, options contradict each other, or a mode cannot be
+                predicted.
+        """
+        from opdb.predict import check_mode
+
+        self.amounts.check()
+        for mode in self.modes:
+            check_mode(mode, MODES)
+            for said, _ in _passes(self.said, self.amounts):
+                check(Question(self.model, said, mode), conditions)
+
 
 Passes: TypeAlias = list[tuple[ModelOptions, float]]
 """What is said of each pass of a generation, and how often it is run."""
@@ -142,7 +158,9 @@ def generate(
         InputError: the model is not known or no decoder, the generation ends beyond its positions,
             or the batch does not fit.
     """
-    asked = GenerationQuestion(model, ModelOptions.parse(**said), Amounts(prompt, tokens), modes)
+    asked = GenerationQuestion(
+        model, ModelOptions.parse(**said), Amounts(prompt, tokens), modes or MODES
+    )
     return generated(asked, conditions or Conditions(), db=db)
 
 
@@ -158,48 +176,39 @@ def generated(
     Raises:
         InputError: as `generate`.
     """
-    from opdb.predict import check_mode
+    asked.check(conditions)
+    with Asking(db, conditions, tell) as asking:
+        return answered(asked, asking)
 
-    asked.amounts.check()
-    modes = asked.modes or MODES
-    for mode in modes:
-        check_mode(mode, MODES)
 
-    def predicted(passes: Passes) -> Sequence[Predicted]:
-        questions = [Question(asked.model, each, mode) for mode in modes for each, _ in passes]
-        return _on_one_board(questions, conditions, db, tell)
+def answered(asked: GenerationQuestion, asking: Asking, board: str | None = None) -> Generated:
+    """Answer a checked question about a generation, in each of its modes, all for one board.
 
+    It is the board that the conditions name, else `board` (a UUID), else that of a step.
+
+    Raises:
+        InputError: as `generate`.
+    """
     passes = _passes(asked.said, asked.amounts)
-    found = predicted(passes)
-    window = window_of(found[len(passes) - 1].prediction.workload) if len(passes) > 1 else None
-    if (windowed := _passes(asked.said, asked.amounts, window)) != passes:
-        passes, found = windowed, predicted(windowed)
+    if board is None:
+        [step, *_] = passes[1:] or passes
+        board = asking.board(Question(asked.model, step[0], asked.modes[0]))
+
+    @cache
+    def predicted(said: ModelOptions, mode: Mode) -> Predicted:
+        return asking.answer(Question(asked.model, said, mode), board)
+
+    if len(passes) > 1:
+        last = predicted(passes[-1][0], asked.modes[0]).prediction.workload
+        passes = _passes(asked.said, asked.amounts, window_of(last))
     made = []
-    for number in range(len(modes)):
-        own = found[number * len(passes) : (number + 1) * len(passes)]
-        steps = [(count, each) for each, (_, count) in zip(own[1:], passes[1:], strict=True)]
-        made.append(Generation(asked.amounts, own[0], steps))
+    for mode in asked.modes:
+        [(_, prefill), *steps] = [(count, predicted(said, mode)) for said, count in passes]
+        made.append(Generation(asked.amounts, prefill, steps))
     for each in made:
         _check_fits(each)
     request = request_for(asked.model, passes[0][0])
     return Generated(request.name, request.dtype, asked.amounts, made)
-
-
-def _on_one_board(
-    questions: Sequence[Question], conditions: Conditions, db: str | None, tell: Tell | None
-) -> Sequence[Predicted]:
-    """Predict all passes for one board: the one that is named, or the one chosen for a step.
-
-    Raises:
-        InputError: a pass has no answer.
-    """
-    found = ask_all(questions, conditions, db=db, tell=tell)
-    if found.failures:
-        raise found.failures[0][1]
-    board = found.predicted[min(1, len(found.predicted) - 1)].prediction.board
-    if all(each.prediction.board == board for each in found.predicted):
-        return found.predicted
-    return _on_one_board(questions, replace(conditions, board=board), db, tell)
 
 
 def _passes(said: ModelOptions, amounts: Amounts, window: int | None = None) -> Passes:

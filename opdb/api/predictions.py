@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Unpack
 
 from opdb.api.predicted import (
@@ -73,8 +73,8 @@ def ask_one(
     Raises:
         InputError: it cannot be answered.
     """
-    _check(question, conditions)
-    with _Asking(db, conditions, tell) as asking:
+    check(question, conditions)
+    with Asking(db, conditions, tell) as asking:
         return asking.answer(question)
 
 
@@ -93,10 +93,10 @@ def ask_all(
     """
     predicted: list[Predicted] = []
     failures: list[tuple[Question, OpdbError]] = []
-    with _Asking(db, conditions, tell) as asking:
+    with Asking(db, conditions, tell) as asking:
         for question in questions:
             try:
-                _check(question, conditions)
+                check(question, conditions)
                 predicted.append(asking.answer(question))
             except CannotMeasureError:
                 raise
@@ -105,7 +105,7 @@ def ask_all(
     return Compared(predicted, failures)
 
 
-def _check(question: Question, conditions: Conditions) -> None:
+def check(question: Question, conditions: Conditions) -> None:
     """Check a question as far as that needs no database.
 
     Raises:
@@ -120,14 +120,17 @@ def _check(question: Question, conditions: Conditions) -> None:
     check_compiled(request.name, question.mode, request.phase, request.autocast)
 
 
-class _Asking:
-    """A database opened under some conditions, and its predictor, for as long as it is entered."""
+class Asking:
+    """A database opened under some conditions, and its predictor, for as long as it is entered.
+
+    What one answer has read serves the next ones.
+    """
 
     def __init__(self, db: str | None, conditions: Conditions, tell: Tell | None) -> None:
         self._db, self._conditions = db, conditions
         self._tell: Tell = tell or (lambda text: None)
 
-    def __enter__(self) -> _Asking:
+    def __enter__(self) -> Asking:
         from opdb.predict import predictor_for
         from opdb.store import open_store
 
@@ -139,6 +142,7 @@ class _Asking:
             self._predictor = predictor_for(
                 self._store, asked.device, under, estimates=asked.estimates
             )
+            self._stored = cache(self._store.workloads)
             self._board = None if asked.board is None else self._predictor.board(asked.board)
         except BaseException:
             self._store.close()
@@ -148,21 +152,35 @@ class _Asking:
     def __exit__(self, *_: object) -> None:
         self._store.close()
 
-    def answer(self, question: Question) -> Predicted:
+    def board(self, question: Question) -> str:
+        """Return the board (UUID) that a question is answered for.
+
+        Raises:
+            InputError: it cannot be answered.
+        """
+        if self._board is not None:
+            return self._board
+        between = self._between(question, None)
+        return self.answer(question).prediction.board if between is None else between[1]
+
+    def answer(self, question: Question, board: str | None = None) -> Predicted:
         """Answer a question, its model harvested where it is not stored.
+
+        `board` (a UUID) is the one to predict for where the conditions name none.
 
         Raises:
             InputError: it cannot be answered.
         """
         store, asked, mode = self._store, self._conditions, question.mode
-        between = self._between(question)
+        board = self._board or board
+        between = self._between(question, board)
         if between is not None:
             answer = self._predictor.answer(between[0], mode, between[1])
         else:
             found = find_workload(store, question.model, question.said, mode, harvest=asked.harvest)
             for line in lookup_notes(found, store.location):
                 self._tell(line)
-            answer = self._predictor.answer(found.in_mode(mode), mode, self._board)
+            answer = self._predictor.answer(found.in_mode(mode), mode, board)
         named = asked.algorithm is not None
         return Predicted(
             question,
@@ -200,7 +218,7 @@ class _Asking:
         known = prices(self._store, self._predictor.device.slug, {c.kind for c in lacking})
         return sum(map(known.of, lacking))
 
-    def _between(self, question: Question) -> tuple[Workload, str] | None:
+    def _between(self, question: Question, board: str | None) -> tuple[Workload, str] | None:
         """Return a pass of a generation as measured or between measured ones, and their board.
 
         None of other passes, where none reach it, and where nothing is to be estimated.
@@ -208,8 +226,8 @@ class _Asking:
         request = request_for(question.model, question.said)
         if request.phase not in ("prefill", "decode") or not self._conditions.estimates:
             return None
-        rungs = other_sizes(self._store, request)
-        return self._predictor.between(rungs, sizes_of_pass(request), question.mode, self._board)
+        rungs = other_sizes(self._stored, request)
+        return self._predictor.between(rungs, sizes_of_pass(request), question.mode, board)
 
     def _layers(self, question: Question, answer: Answer) -> Layers:
         """Return a prediction layer by layer; tell where it takes a harvest.

@@ -328,11 +328,15 @@ class _Sum:
     def clock_share(self, limit_w: float | None) -> float:
         """Return the share of the highest clock at which the pass keeps to a power limit."""
 
-        def power_w(share: float) -> float:
-            energy_j, time_s = self.energy_j(share), self.time_s(share)
-            return energy_j / time_s if energy_j and time_s else 0.0
+        if not limit_w or self.energy_j(1.0) is None:
+            return 1.0
+        base_w = self.inputs.calibration.base_power_w or 0.0
 
-        return clock_share(power_w, limit_w) if limit_w else 1.0
+        def power_w(share: float) -> float:
+            time_s = self.time_s(share)
+            return base_w + self.load.energy_j(share) / time_s if time_s else 0.0
+
+        return clock_share(power_w, limit_w)
 
 
 def _host_widths_s(sum_: _Sum, share: float, time_s: float) -> Interval:

@@ -114,9 +114,12 @@ class Ladder:
         self._growth = Growth(rungs)
         self._costs = costs
         self._rungs = [_place_of(sizes) for sizes in self._growth.sizes]
+        distinct = self._growth.distinct
+        grows = {which for which, place in distinct.items() if len(set(place)) > 1}
         places = enumerate(self._growth.places)
-        self._grown = [(number, place) for number, place in places if len(set(place)) > 1]
-        self._counts = Counter(place for _, place in self._grown)
+        self._grown = [(number, place) for number, place in places if id(place) in grows]
+        counts = Counter(id(place) for _, place in self._grown)
+        self._counts = [(distinct[which], times) for which, times in counts.items()]
 
     def at(self, sizes: Sizes) -> tuple[Workload, Interpolated] | None:
         """Return the pass at other sizes with its interpolated costs; None where out of reach.
@@ -127,7 +130,7 @@ class Ladder:
         found = weights(self._rungs, _place_of(sizes))
         if found is None:
             return None
-        workload, _ = self._growth.at(sizes)
+        workload = self._growth.at(sizes)
         interpolated = self.costs_of(workload)
         assert interpolated is not None  # it reaches these sizes
         return replace(workload, memory=self._memory(found)), interpolated
@@ -184,7 +187,7 @@ class Ladder:
         """Return by how much what grows is off at a rung that is left out: time, dynamic energy."""
         times: list[_Compared] = []
         energies: list[_Compared] = []
-        for place, count in self._counts.items():
+        for place, count in self._counts:
             own = self._costs[place[number].key]
             cost = self._cost(place, shares, place[number])
             if cost is not None:

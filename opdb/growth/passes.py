@@ -111,13 +111,18 @@ class Growth:
 
     @cached_property
     def places(self) -> list[Place]:
-        """What the passes call at each place of the sequence."""
-        every = ((call.configuration for call in each.calls) for each in self.workloads)
-        return list(zip(*every, strict=True))
+        """What the passes call at each place of the sequence; where that is the same, one object.
+
+        Places are told apart by which objects they hold, as of one configuration there are few.
+        """
+        every = ([call.configuration for call in each.calls] for each in self.workloads)
+        known: dict[tuple[int, ...], Place] = {}
+        return [known.setdefault(tuple(map(id, p)), p) for p in zip(*every, strict=True)]
 
     @cached_property
-    def _distinct(self) -> list[Place]:
-        return list(dict.fromkeys(self.places))
+    def distinct(self) -> dict[int, Place]:
+        """Each place once, by the `id` of the object in `places`."""
+        return {id(place): place for place in self.places}
 
     def grows(self) -> dict[str, set[str]]:
         """Return, of each kind whose calls differ, the sizes that their sizes are products of.
@@ -126,7 +131,7 @@ class Growth:
             NotAlikeError: a size follows no rule.
         """
         found: dict[str, set[str]] = {}
-        for place in self._distinct:
+        for place in self.distinct.values():
             every = [numbers_of(each) for each in place]
             if len(set(map(len, every))) != 1:
                 raise NotAlikeError(f"calls of {place[0].kind} of another form")
@@ -137,15 +142,16 @@ class Growth:
                     )
         return found
 
-    def at(self, sizes: Sizes) -> tuple[Workload, dict[Configuration, Place]]:
-        """Return the pass at other sizes, and those of its calls that differ among the passes.
+    def at(self, sizes: Sizes) -> Workload:
+        """Return the pass at other sizes.
 
         Raises:
             NotAlikeError: a size of a call follows no rule, or several that disagree there.
         """
         first = min(range(len(self.sizes)), key=lambda number: self._distance(number, sizes))
         target = _Target(self, _terms(sizes), first)
-        new = {place: target.configuration(place) for place in self._distinct}
+        new = {which: target.configuration(place) for which, place in self.distinct.items()}
+        configurations = [new[id(place)] for place in self.places]
         model = self.workloads[first]
         generation = {**model.inputs["generation"]}
         for name, size in (("context", "context"), ("cache_length", "length")):
@@ -153,17 +159,16 @@ class Growth:
                 generation[name] = sizes[size]
         inputs = target.json([{**each.inputs, "generation": {}} for each in self.workloads])
         calls = [
-            call if new[place] is call.configuration else replace(call, configuration=new[place])
-            for call, place in zip(model.calls, self.places, strict=True)
+            call if call.configuration is found else replace(call, configuration=found)
+            for call, found in zip(model.calls, configurations, strict=True)
         ]
-        found = replace(
+        return replace(
             model,
             inputs={**inputs, "generation": generation},
             batch_size=sizes["batch"],
             calls=tuple(calls),
             memory=None,
         )
-        return found, {each: place for place, each in new.items() if len(set(place)) > 1}
 
     def _distance(self, number: int, sizes: Sizes) -> tuple[bool, float]:
         """Return how unlike a pass is: a batch of 1 has other strides than a larger one."""

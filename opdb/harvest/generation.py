@@ -237,7 +237,7 @@ class _Generation:
         for number in range(known[0], known[-1]):
             if number not in self._steps:
                 context = self._prompt + number - 1
-                step, _ = growth.at({"batch": self._frame.batch_size, "context": context})
+                step = growth.at({"batch": self._frame.batch_size, "context": context})
                 yield number, replace(self._steps[known[-1]], calls=step.calls)
 
     def _as_pass(self, number: int) -> Workload:

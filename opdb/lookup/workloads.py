@@ -6,7 +6,7 @@ Importing this module imports no torch: only a harvest does, and a look at what 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from opdb.errors import DatabaseError, InputError, OpdbError, UnknownModelError
@@ -47,13 +47,12 @@ def find_workload(
     request = request_for(name, options)
     may = harvest and mode not in COMPILED_MODES
     try:
-        with collected():
-            try:
-                return workload_of(store, request, harvest=may)
-            except UnknownModelError:
-                if (meant := short_for(request, options)) is None:
-                    raise
-                return workload_of(store, meant, harvest=may)
+        try:
+            return workload_of(store, request, harvest=may)
+        except UnknownModelError:
+            if (meant := short_for(request, options)) is None:
+                raise
+            return workload_of(store, meant, harvest=may)
     except NotHarvestedError as error:
         hint = ["opdb", "harvest", name, *options.as_arguments(), *database_option(store)]
         then = ""
@@ -142,7 +141,9 @@ def stored_workload(store: Store, request: ModelRequest) -> Workload | None:
         if possible:
             return possible[0]  # one token: nothing else tells them apart
         sizes = sizes_of_pass(request)
-        return _first([each for each in other_sizes(store, request) if stands_for(each, sizes)])
+        return _first(
+            [each for each in other_sizes(store.workloads, request) if stands_for(each, sizes)]
+        )
     if request.inputs is not None:
         return _of_inputs(possible, request)
     if request.input_size is not None:
@@ -170,11 +171,14 @@ def _alike(store: Store, request: ModelRequest) -> list[Workload]:
     ]
 
 
-def other_sizes(store: Store, request: ModelRequest) -> list[Workload]:
-    """Return the stored prefills or steps of the requested model and cache, at all their sizes."""
+def other_sizes(read: Callable[..., Sequence[Workload]], request: ModelRequest) -> list[Workload]:
+    """Return the stored prefills or steps of the requested model and cache, at all their sizes.
+
+    `read` is `Store.workloads`.
+    """
     if request.generation is None or request.num_classes is not None:
         return []
-    found = store.workloads(
+    found = read(
         request.name, dtype=request.dtype, memory_format=request.memory_format, phase=request.phase
     )
     return [
@@ -259,7 +263,8 @@ def _first(found: Sequence[Workload]) -> Workload | None:
 
 def _harvested(store: Store, request: ModelRequest) -> Stored:
     """Harvest a request and save what is found, as far as the database takes it."""
-    [(_, found, harvest_s)] = harvests_of([request.checked()], lambda _: None)
+    with collected():
+        [(_, found, harvest_s)] = harvests_of([request.checked()], lambda _: None)
     if isinstance(found, OpdbError):
         raise found
     stale, unsaved = _saved(store, request, found)

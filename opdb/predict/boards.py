@@ -248,9 +248,7 @@ class Boards:
         found: dict[tuple[str, Form], float] = {}
         if self._snapshot.device.type != "cpu":
             for each in reversed(self._snapshot.last(board)):
-                if lacking.keys() <= found.keys():
-                    break
-                for kind in set(lacking.values()):
+                for kind in {kind for call, kind in lacking.items() if call not in found}:
                     found = {**self._snapshot.usual_host_s(each, kind), **found}
         return found
 

@@ -37,7 +37,7 @@ class MeasuredRuns:
         self._workloads: dict[str, Workload] = {}
         self.groups = cache(self._read_groups)
         self.measured = cache(self._choose_measured)
-        self.captured = cache(store.captured)
+        self._captured: dict[str, Workload | None] = {}
         self._read: dict[Mode, Mapping[str, Sequence[ModelRun]]] = {}
         self._runs = cache(self._read_runs)
         self.cost = cache(self._cost_of)
@@ -71,6 +71,14 @@ class MeasuredRuns:
             key: max(reversed(measured), key=lambda each: counts.get((each.key, each.board), 0))
             for key, measured in by_key.items()
         }
+
+    def captured(self, workloads: Sequence[Workload]) -> list[Workload]:
+        """Return what workloads call while a CUDA graph captures them; as they are where alike."""
+        if unread := [each for each in workloads if each.key not in self._captured]:
+            keys = {each.key: replace(each, captured=True).key for each in unread}
+            read = {each.key: each for each in self._store.workloads_by_key(list(keys.values()))}
+            self._captured |= {key: read.get(captured) for key, captured in keys.items()}
+        return [self._captured[each.key] or each for each in workloads]
 
     def uncompiled(self, mode: Mode) -> int:
         """Count the good runs in a mode, one a board, of which the compiled calls are unknown."""

@@ -101,6 +101,7 @@ class Peers:
                 called.setdefault(board, set()).update(c.key for c in workload.occurrences())
         for board, keys in called.items():
             self._snapshot.costs(board, keys)
+        self._snapshot.read_others(set().union(*called.values()))
 
     def _predict(self, workload: Workload, mode: Mode, board: str) -> Prediction:
         """Predict a measured workload for its board, without what other models showed."""

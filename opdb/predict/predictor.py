@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -20,7 +20,7 @@ from opdb.compose import (
     time_on_host_s,
     with_intervals,
 )
-from opdb.compose.ladder import between, standing
+from opdb.compose.ladder import Interpolated, between, standing
 from opdb.derive.boards import Factors, transferred
 from opdb.derive.host import HostFactor
 from opdb.derive.launches import Launches
@@ -91,6 +91,7 @@ class Predictor:
         self._peers = Peers(self._runs, snapshot, usual_boards, usual_bases)
         self._basis = self._bases.estimated if estimates else self._bases.stepped
         self._best_board = cache(self._find_best_board)
+        self._pass_on = cache(self._find_pass)
 
     # What is known of the device
 
@@ -165,7 +166,7 @@ class Predictor:
             workload = self._compiled(workload)
         between = board is not None and self._bases.is_between(workload, board)
         if mode == CAPTURED_MODE and not workload.captured and not between:
-            workload = self._runs.captured(workload) or workload
+            [workload] = self._runs.captured([workload])
         if board is None:
             run = None if self._algorithm else self._runs.measured(mode).get(workload.key)
             board = self._best_board(workload) if run is None else run.board
@@ -190,20 +191,32 @@ class Predictor:
         that a board measured as a whole do not reach the sizes.
         """
         if mode == CAPTURED_MODE:
-            rungs = [self._runs.captured(each) or each for each in rungs]
+            rungs = self._runs.captured(rungs)
         if not rungs:
             return None
         boards = self._snapshot.boards if board is None else [board]
         called = {c for each in rungs for c in each.occurrences()}
-        costs = {each: self._boards.own(called, each) for each in boards}
-        boards = sorted(boards, key=lambda each: len(costs[each]), reverse=True)
+        measured = {each: len(self._boards.own(called, each)) for each in boards}
+        boards = sorted(boards, key=measured.__getitem__, reverse=True)
         for look in (standing, between):
             for each in boards:
-                if (found := look(rungs, costs[each], sizes)) is not None:
+                found = self._pass_on(each, look, tuple(rungs), tuple(sizes.items()))
+                if found is not None:
                     workload, interpolated = found
                     self._bases.interpolate(workload, each, interpolated)
                     return workload, each
         return None
+
+    def _find_pass(
+        self,
+        board: str,
+        look: Callable[..., tuple[Workload, Interpolated] | None],
+        rungs: Sequence[Workload],
+        sizes: Sequence[tuple[str, int]],
+    ) -> tuple[Workload, Interpolated] | None:
+        """Look among rungs, with the costs of a board, for a pass of these sizes."""
+        called = {c for each in rungs for c in each.occurrences()}
+        return look(rungs, self._boards.own(called, board), dict(sizes))
 
     def host_factor(self, host: CalibratedHost, board: str) -> HostFactor | None:
         """Return how many times as long a host takes as a board's; None where that is not known."""

@@ -33,6 +33,7 @@ class Snapshot:
         measured = {c.board.uuid for c in self._campaigns.values()}  # calibrated alone is no help
         self.boards = [b.uuid for b in store.boards(device.slug) if b.uuid in measured]
         self._costs: dict[str, dict[str, Sequence[Cost]]] = {board: {} for board in self.boards}
+        self._holders: dict[str, Collection[str]] = {}
         self._different: dict[str, int | None] = {}
         self._after_others: dict[str, AfterOthers | None] = {}
         self._anchors = cache(self._read_anchors)
@@ -104,9 +105,17 @@ class Snapshot:
         """Return a board's costs of configurations (keys), of every setting and estimator."""
         seen = self._costs[board]
         if unread := [key for key in keys if key not in seen]:
-            read = self._store.costs(board, unread)
+            held = self._held(board, unread)
+            read = self._store.costs(board, held) if held else {}
             seen |= {key: read.get(key, ()) for key in unread}
         return {key: seen[key] for key in keys}
+
+    def _held(self, board: str, keys: Sequence[str]) -> list[str]:
+        """Return which configurations (keys) a board has costs of: of most, few boards have any."""
+        if unknown := [key for key in keys if key not in self._holders]:
+            found = self._store.boards_with_costs(unknown)
+            self._holders |= {key: found.get(key, frozenset()) for key in unknown}
+        return [key for key in keys if board in self._holders[key]]
 
     def read_costs(self, keys: Collection[str]) -> None:
         """Read all boards' costs of configurations (keys) at once: many small queries are slow.
@@ -120,6 +129,10 @@ class Snapshot:
                 seen |= {key: read.get(key, ()) for key in keys}
             else:
                 self.costs(board, keys)
+        self.read_others(keys)
+
+    def read_others(self, keys: Collection[str]) -> None:
+        """Read at once what is known of configurations (keys) whichever board saw it."""
         self._read(self._different, keys, self._store.different_kernels)
         self._read(self._after_others, keys, self._store.after_others)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -248,6 +249,8 @@ class Workload:
     @cached_property
     def _occurrences(self) -> dict[Configuration, int]:
         counts: dict[Configuration, int] = {}
-        for call in self.calls:
-            counts[call.configuration] = counts.get(call.configuration, 0) + 1
+        calls = {id(call): call for call in self.calls}  # one object stands for many calls
+        for which, times in Counter(map(id, self.calls)).items():
+            configuration = calls[which].configuration
+            counts[configuration] = counts.get(configuration, 0) + times
         return counts

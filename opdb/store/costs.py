@@ -50,6 +50,19 @@ class Costs(Connected):
                 by_key.setdefault(row["configuration"], []).append(rows.COST.read(row))
             return by_key
 
+    def boards_with_costs(self, configurations: Collection[str]) -> dict[str, set[str]]:
+        """Return which boards (UUIDs) have a cost of each of these configurations (keys)."""
+        cost, configuration = schema.cost, schema.configuration
+        query = select(configuration.c.key, cost.c.board).join(
+            cost, cost.c.configuration_id == configuration.c.id
+        )
+        found: dict[str, set[str]] = {}
+        with self.reading() as connection:
+            for some in in_parts(configurations):
+                for key, board in connection.execute(query.where(configuration.c.key.in_(some))):
+                    found.setdefault(key, set()).add(board)
+        return found
+
     def after_others(self, device: str, configurations: Collection[str]) -> dict[str, AfterOthers]:
         """Return what configurations (keys) take longer after others, as a board of a device saw.
 

@@ -74,10 +74,12 @@ class HostSeen:
 
     def usual_s(self, kind: str) -> dict[tuple[str, Form], float]:
         """Return the median host time (seconds) of a kind's calls, by `issued_as` and form."""
+        visits = self.by_kind.get(kind, ())
+        texts = {text for text, _, _ in visits}
+        issued_as = {text: Configuration.from_json(text).issued_as for text in texts}
         found: dict[tuple[str, Form], list[float]] = {}
-        for text, form, times in self.by_kind.get(kind, ()):
-            issued_as = Configuration.from_json(text).issued_as
-            found.setdefault((issued_as, form), []).append(median(decode_times(times)))
+        for text, form, times in visits:
+            found.setdefault((issued_as[text], form), []).append(median(decode_times(times)))
         return {key: median(values) for key, values in found.items()}
 
 

@@ -95,10 +95,9 @@ def test_the_calls_at_other_sizes_are_those_of_a_harvest(
         for b, each in ((2, known[0]), (4, known[1]), (4, known[2]))
     ]
     truth = harvested(batch_size=3, phase=phase, **dict(zip(said, asked, strict=True)))
-    found, grown = Growth(at).at(sizes_of(truth))
+    found = Growth(at).at(sizes_of(truth))
     assert [c.configuration for c in found.calls] == [c.configuration for c in truth.calls]
     assert found.key == truth.key
-    assert grown
 
 
 def test_what_cannot_be_told_is_refused() -> None:

@@ -14,7 +14,7 @@ import typer
 
 from opdb.api.generation_curves import GenerationCurves, curves
 from opdb.api.generation_parts import FIGURES, Amounts
-from opdb.api.generations import GenerationQuestion, generated
+from opdb.api.generations import MODES, GenerationQuestion, generated
 from opdb.api.predicted import Conditions
 from opdb.cli.support import options
 from opdb.cli.support.comparing import split
@@ -134,7 +134,7 @@ def run(
     that has no answer does not stop the others, and the exit status is then 2.
     """
     conditions = Conditions(device, board, estimates, harvest=not no_harvest)
-    modes = options.parse_modes(mode)
+    modes = options.parse_modes(mode) or MODES
     prompts = _prompts(prompt)
     batches = options.parse_batch_sizes(batch_sizes)
     files.check()

@@ -11,13 +11,13 @@ from dataclasses import asdict
 import numpy as np
 
 from opdb.errors import InputError
-from opdb.estimates.estimator import Estimator, KindMedians, Learned, Reach
+from opdb.estimates.estimator import Estimator, KindMedians, Learned, Reach, Trend
 from opdb.estimates.process import Kernel, Matrix, Process
 from opdb.estimates.roofline import Roofline
 from opdb.estimates.widths import SumWidths, Width
 from opdb.records import Json, Quantity
 
-FORMAT = 5
+FORMAT = 6
 FLOAT32 = np.dtype("<f4")
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -77,6 +77,8 @@ def _family(learned: Learned) -> Json:
         "centre": list(learned.centre),
         "scale": list(learned.scale),
         "levels": dict(learned.levels),
+        "slower": asdict(learned.slower),
+        "watts": None if learned.watts is None else asdict(learned.watts),
         "dtypes": sorted(learned.dtypes),
         "points": _packed(learned.time.points.T),  # a column after the other: these repeat
         "time": _process(learned.time),
@@ -105,12 +107,21 @@ def _learned(document: Mapping[str, Json]) -> Learned:
         centre=tuple(document["centre"]),
         scale=tuple(document["scale"]),
         levels={kind: float(level) for kind, level in document["levels"].items()},
+        slower=_trend(document["slower"]),
+        watts=None if document["watts"] is None else _trend(document["watts"]),
         dtypes=frozenset(document["dtypes"]),
         time=_process_of(document["time"], points),
         power=None if power is None else _process_of(power, points[metered]),
         metered=tuple(metered),
         reach=reach,
     )
+
+
+def _trend(document: Mapping[str, Json]) -> Trend:
+    knots, values = (tuple(map(float, document[name])) for name in ("knots", "values"))
+    if len(knots) != len(values) or list(knots) != sorted(set(knots)):
+        raise ValueError("knots out of order, or other than their values")
+    return Trend(knots, values)
 
 
 def _reach(document: Mapping[str, Json]) -> Reach:

@@ -65,14 +65,33 @@ class Reach:
     energy: float | None
 
 
+@dataclass(frozen=True)
+class Trend:
+    """What is usual of a family's calls by the time of one step, in logarithms.
+
+    `values` are at `knots` (logarithms of seconds, in order), lines lie between them, and beyond
+    the ends it stays as it is there.
+    """
+
+    knots: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def at(self, times_s: Matrix | Sequence[float]) -> Matrix:
+        """Return what is usual where steps take these times (seconds); shape (n,)."""
+        import numpy as np
+
+        return np.interp([math.log(each) for each in times_s], self.knots, self.values)
+
+
 @dataclass(frozen=True, eq=False)
 class Learned:
     """The estimator of one family of kinds.
 
-    `time` is of the logarithm of time over the roofline's, `power` of the logarithm of dynamic
-    energy over time (watts), None where nothing was metered; both at points scaled by `centre` and
-    `scale` from the numbers in `columns`. `levels` are by how much each kind's times lie above
-    what `time` expects, which knows no kinds where no point is near. `metered` are the rows of the
+    `time` is of the logarithm of time over the roofline's, less the usual by the roofline's time
+    (`slower`); `power` of the logarithm of dynamic energy over time (watts), less the usual by the
+    time (`watts`), None where nothing was metered. Both are at points scaled by `centre` and
+    `scale` from the numbers in `columns`. `levels` are by how much each kind's times lie above what
+    `time` expects, which knows no kinds where no point is near. `metered` are the rows of the
     points of `time` that `power` has.
     """
 
@@ -80,6 +99,8 @@ class Learned:
     centre: tuple[float, ...]
     scale: tuple[float, ...]
     levels: Mapping[str, float]
+    slower: Trend
+    watts: Trend | None
     dtypes: frozenset[str]
     time: Process
     power: Process | None
@@ -255,9 +276,18 @@ class Estimator:
     ) -> None:
         """Add estimates: `expected` are logarithms of times over the roofline, and of watts."""
         slower, watts = expected
+        usual = learned.slower.at([self.roofline.time_s(each.of) / each.of.steps for each in asked])
+        times_s = []
         for row, each in enumerate(asked):
-            level = learned.levels.get(each.of.kind, 0.0)
-            time_s = self.roofline.time_s(each.of) * math.exp(slower[row] + level)
+            above = usual[row] + learned.levels.get(each.of.kind, 0.0)
+            times_s.append(self.roofline.seconds(each.of, slower[row] + above))
+        if watts is not None and learned.watts is not None:
+            steps_s = [t / each.of.steps for t, each in zip(times_s, asked, strict=True)]
+            watts = watts + learned.watts.at(steps_s)
+        block = block.apart(
+            [self.roofline.bias_s(a.of) / t for a, t in zip(asked, times_s, strict=True)]
+        )
+        for row, (each, time_s) in enumerate(zip(asked, times_s, strict=True)):
             time = _quantity(time_s, block.time_width(row))
             dynamic = None
             if watts is not None:
@@ -300,6 +330,13 @@ class _Block:
     time: Matrix
     power: Matrix | None
     reach: Reach
+
+    def apart(self, shares: Sequence[float]) -> _Block:
+        """Return the covariances where shares of the times, one of each row, are known apart."""
+        import numpy as np
+
+        rest = 1 - np.asarray(shares)
+        return replace(self, time=self.time * rest[:, None] * rest)
 
     def time_width(self, row: int) -> float:
         """Return half the 95 % interval of a time's logarithm."""

@@ -44,9 +44,10 @@ class Features:
     """A configuration as numbers; sizes are logarithms to base 2.
 
     `kind` names a pass other than the forward one as well; `dtype` is what is computed in.
-    `flops` and `moved_bytes` are of one call, whose `steps` run one after the other: those of a
-    recurrent layer, else 1. `launches` is False for a call that gives the device
-    no work.
+    `flops` and `moved_bytes` are of one call, whose `steps` run one after the other
+    (`Kind.steps_rule`). `launches` is False for a call that gives the device no work. `biased` are
+    the elements of a convolution's output that a kernel of its own adds a bias to, as torch does
+    after cuDNN's (aten/src/ATen/native/Convolution.cpp); 0 without one.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Features:
     launches: bool
     numbers: Mapping[str, float]
     steps: int = 1
+    biased: float = 0.0
 
     def number(self, name: str) -> float:
         """Return one number by its name; of a kind's name whether it is this one."""
@@ -84,6 +86,7 @@ def features(configuration: Configuration) -> Features:
     casts = configuration.autocast is not None and works != "memory"
     steps = kind.steps_rule(view)
     is_backward = configuration.pass_name == "backward"
+    adds_bias = works == "convolution" and _has(view, "bias") and view["bias"] is not None
     return Features(
         kind=configuration.title,
         family=f"{works} backward" if is_backward else works,
@@ -91,6 +94,7 @@ def features(configuration: Configuration) -> Features:
         flops=flops,
         moved_bytes=moved_bytes,
         steps=steps,
+        biased=float(view.output_elements) if adds_bias and not is_backward else 0.0,
         launches=kind.launches(configuration),
         numbers={
             "flops": _log(flops),
@@ -99,7 +103,7 @@ def features(configuration: Configuration) -> Features:
             "steps": _log(steps),
             **_product(view, forward_flops, works),
             **_layout(first),
-            **_state(view, data),
+            **_state(view, data, adds_bias),
             "window": _log(_window(view)),
             "stride": _log(_argument(view, "stride")),
             "dilation": _log(_argument(view, "dilation")),
@@ -212,11 +216,11 @@ def _layout(first: Mapping[str, Json]) -> dict[str, float]:
     }
 
 
-def _state(view: View, data: list[dict[str, Json]]) -> dict[str, float]:
+def _state(view: View, data: list[dict[str, Json]], adds_bias: bool) -> dict[str, float]:
     layouts = [t.get("layout") for t in data]
     shapes = {tuple(t["shape"]) for t in data}
     return {
-        "tensors": float(len(view.unique)),
+        "tensors": float(len(view.unique) - adds_bias),
         "channels_last": float("channels_last" in layouts),
         "strided": float(any(isinstance(layout, list) for layout in layouts)),
         "inplace": float(view.inplace),

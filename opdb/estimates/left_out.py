@@ -77,11 +77,13 @@ class PointsLeftOut:
             for e in (family.examples[i] for i in rows)
         ]
         above, covariance = left_out(*family.time, rows)
+        usuals = learned.slower.at([roofline.time_s(each.of) / each.of.steps for each in asked])
         slower = [
-            math.log(_seconds(family.examples[i]) / roofline.time_s(each.of))
+            roofline.slower(each.of, _seconds(family.examples[i]))
             - learned.levels[each.of.kind]
+            - usual
             + off
-            for i, each, off in zip(rows, asked, above, strict=True)
+            for i, each, off, usual in zip(rows, asked, above, usuals, strict=True)
         ]
         watts, of_power = _powers(family, rows, asked)
         keys = [each.configuration.key for each in asked]
@@ -92,16 +94,23 @@ class PointsLeftOut:
 def _powers(
     family: _Family, rows: Sequence[int], asked: Sequence[_Asked]
 ) -> tuple[Matrix | None, Matrix | None]:
-    """Return logarithms of watts and their covariance; rows without power are left in."""
+    """Return logarithms of watts over what is usual, and their covariance.
+
+    Rows without power are left in.
+    """
     learned = family.learned
-    if learned.power is None or family.power is None:
+    if learned.power is None or family.power is None or learned.watts is None:
         return None, None
     watts, covariance = learned.power.at([learned.scaled(each.of) for each in asked])
+    took_s = [
+        _seconds(family.examples[row]) / a.of.steps for row, a in zip(rows, asked, strict=True)
+    ]
+    usual = learned.watts.at(took_s)
     at_point = {row: point for point, row in enumerate(learned.metered)}
     places = [k for k, row in enumerate(rows) if row in at_point]
     off, block = left_out(*family.power, [at_point[rows[k]] for k in places])
     for k, error in zip(places, off, strict=True):
-        watts[k] = math.log(_watts(family.examples[rows[k]])) + error
+        watts[k] = math.log(_watts(family.examples[rows[k]])) - usual[k] + error
     covariance[np.ix_(places, places)] = block
     return watts, covariance
 

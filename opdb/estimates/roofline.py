@@ -12,9 +12,21 @@ from opdb.estimates.features import Features
 REACHED = 0.99
 """The quantile of achieved rates that counts as what the device can do."""
 
+USUAL = 0.75
+"""The quantile of rates that counts as what kernels of one sort do when they are long enough."""
+
 SHORTEST = 0.01
 """The quantile of times below which no operator that launches a kernel comes."""
 
+MOST_APART = 0.7
+"""The share of a convolution's time that its bias takes at most: some kernels add it themselves."""
+
+BROADCASTING = ("add", "mul")
+LEAST_BROADCAST = 2**20
+"""Kinds that show how fast broadcasting kernels are, where they write so many elements."""
+
+READ_AND_WRITTEN = 8
+"""Bytes of an element in float32, where none shows it."""
 
 HALVES = frozenset({"float16", "bfloat16"})
 """Dtypes that tensor cores multiply at one rate."""
@@ -27,6 +39,9 @@ EIGHT_BITS = frozenset({"float8_e4m3fn", "float8_e5m2"})
 class Roofline:
     """The best rates of operators: FLOP/s by family and dtype, byte/s, and the shortest time.
 
+    `broadcast_per_s` are the elements that a kernel writes in a second which broadcasts what it
+    adds, in any dtype: such kernels wait for neither FLOPs nor bytes.
+
     The rates of a family and dtype are those of the units that it runs on (a convolution in fp32
     on tensor cores, a linear layer in fp32 not), whatever a data sheet calls them.
     """
@@ -34,6 +49,23 @@ class Roofline:
     flops_per_s: Mapping[str, float]
     bytes_per_s: float
     shortest_s: float
+    broadcast_per_s: float
+
+    def slower(self, of: Features, time_s: float) -> float:
+        """Return the logarithm of a measured time (seconds) over the roofline's.
+
+        The kernel that adds a bias is set apart, though at most as `MOST_APART` of the time.
+        """
+        own_s = max(time_s - self.bias_s(of), (1 - MOST_APART) * time_s)
+        return math.log(own_s / self.time_s(of))
+
+    def seconds(self, of: Features, slower: float) -> float:
+        """Return the time (seconds) that is so much slower, a logarithm, than the roofline's."""
+        return self.time_s(of) * math.exp(slower) + self.bias_s(of)
+
+    def bias_s(self, of: Features) -> float:
+        """Return the time of the kernel that adds a convolution's bias; 0 where there is none."""
+        return self.shortest_s + of.biased / self.broadcast_per_s if of.biased else 0.0
 
     def time_s(self, of: Features) -> float:
         """Return each step's shortest time plus the larger of FLOPs and bytes over their rates."""
@@ -87,15 +119,22 @@ def roofline(measured: Iterable[tuple[Features, float]]) -> Roofline:
     flops: dict[str, list[float]] = defaultdict(list)
     moved: list[float] = []
     times: list[float] = []
+    broadcast: list[float] = []
     seen = list(measured)
     for of, time_s in seen:
         flops[_units(of.family, of.dtype)].append(of.flops / time_s)
         moved.append(of.moved_bytes / time_s)
         times.append(time_s)
+        if of.kind in BROADCASTING and of.numbers["broadcast"]:
+            written = 2 ** of.numbers["written"]
+            if written >= LEAST_BROADCAST:
+                broadcast.append(written / time_s)
+    bytes_per_s = _quantile(moved, REACHED)
     found = Roofline(
         {units: _quantile(rates, REACHED) for units, rates in flops.items()},
-        _quantile(moved, REACHED),
+        bytes_per_s,
         _quantile(times, SHORTEST),
+        _quantile(broadcast, USUAL) if broadcast else bytes_per_s / READ_AND_WRITTEN,
     )
     return found.shown_by(of for of, _ in seen)
 

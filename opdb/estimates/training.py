@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from opdb.errors import InputError
-from opdb.estimates.estimator import Estimator, KindMedians, Learned, Reach
+from opdb.estimates.estimator import Estimator, KindMedians, Learned, Reach, Trend
 from opdb.estimates.features import KIND, PASSES, STATES, Features, features
 from opdb.estimates.process import Matrix, Process, left_out, with_noise
 from opdb.estimates.roofline import Roofline, roofline
@@ -32,6 +32,11 @@ MOST_TUNED = 1600
 
 FEWEST_POINTS = 12
 """A family with fewer learns nothing."""
+
+SLOWER_KNOTS, WATTS_KNOTS = 2, 8
+BENDING = 10.0
+"""Of the lines that say what is usual of a family's calls: how far they lie above the roofline
+falls steadily with its time, their power rises with their own and then stays."""
 
 SMALLEST_SCALE = 0.3
 KIND_SCALE = 0.5
@@ -155,24 +160,49 @@ def some(points: Sequence[T], most: int) -> Sequence[T]:
 def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
     """Learn a family of kinds."""
     columns, centre, scale, places = placed([p.of for p in points])
-    slower = np.array([math.log(p.time_s / under.time_s(p.of)) for p in points])
+    slower = np.array([under.slower(p.of, p.time_s) for p in points])
+    roofs_s = np.array([under.time_s(p.of) / p.of.steps for p in points])
+    usual = _trend(roofs_s, slower, SLOWER_KNOTS)
+    slower -= usual.at(roofs_s)
     levels = _levels(points, slower)
     metered = [i for i, p in enumerate(points) if p.dynamic_w is not None]
     above = slower - np.array([levels[p.of.kind] for p in points])
     watts = np.array([math.log(p.dynamic_w) for p in points if p.dynamic_w is not None])
     time = _process(columns, places, above)
-    power = _process(columns, places[metered], watts) if len(metered) >= FEWEST_POINTS else None
+    power = usual_watts = None
+    if len(metered) >= FEWEST_POINTS:
+        steps_s = np.array([points[i].time_s / points[i].of.steps for i in metered])
+        usual_watts = _trend(steps_s, watts, WATTS_KNOTS)
+        watts -= usual_watts.at(steps_s)
+        power = _process(columns, places[metered], watts)
     return Learned(
         columns=columns,
         centre=centre,
         scale=scale,
         levels=levels,
+        slower=usual,
+        watts=usual_watts,
         dtypes=frozenset(p.of.dtype for p in points),
         time=time,
         power=power,
         metered=() if power is None else tuple(metered),
         reach=_reach(points, metered, (time, above), None if power is None else (power, watts)),
     )
+
+
+def _trend(times_s: Matrix, values: Matrix, count: int) -> Trend:
+    """Return lines between `count` knots through n values at n times (seconds), by least squares.
+
+    Knots lie in equal ratios. That lines bend costs as much as `BENDING` points that are off by it:
+    few points do not bend them.
+    """
+    at = np.log(times_s)
+    knots = np.linspace(at.min(), at.max(), count if at.min() < at.max() else 1)
+    count = len(knots)
+    hats = np.array([np.interp(at, knots, unit) for unit in np.eye(count)]).T
+    bends = np.diff(np.eye(count), 2, axis=0)
+    found = np.linalg.solve(hats.T @ hats + BENDING * bends.T @ bends, hats.T @ values)
+    return Trend(tuple(np.round(knots, 5).tolist()), tuple(np.round(found, 5).tolist()))
 
 
 def _levels(points: Sequence[_Point], slower: Matrix) -> dict[str, float]:

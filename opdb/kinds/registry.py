@@ -101,7 +101,7 @@ class Kind:
             a signature in parentheses, in the kind's argument names, replaces the kind's own.
         launches_rule: whether a call gives the device work; a view does not.
         steps_rule: how many steps of a call run one after the other, each of some kernels: those
-            of a sequence, in all layers.
+            of a sequence, in all layers, or the samples of a batch.
         values_rule: the value class of the outputs.
         canonical: rewrites arguments so that equal calls become equal text.
         bound_rule: what the whole numbers in an argument must stay below, None where nothing bounds

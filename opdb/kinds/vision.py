@@ -75,6 +75,11 @@ def align_flops(view: View) -> int:
     return 8 * ratio**2 * view.output_elements
 
 
+def _samples(view: View) -> int:
+    """Return the samples of a batch: a kernel takes one (aten/src/ATen/native/cuda/Im2Col.cu)."""
+    return view.shape()[0]
+
+
 def _columns(view: View) -> list[Shape]:
     batch, channels, *image = view.shape()
     kernel, stride, padding, dilation = (
@@ -204,6 +209,7 @@ register(
         "unfold",
         "input, kernel_size, dilation=1, padding=0, stride=1",
         shapes_rule=_columns,
+        steps_rule=_samples,
         canonical=_windows,
         functions="F.unfold",
     ),

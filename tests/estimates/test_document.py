@@ -46,7 +46,17 @@ def test_all_of_it_comes_back(estimator: Estimator) -> None:
         assert getattr(back, name) == getattr(estimator, name)
     assert back.families.keys() == estimator.families.keys() == {"memory"}
     found, before = back.families["memory"], estimator.families["memory"]
-    for name in ("columns", "centre", "scale", "levels", "dtypes", "metered", "reach"):
+    for name in (
+        "columns",
+        "centre",
+        "scale",
+        "levels",
+        "slower",
+        "watts",
+        "dtypes",
+        "metered",
+        "reach",
+    ):
         assert getattr(found, name) == getattr(before, name)
     assert before.power is not None and found.power is not None
     assert 12 <= len(before.power.points) < len(before.time.points)
@@ -60,7 +70,7 @@ def test_all_of_it_comes_back(estimator: Estimator) -> None:
 
 def test_it_is_numbers_and_names_packed_small(estimator: Estimator) -> None:
     document = to_document(estimator)
-    assert document["format"] == 5
+    assert document["format"] == 6
     family = document["families"]["memory"]
     assert asdict(estimator.families["memory"].reach) == family["reach"]
     assert asdict(estimator.sums) == document["sums"]
@@ -74,7 +84,7 @@ def test_it_is_numbers_and_names_packed_small(estimator: Estimator) -> None:
     [({"format": 99}, "99"), ({}, "None"), ([1], r"\[1\]"), ("x" * 99, "'" + "x" * 39 + ";")],
 )
 def test_another_format_is_told(found: Json, told: str) -> None:
-    with pytest.raises(InputError, match=f"estimates of format {told}.*this version reads 5"):
+    with pytest.raises(InputError, match=f"estimates of format {told}.*this version reads 6"):
         from_document(found)
 
 
@@ -107,6 +117,14 @@ def _steep_sums(document: Json) -> None:
     document["sums"]["energy"]["power"] = 1.5
 
 
+def _knots_out_of_order(document: Json) -> None:
+    document["families"]["memory"]["watts"]["knots"].reverse()
+
+
+def _a_knot_without_a_value(document: Json) -> None:
+    document["families"]["memory"]["slower"]["values"].pop()
+
+
 def _without_energy(document: Json) -> None:
     document["families"]["memory"]["reach"]["energy"] = None
 
@@ -129,6 +147,7 @@ def _a_list(document: Json) -> None:
 
 DAMAGES = (
     *(_shorter, _longer, _rows, _without_power, _without_a_power_of_sums, _without_energy),
+    *(_knots_out_of_order, _a_knot_without_a_value),
     *(_infinite_sums, _steep_sums, _infinite, _no_base64, _no_zlib, _a_list),
 )
 

@@ -15,6 +15,7 @@ from opdb.estimates.estimator import (
     KindMedians,
     Learned,
     Reach,
+    Trend,
     _Block,
     _quantity,
 )
@@ -28,7 +29,9 @@ from tests.estimates.made import call, example
 
 REACH = Reach(time=2.0, energy=2.5)
 SUMS = SumWidths(Width(3.0, 1.0), Width(3.5, 1.0))
-ROOFLINE = Roofline({"memory float32": 1e12, "matrix float32": 1e13}, 1e9, 1e-6)
+ROOFLINE = Roofline({"memory float32": 1e12, "matrix float32": 1e13}, 1e9, 1e-6, 1e8)
+ALWAYS = Trend((0.0,), (0.0,))
+"""Nothing is usual: what a process says is said of all."""
 
 
 def process(mean: float, variance: float = 0.5, noise: float = 0.01) -> Process:
@@ -43,6 +46,8 @@ def learned(power: bool = True, **changes: object) -> Learned:
         centre=(10.0,),
         scale=(2.0,),
         levels={"relu": 0.3, "add": -0.5},
+        slower=ALWAYS,
+        watts=ALWAYS if power else None,
         dtypes=frozenset({"float32"}),
         time=process(0.7),
         power=process(math.log(100.0), variance=0.2) if power else None,
@@ -61,6 +66,41 @@ def widths(quantity: Quantity | None) -> tuple[float, float]:
     """Return by how much the ends lie below and above, in logarithms."""
     assert quantity is not None and quantity.low is not None and quantity.high is not None
     return math.log(quantity.mean / quantity.low), math.log(quantity.high / quantity.mean)
+
+
+def test_what_is_usual_by_the_time_is_said_of_each() -> None:
+    """Times by the roofline's time, watts by the time that was estimated."""
+    known = estimator(memory=learned()).estimate([call(2**10)])
+    slower, watts = Trend((-12.0, -8.0), (0.5, 0.1)), Trend((-11.0, -10.0), (-1.0, 0.0))
+    found = estimator(memory=learned(slower=slower, watts=watts)).estimate([call(2**10)])
+    [before], [after] = known.costs.values(), found.costs.values()
+    assert before.time_s and after.time_s and before.dynamic_energy_j and after.dynamic_energy_j
+    under_s = ROOFLINE.time_s(features(call(2**10)))
+    longer = float(slower.at([under_s])[0])
+    assert after.time_s.mean == pytest.approx(before.time_s.mean * math.exp(longer))
+    more = longer + float(watts.at([after.time_s.mean])[0])
+    assert after.dynamic_energy_j.mean == pytest.approx(
+        before.dynamic_energy_j.mean * math.exp(more)
+    )
+
+
+def test_the_time_of_a_bias_is_sure() -> None:
+    """What a kernel of its own takes adds to the time, and nothing to the width."""
+    weight = {"shape": [8, 8, 3, 3], "dtype": "float32", "role": "weight"}
+    plain = {"input": {"shape": [4, 8, 16, 16], "dtype": "float32"}, "weight": weight}
+    bias = {"bias": {"shape": [8], "dtype": "float32", "role": "weight"}}
+    convolutions = [Configuration("conv2d", {}, {**plain, **more}) for more in ({}, bias)]
+    known = learned(levels={"conv2d": 0.0})
+    found = estimator(convolution=known).estimate(convolutions)
+    alone, biased = (found.costs[each.key] for each in convolutions)
+    assert alone.time_s is not None and biased.time_s is not None
+    of = features(convolutions[1])
+    assert of.biased == 4 * 8 * 14 * 14
+    added_s = ROOFLINE.bias_s(of)
+    rest_s = biased.time_s.mean - added_s
+    assert 0 < added_s < biased.time_s.mean and rest_s == pytest.approx(alone.time_s.mean, rel=0.1)
+    share = rest_s / biased.time_s.mean
+    assert widths(biased.time_s)[0] == pytest.approx(share * widths(alone.time_s)[0])
 
 
 def test_an_estimate_is_the_roofline_times_what_was_learned() -> None:

@@ -272,6 +272,21 @@ def test_a_recurrent_layer_takes_a_step_for_each_position_and_layer(
     assert cell.steps == 1 == features(conv(4, 64, 32, 3)).steps
 
 
+def test_a_batch_is_unfolded_sample_by_sample() -> None:
+    inputs = {"input": tensor(16, 8, 32, 32)}
+    assert features(Configuration("unfold", {"kernel_size": [3, 3]}, inputs)).steps == 16
+
+
+def test_a_bias_is_added_to_each_output_of_a_convolution_and_is_no_tensor_of_its_own() -> None:
+    plain = conv(4, 64, 32, 3)
+    biased = replace(plain, inputs={**plain.inputs, "bias": tensor(64, role="weight")})
+    assert (features(plain).biased, features(biased).biased) == (0, 4 * 64 * 32 * 32)
+    assert features(plain).number("tensors") == features(biased).number("tensors") == 2
+    layer = {"input": tensor(8, 768), "weight": tensor(768, 768, role="weight")}
+    linear = Configuration("linear", {}, {**layer, "bias": tensor(768, role="weight")})
+    assert features(linear).biased == 0 and features(linear).number("tensors") == 3
+
+
 @pytest.mark.parametrize(
     ("channels", "columns", "depth"), [(3, 64 / 3, 32 / 3), (64, 1, 1), (96, 128 / 96, 1)]
 )

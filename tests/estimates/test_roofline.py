@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,11 @@ def call(
     return Features("a kind", family, dtype, flops, moved_bytes, True, {})
 
 
+def added(elements: int, kind: str = "add", broadcast: float = 1.0) -> Features:
+    numbers = {"broadcast": broadcast, "written": math.log2(elements)}
+    return Features(kind, "memory", "float32", 0.0, 8.0 * elements, True, numbers)
+
+
 def test_rates_are_nearly_the_best_and_the_shortest_time_nearly_the_least() -> None:
     """The 1 % at the top of the rates, and at the bottom of the times, may be noise."""
     seen = [(call(1e6 * n, 2e6 * n), 1.0) for n in range(1, 201)]
@@ -24,11 +30,33 @@ def test_rates_are_nearly_the_best_and_the_shortest_time_nearly_the_least() -> N
     assert found.bytes_per_s == 2 * 197e6
     assert found.shortest_s == pytest.approx(5e-3)
     alone = roofline([(call(6.0, 8.0), 2.0)])
-    assert alone == Roofline({"product float32": 3.0}, 4.0, 2.0)
+    assert alone == Roofline({"product float32": 3.0}, 4.0, 2.0, 0.5)
+
+
+def test_long_kernels_that_broadcast_show_how_many_elements_they_write() -> None:
+    large = 2**20
+    others = [
+        (added(large // 2), 1.0),
+        (added(large, "mul", 0.0), 1e-6),
+        (added(large, "cat"), 1.0),
+    ]
+    seen = [(added(large, kind), 1.0 / n) for n in (1, 2) for kind in ("add", "mul")]
+    assert roofline([*others, *seen]).broadcast_per_s == 2 * large
+
+
+def test_the_kernel_that_adds_a_bias_is_set_apart() -> None:
+    under = Roofline({"product float32": 100.0}, 10.0, 0.5, 4.0)
+    plain, biased = call(300.0, 10.0), replace(call(300.0, 10.0), biased=8.0)
+    assert (under.bias_s(plain), under.bias_s(biased)) == (0.0, 0.5 + 2.0)
+    assert under.slower(plain, 7.0) == pytest.approx(math.log(2.0))
+    assert under.slower(biased, 9.5) == pytest.approx(math.log(2.0))
+    assert under.seconds(biased, math.log(2.0)) == pytest.approx(9.5)
+    fused = under.slower(biased, 3.0)  # its own kernel would leave 0.5 s
+    assert under.time_s(biased) * math.exp(fused) == pytest.approx(0.3 * 3.0)
 
 
 def test_a_time_is_the_shortest_and_the_larger_of_operations_and_bytes() -> None:
-    under = Roofline({"product float32": 100.0}, 10.0, 0.5)
+    under = Roofline({"product float32": 100.0}, 10.0, 0.5, 1.0)
     assert under.time_s(call(300.0, 10.0)) == pytest.approx(0.5 + 3.0)
     assert under.time_s(call(300.0, 40.0)) == pytest.approx(0.5 + 4.0)
     assert under.time_s(replace(call(300.0, 40.0), steps=8)) == pytest.approx(8 * 0.5 + 4.0)
@@ -62,7 +90,7 @@ def test_units_that_nobody_measured_take_the_nearest_rate(
         "attention float32": 200.0,
         "memory float32": 50.0,
     }
-    found = Roofline(measured, 10.0, 0.0).time_s(call(1200.0, 5.0, family, dtype))
+    found = Roofline(measured, 10.0, 0.0, 1.0).time_s(call(1200.0, 5.0, family, dtype))
     assert found == pytest.approx(0.5 if rate is None else 1200.0 / rate)
 
 

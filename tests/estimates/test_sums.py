@@ -96,7 +96,8 @@ def test_left_out_estimates_are_those_learned_without_a_family(
     family = estimator.families["memory"]
     ordered = sorted(examples, key=lambda e: e.configuration.key)
     kept = [row for row, e in enumerate(ordered) if e.models != {"c"}]
-    assert family.power is not None and family.metered == tuple(range(len(ordered)))
+    assert family.power is not None and family.watts is not None
+    assert family.metered == tuple(range(len(ordered)))
 
     def without(process: Process, values: Matrix) -> Process:
         return Process.through(process.kernel, process.mean, process.points[kept], values[kept])
@@ -107,8 +108,8 @@ def test_left_out_estimates_are_those_learned_without_a_family(
     [level] = family.levels.values()
     alone = replace(
         family,
-        time=without(family.time, np.log(times / under) - level),
-        power=without(family.power, np.log(joules / times)),
+        time=without(family.time, np.log(times / under) - family.slower.at(under) - level),
+        power=without(family.power, np.log(joules / times) - family.watts.at(times)),
     )
     asked = [e.configuration for e in examples if e.models == {"c"}]
     expected = replace(estimator, families={"memory": alone}).estimate(asked)

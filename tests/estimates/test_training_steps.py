@@ -23,6 +23,7 @@ from opdb.estimates.training import (
     _LeftOut,
     _levels,
     _Point,
+    _trend,
     placed,
     usable,
 )
@@ -94,7 +95,8 @@ def test_power_is_learned_from_those_that_have_one() -> None:
     found = learned(scattered())
     family = found.families["memory"]
     assert family.power is not None and family.metered == tuple(range(24))
-    assert math.exp(family.power.mean) == pytest.approx(100.0, rel=0.1)
+    assert family.watts is not None and family.power.mean == pytest.approx(0.0, abs=1e-5)
+    assert np.exp(family.watts.values) == pytest.approx(100.0, rel=0.3)
     assert family.power.kernel.variance < 1.0, "it is of what lies around the mean"
     for metered, learns in ((11, False), (12, True)):
         some = [
@@ -203,6 +205,35 @@ def test_a_reach_is_the_conformal_quantile(count: int, rank: int) -> None:
     assert _conformal(errors) == rank
 
 
+def test_what_is_usual_follows_lines_by_time() -> None:
+    """A fall that is one line is found as it is, though there are knots to bend at."""
+    times_s = 1e-6 * np.array([1.0, 2.0, 3.0, 30.0, 300.0, 1000.0] * 20)
+    falling = 2.0 - 0.2 * np.log(times_s / 1e-6)
+    for knots in (2, 8):
+        found = _trend(times_s, falling, knots)
+        assert len(found.knots) == knots
+        assert found.at([1e-6, 3e-5, 1e-3]) == pytest.approx([2.0, 1.32, 0.618], abs=1e-3)
+        assert found.at([1e-9, 1.0]) == pytest.approx(found.at([1e-6, 1e-3])), "as at the ends"
+    bent = np.minimum(falling, 1.5)
+    assert _trend(times_s, bent, 8).at([1e-6, 1e-3]) == pytest.approx([1.5, 0.618], abs=0.1)
+    alone = _trend(np.full(12, 1e-5), np.full(12, 0.7), 8)
+    assert alone.at([1e-6, 1e-5, 1.0]) == pytest.approx([0.7] * 3)
+
+
+def test_long_calls_of_a_new_size_take_what_is_usual_of_long_ones() -> None:
+    """The process alone would have them as far above the roofline as all calls on average."""
+
+    def took_s(batch: int) -> float:
+        moved_s = 2 * 4 * 64 * batch / 1e12
+        return 1e-6 + moved_s * (1.0 + 2e-6 / moved_s)
+
+    seen = [example(call(2**n + k), took_s(2**n + k)) for n in range(4, 18) for k in range(4)]
+    large = call(2**22)
+    [cost] = learned(seen).estimate([large]).costs.values()
+    assert cost.time_s is not None
+    assert cost.time_s.mean == pytest.approx(took_s(2**22), rel=0.5)
+
+
 def test_reaches_hold_what_was_left_out() -> None:
     """Times and energies of single calls; sums are as wide until more is known of them."""
     examples = sorted(scattered(48), key=lambda e: e.configuration.key)
@@ -213,8 +244,9 @@ def test_reaches_hold_what_was_left_out() -> None:
     joules = [e.cost.dynamic_energy_j.mean for e in examples if e.cost.dynamic_energy_j]
     under_s = [found.roofline.time_s(features(e.configuration)) for e in examples]
     [level] = family.levels.values()
-    above = np.log(np.array(times_s) / under_s) - level
-    watts = np.log(np.array(joules) / times_s)
+    assert family.watts is not None
+    above = np.log(np.array(times_s) / under_s) - family.slower.at(under_s) - level
+    watts = np.log(np.array(joules) / times_s) - family.watts.at(times_s)
     assert family.time.mean == pytest.approx(statistics.fmean(above), abs=1e-6)
     folds = [next(iter(e.models)) for e in examples]
     by_time = _left_out(family.time, above, folds)

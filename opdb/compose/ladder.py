@@ -1,18 +1,20 @@
 """Passes between measured ones: each call's cost interpolated over a ladder of sizes.
 
-The rungs are passes of one model at several batch sizes and lengths, all of whose calls were
-measured. Between two rungs a call's cost is a straight line, times what its work (operations, else
-bytes) is above or below the straight line of the rungs' work. How wrong that is, is seen at rungs
-that are left out. The steps of a whole generation are such passes, too.
+The rungs are passes of one model at several batch sizes and lengths. Between two rungs where a call
+was measured its cost is a straight line, times what its work (operations, else bytes) is above or
+below the straight line of the rungs' work. How wrong that is, is seen at rungs that are left out.
+The steps of a whole generation are such passes, too.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
+from opdb.compose.inputs import EstimatedCosts
 from opdb.footprint import bytes_moved
 from opdb.growth import (
     Growth,
@@ -103,8 +105,39 @@ class Interpolated:
         return half_s, None if base_w is None else math.hypot(base_w * half_s, half_j)
 
 
+@dataclass(frozen=True)
+class InPart:
+    """Costs between rungs, and estimates of the calls that no line reaches; errors are apart."""
+
+    between: Interpolated
+    rest: EstimatedCosts
+
+    @property
+    def costs(self) -> Mapping[str, Cost]:
+        """The costs of both, by configuration key."""
+        return {**self.rest.costs, **self.between.costs}
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Why others could not be estimated."""
+        return self.rest.refused
+
+    def half_widths(
+        self, counts: Mapping[str, float], base_w: float | None
+    ) -> tuple[float, float | None]:
+        """Return half the 95 % intervals of the time (seconds) and energy (joules) of calls."""
+        on_lines = {key: n for key, n in counts.items() if key in self.between.costs}
+        others = {key: n for key, n in counts.items() if key not in on_lines}
+        line_s, line_j = self.between.half_widths(on_lines, base_w)
+        rest_s, rest_j = self.rest.half_widths(others, base_w)
+        joules = None if line_j is None or rest_j is None else math.hypot(line_j, rest_j)
+        return math.hypot(line_s, rest_s), joules
+
+
 class Ladder:
-    """Passes that make the same calls, and the cost of each of these on one board (by key).
+    """Passes that make the same calls, and the costs of these on one board (by key).
+
+    A call that was not measured on some rungs is interpolated between the others.
 
     Raises:
         NotAlikeError: the passes make other calls.
@@ -120,9 +153,14 @@ class Ladder:
         self._grown = [(number, place) for number, place in places if id(place) in grows]
         counts = Counter(id(place) for _, place in self._grown)
         self._counts = [(distinct[which], times) for which, times in counts.items()]
+        self._measured = {
+            which: tuple(n for n, each in enumerate(distinct[which]) if _is_known(each, costs))
+            for which in counts
+        }
+        self._weights = cache(self._weights_of)
 
     def at(self, sizes: Sizes) -> tuple[Workload, Interpolated] | None:
-        """Return the pass at other sizes with its interpolated costs; None where out of reach.
+        """Return the pass of these sizes with its interpolated costs; None where out of reach.
 
         Raises:
             NotAlikeError: a size of a call follows no rule.
@@ -130,7 +168,9 @@ class Ladder:
         found = weights(self._rungs, _place_of(sizes))
         if found is None:
             return None
-        workload = self._growth.at(sizes)
+        stored = zip(self._growth.workloads, self._growth.sizes, strict=True)
+        workload = next((each for each, its in stored if its == sizes), None)
+        workload = workload or self._growth.at(sizes)
         interpolated = self.costs_of(workload)
         assert interpolated is not None  # it reaches these sizes
         return replace(workload, memory=self._memory(found)), interpolated
@@ -141,53 +181,76 @@ class Ladder:
         found = weights(self._rungs, at)
         if found is None:
             return None
-        grown = {workload.calls[number].configuration: place for number, place in self._grown}
-        costs = {
-            each.key: cost
-            for each, place in grown.items()
-            if (cost := self._cost(place, found, each)) is not None
-        }
-        return Interpolated(costs, self.errors(at))
+        costs: dict[str, Cost] = {}
+        parts: dict[tuple[int, ...], list[Cost]] = defaultdict(list)
+        for number, place in self._grown:
+            each, rungs = workload.calls[number].configuration, self._measured[id(place)]
+            if each.key not in costs:
+                shares = self._weights(rungs, at)
+                cost = None if shares is None else self._cost(place, shares, each)
+                if cost is None:
+                    continue
+                costs[each.key] = cost
+            parts[rungs].append(costs[each.key])
+        return Interpolated(costs, self._errors_of(parts, at))
 
-    def errors(self, at: tuple[int, int]) -> tuple[float, float]:
+    def _errors_of(
+        self, parts: Mapping[tuple[int, ...], Sequence[Cost]], at: tuple[int, int]
+    ) -> tuple[float, float]:
+        """Return the errors of a sum of calls, by the rungs (numbers) that tell of them."""
+        errors = {rungs: self.errors(at, rungs) for rungs in parts}
+        sums = {
+            rungs: [
+                math.fsum(_mean(cost.time_s) for cost in costs),
+                math.fsum(_mean(cost.dynamic_energy_j) for cost in costs),
+            ]
+            for rungs, costs in parts.items()
+        }
+        time, energy = (
+            math.fsum(errors[rungs][of] * own[of] for rungs, own in sums.items())
+            / (math.fsum(own[of] for own in sums.values()) or 1.0)
+            for of in (0, 1)
+        )
+        return time, energy
+
+    def _weights_of(self, rungs: tuple[int, ...], at: tuple[int, int]) -> Weights | None:
+        """Return what some rungs (numbers) count at a place; None where they do not reach it."""
+        found = weights([self._rungs[number] for number in rungs], at)
+        return found and {rungs[number]: share for number, share in found.items()}
+
+    def errors(
+        self, at: tuple[int, int], among: Sequence[int] | None = None
+    ) -> tuple[float, float]:
         """Return the errors at a place: of the times and of the dynamic energies of what grows.
 
         They are seen where a rung is left out that lies as the place does: beyond an end of its
-        lengths or between two of them, and so of its batch sizes.
+        lengths or between two of them, and so of its batch sizes. `among` are the rungs (numbers)
+        that tell of the place; all unless given.
         """
+        numbers = tuple(range(len(self._rungs))) if among is None else tuple(among)
+        rungs = {number: self._rungs[number] for number in numbers}
+        told_by = [rungs[number] for number in self._weights(numbers, at) or ()]
         squares_s: list[float] = []
         squares_j: list[float] = []
         for axis in (0, 1):
-            if any(rung[axis] == at[axis] for rung in self._rungs):
+            values = {rung[axis] for rung in told_by}
+            if values <= {at[axis]}:
                 continue
-            beyond = self._beyond(axis, at[axis])
+            beyond = not min(values) <= at[axis] <= max(values)
             prior = PRIOR_BEYOND if beyond else PRIOR
-            seen = [self._error(*each) for each in self._left_out(axis, beyond)] or [(prior, prior)]
+            left_out = _left_out(rungs, axis, beyond)
+            seen = [self._error(*each) for each in left_out] or [(prior, prior)]
             squares_s.append(sum(error_s**2 for error_s, _ in seen) / len(seen))
             squares_j.append(sum(error_j**2 for _, error_j in seen) / len(seen))
         return math.sqrt(sum(squares_s)), math.sqrt(sum(squares_j))
-
-    def _beyond(self, axis: int, at: int) -> bool:
-        values = [rung[axis] for rung in self._rungs]
-        return not min(values) <= at <= max(values)
-
-    def _left_out(self, axis: int, beyond: bool) -> list[tuple[int, Weights]]:
-        """Return rungs that can be left out, with what the others count in their place."""
-        found: list[tuple[int, Weights]] = []
-        for number, rung in enumerate(self._rungs):
-            row = [i for i, each in enumerate(self._rungs) if each[1 - axis] == rung[1 - axis]]
-            others = {self._rungs[i][axis]: i for i in row if i != number}
-            if len(others) < 2 or beyond == (min(others) < rung[axis] < max(others)):
-                continue
-            if (shares := _on_line(list(others), rung[axis])) is not None:
-                found.append((number, {others[value]: share for value, share in shares.items()}))
-        return found
 
     def _error(self, number: int, shares: Weights) -> tuple[float, float]:
         """Return by how much what grows is off at a rung that is left out: time, dynamic energy."""
         times: list[_Compared] = []
         energies: list[_Compared] = []
         for place, count in self._counts:
+            if not {number, *shares} <= set(self._measured[id(place)]):
+                continue
             own = self._costs[place[number].key]
             cost = self._cost(place, shares, place[number])
             if cost is not None:
@@ -244,6 +307,21 @@ def _place_of(sizes: Sizes) -> tuple[int, int]:
     if "prompt" in sizes:
         return sizes["batch"], sizes["prompt"]
     return sizes["batch"], sizes.get("length", sizes["context"])
+
+
+def _left_out(
+    rungs: Mapping[int, tuple[int, int]], axis: int, beyond: bool
+) -> list[tuple[int, Weights]]:
+    """Return rungs (numbers) that can be left out, with what the others count in their place."""
+    found: list[tuple[int, Weights]] = []
+    for number, rung in rungs.items():
+        row = [i for i, each in rungs.items() if each[1 - axis] == rung[1 - axis]]
+        others = {rungs[i][axis]: i for i in row if i != number}
+        if len(others) < 2 or beyond == (min(others) < rung[axis] < max(others)):
+            continue
+        if (shares := _on_line(list(others), rung[axis])) is not None:
+            found.append((number, {others[value]: share for value, share in shares.items()}))
+    return found
 
 
 _Compared = tuple[int, Quantity | None, Quantity | None]
@@ -316,13 +394,22 @@ def between(
     """Return a pass between those that were measured as a whole, with its interpolated costs.
 
     One of these sizes is returned as it was measured (`standing`). None where they do not reach it.
-    Passes that make other calls, such as those that find a sliding window full, are ladders of
-    their own: of these a pass lies on the one that has its context.
     """
-    if (own := standing(workloads, costs, sizes)) is not None:
-        return own
+    own = standing(workloads, costs, sizes)
+    return own or in_part_between(_measured(workloads, costs), costs, sizes)
+
+
+def in_part_between(
+    workloads: Sequence[Workload], costs: Mapping[str, Cost], sizes: Sizes
+) -> tuple[Workload, Interpolated] | None:
+    """Return a pass between others, with the costs of the calls that lines reach.
+
+    None where the passes do not reach it. Passes that make other calls, such as those that find a
+    sliding window full, are ladders of their own: of these a pass lies on the one that has its
+    context.
+    """
     ladders: dict[str, dict[object, list[Workload]]] = {}
-    for each in _measured(workloads, costs):
+    for each in workloads:
         of_version = ladders.setdefault(each.source_version, {})
         of_version.setdefault(made(each.calls), []).append(each)
     for groups in ladders.values():

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations, combinations_with_replacement
 from math import prod
 
 from opdb.records import Call, Configuration, Json, Workload
@@ -21,6 +21,9 @@ Sizes = Mapping[str, int]
 
 Place = tuple[Configuration, ...]
 """What several passes call at one place of their common sequence, one of each."""
+
+MOST_TERMS = 3
+"""Terms of a product at most in which one is there several times."""
 
 _AFTER = "context + 1"
 """The positions that are filled after a decoding step."""
@@ -72,27 +75,37 @@ def rules(values: Sequence[int], terms: Sequence[Sizes]) -> list[Rule]:
     """Return the shortest rules that give one size's value in each pass from the pass's terms.
 
     A product, or else one of the terms and a constant (positions less those beyond a window), or a
-    constant less one of the terms (what a cache still lacks).
+    constant less one of the terms (what a cache still lacks), or else a product in which terms are
+    there several times (each position's mask of all).
     """
     for count in range(len(terms[0]) + 1):
-        found = []
-        for of in combinations(terms[0], count):
-            products = [prod(each[name] for name in of) for each in terms]
-            factors = {Fraction(v, p) for v, p in zip(values, products, strict=True)}
-            if len(factors) == 1:
-                found.append(Rule(factors.pop(), of))
-        if found:
+        if found := _products(values, terms, combinations(terms[0], count)):
             return found
     apart = {
         (sign, name): {v - sign * t[name] for v, t in zip(values, terms, strict=True)}
         for sign in (1, -1)
         for name in terms[0]
     }
-    return [
+    found = [
         Rule(Fraction(sign), (name,), by.pop())
         for (sign, name), by in apart.items()
         if len(by) == 1
     ]
+    of = chain(*(combinations_with_replacement(terms[0], n) for n in range(2, MOST_TERMS + 1)))
+    return found or _products(values, terms, of)
+
+
+def _products(
+    values: Sequence[int], terms: Sequence[Sizes], of: Iterable[tuple[str, ...]]
+) -> list[Rule]:
+    """Return the rules by which values are a constant times a product of some terms."""
+    found = []
+    for names in of:
+        products = [prod(each[name] for name in names) for each in terms]
+        factors = {Fraction(v, p) for v, p in zip(values, products, strict=True)}
+        if len(factors) == 1:
+            found.append(Rule(factors.pop(), names))
+    return found
 
 
 class Growth:

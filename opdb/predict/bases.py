@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from opdb.compose import Pass, PredictionInputs, inputs_in_pass, with_estimates
-from opdb.compose.ladder import Interpolated, between_steps
+from opdb.compose.ladder import InPart, Interpolated, between_steps
 from opdb.derive.boards import in_words
 from opdb.predict.boards import Boards
 from opdb.predict.snapshot import Snapshot
@@ -102,17 +102,20 @@ class Bases:
         missing = [c for key, c in configurations.items() if key not in known]
         if not missing:
             return basis
-        if (between := self._between.get((workload, board))) is not None:
+        between = self._between.get((workload, board))
+        if between is not None:
+            missing = [c for c in missing if c.key not in between.costs]
             inputs = replace(inputs, estimates=between)
-            return replace(basis, inputs=with_estimates(configurations, inputs))
-        estimates = self._boards.estimates(missing, board)
-        if estimates is None:
-            return replace(basis, inputs=replace(inputs, notes=(*inputs.notes, NOTHING_LEARNED)))
-        brought = dict(inputs.brought)
-        if estimates.board != board:
-            by = self._snapshot.factors(board, estimates.board)
-            brought |= dict.fromkeys(estimates.costs, by)
-        inputs = replace(inputs, estimates=estimates, brought=brought)
+        estimates = self._boards.estimates(missing, board) if missing else None
+        if estimates is not None:
+            brought = dict(inputs.brought)
+            if estimates.board != board:
+                by = self._snapshot.factors(board, estimates.board)
+                brought |= dict.fromkeys(estimates.costs, by)
+            both = estimates if between is None else InPart(between, estimates)
+            inputs = replace(inputs, estimates=both, brought=brought)
+        elif missing:
+            inputs = replace(inputs, notes=(*inputs.notes, NOTHING_LEARNED))
         return replace(basis, inputs=with_estimates(configurations, inputs))
 
     def _forced_notes(self, pass_: Pass, refused: Mapping[str, str]) -> list[str]:

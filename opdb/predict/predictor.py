@@ -20,7 +20,7 @@ from opdb.compose import (
     time_on_host_s,
     with_intervals,
 )
-from opdb.compose.ladder import Interpolated, between, standing
+from opdb.compose.ladder import Interpolated, between, in_part_between, standing
 from opdb.derive.boards import Factors, transferred
 from opdb.derive.host import HostFactor
 from opdb.derive.launches import Launches
@@ -185,10 +185,11 @@ class Predictor:
     ) -> tuple[Workload, str] | None:
         """Return a generation's pass as measured or between measured ones, and their board.
 
-        `rungs` are passes of one model at other sizes. One that is, or stands for, the pass of
-        these sizes comes first; else `answer` takes the calls' interpolated costs. The board is by
-        default the one that measured the most of those that have such passes. None where the passes
-        that a board measured as a whole do not reach the sizes.
+        `rungs` are passes of one model at other sizes. One that a board measured as a whole and
+        that is, or stands for, the pass of these sizes comes first; then one between such passes,
+        of which `answer` takes the calls' interpolated costs; then one between all passes, of which
+        it interpolates what boards measured and estimates the rest. The board is by default the one
+        that measured the most. None where no passes reach the sizes.
         """
         if mode == CAPTURED_MODE:
             rungs = self._runs.captured(rungs)
@@ -198,13 +199,13 @@ class Predictor:
         called = {c for each in rungs for c in each.occurrences()}
         measured = {each: len(self._boards.own(called, each)) for each in boards}
         boards = sorted(boards, key=measured.__getitem__, reverse=True)
-        for look in (standing, between):
-            for each in boards:
-                found = self._pass_on(each, look, tuple(rungs), tuple(sizes.items()))
-                if found is not None:
-                    workload, interpolated = found
-                    self._bases.interpolate(workload, each, interpolated)
-                    return workload, each
+        ways = [(look, each) for look in (standing, between) for each in boards]
+        for look, each in [*ways, (in_part_between, boards[0])]:
+            found = self._pass_on(each, look, tuple(rungs), tuple(sizes.items()))
+            if found is not None:
+                workload, interpolated = found
+                self._bases.interpolate(workload, each, interpolated)
+                return workload, each
         return None
 
     def _find_pass(
@@ -214,9 +215,14 @@ class Predictor:
         rungs: Sequence[Workload],
         sizes: Sequence[tuple[str, int]],
     ) -> tuple[Workload, Interpolated] | None:
-        """Look among rungs, with the costs of a board, for a pass of these sizes."""
+        """Look among rungs for a pass of these sizes, with what a board measured.
+
+        Where lines are to reach a part of the calls alone, with what other boards lend it, too.
+        """
         called = {c for each in rungs for c in each.occurrences()}
-        return look(rungs, self._boards.own(called, board), dict(sizes))
+        in_part = look is in_part_between
+        costs = self._boards.costs(board, called) if in_part else self._boards.own(called, board)
+        return look(rungs, costs, dict(sizes))
 
     def host_factor(self, host: CalibratedHost, board: str) -> HostFactor | None:
         """Return how many times as long a host takes as a board's; None where that is not known."""

@@ -5,7 +5,8 @@
 * Kernels have long names: `kernels.csv` holds each once, keyed by its SHA-256; a row counts them
   by that key, `3f2a91b0c4d5 77ab01c2d3e4*2`.
 * `calls.csv` has one row a workload: the operators it calls, each a configuration with its form,
-  and its calls in order as positions in that list.
+  and its calls in order as positions in that list; calls that are repeated, as a model's layers
+  are, once: `0 (1 2 3)*32 4`.
 * A cost's mean that equals its median, as that of two visits does, is left out.
 * Raw samples are packed, see `opdb.store.raw`.
 """
@@ -15,8 +16,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import TypeAlias
 
@@ -42,7 +44,19 @@ KERNELS = ("key", "name")
 CALLS = ("workload", "operators", "calls")
 """The columns of `calls.csv`."""
 
+SIGNS = 2
+"""Calls that are worth the signs around a repeated block."""
+
+SOUGHT = 8
+"""Places of a call, after each of it, at which a repetition is sought."""
+
+MOST_CALLS = 10_000_000
+"""Calls of a workload at most: a few characters could claim any number."""
+
 Rows: TypeAlias = list[NewRow]
+
+_REPEATED = re.compile(r"\(([0-9]+(?: [0-9]+)*)\)\*([1-9][0-9]*)")
+_ONCE = re.compile(r"[0-9]+(?: [0-9]+)*")
 
 _COUNTS = re.compile(r"[0-9a-f]+(?:\*[1-9][0-9]*)?(?: [0-9a-f]+(?:\*[1-9][0-9]*)?)*")
 
@@ -170,9 +184,67 @@ def _calls_in_short(calls: Rows, workloads: Rows) -> Rows:
     for workload, operators in found.items():
         called = [operators[number] for number in sequences[workload].split(" ")]
         numbers = {operator: str(number) for number, operator in enumerate(dict.fromkeys(called))}
-        columns = workload, " ".join(numbers), " ".join(map(numbers.__getitem__, called))
+        columns = workload, " ".join(numbers), folded([numbers[each] for each in called])
         written.append(dict(zip(CALLS, columns, strict=True)))
     return written
+
+
+def folded(sequence: Sequence[str]) -> str:
+    """Return a sequence of numbers as one text, what is repeated at once told once."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, number in enumerate(sequence):
+        places[number].append(place)
+    told: list[str] = []
+    place = 0
+    while place < len(sequence):
+        best = 1, 1
+        same = places[sequence[place]]
+        first = bisect_right(same, place)
+        for again in same[first : first + SOUGHT]:
+            times = _times(sequence, place, again - place)
+            best = max(best, (again - place, times), key=lambda each: each[0] * (each[1] - 1))
+        length, times = best
+        if length * (times - 1) <= SIGNS:
+            told.append(sequence[place])
+            place += 1
+        else:
+            told.append(f"({' '.join(sequence[place : place + length])})*{times}")
+            place += length * times
+    return " ".join(told)
+
+
+def _times(sequence: Sequence[str], place: int, length: int) -> int:
+    """Return how often the block of a length at a place is there, one upon the other."""
+    end = place + length
+    while end < len(sequence) and sequence[end] == sequence[end - length]:
+        end += 1
+    return (end - place) // length
+
+
+def unfolded(text: str) -> list[str]:
+    """Return the sequence of numbers that a text tells.
+
+    Raises:
+        ValueError: it tells none, or more than `MOST_CALLS`.
+    """
+    sequence: list[str] = []
+    end = 0
+    while end < len(text):
+        if found := _REPEATED.match(text, end):
+            block, times = found[1].split(" "), int(found[2])
+        elif found := _ONCE.match(text, end):
+            block, times = found[0].split(" "), 1
+        else:
+            raise ValueError("not a list of calls")
+        if len(sequence) + len(block) * times > MOST_CALLS:
+            raise ValueError(f"more than {MOST_CALLS} calls")
+        sequence += block * times
+        end = found.end() + 1
+        if text[found.end() : end] not in (" ", "") or end == len(text):
+            raise ValueError("not a list of calls")
+    if not sequence:
+        raise ValueError("not a list of calls")
+    return sequence
 
 
 def calls_at_length(fields: Columns) -> Columns:
@@ -190,7 +262,11 @@ def calls_at_length(fields: Columns) -> Columns:
         zip(*(fields.values[name] for name in CALLS), strict=True)
     ):
         known = {str(i): each.partition(":") for i, each in enumerate(operators.split(" "))}
-        counts = Counter(sequence.split(" "))
+        try:
+            in_order = unfolded(sequence)
+        except ValueError as error:
+            raise fields.error(row, "calls", sequence, error) from error
+        counts = Counter(in_order)
         try:
             called = [known[number] for number in counts]
         except KeyError as unknown:
@@ -201,7 +277,7 @@ def calls_at_length(fields: Columns) -> Columns:
         columns["configuration"] += [configuration for configuration, _, _ in called]
         columns["form"] += [form for _, _, form in called]
         columns["calls"] += map(str, counts.values())
-        columns["sequence"] += [sequence] * len(counts)
+        columns["sequence"] += [" ".join(in_order)] * len(counts)
         lines += [fields.lines[row]] * len(counts)
     return Columns(fields.path, lines, columns)
 

@@ -122,6 +122,25 @@ def test_a_published_model_is_answered_between_its_measured_lengths(
     assert "was not harvested" in ran.err  # farther beyond 8,192 than lines are followed
 
 
+def test_what_is_measured_of_a_prefill_in_part_is_interpolated_and_the_rest_estimated(
+    opdb: Opdb, tmp_path: Path
+) -> None:
+    """No harvest, no torch: of 8B's prefills of 512, 2,048 and 8,192 some calls were measured."""
+    path = tmp_path / "opdb.sqlite"
+    path.write_bytes(published.all_sets().read_bytes())
+    script = WITHOUT_TORCH.replace("prompt=20", "prompt=3000").replace("tokens=12", "tokens=200")
+    script = script.replace("batch_size=2", "batch_size=1")
+    command = [sys.executable, "-c", script, "llama-3.1-8b", str(path)]
+    subprocess.run(command, check=True, env={"PYTHONPATH": python_path()})
+    sizes = ("--input-size", 3000, "--cache-length", 3200, "--dtype", "bf16", "--mode", "graph")
+    ran = opdb("predict", "llama-3.1-8b", "--phase", "prefill", *sizes, "--no-harvest", "--json")
+    assert ran.status == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["complete"] and found["coverage"]["time"] < 0.1
+    said = " ".join(found["notes"])
+    assert "costs interpolated between measured sizes of the same calls" in said
+
+
 @pytest.mark.parametrize(
     "options", [("--board", "29c25d41"), ("--board", "29c25d41", "--no-estimates"), ()]
 )

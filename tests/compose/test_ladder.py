@@ -11,12 +11,14 @@ import pytest
 
 from opdb.compose.ladder import (
     REACH,
+    InPart,
     Interpolated,
     Ladder,
     _curved,
     _place_of,
     between,
     between_steps,
+    in_part_between,
     weights,
 )
 from opdb.growth import benched_configurations, sizes_of
@@ -91,7 +93,7 @@ def test_a_rung_left_out_is_found_within_its_error(
         assert workload.calls == each.calls
         joined = {**costs, **interpolated.costs}
         assert abs(total_s(workload, joined) / total_s(each, costs) - 1) < 0.022
-        assert interpolated.errors == (0.05, 0.05)  # no rung can be left out of two
+        assert interpolated.errors == pytest.approx((0.05, 0.05))  # no rung can be left out of two
 
 
 def test_errors_are_those_of_rungs_left_out(
@@ -253,6 +255,50 @@ def test_what_one_rung_lacks_is_not_known_between() -> None:
     assert between(*ladder(time_s=None), asked(1280)) is not None, "by 512 and 2048"
 
 
+def test_what_some_rungs_lack_is_told_by_the_others() -> None:
+    """A call that 1,024 has no cost of lies on a line from 512 to 2,048, there as elsewhere."""
+    steps, costs = ladder()
+    other = {length: Configuration("gelu", {}, relu(2, length).inputs) for length in LENGTHS}
+    steps = [
+        replace(each, calls=(*each.calls, Call(own, "module")))
+        for each, own in zip(steps, other.values(), strict=True)
+    ]
+    costs |= {other[length].key: measured(other[length], LENGTHS[length]) for length in (512, 2048)}
+    assert between(steps, costs, asked(4096)) is not None, "by 512 and 2048"
+    found = in_part_between(steps, costs, asked(1024))
+    assert found is not None and found[0] == steps[1]
+    lacking = found[1].costs[other[1024].key].time_s
+    assert lacking is not None and lacking.mean == pytest.approx(2e-6)
+    # Of 3 + 3 + 2 µs, the last two are off as far as two rungs are taken to be.
+    assert found[1].errors == pytest.approx((0.05 * 2 / 8, 0.05 * 2 / 8))
+    found = in_part_between(steps, costs, asked(1280))
+    assert found is not None and found[0].calls[3].configuration.key in found[1].costs
+    alone = {key: cost for key, cost in costs.items() if key != other[2048].key}
+    found = in_part_between(steps, alone, asked(1280))
+    assert found is not None, "a pass is made though one rung tells nothing of others"
+    assert found[0].calls[3].configuration.key not in found[1].costs
+    nothing = in_part_between(steps, {}, asked(1280))
+    assert nothing == (found[0], Interpolated({}, (0.0, 0.0)))
+    assert in_part_between(steps[:1], costs, asked(1280)) is None
+
+
+def test_estimates_of_the_rest_err_apart_from_lines() -> None:
+    """Errors of calls on lines go together; those of estimates are their own."""
+    line = Interpolated({"a": measured(SAME, 2.0)}, (0.1, 0.2))
+    rest = Interpolated(
+        {"b": measured(SAME, 3.0), "a": measured(SAME, 9.0)}, (0.2, 0.1), {"c": "?"}
+    )
+    both = InPart(line, rest)
+    assert both.costs == {"a": line.costs["a"], "b": rest.costs["b"]}
+    assert both.refused == {"c": "?"}
+    time_s, energy_j = both.half_widths({"a": 2.0, "b": 1.0}, 10.0)
+    assert time_s == pytest.approx(math.hypot(2 * 0.1 * 4.0, 2 * 0.2 * 3.0))
+    own = line.half_widths({"a": 2.0}, 10.0)[1], rest.half_widths({"b": 1.0}, 10.0)[1]
+    assert None not in own and energy_j == pytest.approx(math.hypot(*own))  # type: ignore[arg-type]
+    time_s, energy_j = both.half_widths({"a": 2.0}, None)
+    assert time_s == pytest.approx(0.8) and energy_j is None
+
+
 def test_a_line_that_falls_stops_at_a_quarter_of_the_least() -> None:
     """Beyond 512, by 512 and 1024: the line is at 1 - 0.75 * 2 µs there, below nothing."""
     found = between(*ladder(), asked(128))
@@ -285,8 +331,6 @@ def test_errors_are_how_far_off_each_rung_would_be() -> None:
     with_odd = costs | {plain.key: measured(plain, 2e-6), odd.key: measured(odd, 5e-6)}
     # Two relus of 2 of 3 µs, and a call of 2 of 5 µs that not every rung has another of.
     assert Ladder(steps, with_odd).errors((2, 700))[0] == pytest.approx(1 - 6 / 11)
-    both = made.errors((3, 700))
-    assert both == pytest.approx((math.hypot(1 / 3, 0.1),) * 2), "one batch size tells of no other"
     wide, costs = ladder()
     four = {length: step(length, 4) for length in (512, 2048)}
     for length, each in four.items():

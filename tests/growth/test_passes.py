@@ -35,6 +35,7 @@ def test_a_size_is_a_constant_times_a_product_of_terms() -> None:
     [shifted] = rules([17, 17, 65], terms)
     assert shifted.at({"batch": 3, "length": 50}) == 35
     assert rules([68, 68, 20], terms) == [Rule(Fraction(-1), ("length",), 100)], "what it lacks"
+    assert rules([2048, 2048, 12800], terms) == [Rule(Fraction(2), ("length", "length"))], "a mask"
     assert rules([1, 2, 4], terms) == []
     with pytest.raises(NotAlikeError, match=r"1\.5"):
         rules([1, 2, 2], terms)[0].at({"batch": 3})

@@ -1,0 +1,51 @@
+"""The calls of a workload as one text, those that are repeated told once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from opdb.store.shorthand import MOST_CALLS, folded, unfolded
+
+
+@pytest.mark.parametrize(
+    ("sequence", "text"),
+    [
+        ("0", "0"),
+        ("0 1 2", "0 1 2"),
+        ("0 1 1", "0 1 1"),
+        ("0 1 1 1 1", "0 (1)*4"),
+        ("0 1 2 3 1 2 3 4", "0 (1 2 3)*2 4"),
+        ("5 " + "1 2 1 3 " * 32 + "6", "5 (1 2 1 3)*32 6"),
+        ("1 1 1 1 1 2 1 1 1 1 1 2", "(1 1 1 1 1 2)*2"),
+    ],
+)
+def test_what_is_repeated_is_told_once(sequence: str, text: str) -> None:
+    assert folded(sequence.split(" ")) == text
+    assert unfolded(text) == sequence.split(" ")
+
+
+def test_any_sequence_comes_back() -> None:
+    drawn = random.Random(7)
+    for _ in range(200):
+        block = [str(drawn.randrange(4)) for _ in range(drawn.randrange(1, 12))]
+        around = [str(drawn.randrange(9)) for _ in range(drawn.randrange(6))]
+        sequence = around + block * drawn.randrange(1, 9) + around
+        assert unfolded(folded(sequence)) == sequence
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "1 ", "1  2", "(1 2)", "(1 2)*0", "()*2", "((1)*2)*2", "(1 2)*3 ", "(1)*2(1)*2", "x"],
+)
+def test_what_is_no_list_of_calls_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a list of calls"):
+        unfolded(text)
+
+
+def test_a_few_characters_do_not_make_calls_without_number() -> None:
+    assert len(unfolded("(1 2)*5000000")) == MOST_CALLS
+    for text in ("(1 2)*5000001", "1 (1)*9999999999999999", "(1)*5000000 (1)*5000001"):
+        with pytest.raises(ValueError, match="more than 10000000 calls"):
+            unfolded(text)

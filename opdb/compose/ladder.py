@@ -406,22 +406,25 @@ def in_part_between(
 
     None where the passes do not reach it. Passes that make other calls, such as those that find a
     sliding window full, are ladders of their own: of these a pass lies on the one that has its
-    context.
+    context. A ladder with a pass of these very sizes comes first.
     """
     ladders: dict[str, dict[object, list[Workload]]] = {}
     for each in workloads:
         of_version = ladders.setdefault(each.source_version, {})
         of_version.setdefault(made(each.calls), []).append(each)
-    for groups in ladders.values():
-        for rungs in groups.values():
-            if len(groups) > 1 and not _has_context(rungs, sizes):
-                continue
-            try:
-                found = Ladder(rungs, costs).at(sizes)
-            except NotAlikeError:
-                continue
-            if found is not None:
-                return found
+    groups = [
+        rungs
+        for of_version in ladders.values()
+        for rungs in of_version.values()
+        if len(of_version) == 1 or _has_context(rungs, sizes)
+    ]
+    for rungs in sorted(groups, key=lambda rungs: sizes not in map(sizes_of, rungs)):
+        try:
+            found = Ladder(rungs, costs).at(sizes)
+        except NotAlikeError:
+            continue
+        if found is not None:
+            return found
     return None
 
 

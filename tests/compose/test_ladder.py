@@ -280,6 +280,9 @@ def test_what_some_rungs_lack_is_told_by_the_others() -> None:
     nothing = in_part_between(steps, {}, asked(1280))
     assert nothing == (found[0], Interpolated({}, (0.0, 0.0)))
     assert in_part_between(steps[:1], costs, asked(1280)) is None
+    newer = replace(step(1280), source_version="2")
+    found = in_part_between([*steps, newer], costs, asked(1280))
+    assert found == (newer, Interpolated({}, (0.0, 0.0))), "it is stored just so"
 
 
 def test_estimates_of_the_rest_err_apart_from_lines() -> None:

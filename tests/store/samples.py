@@ -151,7 +151,12 @@ LEARNED: Json = {
     "board": "GPU-1",
     "trained_at": "2026-11-20T12:00:00+00:00",
     "configurations": 0,
-    "roofline": {"flops_per_s": {}, "bytes_per_s": 3.5e12, "shortest_s": 1e-6},
+    "roofline": {
+        "flops_per_s": {},
+        "bytes_per_s": 3.5e12,
+        "shortest_s": 1e-6,
+        "broadcast_per_s": 3.5e11,
+    },
     "families": {},
     "usual": {},
     "sums": {"time": {"factor": 2.0, "power": 1.0}, "energy": None},

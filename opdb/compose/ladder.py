@@ -418,7 +418,7 @@ def in_part_between(
         for rungs in of_version.values()
         if len(of_version) == 1 or _has_context(rungs, sizes)
     ]
-    for rungs in sorted(groups, key=lambda rungs: sizes not in map(sizes_of, rungs)):
+    for rungs in sorted(groups, key=lambda rungs: all(sizes_of(e) != sizes for e in rungs)):
         try:
             found = Ladder(rungs, costs).at(sizes)
         except NotAlikeError:

@@ -51,7 +51,7 @@ SOUGHT = 8
 """Places of a call, after each of it, at which a repetition is sought."""
 
 MOST_CALLS = 10_000_000
-"""Calls of a workload at most: a few characters could claim any number."""
+"""Calls of a set's workloads at most: a few characters could claim any number."""
 
 Rows: TypeAlias = list[NewRow]
 
@@ -221,11 +221,11 @@ def _times(sequence: Sequence[str], place: int, length: int) -> int:
     return (end - place) // length
 
 
-def unfolded(text: str) -> list[str]:
+def unfolded(text: str, most: int = MOST_CALLS) -> list[str]:
     """Return the sequence of numbers that a text tells.
 
     Raises:
-        ValueError: it tells none, or more than `MOST_CALLS`.
+        ValueError: it tells none, or more than `most`.
     """
     sequence: list[str] = []
     end = 0
@@ -236,8 +236,8 @@ def unfolded(text: str) -> list[str]:
             block, times = found[0].split(" "), 1
         else:
             raise ValueError("not a list of calls")
-        if len(sequence) + len(block) * times > MOST_CALLS:
-            raise ValueError(f"more than {MOST_CALLS} calls")
+        if len(sequence) + len(block) * times > most:
+            raise ValueError(f"more than {MOST_CALLS:,} calls in a set")
         sequence += block * times
         end = found.end() + 1
         if text[found.end() : end] not in (" ", "") or end == len(text):
@@ -258,14 +258,16 @@ def calls_at_length(fields: Columns) -> Columns:
     lines: list[int] = []
     names = ("workload", "number", "configuration", "form", "calls", "sequence")
     columns: dict[str, list[str]] = {name: [] for name in names}
+    left = MOST_CALLS
     for row, (workload, operators, sequence) in enumerate(
         zip(*(fields.values[name] for name in CALLS), strict=True)
     ):
         known = {str(i): each.partition(":") for i, each in enumerate(operators.split(" "))}
         try:
-            in_order = unfolded(sequence)
+            in_order = unfolded(sequence, left)
         except ValueError as error:
             raise fields.error(row, "calls", sequence, error) from error
+        left -= len(in_order)
         counts = Counter(in_order)
         try:
             called = [known[number] for number in counts]

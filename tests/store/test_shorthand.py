@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
-from opdb.store.shorthand import MOST_CALLS, folded, unfolded
+from opdb.errors import InputError
+from opdb.store.sets import Columns
+from opdb.store.shorthand import CALLS, MOST_CALLS, calls_at_length, folded, unfolded
 
 
 @pytest.mark.parametrize(
@@ -47,5 +50,13 @@ def test_what_is_no_list_of_calls_is_refused(text: str) -> None:
 def test_a_few_characters_do_not_make_calls_without_number() -> None:
     assert len(unfolded("(1 2)*5000000")) == MOST_CALLS
     for text in ("(1 2)*5000001", "1 (1)*9999999999999999", "(1)*5000000 (1)*5000001"):
-        with pytest.raises(ValueError, match="more than 10000000 calls"):
+        with pytest.raises(ValueError, match="more than 10,000,000 calls in a set"):
             unfolded(text)
+
+
+def test_nor_do_many_rows(tmp_path: Path) -> None:
+    rows = [["a" * 12, "b" * 12 + ":module", "(0)*4000000"]] * 3
+    columns = dict(zip(CALLS, map(list, zip(*rows, strict=True)), strict=True))
+    said = r"calls.csv, line 4, column calls: '\(0\)\*4000000': more than 10,000,000 calls in a set"
+    with pytest.raises(InputError, match=said):
+        calls_at_length(Columns(tmp_path / "calls.csv", [2, 3, 4], columns))

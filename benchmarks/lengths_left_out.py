@@ -96,7 +96,8 @@ def rows_of(predictor: Predictor, board: str, passes: Sequence[Workload]) -> Ite
     """Yield the passes of one model and phase that lie between others of a board's ladder."""
     costs = predictor.costs_on(board, {c for each in passes for c in each.occurrences()})
     base_w = predictor.base_power_w(board) or 0.0
-    for length in sorted({length_of(each) for each in passes})[1:-1]:
+    measured = [each for each in passes if all(c.key in costs for c in each.occurrences())]
+    for length in sorted({length_of(each) for each in measured})[1:-1]:
         rest = [each for each in passes if length_of(each) != length]
         for left_out in (each for each in passes if length_of(each) == length):
             own = predictor.answer(left_out, "graph", board)

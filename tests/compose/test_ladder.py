@@ -334,6 +334,7 @@ def test_errors_are_how_far_off_each_rung_would_be() -> None:
     with_odd = costs | {plain.key: measured(plain, 2e-6), odd.key: measured(odd, 5e-6)}
     # Two relus of 2 of 3 µs, and a call of 2 of 5 µs that not every rung has another of.
     assert Ladder(steps, with_odd).errors((2, 700))[0] == pytest.approx(1 - 6 / 11)
+    assert made.at(asked(700, 3)) is None, "one batch size tells of no other"
     wide, costs = ladder()
     four = {length: step(length, 4) for length in (512, 2048)}
     for length, each in four.items():

@@ -192,9 +192,16 @@ def ask(address: str, arguments: list[str]) -> NoReturn:
         server.sendall(said[sent:])
         answers = server.makefile()
         child = int(answers.readline())
+        # A handler in Python could wait for ever: a signal that comes between the interpreter's
+        # last look and the read is seen after it.
+        said_here, said_there = os.pipe()
+        os.set_blocking(said_there, False)
+        signal.set_wakeup_fd(said_there)
         for number in HANDED_ON:
-            signal.signal(number, lambda said, _: os.kill(child, said))
+            signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDED_ON)
+        while said_here in select.select([server.fileno(), said_here], [], [])[0]:
+            os.kill(child, os.read(said_here, 1)[0])
         status = int(answers.readline())
     if status < 0:  # a signal ended it
         with suppress(OSError):  # SIGKILL has no other way to be handled

@@ -26,10 +26,7 @@ def main() -> int:
             _show_what_can_be()
             from opdb.cli import main as run
         status = run()
-        # The process ends: to look for garbage once more takes long and helps nobody, but for
-        # parts of torch, which complain of what is left.
-        if "torch" not in sys.modules:
-            keep_all()
+        keep_all()  # the process ends: to look for garbage once more takes long and helps nobody
         return status
     except KeyboardInterrupt:  # before the command line looks after itself, or after that
         _say_so()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +25,20 @@ def gc_paused() -> Iterator[None]:
 
 
 @contextmanager
+def gc_off_to_the_end() -> Iterator[None]:
+    """The same for a command, which ends the process: none of it is searched afterwards either.
+
+    The first object that is made once garbage is collected again would set off a search of all that
+    the block made.
+    """
+    with gc_paused():
+        try:
+            yield
+        finally:
+            keep_all()
+
+
+@contextmanager
 def collected() -> Iterator[None]:
     """Enable the search for reference cycles within the block: it may take long, or much memory."""
     was_on = gc.isenabled()
@@ -36,5 +51,9 @@ def collected() -> Iterator[None]:
 
 
 def keep_all() -> None:
-    """Exclude all present objects from later searches, as before the process ends."""
-    gc.freeze()
+    """Exclude all present objects from later searches, as before the process ends.
+
+    Not where torch is loaded, parts of which complain of what is left.
+    """
+    if "torch" not in sys.modules:
+        gc.freeze()

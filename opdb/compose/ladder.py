@@ -351,6 +351,7 @@ def _line(parts: Sequence[tuple[float, Quantity | None]], curved: float = 1.0) -
     return Quantity(value, value, None, None, 0)
 
 
+@cache
 def _work(configuration: Configuration) -> int:
     """Return the operations of a call, else the bytes it moves; 0 of one that does no work."""
     kind = get_kind(configuration.kind)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain, combinations, combinations_with_replacement
 from math import prod
 
@@ -121,6 +121,7 @@ class Growth:
         self.workloads = workloads
         self.sizes = [sizes_of(each) for each in workloads]
         self._terms = list(map(_terms, self.sizes))
+        self._rules = cache(self._find_rules)
 
     @cached_property
     def places(self) -> list[Place]:
@@ -151,7 +152,7 @@ class Growth:
             for values in zip(*every, strict=True):
                 if len(set(values)) > 1:
                     found.setdefault(place[0].kind, set()).update(
-                        self._rules(values, range(len(place)))[0].of
+                        self._rules(values, tuple(range(len(place))))[0].of
                     )
         return found
 
@@ -195,7 +196,7 @@ class Growth:
         Raises:
             NotAlikeError: it follows no rule, or several that disagree there.
         """
-        found = {rule.at(terms) for rule in self._rules(values, of)}
+        found = {rule.at(terms) for rule in self._rules(tuple(values), tuple(of))}
         if len(found) > 1:
             raise NotAlikeError("sizes follow several rules, which disagree")
         return found.pop()
@@ -211,7 +212,7 @@ class Growth:
             if len(known) == 1 and known != {size}:
                 raise NotAlikeError(f"all passes have the same {name}")
 
-    def _rules(self, values: Sequence[int], of: Sequence[int]) -> list[Rule]:
+    def _find_rules(self, values: tuple[int, ...], of: tuple[int, ...]) -> list[Rule]:
         if found := rules(values, [self._terms[number] for number in of]):
             return found
         raise NotAlikeError(f"sizes {', '.join(map(str, values))} follow no rule")

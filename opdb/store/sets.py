@@ -173,7 +173,7 @@ def read_fields(path: Path, columns: Collection[str]) -> Columns:
     csv.field_size_limit(_FIELD_BYTES)
     try:
         with path.open(encoding="utf-8", newline="\n") as stream:
-            return _read_fields(path, columns, _csv_rows(stream))
+            return _read_fields(path, columns, stream)
     except FileNotFoundError as error:
         raise InputError(
             f"{path.parent} is not a published set: {path.name} is missing; where opdb export was "
@@ -185,10 +185,9 @@ def read_fields(path: Path, columns: Collection[str]) -> Columns:
         raise InputError(f"{path} is not a CSV file: {error}") from error
 
 
-def _read_fields(
-    path: Path, columns: Collection[str], rows: Iterator[tuple[int, list[str]]]
-) -> Columns:
-    _, header = next(rows, (0, []))
+def _read_fields(path: Path, columns: Collection[str], stream: Iterable[str]) -> Columns:
+    rows = csv.reader(stream, strict=True)
+    header = next(rows, [])
     if len(set(header)) < len(header):
         raise InputError(f"{path}, line 1: columns {', '.join(header)}; one is there twice")
     absent = [name for name in columns if name in LATER and name not in header]
@@ -198,45 +197,16 @@ def _read_fields(
             f"{path}, line 1: columns {', '.join(header) or 'none'}; expected {expected}"
         )
     lines, found = [], []
-    for line, fields in rows:
+    for fields in rows:
         if len(fields) != len(header):
-            raise InputError(f"{path}, line {line}: {len(fields)} fields; expected {len(header)}")
-        lines.append(line)
+            raise InputError(
+                f"{path}, line {rows.line_num}: {len(fields)} fields; expected {len(header)}"
+            )
+        lines.append(rows.line_num)
         found.append(fields)
     values: Iterable[Sequence[str]] = zip(*found, strict=True) if found else [()] * len(header)
     empty: dict[str, Sequence[str]] = {name: [""] * len(lines) for name in absent}
     return Columns(path, lines, dict(zip(header, values, strict=True)) | empty)
-
-
-def _csv_rows(stream: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row of a CSV file and the line that it ends on.
-
-    A line of raw samples is long and mostly without quotes: split at its commas, it is read in a
-    fraction of the time.
-
-    Raises:
-        csv.Error: it is not CSV.
-    """
-    first: list[str] = []
-
-    def quoted_lines() -> Iterator[str]:
-        """Yield the line to be read, and those that a quoted field of it goes on to."""
-        while line := first.pop() if first else next(stream, ""):
-            yield line
-
-    reader, plain = csv.reader(quoted_lines(), strict=True), 0
-    for line in stream:
-        if _is_plain(line):
-            plain += 1
-            yield plain + reader.line_num, line.rstrip("\n").split(",")
-        else:
-            first.append(line)
-            fields = next(reader)
-            yield plain + reader.line_num, fields
-
-
-def _is_plain(line: str) -> bool:
-    return not ('"' in line or "\r" in line or line == "\n" or len(line) > _FIELD_BYTES)
 
 
 def parsed(file: SetFile, fields: Columns, *, trusted: bool = False) -> Columns:

@@ -1,59 +1,14 @@
-"""The files of a set are read as the csv module reads them."""
+"""The files of a set: fields, lines, and what they lack."""
 
 from __future__ import annotations
 
-import csv
-import random
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from opdb.errors import InputError
-from opdb.store.sets import LATER, _csv_rows, read_fields
+from opdb.store.sets import LATER, read_fields
 from opdb.store.shorthand import short_length
-
-
-def outcome(text: str, *, ours: bool) -> tuple[list[tuple[int, list[str]]], bool]:
-    """Return the rows with the lines that they end on, and whether an error follows them."""
-    found: list[tuple[int, list[str]]] = []
-    stream = StringIO(text, newline="")
-    try:
-        if ours:
-            for row in _csv_rows(stream):
-                found.append(row)  # extended by all at once, it would lack those before an error
-        else:
-            reader = csv.reader(stream, strict=True)
-            for fields in reader:
-                found.append((reader.line_num, fields))
-    except csv.Error:
-        return found, True
-    return found, False
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "a,b\n1,2\n",
-        "a,b\n1,2",
-        'a,b\n"1\n2",3\n4,5\n',
-        'a,b\n"1""2",\n\n3,4\n',
-        'a,b\r\n1,2\r\n"3",4\r\n',
-        'a"b,c\n1,2\n',
-        'a,"b\n1,2\n',
-        'a,"b"c\n',
-    ],
-)
-def test_rows_and_their_lines(text: str) -> None:
-    assert outcome(text, ours=True) == outcome(text, ours=False)
-
-
-def test_any_text() -> None:
-    chosen = random.Random(7)
-    for _ in range(5000):
-        text = "".join(chosen.choices('ab,,""\n\n\r x', k=chosen.randint(0, 14)))
-        assert outcome(text, ours=True) == outcome(text, ours=False), text
 
 
 def test_a_field_keeps_its_line_ends_and_a_long_one_is_told_short(tmp_path: Path) -> None:

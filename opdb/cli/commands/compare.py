@@ -16,7 +16,7 @@ from opdb.cli.support.comparing import split, words_among
 from opdb.cli.support.console import note, show
 from opdb.cli.support.records import Without
 from opdb.errors import InputError
-from opdb.garbage import gc_paused
+from opdb.garbage import gc_off_to_the_end
 from opdb.models import DTYPES
 
 
@@ -57,7 +57,7 @@ Against: TypeAlias = Annotated[
 ]
 
 
-@gc_paused()
+@gc_off_to_the_end()
 def run(
     models: Annotated[
         list[str] | None,

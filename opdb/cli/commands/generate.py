@@ -24,7 +24,7 @@ from opdb.cli.support.files import save, typed_command
 from opdb.cli.support.records import Without
 from opdb.errors import InputError
 from opdb.files import check_writable
-from opdb.garbage import gc_paused
+from opdb.garbage import gc_off_to_the_end
 from opdb.lookup.options import ModelOptions
 
 _NOT_OF_IT = ("input_size", "memory_format", "phase", "optimizer", "grad_accum_steps", "autocast")
@@ -107,7 +107,7 @@ Modes: TypeAlias = Annotated[
 ]
 
 
-@gc_paused()
+@gc_off_to_the_end()
 def run(
     model: Annotated[str, options.models("A causal decoder, or a summary file of one.")],
     prompt: Prompts,

@@ -16,7 +16,7 @@ from opdb.cli.support import completing, deciding, forcing, layering, options
 from opdb.cli.support.comparing import questions
 from opdb.cli.support.console import note, print_json, show
 from opdb.errors import CheckError, InputError
-from opdb.garbage import gc_paused
+from opdb.garbage import gc_off_to_the_end
 from opdb.lookup.words import describe
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Modes: TypeAlias = Annotated[
 ]
 
 
-@gc_paused()
+@gc_off_to_the_end()
 def run(
     models: Annotated[
         list[str],

@@ -12,10 +12,10 @@ from opdb.cli.support import options
 from opdb.cli.support.console import show
 from opdb.cli.support.files import save
 from opdb.files import check_writable
-from opdb.garbage import gc_paused
+from opdb.garbage import gc_off_to_the_end
 
 
-@gc_paused()
+@gc_off_to_the_end()
 def run(
     models: Annotated[
         list[str] | None,

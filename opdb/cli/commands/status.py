@@ -13,10 +13,10 @@ from opdb.api.status import status
 from opdb.cli.support import options
 from opdb.cli.support.console import show
 from opdb.errors import InputError
-from opdb.garbage import gc_paused
+from opdb.garbage import gc_off_to_the_end
 
 
-@gc_paused()
+@gc_off_to_the_end()
 def run(
     device: options.EveryDevice = None,
     jobs: Annotated[

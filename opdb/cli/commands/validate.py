@@ -12,7 +12,7 @@ from opdb.cli.commands.predict import check_share
 from opdb.cli.support import completing, options
 from opdb.cli.support.console import Terminal, note, show
 from opdb.errors import InputError, UnknownNameError
-from opdb.garbage import gc_paused
+from opdb.garbage import gc_off_to_the_end
 from opdb.records import Mode
 from opdb.runs.progress import Display
 from opdb.units import plural
@@ -115,7 +115,7 @@ class ValidateArguments:
         return modes
 
 
-@gc_paused()
+@gc_off_to_the_end()
 def run(
     models: Annotated[
         list[str] | None,

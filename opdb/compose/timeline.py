@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-PASSES = 4
-"""Passes played through the two queues at most, until the increment of one pass is steady."""
-
-STEADY_S = 1e-12
-"""Where the device lags behind the host by the same at the end of two passes, the next are equal
-(seconds, apart from what is lost in rounding)."""
 
 
 @dataclass(frozen=True)
@@ -32,22 +24,19 @@ def eager_time_s(steps: Iterable[Step]) -> float:
     synchronising calls is max(Σ h, Σ g).
     """
     sequence = list(steps)
-    if not any(step.synchronises for step in sequence):
+    synchronising = [place for place, step in enumerate(sequence) if step.synchronises]
+    if not synchronising:
         return max(sum(s.host_s for s in sequence), sum(s.device_s for s in sequence))
-    host_s = device_s = before_s = after_s = 0.0
-    lag_s = math.inf
-    for _ in range(PASSES):
-        before_s, before_lag_s = after_s, lag_s
-        for step in sequence:
-            host_s += step.host_s
-            if step.device_s:
-                device_s = max(host_s, device_s) + step.device_s
-            if step.synchronises:
-                host_s = max(host_s, device_s)
-        after_s, lag_s = max(host_s, device_s), device_s - host_s
-        if abs(lag_s - before_lag_s) < STEADY_S:
-            break
-    return after_s - before_s
+    # Behind such a call neither has anything left to do: from there to there again is a pass.
+    behind = synchronising[-1] + 1
+    host_s = device_s = 0.0
+    for step in (*sequence[behind:], *sequence[:behind]):
+        host_s += step.host_s
+        if step.device_s:
+            device_s = max(host_s, device_s) + step.device_s
+        if step.synchronises:
+            host_s = max(host_s, device_s)
+    return host_s
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,8 @@ class _Known:
 def learn(store: Store, predictor: Predictor, board: str | None = None) -> Estimator:
     """Learn from all that a board knows and store it; from the most measured board unless said.
 
+    What all measured runs show of sums is stored beside it, so that no prediction need find it.
+
     Raises:
         InputError: too little was measured.
     """
@@ -127,7 +129,8 @@ def learn(store: Store, predictor: Predictor, board: str | None = None) -> Estim
     from opdb.estimates.document import to_document
 
     of = Board(chosen, predictor.device.slug)
-    store.save_learned(of, estimator.trained_at, to_document(estimator))
+    ratios = predictor.run_ratios()
+    store.save_learned(of, estimator.trained_at, to_document(estimator), ratios)
     return estimator
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from opdb.predict import predictor_for
 from opdb.predict.peers import MOST_PEERS, is_same_model, weighted_calls
 from opdb.predict.regimes import Regime, regime_of
-from opdb.records import Workload
+from opdb.records import Board, Json, RunRatios, Workload
+from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store, open_store
 from tests import published
 
@@ -66,6 +68,48 @@ def test_peers_are_one_run_a_model_of_the_same_phase_and_batches_first(store: St
     assert [peer.phase for peer in peers[:2]] == ["training"] * 2
     small = predictor._peers.of(model(store, "resnet50", 4), "graph")
     assert 1 < small[0].batch_size <= 16
+
+
+def test_what_published_runs_show_is_stored_as_it_is_computed(store: Store) -> None:
+    """`python -m opdb learn` of all sets makes it anew."""
+    _, stored = store.run_ratios(published.DEVICE)
+    computed = predictor_for(store, published.DEVICE, estimates=False).run_ratios()
+    assert sum(len(of) for by in computed.values() for of in by.values()) > 300
+    assert flat(stored) == pytest.approx(flat(computed), rel=1e-6)
+
+
+def flat(ratios: RunRatios) -> dict[tuple[str, ...], float]:
+    """Return every number of them; -1 for one that is not there."""
+    return {
+        (mode, board, key, name): -1 if shown is None else vars(shown)[name] or -1
+        for mode, by_board in ratios.items()
+        for board, by_key in by_board.items()
+        for key, shown in by_key.items()
+        for name in ("time", "energy", "kernel_s", "waits")
+    }
+
+
+def test_what_is_stored_counts_until_the_board_measures_again(tmp_path: Path) -> None:
+    def longest_s(settings: Mapping[str, Json] = DEFAULT_SETTINGS) -> float:
+        predictor = predictor_for(opened, published.DEVICE, settings)
+        found = predictor.answer(model(opened, "resnet50", 1), "graph").prediction
+        assert found.time_interval_s is not None
+        return found.time_interval_s[1]
+
+    with open_store(str(published.copy_to(tmp_path / "opdb.sqlite"))) as opened:
+        before_s = longest_s()
+        learned_at, ratios = opened.run_ratios(published.DEVICE)
+        twice = {
+            board: {key: shown and replace(shown, time=2 * shown.time) for key, shown in of.items()}
+            for board, of in ratios["graph"].items()
+        }
+        [(board, document)] = opened.learned(published.DEVICE).items()
+        of = Board(board, published.DEVICE)
+        opened.save_learned(of, learned_at, document, {"graph": twice})
+        assert longest_s() > 1.5 * before_s
+        assert longest_s({**DEFAULT_SETTINGS, "tf32_matmul": True}) < 1.2 * before_s
+        opened.save_learned(of, "2020-01-01T00:00:00+00:00", document, {"graph": twice})
+        assert longest_s() == before_s
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from opdb.compose import PeerRatio, PeerRatios, Prediction, compose_pass
-from opdb.derive.runs import RunCost
 from opdb.predict.bases import Bases
 from opdb.predict.boards import Boards
 from opdb.predict.measured_runs import MeasuredRuns
 from opdb.predict.regimes import batch_of
 from opdb.predict.snapshot import Snapshot
-from opdb.records import Configuration, Mode, Workload
+from opdb.records import Configuration, Mode, RunRatio, RunRatios, Workload
 from opdb.store import Measured
 
 MOST_PEERS = 12
@@ -39,15 +38,25 @@ class Evidence:
 
 
 class Peers:
-    """The measured workloads of other models, told from a workload's own by their operators."""
+    """The measured workloads of other models, told from a workload's own by their operators.
+
+    `as_learned`: what their runs showed when that was last learned need not be computed again.
+    """
 
     def __init__(
-        self, runs: MeasuredRuns, snapshot: Snapshot, boards: Boards, bases: Bases
+        self,
+        runs: MeasuredRuns,
+        snapshot: Snapshot,
+        boards: Boards,
+        bases: Bases,
+        *,
+        as_learned: bool,
     ) -> None:
         self._runs = runs
         self._snapshot = snapshot
         self._boards = boards
         self._bases = bases
+        self._as_learned = as_learned
         self._weighted_calls = cache(weighted_calls)
         self._predicted = cache(self._predict)
         self._read: set[tuple[str, str]] = set()
@@ -59,38 +68,57 @@ class Peers:
         described says nothing of a sum. A pass that waits for its host says nothing of the device's
         time; of energy it shows how far the sum is off, had the pass taken the measured time.
         """
-        time: list[PeerRatio] = []
-        energy: list[PeerRatio] = []
-        host: list[float] = []
-        for found, measured in self._compared(workload, mode):
-            assert found.time_s is not None
-            ratio = found.time_s / measured.time_s.mean
-            waits = found.host_bound and found.device.type != "cpu"  # there the host is the device
-            if waits:
-                host.append(ratio)
-            else:
-                time.append(PeerRatio(ratio, found.kernel_s))
-            if measured.energy_j is not None and found.energy_j is not None:
-                base_w = self._snapshot.calibration(found.board).base_power_w or 0.0
-                excess_s = found.time_s - measured.time_s.mean if waits else 0.0
-                ratio = (found.energy_j - base_w * excess_s) / measured.energy_j.mean
-                energy.append(PeerRatio(ratio, found.kernel_s))
+        others = self.of(workload, mode)
+        known = self._learned(others, mode)
+        known |= self._compared([each for each in others if each.key not in known], mode)
+        shown = [found for each in others if (found := known[each.key]) is not None]
+        time = [PeerRatio(each.time, each.kernel_s) for each in shown if not each.waits]
+        energy = [PeerRatio(e.energy, e.kernel_s) for e in shown if e.energy is not None]
+        host = [each.time for each in shown if each.waits]
         return Evidence(PeerRatios(tuple(time), tuple(energy)), tuple(host))
 
-    def _compared(self, workload: Workload, mode: Mode) -> list[tuple[Prediction, RunCost]]:
-        """Return predictions of other models for the boards of their runs, with these runs."""
-        others = self.of(workload, mode)
-        chosen = self._runs.workloads_of([other.key for other in others])
-        self._read_costs(chosen, [other.board for other in others])
-        compared = []
-        for each, other in zip(chosen, others, strict=True):
-            found = self._predicted(each, mode, other.board)
-            if found.time_s is None or found.missing or each.unsupported:
-                continue
-            measured = self._runs.cost(each, mode, other.board)
-            if measured is not None:
-                compared.append((found, measured))
-        return compared
+    def ratios(self, modes: Iterable[Mode]) -> RunRatios:
+        """Return what every measured run in some modes shows, one of each workload."""
+        found: dict[str, dict[str, dict[str, RunRatio | None]]] = {}
+        for mode in modes:
+            measured = self._runs.measured(mode)
+            for key, shown in self._compared(list(measured.values()), mode).items():
+                of_board = found.setdefault(mode, {}).setdefault(measured[key].board, {})
+                of_board[key] = shown
+        return found
+
+    def _learned(self, others: Iterable[Measured], mode: Mode) -> dict[str, RunRatio | None]:
+        """Return what is stored of measured workloads (keys) since it was last learned."""
+        if not self._as_learned:
+            return {}
+        stored = ((each.key, self._snapshot.run_ratios(mode, each.board)) for each in others)
+        return {key: of_board[key] for key, of_board in stored if key in of_board}
+
+    def _compared(self, others: Sequence[Measured], mode: Mode) -> dict[str, RunRatio | None]:
+        """Compare measured workloads (keys) with their runs; None of what says nothing of a sum."""
+        workloads = self._runs.workloads_of([each.key for each in others])
+        self._read_costs(workloads, [each.board for each in others])
+        return {
+            each.key: self._compare(workload, mode, each.board)
+            for workload, each in zip(workloads, others, strict=True)
+        }
+
+    def _compare(self, workload: Workload, mode: Mode, board: str) -> RunRatio | None:
+        found = self._predicted(workload, mode, board)
+        if found.time_s is None or found.missing or workload.unsupported:
+            return None
+        measured = self._runs.cost(workload, mode, board)
+        if measured is None:
+            return None
+        # A processor is its own host.
+        waits = found.host_bound and found.device.type != "cpu"
+        energy = None
+        if measured.energy_j is not None and found.energy_j is not None:
+            base_w = self._snapshot.calibration(board).base_power_w or 0.0
+            excess_s = found.time_s - measured.time_s.mean if waits else 0.0
+            energy = (found.energy_j - base_w * excess_s) / measured.energy_j.mean
+            energy = energy if energy > 0 else None  # all of it is base power
+        return RunRatio(found.time_s / measured.time_s.mean, energy, found.kernel_s, waits)
 
     def _read_costs(self, workloads: Sequence[Workload], boards: Sequence[str]) -> None:
         """Read the costs of workloads on their boards, all those of one board at once."""

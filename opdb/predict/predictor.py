@@ -46,6 +46,7 @@ from opdb.records import (
     Mode,
     ModelRun,
     Phase,
+    RunRatios,
     Workload,
 )
 from opdb.settings import DEFAULT_SETTINGS
@@ -84,11 +85,12 @@ class Predictor:
         self._runs = MeasuredRuns(store, snapshot)
         self._boards = usual_boards = Boards(snapshot, settings)
         self._bases = usual_bases = Bases(snapshot, self._boards, self._algorithm)
+        usual = {name: value for name, value in settings.items() if name != ALGORITHM_SETTING}
         if self._algorithm is not None:
-            usual = {n: value for n, value in settings.items() if n != ALGORITHM_SETTING}
             usual_boards = Boards(snapshot, usual)
             usual_bases = Bases(snapshot, usual_boards)
-        self._peers = Peers(self._runs, snapshot, usual_boards, usual_bases)
+        as_learned = usual == DEFAULT_SETTINGS
+        self._peers = Peers(self._runs, snapshot, usual_boards, usual_bases, as_learned=as_learned)
         self._basis = self._bases.estimated if estimates else self._bases.stepped
         self._best_board = cache(self._find_best_board)
         self._pass_on = cache(self._find_pass)
@@ -140,6 +142,10 @@ class Predictor:
             for run in self._runs.runs(workload, mode, self._algorithm):
                 found[workload.key, mode, self._snapshot.board_of(run)] = (workload, run)
         return list(found.values())
+
+    def run_ratios(self) -> RunRatios:
+        """Return what every measured run shows of the sum of its workload's operators."""
+        return self._peers.ratios(MODES)
 
     def launches(self, workload: Workload, run: ModelRun) -> Launches | None:
         """Compare a run's kernels with its operators', as its board saw them, else another."""

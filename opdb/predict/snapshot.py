@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, TypeVar
 from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors, usual_calibration
 from opdb.derive.quiet import CallForm, quiet_calls
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
-from opdb.records import AfterOthers, Calibration, Cost, Device, Form, Json, ModelRun
+from opdb.records import (
+    AfterOthers,
+    Calibration,
+    Cost,
+    Device,
+    Form,
+    Json,
+    Mode,
+    ModelRun,
+    RunRatio,
+    RunRatios,
+)
 from opdb.store import Store
 
 if TYPE_CHECKING:
@@ -232,6 +243,19 @@ class Snapshot:
         others = [each for each in reversed(self._learned) if each != board]
         own = [board] if board in self._learned else []
         return map(self._estimator, own + others)
+
+    def run_ratios(self, mode: Mode, board: str) -> Mapping[str, RunRatio | None]:
+        """Return what a board's runs in a mode showed of sums, by workload (key).
+
+        They are as they were learned last; nothing of a board that has measured since.
+        """
+        learned_at, ratios = self._run_ratios
+        of = [c.started_at for c in self._campaigns.values() if c.board.uuid == board]
+        return ratios.get(mode, {}).get(board, {}) if max(of, default="") < learned_at else {}
+
+    @cached_property
+    def _run_ratios(self) -> tuple[str, RunRatios]:
+        return self._store.run_ratios(self.device.slug)
 
     @cached_property
     def _learned(self) -> dict[str, Json]:

@@ -23,6 +23,8 @@ from opdb.records.cost import (
     Cost,
     OperatingPoint,
     Quantity,
+    RunRatio,
+    RunRatios,
     positive_interval,
 )
 from opdb.records.harvest import Harvest, Stored
@@ -108,6 +110,8 @@ __all__ = [
     "Profile",
     "Quantity",
     "Role",
+    "RunRatio",
+    "RunRatios",
     "Series",
     "Stored",
     "Stretch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from opdb.records.words import Form
 
@@ -160,3 +161,21 @@ class Cost:
             if name != "dynamic_energy_j" and min(held.median, held.mean) < 0:
                 return f"{name} is negative"
         return None
+
+
+@dataclass(frozen=True)
+class RunRatio:
+    """What a run of a whole model shows of the sum of its operators: predicted / measured.
+
+    `kernel_s` is the mean time of its kernels (seconds). Where it `waits` for its host, the energy
+    is that which the sum would have, had the pass taken the measured time; None: not known.
+    """
+
+    time: float
+    energy: float | None
+    kernel_s: float | None
+    waits: bool
+
+
+RunRatios: TypeAlias = "Mapping[str, Mapping[str, Mapping[str, RunRatio | None]]]"
+"""By mode, board (UUID) and workload (key); None where a part of the sum has no cost."""

@@ -16,11 +16,12 @@ from opdb.records import (
     HostCalibration,
     Json,
     Profile,
+    RunRatios,
     canonical_json,
 )
 from opdb.store import reading, rows, schema
 from opdb.store.connecting import Connected
-from opdb.store.documents import read_json
+from opdb.store.documents import read_json, read_run_ratios, run_ratios_as_json
 from opdb.store.writing import matching, numbers, upsert
 
 
@@ -124,8 +125,12 @@ class Boards(Connected):
         query = query.order_by(table.c.measured_at.desc(), table.c.id).limit(1)
         return next(iter(self.records(rows.HOST_CALIBRATION, query)), None)
 
-    def save_learned(self, board: Board, trained_at: str, document: Json) -> None:
+    def save_learned(
+        self, board: Board, trained_at: str, document: Json, ratios: RunRatios | None = None
+    ) -> None:
         """Save what was learned from a board's costs, in place of what was learned before.
+
+        `ratios` are what the measured runs of the device's boards showed of sums.
 
         Raises:
             DatabaseError: the board is not stored.
@@ -135,6 +140,7 @@ class Boards(Connected):
             "device": board.device,
             "trained_at": trained_at,
             "document": canonical_json(document),
+            "ratios": None if ratios is None else canonical_json(run_ratios_as_json(ratios)),
         }
         with self.writing() as connection:
             upsert(connection, schema.learned, [row], ["board"])
@@ -145,6 +151,22 @@ class Boards(Connected):
         query = select(table).where(table.c.device == device).order_by(table.c.trained_at)
         with self.reading() as connection:
             return {row.board: read_json(row.document) for row in connection.execute(query)}
+
+    def run_ratios(self, device: str) -> tuple[str, RunRatios]:
+        """Return what measured runs showed of sums when that was last learned, and when that was.
+
+        Nothing, at no time (""), where it never was.
+        """
+        table = schema.learned
+        query = (
+            select(table.c.trained_at, table.c.ratios)
+            .where(table.c.device == device, table.c.ratios.is_not(None))
+            .order_by(table.c.trained_at.desc(), table.c.board)
+            .limit(1)
+        )
+        with self.reading() as connection:
+            row = connection.execute(query).first()
+            return ("", {}) if row is None else (row.trained_at, read_run_ratios(row.ratios))
 
     def save_profiles(self, profiles: Iterable[Profile]) -> None:
         """Save what hardware counters saw; boards and configurations must be stored.

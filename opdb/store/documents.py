@@ -7,7 +7,7 @@ import math
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict, fields
+from dataclasses import asdict, astuple, fields
 from typing import Any
 
 from opdb.records import (
@@ -19,6 +19,8 @@ from opdb.records import (
     OperatingPoint,
     PassMemory,
     Quantity,
+    RunRatio,
+    RunRatios,
     canonical_json,
 )
 from opdb.store.fields import COLLATED, Field
@@ -171,6 +173,42 @@ def _read_after_others(text: str) -> AfterOthers:
     return AfterOthers(**document)
 
 
+def read_run_ratios(text: str) -> RunRatios:
+    """Read what runs showed of sums."""
+    return {
+        mode: {
+            board: {key: _run_ratio(shown) for key, shown in of_board.items()}
+            for board, of_board in of_mode.items()
+        }
+        for mode, of_mode in _read_object(text).items()
+    }
+
+
+def _run_ratio(shown: Json) -> RunRatio | None:
+    if shown is None:
+        return None
+    found = RunRatio(*shown)
+    for name, value in (("time", found.time), ("energy", found.energy), ("kernel", found.kernel_s)):
+        if value is None and name != "time":
+            continue
+        if not isinstance(value, float | int) or not 0 < value < math.inf:
+            raise ValueError(f"{name} is {value!r}; expected a number above 0")
+    if not isinstance(found.waits, bool):
+        raise TypeError(f"waits is {found.waits!r}; expected true or false")
+    return found
+
+
+def run_ratios_as_json(ratios: RunRatios) -> Json:
+    """Return what runs showed of sums as a JSON value."""
+    return {
+        mode: {
+            board: {key: shown and list(astuple(shown)) for key, shown in of_board.items()}
+            for board, of_board in of_mode.items()
+        }
+        for mode, of_mode in ratios.items()
+    }
+
+
 def _read_host_times(text: str) -> dict[str, Quantity]:
     times = read_json(text)
     return {form: quantity(f"host_time_s.{form}", parts) for form, parts in times.items()}
@@ -208,3 +246,4 @@ HOST_TIMES = _document(
     check=_check_host_times,
     encode=lambda times: {form: asdict(each) for form, each in times.items()},
 )
+RUN_RATIOS = _document(read_run_ratios, encode=run_ratios_as_json)

@@ -35,6 +35,7 @@ from opdb.store.documents import (
     METER_TESTS,
     OBJECT,
     OPERATING_POINT,
+    RUN_RATIOS,
     WORDS,
 )
 from opdb.store.fields import (
@@ -54,7 +55,7 @@ from opdb.store.fields import (
 )
 from opdb.store.samples import HOST_CALLS, LAYERS, NEIGHBOURS, STRETCH, STRETCHES, TIMES
 
-REVISIONS = ("0013", "0014", "0015", "0016", "0017", "0018")
+REVISIONS = ("0013", "0014", "0015", "0016", "0017", "0018", "0019")
 """Every Alembic revision, oldest first; the last is what this version writes.
 
 0014 is that of release 0.1.0: from it on none is taken away (`tests/store/test_released.py`).
@@ -269,6 +270,8 @@ learned = Table(
     column("device", TEXT),
     column("trained_at", TEXT),
     column("document", OBJECT),
+    # What the measured runs of all boards showed of sums then; NULL where nobody asked.
+    column("ratios", RUN_RATIOS, nullable=True),
     ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
 )
 

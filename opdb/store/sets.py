@@ -26,7 +26,7 @@ from opdb.store.rows import NewRow
 _FIELD_BYTES = 16 * 1024 * 1024  # a run of many repeats outgrows the csv module's 128 KiB
 
 
-LATER = {"after_others", "around"}
+LATER = {"after_others", "around", "ratios"}
 """Columns that the sets of release 0.1.0 do not have: there they are empty."""
 
 

@@ -68,6 +68,7 @@ def _use(database: Path) -> None:
         for device in store.devices():
             store.standing(device.slug)
             store.learned(device.slug)
+            store.run_ratios(device.slug)
             store.profiles(device.slug)
             predictor = predictor_for(store, device.slug)
             for workload in store.workloads():

@@ -51,6 +51,9 @@ def fill(store: Store) -> None:
     store.save_model_run(samples.model_run(workload))
     store.replace_costs("GPU-1", [samples.cost()])
     store.save_learned(
-        Board("GPU-1", samples.DEVICE.slug), samples.LEARNED["trained_at"], samples.LEARNED
+        Board("GPU-1", samples.DEVICE.slug),
+        samples.LEARNED["trained_at"],
+        samples.LEARNED,
+        samples.RATIOS,
     )
     store.save_profiles([samples.profile()])

@@ -27,6 +27,8 @@ from opdb.records import (
     OperatingPoint,
     Profile,
     Quantity,
+    RunRatio,
+    RunRatios,
     Stretch,
     Visit,
     Workload,
@@ -162,6 +164,12 @@ LEARNED: Json = {
     "sums": {"time": {"factor": 2.0, "power": 1.0}, "energy": None},
 }
 """What was learned from too little: it estimates nothing."""
+
+RATIOS: RunRatios = {
+    "eager": {"GPU-1": {"a" * 64: RunRatio(1.25, None, None, waits=True), "b" * 64: None}},
+    "graph": {"GPU-1": {"a" * 64: RunRatio(1.02, 0.98, 4e-6, waits=False)}},
+}
+"""What two workloads showed of sums; one of them nothing."""
 
 STRETCH = Stretch(
     calls_per_replay=20,

@@ -44,6 +44,7 @@ def test_export_import_export_is_the_same_bytes(folder: Path, tmp_path: Path) ->
         assert other.model_runs() == [samples.model_run(samples.workload())]
         assert derived(other, "GPU-1").is_as_stored, "a set has the costs that its visits give"
         assert other.learned("nvidia-h200") == {"GPU-1": samples.LEARNED}
+        assert other.run_ratios("nvidia-h200") == (samples.LEARNED["trained_at"], samples.RATIOS)
         assert other.profiles("nvidia-h200") == [samples.profile()]
 
 
@@ -271,6 +272,10 @@ TAMPERED = [
     ("model_runs.csv", "layers", lambda v: v[:-8], "damaged"),
     ("model_runs.csv", "workload", lambda v: "f" * 64, "no such workload"),
     ("costs.csv", "time_s_median", lambda v: "__import__('os')", "could not convert"),
+    ("learned.csv", "ratios", lambda v: v.replace("1.02", "0"), "time is 0; expected a number"),
+    ("learned.csv", "ratios", lambda v: v.replace("false", "2"), "waits is 2; expected true or"),
+    ("learned.csv", "ratios", lambda _: '{"graph":{"GPU-1":{"a":[1]}}}', "missing 3 required"),
+    ("learned.csv", "ratios", lambda _: "[]", "no JSON object"),
     ("profiles.csv", "counts", lambda _: '[["a",{"b":"1"}]]', "b is no number"),
     ("profiles.csv", "counts", lambda _: '[["a"]]', "not enough values"),
     ("profiles.csv", "definition", lambda _: '{"a":{"b":NaN}}', "b is no number"),

@@ -144,6 +144,7 @@ def test_older_samples_are_read_on_every_database(url: str) -> None:
             connection.execute(update(schema.model_run).values(layers=json.dumps(layers)))
             connection.execute(text("UPDATE alembic_version SET version_num = '0013'"))
             connection.execute(text("DROP TABLE host_calibration"))
+            connection.execute(text("ALTER TABLE learned DROP COLUMN ratios"))
             one_row_a_call(connection)
             connection.execute(text("ALTER TABLE workload DROP COLUMN memory"))
             connection.execute(text("ALTER TABLE workload DROP COLUMN around"))
@@ -189,6 +190,7 @@ def test_calls_are_stored_by_operator_from_0018_on(url: str) -> None:
         store.save_workload(none)
         with store.writing() as connection:
             connection.execute(text("UPDATE alembic_version SET version_num = '0017'"))
+            connection.execute(text("ALTER TABLE learned DROP COLUMN ratios"))
             one_row_a_call(connection)
             if url.startswith("postgresql"):
                 connection.execute(text("GRANT SELECT ON call TO PUBLIC"))

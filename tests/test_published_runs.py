@@ -125,16 +125,21 @@ def test_documents_count_the_runs_whose_intervals_hold(found: Json) -> None:
     }
     count = Counter(r["operators"] for r in found["regimes"] for _ in range(r["runs"]))
     times, energies = (f"{round(value)}" for value in held["own"])
-    own = f"{count['own']} runs; the intervals hold {times} times and {energies} energies"
+    runs = count["own"]
+    own = f"{runs} runs; the intervals hold {times} times and {energies} energies"
+    in_faq = f"contained {times} of {runs} times and {energies} of {runs} energies"
+    in_measuring = f"held {times} of the {runs} times and {energies} of the energies"
     times, energies = (f"{round(value)}" for value in held["borrowed"])
     borrowed = (
         f"There are {count['borrowed']} such runs; the intervals hold {times} times and {energies}"
     )
     root = published.SET.parents[1]
-    readme, accuracy = (
-        " ".join((root / name).read_text().split()) for name in ("README.md", "docs/accuracy.md")
+    readme, accuracy, faq, measuring = (
+        " ".join((root / name).read_text().split())
+        for name in ("README.md", "docs/accuracy.md", "docs/faq.md", "docs/measuring.md")
     )
     assert own in readme and own in accuracy and borrowed in accuracy
+    assert in_faq in faq and in_measuring in measuring
     assert f"[{count.total()} measured runs]" in readme
     boards = len({row["board"] for row in found["rows"]})
     assert (

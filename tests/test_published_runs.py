@@ -55,12 +55,6 @@ def test_every_run_of_every_board_is_held_against_its_prediction(found: Json) ->
     assert len([row for row in rows if row["mode"] in PLAIN_MODES]) == len(ran_on)
 
 
-def test_a_run_that_lacks_nothing_but_views_counts(found: Json) -> None:
-    """A view takes no time of the device; of some graphs nobody measured one or another."""
-    lacking = [row for row in found["rows"] if row["coverage_calls"] < 1]
-    assert lacking and all(abs(row["attribution_time"] - 1) < 0.05 for row in lacking)
-
-
 def test_means_of_one_board_a_workload_stay_bit_for_bit(opdb: Opdb) -> None:
     """In a database of the sets that were published then: a later board's transitions count."""
     path = published.database_of(*THEN)

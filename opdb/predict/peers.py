@@ -105,7 +105,7 @@ class Peers:
 
     def _compare(self, workload: Workload, mode: Mode, board: str) -> RunRatio | None:
         found = self._predicted(workload, mode, board)
-        if found.time_s is None or not found.complete:
+        if found.time_s is None or found.missing or workload.unsupported:
             return None
         measured = self._runs.cost(workload, mode, board)
         if measured is None:

@@ -61,8 +61,8 @@ class Group:
 
 
 def is_whole(answer: Answer) -> bool:
-    """Return whether every call of a run that takes time is described, and measured."""
-    return answer.prediction.complete
+    """Return whether every call of a run is described, and measured."""
+    return not (answer.prediction.missing or answer.prediction.workload.unsupported)
 
 
 def origin_of(answer: Answer) -> Origin:

@@ -132,12 +132,12 @@ class Validation(Report):
 
     @cached_property
     def whole(self) -> list[Answer]:
-        """The runs of which every call that takes time is measured."""
+        """The runs of which every call is measured."""
         return [answer for answer in self.answers if is_whole(answer)]
 
     @cached_property
     def incomplete(self) -> list[Answer]:
-        """The runs with other calls that were never measured, or that no operator describes."""
+        """The runs with calls that were never measured, or that no operator describes."""
         return [answer for answer in self.answers if not is_whole(answer)]
 
     @cached_property

@@ -93,7 +93,7 @@ def test_what_is_shipped_is_what_the_published_runs_give(
     for measure in ("time", "energy"):
         found = rows[measure, "all that wait for no host"]
         assert found["inside"] >= 0.95 and found["binomial"][0] < 0.95 < found["binomial"][1]
-        assert found["score"] < 1.01 * found["constant_score"], "docs/accuracy.md: of times a tie"
+        assert found["score"] < found["constant_score"]
         for batch in ("1", "2–16", "over 16"):
             graph = rows[measure, f"graph, {batch}"]
             assert graph["inside"] >= 0.9 and graph["binomial"][1] > 0.95

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import pytest
 
@@ -35,3 +37,16 @@ def test_where_it_was_off_it_stays_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_what_a_command_made_is_never_searched() -> None:
+    program = """
+import gc
+import subprocess
+import sys
+from opdb.garbage import gc_off_to_the_end
+with gc_off_to_the_end():
+    made = [[] for _ in range(10_000)]
+assert gc.isenabled() and gc.get_freeze_count() > 10_000, gc.get_freeze_count()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

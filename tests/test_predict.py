@@ -18,7 +18,7 @@ from opdb.errors import InputError, UnknownNameError
 from opdb.predict import PLAIN_MODES, Answer, Predictor, choose_device, predictor_for
 from opdb.predict.boards import Boards
 from opdb.predict.snapshot import Snapshot
-from opdb.records import Configuration, Mode, Workload
+from opdb.records import Board, Configuration, Mode, Workload
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store, open_store
 from tests import published
@@ -158,6 +158,29 @@ def test_a_run_of_an_empty_batch_is_like_no_other(tmp_path: Path) -> None:
         used = predictor(store)
         assert used.answer(wanted, "graph").prediction.time_s == before.prediction.time_s
         assert used.answer(empty, "graph").prediction.time_interval_s is not None
+
+
+@pytest.mark.parametrize("kinds", [(), ("flatten",)], ids=["no call", "a view"])
+def test_a_run_of_a_model_that_computes_nothing_can_be_learned(
+    tmp_path: Path, kinds: tuple[str, ...]
+) -> None:
+    """Its sum takes no time, of which nothing can be a share."""
+    with open_store(str(published.copy_to(tmp_path / "nothing.sqlite"))) as store:
+        wanted = model(store, "resnet50", 32)
+        calls = tuple(each for each in wanted.calls if each.configuration.kind in kinds)
+        assert len(calls) == len(kinds)
+        idle = replace(wanted, name="tests.models:idle", calls=calls)
+        store.save_workload(idle)
+        for mode in PLAIN_MODES:
+            [*_, run] = store.model_runs(wanted.key, mode=mode)
+            store.save_model_run(replace(run, id=f"idle {mode}", workload=idle.key))
+        before = {mode: predictor(store).answer(wanted, mode).prediction for mode in PLAIN_MODES}
+        [(board, document)] = store.learned(published.DEVICE).items()
+        later, ratios = "2999-01-01T00:00:00+00:00", predictor(store).run_ratios()
+        store.save_learned(Board(board, published.DEVICE), later, document, ratios)
+        for mode, was in before.items():
+            found = predictor(store).answer(wanted, mode).prediction
+            assert found.time_interval_s == pytest.approx(was.time_interval_s, rel=1e-3)
 
 
 def test_estimates_are_made_of_the_model_that_is_asked_alone(

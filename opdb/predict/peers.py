@@ -105,7 +105,7 @@ class Peers:
 
     def _compare(self, workload: Workload, mode: Mode, board: str) -> RunRatio | None:
         found = self._predicted(workload, mode, board)
-        if found.time_s is None or found.missing or workload.unsupported:
+        if not found.time_s or found.missing or workload.unsupported:
             return None
         measured = self._runs.cost(workload, mode, board)
         if measured is None:
@@ -118,7 +118,8 @@ class Peers:
             excess_s = found.time_s - measured.time_s.mean if waits else 0.0
             energy = (found.energy_j - base_w * excess_s) / measured.energy_j.mean
             energy = energy if energy > 0 else None  # all of it is base power
-        return RunRatio(found.time_s / measured.time_s.mean, energy, found.kernel_s, waits)
+        kernel_s = found.kernel_s or None  # a host issues views, which no kernel runs
+        return RunRatio(found.time_s / measured.time_s.mean, energy, kernel_s, waits)
 
     def _read_costs(self, workloads: Sequence[Workload], boards: Sequence[str]) -> None:
         """Read the costs of workloads on their boards, all those of one board at once."""

@@ -122,6 +122,8 @@ def test_so_many_models_are_run_as_are_asked_for_drawn_by_their_keys(store: Stor
     answers = [s.answer for s in some.standings if s.answer is not None]
     assert len(answers) == 3, "how near a run is that takes microseconds is the machine's matter"
     assert all(min(a.prediction.coverages.values()) >= 0.01 for a in answers)
+    held = {a.prediction.workload.key for a in answers if a.measured is not None}
+    assert held == ran, "each that ran is held against its run"
     again, _ = built(store, replace(REQUEST, runs=2), *jobs)
     assert again.runs == 0, "the same are drawn again"
     every, _ = built(store, REQUEST, *jobs)

@@ -104,4 +104,4 @@ def _moved(call: Traffic, capacity: float) -> tuple[float, int]:
 
 def _alone(read: float, output: int, capacity: float) -> float:
     """Return the bytes that each call writes back where one call runs again and again."""
-    return 0.0 if PLACES * (read + output) <= capacity else min(output, capacity)
+    return 0.0 if PLACES * (read + output) <= capacity else output

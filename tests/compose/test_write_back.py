@@ -64,6 +64,12 @@ def test_what_a_call_alone_writes_back_is_not_added_again() -> None:
     assert written_back([writing, PRODUCT], [0, 1], KEPT) == [-8_000_000.0, 8_000_000.0]
 
 
+def test_an_output_that_the_l2_cannot_hold_is_written_back_alone_as_well() -> None:
+    gather = Traffic(weights=805_000_000, inputs=0, output=3_221_000_000)  # a weight for each row
+    assert written_back([gather], [0, 0], KEPT) == [0.0]
+    assert written_back([COPY, gather], [0, 1, 1], KEPT) == [8_000_000.0, 0.0]
+
+
 def linear(size: int, rows: int = 1) -> Configuration:
     return Configuration(
         "linear",

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opdb.api.documents import memory_document
-from opdb.api.predicted import Predicted
 from opdb.api.shares import SHARES
 from opdb.errors import InputError
 from opdb.growth import cached
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from opdb.compose import Prediction
     from opdb.compose.generation import Total
     from opdb.memory import Memory
+    from opdb.predict import Answer
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Generation:
     """
 
     amounts: Amounts
-    prefill: Predicted
-    steps: Sequence[tuple[float, Predicted]]
+    prefill: Answer
+    steps: Sequence[tuple[float, Answer]]
 
     @property
     def mode(self) -> Mode:
         """How its kernels are launched."""
-        return self.prefill.question.mode
+        return self.prefill.prediction.mode
 
     @property
     def batch_size(self) -> int:
@@ -132,7 +132,7 @@ class Generation:
     @property
     def memory(self) -> Memory:
         """The memory of the pass that needs most."""
-        found = [self.prefill.answer.memory, *(each.answer.memory for _, each in self.steps)]
+        found = [self.prefill.memory, *(each.memory for _, each in self.steps)]
         return max(found, key=lambda memory: memory.needed_bytes)
 
     @property
@@ -171,8 +171,8 @@ class Generation:
                 {
                     "context": found.prediction.workload.inputs["generation"]["context"],
                     "stands_for": count,
-                    "time_s": found.time_s,
-                    "energy_j": found.energy_j,
+                    "time_s": found.prediction.time_s,
+                    "energy_j": found.prediction.energy_j,
                 }
                 for count, found in self.steps
             ],

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from opdb.api.fitting import largest
 from opdb.api.generation_parts import FIGURES, Amounts, Figure, Generation
-from opdb.api.predicted import Conditions, Predicted, Question
+from opdb.api.predicted import Conditions, Question
 from opdb.api.predictions import Asking, Tell, check
 from opdb.errors import InputError
 from opdb.growth import lengths, window_of
@@ -19,6 +19,9 @@ from opdb.models import CACHES
 from opdb.records import Json, Mode
 from opdb.tables import MISSING, Column, Report, Rows, Table
 from opdb.units import show, show_share
+
+if TYPE_CHECKING:
+    from opdb.predict import Answer
 
 MODES: tuple[Mode, ...] = ("graph", "eager")
 """The modes in which generations are predicted unless told otherwise."""
@@ -195,7 +198,7 @@ def answered(asked: GenerationQuestion, asking: Asking, board: str | None = None
         board = asking.board(Question(asked.model, step[0], asked.modes[0]))
 
     @cache
-    def predicted(said: ModelOptions, mode: Mode) -> Predicted:
+    def predicted(said: ModelOptions, mode: Mode) -> Answer:
         return asking.answer(Question(asked.model, said, mode), board)
 
     if len(passes) > 1:

@@ -75,7 +75,7 @@ def ask_one(
     """
     check(question, conditions)
     with Asking(db, conditions, tell) as asking:
-        return asking.answer(question)
+        return asking.predicted(question)
 
 
 def ask_all(
@@ -97,7 +97,7 @@ def ask_all(
         for question in questions:
             try:
                 check(question, conditions)
-                predicted.append(asking.answer(question))
+                predicted.append(asking.predicted(question))
             except CannotMeasureError:
                 raise
             except OpdbError as error:
@@ -163,7 +163,7 @@ class Asking:
         between = self._between(question, None)
         return self.answer(question).prediction.board if between is None else between[1]
 
-    def answer(self, question: Question, board: str | None = None) -> Predicted:
+    def answer(self, question: Question, board: str | None = None) -> Answer:
         """Answer a question, its model harvested where it is not stored.
 
         `board` (a UUID) is the one to predict for where the conditions name none.
@@ -171,16 +171,23 @@ class Asking:
         Raises:
             InputError: it cannot be answered.
         """
-        store, asked, mode = self._store, self._conditions, question.mode
-        board = self._board or board
+        store, mode, board = self._store, question.mode, self._board or board
         between = self._between(question, board)
         if between is not None:
-            answer = self._predictor.answer(between[0], mode, between[1])
-        else:
-            found = find_workload(store, question.model, question.said, mode, harvest=asked.harvest)
-            for line in lookup_notes(found, store.location):
-                self._tell(line)
-            answer = self._predictor.answer(found.in_mode(mode), mode, board)
+            return self._predictor.answer(between[0], mode, between[1])
+        harvest = self._conditions.harvest
+        found = find_workload(store, question.model, question.said, mode, harvest=harvest)
+        for line in lookup_notes(found, store.location):
+            self._tell(line)
+        return self._predictor.answer(found.in_mode(mode), mode, board)
+
+    def predicted(self, question: Question) -> Predicted:
+        """Answer a question, with all that the conditions ask for beside the prediction.
+
+        Raises:
+            InputError: it cannot be answered.
+        """
+        answer, asked = self.answer(question), self._conditions
         named = asked.algorithm is not None
         return Predicted(
             question,
@@ -188,7 +195,7 @@ class Asking:
             asked,
             _convolutions(self._predictor, answer) if named else (),
             self._layers(question, answer) if asked.layers else None,
-            database_option(store),
+            database_option(self._store),
             self._predictor.schedule(answer.prediction) if asked.schedule else None,
             self._gpu_seconds(lacking_in(answer)),
             self._on_host(answer),

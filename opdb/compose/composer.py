@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 from opdb.compose.calls import Pass, TimedPass, is_one_graph, timed_pass
 from opdb.compose.clock import Load, Scaling, clock_share, scalings
@@ -315,8 +315,15 @@ class _Sum:
             containers_s = self.inputs.calibration.container_time_s or 0.0
             return device_s + self.inputs.containers_in(self.pass_.workload) * containers_s
         if self.timed.synchronises:
-            return eager_time_s(self.timed.steps(self.slower_by(share), host))
+            return self._played_s(share, host)
         return max(self.timed.host_s * host, device_s)
+
+    @cached_property
+    def _played_s(self) -> Callable[[float, float], float]:
+        """The time of the calls in order at a clock share and a host factor; each played once."""
+        return cache(
+            lambda share, host: eager_time_s(self.timed.steps(self.slower_by(share), host))
+        )
 
     def energy_j(self, share: float) -> float | None:
         """Return E = P_base · T + Σ D; None where the board has no power readings."""

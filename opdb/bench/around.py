@@ -27,12 +27,12 @@ import torch
 
 from opdb.bench.answered import DIFFERENT, Keeping, times_around
 from opdb.errors import OpdbError, UnsupportedError
-from opdb.growth import CHOICE, apart_from, made, steps_of
+from opdb.growth import CHOICE, apart_from, steps_of
 from opdb.harvest.generation import AHEAD, Passes, longer
 from opdb.harvest.watching import record
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.construction import ANY_FAILURE, one_line
-from opdb.records import Harvest, Workload
+from opdb.records import Harvest, Workload, made
 
 RUNS = 4
 """As many times a generation is begun at most, to time steps that make different calls."""
@@ -125,7 +125,7 @@ def _parts(request: ModelRequest, workload: Workload) -> list[Part]:
         UnsupportedError: the generation's calls do not show its steps.
     """
     if request.phase != "generate" or request.max_new_tokens == 1:
-        return [made(workload.calls)]
+        return [workload.made]
     steps = steps_of(workload)
     if not steps:
         raise UnsupportedError(_untimed(request, "its steps are not seen"))

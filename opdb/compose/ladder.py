@@ -22,7 +22,6 @@ from opdb.growth import (
     Place,
     Sizes,
     growing,
-    made,
     sizes_of,
     stands_for,
     steps_of,
@@ -252,17 +251,25 @@ class Ladder:
             if not {number, *shares} <= set(self._measured[id(place)]):
                 continue
             own = self._costs[place[number].key]
-            cost = self._cost(place, shares, place[number])
-            if cost is not None:
-                times.append((count, cost.time_s, own.time_s))
-                energies.append((count, cost.dynamic_energy_j, own.dynamic_energy_j))
+            parts, curved = self._parts(place, shares, place[number])
+            time_s = _line([(n, each.time_s) for n, each in parts], curved)
+            energy_j = _line([(n, each.dynamic_energy_j) for n, each in parts], curved)
+            if time_s is not None:
+                times.append((count, time_s, own.time_s))
+                energies.append((count, energy_j, own.dynamic_energy_j))
         return _off(times), _off(energies)
+
+    def _parts(
+        self, place: Place, shares: Weights, at: Configuration
+    ) -> tuple[list[tuple[float, Cost]], float]:
+        """Return the costs that a call's line goes by, and the factor that its work bends it by."""
+        parts = [(share, self._costs[place[number].key]) for number, share in shares.items()]
+        return parts, _curved([(share, place[number]) for number, share in shares.items()], at)
 
     def _cost(self, place: Place, shares: Weights, at: Configuration) -> Cost | None:
         """Return the cost of a call between rungs; None where one of them has none."""
-        parts = [(share, self._costs[place[number].key]) for number, share in shares.items()]
+        parts, curved = self._parts(place, shares, at)
         nearest = max(parts, key=lambda part: part[0])[1]
-        curved = _curved([(share, place[number]) for number, share in shares.items()], at)
         time_s = _line([(n, each.time_s) for n, each in parts], curved)
         if time_s is None:
             return None
@@ -412,7 +419,7 @@ def in_part_between(
     ladders: dict[str, dict[object, list[Workload]]] = {}
     for each in workloads:
         of_version = ladders.setdefault(each.source_version, {})
-        of_version.setdefault(made(each.calls), []).append(each)
+        of_version.setdefault(each.made, []).append(each)
     groups = [
         rungs
         for of_version in ladders.values()

@@ -1,7 +1,7 @@
 """What of a decoder's passes grows from one size to the next. Pure: no torch, no database."""
 
 from opdb.growth.caches import cached, stands_for, window_of
-from opdb.growth.passes import Growth, NotAlikeError, Place, Rule, Sizes, made, rules, sizes_of
+from opdb.growth.passes import Growth, NotAlikeError, Place, Rule, Sizes, rules, sizes_of
 from opdb.growth.steps import (
     CHOICE,
     apart_from,
@@ -28,7 +28,6 @@ __all__ = [
     "growing",
     "knots",
     "lengths",
-    "made",
     "rules",
     "sizes_of",
     "stands_for",

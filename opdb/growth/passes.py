@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from itertools import chain, combinations, combinations_with_replacement
 from math import prod
 
-from opdb.records import Call, Configuration, Json, Workload
+from opdb.records import Configuration, Json, Workload
 
 Sizes = Mapping[str, int]
 """The sizes of a pass, by name: batch, prompt or context, and the length of a static cache."""
@@ -44,11 +44,6 @@ def sizes_of(workload: Workload) -> dict[str, int]:
     if "cache_length" in generation:
         found["length"] = int(generation["cache_length"])
     return found
-
-
-def made(calls: Iterable[Call]) -> tuple[tuple[str, str], ...]:
-    """Return the kind and form of each call, in order."""
-    return tuple((call.configuration.kind, call.form) for call in calls)
 
 
 @dataclass(frozen=True)
@@ -116,7 +111,7 @@ class Growth:
     """
 
     def __init__(self, workloads: Sequence[Workload]) -> None:
-        if len({made(each.calls) for each in workloads}) != 1:
+        if len({each.made for each in workloads}) != 1:
             raise NotAlikeError("the passes make other calls")
         self.workloads = workloads
         self.sizes = [sizes_of(each) for each in workloads]
@@ -236,10 +231,10 @@ class _Target:
 
     def json(self, documents: Sequence[Json]) -> Json:
         """Return what documents of the same form say, their sizes as they are at the terms."""
-        form = _form(documents[self.first])
-        alike = [number for number, each in enumerate(documents) if _form(each) == form]
+        first = documents[self.first]
+        alike = [number for number, each in enumerate(documents) if _is_alike(each, first)]
         self.growth.check_varied(alike, self.terms)
-        return self._joined([documents[number] for number in alike], alike, documents[self.first])
+        return self._joined([documents[number] for number in alike], alike, first)
 
     def _joined(self, values: Sequence[Json], of: Sequence[int], first: Json) -> Json:
         if all(each == first for each in values):
@@ -261,22 +256,28 @@ def numbers_of(configuration: Configuration) -> list[int]:
     return _numbers([configuration.parameters, configuration.inputs])
 
 
-def form_of(configuration: Configuration) -> object:
-    """Return what a configuration says apart from its whole numbers."""
-    return configuration.kind, _form([dict(configuration.parameters), dict(configuration.inputs)])
+def are_alike(one: Configuration, other: Configuration) -> bool:
+    """Return whether two calls are of one kind and differ in whole numbers alone."""
+    return (
+        one.kind == other.kind
+        and _is_alike(dict(one.parameters), dict(other.parameters))
+        and _is_alike(dict(one.inputs), dict(other.inputs))
+    )
 
 
 def _is_number(value: Json) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _form(value: Json) -> Json:
-    """Return a document without its whole numbers."""
-    if isinstance(value, dict):
-        return {name: _form(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return list(map(_form, value))
-    return 0 if _is_number(value) else value
+def _is_alike(one: Json, other: Json) -> bool:
+    """Return whether two documents differ in whole numbers alone."""
+    if one == other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_alike(one[n], other[n]) for n in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_alike, one, other))
+    return _is_number(one) and _is_number(other)
 
 
 def _numbers(value: Json) -> list[int]:

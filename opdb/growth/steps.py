@@ -14,8 +14,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TypeAlias
 
-from opdb.growth.passes import form_of, made, numbers_of, sizes_of
-from opdb.records import Call, Configuration, Workload
+from opdb.growth.passes import are_alike, numbers_of, sizes_of
+from opdb.records import Call, Configuration, Workload, made
 
 CHOICE = "argmax"
 """The kind of the call that chooses each sequence's next token."""
@@ -87,7 +87,7 @@ def growing(before: Workload, after: Workload) -> Difference | None:
         if pair[0] is pair[1] or pair[0] == pair[1]:
             continue
         if pair not in known:
-            if form_of(pair[0]) != form_of(pair[1]):
+            if not are_alike(*pair):
                 return None
             numbers = zip(*map(numbers_of, pair), strict=True)
             known[pair] = tuple(b - a for a, b in numbers)

@@ -68,6 +68,7 @@ from opdb.records.workload import (
     Configuration,
     PassMemory,
     Workload,
+    made,
 )
 
 __all__ = [
@@ -123,5 +124,6 @@ __all__ = [
     "content_key",
     "is_forced",
     "is_slug",
+    "made",
     "positive_interval",
 ]

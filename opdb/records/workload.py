@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -153,6 +153,11 @@ class Call:
     path: str | None = field(default=None, compare=False)
 
 
+def made(calls: Iterable[Call]) -> tuple[tuple[str, Form], ...]:
+    """Return the kind and form of each call, in order."""
+    return tuple([(call.configuration.kind, call.form) for call in calls])
+
+
 @dataclass(frozen=True)
 class PassMemory:
     """The memory that one pass of a model was seen to take as it was harvested, in bytes.
@@ -245,6 +250,11 @@ class Workload:
     def occurrences(self) -> dict[Configuration, int]:
         """Return each distinct configuration with its number of calls, in first-call order."""
         return dict(self._occurrences)
+
+    @cached_property
+    def made(self) -> tuple[tuple[str, Form], ...]:
+        """The kind and form of each call, in order; a model's passes of all sizes share it."""
+        return made(self.calls)
 
     @cached_property
     def _occurrences(self) -> dict[Configuration, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opdb.growth import made, stands_for
+from opdb.growth import stands_for
 from tests.growth.test_passes import TINY, WINDOWED, harvested
 
 pytest.importorskip("transformers")
@@ -34,6 +34,6 @@ def test_a_dynamic_step_and_a_prefill_stand_for_no_other() -> None:
 def test_a_window_is_full_in_both_or_in_neither() -> None:
     """A window of 16 positions: it is full before the step at context 16."""
     below, full = (harvested(WINDOWED, context=c, cache_length=96) for c in (15, 16))
-    assert made(below.calls) != made(full.calls)
+    assert below.made != full.made
     assert stands_for(below, asked(3)) and not stands_for(below, asked(16))
     assert stands_for(full, asked(90)) and not stands_for(full, asked(15))

@@ -32,10 +32,21 @@ class Boards:
     def __init__(self, snapshot: Snapshot, settings: Mapping[str, Json]) -> None:
         self._snapshot = snapshot
         self._settings = settings
+        self._setting = cache(lambda kind: relevant_setting(kind, settings))
         self._cost = cache(self._choose_cost)
         self.lent_to = cache(self._lent_to)
 
     # What operators cost
+
+    def measured(self, configurations: Iterable[Configuration]) -> dict[str, set[Configuration]]:
+        """Return which of these each board measured in these settings; no cost is read."""
+        given = {c.key: c for c in configurations}
+        found: dict[str, set[Configuration]] = {board: set() for board in self._snapshot.boards}
+        for key, timed_on in self._snapshot.timed_on(given).items():
+            for board, settings in timed_on.items():
+                if board in found and self._setting(given[key].kind) in settings:
+                    found[board].add(given[key])
+        return found
 
     def own(self, configurations: Iterable[Configuration], board: str) -> dict[str, Cost]:
         """Return what a board measured of these (by key), in these settings.
@@ -55,7 +66,7 @@ class Boards:
             DatabaseError: it has values that no measurement gives.
         """
         [costs] = self._snapshot.costs(board, [configuration.key]).values()
-        cost = cost_in(costs, relevant_setting(configuration.kind, self._settings))
+        cost = cost_in(costs, self._setting(configuration.kind))
         if cost is not None and (why := cost.impossible) is not None:
             raise DatabaseError(
                 f"database {self._snapshot.location}: the cost of {configuration.kind} "
@@ -103,8 +114,7 @@ class Boards:
         """Return why configurations (keys) cannot run by the algorithm that is forced on them."""
         by_setting: dict[str, list[str]] = {}
         for each in self.forced(configurations):
-            setting = relevant_setting(each.kind, self._settings)
-            by_setting.setdefault(setting, []).append(each.key)
+            by_setting.setdefault(self._setting(each.kind), []).append(each.key)
         return {
             key: reason
             for setting, keys in by_setting.items()

@@ -93,6 +93,7 @@ class Predictor:
         self._peers = Peers(self._runs, snapshot, usual_boards, usual_bases, as_learned=as_learned)
         self._basis = self._bases.estimated if estimates else self._bases.stepped
         self._best_board = cache(self._find_best_board)
+        self._measured_of = cache(self._find_measured)
         self._pass_on = cache(self._find_pass)
 
     # What is known of the device
@@ -201,13 +202,13 @@ class Predictor:
             rungs = self._runs.captured(rungs)
         if not rungs:
             return None
+        rungs = tuple(rungs)
         boards = self._snapshot.boards if board is None else [board]
-        called = {c for each in rungs for c in each.occurrences()}
-        measured = {each: len(self._boards.own(called, each)) for each in boards}
-        boards = sorted(boards, key=measured.__getitem__, reverse=True)
+        measured = self._measured_of(rungs)
+        boards = sorted(boards, key=lambda each: len(measured[each]), reverse=True)
         ways = [(look, each) for look in (standing, between) for each in boards]
         for look, each in [*ways, (in_part_between, boards[0])]:
-            found = self._pass_on(each, look, tuple(rungs), tuple(sizes.items()))
+            found = self._pass_on(each, look, rungs, tuple(sizes.items()))
             if found is not None:
                 workload, interpolated = found
                 self._bases.interpolate(workload, each, interpolated)
@@ -225,10 +226,19 @@ class Predictor:
 
         Where lines are to reach a part of the calls alone, with what other boards lend it, too.
         """
-        called = {c for each in rungs for c in each.occurrences()}
         in_part = look is in_part_between
+        if not in_part:
+            measured = self._measured_of(tuple(rungs))[board]
+            rungs = [each for each in rungs if each.occurrences().keys() <= measured]
+            if not rungs:
+                return None
+        called = _called(rungs)
         costs = self._boards.costs(board, called) if in_part else self._boards.own(called, board)
         return look(rungs, costs, dict(sizes))
+
+    def _find_measured(self, workloads: Sequence[Workload]) -> dict[str, set[Configuration]]:
+        """Return which calls of some workloads each board measured."""
+        return self._boards.measured(_called(workloads))
 
     def host_factor(self, host: CalibratedHost, board: str) -> HostFactor | None:
         """Return how many times as long a host takes as a board's; None where that is not known."""
@@ -385,12 +395,17 @@ class Predictor:
         ran whole models alone.
         """
         self._snapshot.check_any()
-        called, boards = workload.occurrences(), self._snapshot.boards
-        counts = {board: len(self._boards.own(called, board)) for board in boards}
+        boards, measured = self._snapshot.boards, self._boards.measured(workload.occurrences())
+        counts = {board: len(found) for board, found in measured.items()}
         if not any(counts.values()):
             counts = self._snapshot.cost_counts()
             return next((board for board in boards if counts.get(board)), boards[0])
         return max(boards, key=counts.__getitem__)
+
+
+def _called(workloads: Iterable[Workload]) -> set[Configuration]:
+    """Return what any of some workloads calls."""
+    return {c for each in workloads for c in each.occurrences()}
 
 
 def predictor_for(

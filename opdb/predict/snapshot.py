@@ -44,7 +44,7 @@ class Snapshot:
         measured = {c.board.uuid for c in self._campaigns.values()}  # calibrated alone is no help
         self.boards = [b.uuid for b in store.boards(device.slug) if b.uuid in measured]
         self._costs: dict[str, dict[str, Sequence[Cost]]] = {board: {} for board in self.boards}
-        self._holders: dict[str, Collection[str]] = {}
+        self._timed_on: dict[str, Mapping[str, Collection[str]]] = {}
         self._different: dict[str, int | None] = {}
         self._after_others: dict[str, AfterOthers | None] = {}
         self._anchors = cache(self._read_anchors)
@@ -113,20 +113,27 @@ class Snapshot:
     # What they measured
 
     def costs(self, board: str, keys: Collection[str]) -> dict[str, Sequence[Cost]]:
-        """Return a board's costs of configurations (keys), of every setting and estimator."""
+        """Return a board's costs of configurations (keys), of every setting and estimator.
+
+        None of those that have no time on the board.
+        """
         seen = self._costs[board]
         if unread := [key for key in keys if key not in seen]:
-            held = self._held(board, unread)
-            read = self._store.costs(board, held) if held else {}
+            timed_on = self.timed_on(unread)
+            timed = [key for key in unread if board in timed_on[key]]
+            read = self._store.costs(board, timed) if timed else {}
             seen |= {key: read.get(key, ()) for key in unread}
         return {key: seen[key] for key in keys}
 
-    def _held(self, board: str, keys: Sequence[str]) -> list[str]:
-        """Return which configurations (keys) a board has costs of: of most, few boards have any."""
-        if unknown := [key for key in keys if key not in self._holders]:
-            found = self._store.boards_with_costs(unknown)
-            self._holders |= {key: found.get(key, frozenset()) for key in unknown}
-        return [key for key in keys if board in self._holders[key]]
+    def timed_on(self, keys: Collection[str]) -> dict[str, Mapping[str, Collection[str]]]:
+        """Return the settings in which configurations (keys) were timed, by board.
+
+        Of most configurations, few boards have a cost.
+        """
+        if unknown := [key for key in keys if key not in self._timed_on]:
+            found = self._store.timed_on(unknown)
+            self._timed_on |= {key: found.get(key, {}) for key in unknown}
+        return {key: self._timed_on[key] for key in keys}
 
     def read_costs(self, keys: Collection[str]) -> None:
         """Read all boards' costs of configurations (keys) at once: many small queries are slow.

@@ -50,17 +50,20 @@ class Costs(Connected):
                 by_key.setdefault(row["configuration"], []).append(rows.COST.read(row))
             return by_key
 
-    def boards_with_costs(self, configurations: Collection[str]) -> dict[str, set[str]]:
-        """Return which boards (UUIDs) have a cost of each of these configurations (keys)."""
+    def timed_on(self, configurations: Collection[str]) -> dict[str, dict[str, set[str]]]:
+        """Return the settings in which configurations (keys) have a time, by board (UUID)."""
         cost, configuration = schema.cost, schema.configuration
-        query = select(configuration.c.key, cost.c.board).join(
-            cost, cost.c.configuration_id == configuration.c.id
+        query = (
+            select(configuration.c.key, cost.c.board, cost.c.setting)
+            .join(cost, cost.c.configuration_id == configuration.c.id)
+            .where(cost.c.time_s_median.is_not(None))
         )
-        found: dict[str, set[str]] = {}
+        found: dict[str, dict[str, set[str]]] = {}
         with self.reading() as connection:
             for some in in_parts(configurations):
-                for key, board in connection.execute(query.where(configuration.c.key.in_(some))):
-                    found.setdefault(key, set()).add(board)
+                part = query.where(configuration.c.key.in_(some))
+                for key, board, setting in connection.execute(part):
+                    found.setdefault(key, {}).setdefault(board, set()).add(setting)
         return found
 
     def after_others(self, device: str, configurations: Collection[str]) -> dict[str, AfterOthers]:

@@ -32,4 +32,4 @@ def unpack(text: str) -> Json:
         raise ValueError(f"damaged: {error}") from error
     if not inflater.eof or inflater.unused_data:
         raise ValueError("damaged: cut off, or more than it may hold")
-    return json.loads(found)
+    return json.loads(found.decode())  # told that it is UTF-8, it looks no further

@@ -130,11 +130,13 @@ def calls_of(connection: Connection, conditions: Conditions) -> dict[int, list[C
     # One object a configuration and form: a thousand calls share a few dozen.
     shared: dict[tuple[int, str], Call] = {}
     operators: dict[int, dict[str, Call]] = defaultdict(dict)
-    for row in connection.execute(select(call).where(call.c.workload_id.in_(chosen))).all():
-        which = row.configuration_id, row.form
+    columns = (call.c.workload_id, call.c.number, call.c.configuration_id, call.c.form)
+    made = select(*columns).where(call.c.workload_id.in_(chosen))
+    for of, number, configuration_id, form in connection.execute(made).all():
+        which = configuration_id, form
         if which not in shared:
-            shared[which] = Call(configuration=known[row.configuration_id], form=row.form)
-        operators[row.workload_id][str(row.number)] = shared[which]
+            shared[which] = Call(configuration=known[configuration_id], form=form)
+        operators[of][str(number)] = shared[which]
     sequences = select(workload.c.id, workload.c.sequence).where(*conditions)
     return {
         number: list(map(operators[number].__getitem__, sequence.split(" ")))

@@ -121,6 +121,17 @@ def test_reads_keep_to_their_board_and_configurations(filled: Store) -> None:
     assert len(filled.model_runs(samples.workload().key, device="nvidia-h200", board="GPU-1")) == 1
 
 
+def test_boards_and_settings_of_times_without_those_of_costs_that_have_no_time(
+    filled: Store,
+) -> None:
+    own = samples.cost(board="GPU-2")
+    untimed = replace(samples.cost(samples.RELU, board="GPU-2"), time_s=None)
+    filled.replace_costs("GPU-2", [own, replace(own, setting="tf32"), untimed])
+    assert filled.timed_on([samples.CONV.key, samples.RELU.key]) == {
+        samples.CONV.key: {"GPU-1": {"default"}, "GPU-2": {"default", "tf32"}}
+    }
+
+
 def test_what_visits_took_by_configuration_and_board_without_anchors(filled: Store) -> None:
     filled.save_visit(samples.visit("again", cost_s=0.5))
     filled.save_visit(samples.visit("blind", role="duplicate", cost_s=0.25))

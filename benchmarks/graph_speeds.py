@@ -31,11 +31,11 @@ import torch
 
 from benchmarks import new_file
 from opdb.bench.kernels import launched_kernels
-from opdb.bench.model import calibrate_batch_norms
 from opdb.bench.platform import detect
 from opdb.bench.replay import CudaClock, capture, warm_up
 from opdb.errors import OpdbError
 from opdb.models import ModelRequest, load
+from opdb.models.norms import calibrate_batch_norms
 
 SECONDS = 6.0
 STRETCH_S = 0.1

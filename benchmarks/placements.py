@@ -37,12 +37,12 @@ from typing import TypeAlias
 import torch
 
 from benchmarks import new_file, plain_requests
-from opdb.bench.model import calibrate_batch_norms
 from opdb.bench.replay import clock_for, mean_time_s, prepare
 from opdb.errors import OpdbError
 from opdb.footprint import touched_bytes
 from opdb.lookup.harvesting import harvests_of
 from opdb.models import ModelRequest, load
+from opdb.models.norms import calibrate_batch_norms
 from opdb.tables import SHARE, Column, Table
 from opdb.units import MEGA
 

@@ -51,7 +51,6 @@ from benchmarks import new_file, plain_requests
 from opdb.bench.around import Known, with_around
 from opdb.bench.calibrate import container_time_s
 from opdb.bench.host import Timed, built_on, by_call, round_of
-from opdb.bench.model import calibrate_batch_norms
 from opdb.compose.calls import Pass
 from opdb.derive.quiet import (
     BLOCK_S,
@@ -66,6 +65,7 @@ from opdb.garbage import gc_paused
 from opdb.lookup.harvesting import harvests_of
 from opdb.lookup.words import describe
 from opdb.models import ModelRequest, load
+from opdb.models.norms import calibrate_batch_norms
 from opdb.records import Json, Workload
 from opdb.tables import RATIO, SHARE, Column, Table
 

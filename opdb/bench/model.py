@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.layers import time_layers
@@ -32,6 +30,7 @@ from opdb.errors import InputError, NotCompiledError
 from opdb.memory import Memory
 from opdb.models import LoadedModel, ModelRequest, load
 from opdb.models.inputs import numbers, tensors
+from opdb.models.norms import calibrate_batch_norms
 from opdb.records import Json, Mode, ModelRun
 from opdb.units import show
 
@@ -203,45 +202,6 @@ def _step(loaded: LoadedModel, request: ModelRequest, mode: Mode) -> Callable[[]
             return loaded.module(*loaded.args, **loaded.kwargs)
 
     return infer
-
-
-def calibrate_batch_norms(loaded: LoadedModel) -> None:
-    """Set batch-norm statistics by one training-mode pass, so that activations stay finite.
-
-    With random weights the default statistics (mean 0, variance 1) let activations grow layer by
-    layer until they overflow; what follows would then be measured on infinities.
-    """
-    norms = [m for m in loaded.module.modules() if isinstance(m, _BatchNorm)]
-    norms = [m for m in norms if m.track_running_stats]
-    if not norms:
-        return
-    with _training(norms), torch.no_grad():
-        loaded.module(*_widened(loaded.args), **loaded.kwargs)
-
-
-def _widened(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Repeat a batch of one: the statistics of a single value cannot be taken."""
-    return tuple(
-        torch.cat([a, torch.randn_like(a)])
-        if isinstance(a, torch.Tensor) and a.is_floating_point() and a.dim() > 1 and len(a) == 1
-        else a
-        for a in args
-    )
-
-
-@contextmanager
-def _training(norms: list[_BatchNorm]) -> Iterator[None]:
-    """Let batch norms take over the statistics of one pass, then put their state back."""
-    before = [(m, m.training, m.momentum) for m in norms]
-    try:
-        for m in norms:
-            m.train()
-            m.momentum = 1.0
-        yield
-    finally:
-        for m, training, momentum in before:
-            m.train(training)
-            m.momentum = momentum
 
 
 def is_finite(outputs: Any) -> bool:

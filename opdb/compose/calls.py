@@ -173,7 +173,7 @@ def timed_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> TimedPass:
                 device_s=device.mean,
                 transition_s=_between_s(call, cost, device.mean, streamed, inputs) + back_s,
                 host_s=0.0 if host is None else (host.of(call) or 0.0) + each_s,
-                synchronises=get_kind(call.configuration.kind).synchronises,
+                synchronises=get_kind(call.configuration.kind).waits(call.configuration),
             )
         )
     return TimedPass([c for c in calls if c is not None], [calls[place] for place in pass_.order])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from opdb.compose.calls import HostTimes, Pass, is_one_graph
@@ -10,7 +11,8 @@ from opdb.compose.inputs import PeerRatios, PredictionInputs
 from opdb.compose.shares import Share, Shares
 from opdb.derive.costs import HOT_ALONE
 from opdb.footprint import is_kept, may_be_kept_in_part
-from opdb.records import Mode
+from opdb.kinds import get_kind
+from opdb.records import CAPTURED_MODE, Mode
 from opdb.records.cost import BETWEEN, OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from opdb.units import plural, show
 
@@ -46,6 +48,7 @@ def notes(pass_: Pass, mode: Mode, inputs: PredictionInputs, clock_share: float)
         *(_host_notes(pass_, inputs) if _waits(mode, inputs) else ()),
         *_foreign_notes(pass_, inputs),
         *_unsupported_notes(pass_),
+        *_sizes_notes(pass_, mode),
     )
 
 
@@ -161,6 +164,23 @@ def _unsupported_notes(pass_: Pass) -> Iterator[str]:
             f"calls that no operator describes: {names}; their cost is not known, so time, energy "
             "and coverage leave them out"
         )
+
+
+def _sizes_notes(pass_: Pass, mode: Mode) -> Iterator[str]:
+    """Note the calls that return as much as values say."""
+    found: Counter[str] = Counter()
+    for call, times in zip(pass_.calls, pass_.times, strict=True):
+        if get_kind(call.configuration.kind).sized_by_values(call.configuration):
+            found[call.configuration.title] += times
+    if found:
+        names = ", ".join(f"{name} ×{count}" for name, count in sorted(found.items()))
+        yield (
+            f"calls whose results are as large as values say: {names}; the sizes of what follows "
+            "them are those that the harvest found, with random weights and inputs unless others "
+            "were given"
+        )
+    if found and mode == CAPTURED_MODE:
+        yield "no CUDA graph captures such calls: the model as it stands cannot run in this mode"
 
 
 def _dark_notes(parts: Shares) -> Iterator[str]:

@@ -12,7 +12,15 @@ from opdb.harvest.digest import fingerprint
 from opdb.harvest.recorder import OUTSIDE, Recorder, computes
 from opdb.harvest.watching import Recorded, record
 from opdb.models import LoadedModel, ModelRequest, load
-from opdb.models.construction import ModelFailureError, bytes_of, check_fits, one_line
+from opdb.models.construction import (
+    ANY_FAILURE,
+    ModelFailureError,
+    bytes_of,
+    check_fits,
+    one_line,
+    seeded,
+)
+from opdb.models.norms import calibrate_batch_norms
 from opdb.records import Call, Harvest, Workload
 
 __all__ = [
@@ -27,13 +35,20 @@ __all__ = [
     "record",
 ]
 
+WITH_VALUES = (
+    "without values it fails, so it ran on the CPU, with random weights and inputs of a fixed "
+    "seed: how often it calls what, and of which sizes, may depend on them"
+)
+"""What is said of a pass on the CPU."""
+
 
 def harvest(request: ModelRequest) -> Workload:
     """Return the workload of a model: its operator calls in order, found without its weights.
 
     The pass runs on the meta device, with values for indices and masks (see
     `opdb.models.known.KnownValues`); a model that asks for others (`.item()`, shapes that depend on
-    data) runs on the CPU instead, with inputs of the declared value classes.
+    data) runs on the CPU instead, with inputs of the declared value classes, and is told that it
+    runs on a GPU.
 
     Raises:
         InputError: the model cannot be built or run; the message names the last call.
@@ -60,30 +75,44 @@ def harvest_in_both(request: ModelRequest) -> Harvest:
         return Harvest(workload, fingerprint=known, notes=first.notes)
     try:
         # Loaded anew: the first pass may have left something in the model.
-        loaded = load(request, device=first.device)
-        captured = _recorded(request, loaded, first.device, capturing=True).workload
+        captured = first.again(request, capturing=True).workload
     except (OpdbError, MemoryError) as error:
-        return Harvest(workload, failure=str(error) or type(error).__name__)
+        failure = str(error) or type(error).__name__
+        return Harvest(workload, failure=failure, notes=first.notes)
     if (captured.calls, captured.unsupported) == (workload.calls, workload.unsupported):
-        return Harvest(workload, fingerprint=known)
-    return Harvest(workload, captured, fingerprint=known)
+        return Harvest(workload, fingerprint=known, notes=first.notes)
+    return Harvest(workload, captured, fingerprint=known, notes=first.notes)
+
+
+class _ToldGpu(Recorder):
+    told_gpu = True
 
 
 @dataclass(frozen=True)
 class _Pass:
-    """The result of one pass on a device, and whether the model asked if it is being captured."""
+    """The result of one pass, where it ran, and whether the model asked if it is being captured.
+
+    With `told_gpu` the model was told that it runs on a GPU, though it did on the CPU.
+    """
 
     workload: Workload
     device: str
     asked: bool
+    told_gpu: bool
     notes: tuple[str, ...] = ()
+
+    def again(self, request: ModelRequest, *, capturing: bool) -> _Pass:
+        """Run another pass in the same place."""
+        if self.device == "cpu":
+            return _with_values(request, told_gpu=self.told_gpu, capturing=capturing)
+        return _recorded(request, load(request, device=self.device), capturing=capturing)
 
 
 def _first_pass(request: ModelRequest) -> _Pass:
     loaded = None
     try:
         loaded = load(request, device="meta")
-        return _recorded(request, loaded, "meta")
+        return _recorded(request, loaded)
     except ModelFailureError as on_meta:
         # Any failure may come from missing values: only the CPU shows whether that was the reason.
         check_fits(_weights_bytes(loaded, on_meta), on_meta)
@@ -93,10 +122,26 @@ def _first_pass(request: ModelRequest) -> _Pass:
                 f"does not run on meta: {on_meta}"
             ) from on_meta
         try:
-            return _recorded(request, load(request, device="cpu"), "cpu")
+            try:
+                return _with_values(request, told_gpu=True)
+            except ModelFailureError:  # it may have asked for what only a GPU has
+                return _with_values(request, told_gpu=False)
         except (MemoryError, RuntimeError) as error:  # there is no room for its inputs
             said = f"{on_meta}; on the CPU it fails too: {one_line(error)}"
             raise ModelFailureError(said) from error
+
+
+def _with_values(request: ModelRequest, *, told_gpu: bool, capturing: bool = False) -> _Pass:
+    """Run a pass on the CPU, its batch norms calibrated as in a measured run."""
+    loaded, notes = load(request, device="cpu"), [WITH_VALUES]
+    if request.training is None:
+        try:
+            with seeded("cpu"):
+                calibrate_batch_norms(loaded)
+        except ANY_FAILURE as error:  # a forward is anyone's code
+            notes.append(f"its batch norms could not be calibrated: {one_line(error)}")
+    found = _recorded(request, loaded, "cpu", told_gpu=told_gpu, capturing=capturing)
+    return replace(found, notes=(*found.notes, *notes))
 
 
 def _weights_bytes(loaded: LoadedModel | None, failure: ModelFailureError) -> int:
@@ -107,15 +152,26 @@ def _weights_bytes(loaded: LoadedModel | None, failure: ModelFailureError) -> in
 
 
 def _recorded(
-    request: ModelRequest, loaded: LoadedModel, device: str, *, capturing: bool = False
+    request: ModelRequest,
+    loaded: LoadedModel,
+    device: str = "meta",
+    *,
+    told_gpu: bool = False,
+    capturing: bool = False,
 ) -> _Pass:
     training = request.training
-    if request.phase == "generate":
-        found = generation.recorded(loaded, device)
-    else:
-        found = Recorded.of(
-            record(loaded, training=training, autocast=request.autocast, capturing=capturing)
-        )
+    with seeded(device):
+        if request.phase == "generate":
+            found = generation.recorded(loaded, device)
+        else:
+            recorder = record(
+                loaded,
+                training=training,
+                autocast=request.autocast,
+                capturing=capturing,
+                recorder_type=_ToldGpu if told_gpu else None,
+            )
+            found = Recorded.of(recorder)
     workload = Workload(
         name=loaded.name,
         source=loaded.source,
@@ -134,7 +190,7 @@ def _recorded(
         captured=capturing,
         memory=found.memory,
     )
-    return _Pass(workload, device, found.asked, found.notes)
+    return _Pass(workload, device, found.asked, told_gpu, found.notes)
 
 
 def _filled(calls: Iterable[Call], imbalance: float | None) -> Iterator[Call]:

@@ -74,10 +74,12 @@ class Recorder:
     watches the backward pass of a training step, and is None where there is none. `autocast` is the
     dtype that autocast casts to (None: there is none); only a pass on meta shows what it casts.
     `asked` says whether the model asked if a CUDA graph is being captured. `memory` tracks what is
-    live, where that is wanted. `settled` says that the model has been run before.
+    live, where that is wanted. `settled` says that the model has been run before, `told_gpu` that
+    it is told that its tensors are on a GPU.
     """
 
     settled = False
+    told_gpu = False
 
     def __init__(self, model: nn.Module) -> None:
         self.calls: list[Call] = []

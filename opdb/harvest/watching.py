@@ -16,6 +16,7 @@ from opdb.errors import OpdbError, UnsupportedError
 from opdb.harvest.kept import differ, held
 from opdb.harvest.memory import LiveMemory
 from opdb.harvest.recorder import Recorder
+from opdb.harvest.told import ToldGpu
 from opdb.harvest.training import train
 from opdb.models import LoadedModel
 from opdb.models.autocast import autocast_refused
@@ -117,6 +118,8 @@ def _watch(
         stack.enter_context(recorder.watching())  # one thread at a time
         stack.enter_context(autocast_refused(loaded.name))
         seen = stack.enter_context(answering(capturing))
+        if recorder.told_gpu:
+            stack.enter_context(ToldGpu())
         if observer is not None:
             stack.enter_context(observer(recorder))
         if training is None:

@@ -12,6 +12,7 @@ from opdb.kinds.registry import register
 from opdb.kinds.view import (
     Shape,
     View,
+    always,
     broadcast,
     index_dtype,
     input_dtype,
@@ -126,6 +127,15 @@ def _indexing_launches(view: View) -> bool:
     return any(is_spec(i) or isinstance(i, list | bool) for i in view["index"] or [])
 
 
+def _by_mask(view: View) -> bool:
+    """Say that a mask is among the indices: the host waits for the number of its places.
+
+    Not where they are set to one plain number: torch fills them without counting.
+    """
+    masks = any(t["dtype"] == "bool" for name in _INDICES for t in view.specs(name))
+    return masks and not isinstance(view["value"], int | float)
+
+
 def _dim_size(view: View, name: str) -> int | None:
     """Bound indices by the size of the dimension that they point into."""
     if name not in _INDICES:
@@ -159,7 +169,7 @@ put = partial(
 """Elements written to where indices say."""
 
 found = partial(
-    moved, dtype_rule=index_dtype, backward=CONSTANT, kernels="other", synchronises=True
+    moved, dtype_rule=index_dtype, backward=CONSTANT, kernels="other", waits_rule=always
 )
 """Results of a size that the data decide: the host waits for it."""
 
@@ -172,6 +182,7 @@ register(
         nonzero_rule=goes_on,
         launches_rule=_indexing_launches,
         bound_rule=_least_size,
+        waits_rule=_by_mask,
         values_rule=same_values,
         functions=NO_FUNCTION,
     ),
@@ -183,6 +194,7 @@ register(
         shapes_rule=no_output,
         backward=CONSTANT,
         bound_rule=_least_size,
+        waits_rule=_by_mask,
         canonical=None,
         functions=NO_FUNCTION,
     ),
@@ -206,7 +218,7 @@ register(
         "input, mask",
         shapes_rule=lambda view: [[numel(view.shape())]],
         dtype_rule=input_dtype,
-        synchronises=True,
+        waits_rule=always,
     ),
     elementwise("masked_scatter", "input, mask, source", shapes_rule=input_shape),
     found(
@@ -233,5 +245,10 @@ register(
     put("index_add", "input, dim, index, source, *, alpha=1"),
     put("index_copy", "input, dim, index, source"),
     put("index_fill", "input, dim, index, value"),
-    put("index_put", "input, indices, values, accumulate=False", bound_rule=_least_size),
+    put(
+        "index_put",
+        "input, indices, values, accumulate=False",
+        bound_rule=_least_size,
+        waits_rule=_by_mask,
+    ),
 )

@@ -18,6 +18,7 @@ from opdb.kinds.registry import register
 from opdb.kinds.view import (
     Shape,
     View,
+    always,
     bool_dtype,
     broadcast,
     input_dtype,
@@ -144,7 +145,7 @@ asked = partial(
     shapes_rule=no_output,
     dtype_rule=bool_dtype,
     backward=CONSTANT,
-    synchronises=True,
+    waits_rule=always,
 )
 """Answers that the host waits for."""
 

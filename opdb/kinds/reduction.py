@@ -12,6 +12,7 @@ from opdb.kinds.registry import Kind, register
 from opdb.kinds.view import (
     Shape,
     View,
+    always,
     bool_dtype,
     broadcast,
     flops_an_element,
@@ -230,6 +231,6 @@ register(
         shapes_rule=lambda view: [[int(view["minlength"])]],
         dtype_rule=index_dtype,
         backward=CONSTANT,
-        synchronises=True,
+        waits_rule=always,
     ),
 )

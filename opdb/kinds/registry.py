@@ -110,7 +110,7 @@ class Kind:
         probabilities: arguments whose values must lie between 0 and 1.
         creates: whether a call makes a tensor from no other, and so takes the device.
         mutates: arguments that a call in place changes.
-        synchronises: whether the host waits for the device.
+        waits_rule: whether the host waits for the device in a call, to learn what it returns.
         settings: the backend settings that its time depends on.
         raised: under autocast, whether outputs are float32 although it computes with products,
             whose outputs are halves.
@@ -137,7 +137,7 @@ class Kind:
     probabilities: tuple[str, ...] = ()
     creates: bool = False
     mutates: tuple[str, ...] = ()
-    synchronises: bool = False
+    waits_rule: Callable[[View], bool] = v.never
     settings: tuple[str, ...] = ()
     raised: bool = False
 
@@ -216,6 +216,14 @@ class Kind:
         if configuration.pass_name == "backward":
             return self.bytes_moved(configuration) > 0
         return self.launches_rule(self.view(configuration))
+
+    def waits(self, configuration: Configuration) -> bool:
+        """Return whether the host waits for the device in the call, to learn what it returns."""
+        return self.waits_rule(self.view(configuration.forward))
+
+    def sized_by_values(self, configuration: Configuration) -> bool:
+        """Return whether the sizes of what a call returns depend on values that it is given."""
+        return self.waits(configuration) and bool(self.shapes_rule(self.view(configuration)))
 
     def output_values(self, configuration: Configuration) -> Json | None:
         """Return the value class of the output, None for normal."""

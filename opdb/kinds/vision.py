@@ -13,6 +13,7 @@ from opdb.kinds.registry import register
 from opdb.kinds.view import (
     Shape,
     View,
+    always,
     complex_dtype,
     index_dtype,
     input_dtype,
@@ -233,7 +234,7 @@ register(
         shapes_rule=lambda view: [view.shape("scores")],
         dtype_rule=index_dtype,
         backward=CONSTANT,
-        synchronises=True,
+        waits_rule=always,
     ),
     sampled(
         "deform_conv2d",

@@ -18,7 +18,7 @@ from opdb.bench.forced import KIND
 from opdb.bench.kernels import launched_kernels
 from opdb.bench.layers import time_layers
 from opdb.bench.measure import CampaignWork
-from opdb.bench.model import calibrate_batch_norms, is_finite
+from opdb.bench.model import is_finite
 from opdb.bench.readings import RunReadings, RunTarget, run_of
 from opdb.bench.replay import capture, hold_device, warm_up
 from opdb.bench.session import Session, release
@@ -28,6 +28,7 @@ from opdb.errors import InputError, OpdbError, UnsupportedError
 from opdb.models import LoadedModel, load, load_to_look
 from opdb.models.construction import ANY_FAILURE
 from opdb.models.inputs import make
+from opdb.models.norms import calibrate_batch_norms
 from opdb.records import ALGORITHM_SETTING, ELSEWHERE, Json, ModelRun, Outcome, Workload
 from opdb.store import Store
 from opdb.sweep.rows import LayerFacts

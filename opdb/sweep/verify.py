@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from opdb.algorithms.names import GUESS, WINOGRAD
 from opdb.algorithms.swap import Swap, swapped
 from opdb.bench.forced import KIND
-from opdb.bench.model import calibrate_batch_norms
 from opdb.bench.platform import Platform
 from opdb.bench.replay import capture, mean_time_s, warm_up
 from opdb.bench.session import Session, open_session, release
@@ -27,6 +26,7 @@ from opdb.errors import CannotMeasureError, DatabaseError, OpdbError
 from opdb.meters import NoMeter
 from opdb.models import load
 from opdb.models.construction import ANY_FAILURE, seeded
+from opdb.models.norms import calibrate_batch_norms
 from opdb.records import Workload
 from opdb.sweep.specs import SweepSpec
 

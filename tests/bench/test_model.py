@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +13,7 @@ from torch import Tensor, nn
 
 from opdb.bench import layers, model
 from opdb.bench.layers import HELD_LEAVES, PASSES, WARM_UP_PASSES, time_layers
-from opdb.bench.model import RunOptions, calibrate_batch_norms, measure, quiet_facts
+from opdb.bench.model import RunOptions, measure, quiet_facts
 from opdb.bench.readings import RunReadings
 from opdb.bench.replay import HOLD_UP, CpuClock
 from opdb.bench.session import Session
@@ -23,7 +21,7 @@ from opdb.bench.stretch import MIN_REPLAYS, Observation
 from opdb.harvest import harvest
 from opdb.memory import memory_of
 from opdb.meters import Reading
-from opdb.models import LoadedModel, ModelRequest, load
+from opdb.models import ModelRequest
 from opdb.records import Mode, ModelRun, Stretch
 
 MLP = ModelRequest("mlp", batch_size=2, input_size=(16,))
@@ -35,62 +33,6 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "WINDOW_S", 0.02)
     monkeypatch.setattr(model, "MAX_REDONE", 2)
     monkeypatch.setattr(model, "HOSTS_REDONE", 4)
-
-
-def loaded(module: nn.Module, *args: Tensor) -> LoadedModel:
-    return LoadedModel("own", "python", "0", module, args, {}, {"args": [], "kwargs": {}}, 1)
-
-
-def norms(module: nn.Module) -> list[nn.BatchNorm2d]:
-    return [m for m in module.modules() if isinstance(m, nn.BatchNorm2d)]
-
-
-def test_statistics_of_resnet18_are_calibrated_and_its_outputs_finite() -> None:
-    made = load(ModelRequest("resnet18", batch_size=1, input_size=(3, 64, 64)), device="cpu")
-    calibrate_batch_norms(made)
-    found: list[float] = []
-
-    def look(_: nn.Module, __: Any, output: Tensor) -> None:
-        found.append(float(output.std()))
-
-    hooks = [norm.register_forward_hook(look) for norm in norms(made.module)]
-    with torch.no_grad():
-        outputs = made.module(*made.args)
-    for hook in hooks:
-        hook.remove()
-    assert torch.isfinite(outputs).all()
-    assert len(found) == 20
-    assert all(0.2 < spread < 5 for spread in found), "activations neither grow nor vanish"
-    assert not any(m.training for m in made.module.modules())
-    assert all(n.momentum == 0.1 for n in norms(made.module))
-    assert made.args[0].shape[0] == 1
-
-
-def test_calibration_puts_mode_and_momentum_back_when_the_model_fails() -> None:
-    class Failing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm = nn.BatchNorm2d(3, momentum=0.25)
-            self.frozen = nn.BatchNorm2d(3).train()
-
-        def forward(self, x: Tensor) -> Tensor:
-            self.norm(x)
-            raise RuntimeError("half way")
-
-    module = Failing()
-    module.norm.eval()
-    with pytest.raises(RuntimeError, match="half way"):
-        calibrate_batch_norms(loaded(module, torch.randn(2, 3, 4, 4)))
-    assert (module.norm.training, module.norm.momentum) == (False, 0.25)
-    assert module.frozen.training
-
-
-def test_weights_are_left_alone_and_dropout_stays_off() -> None:
-    module = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Dropout(0.5)).eval()
-    before = copy.deepcopy(dict(module.named_parameters()))
-    calibrate_batch_norms(loaded(module, torch.randn(2, 3, 4, 4)))
-    assert all(torch.equal(p, before[name]) for name, p in module.named_parameters())
-    assert not module[2].training
 
 
 def test_layers_are_timed_by_their_path_and_hooks_are_removed() -> None:

@@ -159,6 +159,20 @@ def test_a_call_that_synchronises_makes_the_device_wait() -> None:
     assert compose(workload(CONV, ITEM), "graph", inputs(*costs)).time_s == pytest.approx(3e-3)
 
 
+def test_the_host_waits_for_what_a_mask_keeps_but_not_for_an_index() -> None:
+    values = {"shape": [8], "dtype": "float32"}
+    index = {"shape": [8], "dtype": "bool"}
+    masked = Configuration("getitem", {}, {"input": values, "index": [index]})
+    places = replace(masked, inputs={"input": values, "index": [{**index, "dtype": "int64"}]})
+    costs = (*FULL, *(cost(each, 0.0, 0.0, {"module": 1e-3}) for each in (masked, places)))
+    waiting, free = (
+        compose(workload(CONV, RELU, each), "eager", inputs(*costs)).time_s
+        for each in (masked, places)
+    )
+    assert free == pytest.approx(3.2e-3 + 1e-3)
+    assert waiting == pytest.approx(1e-4 + 3.2e-3 + 1e-3)
+
+
 def test_an_unheard_form_takes_the_median_of_its_kind_and_is_else_told() -> None:
     other = replace(RELU, inputs={"input": {"shape": [7], "dtype": "float32"}})
     costs = (cost(RELU, 1e-6, 0.0, {"module": 2e-5}), cost(other, 1e-6, 0.0))

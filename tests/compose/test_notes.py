@@ -8,7 +8,7 @@ import pytest
 
 from opdb.compose import PredictionInputs, compose
 from opdb.compose.notes import PRIOR_OF_HOSTS, UNEVEN, notes_of_host
-from opdb.records import Workload
+from opdb.records import Configuration, Workload
 from opdb.records.cost import BETWEEN, OTHER_KINDS, ROOFLINE_ALONE
 from tests.compose.test_composer import (
     ADD,
@@ -48,6 +48,18 @@ def test_calls_count_as_often_as_they_are_made() -> None:
     assert unknown in said
     for silent in ((lent, "graph"), (replace(lent, device=CPU), "eager")):
         assert not any("host time" in note for note in notes(workload(RELU, ADD), *silent))
+
+
+def test_sizes_that_depend_on_values_are_told() -> None:
+    found = Configuration("nonzero", {}, {"input": {"shape": [8], "dtype": "float32"}})
+    item = Configuration("item", {}, {"input": {"shape": [], "dtype": "float32"}})
+    asked = workload(CONV, found, item, found)
+    [note] = [n for n in notes(asked, inputs()) if "large" in n]
+    uncaught = "no CUDA graph captures such calls: the model as it stands cannot run in this mode"
+    assert uncaught in notes(asked, inputs(), "graph")
+    assert uncaught not in notes(asked, inputs(), "eager")
+    assert note.startswith("calls whose results are as large as values say: nonzero ×2;")
+    assert not any("large" in n for n in notes(workload(CONV, item), inputs()))
 
 
 def test_what_lacks_an_energy_is_told_by_kind() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from opdb.estimates.features import units
 from opdb.kinds import KINDS
+from opdb.kinds.view import always
 from opdb.records import Configuration, Json
 from opdb.studies.gains import LEFT_TO_LIBRARIES
 
@@ -28,7 +29,7 @@ def traits(name: str) -> dict[str, Json]:
         "settings": list(kind.settings),
         "units": units(kind),
         "mutates": list(kind.mutates),
-        "synchronises": kind.synchronises,
+        "synchronises": kind.waits_rule is always,
         "raised": kind.raised,
         "then_indices": kind.then_indices,
         "canonical": kind.canonical is not None,

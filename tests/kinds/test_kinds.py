@@ -105,9 +105,24 @@ def test_rectified_values_pass_through() -> None:
     assert values("conv2d", {}, input=rectified, weight=spec(4, 3, 3, 3)) is None
 
 
+def waits(kind: str, parameters: dict[str, Any] | None = None, **inputs: Any) -> bool:
+    return get_kind(kind).waits(Configuration(kind, parameters or {}, inputs))
+
+
+def test_the_host_waits_to_count_what_a_mask_keeps() -> None:
+    values, mask = spec(8), {"shape": [8], "dtype": "bool"}
+    places = {"shape": [3], "dtype": "int64"}
+    assert waits("getitem", input=values, index=[mask])
+    assert not waits("getitem", input=mask, index=[places]), "a mask that is read is no index"
+    assert waits("setitem", input=values, index=[mask], value=spec(3))
+    assert not waits("setitem", {"value": 0.5}, input=values, index=[mask])
+    assert waits("index_put", input=values, indices=[mask], values=spec(3))
+
+
 def test_what_synchronises_and_what_is_changed() -> None:
-    assert get_kind("item").synchronises
-    assert get_kind("nonzero").synchronises
+    assert waits("item", input=spec())
+    assert waits("nonzero", input=spec(8))
+    assert not waits("add", input=spec(8), other=spec(8))
     assert get_kind("add").mutates == ("input",)
     assert all(m in kind.signature.parameters for kind in KINDS.values() for m in kind.mutates)
 

@@ -55,7 +55,7 @@ def test_parquet_has_the_costs_and_visits_of_the_database(hub: Path, db: str) ->
         boards = [board.uuid for board in store.boards()]
         costs = {(b, key): cost for b in boards for key, [cost] in store.costs(b).items()}
         visits = {visit.id: visit for board in boards for visit in store.visits(board)}
-    assert len(boards) == 6
+    assert len(boards) == 7
     shared = {(row["board"], row["configuration"]): row for row in rows(hub, "costs")}
     assert shared.keys() == costs.keys()
     for key, cost in costs.items():
@@ -137,7 +137,7 @@ def test_a_manifest_has_checksums_licence_and_environment(hub: Path) -> None:
         content = (hub / name).read_bytes()
         assert seen == {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
     assert told["environments"][0]["torch"].startswith("2.11")
-    assert told["device"] == "nvidia-h200" and len(told["boards"]) == 6
+    assert told["device"] == "nvidia-h200" and len(told["boards"]) == 7
 
 
 @pytest.fixture

@@ -250,11 +250,12 @@ def _of_kind(what: str, conditions: Conditions, db: str | None, *, is_key: bool)
     with open_store(db, create=False) as store:
         predictor = predictor_for(store, conditions.device)
         asked = conditions.board
-        board = predictor.most_measured() if asked is None else predictor.board(asked)
         every = store.configurations(None if is_key else [what])
         given = [each for each in every if not is_key or each.key.startswith(what)]
         if is_key and not given:
             raise InputError(f"no configuration has a key that begins with {what!r}")
+        kinds = {each.kind for each in given}
+        board = predictor.most_measured(kinds) if asked is None else predictor.board(asked)
         costs = predictor.costs_on(board, given)
         rows = [Shown(each, costs[each.key]) for each in given if each.key in costs]
         if is_key:

@@ -112,13 +112,13 @@ class Predictor:
         """The boards of the device that measured something, by UUID."""
         return self._snapshot.boards
 
-    def most_measured(self) -> str:
-        """Return the board that has costs of the most configurations.
+    def most_measured(self, kinds: Collection[str] | None = None) -> str:
+        """Return the board that has costs of the most configurations, of some kinds or of all.
 
         Raises:
             NothingMeasuredError: nothing was measured on the device.
         """
-        return self._snapshot.most_measured()
+        return self._snapshot.most_measured(kinds)
 
     def costs_on(self, board: str, configurations: Collection[Configuration]) -> dict[str, Cost]:
         """Return the costs of configurations on a board, by key, as far as any board has them.

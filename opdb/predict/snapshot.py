@@ -77,14 +77,14 @@ class Snapshot:
             raise InputError(f"board {prefix!r} is the beginning of several: {', '.join(found)}")
         return found[0]
 
-    def most_measured(self) -> str:
-        """Return the board that has costs of the most configurations.
+    def most_measured(self, kinds: Collection[str] | None = None) -> str:
+        """Return the board that has costs of the most configurations, of some kinds or of all.
 
         Raises:
             NothingMeasuredError: nothing was measured on the device.
         """
         self.check_any()
-        counts = self.cost_counts()
+        counts = self.cost_counts() if kinds is None else self._store.cost_counts(kinds)
         return max(self.boards, key=lambda board: counts.get(board, 0))
 
     def cost_counts(self) -> dict[str, int]:

@@ -93,8 +93,8 @@ def model_error(expected: ModelError, kernel_s: float | None, peers: Sequence[Pe
     it, about no error and not about their mean, because no factor is ever fitted. Where they err
     more or less than expected, all half widths are scaled: the scale of a Student's t by maximum
     likelihood (Lange, Little & Taylor 1989, doi:10.1080/01621459.1989.10478852), shrunk towards 1
-    as a variance is (Smyth 2004, doi:10.2202/1544-6115.1027) and never less than 1, because even
-    where all others err little, the next model may be the first of its sort.
+    as a variance is (Smyth 2004, doi:10.2202/1544-6115.1027), because even where all others err
+    little, the next model may be the first of its sort.
     """
     unit = t95(TAIL_DEGREES)
     squares = [
@@ -102,7 +102,7 @@ def model_error(expected: ModelError, kernel_s: float | None, peers: Sequence[Pe
         for peer in peers
         if peer.ratio > 0
     ]
-    return max(1.0, _scale(squares)) * expected.half_width(kernel_s)
+    return _scale(squares) * expected.half_width(kernel_s)
 
 
 def _scale(squares: Sequence[float]) -> float:

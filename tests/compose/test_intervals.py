@@ -67,10 +67,13 @@ def test_before_any_run_the_published_ones_hold() -> None:
     assert model_error(TIME_ERROR, LONG_S, []) == TIME_ERROR.half_width(LONG_S)
 
 
-def test_runs_never_narrow_and_runs_that_err_more_than_expected_widen() -> None:
+def test_runs_that_err_more_or_less_than_expected_widen_or_narrow() -> None:
     usual = TIME_ERROR.half_width(LONG_S)
-    good, bad = peers(*[1.001, 0.999, 1.002] * 4), peers(*[1.2, 0.8, 1.15] * 4)
-    assert model_error(TIME_ERROR, LONG_S, good) == usual
+    right, good = peers(*[1.0] * 12), peers(*[1.001, 0.999, 1.002] * 4)
+    bad = peers(*[1.2, 0.8, 1.15] * 4)
+    least = model_error(TIME_ERROR, LONG_S, right)
+    assert least == pytest.approx(usual * math.sqrt(4 / 16)), "the prior's four of 16 models"
+    assert least < model_error(TIME_ERROR, LONG_S, good) < 1.05 * least
     assert model_error(TIME_ERROR, LONG_S, bad) > 4 * usual
     assert model_error(TIME_ERROR, LONG_S, peers(*[1.1] * 12)) > 0.12, "a bias is not fitted away"
 

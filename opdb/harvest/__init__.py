@@ -41,6 +41,9 @@ WITH_VALUES = (
 )
 """What is said of a pass on the CPU."""
 
+AS_ON_A_CPU = "told that it is on a GPU it fails, so these are the calls that it makes on a CPU"
+"""What is said of a pass that was not told so."""
+
 
 def harvest(request: ModelRequest) -> Workload:
     """Return the workload of a model: its operator calls in order, found without its weights.
@@ -133,7 +136,8 @@ def _first_pass(request: ModelRequest) -> _Pass:
 
 def _with_values(request: ModelRequest, *, told_gpu: bool, capturing: bool = False) -> _Pass:
     """Run a pass on the CPU, its batch norms calibrated as in a measured run."""
-    loaded, notes = load(request, device="cpu"), [WITH_VALUES]
+    loaded = load(request, device="cpu")
+    notes = [WITH_VALUES] if told_gpu else [WITH_VALUES, AS_ON_A_CPU]
     if request.training is None:
         try:
             with seeded("cpu"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb.harvest import WITH_VALUES, harvest, harvest_in_both
+from opdb.harvest import AS_ON_A_CPU, WITH_VALUES, harvest, harvest_in_both
 from opdb.models import ModelRequest
 from opdb.records import Workload
 
@@ -67,8 +67,10 @@ def test_a_model_on_the_cpu_is_told_that_it_is_on_a_gpu() -> None:
 
 
 def test_one_that_asks_for_what_only_a_gpu_has_runs_as_on_the_cpu() -> None:
-    kinds = by_kind(harvest(ModelRequest(own("asks_a_gpu"))))
+    found = harvest_in_both(ModelRequest(own("asks_a_gpu")))
+    kinds = by_kind(found.workload)
     assert kinds["exp"] == 1 and kinds["sin"] == 0
+    assert found.notes == (WITH_VALUES, AS_ON_A_CPU)
 
 
 def test_sizes_that_depend_on_random_numbers_are_the_same_each_time() -> None:

@@ -42,8 +42,6 @@ def test_where_it_was_off_it_stays_off() -> None:
 def test_what_a_command_made_is_never_searched() -> None:
     program = """
 import gc
-import subprocess
-import sys
 from opdb.garbage import gc_off_to_the_end
 with gc_off_to_the_end():
     made = [[] for _ in range(10_000)]

@@ -319,7 +319,7 @@ def named_dtype(view: View) -> str:
 
 
 def always(view: View) -> bool:
-    """Say that the call gives the device work."""
+    """Say yes of every call."""
     return True
 
 
@@ -329,7 +329,7 @@ def one(view: View) -> int:
 
 
 def never(view: View) -> bool:
-    """Say that the call gives the device no work."""
+    """Say no of every call."""
     return False
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import lzma
 import shutil
 import zlib
 from base64 import b64decode
@@ -20,11 +21,8 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 DB = Path(__file__).parent / "db"
-SAMPLES = ("stretch", "restore", "neighbours")
-"""The columns of visits.csv that hold raw samples."""
-
-LEFT_OUT = "-"
-"""What stands in place of raw samples; `opdb.store.samples` reads it."""
+SAMPLES = "samples.xz"
+"""The raw samples of a set; `opdb.store.set_samples` says how they are written."""
 
 QUIET_BLOCKS = 50
 """Host visits of so many blocks or more tell that a board has quiet times (`opdb.derive.quiet`)."""
@@ -56,21 +54,37 @@ def pack(db: Path, into: Path) -> None:
         target = into / folder.name
         target.mkdir(parents=True)
         for path in sorted(folder.glob("*.csv")):
-            if path.name not in ("visits.csv", "host_visits.csv"):
+            if path.name != "host_visits.csv":
                 shutil.copyfile(path, target / path.name)
         campaigns = {
             row["id"]: any(board.startswith(row["board"]) for board in pooled)
             for row in _rows(folder / "campaigns.csv")
         }
-        _pack(folder, target, "visits.csv", partial(_without_samples, campaigns))
-        _pack(folder, target, "host_visits.csv", partial(_where_needed, campaigns))
+        _pack_samples(folder, target, campaigns)
+        _pack_host_visits(folder, target, partial(_where_needed, campaigns))
 
 
 Row = dict[str, str]
 
 
-def _pack(folder: Path, target: Path, name: str, packed: Callable[[Row], Row | None]) -> None:
-    """Write a file of a set with its rows as they are packed; None leaves one out."""
+def _pack_samples(folder: Path, target: Path, campaigns: dict[str, bool]) -> None:
+    """Write the raw samples of the visits that opdb derives costs from: see `pack`."""
+    visits = _rows(folder / "visits.csv")
+    pooled = {visit["id"] for visit in visits if _is_pooled(campaigns, visit)}
+    if not pooled:
+        return
+    kept = []
+    with lzma.open(folder / SAMPLES, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            short, _, _ = line.partition(" ")
+            if any(id_.startswith(short) for id_ in pooled):
+                kept.append(line)
+    (target / SAMPLES).write_bytes(lzma.compress("".join(kept).encode()))
+
+
+def _pack_host_visits(folder: Path, target: Path, packed: Callable[[Row], Row | None]) -> None:
+    """Write the host visits of a set as they are packed; None leaves one out."""
+    name = "host_visits.csv"
     with (
         (folder / name).open(encoding="utf-8", newline="") as source,
         (target / name).open("w", encoding="utf-8", newline="") as written,
@@ -79,17 +93,6 @@ def _pack(folder: Path, target: Path, name: str, packed: Callable[[Row], Row | N
         writer = csv.DictWriter(written, reader.fieldnames or (), lineterminator="\n")
         writer.writeheader()
         writer.writerows(row for row in map(packed, reader) if row is not None)
-
-
-def _without_samples(campaigns: dict[str, bool], visit: Row) -> Row:
-    """Return a visit with the raw samples alone that opdb derives something from.
-
-    These are the samples of anchors, which tell boards apart, and those of boards that several sets
-    measured (`campaigns` says which), whose costs are derived when all these sets are together.
-    """
-    if visit["role"] == "anchor" or _is_pooled(campaigns, visit):
-        return visit
-    return visit | {name: LEFT_OUT for name in SAMPLES if visit[name]}
 
 
 def _where_needed(campaigns: dict[str, bool], visit: Row) -> Row | None:

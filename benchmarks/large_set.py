@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.at_scale import DEVICE, ROOT
+from opdb.store.set_samples import with_samples
+from opdb.store.sets import read_fields
 
 REPEATED = {
     "boards.csv": ("uuid",),
@@ -64,6 +66,8 @@ def write_large_set(source: Path, folder: Path, copies: int) -> int:
             writer = csv.DictWriter(made, list(reader.fieldnames or ()), lineterminator="\n")
             writer.writeheader()
             found = [] if path.name in LEFT_OUT else list(reader)
+            if path.name == "visits.csv":  # the file of samples knows no copies
+                found = list(with_samples(read_fields(path, list(reader.fieldnames or ()))).rows())
             named = REPEATED.get(path.name)
             for number in range(copies if named else 1):
                 for row in found:

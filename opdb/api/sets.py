@@ -187,10 +187,11 @@ def _write(
 ) -> tuple[Mapping[str, int], Sequence[str]]:
     """Write the files; return the rows of each table, and the files' names."""
     if form == "csv":
+        from opdb.store.database import set_files
         from opdb.store.exchange import export_set
 
         rows = export_set(store, folder, device=about["device"])
-        return rows, sorted(path.name for path in folder.glob("*.csv"))
+        return rows, [path.name for path in set_files(folder)]
     from opdb.predict import predictor_for
     from opdb.sharing import write_database, write_parquet
     from opdb.sharing.flat import flat_tables
@@ -253,8 +254,8 @@ class _Ready:
 
 def _read(path: Path, errors: list[str]) -> _Ready | None:
     from opdb.store.exchange import import_set
-    from opdb.store.opening import is_packaged
     from opdb.store.proving import proved
+    from opdb.store.published import is_packaged
     from opdb.store.set_reading import read_set
     from opdb.store.shards import check_shard, import_shard, is_shard
 

@@ -454,8 +454,13 @@ def _plain(value: object) -> str:
     return re.sub(r"[^\w.-]", "?", str(value))[:40]
 
 
+def set_files(folder: Path) -> list[Path]:
+    """Return the files of a published set, by name."""
+    return sorted([*folder.glob("*.csv"), *folder.glob("*.xz")])
+
+
 def fingerprint(folder: Path) -> str:
     """Return what tells a set from a changed one without reading it: names, sizes, times."""
-    stats = [(path.name, path.stat()) for path in sorted(folder.glob("*.csv"))]
+    stats = [(path.name, path.stat()) for path in set_files(folder)]
     said = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
     return hashlib.sha256(said.encode()).hexdigest()

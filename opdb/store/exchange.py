@@ -33,6 +33,7 @@ from opdb.store.deriving import costs_of
 from opdb.store.proving import proved
 from opdb.store.rows import COST, NewRow
 from opdb.store.set_reading import Contents, read_set
+from opdb.store.set_samples import SAMPLES, looked_up, without_samples
 from opdb.store.sets import FILES, Columns, SetFile, read_file, write_file
 from opdb.store.shorthand import CALLS, KERNELS, REFERRED, in_short
 from opdb.store.store import Store
@@ -91,11 +92,13 @@ def export_set(store: Store, folder: Path, *, device: str, costs: bool = True) -
                 whole = {f.name: _exported(connection, f, queries[f.name]) for f in FILES}
             whole["costs.csv"] = _costs(store, device) if costs else []
             written = in_short(whole)
+            written["visits.csv"], samples = without_samples(written["visits.csv"])
             for name, found in written.items():
                 write_file(Path(aside, name), _header(name), found)
+            Path(aside, SAMPLES).write_bytes(samples)
             # Without its first file a folder is no set: a kill between two leaves none, not a mix.
             (folder / FILES[0].name).unlink(missing_ok=True)
-            for name in reversed(written):
+            for name in (SAMPLES, *reversed(written)):
                 Path(aside, name).replace(folder / name)
     except OSError as error:
         raise InputError(f"cannot write the set into {folder}: {error.strerror}") from error
@@ -228,7 +231,8 @@ def _measured(campaigns: Select[Any], boards: Select[Any], device: str) -> Subqu
 
 def _exported(connection: Connection, file: SetFile, query: Select[Any]) -> list[NewRow]:
     """Return a query's rows in order, with content keys in place of row numbers."""
-    found = connection.execute(query).mappings().all()
+    read = connection.execute(query).mappings().all()
+    found = looked_up(connection, read) if file.table is schema.visit else read
     names = {name: column.name for name, column in file.columns.items()}
     if file.table is schema.workload:
         names["sequence"] = "sequence"  # for `calls.csv`

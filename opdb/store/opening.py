@@ -14,10 +14,8 @@ from opdb.errors import DatabaseError, NoDatabaseError
 from opdb.garbage import gc_paused
 from opdb.records import SLUG_ALLOWED, is_slug
 from opdb.store import database, schema
+from opdb.store.published import published_sets
 from opdb.store.store import Store
-
-SWEEPS = "-sweeps"
-"""Endings of the names of sets that hold sweeps and convolutions by algorithm, nothing usual."""
 
 
 def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = False) -> Store:
@@ -156,21 +154,6 @@ def _build(file: Path) -> None:
             file.hardlink_to(aside)
     finally:
         aside.unlink(missing_ok=True)
-
-
-def published_sets(*, sweeps: bool = False) -> dict[str, Path]:
-    """Return the folders of the published sets at hand, by name; with `sweeps` theirs, too."""
-    folder = database.published_folder()
-    if folder is None:
-        return {}
-    found = {path.parent.name: path.parent for path in sorted(folder.glob("*/workloads.csv"))}
-    return {name: path for name, path in found.items() if sweeps or not name.endswith(SWEEPS)}
-
-
-def is_packaged(folder: Path) -> bool:
-    """Whether a folder is a set that the wheel carries: its costs are trusted as its code is."""
-    packaged = database.packaged_folder()
-    return packaged is not None and folder.resolve().parent == packaged.resolve()
 
 
 def import_published(store: Store, *, sweeps: bool = False) -> None:

@@ -14,8 +14,9 @@ from opdb.records import Json, canonical_json
 from opdb.store import database, schema
 from opdb.store.documents import read_json
 from opdb.store.manifest import stated_licence
-from opdb.store.opening import published_sets
+from opdb.store.published import published_sets
 from opdb.store.samples import LEFT_OUT
+from opdb.store.set_samples import visits_apart
 from opdb.store.store import Store
 
 Place: TypeAlias = Literal["wheel", "clone", "import", "here"]
@@ -69,7 +70,7 @@ class Origin:
         """The size of its files; None without any."""
         if self.folder is None:
             return None
-        return sum(path.stat().st_size for path in self.folder.glob("*.csv"))
+        return sum(path.stat().st_size for path in database.set_files(self.folder))
 
 
 def origins(store: Store, *, waiting: bool = False) -> list[Origin]:
@@ -117,10 +118,19 @@ def _origin(
 ) -> Origin:
     if name in sets:
         place: Place = "clone" if database.packaged_folder() is None else "wheel"
-        return Origin(name, place, sets[name], taken_in, **measured)
+        apart = visits_apart(sets[name]) if measured.get("left_out") else 0
+        return Origin(name, place, sets[name], taken_in, **_at_hand(measured, apart))
     folder = Path(name)
     there = folder.is_absolute() and folder.is_dir()
     return Origin(name, "import", folder if there else None, taken_in, **measured)
+
+
+def _at_hand(measured: Counts, apart: int) -> Counts:
+    """Return counts with the samples of so many visits at hand, in a file of the set's own."""
+    if not apart:
+        return measured
+    moved = {"sampled": measured["sampled"] + apart, "left_out": measured["left_out"] - apart}
+    return {**measured, **moved}
 
 
 def _measured(connection: Connection) -> dict[int | None, dict[str, Any]]:

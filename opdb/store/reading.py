@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, func, select
 
 from opdb.errors import DatabaseError
 from opdb.records import (
@@ -250,7 +250,7 @@ def with_key(table: Table) -> Select[Any]:
 
 def of_configurations(
     connection: Connection, query: Select[Any], table: Table, keys: Collection[str] | None
-) -> Iterator[Row]:
+) -> Iterator[RowMapping]:
     """Yield a query's rows, of those of a table that are about these configurations, or of all.
 
     The keys are turned into row numbers first: joined by them, a database goes through all that

@@ -25,7 +25,10 @@ from opdb.store.raw import (
 )
 
 LEFT_OUT = "-"
-"""The text in place of a visit's raw samples in the sets that a wheel carries; see setup.py."""
+"""The text in place of a visit's raw samples where they lie apart; see `opdb.store.set_samples`."""
+
+OF_VISITS = ("neighbours", "restore", "stretch")
+"""The columns of a visit that hold raw samples."""
 
 Samples = TypeVar("Samples")
 

@@ -13,6 +13,7 @@ from opdb.records import Configuration
 from opdb.store import rows, schema
 from opdb.store.manifest import check_manifest
 from opdb.store.raw import encode_stretches
+from opdb.store.set_samples import with_samples
 from opdb.store.sets import (
     FILES,
     Columns,
@@ -46,7 +47,8 @@ def read_set(folder: Path, *, trusted: bool = False) -> Contents:
     a manifest, its files are held against that first.
 
     A trusted set was checked before: its fields are what they say, and its configurations
-    canonical. Keys and references are followed all the same.
+    canonical. Keys and references are followed all the same. Raw samples that it has apart are
+    left there.
 
     Raises:
         InputError: the folder is not a set, or a row is not what it says it is.
@@ -143,6 +145,12 @@ def _read_calls(file: SetFile, folder: Path, *, trusted: bool) -> Columns:
     return parsed(file, calls_at_length(fields), trusted=trusted)
 
 
+def _read_visits(file: SetFile, folder: Path, *, trusted: bool) -> Columns:
+    """Read visits with their raw samples; of a trusted set these stay where they are."""
+    found = read_file(file, folder, trusted=trusted)
+    return found if trusted else with_samples(found)
+
+
 def _read_model_runs(file: SetFile, folder: Path, *, trusted: bool) -> Columns:
     """Read runs of models; one that went well has a repeat."""
     found = read_file(file, folder, trusted=trusted)
@@ -161,6 +169,7 @@ _READERS: dict[str, Callable[..., Columns]] = {
     "configurations.csv": _read_configurations,
     "workloads.csv": _read_workloads,
     "calls.csv": _read_calls,
+    "visits.csv": _read_visits,
     "costs.csv": _read_costs,
     "model_runs.csv": _read_model_runs,
 }

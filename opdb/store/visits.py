@@ -14,7 +14,8 @@ from opdb.store.connecting import Connected
 from opdb.store.documents import read_json
 from opdb.store.lease import Claim, check_held
 from opdb.store.reading import Conditions, Failure, HostSeen, Spent
-from opdb.store.rows import Codec
+from opdb.store.rows import Codec, Row
+from opdb.store.samples import LEFT_OUT, OF_VISITS
 from opdb.store.standing import Standing
 from opdb.store.tallies import count_visit
 from opdb.store.writing import matching, numbers
@@ -169,7 +170,13 @@ class Visits(Connected):
         query = reading.with_key(table).join(campaign, table.c.campaign == campaign.c.id)
         query = query.where(*conditions)
         with self.reading() as connection:
-            read = reading.of_configurations(connection, query, table, configurations)
+            found = list(reading.of_configurations(connection, query, table, configurations))
+            read: Sequence[Row] = found
+            lacking = (row[name] == LEFT_OUT for row in found for name in OF_VISITS)
+            if table is schema.visit and any(lacking):
+                from opdb.store.set_samples import looked_up  # reads files, as few commands need
+
+                read = looked_up(connection, found)
             return sorted(map(codec.read, read), key=attrgetter("started_at", "id"))
 
     def host_seen(self, board: str) -> HostSeen:

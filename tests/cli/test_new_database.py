@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opdb.store import check_openable, open_store
-from opdb.store.opening import published_sets
+from opdb.store.published import published_sets
 from tests.cli.conftest import Opdb, snapshot
 from tests.paths import ROOT
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from opdb.store import open_store
 from opdb.store.exchange import export_set, import_set
 from opdb.store.set_reading import read_set
+from opdb.store.set_samples import SAMPLES, with_samples
+from opdb.store.sets import read_fields, write_file
 from tests import published
 
 LARGE = published.SET.parent / "apart" / "nvidia-h200-reused"
@@ -45,6 +47,15 @@ def write_small_set(folder: Path) -> None:
                 connection.execute(cut.format(**kept))
         with open_store(str(path)) as store:
             export_set(store, folder, device="nvidia-h200")
+
+
+def put_samples_into_rows(folder: Path) -> None:
+    """Write a set as release 0.1.0 does: raw samples in the rows of the visits."""
+    path = folder / "visits.csv"
+    with path.open(newline="") as stream:
+        header = next(csv.reader(stream))
+    write_file(path, header, with_samples(read_fields(path, header)).rows())
+    (folder / SAMPLES).unlink()
 
 
 def edit(path: Path, change: Callable[[list[dict[str, str]]], None]) -> None:

@@ -18,6 +18,7 @@ from opdb.store.proving import proved
 from opdb.store.set_reading import read_set
 from tests.store import samples
 from tests.store.conftest import fill
+from tests.store.small_set import put_samples_into_rows
 
 
 @pytest.fixture
@@ -297,6 +298,7 @@ def test_a_tampered_row_is_refused_where_it_stands(
         row = next((r for r in rows if r.get("kind") == "conv2d"), rows[0])
         row[column] = change(row[column])
 
+    put_samples_into_rows(folder)
     edit(folder / name, tamper)
     with open_store(str(tmp_path / "other.sqlite")) as other:
         with pytest.raises(InputError) as caught:
@@ -388,6 +390,7 @@ def test_a_damaged_sample_of_a_set_beside_the_code_is_told_when_it_is_read(
     def damage(rows: list[dict[str, str]]) -> None:
         rows[0]["stretch"] = rows[0]["stretch"][:-8]
 
+    put_samples_into_rows(checkout / "db" / "nvidia-h200")
     edit(checkout / "db" / "nvidia-h200" / "visits.csv", damage)
     with open_store() as store:
         assert store.costs("GPU-1")
@@ -404,6 +407,7 @@ def test_sixty_thousand_visits_come_in_quickly(store: Store, tmp_path: Path) -> 
     def multiply(rows: list[dict[str, str]]) -> None:
         rows[:] = [{**rows[0], "id": f"v{number}"} for number in range(60_000)]
 
+    put_samples_into_rows(tmp_path / "set")
     edit(tmp_path / "set" / "visits.csv", multiply)
     with open_store(str(tmp_path / "other.sqlite")) as other:
         start = time.process_time()

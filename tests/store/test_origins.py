@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ from opdb.store import database, open_store
 from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import how_to_fill
 from opdb.store.origins import _origin, origins
-from opdb.store.samples import LEFT_OUT
 from opdb.store.set_reading import read_set
+from opdb.store.set_samples import SAMPLES
 from tests import published
 from tests.store import samples
 from tests.store.conftest import fill
@@ -65,15 +64,7 @@ def test_visits_that_came_without_their_samples_are_counted_apart(tmp_path: Path
     with open_store(str(tmp_path / "whole.sqlite")) as store:
         import_set(store, tmp_path / "set")
         [whole] = origins(store)
-    visits = tmp_path / "set" / "visits.csv"
-    with visits.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    [first] = [row for row in rows if row["id"] == "visit-1"]
-    first.update(stretch=LEFT_OUT, restore=LEFT_OUT)
-    with visits.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, first, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    (tmp_path / "set" / SAMPLES).unlink()
     with open_store(str(tmp_path / "packed.sqlite")) as store:
         import_set(store, tmp_path / "set", contents=read_set(tmp_path / "set"))
         [packed] = origins(store)

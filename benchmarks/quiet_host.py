@@ -210,7 +210,7 @@ class Turns:
                 issue = call.ready()
                 return lambda: counts[place].append(instructions.of(issue))
 
-            return Timed(ready, call.modes, call.state)
+            return Timed(ready, call.modes, call.state, call.waits)
 
         one_round = round_of([counted(place) for place in self._order], self._on_gpu)
         passes = []

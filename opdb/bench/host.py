@@ -31,6 +31,7 @@ from opdb.bench.visit import issuing
 from opdb.derive.host import is_settled
 from opdb.derive.quiet import BLOCK_S, LEAST_BLOCKS
 from opdb.errors import UnsupportedError
+from opdb.kinds import get_kind
 from opdb.kinds.fused import NAME as FUSED
 from opdb.operators import BuiltBackward, BuiltCall, build
 from opdb.records import Call, Configuration, Form, HostVisit
@@ -205,18 +206,21 @@ def built_on(call: Call, device: str) -> BuiltCall | None:
 class Timed:
     """A call as it is timed: `ready` returns what a model issues, inside `modes`, for one run.
 
-    Calls of equal `state` ask for the same modes.
+    Calls of equal `state` ask for the same modes. One that `waits` for the device begins when that
+    has nothing else to do: what is timed is to hold no other call's work.
     """
 
     ready: Callable[[], Callable[[], Any]]
     modes: Callable[[], AbstractContextManager[None]]
     state: tuple[object, ...] = ()
+    waits: bool = False
 
     @classmethod
     def of(cls, built: BuiltCall) -> Timed:
         """Return how a call is timed: the call alone, its modes are entered outside of it."""
         asked = built.configuration
-        return cls(_readied(built), built.modes, (asked.pass_name, asked.gradient, asked.autocast))
+        state = (asked.pass_name, asked.gradient, asked.autocast)
+        return cls(_readied(built), built.modes, state, get_kind(asked.kind).waits(asked))
 
 
 def _readied(built: BuiltCall) -> Callable[[], Callable[[], Any]]:
@@ -247,7 +251,7 @@ def round_of(calls: Sequence[Timed], on_gpu: bool) -> Callable[[], list[float]]:
         entered: tuple[object, ...] | None = None
         with ExitStack() as stack:
             for place, call in enumerate(calls):
-                if on_gpu and place % CALLS_BETWEEN_SYNCHRONISING == 0:
+                if on_gpu and (call.waits or place % CALLS_BETWEEN_SYNCHRONISING == 0):
                     torch.cuda.synchronize()
                 if call.state != entered:
                     stack.close()

@@ -166,14 +166,18 @@ def timed_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> TimedPass:
             calls.append(None)
             continue
         device = cost.time_s if one_graph or not cost.eager_time_s else cost.eager_time_s
+        waits = get_kind(call.configuration.kind).waits(call.configuration)
+        heard_s = (host.of(call) or 0.0) if host is not None else 0.0
+        # The host was timed until the call returned: of one that waits, the device's work is in it.
+        issuing_s = max(heard_s - device.mean, 0.0) if waits else heard_s
         calls.append(
             TimedCall(
                 key=cost.configuration,
                 times=times,
                 device_s=device.mean,
                 transition_s=_between_s(call, cost, device.mean, streamed, inputs) + back_s,
-                host_s=0.0 if host is None else (host.of(call) or 0.0) + each_s,
-                synchronises=get_kind(call.configuration.kind).waits(call.configuration),
+                host_s=0.0 if host is None else issuing_s + each_s,
+                synchronises=waits,
             )
         )
     return TimedPass([c for c in calls if c is not None], [calls[place] for place in pass_.order])

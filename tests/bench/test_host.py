@@ -6,7 +6,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -135,6 +135,24 @@ def test_calls_are_made_in_their_order_and_modes_entered_where_they_change() -> 
     assert len(times_s) == 4 and min(times_s) > 0
     in_x = ["enter x", "a", "b", "leave x"]
     assert done == [*in_x, "enter y", "c", "leave y", "enter x", "a", "leave x"]
+
+
+def test_a_call_that_waits_begins_when_the_device_has_nothing_else_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else what is timed would hold the work of the calls before it."""
+    done: list[str] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append("synchronize"))
+
+    def timed(name: str, *, waits: bool) -> Timed:
+        return Timed(lambda: lambda: done.append(name), nullcontext, waits=waits)
+
+    calls = [timed("a", waits=False), timed("b", waits=True), timed("c", waits=False)]
+    round_of(calls, on_gpu=True)()
+    assert done == ["synchronize", "a", "synchronize", "b", "c"]
+    nonzero = Configuration("nonzero", {}, {"input": {"shape": [4], "dtype": "bool"}})
+    relu = Configuration("relu", {}, {"input": {"shape": [4], "dtype": "float32"}})
+    assert [Timed.of(build(each)).waits for each in (nonzero, relu)] == [True, False]
 
 
 def test_calls_of_one_pass_gradient_and_autocast_share_their_modes() -> None:

@@ -173,6 +173,19 @@ def test_the_host_waits_for_what_a_mask_keeps_but_not_for_an_index() -> None:
     assert waiting == pytest.approx(1e-4 + 3.2e-3 + 1e-3)
 
 
+def test_the_devices_work_in_the_host_time_of_a_call_that_waits_counts_once() -> None:
+    """Heard for 1 ms, of which the device works 0.4 ms: 0.6 ms of issuing, then these 0.4 ms."""
+    costs = (*FULL, cost(ITEM, 4e-4, 0.0, {"module": 1e-3}))
+    shorter = (*FULL, cost(ITEM, 4e-4, 0.0, {"module": 3e-4}))
+    asked = workload(CONV, RELU, ITEM)
+    none = compose(asked, "eager", inputs(*FULL, cost(ITEM, 0.0, 0.0, {"module": 0.0}))).time_s
+    assert none is not None
+    assert compose(asked, "eager", inputs(*costs)).time_s == pytest.approx(none + 4e-4)
+    assert compose(asked, "eager", inputs(*shorter)).time_s == pytest.approx(none + 4e-4)
+    alone = compose(workload(ITEM, ITEM), "eager", inputs(*costs)).time_s
+    assert alone == pytest.approx(2e-3)
+
+
 def test_an_unheard_form_takes_the_median_of_its_kind_and_is_else_told() -> None:
     other = replace(RELU, inputs={"input": {"shape": [7], "dtype": "float32"}})
     costs = (cost(RELU, 1e-6, 0.0, {"module": 2e-5}), cost(other, 1e-6, 0.0))

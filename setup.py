@@ -7,11 +7,8 @@ Only the standard library is used: opdb's dependencies are not there while it is
 from __future__ import annotations
 
 import csv
-import json
 import lzma
 import shutil
-import zlib
-from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -21,8 +18,8 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 DB = Path(__file__).parent / "db"
-SAMPLES = "samples.xz"
-"""The raw samples of a set; `opdb.store.set_samples` says how they are written."""
+SAMPLES = {"visits.csv": "samples.xz", "host_visits.csv": "host_samples.xz"}
+"""The raw samples of a file of visits; `opdb.store.set_samples` says how they are written."""
 
 QUIET_BLOCKS = 50
 """Host visits of so many blocks or more tell that a board has quiet times (`opdb.derive.quiet`)."""
@@ -60,26 +57,30 @@ def pack(db: Path, into: Path) -> None:
             row["id"]: any(board.startswith(row["board"]) for board in pooled)
             for row in _rows(folder / "campaigns.csv")
         }
-        _pack_samples(folder, target, campaigns)
+        for name in SAMPLES:
+            _pack_samples(folder, target, name, campaigns)
         _pack_host_visits(folder, target, partial(_where_needed, campaigns))
 
 
 Row = dict[str, str]
 
 
-def _pack_samples(folder: Path, target: Path, campaigns: dict[str, bool]) -> None:
-    """Write the raw samples of the visits that opdb derives costs from: see `pack`."""
-    visits = _rows(folder / "visits.csv")
+def _pack_samples(folder: Path, target: Path, name: str, campaigns: dict[str, bool]) -> None:
+    """Write the raw samples of boards that several sets measured.
+
+    Costs of these are derived when all their sets are together.
+    """
+    visits = _rows(folder / name)
     pooled = {visit["id"] for visit in visits if _is_pooled(campaigns, visit)}
     if not pooled:
         return
     kept = []
-    with lzma.open(folder / SAMPLES, "rt", encoding="utf-8") as lines:
+    with lzma.open(folder / SAMPLES[name], "rt", encoding="utf-8") as lines:
         for line in lines:
             short, _, _ = line.partition(" ")
             if any(id_.startswith(short) for id_ in pooled):
                 kept.append(line)
-    (target / SAMPLES).write_bytes(lzma.compress("".join(kept).encode()))
+    (target / SAMPLES[name]).write_bytes(lzma.compress("".join(kept).encode()))
 
 
 def _pack_host_visits(folder: Path, target: Path, packed: Callable[[Row], Row | None]) -> None:
@@ -100,7 +101,7 @@ def _where_needed(campaigns: dict[str, bool], visit: Row) -> Row | None:
 
     Costs have what follows from the others.
     """
-    blocks = len(json.loads(zlib.decompress(b64decode(visit["times"]))))
+    blocks = int(visit["times"].removeprefix("-"))
     return visit if blocks >= QUIET_BLOCKS or _is_pooled(campaigns, visit) else None
 
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.at_scale import DEVICE, ROOT
-from opdb.store.set_samples import with_samples
+from opdb.store import schema
+from opdb.store.set_samples import SAMPLES, with_samples
 from opdb.store.sets import read_fields
 
 REPEATED = {
@@ -66,8 +67,10 @@ def write_large_set(source: Path, folder: Path, copies: int) -> int:
             writer = csv.DictWriter(made, list(reader.fieldnames or ()), lineterminator="\n")
             writer.writeheader()
             found = [] if path.name in LEFT_OUT else list(reader)
-            if path.name == "visits.csv":  # the file of samples knows no copies
-                found = list(with_samples(read_fields(path, list(reader.fieldnames or ()))).rows())
+            if path.stem[:-1] in SAMPLES:  # the files of samples know no copies
+                table = schema.metadata.tables[path.stem[:-1]]
+                fields = read_fields(path, list(reader.fieldnames or ()))
+                found = list(with_samples(table, fields).rows())
             named = REPEATED.get(path.name)
             for number in range(copies if named else 1):
                 for row in found:

@@ -97,7 +97,10 @@ class Data(Report):
             return
         yield Rows(SETS, self.sets)
         if waiting := [each.name for each in self.sets if not each.taken_in]:
-            yield f"not in the database until a command asks for sweeps: {', '.join(waiting)}"
+            yield (
+                "not in the database until a command asks for sweeps, or names their device: "
+                + ", ".join(waiting)
+            )
         if any(each.left_out for each in self.sets):
             yield (
                 "raw samples that an installed opdb leaves out are in the folder db/ of a clone; "

@@ -107,11 +107,6 @@ def _groups(
         yield calls, rounds_s
 
 
-def quiet_calls(visits: Iterable[HostVisit]) -> set[CallForm]:
-    """Return the calls that were timed in blocks enough: their host times are quiet times."""
-    return {(v.configuration, v.form) for v in visits if len(v.times_s) >= LEAST_BLOCKS}
-
-
 def quiet_rounds_s(visits: Iterable[HostVisit]) -> dict[CallForm, list[tuple[float, ...]]]:
     """Return each call's times (seconds) in the quietest blocks of each group it was timed in."""
     found: dict[CallForm, list[tuple[float, ...]]] = defaultdict(list)

@@ -113,6 +113,7 @@ def features(configuration: Configuration) -> Features:
             "steps_apart": float(any(map(_steps_apart, data))),
             "autocast": float(configuration.autocast is not None),
             "gradient_zeros": _gradient_zeros(configuration),
+            "together": _together(view),
         },
     )
 
@@ -227,6 +228,15 @@ def _state(view: View, data: list[dict[str, Json]], adds_bias: bool) -> dict[str
         "zeros": max((_zeros(t.get("values")) for t in data), default=0.0),
         "broadcast": float(len(shapes) > 1),
     }
+
+
+def _together(view: View) -> float:
+    """Return how many elements of the output each index stands for; 0, one, where none is given.
+
+    A call that gathers whole rows reads them in order; one that gathers elements does not.
+    """
+    indices = [numel(t["shape"]) for t in view.unique if t["dtype"] == "int64"]
+    return _log(view.output_elements / max(indices)) if any(indices) else 0.0
 
 
 def _zeros(values: Json) -> float:

@@ -76,16 +76,18 @@ class Roofline:
     def _rate(self, of: Features) -> float | None:
         """Return the rate of a configuration's units; of some never measured, the nearest's.
 
-        That is the other half's, of eight bits a half's, else the least in the family, else in that
-        of forward passes.
+        Halves have one rate, and so have all dtypes of what mostly moves memory: its few and short
+        operators of some dtypes show none. Eight bits have at least that of halves, others the
+        least in the family, else in that of forward passes.
         """
+        if of.family.startswith("memory"):
+            rates = [r for u, r in self.flops_per_s.items() if _family(u) == of.family]
+            return max(rates, default=None)  # without one, bytes alone tell
         known = self.flops_per_s.get(_units(of.family, of.dtype))
-        if known is None and of.dtype in HALVES | EIGHT_BITS:
+        if of.dtype in HALVES or (known is None and of.dtype in EIGHT_BITS):
             known = self._of_halves(of.family)
         if known is not None:
             return known
-        if of.family.startswith("memory"):
-            return None  # bytes alone tell
         for family in (of.family, of.family.removesuffix(" backward")):
             if found := [r for u, r in self.flops_per_s.items() if r and _family(u) == family]:
                 return min(found)

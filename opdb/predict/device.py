@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+
 from opdb.errors import InputError, UnknownNameError
 from opdb.records import Device
-from opdb.store import Store, how_to_fill
+from opdb.store import Store, default_url, how_to_fill, published_devices, take_in
 
 
 def choose_device(store: Store, name: str | None) -> Device:
     """Return the device of that slug; unnamed: this machine's GPU, else the most measured one.
 
+    The default database takes in the published sets of a device once that is chosen.
+
     Raises:
         UnknownNameError: no device of that name was measured.
-        InputError: the store holds no device at all.
+        InputError: the store holds no device at all, or a published set cannot be imported.
     """
     devices = {d.slug: d for d in store.devices()}
+    published = published_devices() if store.url == default_url() else {}
+    if name is None:
+        known = {slug: device.name for slug, device in devices.items()}
+        name = _of_this_machine(published | known)
+    if name is not None and name not in devices and name in published and take_in(store, name):
+        devices = {d.slug: d for d in store.devices()}
     if not devices:
         raise InputError(
             f"{store.location} holds no measurements; run opdb bench on a machine with a GPU; "
@@ -22,14 +33,10 @@ def choose_device(store: Store, name: str | None) -> Device:
         )
     if name is not None:
         if name not in devices:
-            raise UnknownNameError("device", name, devices)
+            raise UnknownNameError("device", name, devices.keys() | published.keys())
         return devices[name]
     if len(devices) == 1:
-        return next(iter(devices.values()))  # whatever this machine has: NVML need not be asked
-    here = _gpus_here()
-    for device in devices.values():
-        if device.name in here:
-            return device
+        return next(iter(devices.values()))
     counts = store.cost_counts()
     measured = {
         slug: sum(counts.get(board.uuid, 0) for board in store.boards(slug)) for slug in devices
@@ -37,8 +44,27 @@ def choose_device(store: Store, name: str | None) -> Device:
     return devices[max(measured, key=lambda slug: measured[slug])]
 
 
-def _gpus_here() -> list[str]:
-    """Name this machine's NVIDIA GPUs; none where there is no driver."""
+def _of_this_machine(known: Mapping[str, str]) -> str | None:
+    """Return the first device (slug) whose name a GPU of this machine has.
+
+    None where there is none, or where no choice is.
+    """
+    if len(known) < 2 or not _has_driver():
+        return None
     from opdb.meters.nvml import gpu_names
 
-    return gpu_names()
+    here = gpu_names()
+    return next((slug for slug, name in known.items() if name in here), None)
+
+
+def _has_driver() -> bool:
+    """Whether this machine may have NVIDIA's driver: to ask it takes a moment to import."""
+    if sys.platform != "linux":
+        return True
+    import ctypes
+
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True

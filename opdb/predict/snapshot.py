@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from opdb.derive.boards import BoardAnchors, Factors, board_anchors, factors, usual_calibration
-from opdb.derive.quiet import CallForm, quiet_calls
+from opdb.derive.quiet import LEAST_BLOCKS, CallForm
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
 from opdb.records import (
     AfterOthers,
@@ -241,7 +241,8 @@ class Snapshot:
 
     def quiet_calls(self, board: str, keys: Collection[str] | None = None) -> set[CallForm]:
         """Return the calls whose host time on a board is a quiet time; of configurations (keys)."""
-        return quiet_calls(self._store.host_visits(board, keys))
+        found = self._store.host_blocks(board, keys)
+        return {call for call, blocks in found.items() if blocks >= LEAST_BLOCKS}
 
     # What was learned from them
 

@@ -6,8 +6,9 @@
 from opdb.store.claims import Claims
 from opdb.store.database import default_url
 from opdb.store.model_runs import Measured, RunState
-from opdb.store.opening import check_openable, how_to_fill, open_store
+from opdb.store.opening import check_openable, how_to_fill, open_store, take_in
 from opdb.store.pending import ConfigurationFilter, MissingVisits, Touched, VisitFilter
+from opdb.store.published import published_devices
 from opdb.store.reading import Failure, HostSeen, Repeated, Spent
 from opdb.store.standing import Head, Standing
 from opdb.store.store import Store
@@ -31,4 +32,6 @@ __all__ = [
     "default_url",
     "how_to_fill",
     "open_store",
+    "published_devices",
+    "take_in",
 ]

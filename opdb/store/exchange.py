@@ -92,13 +92,18 @@ def export_set(store: Store, folder: Path, *, device: str, costs: bool = True) -
                 whole = {f.name: _exported(connection, f, queries[f.name]) for f in FILES}
             whole["costs.csv"] = _costs(store, device) if costs else []
             written = in_short(whole)
-            written["visits.csv"], samples = without_samples(written["visits.csv"])
+            samples = {}
+            for file in FILES:
+                if file.table.name in SAMPLES:
+                    rows, packed = without_samples(file.table, written[file.name])
+                    written[file.name], samples[SAMPLES[file.table.name]] = rows, packed
             for name, found in written.items():
                 write_file(Path(aside, name), _header(name), found)
-            Path(aside, SAMPLES).write_bytes(samples)
+            for name, packed in samples.items():
+                Path(aside, name).write_bytes(packed)
             # Without its first file a folder is no set: a kill between two leaves none, not a mix.
             (folder / FILES[0].name).unlink(missing_ok=True)
-            for name in (SAMPLES, *reversed(written)):
+            for name in (*samples, *reversed(written)):
                 Path(aside, name).replace(folder / name)
     except OSError as error:
         raise InputError(f"cannot write the set into {folder}: {error.strerror}") from error
@@ -232,7 +237,7 @@ def _measured(campaigns: Select[Any], boards: Select[Any], device: str) -> Subqu
 def _exported(connection: Connection, file: SetFile, query: Select[Any]) -> list[NewRow]:
     """Return a query's rows in order, with content keys in place of row numbers."""
     read = connection.execute(query).mappings().all()
-    found = looked_up(connection, read) if file.table is schema.visit else read
+    found = looked_up(connection, file.table, read) if file.table.name in SAMPLES else read
     names = {name: column.name for name, column in file.columns.items()}
     if file.table is schema.workload:
         names["sequence"] = "sequence"  # for `calls.csv`

@@ -14,18 +14,18 @@ from opdb.errors import DatabaseError, NoDatabaseError
 from opdb.garbage import gc_paused
 from opdb.records import SLUG_ALLOWED, is_slug
 from opdb.store import database, schema
-from opdb.store.published import published_sets
+from opdb.store.published import sets_at_hand, sets_of, usual_sets
 from opdb.store.store import Store
 
 
 def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = False) -> Store:
     """Open a database: the one named, else `OPDB_DB`'s, else the default one.
 
-    A new database is created. The default one, and no other, takes in every published set (of the
-    checkout's `db/*/`, or those that a wheel carries) that it has not seen as it now is; where
+    A new database is created. The default one, and no other, takes in every usual published set (of
+    the checkout's `db/*/`, or those that a wheel carries) that it has not seen as it now is; where
     there is none yet, it is built of them aside and put in place when it is whole. Sets of sweeps
-    are taken in with `sweeps` alone: a usual prediction needs nothing of them, and need not wait
-    for them.
+    are taken in with `sweeps` alone, those of another device once it is asked for (`take_in`): a
+    usual prediction needs nothing of them, and need not wait for them.
 
     Raises:
         DatabaseError: it cannot be used; or it was named, there is none, and `create` is false.
@@ -71,7 +71,7 @@ def check_openable(url: str | None = None) -> None:
 
 def how_to_fill(location: str) -> str:
     """Say which command brings the published sets into a database (a URL)."""
-    sets = [_from_here(path) for path in published_sets().values()]
+    sets = [_from_here(path) for path in usual_sets().values()]
     if not sets:
         return "to bring in measurements: opdb import FOLDER, a published set of a clone's db/"
     named = [] if location == database.default_url() else ["--db", database.shown(location)]
@@ -111,7 +111,7 @@ def build_published(location: str) -> None:
         InputError: a set cannot be imported.
     """
     file = database.file_of(location)
-    if file is None or file.exists() or not published_sets():
+    if file is None or file.exists() or not sets_at_hand():
         return
     if database.journal_of(file).exists():
         return  # of one that was deleted: SQLite drops it where it creates the file itself
@@ -156,24 +156,42 @@ def _build(file: Path) -> None:
         aside.unlink(missing_ok=True)
 
 
-def import_published(store: Store, *, sweeps: bool = False) -> None:
-    """Import the published sets whose files are not those that were imported last.
+def take_in(store: Store, device: str) -> bool:
+    """Take the published sets of a device (slug) into the default database.
 
-    Nothing happens where the database cannot be written: it then serves as it is.
+    Return whether there are any; into another database nothing is taken in.
 
     Raises:
         InputError: a set cannot be imported.
     """
-    sets = published_sets(sweeps=sweeps)
+    if store.url != database.default_url() or not sets_of(device):
+        return False
+    import_published(store, device=device)
+    return True
+
+
+def import_published(store: Store, *, sweeps: bool = False, device: str | None = None) -> None:
+    """Import the published sets whose files are not those that were imported last.
+
+    These are the usual ones, with a `device` (slug) its own as well, and all that were imported
+    once. Nothing happens where the database cannot be written: it then serves as it is.
+
+    Raises:
+        InputError: a set cannot be imported.
+    """
+    sets = sets_at_hand()
     if not sets or (store.path is not None and database.read_only(store.path)):
         return
     with store.reading() as connection:
         query = select(schema.source.c.name, schema.source.c.fingerprint)
         seen = {row.name: row.fingerprint for row in connection.execute(query)}
+    wanted = usual_sets(sweeps=sweeps).keys() | seen.keys()
+    if device is not None:
+        wanted |= sets_of(device).keys()
     new = {
         name: found
         for name, path in sets.items()
-        if seen.get(name) != (found := database.fingerprint(path))
+        if name in wanted and seen.get(name) != (found := database.fingerprint(path))
     }
     if not new:
         return

@@ -14,7 +14,7 @@ from opdb.records import Json, canonical_json
 from opdb.store import database, schema
 from opdb.store.documents import read_json
 from opdb.store.manifest import stated_licence
-from opdb.store.published import published_sets
+from opdb.store.published import device_of, sets_at_hand
 from opdb.store.samples import LEFT_OUT
 from opdb.store.set_samples import visits_apart
 from opdb.store.store import Store
@@ -78,7 +78,7 @@ def origins(store: Store, *, waiting: bool = False) -> list[Origin]:
 
     With `waiting` the published sets that it has not taken in yet are there too.
     """
-    sets = published_sets(sweeps=True)
+    sets = sets_at_hand()
     with store.reading() as connection:
         names = dict(
             map(tuple, connection.execute(select(schema.source.c.id, schema.source.c.name)))
@@ -87,11 +87,19 @@ def origins(store: Store, *, waiting: bool = False) -> list[Origin]:
     found = [_origin(name, sets, measured.get(number, {})) for number, name in names.items()]
     if waiting:
         missing = sets.keys() - names.values()
-        found += [_origin(name, sets, {}, taken_in=False) for name in missing]
+        found += [
+            _origin(name, sets, {"devices": _devices(sets[name])}, taken_in=False)
+            for name in missing
+        ]
     found.sort(key=lambda origin: origin.name)
     if here := measured.get(None):
         found.append(Origin("measured here", "here", **here))
     return found
+
+
+def _devices(folder: Path) -> tuple[str, ...]:
+    device = device_of(folder)
+    return () if device is None else (device,)
 
 
 def about_set(store: Store, device: str, licence: str | None = None) -> dict[str, Json]:

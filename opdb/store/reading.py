@@ -21,7 +21,7 @@ from opdb.records import (
     Workload,
 )
 from opdb.store import rows, schema
-from opdb.store.raw import decode_times
+from opdb.store.documents import HOST_TIMES
 from opdb.store.rows import Row
 from opdb.store.writing import in_parts, numbers
 
@@ -68,18 +68,19 @@ class Repeated:
 
 @dataclass(frozen=True)
 class HostSeen:
-    """Host visits by kind, raw: the configuration's JSON, the form, and the times as stored."""
+    """Host times by kind, raw: the configuration's JSON, and the times as a cost has them."""
 
-    by_kind: Mapping[str, Sequence[tuple[str, Form, str]]]
+    by_kind: Mapping[str, Sequence[tuple[str, str]]]
 
     def usual_s(self, kind: str) -> dict[tuple[str, Form], float]:
         """Return the median host time (seconds) of a kind's calls, by `issued_as` and form."""
-        visits = self.by_kind.get(kind, ())
-        texts = {text for text, _, _ in visits}
-        issued_as = {text: Configuration.from_json(text).issued_as for text in texts}
         found: dict[tuple[str, Form], list[float]] = {}
-        for text, form, times in visits:
-            found.setdefault((issued_as[text], form), []).append(median(decode_times(times)))
+        for text, times in self.by_kind.get(kind, ()):
+            by_form: Mapping[Form, Quantity] = HOST_TIMES.decode(times)  # type: ignore[misc]
+            if by_form:
+                issued_as = Configuration.from_json(text).issued_as
+                for form, quantity in by_form.items():
+                    found.setdefault((issued_as, form), []).append(quantity.median)
         return {key: median(values) for key, values in found.items()}
 
 

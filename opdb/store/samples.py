@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TypeVar
 
 from opdb.errors import SamplesLeftOutError
-from opdb.records import CalibratedCall, Neighbours, Stretch, canonical_json
+from opdb.records import CalibratedCall, Json, Neighbours, Stretch, canonical_json
 from opdb.store import ranges
 from opdb.store.fields import COLLATED, Field
 from opdb.store.raw import (
@@ -25,19 +25,44 @@ from opdb.store.raw import (
 )
 
 LEFT_OUT = "-"
-"""The text in place of a visit's raw samples where they lie apart; see `opdb.store.set_samples`."""
+"""The text in place of a visit's raw samples where they lie apart; see `opdb.store.set_samples`.
 
-OF_VISITS = ("neighbours", "restore", "stretch")
-"""The columns of a visit that hold raw samples."""
+In place of host times the number of their blocks follows it, which predictions need."""
+
+APART = {"visit": ("neighbours", "restore", "stretch"), "host_visit": ("times",)}
+"""The columns of visits whose raw samples may lie apart, by table."""
 
 Samples = TypeVar("Samples")
+
+
+def are_left_out(text: str | None) -> bool:
+    """Return whether a text stands in place of raw samples; packed, none begins so."""
+    return text is not None and text.startswith(LEFT_OUT)
+
+
+def left_out(name: str, samples: Json) -> str:
+    """Return the text in place of a column's raw samples.
+
+    Raises:
+        TypeError: host times are no list.
+    """
+    return f"{LEFT_OUT}{len(samples)}" if name in APART["host_visit"] else LEFT_OUT
+
+
+def blocks(text: str) -> int:
+    """Return the number of blocks of host times, which may lie apart.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    return int(text.removeprefix(LEFT_OUT)) if are_left_out(text) else len(decode_times(text))
 
 
 def _unless_left_out(decode: Callable[[str], Samples]) -> Callable[[str], Samples]:
     """Return a decoder that raises SamplesLeftOutError where there are no samples to decode."""
 
     def decode_kept(text: str) -> Samples:
-        if text == LEFT_OUT:
+        if are_left_out(text):
             raise SamplesLeftOutError
         return decode(text)
 
@@ -126,6 +151,8 @@ NEIGHBOURS = Field(
     decode=_unless_left_out(decode_neighbours),
     verify=_check_neighbours,
 )
-TIMES = Field(COLLATED, encode=encode_times, decode=decode_times, verify=_check_times)
+TIMES = Field(
+    COLLATED, encode=encode_times, decode=_unless_left_out(decode_times), verify=_check_times
+)
 HOST_CALLS = Field(COLLATED, encode=_encode_host_calls, decode=_decode_host_calls)
 LAYERS = Field(COLLATED, encode=encode_layers, decode=decode_layers, verify=_check_layers)

@@ -148,7 +148,7 @@ def _read_calls(file: SetFile, folder: Path, *, trusted: bool) -> Columns:
 def _read_visits(file: SetFile, folder: Path, *, trusted: bool) -> Columns:
     """Read visits with their raw samples; of a trusted set these stay where they are."""
     found = read_file(file, folder, trusted=trusted)
-    return found if trusted else with_samples(found)
+    return found if trusted else with_samples(file.table, found)
 
 
 def _read_model_runs(file: SetFile, folder: Path, *, trusted: bool) -> Columns:
@@ -170,6 +170,7 @@ _READERS: dict[str, Callable[..., Columns]] = {
     "workloads.csv": _read_workloads,
     "calls.csv": _read_calls,
     "visits.csv": _read_visits,
+    "host_visits.csv": _read_visits,
     "costs.csv": _read_costs,
     "model_runs.csv": _read_model_runs,
 }

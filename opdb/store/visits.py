@@ -15,15 +15,10 @@ from opdb.store.documents import read_json
 from opdb.store.lease import Claim, check_held
 from opdb.store.reading import Conditions, Failure, HostSeen, Spent
 from opdb.store.rows import Codec, Row
-from opdb.store.samples import LEFT_OUT, OF_VISITS
+from opdb.store.samples import APART, are_left_out, blocks
 from opdb.store.standing import Standing
 from opdb.store.tallies import count_visit
 from opdb.store.writing import matching, numbers
-
-ENOUGH_HOST_VISITS = 2000
-CAMPAIGNS_AT_ONCE = 2
-"""Host visits that show the usual times, looked for in so many campaigns at a time."""
-
 
 Seen = TypeVar("Seen", Visit, HostVisit)
 
@@ -172,37 +167,42 @@ class Visits(Connected):
         with self.reading() as connection:
             found = list(reading.of_configurations(connection, query, table, configurations))
             read: Sequence[Row] = found
-            lacking = (row[name] == LEFT_OUT for row in found for name in OF_VISITS)
-            if table is schema.visit and any(lacking):
+            if any(map(are_left_out, (row[name] for row in found for name in APART[table.name]))):
                 from opdb.store.set_samples import looked_up  # reads files, as few commands need
 
-                read = looked_up(connection, found)
+                read = looked_up(connection, table, found)
             return sorted(map(codec.read, read), key=attrgetter("started_at", "id"))
 
     def host_seen(self, board: str) -> HostSeen:
-        """Return the host times of a board's last campaigns, by kind."""
+        """Return the host times that a board's costs hold, by kind."""
+        cost, configuration = schema.cost, schema.configuration
+        query = (
+            select(configuration.c.kind, configuration.c.json, cost.c.host_time_s)
+            .join(configuration, cost.c.configuration_id == configuration.c.id)
+            .where(cost.c.board == board, reading.unforced(cost))
+        )
+        found: dict[str, list[tuple[str, str]]] = {}
         with self.reading() as connection:
-            visit, campaign, configuration = (
-                schema.host_visit,
-                schema.campaign,
-                schema.configuration,
-            )
-            query = select(campaign.c.id).where(campaign.c.board == board)
-            query = query.order_by(campaign.c.started_at.desc(), campaign.c.id)
-            campaigns = list(connection.scalars(query))
-            seen = select(
-                configuration.c.kind, configuration.c.json, visit.c.form, visit.c.times
-            ).join(configuration, visit.c.configuration_id == configuration.c.id)
-            found: dict[str, list[tuple[str, Form, str]]] = {}
-            read = 0
-            for first in range(0, len(campaigns), CAMPAIGNS_AT_ONCE):
-                some = campaigns[first : first + CAMPAIGNS_AT_ONCE]
-                for kind, *what in connection.execute(seen.where(visit.c.campaign.in_(some))).all():
-                    found.setdefault(kind, []).append(tuple(what))
-                    read += 1
-                if read >= ENOUGH_HOST_VISITS:
-                    break
-            return HostSeen(found)
+            for kind, text, times in connection.execute(query).all():
+                found.setdefault(kind, []).append((text, times))
+        return HostSeen(found)
+
+    def host_blocks(
+        self, board: str, configurations: Collection[str] | None = None
+    ) -> dict[tuple[str, Form], int]:
+        """Return in how many blocks calls were timed on a board, in the longest of their visits.
+
+        Of these configurations (keys) or of all; by key and form.
+        """
+        visit, campaign = schema.host_visit, schema.campaign
+        query = reading.with_key(visit).join(campaign, visit.c.campaign == campaign.c.id)
+        query = query.where(campaign.c.board == board)
+        found: dict[tuple[str, Form], int] = {}
+        with self.reading() as connection:
+            for row in reading.of_configurations(connection, query, visit, configurations):
+                call = row["configuration"], row["form"]
+                found[call] = max(blocks(row["times"]), found.get(call, 0))
+        return found
 
     def refusals(
         self, device: str, setting: str, configurations: Collection[str]

@@ -43,7 +43,7 @@ def test_a_clone_has_its_sets_and_those_that_wait_for_a_sweep(opdb: Opdb, checko
     assert first["size_bytes"] == sum(path.stat().st_size for path in (ROOT / "db" / SET).iterdir())
     out = opdb("data").out
     assert f"{SET} " in out and "Apache-2.0" in out
-    assert "not in the database until a command asks for sweeps: nvidia-h200-sweeps" in out
+    assert "for sweeps, or names their device: nvidia-h200-sweeps" in out
 
 
 def test_what_was_imported_and_measured_is_told_apart(opdb: Opdb, tmp_path: Path) -> None:

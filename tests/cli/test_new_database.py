@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opdb.store import check_openable, open_store
-from opdb.store.published import published_sets
+from opdb.store.published import usual_sets
 from tests.cli.conftest import Opdb, snapshot
 from tests.paths import ROOT
 
@@ -23,7 +23,7 @@ def test_the_first_line_says_how_measurements_come_in(
     ran = opdb(command, "mlp", "-b", 9, "--db", "new one.sqlite")
     assert (ran.status, ran.out) == (2, "") and ran.err.count("\n") == 1
     hint = shlex.split(ran.err.partition("to bring in the published measurements: ")[2])
-    folders = [str(path) for path in published_sets().values()]
+    folders = [str(path) for path in usual_sets().values()]
     assert hint == ["opdb", "import", *folders, "--db", "new one.sqlite"]
     assert str(ROOT / "db" / "nvidia-h200") in folders
 

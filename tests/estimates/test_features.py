@@ -61,7 +61,7 @@ def numbers(**given: float) -> Mapping[str, float]:
     sizes = (
         *("flops", "bytes", "intensity", "read", "written", "weights", "rows", "columns"),
         *("depth", "tiles", "channels", "first", "second", "positions", "last", "item_bytes"),
-        *("window", "stride", "dilation", "groups", "steps"),
+        *("window", "stride", "dilation", "groups", "steps", "together"),
     )
     named = {name.replace("_in_", " ").replace("waste_", "waste "): v for name, v in given.items()}
     named = {
@@ -99,6 +99,18 @@ def test_every_number_of_a_grouped_convolution() -> None:
     rest = {"tensors": 2.0, "window": 25, "stride": 2, "groups": 4}
     expected = numbers(**sizes, **wastes, **aligned, **shape, **rest)
     assert dict(found.numbers) == pytest.approx(expected)
+
+
+def test_an_index_stands_for_as_many_elements_as_lie_together() -> None:
+    """Rows of 768 elements; single elements; and no index at all."""
+    ids, table = {"shape": [4, 16], "dtype": "int64"}, tensor(1000, 768, role="weight")
+    places = {"shape": [4, 8], "dtype": "int64"}
+    rows = Configuration("embedding", {}, {"input": ids, "weight": table})
+    elements = Configuration("gather", {"dim": 1}, {"input": tensor(4, 64), "index": places})
+    of_int32 = {"shape": [40000, 1, 4], "dtype": "int32"}
+    none = Configuration("add", {}, {"input": of_int32, "other": tensor(1, 3, 4)})
+    found = [features(each).number("together") for each in (rows, elements, none)]
+    assert found == pytest.approx([math.log2(768), 0.0, 0.0])
 
 
 def test_every_number_of_a_linear_layer() -> None:

@@ -74,7 +74,8 @@ def test_a_time_is_the_shortest_and_the_larger_of_operations_and_bytes() -> None
         ("product backward", "float64", 80.0),
         ("attention backward", "float32", 200.0),  # as in forward passes
         ("pooling", "float32", None),  # bytes alone tell
-        ("memory", "float64", None),
+        ("memory", "float64", 50.0),  # as any other dtype
+        ("memory", "int32", 50.0),  # its own operators are short
         ("memory backward", "float32", None),
     ],
 )
@@ -89,6 +90,7 @@ def test_units_that_nobody_measured_take_the_nearest_rate(
         "attention float16": 300.0,
         "attention float32": 200.0,
         "memory float32": 50.0,
+        "memory int32": 1.0,
     }
     found = Roofline(measured, 10.0, 0.0, 1.0).time_s(call(1200.0, 5.0, family, dtype))
     assert found == pytest.approx(0.5 if rate is None else 1200.0 / rate)
@@ -100,7 +102,7 @@ def test_units_that_nobody_measured_take_the_nearest_rate(
         ("float8_e4m3fn", "product", 400.0),
         ("float16", "product", 400.0),
         ("float32", "product", 2.0),  # nothing stands in for it
-        ("float8_e4m3fn", "memory", 2.0),
+        ("float8_e4m3fn", "memory", 400.0),
     ],
 )
 def test_operators_that_wait_for_memory_show_no_rate(dtype: str, family: str, rate: float) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import lzma
 import shutil
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from opdb.matrix.file import load_matrix
 from opdb.records import Configuration
 from opdb.significance import KindEntry, Proposal, load_significance, propose
 from opdb.store import open_store
+from opdb.store.database import set_files
 from opdb.store.documents import read_json
 from opdb.store.exchange import import_set
 from opdb.store.proving import proved
@@ -191,11 +193,19 @@ def _cut(process: Process, points: slice) -> Process:
 
 
 def _set_reader(folder: Path, empty: Path, name: str) -> Reader:
+    """Return the reader of a file of a set; what is tried of a packed one is its text, unpacked."""
+    packed = name.endswith(".xz")
+
+    def seeds() -> list[str]:
+        content = (folder / name).read_bytes()
+        return [(lzma.decompress(content) if packed else content).decode()]
+
     def read(path: Path) -> None:
         with tempfile.TemporaryDirectory(dir=path.parent) as aside:
             made = Path(aside, "set")
             shutil.copytree(folder, made)
-            shutil.copyfile(path, made / name)
+            content = path.read_bytes()
+            (made / name).write_bytes(lzma.compress(content) if packed else content)
             contents = proved(read_set(made))
             shutil.copyfile(empty, Path(aside, "db.sqlite"))
             with open_store(str(Path(aside, "db.sqlite"))) as store:
@@ -207,7 +217,7 @@ def _set_reader(folder: Path, empty: Path, name: str) -> Reader:
                 store.model_runs()
                 store.standing("nvidia-h200")
 
-    return Reader(read, lambda: [(folder / name).read_text()], (*_CSV, *_JSON), ".csv")
+    return Reader(read, seeds, (*_CSV, *_JSON), ".txt" if packed else ".csv")
 
 
 READERS: Mapping[str, Reader] = {
@@ -234,6 +244,4 @@ def set_readers(folder: Path) -> dict[str, Reader]:
     empty = folder.with_name(f"{folder.name}-empty.sqlite")
     with open_store(str(empty)):
         pass
-    return {
-        f"set/{path.name}": _set_reader(folder, empty, path.name) for path in folder.glob("*.csv")
-    }
+    return {f"set/{path.name}": _set_reader(folder, empty, path.name) for path in set_files(folder)}

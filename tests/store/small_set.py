@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from opdb.store import open_store
+from opdb.store import open_store, schema
 from opdb.store.exchange import export_set, import_set
 from opdb.store.set_reading import read_set
 from opdb.store.set_samples import SAMPLES, with_samples
@@ -51,11 +51,12 @@ def write_small_set(folder: Path) -> None:
 
 def put_samples_into_rows(folder: Path) -> None:
     """Write a set as release 0.1.0 does: raw samples in the rows of the visits."""
-    path = folder / "visits.csv"
-    with path.open(newline="") as stream:
-        header = next(csv.reader(stream))
-    write_file(path, header, with_samples(read_fields(path, header)).rows())
-    (folder / SAMPLES).unlink()
+    for table in (schema.visit, schema.host_visit):
+        path = folder / f"{table.name}s.csv"
+        with path.open(newline="") as stream:
+            header = next(csv.reader(stream))
+        write_file(path, header, with_samples(table, read_fields(path, header)).rows())
+        (folder / SAMPLES[table.name]).unlink()
 
 
 def edit(path: Path, change: Callable[[list[dict[str, str]]], None]) -> None:

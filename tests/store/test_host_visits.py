@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from opdb.errors import DatabaseError
+from opdb.records import Form, Quantity
 from opdb.store import Store
 from tests.store import samples
 
@@ -24,11 +25,36 @@ def test_a_moment_is_saved_whole_or_not_at_all(filled: Store) -> None:
 
 
 def test_the_usual_host_time_of_a_kind_is_the_median_of_its_calls(filled: Store) -> None:
-    seen = filled.host_visits("GPU-1")[0]
-    others = [replace(seen, id=f"{s}", times_s=(s, s, 1.0)) for s in (2e-5, 3e-5)]
-    filled.save_host_visits([*others, replace(seen, id="function", form="function")])
+    others = [
+        replace(samples.CONV, inputs={**samples.CONV.inputs, "input": {**of, "shape": shape}})
+        for of in [samples.CONV.inputs["input"]]
+        for shape in ([4, 3, 32, 32], [8, 3, 32, 32])
+    ]
+    filled.save_configurations(others)
+    own = samples.cost()
+    forms: list[dict[Form, float]] = [{"module": 2e-5}, {"module": 3e-5, "function": 1e-5}]
+    costs = [
+        replace(
+            own,
+            configuration=each.key,
+            host_time_s={form: Quantity(s, s, s, s, 9) for form, s in times.items()},
+        )
+        for each, times in zip(others, forms, strict=True)
+    ]
+    filled.replace_costs("GPU-1", [own, *costs])
     usual = filled.host_seen("GPU-1").usual_s("conv2d")
     issued_as = samples.CONV.issued_as
-    assert usual == {(issued_as, "module"): 2e-5, (issued_as, "function"): 1.3e-5}
+    assert usual == {(issued_as, "module"): 2e-5, (issued_as, "function"): 1e-5}
     assert filled.host_seen("GPU-1").usual_s("relu") == {}
     assert filled.host_seen("GPU-2").usual_s("conv2d") == {}
+
+
+def test_a_call_was_timed_in_as_many_blocks_as_its_longest_visit_has(filled: Store) -> None:
+    seen = samples.host_visit()
+    longer = replace(seen, id="longer", times_s=(1e-5,) * 60)
+    other = replace(seen, id="other", form="function", times_s=(1e-5,) * 7)
+    filled.save_host_visits([longer, other])
+    call = samples.CONV.key
+    found = {(call, "module"): 60, (call, "function"): 7}
+    assert filled.host_blocks("GPU-1") == filled.host_blocks("GPU-1", [call]) == found
+    assert filled.host_blocks("GPU-1", [samples.RELU.key]) == filled.host_blocks("GPU-2") == {}

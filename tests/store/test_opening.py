@@ -20,8 +20,8 @@ from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import check_openable
 from opdb.store.origins import origins
-from opdb.store.published import published_sets
-from opdb.store.samples import OF_VISITS
+from opdb.store.published import usual_sets
+from opdb.store.samples import APART
 from tests import published
 from tests.store import samples
 from tests.store.conftest import fill
@@ -60,7 +60,7 @@ def files(checkout: Path) -> list[str]:
 
 def tables(store: Store, *, but_samples: bool = False) -> dict[str, list[tuple[object, ...]]]:
     """Return all rows of a database but what names the sources that it has seen."""
-    left = OF_VISITS if but_samples else ()
+    left = [name for names in APART.values() for name in names] if but_samples else []
     with store.reading() as connection:
         names = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
         return {
@@ -100,6 +100,7 @@ def test_it_holds_what_an_import_brings(tmp_path: Path, monkeypatch: pytest.Monk
         assert tables(built) != tables(named), "raw samples stay in the set"
         for board in named.boards():
             assert built.visits(board.uuid) == named.visits(board.uuid), "and are found there"
+            assert built.host_visits(board.uuid) == named.host_visits(board.uuid)
         assert statements(built) == statements(named)
         assert pragma(built, "foreign_key_check") == []
         assert pragma(built, "integrity_check") == [("ok",)]
@@ -139,8 +140,8 @@ def publish_sweep(checkout: Path) -> Workload:
 
 def test_sets_of_sweeps_are_taken_in_where_they_are_asked_for(checkout: Path) -> None:
     workload = publish_sweep(checkout)
-    assert list(published_sets()) == ["nvidia-h200"]
-    assert list(published_sets(sweeps=True)) == ["nvidia-h200", "nvidia-h200-sweeps"]
+    assert list(usual_sets()) == ["nvidia-h200"]
+    assert list(usual_sets(sweeps=True)) == ["nvidia-h200", "nvidia-h200-sweeps"]
     usual = [samples.campaign().id]
     with open_store() as store:
         known = {each.name: each.taken_in for each in origins(store, waiting=True)}

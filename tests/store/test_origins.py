@@ -64,7 +64,7 @@ def test_visits_that_came_without_their_samples_are_counted_apart(tmp_path: Path
     with open_store(str(tmp_path / "whole.sqlite")) as store:
         import_set(store, tmp_path / "set")
         [whole] = origins(store)
-    (tmp_path / "set" / SAMPLES).unlink()
+    (tmp_path / "set" / SAMPLES["visit"]).unlink()
     with open_store(str(tmp_path / "packed.sqlite")) as store:
         import_set(store, tmp_path / "set", contents=read_set(tmp_path / "set"))
         [packed] = origins(store)

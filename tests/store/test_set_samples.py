@@ -21,7 +21,7 @@ from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
 from opdb.store.packing import pack
 from opdb.store.raw import decode_stretch
-from opdb.store.samples import LEFT_OUT, OF_VISITS
+from opdb.store.samples import APART, LEFT_OUT
 from opdb.store.set_reading import read_set
 from opdb.store.set_samples import SAMPLES, visits_apart
 from tests import published
@@ -37,7 +37,7 @@ def folder(filled: Store, tmp_path: Path) -> Path:
 
 
 def lines(folder: Path) -> list[str]:
-    return lzma.decompress((folder / SAMPLES).read_bytes()).decode().splitlines()
+    return lzma.decompress((folder / SAMPLES["visit"]).read_bytes()).decode().splitlines()
 
 
 def visits(folder: Path) -> list[dict[str, str]]:
@@ -68,7 +68,7 @@ def test_a_set_with_samples_in_its_rows_is_read_to_the_same(folder: Path, tmp_pa
     """Those that release 0.1.0 exported."""
     older = shutil.copytree(folder, tmp_path / "older")
     put_samples_into_rows(older)
-    assert LEFT_OUT not in [row[name] for row in visits(older) for name in OF_VISITS]
+    assert LEFT_OUT not in [row[name] for row in visits(older) for name in APART["visit"]]
     new, old = (read_set(each)["visits.csv"].values for each in (folder, older))
     assert {n: list(v) for n, v in new.items()} == {n: list(v) for n, v in old.items()}
     with open_store(str(tmp_path / "older.sqlite")) as store:
@@ -81,12 +81,12 @@ def test_a_set_with_samples_in_its_rows_is_read_to_the_same(folder: Path, tmp_pa
 def test_a_set_that_grows_by_a_campaign_keeps_the_bytes_that_it_had(
     filled: Store, folder: Path
 ) -> None:
-    before = (folder / SAMPLES).read_bytes()
+    before = (folder / SAMPLES["visit"]).read_bytes()
     later = "2027-01-01T00:00:00Z"
     filled.save_campaign(replace(samples.campaign("later"), started_at=later))
     filled.save_visit(samples.visit("visit-9", campaign="later", started_at=later))
     export_set(filled, folder, device="nvidia-h200")
-    after = (folder / SAMPLES).read_bytes()
+    after = (folder / SAMPLES["visit"]).read_bytes()
     assert after.startswith(before) and len(after) > len(before)
     assert len(lines(folder)) == 2
 
@@ -100,6 +100,11 @@ def test_the_default_database_leaves_samples_in_the_set_and_finds_them_there(
             held = connection.exec_driver_sql("SELECT stretch FROM visit WHERE role != 'anchor'")
             assert set(held.scalars()) == {LEFT_OUT, None}
         assert store.visits("GPU-1") == filled.visits("GPU-1")
+        with store.reading() as connection:
+            held = connection.exec_driver_sql("SELECT times FROM host_visit")
+            assert list(held.scalars()) == [f"-{len(samples.host_visit().times_s)}"]
+        assert store.host_visits("GPU-1") == filled.host_visits("GPU-1")
+        assert store.host_blocks("GPU-1") == filled.host_blocks("GPU-1")
         assert derived(store, "GPU-1").is_as_stored
         export_set(store, tmp_path / "again", device="nvidia-h200")
     assert lines(tmp_path / "again") == lines(tmp_path / "checkout" / "db" / "nvidia-h200")
@@ -113,7 +118,7 @@ def test_where_the_set_is_not_at_hand_its_samples_are_left_out(
         copy = shutil.copy(str(store.path), tmp_path / "copy.sqlite")
     with open_store(str(copy)) as store:
         assert len(store.visits("GPU-1")) == 3, "a copy of the database finds them, too"
-        (there / SAMPLES).unlink()
+        (there / SAMPLES["visit"]).unlink()
         assert store.costs("GPU-1") and store.visits("GPU-1", role="anchor")
         with pytest.raises(SamplesLeftOutError, match="a clone of opdb has the samples"):
             store.visits("GPU-1")
@@ -136,7 +141,10 @@ DAMAGED = [
     (lambda path: path.write_bytes(b"id,stretch\n"), "samples.xz is damaged: "),
     (lambda path: path.write_bytes(lzma.compress(b"\xff\n")), "samples.xz is damaged: "),
     (rewritten(lambda text: text.rstrip("\n")), "samples.xz: a line is cut off"),
-    (rewritten(lambda text: text + text), "line 2: 'visit-1': the visit lacks no "),
+    (
+        rewritten(lambda text: text + text),
+        "line 2: 'visit-1': the visit lacks no .*, or has others",
+    ),
     (rewritten(renamed), "line 1: 'visit-8': no such visit in the set"),
     (rewritten(lambda text: "\n"), "line 1: '': no such visit in the set"),
     (rewritten(lambda text: "visit-1 {}\n"), "expected an object with some of neighbours, rest"),
@@ -152,7 +160,7 @@ DAMAGED = [
 def test_a_damaged_file_is_refused(
     folder: Path, tmp_path: Path, damage: Callable[[Path], None], said: str
 ) -> None:
-    damage(folder / SAMPLES)
+    damage(folder / SAMPLES["visit"])
     with open_store(str(tmp_path / "other.sqlite")) as other:
         with pytest.raises(InputError, match=said) as caught:
             import_set(other, folder)
@@ -160,8 +168,31 @@ def test_a_damaged_file_is_refused(
     assert len(str(caught.value)) < 600
 
 
-def test_visits_whose_samples_no_file_has_are_refused(folder: Path, tmp_path: Path) -> None:
-    (folder / SAMPLES).unlink()
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.replace("[", "[1,", 1), "the visit lacks no times, or has others"),
+        (lambda text: text.replace("[", '[],"x":[', 1), "expected an object with some of times"),
+        (lambda text: 'host-visit-1 {"times":7}\n', "has no len"),
+    ],
+)
+def test_host_times_of_another_number_of_blocks_are_refused(
+    folder: Path, tmp_path: Path, change: Callable[[str], str], said: str
+) -> None:
+    rewritten(change)(folder / SAMPLES["host_visit"])
+    said = f"host_samples.xz, line 1: 'host-visit-1?': .*{said}"
+    with (
+        open_store(str(tmp_path / "other.sqlite")) as other,
+        pytest.raises(InputError, match=said),
+    ):
+        import_set(other, folder)
+
+
+@pytest.mark.parametrize("table", SAMPLES)
+def test_visits_whose_samples_no_file_has_are_refused(
+    folder: Path, tmp_path: Path, table: str
+) -> None:
+    (folder / SAMPLES[table]).unlink()
     with open_store(str(tmp_path / "other.sqlite")) as other:
         with pytest.raises(InputError, match="raw samples are needed"):
             import_set(other, folder)

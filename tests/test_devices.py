@@ -1,0 +1,126 @@
+"""The device that is predicted for: named, this machine's, or the most measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import opdb.meters.nvml
+from opdb.errors import UnknownNameError
+from opdb.predict import choose_device
+from opdb.predict import device as choosing
+from opdb.store import database, open_store, published_devices
+from opdb.store.exchange import export_set
+from opdb.store.origins import origins
+from opdb.store.published import sets_of, usual_sets
+from tests.store import samples
+from tests.store.conftest import fill
+
+OTHER = replace(samples.DEVICE, slug="nvidia-other", name="NVIDIA Other")
+
+
+def publish(folder: Path, database: Path) -> None:
+    """Publish a set of two devices' runs: the usual one's, with costs, and another's."""
+    with open_store(str(database)) as store:
+        fill(store)
+        store.save_campaign(samples.campaign("of-other", "GPU-9", OTHER))
+        store.save_visit(samples.visit("visit-9", campaign="of-other"))
+        for device in (samples.DEVICE, OTHER):
+            export_set(store, folder / device.slug, device=device.slug)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with the sets of two devices and no database."""
+    monkeypatch.delenv("OPDB_DB", raising=False)
+    monkeypatch.setattr(database, "package_parent", lambda: tmp_path / "checkout")
+    publish(tmp_path / "checkout" / "db", tmp_path / "source.sqlite")
+    return tmp_path / "checkout"
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No NVIDIA driver, whatever this machine has."""
+    monkeypatch.setattr(choosing, "_has_driver", lambda: False)
+
+
+def devices() -> list[str]:
+    with open_store() as store:
+        return [each.slug for each in store.devices()]
+
+
+def test_another_devices_set_waits_until_it_is_named(checkout: Path) -> None:
+    assert list(usual_sets()) == ["nvidia-h200"]
+    assert list(sets_of("nvidia-other")) == ["nvidia-other"]
+    assert published_devices() == {"nvidia-h200": "NVIDIA H200", "nvidia-other": "NVIDIA Other"}
+    with open_store() as store:
+        waiting = {each.name: each.devices for each in origins(store, waiting=True)}
+        assert waiting == {"nvidia-h200": ("nvidia-h200",), "nvidia-other": ("nvidia-other",)}
+        assert choose_device(store, None) == samples.DEVICE
+    assert devices() == ["nvidia-h200"]
+    with open_store() as store:
+        assert choose_device(store, "nvidia-other") == OTHER
+        assert len(store.visits("GPU-9")) == 1
+        assert choose_device(store, None) == samples.DEVICE, "the one with costs"
+    assert devices() == ["nvidia-h200", "nvidia-other"]
+
+
+def test_a_set_that_was_taken_in_is_taken_in_again_when_it_changes(checkout: Path) -> None:
+    with open_store() as store:
+        choose_device(store, "nvidia-other")
+    with open_store(str(checkout.parent / "source.sqlite")) as store:
+        store.save_visit(samples.visit("visit-10", campaign="of-other"))
+        export_set(store, checkout / "db" / "nvidia-other", device="nvidia-other")
+    with open_store() as store:
+        assert len(store.visits("GPU-9")) == 2
+
+
+def test_a_device_that_no_set_has_is_unknown(checkout: Path) -> None:
+    with open_store() as store, pytest.raises(UnknownNameError, match="mean 'nvidia-other'") as no:
+        choose_device(store, "nvidia-othe")
+    assert "unknown device" in str(no.value)
+    assert devices() == ["nvidia-h200"]
+
+
+def test_a_database_of_ones_own_takes_nothing_in(checkout: Path, tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "own.sqlite")) as store:
+        fill(store)
+        with pytest.raises(UnknownNameError, match="unknown device 'nvidia-other'"):
+            choose_device(store, "nvidia-other")
+        assert [each.slug for each in store.devices()] == ["nvidia-h200"]
+
+
+def test_unnamed_it_is_that_of_this_machines_gpu(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "_has_driver", lambda: True)
+    for here, chosen in (
+        ([], "nvidia-h200"),
+        (["Some GPU"], "nvidia-h200"),
+        (
+            ["Some GPU", "NVIDIA Other"],
+            "nvidia-other",
+        ),
+    ):
+        monkeypatch.setattr(opdb.meters.nvml, "gpu_names", lambda here=here: here)
+        with open_store() as store:
+            assert choose_device(store, None).slug == chosen
+    assert devices() == ["nvidia-h200", "nvidia-other"]
+
+
+def test_nvml_is_not_asked_where_there_is_no_driver_or_no_choice(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked() -> list[str]:
+        raise AssertionError
+
+    monkeypatch.setattr(opdb.meters.nvml, "gpu_names", asked)
+    with open_store() as store:
+        assert choose_device(store, None) == samples.DEVICE
+    monkeypatch.setattr(choosing, "_has_driver", lambda: True)
+    with open_store() as store:
+        for path in (checkout / "db" / "nvidia-other").iterdir():
+            path.unlink()
+        assert choose_device(store, None) == samples.DEVICE

@@ -10,8 +10,6 @@ import csv
 import lzma
 import shutil
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from setuptools import setup
@@ -59,7 +57,7 @@ def pack(db: Path, into: Path) -> None:
         }
         for name in SAMPLES:
             _pack_samples(folder, target, name, campaigns)
-        _pack_host_visits(folder, target, partial(_where_needed, campaigns))
+        _pack_host_visits(folder, target, campaigns)
 
 
 Row = dict[str, str]
@@ -83,8 +81,11 @@ def _pack_samples(folder: Path, target: Path, name: str, campaigns: dict[str, bo
     (target / SAMPLES[name]).write_bytes(lzma.compress("".join(kept).encode()))
 
 
-def _pack_host_visits(folder: Path, target: Path, packed: Callable[[Row], Row | None]) -> None:
-    """Write the host visits of a set as they are packed; None leaves one out."""
+def _pack_host_visits(folder: Path, target: Path, campaigns: dict[str, bool]) -> None:
+    """Write the host visits of boards that several sets measured, and those of quiet times.
+
+    Costs have what follows from the others.
+    """
     name = "host_visits.csv"
     with (
         (folder / name).open(encoding="utf-8", newline="") as source,
@@ -93,16 +94,10 @@ def _pack_host_visits(folder: Path, target: Path, packed: Callable[[Row], Row | 
         reader = csv.DictReader(source)
         writer = csv.DictWriter(written, reader.fieldnames or (), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(row for row in map(packed, reader) if row is not None)
-
-
-def _where_needed(campaigns: dict[str, bool], visit: Row) -> Row | None:
-    """Return a host visit of a board that several sets measured, or of quiet times; others None.
-
-    Costs have what follows from the others.
-    """
-    blocks = int(visit["times"].removeprefix("-"))
-    return visit if blocks >= QUIET_BLOCKS or _is_pooled(campaigns, visit) else None
+        for visit in reader:
+            blocks = int(visit["times"].removeprefix("-"))
+            if blocks >= QUIET_BLOCKS or _is_pooled(campaigns, visit):
+                writer.writerow(visit)
 
 
 def _is_pooled(campaigns: dict[str, bool], visit: Row) -> bool:

@@ -239,3 +239,10 @@ def test_its_own_sets_are_imported_as_they_are_and_strangers_are_not(
     assert f",{LEFT_OUT}," in (copied / "visits.csv").read_text()
     ran = installed.run("opdb", "import", str(copied), "--db", database)
     assert ran.returncode == 2 and "raw samples are needed" in ran.stderr
+
+
+def test_it_takes_in_the_sets_of_a_device_that_is_named(installed: Installed) -> None:
+    device = "nvidia-h100-80gb-hbm3"
+    found = installed.json("predict", "resnet50", "-b", "32", "--mode", "graph", "--device", device)
+    assert (found["device"], found["coverage"]["time"]) == (device, 1.0)
+    assert 0.9 < found["time_s"] / found["measured"]["time_s"] < 1.1

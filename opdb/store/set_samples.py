@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, RowMapping, Table, select
@@ -86,6 +85,7 @@ def looked_up(connection: Connection, table: Table, visits: Sequence[RowMapping]
 
     Raises:
         InputError: a file of samples cannot be read.
+        ValueError: a line of one cannot.
     """
     rows = [dict(row) for row in visits]
     names = APART[table.name]
@@ -96,9 +96,11 @@ def looked_up(connection: Connection, table: Table, visits: Sequence[RowMapping]
     for folder in _folders(connection, {row["campaign"] for row in lacking.values()}):
         path = folder / SAMPLES[table.name]
         for short, text in _lines(path) if path.exists() else ():
-            with suppress(ValueError):  # most are of other visits
+            try:
                 row = lacking[find(short)]
-                row.update({name: pack(each) for name, each in _samples(table, text).items()})
+            except ValueError:
+                continue  # of another visit
+            row.update({name: pack(each) for name, each in _samples(table, text).items()})
     return rows
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.errors import InputError, SamplesLeftOutError
+from opdb.errors import DatabaseError, InputError, SamplesLeftOutError
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
@@ -108,6 +108,19 @@ def test_the_default_database_leaves_samples_in_the_set_and_finds_them_there(
         assert derived(store, "GPU-1").is_as_stored
         export_set(store, tmp_path / "again", device="nvidia-h200")
     assert lines(tmp_path / "again") == lines(tmp_path / "checkout" / "db" / "nvidia-h200")
+
+
+def test_a_damaged_line_is_told_when_it_is_looked_up(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = checkout_of(folder, tmp_path, monkeypatch)
+    with open_store() as store:
+        rewritten(lambda text: text.replace('{"', "{", 1))(there / SAMPLES["visit"])
+        with pytest.raises(DatabaseError, match="a row is damaged"):
+            store.visits("GPU-1")
+        (there / SAMPLES["visit"]).write_bytes(b"")
+        with pytest.raises(InputError, match=r"samples.xz is damaged"):
+            store.visits("GPU-1")
 
 
 def test_where_the_set_is_not_at_hand_its_samples_are_left_out(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import opdb
 import opdb.meters.nvml
 from opdb.errors import UnknownNameError
 from opdb.predict import choose_device
@@ -124,3 +125,11 @@ def test_nvml_is_not_asked_where_there_is_no_driver_or_no_choice(
         for path in (checkout / "db" / "nvidia-other").iterdir():
             path.unlink()
         assert choose_device(store, None) == samples.DEVICE
+
+
+def test_its_status_and_its_export_take_it_in_too(checkout: Path, tmp_path: Path) -> None:
+    [told] = opdb.status(device="nvidia-other").devices
+    assert told.device == OTHER
+    (checkout / "db" / "opdb.sqlite").unlink()
+    opdb.export(tmp_path / "set", device="nvidia-other")
+    assert len((tmp_path / "set" / "visits.csv").read_text().splitlines()) == 2

@@ -171,8 +171,7 @@ def export(
                 f"{store.location} holds {len(known)} devices ({', '.join(known)}); name one "
                 "with --device"
             )
-        if device is None or form != "csv":
-            device = choose_device(store, device).slug
+        device = choose_device(store, device).slug
         about = about_set(store, device, licence)
         try:
             rows, names = _write(store, folder, form, about)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opdb.derive.rejection import COUNTED, REASONS
-from opdb.errors import InputError, UnknownNameError
+from opdb.errors import InputError
 from opdb.lookup.coverage import FAILED, Covered
 from opdb.lookup.words import workload_columns
 from opdb.records import Device, Json, Role
@@ -241,16 +241,17 @@ def status(*, device: str | None = None, db: str | None = None) -> Status:
         UnknownNameError: no device of that name was measured.
         InputError: one is named and none was measured, or the database cannot be opened.
     """
+    from opdb.predict import choose_device
     from opdb.store import open_store
 
     with open_store(db, create=False) as store:
-        known = {each.slug: each for each in store.devices()}
-        if device is not None and not known:
+        if device is not None and not store.devices():
             raise InputError(
                 f"device {device!r}: {store.location} holds no device yet; opdb bench adds it"
             )
-        if device is not None and device not in known:
-            raise UnknownNameError("device", device, known)
+        if device is not None:
+            choose_device(store, device)
+        known = {each.slug: each for each in store.devices()}
         devices = [
             DeviceStatus(each, [b.uuid for b in store.boards(slug)], store.standing(slug))
             for slug, each in known.items()

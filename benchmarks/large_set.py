@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.at_scale import DEVICE, ROOT
 from opdb.store import schema
-from opdb.store.set_samples import SAMPLES, with_samples
+from opdb.store.set_samples import with_samples
 from opdb.store.sets import read_fields
 
 REPEATED = {
@@ -36,6 +36,9 @@ REPEATED = {
 """The files that are repeated, and their columns that get another name each time."""
 
 LEFT_OUT = ("costs.csv", "learned.csv")
+
+VISITS = {"visits.csv": schema.visit, "host_visits.csv": schema.host_visit}
+"""The files whose raw samples lie in files of their own."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,9 @@ def write_large_set(source: Path, folder: Path, copies: int) -> int:
             writer = csv.DictWriter(made, list(reader.fieldnames or ()), lineterminator="\n")
             writer.writeheader()
             found = [] if path.name in LEFT_OUT else list(reader)
-            if path.stem[:-1] in SAMPLES:  # the files of samples know no copies
-                table = schema.metadata.tables[path.stem[:-1]]
+            if path.name in VISITS:  # the files of samples know no copies
                 fields = read_fields(path, list(reader.fieldnames or ()))
-                found = list(with_samples(table, fields).rows())
+                found = list(with_samples(VISITS[path.name], fields).rows())
             named = REPEATED.get(path.name)
             for number in range(copies if named else 1):
                 for row in found:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +41,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(database, "package_parent", lambda: tmp_path / "checkout")
     publish(tmp_path / "checkout" / "db", tmp_path / "source.sqlite")
     return tmp_path / "checkout"
+
+
+has_driver = choosing._has_driver
 
 
 @pytest.fixture(autouse=True)
@@ -97,14 +102,10 @@ def test_unnamed_it_is_that_of_this_machines_gpu(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choosing, "_has_driver", lambda: True)
-    for here, chosen in (
-        ([], "nvidia-h200"),
-        (["Some GPU"], "nvidia-h200"),
-        (
-            ["Some GPU", "NVIDIA Other"],
-            "nvidia-other",
-        ),
-    ):
+    usual, other = "nvidia-h200", "nvidia-other"
+    seen = {"": usual, "Some GPU": usual, "Some GPU, NVIDIA Other": other}
+    for names, chosen in seen.items():
+        here = names.split(", ")
         monkeypatch.setattr(opdb.meters.nvml, "gpu_names", lambda here=here: here)
         with open_store() as store:
             assert choose_device(store, None).slug == chosen
@@ -125,6 +126,22 @@ def test_nvml_is_not_asked_where_there_is_no_driver_or_no_choice(
         for path in (checkout / "db" / "nvidia-other").iterdir():
             path.unlink()
         assert choose_device(store, None) == samples.DEVICE
+
+
+def test_a_driver_is_there_where_its_library_can_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML itself; a machine without one is not asked, for that takes longer than a prediction."""
+    asked: list[str] = []
+
+    def load(name: str) -> object:
+        asked.append(name)
+        if len(asked) > 1:
+            raise OSError(f"{name}: cannot open shared object file")
+        return object()
+
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    assert [has_driver(), has_driver()] == [True, False]
+    assert asked == ["libnvidia-ml.so.1"] * 2
 
 
 def test_its_status_and_its_export_take_it_in_too(checkout: Path, tmp_path: Path) -> None:

@@ -245,11 +245,11 @@ def status(*, device: str | None = None, db: str | None = None) -> Status:
     from opdb.store import open_store
 
     with open_store(db, create=False) as store:
-        if device is not None and not store.devices():
-            raise InputError(
-                f"device {device!r}: {store.location} holds no device yet; opdb bench adds it"
-            )
         if device is not None:
+            if not store.devices():
+                raise InputError(
+                    f"device {device!r}: {store.location} holds no device yet; opdb bench adds it"
+                )
             choose_device(store, device)
         known = {each.slug: each for each in store.devices()}
         devices = [

@@ -75,8 +75,9 @@ class HostSeen:
     def usual_s(self, kind: str) -> dict[tuple[str, Form], float]:
         """Return the median host time (seconds) of a kind's calls, by `issued_as` and form."""
         found: dict[tuple[str, Form], list[float]] = {}
+        assert HOST_TIMES.decode is not None
         for text, times in self.by_kind.get(kind, ()):
-            by_form: Mapping[Form, Quantity] = HOST_TIMES.decode(times)  # type: ignore[misc]
+            by_form: Mapping[Form, Quantity] = HOST_TIMES.decode(times)
             if by_form:
                 issued_as = Configuration.from_json(text).issued_as
                 for form, quantity in by_form.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 import opdb
 import opdb.meters.nvml
+from opdb.api.benches import BenchOptions
+from opdb.bench.platform import detect
 from opdb.errors import UnknownNameError
 from opdb.predict import choose_device
 from opdb.predict import device as choosing
@@ -18,6 +21,7 @@ from opdb.store import database, open_store, published_devices
 from opdb.store.exchange import export_set
 from opdb.store.origins import origins
 from opdb.store.published import sets_of, usual_sets
+from tests.bench.calls import TANH, workload
 from tests.store import samples
 from tests.store.conftest import fill
 
@@ -142,6 +146,25 @@ def test_a_driver_is_there_where_its_library_can_be_loaded(monkeypatch: pytest.M
     monkeypatch.setattr(ctypes, "CDLL", load)
     assert [has_driver(), has_driver()] == [True, False]
     assert asked == ["libnvidia-ml.so.1"] * 2
+
+
+@pytest.mark.usefixtures("short")
+def test_what_others_published_of_the_device_is_not_measured_again(
+    checkout: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(checkout / "db" / "nvidia-h200", checkout / "db" / "nvidia-h200-copy")
+    here, on_cpu = detect("cpu").device.slug, BenchOptions(["tanh"], device="cpu")
+    with open_store(str(tmp_path / "elsewhere.sqlite")) as store:
+        store.save_workload(workload(TANH))
+        [measured] = opdb.bench(options=on_cpu, db=store.url).results
+        assert measured.outcomes["ok"] > 0
+        export_set(store, checkout / "db" / "of-this-device", device=here)
+    with open_store() as store:
+        assert devices() == ["nvidia-h200"]
+        store.save_workload(workload(TANH))
+    [again] = opdb.bench(options=on_cpu).results
+    assert again.campaign is None, again.outcomes
+    assert devices() == sorted(["nvidia-h200", here])
 
 
 def test_its_status_and_its_export_take_it_in_too(checkout: Path, tmp_path: Path) -> None:

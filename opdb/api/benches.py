@@ -366,10 +366,12 @@ def _of_model(
     from opdb.bench.harvests import harvest_into
     from opdb.bench.platform import detect
     from opdb.plan.lacking import lacking, of_model
+    from opdb.store import take_in
 
     stored = harvest_into(store, wanted)
     request = of_model(request, stored)
     platform = detect(places[0].name if places else request.device)
+    take_in(store, platform.device.slug)
     found = BenchedModel(stored, platform.device.slug, lacking(store, request, platform))
     return found, request
 

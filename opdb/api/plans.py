@@ -256,13 +256,16 @@ def plan_all(
 def _planned_device(store: Store, name: str | None) -> Device:
     """Return the device to plan for: a machine's own, one of the database, else the published."""
     from opdb.predict import choose_device
+    from opdb.store import take_in
 
     if name is None and store.devices():
         return choose_device(store, None)
     if name is None or name == "cpu" or name.startswith("cuda"):
         from opdb.bench.platform import detect
 
-        return detect(name).device
+        device = detect(name).device
+        take_in(store, device.slug)
+        return device
     return choose_device(store, name)
 
 

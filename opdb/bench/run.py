@@ -40,7 +40,7 @@ from opdb.records import (
     Cost,
     Workload,
 )
-from opdb.store import Claims, Store
+from opdb.store import Claims, Store, take_in
 from opdb.store.deriving import derive_costs
 from opdb.units import plural
 
@@ -153,6 +153,7 @@ def bench(
     """
     budget = Budget(request.max_s)
     platform = detect(request.device)
+    take_in(store, platform.device.slug)  # what others have published of it is not pending
     board = platform.board
     forced.check_algorithms(request.algorithms, platform)
     request = _fitted(request, platform)

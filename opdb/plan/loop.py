@@ -23,7 +23,7 @@ from opdb.runs.table import RunTable
 from opdb.runs.work import Answer as MayBegin
 from opdb.runs.work import execute
 from opdb.significance import Significance
-from opdb.store import RunState, Store
+from opdb.store import RunState, Store, take_in
 from opdb.units import plural
 
 FIRST_SLICE_S = 40.0
@@ -177,6 +177,7 @@ class _Build:
 
     def run(self) -> Built:
         """Go round until there is nothing to add or the time is up."""
+        take_in(self._store, self._platform.device.slug)
         while self._bench() and self._measure_models() and self._raise_goals():
             pass
         built, known = self._built, self._survey()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 from opdb.derive.costs import AT_THE_LIMIT, Deriver, host_quantities, no_time, stretch_flags
 from opdb.derive.drift import drift_flags
 from opdb.derive.rejection import COUNTED, MOVING_CLOCK, REJECTED, rejection
 from opdb.derive.statistics import typical_on
 from opdb.records import Campaign, Cost, Device, HostVisit, Stretch, Visit, is_forced
+
+DIGITS = 10
+"""Significant digits of the numbers of a cost: they are within what `opdb.store.deriving.ROUNDING`
+allows of the exact ones."""
 
 CLOCK_BOUND = 0.03
 """A clock whose lowest twentieth lies this share below its highest moved."""
@@ -82,10 +87,23 @@ def board_costs(
     """Derive the costs of one board from all that was seen of it.
 
     Convolutions that were forced to take an algorithm share no spread with the usual visits, and
-    the host's times are none of theirs: they are issued in another way.
+    the host's times are none of theirs: they are issued in another way. Numbers have so many
+    `DIGITS`: further ones say nothing, and are a third of what a published cost takes.
     """
     found = reviewed(campaigns, visits)
     forced = [visit for visit in found if is_forced(visit.setting)]
     usual = [visit for visit in found if not is_forced(visit.setting)]
     costs = Deriver(campaigns, usual).costs(host_quantities(host_visits))
-    return costs + (Deriver(campaigns, forced).costs({}) if forced else [])
+    costs += Deriver(campaigns, forced).costs({}) if forced else []
+    return [_rounded(cost) for cost in costs]
+
+
+def _rounded(value: Any) -> Any:
+    """Return a cost, or a value in it, with its numbers rounded."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {name: _rounded(each) for name, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _rounded(getattr(value, f.name)) for f in fields(value)})
+    return value

@@ -155,11 +155,16 @@ def _cells(errors: Json) -> tuple[str, ...]:
 
 
 def test_the_readme_says_how_much_is_measured(tmp_path: Path) -> None:
-    path = Path(shutil.copy(published.default_database(), tmp_path / "both.sqlite"))
-    with open_store(str(path)) as store:
+    """Of the second device once its sets were taken in: they name further workloads of the first's."""
+    usual = published.default_database()
+    both = Path(shutil.copy(usual, tmp_path / "both.sqlite"))
+    with open_store(str(both)) as store:
         import_published(store, device=OTHER)
     readme = " ".join((ROOT / "README.md").read_text().split())
-    for device, said in ((published.DEVICE, "energy of"), (OTHER, "the H100 it holds")):
+    for device, path, said in (
+        (published.DEVICE, usual, "energy of"),
+        (OTHER, both, "the H100 it holds"),
+    ):
         models = model_status(device=device, db=str(path)).models
         workloads, known = sum(each.measured for each in models), [m for m in models if m.measured]
         assert f"{said} {workloads} workloads of {len(known)} models" in readme

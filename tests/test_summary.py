@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torchvision
 
 from opdb.errors import InputError
 from opdb.models import ModelRequest
@@ -77,6 +78,7 @@ def test_a_variant_gives_one_kind_of_input(tmp_path: Path) -> None:
         (".", {"resnet50", "resnet152"}),
         ("training", {"resnet50", "vgg16"}),
         ("compiled", {"bert-base-uncased", "resnet50"}),
+        ("classification", set(torchvision.models.list_models(module=torchvision.models))),
     ],
 )
 def test_every_summary_file_of_the_project_is_valid(folder: str, some: set[str]) -> None:

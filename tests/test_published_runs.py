@@ -155,7 +155,7 @@ def _cells(errors: Json) -> tuple[str, ...]:
 
 
 def test_the_readme_says_how_much_is_measured(tmp_path: Path) -> None:
-    """Of the second device once its sets were taken in: they name further workloads of the first's."""
+    """The sets of the second device name further workloads, of which the first has operators."""
     usual = published.default_database()
     both = Path(shutil.copy(usual, tmp_path / "both.sqlite"))
     with open_store(str(both)) as store:

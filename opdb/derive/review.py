@@ -87,7 +87,7 @@ def board_costs(
     """Derive the costs of one board from all that was seen of it.
 
     Convolutions that were forced to take an algorithm share no spread with the usual visits, and
-    the host's times are none of theirs: they are issued in another way. Numbers have so many
+    the host's times are none of theirs: they are issued in another way. Numbers are rounded to
     `DIGITS`: further ones say nothing, and are a third of what a published cost takes.
     """
     found = reviewed(campaigns, visits)

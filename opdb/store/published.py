@@ -25,19 +25,17 @@ def usual_sets(*, sweeps: bool = False) -> dict[str, Path]:
 
     Sets of sweeps are among them with `sweeps` alone.
     """
-    sets = sets_at_hand()
-    devices = {name: device_of(path) for name, path in sets.items()}
-    usual = Counter(devices.values()).most_common(1)
+    usual = Counter(map(device_of, sets_at_hand().values())).most_common(1)
+    return sets_of(usual[0][0], sweeps=sweeps) if usual else {}
+
+
+def sets_of(device: str | None, *, sweeps: bool = False) -> dict[str, Path]:
+    """Return those of a device (slug; None: those that do not say so), sweeps with `sweeps`."""
     return {
         name: path
-        for name, path in sets.items()
-        if devices[name] == usual[0][0] and (sweeps or not name.endswith(SWEEPS))
+        for name, path in sets_at_hand().items()
+        if device_of(path) == device and (sweeps or not name.endswith(SWEEPS))
     }
-
-
-def sets_of(device: str) -> dict[str, Path]:
-    """Return those of a device (slug)."""
-    return {name: path for name, path in sets_at_hand().items() if device_of(path) == device}
 
 
 def published_devices() -> dict[str, str]:

@@ -77,6 +77,14 @@ def test_another_devices_set_waits_until_it_is_named(checkout: Path) -> None:
     assert devices() == ["nvidia-h200", "nvidia-other"]
 
 
+def test_it_is_taken_in_beside_what_was_measured_here(checkout: Path) -> None:
+    with open_store() as store:
+        store.save_campaign(samples.campaign("own", "GPU-8", OTHER))
+    with open_store() as store:
+        assert choose_device(store, "nvidia-other") == OTHER
+        assert len(store.visits("GPU-9")) == 1
+
+
 def test_a_set_that_was_taken_in_is_taken_in_again_when_it_changes(checkout: Path) -> None:
     with open_store() as store:
         choose_device(store, "nvidia-other")

@@ -24,7 +24,8 @@ def choose_device(store: Store, name: str | None) -> Device:
     if name is None:
         known = {slug: device.name for slug, device in devices.items()}
         name = _of_this_machine(published | known)
-    if name is not None and name not in devices and name in published and take_in(store, name):
+    if name is not None and name in published:
+        take_in(store, name)
         devices = {d.slug: d for d in store.devices()}
     if not devices:
         raise InputError(

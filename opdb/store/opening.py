@@ -156,18 +156,14 @@ def _build(file: Path) -> None:
         aside.unlink(missing_ok=True)
 
 
-def take_in(store: Store, device: str) -> bool:
-    """Take the published sets of a device (slug) into the default database.
-
-    Return whether there are any; into another database nothing is taken in.
+def take_in(store: Store, device: str) -> None:
+    """Take the published sets of a device (slug) into the default database, and into no other.
 
     Raises:
         InputError: a set cannot be imported.
     """
-    if store.url != database.default_url() or not sets_of(device):
-        return False
-    import_published(store, device=device)
-    return True
+    if store.url == database.default_url() and sets_of(device):
+        import_published(store, device=device)
 
 
 def import_published(store: Store, *, sweeps: bool = False, device: str | None = None) -> None:

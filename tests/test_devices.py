@@ -17,7 +17,7 @@ from opdb.bench.platform import detect
 from opdb.errors import UnknownNameError
 from opdb.predict import choose_device
 from opdb.predict import device as choosing
-from opdb.store import database, open_store, published_devices
+from opdb.store import database, open_store, published_devices, take_in
 from opdb.store.exchange import export_set
 from opdb.store.origins import origins
 from opdb.store.published import sets_of, usual_sets
@@ -102,11 +102,18 @@ def test_a_device_that_no_set_has_is_unknown(checkout: Path) -> None:
     assert devices() == ["nvidia-h200"]
 
 
-def test_a_database_of_ones_own_takes_nothing_in(checkout: Path, tmp_path: Path) -> None:
-    with open_store(str(tmp_path / "own.sqlite")) as store:
+@pytest.mark.parametrize("variable", [False, True])
+def test_a_database_of_ones_own_takes_nothing_in(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: bool
+) -> None:
+    own = str(tmp_path / "own.sqlite")
+    if variable:
+        monkeypatch.setenv("OPDB_DB", own)
+    with open_store(None if variable else own) as store:
         fill(store)
         with pytest.raises(UnknownNameError, match="unknown device 'nvidia-other'"):
             choose_device(store, "nvidia-other")
+        take_in(store, "nvidia-other")
         assert [each.slug for each in store.devices()] == ["nvidia-h200"]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from opdb.errors import InputError, UnknownNameError
 from opdb.records import Device
-from opdb.store import Store, default_url, how_to_fill, published_devices, take_in
+from opdb.store import Store, how_to_fill, is_default, published_devices, take_in
 
 
 def choose_device(store: Store, name: str | None) -> Device:
@@ -20,7 +20,7 @@ def choose_device(store: Store, name: str | None) -> Device:
         InputError: the store holds no device at all, or a published set cannot be imported.
     """
     devices = {d.slug: d for d in store.devices()}
-    published = published_devices() if store.url == default_url() else {}
+    published = published_devices() if is_default(store) else {}
     if name is None:
         known = {slug: device.name for slug, device in devices.items()}
         name = _of_this_machine(published | known)

@@ -6,7 +6,7 @@
 from opdb.store.claims import Claims
 from opdb.store.database import default_url
 from opdb.store.model_runs import Measured, RunState
-from opdb.store.opening import check_openable, how_to_fill, open_store, take_in
+from opdb.store.opening import check_openable, how_to_fill, is_default, open_store, take_in
 from opdb.store.pending import ConfigurationFilter, MissingVisits, Touched, VisitFilter
 from opdb.store.published import published_devices
 from opdb.store.reading import Failure, HostSeen, Repeated, Spent
@@ -31,6 +31,7 @@ __all__ = [
     "check_openable",
     "default_url",
     "how_to_fill",
+    "is_default",
     "open_store",
     "published_devices",
     "take_in",

@@ -156,13 +156,21 @@ def _build(file: Path) -> None:
         aside.unlink(missing_ok=True)
 
 
+def is_default(store: Store) -> bool:
+    """Whether a database is the default one, which alone takes in published sets.
+
+    One that `OPDB_DB` names is somebody's own.
+    """
+    return not os.environ.get("OPDB_DB") and store.url == database.default_url()
+
+
 def take_in(store: Store, device: str) -> None:
     """Take the published sets of a device (slug) into the default database, and into no other.
 
     Raises:
         InputError: a set cannot be imported.
     """
-    if store.url == database.default_url() and sets_of(device):
+    if is_default(store) and sets_of(device):
         import_published(store, device=device)
 
 

@@ -13,6 +13,7 @@ import pytest
 import typer.main
 
 from opdb.cli import app, main
+from opdb.store import database
 from tests import published, shared
 from tests.documents import (
     DOCUMENTS,
@@ -47,19 +48,22 @@ def block(document: str, key: str) -> str:
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder as a clone is, with a fresh database and what a reader has: a model, peaks, runs."""
+    """A clone with its default database and what a reader has: a model, peaks, runs."""
     for name in ("measurements", "docs"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    (tmp_path / "db").symlink_to(ROOT / "db")
+    (tmp_path / "db").mkdir()
+    for folder in filter(Path.is_dir, (ROOT / "db").iterdir()):
+        (tmp_path / "db" / folder.name).symlink_to(folder)
     (tmp_path / "mypackage").mkdir()
     (tmp_path / "mypackage" / "models.py").write_text(MODEL)
     (tmp_path / "data" / "train" / "cats").mkdir(parents=True)
     (tmp_path / "peaks.json").write_text(block("roofline.md", '"base_power_w"'))
     (tmp_path / "runs.yml").write_text(block("training.md", "variants:"))
-    shutil.copy(published.all_sets(), tmp_path / "opdb.sqlite")
+    shutil.copy(published.all_sets(), tmp_path / "db" / database.FILE_NAME)
     for name in ("before.sqlite", "after.sqlite"):
         shutil.copy(published.database(), tmp_path / name)
-    monkeypatch.setenv("OPDB_DB", str(tmp_path / "opdb.sqlite"))
+    monkeypatch.delenv("OPDB_DB", raising=False)
+    monkeypatch.setattr(database, "package_parent", lambda: tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

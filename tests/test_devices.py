@@ -14,7 +14,7 @@ import opdb
 import opdb.meters.nvml
 from opdb.api.benches import BenchOptions
 from opdb.bench.platform import detect
-from opdb.errors import UnknownNameError
+from opdb.errors import InputError, UnknownNameError
 from opdb.predict import choose_device
 from opdb.predict import device as choosing
 from opdb.store import database, open_store, published_devices, take_in
@@ -111,8 +111,10 @@ def test_a_database_of_ones_own_takes_nothing_in(
         monkeypatch.setenv("OPDB_DB", own)
     with open_store(None if variable else own) as store:
         fill(store)
-        with pytest.raises(UnknownNameError, match="unknown device 'nvidia-other'"):
+        with pytest.raises(InputError, match=r"nothing of device 'nvidia-other'; .*: opdb import"):
             choose_device(store, "nvidia-other")
+        with pytest.raises(UnknownNameError, match="did you mean 'nvidia-other'"):
+            choose_device(store, "nvidia-othe")
         take_in(store, "nvidia-other")
         assert [each.slug for each in store.devices()] == ["nvidia-h200"]
 

@@ -17,13 +17,14 @@ def choose_device(store: Store, name: str | None) -> Device:
 
     Raises:
         UnknownNameError: no device of that name was measured.
-        InputError: the store holds no device at all, or a published set cannot be imported.
+        InputError: the store holds no device at all, or not this one, of which there are published
+            sets; or one of these cannot be imported.
     """
     devices = {d.slug: d for d in store.devices()}
-    published = published_devices() if is_default(store) else {}
+    published = published_devices()
     if name is None:
         known = {slug: device.name for slug, device in devices.items()}
-        name = _of_this_machine(published | known)
+        name = _of_this_machine(published | known if is_default(store) else known)
     if name is not None and name in published:
         take_in(store, name)
         devices = {d.slug: d for d in store.devices()}
@@ -33,9 +34,13 @@ def choose_device(store: Store, name: str | None) -> Device:
             f"{how_to_fill(store.url)}"
         )
     if name is not None:
-        if name not in devices:
-            raise UnknownNameError("device", name, devices.keys() | published.keys())
-        return devices[name]
+        if name in devices:
+            return devices[name]
+        if name in published:
+            raise InputError(
+                f"{store.location} holds nothing of device {name!r}; {how_to_fill(store.url, name)}"
+            )
+        raise UnknownNameError("device", name, devices.keys() | published.keys())
     if len(devices) == 1:
         return next(iter(devices.values()))
     counts = store.cost_counts()

@@ -69,9 +69,10 @@ def check_openable(url: str | None = None) -> None:
         raise DatabaseError(f"database {file}: it cannot be made: no permission in {above}")
 
 
-def how_to_fill(location: str) -> str:
-    """Say which command brings the published sets into a database (a URL)."""
-    sets = [_from_here(path) for path in usual_sets().values()]
+def how_to_fill(location: str, device: str | None = None) -> str:
+    """Say which command brings published sets, the usual or a device's, into a database (a URL)."""
+    found = usual_sets() if device is None else sets_of(device)
+    sets = [_from_here(path) for path in found.values()]
     if not sets:
         return "to bring in measurements: opdb import FOLDER, a published set of a clone's db/"
     named = [] if location == database.default_url() else ["--db", database.shown(location)]

@@ -30,12 +30,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.intervals import binomial_interval, effective
+from benchmarks.intervals import binomial_interval, effective, score
 from opdb.errors import OpdbError
 from opdb.estimates.document import from_document
 from opdb.estimates.estimator import Estimates
 from opdb.estimates.left_out import PointsLeftOut
-from opdb.estimates.sums import MISSED, SumError, errors_of, fitted
+from opdb.estimates.sums import SumError, errors_of, width_of
+from opdb.estimates.widths import unit_of
 from opdb.learning import examples_of, first_word, works_of
 from opdb.predict import Answer, Predictor, predictor_for
 from opdb.predict.regimes import BATCHES, batch_of
@@ -111,12 +112,12 @@ def _seen(errors: Sequence[SumError]) -> list[Seen]:
     """Hold each sum against the width that all other families give it."""
     found = []
     for family in sorted({each.family for each in errors}):
-        width = fitted([each for each in errors if each.family != family])
+        width = width_of([each for each in errors if each.family != family])
         if width is None:
             sys.exit("too few families of models to learn widths of sums from")
         for each in errors:
             if each.family == family:
-                half = width.half_width(each.deviation)
+                half = width * unit_of(each.deviation)
                 within = abs(each.error) <= half
                 found.append(Seen(family, math.expm1(each.error), math.sinh(half), within))
     return found
@@ -155,7 +156,7 @@ def seen_of(graphs: Sequence[Held], measure: Measure) -> list[Seen]:
 def summary(seen: Sequence[Seen]) -> dict[str, float]:
     """Return errors and what the intervals are worth."""
     errors = sorted(abs(each.error) for each in seen)
-    constant = [2 * w + MISSED * sum(max(0.0, e - w) for e in errors) / len(errors) for w in errors]
+    constant = [statistics.fmean(score(each, width) for each in errors) for width in errors]
     by_model: dict[str, list[float]] = defaultdict(list)
     for each in seen:
         by_model[each.model].append(float(each.inside))
@@ -171,10 +172,7 @@ def summary(seen: Sequence[Seen]) -> dict[str, float]:
         "inside_low": low,
         "inside_high": high,
         "half_width": statistics.median(each.half_width for each in seen),
-        "score": statistics.fmean(
-            2 * each.half_width + MISSED * max(0.0, abs(each.error) - each.half_width)
-            for each in seen
-        ),
+        "score": statistics.fmean(score(each.error, each.half_width) for each in seen),
         "best_constant_score": min(constant),
     }
 

@@ -14,10 +14,10 @@ from opdb.errors import InputError
 from opdb.estimates.estimator import Estimator, KindMedians, Learned, Reach, Trend
 from opdb.estimates.process import Kernel, Matrix, Process
 from opdb.estimates.roofline import Roofline
-from opdb.estimates.widths import SumWidths, Width
+from opdb.estimates.widths import SumWidths
 from opdb.records import Json, Quantity
 
-FORMAT = 6
+FORMAT = 7
 FLOAT32 = np.dtype("<f4")
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -130,15 +130,15 @@ def _reach(document: Mapping[str, Json]) -> Reach:
 
 
 def _sums(document: Mapping[str, Json]) -> SumWidths:
-    time, energy = document["time"], document["energy"]
-    return SumWidths(_width(time), None if energy is None else _width(energy))
+    energy = document["energy"]
+    return SumWidths(_width(document["time"]), None if energy is None else _width(energy))
 
 
-def _width(document: Mapping[str, Json]) -> Width:
-    factor, power = float(document["factor"]), float(document["power"])
-    if not (0 <= factor < math.inf and 0 <= power <= 1):
-        raise ValueError(f"sums as wide as {factor} times a deviation to the power {power}")
-    return Width(factor, power)
+def _width(value: Json) -> float:
+    width = float(value)
+    if not 0 <= width < math.inf:
+        raise ValueError(f"sums as wide as {width}")
+    return width
 
 
 def _process_of(document: Mapping[str, Json], points: Matrix) -> Process:

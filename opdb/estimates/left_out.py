@@ -77,6 +77,7 @@ class PointsLeftOut:
             for e in (family.examples[i] for i in rows)
         ]
         above, covariance = left_out(*family.time, rows)
+        covariance = learned.together(asked, covariance)
         usuals = learned.slower.at([roofline.time_s(each.of) / each.of.steps for each in asked])
         slower = [
             roofline.slower(each.of, _seconds(family.examples[i]))

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from opdb.estimates.estimator import EstimatedSum, Estimator
+from opdb.estimates.estimator import Estimator
 from opdb.estimates.left_out import PointsLeftOut
 from opdb.estimates.training import COVERED, Example
-from opdb.estimates.widths import Width
+from opdb.estimates.widths import unit_of
 from opdb.records import Cost
 
 LEAST_SHARE = 0.2
@@ -24,12 +24,6 @@ LEAST_SHARE = 0.2
 
 FEWEST_FAMILIES = 10
 """Sums of fewer families of models say too little of how far one in twenty errs."""
-
-POWERS = tuple(step / 10 for step in range(2, 11))
-"""The powers of a standard deviation that are tried, up to the deviation itself."""
-
-MISSED = 2 / (1 - COVERED)
-"""What an interval score adds for each unit that a truth lies outside (Gneiting and Raftery)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,7 @@ class Work:
 
 @dataclass(frozen=True)
 class SumError:
-    """A sum's estimate over its measured value, as a logarithm, and the deviation stated of it."""
+    """A sum's estimate over its measured value, as a logarithm, and the deviation of its time."""
 
     family: str
     error: float
@@ -66,7 +60,7 @@ class SumErrors:
 
     def given_to(self, estimator: Estimator) -> Estimator:
         """Return an estimator with the widths that these errors say, where they say any."""
-        before, time, energy = estimator.sums, fitted(self.times), fitted(self.energies)
+        before, time, energy = estimator.sums, width_of(self.times), width_of(self.energies)
         sums = replace(before, time=time or before.time, energy=energy or before.energy)
         return replace(estimator, sums=sums)
 
@@ -102,10 +96,11 @@ def errors_of(
             own_s = _seconds(own, costs)
             if not own_s or own_s < LEAST_SHARE * _seconds(counts, costs):
                 continue
-            time, energy = estimates.sum_of(own, base_w)
-            times += _error(family, time, own_s)
-            if base_w is not None and energy is not None:
-                energies += _error(family, energy, _joules(own, costs, base_w))
+            found = estimates.sum_of(own, base_w)
+            times += _error(family, found.time_s, own_s, found.deviation)
+            if base_w is not None and found.energy_j is not None:
+                own_j = _joules(own, costs, base_w)
+                energies += _error(family, found.energy_j, own_j, found.deviation)
     return SumErrors(tuple(times), tuple(energies))
 
 
@@ -122,43 +117,32 @@ def _joules(counts: Mapping[str, int], costs: Mapping[str, Cost], base_w: float)
     return base_w * _seconds(counts, costs) + math.fsum(joules)
 
 
-def _error(family: str, estimated: EstimatedSum, measured: float | None) -> list[SumError]:
+def _error(
+    family: str, estimated: float, measured: float | None, deviation: float
+) -> list[SumError]:
     """Return the error of a sum; none where one of both is not known, or nothing."""
-    if measured is None or min(measured, estimated.value, estimated.deviation) <= 0:
+    if measured is None or min(measured, estimated, deviation) <= 0:
         return []
-    return [SumError(family, math.log(estimated.value / measured), estimated.deviation)]
+    return [SumError(family, math.log(estimated / measured), deviation)]
 
 
-def fitted(errors: Sequence[SumError]) -> Width | None:
-    """Return the width with the best mean interval score; None where families are too few.
+def width_of(errors: Sequence[SumError]) -> float | None:
+    """Return half the 95 % interval per unit of a sum; None where families are too few.
 
-    The sums of a family weigh √n together, so that none decides. For each power the best factor is
-    the weighted 95 % quantile of errors over deviations to that power (Koenker and Bassett 1978,
-    doi:10.2307/1913643).
+    It is the quantile of errors per unit with the best interval score (Koenker and Bassett 1978,
+    doi:10.2307/1913643), the sums of a family weighing √n together, so that none decides. The
+    errors of a family go together, so its level is the conformal one of n families: 0.95 (n + 1) /
+    n (Vovk, Gammerman and Shafer, 2005).
     """
     sums = Counter(each.family for each in errors)
     if len(sums) < FEWEST_FAMILIES:
         return None
-    weights = [sums[each.family] ** -0.5 for each in errors]
-    widths = [Width(_best_factor(errors, weights, power), power) for power in POWERS]
-    return min(widths, key=lambda width: _score(errors, weights, width))
-
-
-def _best_factor(errors: Sequence[SumError], weights: Sequence[float], power: float) -> float:
-    """Return the factor beyond which a twentieth of the weighted deviations lies."""
-    units = [Width(1.0, power).half_width(each.deviation) for each in errors]
+    units = [unit_of(each.deviation) for each in errors]
     reaches = sorted(
-        (abs(each.error) / unit, weight * unit)
-        for each, unit, weight in zip(errors, units, weights, strict=True)
+        (abs(each.error) / unit, unit * sums[each.family] ** -0.5)
+        for each, unit in zip(errors, units, strict=True)
     )
     upto = list(accumulate(weight for _, weight in reaches))
-    return round(reaches[bisect_left(upto, COVERED * upto[-1])][0], 5)
-
-
-def _score(errors: Sequence[SumError], weights: Sequence[float], width: Width) -> float:
-    """Return the weighted sum of interval scores (2007, doi:10.1198/016214506000001437)."""
-    halves = [width.half_width(each.deviation) for each in errors]
-    return math.fsum(
-        weight * (2 * half + MISSED * max(0.0, abs(each.error) - half))
-        for each, half, weight in zip(errors, halves, weights, strict=True)
-    )
+    independent = math.fsum(count**0.5 for count in sums.values())
+    level = min(1.0, COVERED * (independent + 1) / independent)
+    return round(reaches[bisect_left(upto, level * upto[-1])][0], 5)

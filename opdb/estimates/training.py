@@ -18,7 +18,7 @@ from opdb.estimates.features import KIND, PASSES, STATES, Features, features
 from opdb.estimates.process import Matrix, Process, left_out, with_noise
 from opdb.estimates.roofline import Roofline, roofline
 from opdb.estimates.tuning import tuned
-from opdb.estimates.widths import SumWidths, Width
+from opdb.estimates.widths import SumWidths
 from opdb.kinds import KINDS
 from opdb.records import Configuration, Cost, Form, Quantity
 from opdb.units import plural
@@ -120,8 +120,8 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
 def _as_wide_as_single(reaches: Sequence[Reach]) -> SumWidths:
     """Return the widths of sums before any is known: those of the least sure single estimates."""
     energies = [reach.energy for reach in reaches if reach.energy is not None]
-    time = Width(max((reach.time for reach in reaches), default=0.0), 1.0)
-    return SumWidths(time, Width(max(energies), 1.0) if energies else None)
+    time = max((reach.time for reach in reaches), default=0.0)
+    return SumWidths(time, max(energies, default=None))
 
 
 def usable(example: Example) -> bool:

@@ -16,19 +16,20 @@ from opdb.estimates.estimator import (
     Learned,
     Reach,
     Trend,
+    _Asked,
     _Block,
     _quantity,
 )
 from opdb.estimates.features import features
 from opdb.estimates.process import Kernel, Process
 from opdb.estimates.roofline import Roofline
-from opdb.estimates.widths import SumWidths, Width
+from opdb.estimates.widths import SumWidths, unit_of
 from opdb.records import Configuration, Quantity
 from opdb.records.cost import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from tests.estimates.made import call, example
 
 REACH = Reach(time=2.0, energy=2.5)
-SUMS = SumWidths(Width(3.0, 1.0), Width(3.5, 1.0))
+SUMS = SumWidths(3.0, 3.5)
 ROOFLINE = Roofline({"memory float32": 1e12, "matrix float32": 1e13}, 1e9, 1e-6, 1e8)
 ALWAYS = Trend((0.0,), (0.0,))
 """Nothing is usual: what a process says is said of all."""
@@ -309,6 +310,7 @@ def test_a_quantity_is_as_wide_below_as_above() -> None:
 
 
 def test_a_sum_errs_by_its_parts_together() -> None:
+    """Its mean and variance are those of sums of drawn times whose logarithms have a covariance."""
     ones = np.array([[0.04, 0.02], [0.02, 0.09]])
     watts = np.array([[0.01, 0.0], [0.0, 0.01]])
     block = _Block(["a", "b"], ones, watts, REACH)
@@ -318,41 +320,58 @@ def test_a_sum_errs_by_its_parts_together() -> None:
         for name, seconds, power in (("a", 2.0, 10.0), ("b", 1.0, 20.0), ("c", 3.0, 5.0))
     }
     found = Estimates("a board", SUMS, examples, {}, [block, other])
-    time, energy = found.half_widths({"a": 3.0, "b": 4.0}, 50.0)
-    variance = 36 * 0.04 + 2 * 24 * 0.02 + 16 * 0.09
-    assert time == pytest.approx(3.0 * math.sqrt(variance))
-    joules = np.array([60.0, 80.0])
-    whole = joules + 50.0 * np.array([6.0, 4.0])
-    squares = whole @ ones @ whole + joules @ watts @ joules
-    assert energy == pytest.approx(3.5 * math.sqrt(squares))
-    of_time, of_energy = found.sum_of({"a": 3.0, "b": 4.0}, 50.0)
-    assert of_energy is not None
-    assert (of_time.value, of_energy.value) == pytest.approx((10.0, whole.sum()))
-    assert of_time.deviation == pytest.approx(math.sqrt(variance) / 10.0)
-    assert of_energy.deviation == pytest.approx(math.sqrt(squares) / whole.sum())
-    third, without_base = found.half_widths({"c": 2.0}, None)
-    assert third == pytest.approx(3.0 * 6.0 * 0.5) and without_base is None
-    all_three, _ = found.half_widths({"a": 3.0, "b": 4.0, "c": 2.0}, None)
-    assert all_three == pytest.approx(math.hypot(time, third)), "independent of each other"
+    all_three = found.sum_of({"a": 3.0, "b": 4.0, "c": 2.0}, 50.0)
+    assert (all_three.time_s, all_three.energy_j) == pytest.approx((16.0, 170.0 + 50.0 * 16.0))
+    joint = np.zeros((3, 3))
+    joint[:2, :2], joint[2, 2] = ones, 0.25
+    drawn = np.random.default_rng(1).multivariate_normal(np.zeros(3), joint, size=400_000)
+    sums = np.exp(drawn) @ np.array([6.0, 4.0, 6.0])
+    seen = math.sqrt(math.log1p(sums.var() / sums.mean() ** 2))
+    assert all_three.deviation == pytest.approx(seen, rel=0.01)
+    half_s, half_j = found.half_widths({"a": 3.0, "b": 4.0, "c": 2.0}, 50.0)
+    assert half_s == pytest.approx(3.0 * unit_of(all_three.deviation) * 16.0)
+    assert half_j == pytest.approx(3.5 * unit_of(all_three.deviation) * 970.0)
+    one, without_base = found.half_widths({"c": 2.0}, None)
+    assert one == pytest.approx(3.0 * 0.5**0.7 * 6.0) and without_base is None
     assert Estimates("a board", SUMS).half_widths({}, 50.0) == (0.0, 0.0)
-    nothing = replace(examples["a"], dynamic_energy_j=None)
-    base_alone = Estimates("a board", SUMS, {"a": nothing}, {}, [block])
-    assert base_alone.half_widths({"a": 1.0}, 50.0)[1] == pytest.approx(3.5 * 100.0 * 0.2)
+
+
+def test_what_may_take_many_times_as_long_counts_for_more_than_its_share() -> None:
+    """A tenth of a time that may be off by a factor of ten says more of a sum than the rest."""
+    sure, unsure = 0.01, 1.0
+    block = _Block(["a", "b"], np.diag([sure, unsure]), None, REACH)
+    costs = {name: example(call(8), 1.0).cost for name in ("a", "b")}
+    found = Estimates("a board", SUMS, costs, {}, [block]).sum_of({"a": 9.0, "b": 1.0}, None)
+    share = math.hypot(0.9 * math.sqrt(sure), 0.1 * math.sqrt(unsure))
+    assert found.deviation > 1.5 * share and found.energy_j is None
 
 
 def test_the_width_of_a_sum_grows_with_a_power_of_its_deviation() -> None:
-    narrowed = SumWidths(Width(1.2, 0.5), Width(0.8, 0.25))
     asked = {call(2**10 + 64).key: 2.0, call(2**12).key: 1.0}
+    narrowed = replace(estimator(memory=learned()), sums=SumWidths(1.2, 0.8))
+    found = narrowed.estimate([call(2**10 + 64), call(2**12)])
     before = estimator(memory=learned()).estimate([call(2**10 + 64), call(2**12)])
-    found = replace(estimator(memory=learned()), sums=narrowed).estimate(
-        [call(2**10 + 64), call(2**12)]
-    )
     assert found.costs == before.costs, "of single operators nothing changes"
-    time, energy = found.sum_of(asked, 100.0)
-    assert energy is not None and energy.deviation != time.deviation > 0
+    whole = found.sum_of(asked, 100.0)
     half_s, half_j = found.half_widths(asked, 100.0)
-    assert half_s == pytest.approx(1.2 * math.sqrt(time.deviation) * time.value)
-    assert half_j == pytest.approx(0.8 * energy.deviation**0.25 * energy.value)
-    unmetered = replace(found, sums=SumWidths(narrowed.time, None))
+    assert whole.energy_j is not None and half_j is not None
+    assert half_s / whole.time_s == pytest.approx(1.2 * whole.deviation**0.7)
+    assert half_j / whole.energy_j == pytest.approx(0.8 * whole.deviation**0.7)
+    unmetered = replace(found, sums=SumWidths(1.2, None))
     assert unmetered.half_widths(asked, 100.0) == (half_s, None)
-    assert Width(1.2, 0.5).half_width(0.0) == 0.0
+    assert unit_of(0.0) == 0.0
+
+
+def test_errors_of_a_kind_that_is_far_from_all_go_together() -> None:
+    """Near calls err each by itself as far as they differ; far ones of another kind apart."""
+    of = learned()
+    kinds = ("relu", "relu", "relu", "sigmoid")
+    asked = [_Asked(call(8, kind), features(call(8, kind)), None) for kind in kinds]
+    noise, variance = of.time.kernel.noise, of.time.kernel.variance
+    stated = np.diag([variance, variance, 0.1, variance]) + noise * np.eye(4)
+    found = of.together(asked, stated)
+    assert of.too_far(stated) == [True, True, False, True]
+    assert (found[0, 1], found[0, 0]) == pytest.approx((variance, stated[0, 0]))
+    assert found[0, 2] == found[0, 3] == 0.0
+    alike = stated + 0.3 * (np.ones((4, 4)) - np.eye(4))
+    assert of.together(asked, alike)[2, 0] == 0.3, "what is known to go together still does"

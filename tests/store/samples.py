@@ -161,7 +161,7 @@ LEARNED: Json = {
     },
     "families": {},
     "usual": {},
-    "sums": {"time": {"factor": 2.0, "power": 1.0}, "energy": None},
+    "sums": {"time": 2.0, "energy": None},
 }
 """What was learned from too little: it estimates nothing."""
 

@@ -1,0 +1,40 @@
+"""Two boards of the published H100 left out: what the others foresee of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.boards_left_out import ALIKE, RESTS, graphs_of, groups, operators_of, without
+from opdb.predict import predictor_for
+from opdb.records.cost import ROOFLINE_ALONE
+from opdb.store import open_store
+from opdb.studies.accuracy import MEASURES, inside
+from tests import published
+
+LEFT_OUT = ("GPU-df725ee3", "GPU-f2d63bd4")
+
+
+def test_the_published_h100_is_foreseen_as_the_docs_say(tmp_path: Path) -> None:
+    """The figures of docs/estimates.md."""
+    database, path = published.database_of("nvidia-h100"), tmp_path / "rest.sqlite"
+    with open_store(str(database)) as store:
+        full = predictor_for(store, None, estimates=False)
+        boards = [full.board(each) for each in LEFT_OUT]
+        without(database, boards, path)
+        with open_store(str(path)) as known:
+            rest = predictor_for(known, full.device)
+            assert not set(boards) & set(rest.boards) and len(rest.boards) == 5
+            found = groups(list(operators_of(known, rest, full)))
+            graphs = list(graphs_of(predictor_for(known, full.device), full, boards))
+    whole = found[0]
+    assert len(whole.operators) == 3553 and 0.15 < whole.median < 0.17 and whole.inside > 0.95
+    named = {(each.name, each.dtype): each for each in found}
+    in_groups = named["conv2d in groups", "bfloat16"]
+    assert len(in_groups.operators) == 57 and in_groups.inside < 0.5, "none had been measured"
+    of_all = [each for each in found if each.name in (ALIKE, *RESTS) and each.dtype == "all"]
+    assert sum(len(each.operators) for each in of_all) == len(whole.operators)
+    assert named[ALIKE, "all"].median < 0.12 < 0.5 < named[ROOFLINE_ALONE, "all"].median
+    assert len(graphs) == 18
+    assert all(each.prediction.board not in boards for each in graphs)
+    held = [sum(bool(inside(each, measure)) for each in graphs) for measure in MEASURES]
+    assert held == [16, 15]

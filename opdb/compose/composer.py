@@ -21,7 +21,7 @@ from opdb.compose.intervals import (
 from opdb.compose.notes import notes, notes_of_host, notes_of_parts, notes_of_ratios
 from opdb.compose.shares import NEARLY_ALL, EstimatedShare, Share, rest, shares
 from opdb.compose.timeline import eager_time_s
-from opdb.records import Cost, Device, Mode, Workload, positive_interval
+from opdb.records import Cost, Device, Mode, Workload, mean_of, positive_interval
 
 Interval = tuple[float, float]
 
@@ -29,7 +29,7 @@ LIMIT_TOLERANCE = 0.02
 """How far below its limit, as calibrated or stated, a board may keep (690 of 700 W were seen)."""
 
 MOST_SAVED = 0.99
-"""The largest share of a sum that a host which is faster for a moment can save."""
+"""The largest share that a sum can be less: a host is faster for a moment, an estimate too long."""
 
 HOST_BOUND_EXCESS = 0.01
 """An eager pass longer than its device time by more than this share waits for the host."""
@@ -375,22 +375,23 @@ def _widths(sum_: _Sum, share: float, host_s: Interval) -> tuple[Interval, Inter
     base_w = inputs.calibration.base_power_w or 0.0
     low_high = inputs.calibration.base_power_interval_w
     base_j = (low_high[1] - low_high[0]) / 2 * time_s if low_high else 0.0
-    guessed_s, guessed_j = _estimates_widths(sum_)
+    guessed_s, guessed_j = _estimates_reach(sum_)
     brought_s, brought_j = _brought_widths(sum_)
     own_s, own_j = _own_widths(sum_)
     host_j = host_s[0] * base_w, host_s[1] * base_w
     return (
-        _logarithms(time_s, math.hypot(own_s, limit_s, guessed_s, brought_s), host_s),
-        _logarithms(energy_j, math.hypot(own_j, base_j, guessed_j, brought_j), host_j),
+        _logarithms(time_s, math.hypot(own_s, limit_s, brought_s), host_s, guessed_s),
+        _logarithms(energy_j, math.hypot(own_j, base_j, brought_j), host_j, guessed_j),
     )
 
 
-def _logarithms(value: float | None, half_width: float, host: Interval) -> Interval:
-    """Join half an interval of a sum with how much the host may shorten and lengthen it."""
+def _logarithms(value: float | None, half_width: float, *reaches: Interval) -> Interval:
+    """Join half an interval of a sum with what may lessen and raise it by unlike amounts."""
     if value is None or value <= 0:
         return 0.0, 0.0
-    below, above = math.log1p(-min(host[0] / value, MOST_SAVED)), math.log1p(host[1] / value)
-    return math.hypot(half_width / value, below), math.hypot(half_width / value, above)
+    below = (math.log1p(-min(less / value, MOST_SAVED)) for less, _ in reaches)
+    above = (math.log1p(more / value) for _, more in reaches)
+    return math.hypot(half_width / value, *below), math.hypot(half_width / value, *above)
 
 
 def _own_widths(sum_: _Sum) -> tuple[float, float]:
@@ -420,11 +421,25 @@ def _brought_widths(sum_: _Sum) -> tuple[float, float]:
     return shared_half_width(seconds), shared_half_width(joules)
 
 
-def _estimates_widths(sum_: _Sum) -> tuple[float, float]:
-    """Return half the widths due to estimates, of time (seconds) and energy (joules)."""
+def _estimates_reach(sum_: _Sum) -> tuple[Interval, Interval]:
+    """Return how far estimates may lessen and raise the time (seconds) and energy (joules)."""
     counts, inputs = sum_.pass_.counts, sum_.inputs
-    asked = {key: float(counts[key]) for key, cost in sum_.costed.items() if cost.is_estimated}
-    if inputs.estimates is None or not asked:
-        return 0.0, 0.0
-    time_s, energy_j = inputs.estimates.half_widths(asked, inputs.calibration.base_power_w)
-    return time_s, energy_j or 0.0
+    costs = {key: cost for key, cost in sum_.costed.items() if cost.is_estimated}
+    if inputs.estimates is None or not costs:
+        return (0.0, 0.0), (0.0, 0.0)
+    base_w = inputs.calibration.base_power_w
+    asked = {key: float(counts[key]) for key in costs}
+    half_s, half_j = inputs.estimates.half_widths(asked, base_w)
+    time_s = math.fsum(n * mean_of(costs[key].time_s) for key, n in asked.items())
+    dynamic_j = math.fsum(n * mean_of(costs[key].dynamic_energy_j) for key, n in asked.items())
+    energy_j = dynamic_j + (base_w or 0.0) * time_s
+    return _either_way(time_s, half_s), _either_way(energy_j, half_j or 0.0)
+
+
+def _either_way(value: float, half_width: float) -> Interval:
+    """Return how far an interval reaches below and above, half of which is of a logarithm.
+
+    What is estimated may take three times as long, but not less than no time.
+    """
+    ratio = math.exp(half_width / value) if value > 0 else 1.0
+    return value * (1 - 1 / ratio), value * (ratio - 1)

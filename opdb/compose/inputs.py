@@ -37,7 +37,10 @@ class EstimatedCosts(Protocol):
     def half_widths(
         self, counts: Mapping[str, float], base_w: float | None
     ) -> tuple[float, float | None]:
-        """Return half the 95 % intervals of the time (seconds) and energy (joules) of calls."""
+        """Return half the 95 % intervals of the time (seconds) and energy (joules) of calls.
+
+        They are halves of the intervals of logarithms, times the sums.
+        """
         ...
 
 

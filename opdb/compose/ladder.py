@@ -28,7 +28,15 @@ from opdb.growth import (
     stretches,
 )
 from opdb.kinds import get_kind
-from opdb.records import Configuration, Cost, OperatingPoint, PassMemory, Quantity, Workload
+from opdb.records import (
+    Configuration,
+    Cost,
+    OperatingPoint,
+    PassMemory,
+    Quantity,
+    Workload,
+    mean_of,
+)
 from opdb.records.cost import BETWEEN
 
 REACH = 4.0
@@ -98,8 +106,8 @@ class Interpolated:
 
         The errors of all calls go together.
         """
-        time_s = sum(n * _mean(self.costs[key].time_s) for key, n in counts.items())
-        dynamic_j = sum(n * _mean(self.costs[key].dynamic_energy_j) for key, n in counts.items())
+        time_s = sum(n * mean_of(self.costs[key].time_s) for key, n in counts.items())
+        dynamic_j = sum(n * mean_of(self.costs[key].dynamic_energy_j) for key, n in counts.items())
         half_s, half_j = 2 * self.errors[0] * time_s, 2 * self.errors[1] * dynamic_j
         return half_s, None if base_w is None else math.hypot(base_w * half_s, half_j)
 
@@ -200,8 +208,8 @@ class Ladder:
         errors = {rungs: self.errors(at, rungs) for rungs in parts}
         sums = {
             rungs: [
-                math.fsum(_mean(cost.time_s) for cost in costs),
-                math.fsum(_mean(cost.dynamic_energy_j) for cost in costs),
+                math.fsum(mean_of(cost.time_s) for cost in costs),
+                math.fsum(mean_of(cost.dynamic_energy_j) for cost in costs),
             ]
             for rungs, costs in parts.items()
         }
@@ -273,7 +281,7 @@ class Ladder:
         time_s = _line([(n, each.time_s) for n, each in parts], curved)
         if time_s is None:
             return None
-        ratio = time_s.mean / own if (own := _mean(nearest.time_s)) else 1.0
+        ratio = time_s.mean / own if (own := mean_of(nearest.time_s)) else 1.0
         hosts = {
             form: _line([(n, each.host_time_s.get(form)) for n, each in parts]) or usual
             for form, usual in nearest.host_time_s.items()
@@ -337,12 +345,10 @@ _Compared = tuple[int, Quantity | None, Quantity | None]
 
 def _off(calls: Sequence[_Compared]) -> float:
     """Return by which share of the measured sum the other one is off; 0.0 where that is none."""
-    measured = sum(count * _mean(own) for count, _, own in calls)
-    return sum(count * _mean(line) for count, line, _ in calls) / measured - 1 if measured else 0.0
-
-
-def _mean(quantity: Quantity | None) -> float:
-    return quantity.mean if quantity else 0.0
+    measured = sum(count * mean_of(own) for count, _, own in calls)
+    return (
+        sum(count * mean_of(line) for count, line, _ in calls) / measured - 1 if measured else 0.0
+    )
 
 
 def _line(parts: Sequence[tuple[float, Quantity | None]], curved: float = 1.0) -> Quantity | None:

@@ -13,7 +13,7 @@ from opdb.estimates.roofline import HALVES, Roofline
 from opdb.estimates.widths import SumWidths, unit_of
 from opdb.kinds import KINDS
 from opdb.kinds.view import item_bytes
-from opdb.records import Configuration, Cost, Form, Quantity
+from opdb.records import Configuration, Cost, Form, Quantity, mean_of
 from opdb.records.cost import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 
 ESTIMATED = "estimated"
@@ -27,6 +27,9 @@ DTYPE_DEVIATION = 0.1
 """The standard deviation of a time's logarithm that an estimate from another dtype has on top. It
 is assumed: both dtypes have the same rates and bytes, but kernels of their own. With it, 99 % of
 370 float16 operators lay inside intervals learned in bfloat16 (docs/estimates.md)."""
+
+WIDEST = 100.0
+"""Half an interval of a sum's logarithm that no measured operators teach."""
 
 LEAST_KIND_DEVIATION = 0.3
 """The least standard deviation of the levels of kinds, where few of a family were measured."""
@@ -371,8 +374,10 @@ class _Block:
         import numpy as np
 
         medians = np.array([seconds.get(key, 0.0) for key in self.keys])
-        means = medians * np.exp(np.diag(self.time) / 2)
-        return float(means.sum()), max(0.0, float(means @ np.expm1(self.time) @ means))
+        with np.errstate(over="ignore", invalid="ignore"):  # half_widths refuses what is damaged
+            means = medians * np.exp(np.diag(self.time) / 2)
+            variance = float(means @ np.expm1(self.time) @ means)
+        return float(means.sum()), max(variance, 0.0)
 
 
 @dataclass(eq=False)
@@ -400,14 +405,26 @@ class Estimates:
         """Return half the 95 % intervals of the time (seconds) and energy (joules) of calls.
 
         `counts` are how often each estimated configuration (key) is called; the energy is None
-        where base power or the dynamic energies are unknown.
+        where base power or the dynamic energies are unknown. They are halves of the intervals of
+        logarithms, times the sums.
+
+        Raises:
+            InputError: what was learned is damaged: it gives no width.
         """
         found = self.sum_of(counts, base_w)
         unit = unit_of(found.deviation)
-        half_s = self.sums.time * unit * found.time_s
+        half_s = self._half_width(self.sums.time * unit) * found.time_s
         if found.energy_j is None or self.sums.energy is None:
             return half_s, None
-        return half_s, self.sums.energy * unit * found.energy_j
+        return half_s, self._half_width(self.sums.energy * unit) * found.energy_j
+
+    def _half_width(self, logarithm: float) -> float:
+        if not logarithm < WIDEST:
+            raise InputError(
+                f"damaged estimates, learned on {self.board}: a sum as wide as {logarithm:.3g}; "
+                "opdb learn makes them anew"
+            )
+        return logarithm
 
     def sum_of(self, counts: Mapping[str, float], base_w: float | None) -> EstimatedSum:
         """Return the time and energy (base power's too) of calls (keys).
@@ -417,14 +434,14 @@ class Estimates:
         doi:10.1109/TCOM.1960.1097606): what may take many times as long counts for more than its
         share.
         """
-        seconds = {k: n * _mean(self.costs[k].time_s) for k, n in counts.items()}
-        joules = (n * _mean(self.costs[k].dynamic_energy_j) for k, n in counts.items())
+        seconds = {k: n * mean_of(self.costs[k].time_s) for k, n in counts.items()}
+        joules = (n * mean_of(self.costs[k].dynamic_energy_j) for k, n in counts.items())
         time_s, energy_j = math.fsum(seconds.values()), None
         if base_w is not None and all(b.power is not None for b in self.blocks):
             energy_j = base_w * time_s + math.fsum(joules)
         moments = [block.moments(seconds) for block in self.blocks]
         mean_s, variance = (math.fsum(each) for each in zip((0.0, 0.0), *moments, strict=True))
-        deviation = math.sqrt(math.log1p(variance / mean_s**2)) if mean_s > 0 else 0.0
+        deviation = math.sqrt(math.log1p(variance / mean_s / mean_s)) if mean_s else 0.0
         return EstimatedSum(time_s, energy_j, deviation)
 
 
@@ -446,10 +463,6 @@ def _alike(words: Sequence[str | None]) -> Matrix:
     import numpy as np
 
     return np.array([[float(a is not None and a == b) for b in words] for a in words])
-
-
-def _mean(quantity: Quantity | None) -> float:
-    return quantity.mean if quantity else 0.0
 
 
 def _quantity(value: float, width: float) -> Quantity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 POWER = 0.7
@@ -23,4 +24,4 @@ class SumWidths:
 
 def unit_of(deviation: float) -> float:
     """Return the unit of a sum's half interval: its time's standard deviation to the power."""
-    return deviation**POWER if deviation > 0 else 0.0
+    return math.pow(deviation, POWER)

@@ -25,6 +25,7 @@ from opdb.records.cost import (
     Quantity,
     RunRatio,
     RunRatios,
+    mean_of,
     positive_interval,
 )
 from opdb.records.harvest import Harvest, Stored
@@ -125,5 +126,6 @@ __all__ = [
     "is_forced",
     "is_slug",
     "made",
+    "mean_of",
     "positive_interval",
 ]

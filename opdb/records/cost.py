@@ -85,6 +85,11 @@ class Quantity:
         )
 
 
+def mean_of(quantity: Quantity | None) -> float:
+    """Return a quantity's mean; 0 where there is none, in a sum of what is known."""
+    return quantity.mean if quantity else 0.0
+
+
 @dataclass(frozen=True)
 class OperatingPoint:
     """One call in another state than usual: what its visits there saw, on average.

@@ -40,6 +40,7 @@ from opdb.records import (
     OperatingPoint,
     Quantity,
     Workload,
+    mean_of,
 )
 from opdb.store import open_store
 from tests import published
@@ -349,13 +350,15 @@ def test_factors_between_boards_widen_what_they_brought() -> None:
 
 
 def test_estimates_widen_by_what_they_say_of_themselves() -> None:
-    """They say ± 30 % of their time, and of base power in it."""
-    helped = inputs(FULL[0], estimates=Estimated(estimate(RELU, 1e-3, 0.1)))
-    found = compose(workload(CONV, RELU, RELU), "graph", helped)
-    of_time = math.hypot(HALF * 3e-3, 0.3 * 2e-3) / 5e-3
-    of_energy = math.hypot(HALF * 0.6, 5e-3, 0.3 * 2e-3 * 100) / 1.3
-    assert found.widths_time == pytest.approx((of_time, of_time))
-    assert found.widths_energy == pytest.approx((of_energy, of_energy))
+    """They may take e times as long, or a third, but never less than nothing."""
+    estimated = Estimated(estimate(RELU, 1e-3, 0.1), half_width=1.0)
+    found = compose(workload(CONV, RELU, RELU), "graph", inputs(FULL[0], estimates=estimated))
+    for widths, known, share in (
+        (found.widths_time, HALF * 3e-3 / 5e-3, 2e-3 / 5e-3),
+        (found.widths_energy, math.hypot(HALF * 0.6, 5e-3) / 1.3, (100 * 2e-3 + 0.2) / 1.3),
+    ):
+        below, above = math.log1p(share * math.expm1(-1)), math.log1p(share * math.expm1(1))
+        assert widths == pytest.approx((math.hypot(known, below), math.hypot(known, above)))
 
 
 def test_a_pass_is_host_bound_from_1_percent_over_its_device_time_on() -> None:
@@ -843,16 +846,22 @@ def test_weights_measured_in_another_state_are_told() -> None:
 class Estimated:
     """Estimates whose intervals are given: what training would have found is not at issue here."""
 
-    def __init__(self, *costs: Cost, refused: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *costs: Cost, refused: Mapping[str, str] | None = None, half_width: float = 0.3
+    ) -> None:
         self.costs = {c.configuration: c for c in costs}
         self.refused = dict(refused or {})
+        self.half_width = half_width
 
     def half_widths(
         self, counts: Mapping[str, float], base_w: float | None
     ) -> tuple[float, float | None]:
-        found = ((n, self.costs[key].time_s) for key, n in counts.items())
-        time_s = math.fsum(n * time.mean for n, time in found if time is not None)
-        return 0.3 * time_s, None if base_w is None else 0.3 * time_s * base_w
+        time_s = math.fsum(n * mean_of(self.costs[key].time_s) for key, n in counts.items())
+        if base_w is None:
+            return self.half_width * time_s, None
+        dynamic = (n * mean_of(self.costs[key].dynamic_energy_j) for key, n in counts.items())
+        energy_j = base_w * time_s + math.fsum(dynamic)
+        return self.half_width * time_s, self.half_width * energy_j
 
 
 def estimate(configuration: Configuration, time_s: float, dynamic_j: float) -> Cost:
@@ -887,7 +896,8 @@ def test_the_width_of_estimates_is_joined_to_that_of_measurements() -> None:
     assert found.time_s is not None and of_measured.time_s is not None
     known = (of_measured.time_interval_s[1] - of_measured.time_s) / of_measured.time_s
     relative = found.time_interval_s[1] / found.time_s - 1
-    assert 0.06 < relative <= math.expm1(math.hypot(0.06, 1.01 * known))
+    alone = 0.2 * math.expm1(0.3)
+    assert alone < relative <= math.expm1(math.hypot(math.log1p(alone), 1.01 * known))
 
 
 def test_an_estimate_is_not_told_as_measured_in_another_state() -> None:

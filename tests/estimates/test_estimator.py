@@ -362,6 +362,15 @@ def test_the_width_of_a_sum_grows_with_a_power_of_its_deviation() -> None:
     assert unit_of(0.0) == 0.0
 
 
+@pytest.mark.parametrize("variance", [1e6, math.inf, math.nan])
+def test_a_sum_that_no_operators_teach_is_damage(variance: float) -> None:
+    costs = {"a": example(call(8), 1.0).cost}
+    block = _Block(["a"], np.array([[variance]]), None, REACH)
+    damaged = Estimates("a board", SUMS, costs, {}, [block])
+    with pytest.raises(InputError, match="damaged estimates, learned on a board: a sum as wide as"):
+        damaged.half_widths({"a": 1.0}, None)
+
+
 def test_errors_of_a_kind_that_is_far_from_all_go_together() -> None:
     """Near calls err each by itself as far as they differ; far ones of another kind apart."""
     of = learned()

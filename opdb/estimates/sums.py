@@ -130,9 +130,9 @@ def width_of(errors: Sequence[SumError]) -> float | None:
     """Return half the 95 % interval per unit of a sum; None where families are too few.
 
     It is the quantile of errors per unit with the best interval score (Koenker and Bassett 1978,
-    doi:10.2307/1913643), the sums of a family weighing √n together, so that none decides. The
-    errors of a family go together, so its level is the conformal one of n families: 0.95 (n + 1) /
-    n (Vovk, Gammerman and Shafer, 2005).
+    doi:10.2307/1913643). The n sums of a family err alike: they weigh √n together, so that none
+    decides, and count as so many independent ones. Of m in all the level is the conformal one,
+    0.95 (m + 1) / m (Vovk, Gammerman and Shafer, 2005).
     """
     sums = Counter(each.family for each in errors)
     if len(sums) < FEWEST_FAMILIES:

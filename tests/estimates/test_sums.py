@@ -87,15 +87,24 @@ def test_a_sum_errs_as_what_is_estimated_of_it_without_its_family(
     assert abs(found.times[0].error) > 1e-4, "it was left out"
 
 
-def test_left_out_estimates_are_those_learned_without_a_family(
-    estimator: Estimator, examples: list[Example]
-) -> None:
-    """The same kernel and the other points alone say the same."""
+def far_off(count: int = 4) -> list[Example]:
+    """Calls a thousand times as large as all others, which one family alone uses."""
+    return [
+        example(call(2**30 + 2**28 * n), 1e-3 * (n + 1), dynamic_w=300.0, models=("z",))
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("left_out", ["c", "z"])
+def test_left_out_estimates_are_those_learned_without_a_family(left_out: str) -> None:
+    """The same kernel and the other points alone say the same, of what is far from them, too."""
+    examples = [*scattered(), *far_off()]
+    estimator = learned(examples)
     rest = PointsLeftOut(estimator, examples)
-    found = rest.estimates(rest.of("c"))
+    found = rest.estimates(rest.of(left_out))
     family = estimator.families["memory"]
     ordered = sorted(examples, key=lambda e: e.configuration.key)
-    kept = [row for row, e in enumerate(ordered) if e.models != {"c"}]
+    kept = [row for row, e in enumerate(ordered) if e.models != {left_out}]
     assert family.power is not None and family.watts is not None
     assert family.metered == tuple(range(len(ordered)))
 
@@ -111,7 +120,7 @@ def test_left_out_estimates_are_those_learned_without_a_family(
         time=without(family.time, np.log(times / under) - family.slower.at(under) - level),
         power=without(family.power, np.log(joules / times) - family.watts.at(times)),
     )
-    asked = [e.configuration for e in examples if e.models == {"c"}]
+    asked = [e.configuration for e in examples if e.models == {left_out}]
     expected = replace(estimator, families={"memory": alone}).estimate(asked)
     assert found.costs.keys() == expected.costs.keys()
     for key, cost in expected.costs.items():
@@ -122,6 +131,10 @@ def test_left_out_estimates_are_those_learned_without_a_family(
         assert one.dynamic_energy_j is not None and other.dynamic_energy_j is not None
         assert one.dynamic_energy_j.mean == pytest.approx(other.dynamic_energy_j.mean, rel=1e-3)
         assert one.dynamic_energy_j.high == pytest.approx(other.dynamic_energy_j.high, rel=1e-3)
+    counts = dict.fromkeys(found.costs, 3.0)
+    stated = found.sum_of(counts, BASE_W).deviation
+    assert stated == pytest.approx(expected.sum_of(counts, BASE_W).deviation, rel=1e-3)
+    assert bool(expected.doubtful) is (left_out == "z")
 
 
 def test_what_no_sum_is_of_tells_nothing(estimator: Estimator, examples: list[Example]) -> None:

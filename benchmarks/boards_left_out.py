@@ -118,12 +118,12 @@ GRAPHS: Table[Answer] = Table(
     Column("time", lambda each: each.attribution_time, title="time", unit=RATIO),
     Column("time_inside", lambda each: inside(each, "time"), title="inside"),
     Column("energy", lambda each: each.attribution_energy, title="energy", unit=RATIO),
-    Column("energy_inside", lambda each: inside(each, "energy"), title="inside "),
+    Column("energy_inside", lambda each: inside(each, "energy"), title="inside"),
 )
 
 
 def without(database: Path, boards: Sequence[str], path: Path) -> None:
-    """Copy a database to a path, without what was measured on or learned for these boards."""
+    """Copy a database to a path, without what these boards measured, and without estimates."""
     shutil.copy(database, path)
     marks = ", ".join("?" * len(boards))
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -191,10 +191,7 @@ def groups(operators: Sequence[Operator]) -> list[Group]:
 
 
 def scores(graphs: Sequence[Answer], measure: Measure) -> tuple[float, float]:
-    """Return the mean interval score on logarithms, and that of the best constant width.
-
-    Both are nan where no graph has an interval.
-    """
+    """Return the mean interval score on logarithms, and that of the best constant width."""
     errors, halves = [], []
     for each in graphs:
         found, ratio = each.prediction, attribution(each, measure)
@@ -202,8 +199,6 @@ def scores(graphs: Sequence[Answer], measure: Measure) -> tuple[float, float]:
         if ratio is not None and interval is not None:
             errors.append(abs(math.log(ratio)))
             halves.append(math.log(interval[1] / interval[0]) / 2)
-    if not errors:
-        return math.nan, math.nan
     constant = [statistics.fmean(score(error, half) for error in errors) for half in errors]
     return statistics.fmean(map(score, errors, halves)), min(constant)
 
@@ -238,12 +233,13 @@ def main() -> int:
         return 0
     print(*GROUPS.lines(found), "", *GRAPHS.lines(graphs), "", sep="\n")
     for measure in MEASURES:
-        if (errors := errors_of(graphs, measure)) is not None:
+        errors = errors_of(graphs, measure)
+        if errors is not None and errors.inside_interval is not None:
             scored, best = scores(graphs, measure)
             print(
                 f"{measure}: {errors.count} graphs, median {errors.median:.1%}, 95 % "
                 f"{errors.percentile_95:.1%}, largest {errors.largest:.1%}; "
-                f"{errors.inside_interval or 0:.1%} inside, interval score {scored:.2f}, of the "
+                f"{errors.inside_interval:.1%} inside, interval score {scored:.2f}, of the "
                 f"best constant width {best:.2f}"
             )
     return 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 POWER = 0.7
 """Half an interval grows with a sum's standard deviation to this power: deviations differ more than
-errors do. It has the best interval score of times on both GPUs (docs/estimates.md)."""
+errors do. It is what the times of most families showed, the H200s' (docs/estimates.md)."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from opdb.estimates.roofline import Roofline
 from opdb.estimates.widths import SumWidths
 from opdb.records import Json, Quantity
 
-FORMAT = 7
+FORMAT = 8
 FLOAT32 = np.dtype("<f4")
 
 MOST_BYTES = 64 * 1024 * 1024

@@ -34,6 +34,10 @@ TILES = ((128, 128), (128, 256), (64, 64))
 TILE_COLUMNS, TILE_DEPTH = 64, 32
 """Columns and depth that kernels of products work on at least: fewer are padded."""
 
+GATHERS, ROW = ("embedding", "getitem", "index_select"), 5.0
+"""Kinds that copy by index. Where each index stands for a row of so many elements (a logarithm),
+they count as one kind, for rows are read in order, as in a copy; single elements are not."""
+
 STATES = {"training": "in training mode", "autocast": "under autocast"}
 """Features that are 1 for calls unlike those with 0, with the words for messages: what was learned
 from the latter alone says nothing of the former."""
@@ -88,7 +92,7 @@ def features(configuration: Configuration) -> Features:
     is_backward = configuration.pass_name == "backward"
     adds_bias = works == "convolution" and _has(view, "bias") and view["bias"] is not None
     return Features(
-        kind=configuration.title,
+        kind=_kind(configuration, view),
         family=f"{works} backward" if is_backward else works,
         dtype=str(configuration.autocast if casts else first["dtype"]),
         flops=flops,
@@ -228,6 +232,12 @@ def _state(view: View, data: list[dict[str, Json]], adds_bias: bool) -> dict[str
         "zeros": max((_zeros(t.get("values")) for t in data), default=0.0),
         "broadcast": float(len(shapes) > 1),
     }
+
+
+def _kind(configuration: Configuration, view: View) -> str:
+    """Return the name of the kind that a call is learned with."""
+    copies_rows = configuration.title in GATHERS and _together(view) >= ROW
+    return "gather of rows" if copies_rows else configuration.title
 
 
 def _together(view: View) -> float:

@@ -1,4 +1,4 @@
-"""Two boards of the published H100 left out: what the others foresee of them."""
+"""Six boards of the published H100 left out: what the other five foresee of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from opdb.store import open_store
 from opdb.studies.accuracy import MEASURES, inside
 from tests import published
 
-LEFT_OUT = ("GPU-df725ee3", "GPU-f2d63bd4")
+LEFT_OUT = (
+    *("GPU-df725ee3", "GPU-f2d63bd4"),
+    *("GPU-5bd2a5d1", "GPU-8ee857cd", "GPU-131af6a3", "GPU-93ff6fed"),
+)
 
 
 def test_the_published_h100_is_foreseen_as_the_docs_say(tmp_path: Path) -> None:
@@ -27,14 +30,14 @@ def test_the_published_h100_is_foreseen_as_the_docs_say(tmp_path: Path) -> None:
             found = groups(list(operators_of(known, rest, full)))
             graphs = list(graphs_of(predictor_for(known, full.device), full, boards))
     whole = found[0]
-    assert len(whole.operators) == 3553 and 0.15 < whole.median < 0.17 and whole.inside > 0.95
+    assert len(whole.operators) == 7301 and 0.14 < whole.median < 0.16 and whole.inside > 0.95
     named = {(each.name, each.dtype): each for each in found}
     in_groups = named["conv2d in groups", "bfloat16"]
-    assert len(in_groups.operators) == 57 and in_groups.inside < 0.5, "none had been measured"
+    assert len(in_groups.operators) == 91 and 0.5 < in_groups.inside < 0.6, "none had been measured"
     of_all = [each for each in found if each.name in (ALIKE, *RESTS) and each.dtype == "all"]
     assert sum(len(each.operators) for each in of_all) == len(whole.operators)
     assert named[ALIKE, "all"].median < 0.12 < 0.5 < named[ROOFLINE_ALONE, "all"].median
-    assert len(graphs) == 18
+    assert len(graphs) == 75
     assert all(each.prediction.board not in boards for each in graphs)
     held = [sum(bool(inside(each, measure)) for each in graphs) for measure in MEASURES]
-    assert held == [16, 15]
+    assert held == [73, 70]

@@ -70,7 +70,7 @@ def test_all_of_it_comes_back(estimator: Estimator) -> None:
 
 def test_it_is_numbers_and_names_packed_small(estimator: Estimator) -> None:
     document = to_document(estimator)
-    assert document["format"] == 7
+    assert document["format"] == 8
     family = document["families"]["memory"]
     assert asdict(estimator.families["memory"].reach) == family["reach"]
     assert asdict(estimator.sums) == document["sums"]
@@ -84,7 +84,7 @@ def test_it_is_numbers_and_names_packed_small(estimator: Estimator) -> None:
     [({"format": 99}, "99"), ({}, "None"), ([1], r"\[1\]"), ("x" * 99, "'" + "x" * 39 + ";")],
 )
 def test_another_format_is_told(found: Json, told: str) -> None:
-    with pytest.raises(InputError, match=f"estimates of format {told}.*this version reads 7"):
+    with pytest.raises(InputError, match=f"estimates of format {told}.*this version reads 8"):
         from_document(found)
 
 

@@ -113,6 +113,22 @@ def test_an_index_stands_for_as_many_elements_as_lie_together() -> None:
     assert found == pytest.approx([math.log2(768), 0.0, 0.0])
 
 
+@pytest.mark.parametrize(("width", "apart"), [(2048, False), (16, True)])
+def test_gathers_of_rows_are_one_kind_whatever_gathers_them(width: int, apart: bool) -> None:
+    table = {"shape": [60, width], "dtype": "bfloat16", "role": "weight"}
+    ids = {"shape": [32], "dtype": "int64"}
+    gathers = [
+        Configuration("embedding", {}, {"input": ids, "weight": table}),
+        Configuration("getitem", {}, {"input": table, "index": [ids]}),
+        Configuration("index_select", {"dim": 0}, {"input": table, "index": ids}),
+    ]
+    assert [features(each).kind for each in gathers] == [
+        each.kind if apart else "gather of rows" for each in gathers
+    ]
+    gradient = replace(gathers[0], pass_name="backward")
+    assert features(gradient).kind == gradient.title
+
+
 def test_every_number_of_a_linear_layer() -> None:
     inputs = {
         "input": tensor(24, 40),

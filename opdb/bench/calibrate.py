@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from opdb.bench.loads import square_matmul
-from opdb.bench.session import Session, seconds_since
+from opdb.bench.session import Session, new_id, now, seconds_since
 from opdb.bench.transitions import transition_time_s
 from opdb.derive.rejection import FOREIGN_PROCESS
 from opdb.derive.traces import FULL_CLOCK_SHARE, counter_power_w, crossing_s, period_s
@@ -24,11 +24,15 @@ from opdb.store import Store
 
 WARM_UP_S = 4.0
 WARM_S = 1.0
-"""Warming up where a campaign was under way on the board a moment before."""
+"""A load that raises clocks before base power is measured."""
 
 RECENT_S = 300.0
 """For so long the meter's lag and periods and the transitions found by a campaign count for the
 next campaigns on its board, which measure base power alone."""
+
+COOL_S = 5.0
+"""Idle after the long load of a whole calibration, so that base power is measured on a board about
+as warm as between visits: right after it, H100s drew 1 to 7 of 130 W more."""
 
 BASE_SETTLE_S = 0.4
 BASE_WINDOW_S = 1.6
@@ -57,16 +61,14 @@ def recent_campaign(session: Session, store: Store) -> Campaign | None:
 
 
 def calibrate(session: Session, recent: Campaign | None = None) -> Calibration:
-    """Measure what the campaign's numbers rest on; 12 s on a GPU, 2 s elsewhere.
+    """Measure what the campaign's numbers rest on; 17 s on a GPU, 2 s elsewhere.
 
     Where a `recent` campaign is given, base power alone is measured, in 3 s; a note says whose the
     rest is.
     """
     if recent is not None:
         load = square_matmul(LOAD_SIZE, torch.float32, session.platform.torch_device)
-        _run_for(load, WARM_S)
-        time.sleep(BASE_SETTLE_S)
-        base_w, interval, notes = _base_power(session.calibrated(recent.calibration))
+        base_w, interval, notes = _base_power(session.calibrated(recent.calibration), load)
         return replace(
             recent.calibration,
             base_power_w=base_w,
@@ -82,9 +84,8 @@ def calibrate(session: Session, recent: Campaign | None = None) -> Calibration:
     load = square_matmul(LOAD_SIZE, torch.float32, session.platform.torch_device)
     _run_for(load, WARM_UP_S)
     lag_s, periods = _lag_and_periods(session, load)
-    _run_for(load, 0.5)
-    time.sleep(BASE_SETTLE_S)
-    base_w, interval, notes = _base_power(session)
+    time.sleep(COOL_S)
+    base_w, interval, notes = _base_power(session, load)
     notes += tuple(
         f"{FOREIGN_PROCESS}: {process}"
         for process in foreign_processes(session.platform.board.uuid)
@@ -99,6 +100,18 @@ def calibrate(session: Session, recent: Campaign | None = None) -> Calibration:
         notes=notes,
         transition_s=transition_time_s(session),
     )
+
+
+def with_base_power_anew(session: Session, store: Store) -> Session:
+    """Return the session in a further campaign, saved, whose base power is measured now (3 s).
+
+    All else that is calibrated stays as it is.
+    """
+    campaign = replace(session.campaign, id=new_id(), started_at=now())
+    anew = replace(session, campaign=campaign, restores={})
+    anew = anew.calibrated(calibrate(anew, session.campaign))
+    store.save_campaign(anew.campaign)
+    return anew
 
 
 def _run_for(load: Callable[[], None], seconds: float) -> None:
@@ -119,9 +132,12 @@ def _interval(values: Sequence[float]) -> tuple[float, tuple[float, float]] | No
 
 
 def _base_power(
-    session: Session,
+    session: Session, load: Callable[[], None] | None = None
 ) -> tuple[float | None, tuple[float, float] | None, tuple[str, ...]]:
-    """Measure board power with a context open, clocks up, nothing running."""
+    """Measure board power with a context open, nothing running; a `load` before raises clocks."""
+    if load is not None:
+        _run_for(load, WARM_S)
+        time.sleep(BASE_SETTLE_S)
     start_s = time.monotonic()
     time.sleep(BASE_WINDOW_S)
     reading = session.meter.window(start_s, time.monotonic(), lag_s=session.lag_s)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from opdb.bench.anchors import ANCHORS
+from opdb.bench.calibrate import with_base_power_anew
 from opdb.bench.plan import MAX_REDONE, PlannedVisit
 from opdb.bench.session import Session, seconds_since
 from opdb.bench.share import Lacking, Share
@@ -29,6 +30,11 @@ ANCHOR_EVERY_S = 60.0
 
 ANCHOR_VALID_S = 600.0
 """At both ends of a campaign those anchors are measured whose last visit on the board is older."""
+
+BASE_POWER_EVERY_S = 180.0
+"""How often base power is measured between visits, each time in a further campaign: it falls as a
+board cools. On an H100 that was warm when its bench began it fell by 16 of 136 W in 12 minutes, by
+up to 2 W a minute."""
 
 
 class Progress(Protocol):
@@ -107,7 +113,7 @@ class Anchors:
     """
 
     def __init__(self, session: Session, store: Store) -> None:
-        self._session, self._store = session, store
+        self.session, self._store = session, store
         self._duties: dict[str, float] = {}
         self._measured_s: dict[str, float] = {}
         self._turn = 0
@@ -120,7 +126,7 @@ class Anchors:
 
     def at_an_end(self) -> None:
         """Measure each anchor that was not measured for some minutes."""
-        if not self._session.on_gpu:
+        if not self.session.on_gpu:
             return
         self.flags = self._foreign()
         self._store.save_configurations(ANCHORS)
@@ -139,7 +145,7 @@ class Anchors:
         Those that the power limit slows down are left out: gaps between their replays make
         them scatter.
         """
-        if not self._session.on_gpu or min(map(self._age_s, ANCHORS)) < ANCHOR_EVERY_S:
+        if not self.session.on_gpu or min(map(self._age_s, ANCHORS)) < ANCHOR_EVERY_S:
             return
         steady = [c for c in ANCHORS if self._duties.get(c.key, 1.0) == 1.0] or list(ANCHORS)
         self._measure(steady[self._turn % len(steady)])
@@ -148,7 +154,7 @@ class Anchors:
     def _measure(self, configuration: Configuration) -> None:
         self.flags = self._foreign()
         duty = self._duties.get(configuration.key, 1.0)
-        made = visit(self._session, VisitRequest(configuration, role="anchor", duty=duty))
+        made = visit(self.session, VisitRequest(configuration, role="anchor", duty=duty))
         for one in made:
             self._store.save_visit(replace(one, flags=(*one.flags, *self.flags)))
         self._duties[configuration.key] = duty_after(made)
@@ -158,7 +164,7 @@ class Anchors:
     def _foreign(self) -> tuple[str, ...]:
         from opdb.meters.nvml import foreign_processes
 
-        found = foreign_processes(self._session.platform.board.uuid)
+        found = foreign_processes(self.session.platform.board.uuid)
         return tuple(f"{FOREIGN_PROCESS}: {process}" for process in found)
 
 
@@ -238,6 +244,7 @@ class Rounds:
                 continue
             if not self._share.is_mine(job):
                 continue
+            self._measure_base_power_when_due()
             self.anchors.when_due()
             last = self._visit(job)
             if last is None:
@@ -246,6 +253,13 @@ class Rounds:
                 self._redone[job] += 1
                 again.append(job)
         return again
+
+    def _measure_base_power_when_due(self) -> None:
+        """Go on in a further campaign where the last measured base power some minutes ago."""
+        began_s = seconds_since(self._session.campaign.started_at)
+        if self._session.on_gpu and began_s >= BASE_POWER_EVERY_S:
+            self._session = with_base_power_anew(self._session, self._store)
+            self.anchors.session = self._session
 
     def _visit(self, job: PlannedVisit) -> Visit | None:
         """Make a visit and save it; None where another worker has taken it over meanwhile."""

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from opdb.bench import rounds, run
+from opdb.bench import calibrate, rounds, run
 from opdb.bench.plan import MAX_REDONE, PlannedVisit
 from opdb.bench.rounds import Anchors, Budget, Rounds
 from opdb.bench.session import Session, new_id
@@ -269,6 +269,37 @@ def test_what_another_process_flagged_is_rejected(store: Store, session: Session
     assert made.make([[PlannedVisit(RELU)]], lambda _: [PlannedVisit(RELU)])
     found = store.visits(session.platform.board.uuid)
     assert len(found) == 1 + MAX_REDONE and all(map(is_rejected, found))
+
+
+def test_base_power_is_measured_anew_in_further_campaigns(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch, no_processes: list[str]
+) -> None:
+    """What follows is of the campaign whose base power was measured last, anchors too."""
+    store.save_campaign(session.campaign)
+    store.save_configurations([RELU])
+    template = visit(session, VisitRequest(RELU))[0]
+
+    def quick(session: Session, request: VisitRequest) -> list[Visit]:
+        made = replace(template, id=new_id(), campaign=session.campaign.id, role=request.role)
+        return [replace(made, configuration=request.configuration.key)]
+
+    monkeypatch.setattr(rounds, "visit", quick)
+    monkeypatch.setattr(rounds, "ANCHORS", (RELU,))
+    monkeypatch.setattr(rounds, "ANCHOR_EVERY_S", 0.0)
+    monkeypatch.setattr(rounds, "seconds_since", lambda moment: ages_s.pop(0))
+    monkeypatch.setattr(calibrate, "_run_for", lambda load, seconds: None)  # waits for a GPU
+    monkeypatch.setattr(Session, "on_gpu", True)
+    ages_s: list[float] = []
+    made = rounds_of(session, store)
+    ages_s += [rounds.BASE_POWER_EVERY_S - 1, rounds.BASE_POWER_EVERY_S + 1, 0.0]
+    job = PlannedVisit(RELU)
+    assert made.make([[job, job, job]], lambda _: [job, job, job])
+    first, second = store.campaigns()
+    for role in ("measurement", "anchor"):
+        seen = store.visits(session.platform.board.uuid, role=role)
+        assert Counter(visit.campaign for visit in seen) == {first.id: 1, second.id: 2}
+    assert first.id == session.campaign.id
+    assert second.calibration.notes[-1] == f"all but base power is of campaign {first.id}"
 
 
 def test_a_failure_is_no_duplicate(store: Store, session: Session) -> None:

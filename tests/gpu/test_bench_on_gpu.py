@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from opdb.bench import rounds
 from opdb.bench.measure import here, measure_models
 from opdb.bench.model import RunOptions
 from opdb.bench.request import BenchRequest
@@ -230,6 +231,31 @@ def test_a_lost_recorder_is_one_clear_error(calibrated: Path, tmp_path: Path) ->
         meter = getattr(meter, "_meter", meter)  # beneath the one that hides what is not trusted
         os.kill(meter._process.pid, signal.SIGKILL)
         visit(session, VisitRequest(CONV))
+
+
+def test_base_power_is_measured_anew_between_visits(
+    session: Session, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "BASE_POWER_EVERY_S", 1.0)
+    board = session.platform.board.uuid
+    before = {campaign.id for campaign in store.campaigns(board=board)}
+    store.save_configurations([CONV, RELU, SMALL])
+    keys = [CONV.key, RELU.key, SMALL.key]
+    request = BenchRequest(
+        device="cuda",
+        configurations=keys,
+        rounds=2,
+        duplicates=0.0,
+        workloads=[],
+        host_times=False,
+    )
+    bench(store, request, Quiet())
+    made = [c for c in store.campaigns(board=board) if c.id not in before]
+    assert len(made) > 1
+    for campaign_made in made[1:]:
+        found = campaign_made.calibration
+        assert found.notes[-1].startswith("all but base power is of campaign")
+        assert 0.9 < (found.base_power_w or 0.0) / (made[0].calibration.base_power_w or 1.0) < 1.1
 
 
 def test_a_model_is_predicted_from_its_operators(calibrated: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ next campaigns on its board, which measure base power alone."""
 
 COOL_S = 5.0
 """Idle after the long load of a whole calibration, so that base power is measured on a board about
-as warm as between visits: right after it, H100s drew 1 to 7 of 130 W more."""
+as warm as between visits: right after it, H100s drew up to 7 of 130 W more."""
 
 BASE_SETTLE_S = 0.4
 BASE_WINDOW_S = 1.6

@@ -47,7 +47,8 @@ from the latter alone says nothing of the former."""
 class Features:
     """A configuration as numbers; sizes are logarithms to base 2.
 
-    `kind` names a pass other than the forward one as well; `dtype` is what is computed in.
+    `kind` names a pass other than the forward one as well, and is one for all gathers of rows;
+    `dtype` is what is computed in.
     `flops` and `moved_bytes` are of one call, whose `steps` run one after the other
     (`Kind.steps_rule`). `launches` is False for a call that gives the device no work. `biased` are
     the elements of a convolution's output that a kernel of its own adds a bias to, as torch does

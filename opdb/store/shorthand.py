@@ -8,6 +8,7 @@
   and its calls in order as positions in that list; calls that are repeated, as a model's layers
   are, once: `0 (1 2 3)*32 4`.
 * A cost's mean that equals its median, as that of two visits does, is left out.
+* The device time that a visit took has four significant digits: what follows is noise.
 * Raw samples are packed, see `opdb.store.raw`.
 """
 
@@ -86,6 +87,9 @@ def in_short(contents: Mapping[str, Rows]) -> dict[str, Rows]:
         "calls.csv": _calls_in_short(found["calls.csv"], found["workloads.csv"]),
         "costs.csv": list(map(_cost_in_short, found["costs.csv"])),
         "kernels.csv": [{"key": key[:length], "name": name} for key, name in kernels.items()],
+        "visits.csv": [
+            {**row, "cost_s": float(f"{row['cost_s']:.4g}")} for row in found["visits.csv"]
+        ],
     }
 
 

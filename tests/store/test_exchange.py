@@ -78,6 +78,19 @@ def test_a_model_without_a_version_comes_back(store: Store, tmp_path: Path) -> N
         assert own in other.workloads()
 
 
+@pytest.mark.parametrize(("cost_s", "written_s"), [(0.44468915, 0.4447), (0.00012112, 0.0001211)])
+def test_the_time_that_a_visit_took_has_four_digits(
+    store: Store, tmp_path: Path, cost_s: float, written_s: float
+) -> None:
+    fill(store)
+    store.save_visit(samples.visit("f" * 32, cost_s=cost_s))
+    export_set(store, tmp_path / "set", device="nvidia-h200")
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        import_set(other, tmp_path / "set")
+        found = {visit.id: visit.cost_s for visit in other.visits("GPU-1")}
+    assert found["f" * 32] == written_s
+
+
 def test_a_run_that_failed_comes_back(filled: Store, tmp_path: Path) -> None:
     ran = samples.model_run(samples.workload())
     failed = replace(ran, id="0" * 32, outcome="error", reason="no capture", repeats=())

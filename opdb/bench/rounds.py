@@ -33,7 +33,7 @@ ANCHOR_VALID_S = 600.0
 
 BASE_POWER_EVERY_S = 180.0
 """How often base power is measured between visits, each time in a further campaign: it falls as a
-board cools. On an H100 that was warm when its bench began it fell by 16 of 136 W in 12 minutes, by
+board cools. On an H100 that was warm when its bench began it fell by 16 of 136 W in 13 minutes, by
 up to 2 W a minute."""
 
 

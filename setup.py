@@ -10,6 +10,7 @@ import csv
 import lzma
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from setuptools import setup
@@ -49,7 +50,7 @@ def pack(db: Path, into: Path) -> None:
         target = into / folder.name
         target.mkdir(parents=True)
         for path in sorted(folder.glob("*.csv")):
-            if path.name != "host_visits.csv":
+            if path.name not in ("host_visits.csv", "model_runs.csv"):
                 shutil.copyfile(path, target / path.name)
         campaigns = {
             row["id"]: any(board.startswith(row["board"]) for board in pooled)
@@ -58,6 +59,7 @@ def pack(db: Path, into: Path) -> None:
         for name in SAMPLES:
             _pack_samples(folder, target, name, campaigns)
         _pack_host_visits(folder, target, campaigns)
+        _pack_model_runs(folder, target)
 
 
 Row = dict[str, str]
@@ -86,7 +88,21 @@ def _pack_host_visits(folder: Path, target: Path, campaigns: dict[str, bool]) ->
 
     Costs have what follows from the others.
     """
-    name = "host_visits.csv"
+
+    def packed(visit: Row) -> Row | None:
+        blocks = int(visit["times"].removeprefix("-"))
+        return visit if blocks >= QUIET_BLOCKS or _is_pooled(campaigns, visit) else None
+
+    _pack_rows("host_visits.csv", folder, target, packed)
+
+
+def _pack_model_runs(folder: Path, target: Path) -> None:
+    """Write the runs of models without the times of their layers, which no prediction reads."""
+    _pack_rows("model_runs.csv", folder, target, lambda run: {**run, "layers": ""})
+
+
+def _pack_rows(name: str, folder: Path, target: Path, packed: Callable[[Row], Row | None]) -> None:
+    """Write what a function makes of each row of a file; None leaves the row out."""
     with (
         (folder / name).open(encoding="utf-8", newline="") as source,
         (target / name).open("w", encoding="utf-8", newline="") as written,
@@ -94,10 +110,7 @@ def _pack_host_visits(folder: Path, target: Path, campaigns: dict[str, bool]) ->
         reader = csv.DictReader(source)
         writer = csv.DictWriter(written, reader.fieldnames or (), lineterminator="\n")
         writer.writeheader()
-        for visit in reader:
-            blocks = int(visit["times"].removeprefix("-"))
-            if blocks >= QUIET_BLOCKS or _is_pooled(campaigns, visit):
-                writer.writerow(visit)
+        writer.writerows(row for row in map(packed, reader) if row is not None)
 
 
 def _is_pooled(campaigns: dict[str, bool], visit: Row) -> bool:

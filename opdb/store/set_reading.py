@@ -28,6 +28,7 @@ from opdb.store.shorthand import (
     REFERRED,
     calls_at_length,
     costs_at_length,
+    facts_at_length,
     is_short_for,
     kernel_key,
     kernels_at_length,
@@ -153,7 +154,8 @@ def _read_visits(file: SetFile, folder: Path, *, trusted: bool) -> Columns:
 
 def _read_model_runs(file: SetFile, folder: Path, *, trusted: bool) -> Columns:
     """Read runs of models; one that went well has a repeat."""
-    found = read_file(file, folder, trusted=trusted)
+    fields = read_fields(folder / file.name, list(file.columns)).converted("facts", facts_at_length)
+    found = parsed(file, fields, trusted=trusted)
     none = encode_stretches(())
     for row, ended in enumerate(zip(found.values["outcome"], found.values["repeats"], strict=True)):
         if ended == ("ok", none):

@@ -9,6 +9,7 @@
   are, once: `0 (1 2 3)*32 4`.
 * A cost's mean that equals its median, as that of two visits does, is left out.
 * The device time that a visit took has four significant digits: what follows is noise.
+* Facts of a run are packed as raw samples are, where that is shorter.
 * Raw samples are packed, see `opdb.store.raw`.
 """
 
@@ -24,6 +25,7 @@ from functools import cache
 from typing import TypeAlias
 
 from opdb.records import canonical_json
+from opdb.store.packing import pack, unpack
 from opdb.store.rows import NewRow
 from opdb.store.schema import QUANTITIES
 from opdb.store.sets import Columns
@@ -89,6 +91,9 @@ def in_short(contents: Mapping[str, Rows]) -> dict[str, Rows]:
         "kernels.csv": [{"key": key[:length], "name": name} for key, name in kernels.items()],
         "visits.csv": [
             {**row, "cost_s": float(f"{row['cost_s']:.4g}")} for row in found["visits.csv"]
+        ],
+        "model_runs.csv": [
+            {**row, "facts": facts_in_short(row["facts"])} for row in found["model_runs.csv"]
         ],
     }
 
@@ -286,6 +291,16 @@ def calls_at_length(fields: Columns) -> Columns:
         columns["sequence"] += [" ".join(in_order)] * len(counts)
         lines += [fields.lines[row]] * len(counts)
     return Columns(fields.path, lines, columns)
+
+
+def facts_in_short(text: str) -> str:
+    """Return the facts of a run, a JSON object, as the shorter of this text and it packed."""
+    return min(text, pack(json.loads(text)), key=len)
+
+
+def facts_at_length(text: str) -> str:
+    """Return the facts of a run as JSON; raises ValueError where they are packed and damaged."""
+    return text if text.startswith("{") else canonical_json(unpack(text))
 
 
 def _cost_in_short(row: NewRow) -> NewRow:

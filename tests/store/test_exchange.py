@@ -284,6 +284,8 @@ TAMPERED = [
     ("model_runs.csv", "layers", lambda v: pack({**unpack(v), "x": 0.5}), "not whole numbers"),
     ("model_runs.csv", "layers", lambda v: pack({"x": -1}), "negative"),
     ("model_runs.csv", "layers", lambda v: v[:-8], "damaged"),
+    ("model_runs.csv", "facts", lambda v: pack([1] * 99)[:-8], "damaged"),
+    ("model_runs.csv", "facts", lambda _: pack([1]), "object"),
     ("model_runs.csv", "workload", lambda v: "f" * 64, "no such workload"),
     ("costs.csv", "time_s_median", lambda v: "__import__('os')", "could not convert"),
     ("learned.csv", "ratios", lambda v: v.replace("1.02", "0"), "time is 0; expected a number"),

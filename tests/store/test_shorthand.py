@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 from opdb.errors import InputError
+from opdb.records import canonical_json
 from opdb.store.sets import Columns
-from opdb.store.shorthand import CALLS, MOST_CALLS, calls_at_length, folded, unfolded
+from opdb.store.shorthand import (
+    CALLS,
+    MOST_CALLS,
+    calls_at_length,
+    facts_at_length,
+    facts_in_short,
+    folded,
+    unfolded,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,3 +69,12 @@ def test_nor_do_many_rows(tmp_path: Path) -> None:
     said = r"calls.csv, line 4, column calls: '\(0\)\*4000000': more than 10,000,000 calls in a set"
     with pytest.raises(InputError, match=said):
         calls_at_length(Columns(tmp_path / "calls.csv", [2, 3, 4], columns))
+
+
+def test_facts_of_a_run_are_packed_where_that_is_shorter() -> None:
+    few = canonical_json({"compile_time_s": 2.5})
+    many = canonical_json({f"layer{i}": {"ran": "default", "why": "too wide"} for i in range(99)})
+    assert facts_in_short(few) == few
+    assert len(facts_in_short(many)) < len(many) / 5
+    for text in (few, many):
+        assert facts_at_length(facts_in_short(text)) == text

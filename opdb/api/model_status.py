@@ -143,7 +143,7 @@ def model_status(*, device: str | None = None, db: str | None = None) -> ModelSt
 def _measured(store: Store, device: Device, heads: Sequence[Head]) -> set[str]:
     """Return the workloads (keys) of which at least `WHOLE` of time and energy is measured.
 
-    What was not measured is sized by its neighbours, as a build does it.
+    What was not measured has the size that a build gives it.
     """
     from opdb.plan.survey import survey
     from opdb.settings import DEFAULT_SETTINGS

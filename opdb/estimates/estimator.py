@@ -462,7 +462,9 @@ def _alike(words: Sequence[str | None]) -> Matrix:
     """Return which of n words are the same, shape (n, n): 1 or 0; None is like no other."""
     import numpy as np
 
-    return np.array([[float(a is not None and a == b) for b in words] for a in words])
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    of = np.array([-1 if word is None else numbers[word] for word in words])
+    return ((of[:, None] == of) & (of >= 0)).astype(float)
 
 
 def _quantity(value: float, width: float) -> Quantity:

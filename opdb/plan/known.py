@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from opdb.derive.costs import cost_in
-from opdb.records import Configuration, Cost, Json, Mode
+from opdb.predict import Predictor
+from opdb.records import Configuration, Cost, Device, Json, Mode
+from opdb.records.cost import ROOFLINE_ALONE
 from opdb.settings import relevant_setting
 from opdb.store import Store
 
@@ -74,8 +76,9 @@ def costs_on(
     kinds = {c.key: c.kind for c in configurations}
     found: dict[str, Cost] = {}
     boards = sorted((b.uuid for b in store.boards(device)), key=lambda uuid: uuid == board)
+    timed = store.timed_on(kinds)
     for uuid in reversed(boards):
-        missing = [key for key in kinds if key not in found]
+        missing = [key for key in timed if key not in found and uuid in timed[key]]
         for key, costs in store.costs(uuid, missing).items():
             cost = cost_in(costs, relevant_setting(kinds[key], settings))
             if cost is not None:
@@ -117,3 +120,30 @@ def base_power_w(store: Store, device: str) -> float:
 def has_energy(costs: Collection[Cost]) -> bool:
     """Whether any of these costs has an energy."""
     return any(cost.dynamic_energy_j is not None for cost in costs)
+
+
+class Estimated:
+    """What `opdb learn` estimates of configurations on a device, each estimated once.
+
+    Estimates that rest on a roofline alone are left out: what was measured alike says more.
+    """
+
+    def __init__(self, store: Store, device: Device) -> None:
+        self._predictor = Predictor(store, device)
+        self._known: dict[str, Cost | None] = {}
+
+    def of(self, configurations: Iterable[Configuration]) -> dict[str, Cost]:
+        """Return estimates of configurations, by key; of those that have one.
+
+        Raises:
+            InputError: what was learned is damaged.
+        """
+        asked = {each.key: each for each in configurations}
+        new = [each for key, each in asked.items() if key not in self._known]
+        found = self._predictor.estimated(new)
+        self._known |= {each.key: found.get(each.key) for each in new}
+        return {
+            key: cost
+            for key in asked
+            if (cost := self._known[key]) is not None and ROOFLINE_ALONE not in cost.flags
+        }

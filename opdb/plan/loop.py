@@ -12,7 +12,7 @@ from opdb.bench.request import BenchRequest
 from opdb.bench.rounds import Progress
 from opdb.errors import CannotMeasureError, InputError
 from opdb.plan.hands import BuildModel, Hands
-from opdb.plan.known import run_seconds
+from opdb.plan.known import Estimated, run_seconds
 from opdb.plan.ranking import Step
 from opdb.plan.survey import Survey, survey
 from opdb.predict import Answer, Predictor, predictor_for
@@ -165,6 +165,7 @@ class _Build:
         # The board whose own costs go first: where there are several, none does.
         self._only = self._boards[0] if len(self._boards) == 1 else None
         devices = tuple(dict.fromkeys(each.device.slug for each in hands.platforms))
+        self._estimated = Estimated(store, self._platform.device)
         self._policy = ModelPolicy(devices, self._boards)
         self._drawn = drawn_by_lot(jobs, request.runs)
         self._goals = dict.fromkeys((job.workload.key for job in jobs), request.target)
@@ -189,7 +190,14 @@ class _Build:
     def _survey(self) -> Survey:
         """Look at what is known; with retry, what failed before is pending until tried again."""
         platform, workloads = self._platform, [job.workload for job in self._jobs]
-        known = survey(self._store, platform.device, workloads, current_settings(), self._only)
+        known = survey(
+            self._store,
+            platform.device,
+            workloads,
+            current_settings(),
+            self._only,
+            self._estimated,
+        )
         failed = dict(known.failed)
         if self._request.retry:
             failed = {key: why for key, why in failed.items() if key in self._tried}

@@ -1,4 +1,4 @@
-"""How much time and energy each configuration takes: as measured, else as estimated.
+"""How much time and energy each configuration takes: as measured, else estimated, else by its kin.
 
 `sizes_of` is the one place that sizes what was never measured. No prediction rests on it: it
 decides what is measured first, and what share of a workload is still missing.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from opdb.plan.alike import Kin
 from opdb.records import Configuration, Cost
@@ -30,9 +31,11 @@ class Size:
 
 
 def sizes_of(
-    configurations: Iterable[Configuration], costs: Mapping[str, Cost]
+    configurations: Iterable[Configuration],
+    costs: Mapping[str, Cost],
+    estimated: Mapping[str, Cost] = MappingProxyType({}),
 ) -> dict[str, Size | None]:
-    """Return each configuration's size by key: what was measured, else an estimate.
+    """Return each configuration's size by key: as measured, else estimated, else by its kin.
 
     None where nothing can be said: a kind that this version lacks.
     """
@@ -43,11 +46,25 @@ def sizes_of(
     for key, configuration in wanted.items():
         if key in timed:
             sizes[key] = _measured(costs[key], kin)
+        elif key in estimated:
+            sizes[key] = _estimated(estimated[key], kin)
         elif (found := kin.estimate(configuration)) is not None:
             sizes[key] = Size(found.time_s, found.time_s * found.dynamic_w, found.doubt)
         else:
             sizes[key] = None
     return sizes
+
+
+def _estimated(cost: Cost, kin: Kin) -> Size:
+    """Return an estimate as a size, doubted by one standard deviation of its logarithm.
+
+    Its interval reaches two of them: all estimates of a model at once are rarely so far off.
+    """
+    size = _measured(cost, kin)
+    assert cost.time_s is not None
+    if not cost.time_s.high or not size.time_s:
+        return size
+    return replace(size, doubt=math.sqrt(max(1.0, cost.time_s.high / size.time_s)))
 
 
 def _measured(cost: Cost, kin: Kin) -> Size:

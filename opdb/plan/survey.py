@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from opdb.growth import benched_configurations
-from opdb.plan.known import Prices, base_power_w, costs_on, failed_on, has_energy, prices
+from opdb.plan.known import (
+    Estimated,
+    Prices,
+    base_power_w,
+    costs_on,
+    failed_on,
+    has_energy,
+    prices,
+)
 from opdb.plan.ranking import Demand, Step, rank
 from opdb.plan.sizes import Shares, Size, shares_of, sizes_of, whole_of
 from opdb.records import Configuration, Cost, Device, Json, Workload
@@ -220,21 +228,28 @@ def survey(
     workloads: Sequence[Workload],
     settings: Mapping[str, Json],
     board: str | None = None,
+    estimated: Estimated | None = None,
 ) -> Survey:
     """Look up what a store knows of workloads on a device; a board's (UUID) own costs go first.
 
-    The workloads need not be in the store.
+    The workloads need not be in the store. `estimated` keeps the device's estimates from one survey
+    to the next; without it they are made anew.
+
+    Raises:
+        InputError: what was learned on the device is damaged.
     """
     called = configurations_of(workloads)
     costs = costs_on(store, device.slug, called.values(), settings, board)
     kinds = {key: configuration.kind for key, configuration in called.items()}
     failed = failed_on(store, device.slug, settings, kinds)
+    missing = [each for key, each in called.items() if key not in costs]
+    estimates = (estimated or Estimated(store, device)).of(missing)
     return Survey(
         device=device.slug,
         workloads=tuple(workloads),
         costs=costs,
         failed={key: why for key, why in failed.items() if key not in costs},
-        sizes=sizes_of(called.values(), costs),
+        sizes=sizes_of(called.values(), costs, estimates),
         prices=prices(store, device.slug),
         base_w=base_power_w(store, device.slug),
         energy=device.type == "cuda" or has_energy(costs.values()),

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 
 from opdb.compose import (
     Breakdown,
@@ -57,6 +58,10 @@ PLAIN_MODES: tuple[Mode, ...] = ("eager", "graph")
 
 MODES: tuple[Mode, ...] = (*PLAIN_MODES, *COMPILED_MODES)
 """The modes that the composer predicts."""
+
+
+ESTIMATED_AT_ONCE = 500
+"""Configurations that are estimated together: their covariances take memory by the square."""
 
 
 class Predictor:
@@ -126,6 +131,21 @@ class Predictor:
         What only other boards of the device have is brought over by factors.
         """
         return self._boards.costs(board, configurations)
+
+    def estimated(self, configurations: Sequence[Configuration]) -> dict[str, Cost]:
+        """Return estimates of configurations, by key, as for the board that learned them last.
+
+        What no estimate covers is left out: all of them, where nothing was learned on the device.
+
+        Raises:
+            InputError: what was learned is damaged.
+        """
+        found: dict[str, Cost] = {}
+        for estimator in islice(self._snapshot.estimators(""), 1):
+            for first in range(0, len(configurations), ESTIMATED_AT_ONCE):
+                some = configurations[first : first + ESTIMATED_AT_ONCE]
+                found |= estimator.estimate(some).costs
+        return found
 
     def base_power_w(self, board: str) -> float | None:
         """Return a board's usual base power (W); None where none was read."""

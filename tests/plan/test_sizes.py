@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 
 from opdb.plan.alike import DOUBT, FARTHEST
-from opdb.plan.known import base_power_w, costs_on, prices
+from opdb.plan.known import Estimated, base_power_w, costs_on, prices
 from opdb.plan.sizes import shares_of, sizes_of
 from opdb.plan.survey import configurations_of
-from opdb.records import Configuration, Cost, Workload
+from opdb.records import Configuration, Cost, Workload, mean_of
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import open_store
 from tests import published
@@ -55,6 +56,33 @@ def test_what_was_not_is_sized_by_its_kin_and_doubted(
         if time.mean > 0 and size.time_s > 0:
             errors.append(abs(math.log(size.time_s / time.mean)))
     assert statistics.median(errors) < 0.2, "half of them within 20 %"
+
+
+def test_what_was_learned_sizes_better_than_kin_and_each_configuration_is_estimated_once(
+    known: tuple[list[Workload], dict[str, Cost]],
+) -> None:
+    """One model's operators, as if nothing of the model had been measured but had been learned."""
+    workloads, costs = known
+    [workload] = [w for w in workloads if (w.name, w.batch_size) == ("vgg16", 32)]
+    called = list(workload.occurrences())
+    foreign = Configuration("convolute", {}, {"input": {"shape": [4], "dtype": "float32"}})
+    with open_store(str(published.database())) as store:
+        [device] = store.devices()
+        estimated = Estimated(store, device)
+        found = estimated.of([*called, foreign])
+        again = estimated.of(called)
+        nothing_learned = Estimated(store, replace(device, slug="another")).of(called)
+    assert foreign.key not in found and not nothing_learned
+    assert all(again[key] is found[key] for key in found)
+    by_kin, sizes = sizes_of(called, {}), sizes_of(called, {}, found)
+    whole_s = sum(mean_of(costs[c.key].time_s) for c in called)
+    off: list[float] = []
+    for given in (sizes, by_kin):
+        each_s = [(given[c.key], mean_of(costs[c.key].time_s)) for c in called]
+        off.append(sum(abs(size.time_s - time_s) for size, time_s in each_s if size) / whole_s)
+    assert off[0] < 0.1 < 0.5 < off[1]
+    doubts = [size.doubt for key in found if (size := sizes[key]) is not None and size.time_s]
+    assert len(doubts) > 10 and all(1 < doubt < 2 for doubt in doubts)
 
 
 def test_where_nothing_is_measured_the_order_of_sizes_is_right(

@@ -8,10 +8,11 @@ Run it anywhere, in a checkout; it reads the published set and measures nothing:
 The published models are measured once more on paper: a configuration costs the GPU-seconds that its
 visits took, and covers the shares of its models that its published cost says. An order by
 significance is decided as `opdb build` does, slice by slice, from what the slices before have
-measured: sizes of all else are estimates, and so are prices. Where it believes a model to be there
-too early, the model's run would tell; its goal is then raised, as `opdb build` does. The oracle
-knows all costs beforehand. Printed are the GPU-seconds until the last workload is at the goal, and
-their mean over workloads, with ratios to harvest order; the bar is 0.7 for both.
+measured: all else is sized by its measured neighbours, as on a device of which nothing was learned,
+and prices are estimates. Where it believes a model to be there too early, the model's run would
+tell; its goal is then raised, as `opdb build` does. The oracle knows all costs beforehand. Printed
+are the GPU-seconds until the last workload is at the goal, and their mean over workloads, with
+ratios to harvest order; the bar is 0.7 for both.
 """
 
 from __future__ import annotations

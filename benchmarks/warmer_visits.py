@@ -112,22 +112,23 @@ PAIRS: Table[Warmer] = Table(
 
 
 def pairs_of(store: Store, board: str) -> Iterator[Pair]:
-    """Yield a pair for each configuration that a board (UUID) visited twice."""
+    """Yield a pair for each configuration that a board (UUID) visited twice in the same way."""
     calibrations = {each.id: each.calibration for each in store.campaigns(board=board)}
-    visits: dict[str, list[Visit]] = defaultdict(list)
+    visits: dict[tuple[str, str, str], list[Visit]] = defaultdict(list)
     for visit in store.visits(board, role="measurement"):
         stretch = visit.stretch
         if stretch is None or stretch.temperature_c is None or stretch.busy_share < 1:
             continue
         if not is_rejected(visit) and not any(each.startswith(HELD_BACK) for each in visit.flags):
-            visits[visit.configuration].append(visit)
+            alike = visit.configuration, visit.setting, visit.access
+            visits[alike].append(visit)
     for seen in visits.values():
-        costs = [visit_cost(each, calibrations[each.campaign]) for each in seen]
-        warm = [each.stretch.temperature_c for each in seen if each.stretch is not None]
-        first, last = costs[0], costs[-1]
+        ends = seen[0], seen[-1]
+        first, last = (visit_cost(each, calibrations[each.campaign]) for each in ends)
+        cold, warm = (each.stretch.temperature_c or 0.0 for each in ends if each.stretch)
         if len(seen) > 1 and first and last and first.power_w and last.power_w:
             power, time = last.power_w / first.power_w, last.time_s / first.time_s
-            yield Pair((warm[-1] or 0.0) - (warm[0] or 0.0), first.power_w, power, time)
+            yield Pair(warm - cold, first.power_w, power, time)
 
 
 def by_power(board: str, pairs: Sequence[Pair]) -> Iterator[Warmer]:

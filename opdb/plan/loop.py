@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from opdb.bench.measure import ModelWork
 from opdb.bench.platform import current_settings
@@ -165,7 +166,6 @@ class _Build:
         # The board whose own costs go first: where there are several, none does.
         self._only = self._boards[0] if len(self._boards) == 1 else None
         devices = tuple(dict.fromkeys(each.device.slug for each in hands.platforms))
-        self._estimated = Estimated(store, self._platform.device)
         self._policy = ModelPolicy(devices, self._boards)
         self._drawn = drawn_by_lot(jobs, request.runs)
         self._goals = dict.fromkeys((job.workload.key for job in jobs), request.target)
@@ -175,6 +175,11 @@ class _Build:
         self._elsewhere: set[str] = set()
         self._time = _Time(request.gpu_seconds, len(hands.platforms))
         self._built = Built(self._platform.device.slug, self._boards)
+
+    @cached_property
+    def _estimated(self) -> Estimated:
+        """Estimates as they are once the device's published sets have been taken in."""
+        return Estimated(self._store, self._platform.device)
 
     def run(self) -> Built:
         """Go round until there is nothing to add or the time is up."""

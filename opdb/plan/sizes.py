@@ -45,7 +45,7 @@ def sizes_of(
     sizes: dict[str, Size | None] = {}
     for key, configuration in wanted.items():
         if key in timed:
-            sizes[key] = _measured(costs[key], kin)
+            sizes[key] = _size_of(costs[key], kin)
         elif key in estimated:
             sizes[key] = _estimated(estimated[key], kin)
         elif (found := kin.estimate(configuration)) is not None:
@@ -60,14 +60,14 @@ def _estimated(cost: Cost, kin: Kin) -> Size:
 
     Its interval reaches two of them: all estimates of a model at once are rarely so far off.
     """
-    size = _measured(cost, kin)
+    size = _size_of(cost, kin)
     assert cost.time_s is not None
     if not cost.time_s.high or not size.time_s:
         return size
     return replace(size, doubt=math.sqrt(max(1.0, cost.time_s.high / size.time_s)))
 
 
-def _measured(cost: Cost, kin: Kin) -> Size:
+def _size_of(cost: Cost, kin: Kin) -> Size:
     assert cost.time_s is not None
     time_s, energy = cost.time_s.mean, cost.dynamic_energy_j
     if energy is None:

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import islice
 
 from opdb.compose import (
     Breakdown,
@@ -133,7 +132,7 @@ class Predictor:
         return self._boards.costs(board, configurations)
 
     def estimated(self, configurations: Sequence[Configuration]) -> dict[str, Cost]:
-        """Return estimates of configurations, by key, as for the board that learned them last.
+        """Return estimates of configurations, by key, as for the board that measured most.
 
         What no estimate covers is left out: all of them, where nothing was learned on the device.
 
@@ -141,10 +140,11 @@ class Predictor:
             InputError: what was learned is damaged.
         """
         found: dict[str, Cost] = {}
-        for estimator in islice(self._snapshot.estimators(""), 1):
-            for first in range(0, len(configurations), ESTIMATED_AT_ONCE):
-                some = configurations[first : first + ESTIMATED_AT_ONCE]
-                found |= estimator.estimate(some).costs
+        for first in range(0, len(configurations) if self.boards else 0, ESTIMATED_AT_ONCE):
+            some = configurations[first : first + ESTIMATED_AT_ONCE]
+            estimates = self._boards.estimates(some, self.most_measured())
+            if estimates is not None:
+                found |= estimates.costs
         return found
 
     def base_power_w(self, board: str) -> float | None:

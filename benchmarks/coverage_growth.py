@@ -29,9 +29,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from opdb.compose.sizes import Shares, sizes_of
 from opdb.plan.known import Prices, base_power_w, costs_on, prices_of
 from opdb.plan.loop import FIRST_SLICE_S, RAISED_BY, SLICE_GROWTH
-from opdb.plan.sizes import Shares, sizes_of
 from opdb.plan.survey import Survey, configurations_of
 from opdb.records import Cost, Workload
 from opdb.settings import DEFAULT_SETTINGS

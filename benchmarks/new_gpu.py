@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.coverage_growth import visit_seconds
-from opdb.compose.sizes import NOTHING_MEASURED
+from opdb.compose.sizes import shares_of, sizes_of
 from opdb.estimates.features import features
 from opdb.estimates.process import Kernel
 from opdb.estimates.training import Example, placed, train
@@ -69,10 +69,10 @@ def weights_of(workloads: Sequence[Workload]) -> dict[str, float]:
     """Return each configuration's mean share of the workloads' time, by operations and bytes."""
     weights: dict[str, float] = defaultdict(float)
     for workload in workloads:
-        times = {c: n * NOTHING_MEASURED.time_s(c) for c, n in workload.occurrences().items()}
-        whole = math.fsum(times.values())
-        for configuration, time_s in times.items():
-            weights[configuration.key] += time_s / whole / len(workloads) if whole else 0.0
+        counts = {c.key: n for c, n in workload.occurrences().items()}
+        shares = shares_of(counts, sizes_of(workload.occurrences(), {}), 0.0)
+        for key, (time, _) in (shares or {}).items():
+            weights[key] += time / len(workloads)
     return weights
 
 

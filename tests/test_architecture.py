@@ -119,7 +119,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "runs",
     ),
     "estimates": ("errors", "kinds", "records", "units"),
-    "compose": ("derive", "footprint", "growth", "kinds", "records", "units"),
+    "compose": ("derive", "errors", "footprint", "growth", "kinds", "records", "units"),
     "predict": (
         "compose",
         "derive",
@@ -184,10 +184,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "plan": (
         "bench",
         "cluster",
+        "compose",
         "derive",
         "errors",
         "growth",
-        "kinds",
         "models",
         "predict",
         "records",
@@ -369,7 +369,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "pyarrow": ("sharing.hub",),
     "chakra": ("trace.chakra",),
     "numpy": (
-        "plan",
+        "plan.ranking",
         "estimates.document",
         "estimates.process",
         "estimates.estimator",

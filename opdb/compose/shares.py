@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from opdb.compose.calls import Pass
 from opdb.compose.inputs import PredictionInputs
-from opdb.compose.sizes import NOTHING_MEASURED, Sizes, sizes_by
+from opdb.compose.sizes import shares_of, sizes_of
 from opdb.kinds import get_kind
 from opdb.records import Configuration, Cost
 
@@ -81,42 +81,10 @@ def rest(missing: Iterable[float]) -> float:
 
 def _every(pass_: Pass, costed: Mapping[str, Cost], inputs: PredictionInputs) -> Sequence[Share]:
     """Return every configuration's share of device time and energy, the largest first."""
-    sizes = _sizes(pass_, costed, inputs)
-    base_w = inputs.calibration.base_power_w or 0.0
-    times: list[float] = []
-    energies: list[float] = []
-    for key, count in pass_.counts.items():
-        time_s, dynamic_j = _size(pass_.configurations[key], costed.get(key), sizes)
-        times.append(count * time_s)
-        energies.append(count * (dynamic_j + base_w * time_s))
-    whole_s, whole_j = math.fsum(times), math.fsum(energies)
-    found = [
-        Share(pass_.configurations[key], count, _part(time_s, whole_s), _part(energy_j, whole_j))
-        for (key, count), time_s, energy_j in zip(
-            pass_.counts.items(), times, energies, strict=True
-        )
+    sizes = sizes_of(pass_.configurations.values(), costed)
+    found = shares_of(pass_.counts, sizes, inputs.calibration.base_power_w or 0.0)
+    assert found is not None  # a kind that this version lacks has no bytes, which a pass needs
+    every = [
+        Share(pass_.configurations[key], pass_.counts[key], *both) for key, both in found.items()
     ]
-    return sorted(found, key=lambda s: s.share_time, reverse=True)
-
-
-def _sizes(pass_: Pass, costed: Mapping[str, Cost], inputs: PredictionInputs) -> Sizes:
-    """Return rough sizes for configurations that lack a time or an energy, if any do."""
-    if len(costed) == len(pass_.counts) and all(
-        cost.dynamic_energy_j is not None for cost in costed.values()
-    ):
-        return NOTHING_MEASURED
-    return sizes_by(pass_.configurations.values(), inputs.costs)
-
-
-def _part(value: float, whole: float) -> float:
-    return value / whole if whole else 0.0
-
-
-def _size(configuration: Configuration, cost: Cost | None, sizes: Sizes) -> tuple[float, float]:
-    """Return time and dynamic energy of one call: measured, or sized for weighting."""
-    if cost is None or cost.time_s is None:
-        return sizes.time_s(configuration), sizes.dynamic_j(configuration)
-    time_s = cost.time_s.mean
-    if cost.dynamic_energy_j is None:
-        return time_s, sizes.dynamic_j(configuration, time_s)
-    return time_s, cost.dynamic_energy_j.mean
+    return sorted(every, key=lambda s: s.share_time, reverse=True)

@@ -1,119 +1,124 @@
-"""Rough sizes of configurations that were never measured: they weight shares, nothing else.
+"""How much time and energy each configuration takes: as measured, else estimated, else by its kin.
 
-An operator gets the time of the measured one of its kind that is nearest to it in FLOPs and bytes,
-longer in proportion to its work, never shorter. Where none of its kind was measured, it gets its
-work over the best rate that any measured operator reached, and the time of a launch at least.
+`sizes_of` is the one place that sizes what was never measured. No predicted time or energy rests on
+it: it decides what is measured first, and what share of a workload is still missing.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
-from opdb.kinds import get_kind
+from opdb.compose.alike import Kin, Size
 from opdb.records import Configuration, Cost
 
-OPERATIONS_A_BYTE = 100.0
-"""This many FLOPs weigh as much as one byte moved."""
-
-NOMINAL_BYTES_PER_S = 1e12
-NOMINAL_DYNAMIC_W = 100.0
-"""Taken where nothing is measured: only ratios count there."""
-
-LAUNCH_S = 2e-6
-"""The least time of a call, where no measured one is shorter (on an H200: 0.9 µs)."""
+Shares = dict[str, tuple[float, float]]
+"""Shares of a workload's time and energy, by configuration key."""
 
 
-def _work(flops: float, bytes_moved: float) -> float:
-    """Return a call's work in bytes: its bytes moved, or its FLOPs where these weigh more."""
-    return max(flops / OPERATIONS_A_BYTE, bytes_moved)
+def sizes_of(
+    configurations: Iterable[Configuration],
+    costs: Mapping[str, Cost],
+    estimated: Mapping[str, Cost] = MappingProxyType({}),
+) -> dict[str, Size | None]:
+    """Return each configuration's size by key: as measured, else estimated, else by its kin.
 
-
-@dataclass(frozen=True)
-class _Measured:
-    """Work and time of one measured call; `dynamic_w` is None where its power was not read."""
-
-    flops: float
-    bytes_moved: float
-    time_s: float
-    dynamic_w: float | None
-
-    def distance(self, flops: float, bytes_moved: float) -> float:
-        """Return how far apart both are in orders of magnitude."""
-        return abs(math.log((1 + flops) / (1 + self.flops))) + abs(
-            math.log((1 + bytes_moved) / (1 + self.bytes_moved))
-        )
-
-    @property
-    def bytes_per_s(self) -> float:
-        """The rate at which it worked."""
-        return _work(self.flops, self.bytes_moved) / self.time_s
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Rough times and dynamic energies by the measured operators alike, which are kept by kind.
-
-    `bytes_per_s` is the best rate that any reached, `launch_s` the least time of a call.
+    None where nothing can be said: a kind that this version lacks.
     """
-
-    measured: Mapping[str, Sequence[_Measured]]
-    dynamic_w: float
-    bytes_per_s: float
-    launch_s: float
-
-    def time_s(self, configuration: Configuration) -> float:
-        """Return the rough time of one call."""
-        return self._sized(configuration)[0]
-
-    def dynamic_j(self, configuration: Configuration, time_s: float | None = None) -> float:
-        """Return one call's energy above base power, its time being sized too where not given."""
-        sized_s, watts = self._sized(configuration)
-        return watts * (sized_s if time_s is None else time_s)
-
-    def _sized(self, configuration: Configuration) -> tuple[float, float]:
-        """Return a time, and the power above base power."""
-        kind = get_kind(configuration.kind)
-        if not kind.launches(configuration):
-            return 0.0, 0.0
-        flops, moved = kind.flops(configuration), kind.bytes_moved(configuration)
-        at_best_s = self._at_best_s(flops, moved)
-        alike = self.measured.get(configuration.kind)
-        if not alike:
-            return at_best_s, self.dynamic_w
-        nearest = min(alike, key=lambda one: one.distance(flops, moved))
-        more = at_best_s / self._at_best_s(nearest.flops, nearest.bytes_moved)
-        watts = self.dynamic_w if nearest.dynamic_w is None else nearest.dynamic_w
-        return max(1.0, more) * nearest.time_s, watts
-
-    def _at_best_s(self, flops: float, bytes_moved: float) -> float:
-        return max(self.launch_s, _work(flops, bytes_moved) / self.bytes_per_s)
+    wanted = {c.key: c for c in configurations}
+    timed = {k: cost for k in wanted if (cost := costs.get(k)) and cost.time_s is not None}
+    known = {**estimated, **timed}
+    whole = all(key in known and known[key].dynamic_energy_j is not None for key in wanted)
+    kin = Kin([] if whole else wanted.values(), timed)
+    sizes: dict[str, Size | None] = {}
+    for key, configuration in wanted.items():
+        if key in timed:
+            sizes[key] = _size_of(configuration, timed[key], kin)
+        elif key in estimated:
+            sizes[key] = _doubted(_size_of(configuration, estimated[key], kin), estimated[key])
+        else:
+            sizes[key] = kin.size(configuration)
+    return sizes
 
 
-NOTHING_MEASURED = Sizes({}, NOMINAL_DYNAMIC_W, NOMINAL_BYTES_PER_S, LAUNCH_S)
+def _doubted(size: Size, estimate: Cost) -> Size:
+    """Return an estimate's size, doubted by one standard deviation of its logarithm.
+
+    Its interval reaches two of them: all estimates of a model at once are rarely so far off.
+    """
+    assert estimate.time_s is not None
+    if not estimate.time_s.high or not size.time_s:
+        return size
+    return replace(size, doubt=math.sqrt(max(1.0, estimate.time_s.high / size.time_s)))
 
 
-def sizes_by(configurations: Iterable[Configuration], costs: Mapping[str, Cost]) -> Sizes:
-    """Return sizes by the measured ones among these configurations; `costs` by key."""
-    found: dict[str, list[_Measured]] = defaultdict(list)
-    for configuration in configurations:
-        cost = costs.get(configuration.key)
-        if cost is None or cost.time_s is None or cost.time_s.mean <= 0:
-            continue
-        kind, time_s, dynamic = get_kind(configuration.kind), cost.time_s.mean, None
-        if cost.dynamic_energy_j is not None:
-            dynamic = cost.dynamic_energy_j.mean / time_s
-        found[configuration.kind].append(
-            _Measured(kind.flops(configuration), kind.bytes_moved(configuration), time_s, dynamic)
-        )
-    every = [one for of_kind in found.values() for one in of_kind]
-    watts = [one.dynamic_w for one in every if one.dynamic_w is not None and one.dynamic_w > 0]
-    return Sizes(
-        found,
-        statistics.median(watts) if watts else NOMINAL_DYNAMIC_W,
-        max((one.bytes_per_s for one in every), default=0.0) or NOMINAL_BYTES_PER_S,
-        min((LAUNCH_S, *(one.time_s for one in every))),
-    )
+def _size_of(configuration: Configuration, cost: Cost, kin: Kin) -> Size:
+    assert cost.time_s is not None
+    time_s, energy = cost.time_s.mean, cost.dynamic_energy_j
+    if energy is None:
+        return Size(time_s, time_s * kin.dynamic_w(configuration))
+    # Next to base power a short operator may seem to give energy back: it takes none.
+    return Size(time_s, max(0.0, energy.mean))
+
+
+def whole_of(
+    counts: Mapping[str, int], sizes: Mapping[str, Size | None], base_w: float
+) -> tuple[float, float] | None:
+    """Return a pass's device time (seconds) and energy (joules, base power included).
+
+    `counts` says how often the workload calls each (key). None where one has no size.
+    `base_w` is the board's base power in watts.
+    """
+    amounts = _amounts_of(counts, sizes, base_w)
+    return None if amounts is None else _sum_of(amounts)
+
+
+def shares_of(
+    counts: Mapping[str, int],
+    sizes: Mapping[str, Size | None],
+    base_w: float,
+    *,
+    doubted: bool = False,
+) -> Shares | None:
+    """Return each configuration's shares of a workload's device time and energy.
+
+    `counts` says how often the workload calls each (key). None where one has no size.
+    `base_w` is the board's base power in watts.
+    `doubted` takes every estimate as large as it may be, so that what is measured is not
+    overrated.
+    """
+    amounts = _amounts_of(counts, sizes, base_w, doubted=doubted)
+    if amounts is None:
+        return None
+    whole_s, whole_j = _sum_of(amounts)
+    return {key: (_part(s, whole_s), _part(j, whole_j)) for key, (s, j) in amounts.items()}
+
+
+def _amounts_of(
+    counts: Mapping[str, int],
+    sizes: Mapping[str, Size | None],
+    base_w: float,
+    *,
+    doubted: bool = False,
+) -> dict[str, tuple[float, float]] | None:
+    """Return the time and energy of each configuration's calls in a pass; None if unsized."""
+    found = {}
+    for key, count in counts.items():
+        size = sizes[key]
+        if size is None:
+            return None
+        calls = count * (size.doubt if doubted else 1.0)
+        energy_j = size.dynamic_energy_j + base_w * size.time_s
+        found[key] = (calls * size.time_s, calls * energy_j)
+    return found
+
+
+def _sum_of(amounts: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    times_s, energies_j = zip(*amounts.values(), strict=True) if amounts else ((), ())
+    return math.fsum(times_s), math.fsum(energies_j)
+
+
+def _part(value: float, whole: float) -> float:
+    return value / whole if whole > 0 else 0.0

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from opdb.plan.sizes import Shares
+from opdb.compose.sizes import Shares
 from opdb.plan.survey import Survey
 from opdb.records import Workload
 from opdb.significance import (

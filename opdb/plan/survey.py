@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from opdb.compose.alike import Size
+from opdb.compose.sizes import Shares, shares_of, sizes_of, whole_of
 from opdb.growth import benched_configurations
 from opdb.plan.known import (
     Estimated,
@@ -18,7 +20,6 @@ from opdb.plan.known import (
     prices,
 )
 from opdb.plan.ranking import Demand, Step, rank
-from opdb.plan.sizes import Shares, Size, shares_of, sizes_of, whole_of
 from opdb.records import Configuration, Cost, Device, Json, Workload
 from opdb.significance import Significance
 from opdb.store import Store

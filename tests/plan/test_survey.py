@@ -10,7 +10,7 @@ import pytest
 from opdb.bench.platform import current_settings, detect
 from opdb.bench.request import BenchRequest
 from opdb.bench.run import bench
-from opdb.plan.sizes import sizes_of
+from opdb.compose.sizes import sizes_of
 from opdb.plan.survey import survey
 from opdb.predict import predictor_for
 from opdb.settings import DEFAULT_SETTINGS

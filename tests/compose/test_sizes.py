@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from opdb.plan.alike import DOUBT, FARTHEST
+from opdb.compose.alike import DOUBT, FARTHEST, Size
+from opdb.compose.sizes import shares_of, sizes_of
 from opdb.plan.known import Estimated, base_power_w, costs_on, prices
-from opdb.plan.sizes import shares_of, sizes_of
 from opdb.plan.survey import configurations_of
 from opdb.records import Configuration, Cost, Workload, mean_of
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import open_store
 from tests import published
+from tests.compose.test_composer import cost, tensor
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +27,85 @@ def known() -> tuple[list[Workload], dict[str, Cost]]:
         return workloads, costs_on(store, published.DEVICE, called, DEFAULT_SETTINGS)
 
 
+def sized(asked: Configuration, *measured: tuple[Configuration, float, float | None]) -> Size:
+    """Return the size of a configuration by these times (seconds) and energies (joules)."""
+    costs = {c.key: cost(c, time_s, dynamic_j) for c, time_s, dynamic_j in measured}
+    found = sizes_of([asked, *(c for c, _, _ in measured)], costs)[asked.key]
+    assert found is not None
+    return found
+
+
+def size(
+    asked: Configuration, *measured: tuple[Configuration, float, float | None]
+) -> tuple[float, float]:
+    """Return the time (µs) and the power above base power (W) of a configuration's size."""
+    found = sized(asked, *measured)
+    return found.time_s * 1e6, found.dynamic_energy_j / found.time_s if found.time_s else 0.0
+
+
+SMALL, LARGE = (tensor(1 << 18), 10e-6, 1e-3), (tensor(1 << 20), 20e-6, 1e-3)
+"""Copies of 1 and 4 MiB: they move 2 and 8 MiB in 10 and 20 µs, at 100 and 50 W."""
+
+
+def ratio(mebibytes: int, time_us: float) -> float:
+    """Return how many times as long as the rough device it took: 4 TB/s, and 2 µs a launch."""
+    return time_us / (2 + (mebibytes << 20) / 4e6)
+
+
+def test_what_is_nearest_says_most() -> None:
+    time_us, watts = size(tensor(1 << 22), SMALL, LARGE)
+    one, other = ratio(2, 10), ratio(8, 20)
+    assert one < other and math.sqrt(one * other) < ratio(32, time_us) < other
+    assert 50 < watts < 65, "twice as far, some quarter of the weight"
+    assert size(tensor(1 << 20, 1), SMALL, LARGE)[0] == pytest.approx(20, rel=0.05)
+    assert size(tensor(1 << 22, dtype="float16"), SMALL, LARGE)[0] < time_us
+
+
+def test_only_the_three_nearest_count_and_another_dtype_is_farther() -> None:
+    near = [(tensor(n << 20), 20e-6, 1e-3) for n in (3, 4, 5)]
+    others = [(tensor(n), 900e-6, 1e-3) for n in (1, 1 << 24)]
+    others.append((tensor(1 << 22, 1, dtype="int32"), 900e-6, 1e-3))
+    found = sized(tensor(1 << 22, 1), *near, *others)
+    assert found.time_s == pytest.approx(20e-6, rel=0.05)
+    assert found.dynamic_energy_j == pytest.approx(found.time_s * 50)
+    assert found.doubt < math.exp(DOUBT)
+    other = sized(tensor(1 << 22, 1, dtype="int64"), *near)
+    assert other.doubt == pytest.approx(math.exp(DOUBT * FARTHEST))
+
+
+def test_a_kind_that_nobody_measured_is_as_fast_as_others_are() -> None:
+    usual = math.sqrt(ratio(2, 10) * ratio(8, 20))
+    time_us, watts = size(tensor(1 << 20, kind="sigmoid"), SMALL, LARGE)
+    assert ratio(8, time_us) == pytest.approx(usual)
+    assert watts == pytest.approx(75), "the median of all"
+    assert size(tensor(0, kind="sigmoid"), SMALL, LARGE)[0] == pytest.approx(2 * usual)
+    assert size(tensor(0, kind="sigmoid"))[0] == pytest.approx(2)
+    assert size(tensor(1 << 20, kind="sigmoid"))[0] == pytest.approx(2 + (8 << 20) / 4e6)
+
+
+def test_what_was_measured_may_do_no_work_at_all() -> None:
+    empty = (tensor(0), 9e-6, None)
+    time_us, _ = size(tensor(1 << 20, kind="sigmoid"), empty)
+    assert ratio(8, time_us) == pytest.approx(9 / 2)
+
+
+def test_what_was_measured_without_power_or_time_lends_none() -> None:
+    dark, bright = (tensor(1 << 18), 1e-6, None), (tensor(1 << 20, kind="sigmoid"), 20e-6, 1e-3)
+    asked, none = dark[0], (tensor(4), 0.0, 1.0)
+    assert size(asked, dark, bright, none) == pytest.approx((1, 50)), "the median of the others"
+    assert size(asked, dark)[1] == 100, "where no power was read"
+    assert size(asked, (asked, 1e-6, -1e-3))[1] == 0, "less than none is noise"
+    for little, watts in ((-1e-3, 100), (0.0, 100), (5e-7, 0.5)):
+        unmetered = tensor(1 << 20, kind="sigmoid")
+        found = size(unmetered, (asked, 1e-6, little), (unmetered, 2e-6, None))
+        assert found[1] == pytest.approx(watts)
+
+
+def test_a_call_that_launches_nothing_takes_nothing() -> None:
+    view = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
+    assert size(view, SMALL) == (0, 0)
+
+
 def counts(workload: Workload) -> dict[str, int]:
     return {c.key: count for c, count in workload.occurrences().items()}
 
@@ -33,11 +113,11 @@ def counts(workload: Workload) -> dict[str, int]:
 def test_what_was_measured_is_as_measured(known: tuple[list[Workload], dict[str, Cost]]) -> None:
     workloads, costs = known
     sizes = sizes_of(configurations_of(workloads).values(), costs)
-    for key, cost in costs.items():
-        size = sizes[key]
-        assert size is not None and cost.time_s is not None and size.doubt == 1
-        assert size.time_s == cost.time_s.mean
-        assert cost.dynamic_energy_j is None or size.dynamic_energy_j >= 0
+    for key, known_cost in costs.items():
+        sized = sizes[key]
+        assert sized is not None and known_cost.time_s is not None and sized.doubt == 1
+        assert sized.time_s == known_cost.time_s.mean
+        assert known_cost.dynamic_energy_j is None or sized.dynamic_energy_j >= 0
 
 
 def test_what_was_not_is_sized_by_its_kin_and_doubted(

@@ -26,11 +26,11 @@ def test_the_published_h100_is_foreseen_as_the_docs_say(tmp_path: Path) -> None:
         without(database, boards, path)
         with open_store(str(path)) as known:
             rest = predictor_for(known, full.device)
-            assert not set(boards) & set(rest.boards) and len(rest.boards) == 5
+            assert not set(boards) & set(rest.boards) and len(rest.boards) == 6
             found = groups(list(operators_of(known, rest, full)))
             graphs = list(graphs_of(predictor_for(known, full.device), full, boards))
     whole = found[0]
-    assert len(whole.operators) == 7295 and 0.07 < whole.median < 0.08 and whole.inside > 0.97
+    assert len(whole.operators) == 7291 and 0.06 < whole.median < 0.07 and whole.inside > 0.97
     named = {(each.name, each.dtype): each for each in found}
     in_groups = named["conv2d in groups", "bfloat16"]
     assert len(in_groups.operators) == 91 and 0.85 < in_groups.inside < 0.93
@@ -40,4 +40,4 @@ def test_the_published_h100_is_foreseen_as_the_docs_say(tmp_path: Path) -> None:
     assert len(graphs) == 75
     assert all(each.prediction.board not in boards for each in graphs)
     held = [sum(bool(inside(each, measure)) for each in graphs) for measure in MEASURES]
-    assert held == [71, 71]
+    assert held == [72, 69]

@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opdb.compose.sizes import Shares, sizes_of
+from opdb.compose.sizes import SharesByKey, sizes_of
 from opdb.plan.known import Prices, base_power_w, costs_on, prices_of
 from opdb.plan.loop import FIRST_SLICE_S, RAISED_BY, SLICE_GROWTH
 from opdb.plan.survey import Survey, configurations_of
@@ -54,7 +54,7 @@ class Truth:
 
     survey: Survey
     seconds: Mapping[str, float]
-    shares: Sequence[Shares]
+    shares: Sequence[SharesByKey]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from opdb.compose.alike import Kin, Size
 from opdb.records import Configuration, Cost
 
-Shares = dict[str, tuple[float, float]]
+SharesByKey = dict[str, tuple[float, float]]
 """Shares of a workload's time and energy, by configuration key."""
 
 
@@ -81,7 +81,7 @@ def shares_of(
     base_w: float,
     *,
     doubted: bool = False,
-) -> Shares | None:
+) -> SharesByKey | None:
     """Return each configuration's shares of a workload's device time and energy.
 
     `counts` says how often the workload calls each (key). None where one has no size.

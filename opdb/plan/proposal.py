@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from opdb.compose.sizes import Shares
+from opdb.compose.sizes import SharesByKey
 from opdb.plan.survey import Survey
 from opdb.records import Workload
 from opdb.significance import (
@@ -46,7 +46,7 @@ def proposal(survey: Survey, significance: Significance, target: float) -> Propo
     )
 
 
-def _means(survey: Survey) -> tuple[Shares, Mapping[str, tuple[float, Workload]]]:
+def _means(survey: Survey) -> tuple[SharesByKey, Mapping[str, tuple[float, Workload]]]:
     """Return each configuration's mean shares over all workloads, and its largest with whose."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     largest: dict[str, tuple[float, Workload]] = {}
@@ -59,7 +59,7 @@ def _means(survey: Survey) -> tuple[Shares, Mapping[str, tuple[float, Workload]]
     return {key: (time / count, energy / count) for key, (time, energy) in sums.items()}, largest
 
 
-def _kinds(survey: Survey, keys: Sequence[str], means: Shares) -> list[KindEntry]:
+def _kinds(survey: Survey, keys: Sequence[str], means: SharesByKey) -> list[KindEntry]:
     of_kind: dict[str, list[str]] = defaultdict(list)
     for key in keys:
         of_kind[survey.configurations[key].kind].append(key)
@@ -80,7 +80,7 @@ def _kinds(survey: Survey, keys: Sequence[str], means: Shares) -> list[KindEntry
 def _configurations(
     survey: Survey,
     keys: Sequence[str],
-    means: Shares,
+    means: SharesByKey,
     largest: Mapping[str, tuple[float, Workload]],
 ) -> list[ConfigurationEntry]:
     known = [key for key in keys if key in means]
@@ -104,5 +104,5 @@ def _configurations(
     return found
 
 
-def _share(means: Shares, keys: Sequence[str], quantity: int) -> float:
+def _share(means: SharesByKey, keys: Sequence[str], quantity: int) -> float:
     return min(1.0, round(sum(means[key][quantity] for key in keys if key in means), 4))

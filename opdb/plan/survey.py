@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from opdb.compose.alike import Size
-from opdb.compose.sizes import Shares, shares_of, sizes_of, whole_of
+from opdb.compose.sizes import SharesByKey, shares_of, sizes_of, whole_of
 from opdb.growth import benched_configurations
 from opdb.plan.known import (
     Estimated,
@@ -102,7 +102,7 @@ class Survey:
         """Return what measuring a configuration is likely to take, in GPU-seconds."""
         return max(self.prices.of(self.configurations[key]), LEAST_SECONDS)
 
-    def shares(self, workload: Workload) -> Shares | None:
+    def shares(self, workload: Workload) -> SharesByKey | None:
         """Return each configuration's shares of a workload's time and energy; None if unsized."""
         return self._shares[workload.key]
 
@@ -119,7 +119,7 @@ class Survey:
         }
 
     @cached_property
-    def _shares(self) -> dict[str, Shares | None]:
+    def _shares(self) -> dict[str, SharesByKey | None]:
         return {k: shares_of(some, self.sizes, self.base_w) for k, some in self.counts.items()}
 
     def with_failures(self, failed: Mapping[str, str]) -> Survey:

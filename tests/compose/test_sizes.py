@@ -16,7 +16,7 @@ from opdb.records import Configuration, Cost, Workload, mean_of
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import open_store
 from tests import published
-from tests.compose.test_composer import cost, tensor
+from tests.compose.test_composer import CONV, FULL, RELU, cost, tensor
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +81,16 @@ def test_a_kind_that_nobody_measured_is_as_fast_as_others_are() -> None:
     assert size(tensor(0, kind="sigmoid"), SMALL, LARGE)[0] == pytest.approx(2 * usual)
     assert size(tensor(0, kind="sigmoid"))[0] == pytest.approx(2)
     assert size(tensor(1 << 20, kind="sigmoid"))[0] == pytest.approx(2 + (8 << 20) / 4e6)
+
+
+def test_a_relu_among_convolutions_is_no_larger_than_one_of_them() -> None:
+    """It does few operations and moves few bytes."""
+    known = {each.configuration: each for each in FULL if each.configuration == CONV.key}
+    sizes = sizes_of([RELU, CONV], known)
+    relu, conv = sizes[RELU.key], sizes[CONV.key]
+    assert relu is not None and conv is not None and 0 < relu.time_s <= conv.time_s
+    measured = known[CONV.key].time_s
+    assert measured is not None and conv.time_s == measured.mean
 
 
 def test_what_was_measured_may_do_no_work_at_all() -> None:

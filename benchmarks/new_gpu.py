@@ -71,7 +71,8 @@ def weights_of(workloads: Sequence[Workload]) -> dict[str, float]:
     for workload in workloads:
         counts = {c.key: n for c, n in workload.occurrences().items()}
         shares = shares_of(counts, sizes_of(workload.occurrences(), {}), 0.0)
-        for key, (time, _) in (shares or {}).items():
+        assert shares is not None  # published workloads have no kind that this version lacks
+        for key, (time, _) in shares.items():
             weights[key] += time / len(workloads)
     return weights
 

@@ -1,4 +1,5 @@
-# `make demo` and `make check` do everything on a fresh machine with Python 3.11 to 3.13.
+# `make demo`, `make check` and `make check-all` do everything on a fresh machine with Python 3.11
+# to 3.13.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,11 +9,11 @@ FITS := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2
 WORKERS ?= auto
 PIP_OPTIONS ?=
 
-.PHONY: help python setup demo check clean
+.PHONY: help python setup demo check check-slow check-all clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s  %s\n", $$1, $$2 }' Makefile
 
 python: ## Print the Python that setup would use.
 	@for each in $(PYTHONS); do \
@@ -32,7 +33,7 @@ $(STAMP): pyproject.toml
 			&& echo "$$python -m venv $(VENV)" && "$$python" -m venv --clear $(VENV); }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' $(PIP_OPTIONS)
 	$(BIN)/python -m compileall -q opdb
-	OPDB_DB= $(BIN)/opdb status --quiet >/dev/null
+	OPDB_DB= $(BIN)/opdb show devices >/dev/null
 	@touch $@
 
 demo: setup ## Predict ResNet-152 on the published H200, where its measured truth stands beside it.
@@ -46,12 +47,20 @@ demo: setup ## Predict ResNet-152 on the published H200, where its measured trut
 # Hundreds of tests start processes: without bytecode each would compile opdb anew. A worker begins
 # with a whole stretch of the tests, so that what a file's tests share is made by one of them.
 # A test that hangs fails, and those after it run.
-check: setup ## Lint, types, tests: all that CI runs.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal \
+	--timeout 600
+
+check: setup ## Lint, types, and all tests but the slow ones.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m compileall -q opdb tests
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal --timeout 600
+	$(PYTEST) -m "not slow"
+
+check-slow: setup ## The slow tests: servers, a browser, the wheel, Slurm, processes that are killed.
+	$(PYTEST) -m slow
+
+check-all: check check-slow ## All that CI runs.
 
 clean: ## Remove what setup and the tools made; databases stay.
 	rm -rf $(VENV) *.egg-info .mypy_cache .pytest_cache .ruff_cache

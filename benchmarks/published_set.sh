@@ -3,16 +3,13 @@
 #
 #   OPDB_DB=a.sqlite benchmarks/published_set.sh a.tgz cuda:0 900 models measurements/densenet121.yml …
 #   OPDB_DB=a.sqlite benchmarks/published_set.sh a.tgz cuda:0 300 grid measurements/grids/others.yml …
-#   OPDB_DB=b.sqlite benchmarks/published_set.sh b.tgz cuda:1 400 workloads measurements/resnet50.yml …
 #   OPDB_DB=t.sqlite benchmarks/published_set.sh t.tgz cuda:1 900 training measurements/training/resnet50.yml …
 #
 # `models`: one after the other, its operators, then itself, eager and as a CUDA graph, on one board.
 # `generation`: the same of prefills and steps as CUDA graphs, of whole generations in eager (`python
 # benchmarks/generation_ladder.py FOLDER` writes the files).
 # `training`: the same of training steps, eager alone, one visit each, energies to ± 5 %. `grid`: operators of no
-# model. `workloads`: operators as a model, `reused`, `streamed` and `chain` find them, and the models
-# as CUDA graphs, for `python benchmarks/workloads.py`; in a database of its own, for these visits are
-# no part of the set. Visits begin within the seconds named; a model whose operators were begun is run
+# model. Visits begin within the seconds named; a model whose operators were begun is run
 # all the same. What is finished is packed (a.tgz) every two minutes and after every step, and a call
 # that was cut off is simply made again. Sets of several boards are joined with `opdb import`, then
 # `opdb export`. Where several boards of a host are measured at once, their hosts' times suffer.
@@ -88,15 +85,8 @@ grid)
         pack
     done
     ;;
-workloads)
-    opdb harvest "$@"
-    for workload in model reused streamed chain; do
-        bench --workload "$workload" --duplicates 0
-    done
-    measure --mode graph "$@"
-    ;;
 *)
-    echo "$what: neither models, generation, training, grid nor workloads" >&2
+    echo "$what: neither models, generation, training nor grid" >&2
     exit 2
     ;;
 esac

@@ -10,8 +10,9 @@ commands of `COMMANDS`, which measure nothing, with `--json`. Every command find
 new. Compared are exit statuses, JSON documents and the CSV files written: numbers by their `repr`,
 names as they are. Of sentences (notes, reasons, titles) it counts only that there is one, unless
 `--wording` asks for the same words; then what commands print without `--json` is compared too.
-Folders, times of day and durations are left aside. `--only TEXT`, which may be repeated, runs the
-commands with that text in them. The exit status is 1 where an answer differs.
+Folders, times of day and durations are left aside. `--values` compares which numbers are in an
+answer, wherever they stand, for a change of keys and columns. `--only TEXT`, which may be repeated,
+runs the commands with that text in them. The exit status is 1 where an answer differs.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ from pathlib import Path
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
-COMMANDS = """
+PROFILES = str(Path(__file__).resolve().parents[1] / "tests" / "data")
+
+COMMANDS = (
+    """
 predict resnet152 --batch-size 32 --target 0.9
 predict resnet152 --batch-size 32 --target 0.9999
 predict resnet50 --price 2.5 --electricity-price 0.3 --carbon 380
@@ -48,7 +52,7 @@ predict measurements/training/resnet50.yml
 predict mobilenet_v2 vgg16 --phase training -b 32 --layers
 predict resnet50 --mode compile -b 1
 predict resnet50 bert-base-uncased --mode compile compile:reduce-overhead eager -b 1 32
-predict gpt2 -b 32 --board GPU-7c54e2c6
+predict gpt2-bare -b 32 --board GPU-7c54e2c6
 predict lstm align -b 1
 predict resnet101 -b 32 --no-estimates
 predict resnet101 -b 32
@@ -77,7 +81,6 @@ validate --estimates nothing
 validate --mode nothing
 modes resnet50 --stored --csv modes.csv
 modes vit bert-base-uncased lstm align --stored --csv modes.csv -b 1 2 4 8 16 32
-modes resnet50 vit lstm --explain
 modes nothing --stored
 sweep --list-models
 sweep --list-algorithms
@@ -132,12 +135,44 @@ bench nothing
 bench --grid nothing.yml
 measure nothing
 measure mlp --mode nothing
-calibrate --device nothing
+doctor --calibrate --device nothing
 submit --dry-run --partition gpu -- sweep vgg16 --stage quick --algorithm all
 submit --dry-run -- nothing
 nothing
 predict resnet50 --nothing
-""".strip().splitlines()
+predict llama-3.1-8b --phase decode --context 512 -b 1 --dtype bfloat16
+predict llama-3.1-8b --phase prefill --input-size 512 -b 1 --dtype bfloat16 --layers
+generate llama-3.1-8b --prompt 512 --tokens 64 -b 1 --dtype bfloat16 --csv points.csv
+generate llama-3.1-8b --prompt 128,512 --tokens 32 -b 1 32 --dtype bfloat16 --csv points.csv
+generate nothing --prompt 128 --tokens 8
+compare resnet50 --mode eager graph -b 32
+compare resnet50 vit_b_16 -b 1 32 --mode graph
+compare resnet50 --mode eager -b 32 --board GPU-7c54e2c6,GPU-ea87fd5f
+compare nothing
+show resnet50 -b 32 --top 0
+show vit_b_16 --mode graph -b 1 --top 0
+show conv2d --top 0
+show linear --sort energy --top 0
+show fused --top 0
+show nothing
+trace resnet50 -b 32 -o trace.json
+trace vit_b_16 --mode graph -b 1 -o trace.json
+trace nothing
+annotate PROFILES/h200_profile_bert_base.json.gz -o annotated.json
+annotate PROFILES/h200_profile_resnet50.json.gz -o annotated.json
+annotate nothing.json
+report resnet50 bert-base-uncased -o report.html
+report nothing
+data
+doctor
+roofline vgg16 --mode eager -b 128 --csv roofline.csv
+complexity resnet50 bert-base-uncased -b 8 --csv complexity.csv
+list workloads
+sweep vgg16 googlenet --stage quick --algorithm all --files --output-dir results
+""".replace("PROFILES", PROFILES)
+    .strip()
+    .splitlines()
+)
 """Commands that measure nothing; what one writes, it writes into its own folder."""
 
 LONG = (
@@ -151,8 +186,15 @@ LONG = (
 SWEPT = re.compile(r"--algorithm|^sweep")
 """Commands that need the published sweeps as well."""
 
-RENAMED = {"graph": "fx"}
-"""Commands that have another name where the checkout's help says so."""
+RENAMED = {
+    "graph": "fx",
+    "matrix": "train",
+    "list": "show",
+    "status": "show",
+    "data": "show sets",
+    "calibrate": "doctor --calibrate",
+}
+"""What commands are called in a checkout whose help has no command of the older name."""
 
 PROGRESS = re.compile(r"^\w+ \d+/\d+ .*\n?", re.MULTILINE)
 """A line of progress on stderr: whether there is one depends on how fast a command is."""
@@ -193,7 +235,8 @@ class Checkout:
         self._database = folder / "db" / "opdb.sqlite"
         self._kept = {False: folder / "usual.sqlite", True: folder / "swept.sqlite"}
         words = self._run("--help", folder).out
-        self._names = {old: new if f" {new} " in words else old for old, new in RENAMED.items()}
+        listed = set(re.findall(r"^\W*(\w+)  ", words, re.MULTILINE))
+        self._names = {old: new for old, new in RENAMED.items() if old not in listed}
         for sweeps, command in ((False, "status"), (True, "sweep resnet50 --status")):
             self._run(command, folder)
             shutil.copy(self._database, self._kept[sweeps])
@@ -212,7 +255,7 @@ class Checkout:
         environment = {n: v for n, v in os.environ.items() if not n.startswith("OPDB_")}
         environment |= {"PYTHONPATH": str(self.folder), "PYTHONHASHSEED": "0"}
         done = subprocess.run(
-            [sys.executable, "-m", "opdb", names.get(name, name), *words],
+            [sys.executable, "-m", "opdb", *names.get(name, name).split(), *words],
             cwd=work, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         written = [p for p in sorted(work.rglob("*")) if p.is_file() and p.name != "matrix.yml"]
@@ -272,11 +315,57 @@ def compare(old: Answer, new: Answer, *, wording: bool = False) -> list[str]:
     return found
 
 
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
+
+
+def numbers_in(answer: Answer) -> set[float]:
+    """Return every number of an answer's JSON document and files, wherever it stands."""
+    texts = {"stdout.json": answer.out, **answer.files}
+    return {value for name, text in texts.items() for value in _numbers(text, Path(name).suffix)}
+
+
+def _numbers(text: str, suffix: str) -> Iterator[float]:
+    if suffix == ".json":
+        try:
+            yield from _leaves(json.loads(text or "null"))
+            return
+        except ValueError:
+            pass
+    if suffix in (".svg", ".png"):
+        return
+    yield from map(float, NUMBER.findall(text))
+
+
+def _leaves(document: Json, name: str = "") -> Iterator[float]:
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield from _leaves(value, key)
+    elif isinstance(document, list):
+        for value in document:
+            yield from _leaves(value, name)
+    elif isinstance(document, int | float) and not VOLATILE.search(name):
+        yield float(document)
+
+
+def compare_values(old: Answer, new: Answer) -> list[str]:
+    """Return which numbers are in one of two answers only, whatever key they stand under."""
+    found = []
+    if old.status != new.status:
+        found.append(f"exit status {old.status}, now {new.status}: {_last_line(new.err)}")
+    was, now = numbers_in(old), numbers_in(new)
+    for what, values in (("gone", was - now), ("new", now - was)):
+        if values:
+            first = ", ".join(f"{value!r}" for value in sorted(values)[:12])
+            found.append(f"{len(values)} of {len(was)} numbers {what}: {first}")
+    return found
+
+
 def _of_texts(old: str, new: str, suffix: str, wording: bool) -> Iterator[str]:
     """Yield how two texts differ, read as what the suffix of a file says they are."""
     if old == new:
         return
     if suffix == ".csv":
+        csv.field_size_limit(16 * 1024 * 1024)  # sets have long fields
         was, now = (list(csv.reader(io.StringIO(text))) for text in (old, new))
         if was[:1] != now[:1]:
             yield f": columns {was[:1]}, now {now[:1]}"
@@ -317,11 +406,16 @@ def answers_of(source: Path, commands: Sequence[str]) -> dict[str, Answer]:
         return answers
 
 
-def report(old: Mapping[str, Answer], new: Mapping[str, Answer], *, wording: bool) -> int:
+def report(
+    old: Mapping[str, Answer], new: Mapping[str, Answer], *, wording: bool, values: bool = False
+) -> int:
     """Print a line for each command and each difference; returns how many commands differ."""
     different = 0
     for command in new:
-        found = compare(old[command], new[command], wording=wording) if command in old else []
+        found = []
+        if command in old:
+            pair = old[command], new[command]
+            found = compare_values(*pair) if values else compare(*pair, wording=wording)
         different += bool(found)
         told = "differs" if found else "same" if command in old else "not in the old answers"
         print(f"{told:8} {new[command].status}  opdb {command}")
@@ -340,6 +434,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", metavar="TEXT", help="commands with this text")
     parser.add_argument("--long", action="store_true", help="those too that take minutes")
     parser.add_argument("--wording", action="store_true", help="compare sentences and tables too")
+    parser.add_argument("--values", action="store_true", help="compare numbers, not their keys")
     parser.add_argument("--save", type=Path, metavar="FILE", help="keep the old answers")
     options = parser.parse_args()
     wanted = [*COMMANDS, *(LONG if options.long else ())]
@@ -362,7 +457,7 @@ def main() -> int:
         return 0
     if not options.wording:
         answers[1] = {c: a for c, a in answers[1].items() if c.endswith(" --json")}
-    return 1 if report(*answers, wording=options.wording) else 0
+    return 1 if report(*answers, wording=options.wording, values=options.values) else 0
 
 
 if __name__ == "__main__":

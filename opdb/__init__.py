@@ -3,6 +3,7 @@
     import opdb
 
     opdb.predict("resnet152", batch_size=32)                  # time, energy, interval, coverage
+    opdb.predict(module, inputs)                              # an nn.Module at hand
     opdb.compare("resnet50", "convnext_tiny", batch_sizes=(1, 32))
     opdb.harvest("mypackage.models:build")                    # the operators of a model of your own
 
@@ -11,10 +12,10 @@ that prints as a table, shows as one in a notebook, and turns into data: `to_dic
 command's --json, `to_frame()` a pandas DataFrame where pandas is installed.
 
 A model that is stored is taken as it is; another one is harvested and stored, which needs torch.
-The records and classes below the verbs are for who wants more than an answer:
+The classes below the verbs are for who wants more than an answer:
 
     with opdb.open_store() as store:
-        found = opdb.workload_of(store, opdb.ModelRequest("resnet152", batch_size=32))
+        found = opdb.workload_of(store, opdb.ModelSpec("resnet152", batch_size=32))
         predictor = opdb.Predictor(store, opdb.choose_device(store, None))
         answer = predictor.answer(found.workload, "eager")
 
@@ -26,118 +27,72 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from opdb.api.annotations import Annotated, annotate
-    from opdb.api.benches import Benched, BenchOptions, bench
-    from opdb.api.build_sources import BuildOptions
-    from opdb.api.builds import BuildReport, build
-    from opdb.api.comparisons import Choices, Comparison, compare
-    from opdb.api.data import Data, data
-    from opdb.api.generations import Generated, generate
-    from opdb.api.harvests import Harvested, HarvestOptions, harvest
-    from opdb.api.listings import Listing, listing
-    from opdb.api.measures import Measured, MeasureOptions, measure
-    from opdb.api.plans import MeasuringPlan, plan
-    from opdb.api.predicted import Compared, Conditions, Predicted
-    from opdb.api.predictions import predict
-    from opdb.api.reports import ReportPage, report
-    from opdb.api.sets import Exported, Loaded, export, load
-    from opdb.api.showing import Look, Showing, show
-    from opdb.api.status import Status, status
-    from opdb.api.traces import Traced, trace
-    from opdb.api.validations import validate
-    from opdb.compose import Prediction
+    from opdb.api.sets import export, load
+    from opdb.commands.bench import BenchOptions, bench
+    from opdb.commands.build import BuildOptions, build, plan
+    from opdb.commands.compare import Choices, compare
+    from opdb.commands.generate import generate
+    from opdb.commands.harvest import harvest
+    from opdb.commands.measure import TrainingOptions, measure
+    from opdb.commands.predict import Conditions, predict
+    from opdb.commands.show import show
+    from opdb.commands.trace import trace
+    from opdb.commands.validate import validate
     from opdb.errors import OpdbError
-    from opdb.lookup.workloads import workload_of
-    from opdb.models import ModelRequest
-    from opdb.predict import Answer, Predictor, choose_device
+    from opdb.harvest.finding import workload_of
     from opdb.predict.figures import Rates
-    from opdb.records import Call, Configuration, Cost, Visit, Workload
-    from opdb.store import Store, open_store
+    from opdb.predict.predictor import Predictor, choose_device
+    from opdb.spec import ModelSpec
+    from opdb.store import open_store
+    from opdb.studies.annotate import annotate
+    from opdb.studies.report import report
 
 __version__ = "0.1.0"
 
 _NAMES = {
-    "opdb.api.annotations": ("Annotated", "annotate"),
-    "opdb.api.benches": ("BenchOptions", "Benched", "bench"),
-    "opdb.api.build_sources": ("BuildOptions",),
-    "opdb.api.builds": ("BuildReport", "build"),
-    "opdb.api.comparisons": ("Choices", "Comparison", "compare"),
-    "opdb.api.data": ("Data", "data"),
-    "opdb.api.generations": ("Generated", "generate"),
-    "opdb.api.harvests": ("HarvestOptions", "Harvested", "harvest"),
-    "opdb.api.listings": ("Listing", "listing"),
-    "opdb.api.measures": ("MeasureOptions", "Measured", "measure"),
-    "opdb.api.plans": ("MeasuringPlan", "plan"),
-    "opdb.api.predicted": ("Compared", "Conditions", "Predicted"),
-    "opdb.api.predictions": ("predict",),
-    "opdb.api.reports": ("ReportPage", "report"),
-    "opdb.api.sets": ("Exported", "Loaded", "export", "load"),
-    "opdb.api.showing": ("Look", "Showing", "show"),
-    "opdb.api.status": ("Status", "status"),
-    "opdb.api.traces": ("Traced", "trace"),
-    "opdb.api.validations": ("validate",),
-    "opdb.compose": ("Prediction",),
+    "opdb.api.sets": ("export", "load"),
+    "opdb.commands.bench": ("BenchOptions", "bench"),
+    "opdb.commands.build": ("BuildOptions", "build", "plan"),
+    "opdb.commands.compare": ("Choices", "compare"),
+    "opdb.commands.generate": ("generate",),
+    "opdb.commands.harvest": ("harvest",),
+    "opdb.commands.measure": ("TrainingOptions", "measure"),
+    "opdb.commands.predict": ("Conditions", "predict"),
+    "opdb.commands.show": ("show",),
+    "opdb.commands.trace": ("trace",),
+    "opdb.commands.validate": ("validate",),
     "opdb.errors": ("OpdbError",),
-    "opdb.lookup.workloads": ("workload_of",),
-    "opdb.models": ("ModelRequest",),
-    "opdb.predict": ("Answer", "Predictor", "choose_device"),
+    "opdb.harvest.finding": ("workload_of",),
     "opdb.predict.figures": ("Rates",),
-    "opdb.records": ("Call", "Configuration", "Cost", "Visit", "Workload"),
-    "opdb.store": ("Store", "open_store"),
+    "opdb.predict.predictor": ("Predictor", "choose_device"),
+    "opdb.spec": ("ModelSpec",),
+    "opdb.store": ("open_store",),
+    "opdb.studies.annotate": ("annotate",),
+    "opdb.studies.report": ("report",),
 }
 """The names of the API by the module that each is loaded from."""
 
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "Annotated",
-    "Answer",
     "BenchOptions",
-    "Benched",
     "BuildOptions",
-    "BuildReport",
-    "Call",
     "Choices",
-    "Compared",
-    "Comparison",
     "Conditions",
-    "Configuration",
-    "Cost",
-    "Data",
-    "Exported",
-    "Generated",
-    "HarvestOptions",
-    "Harvested",
-    "Listing",
-    "Loaded",
-    "Look",
-    "MeasureOptions",
-    "Measured",
-    "MeasuringPlan",
-    "ModelRequest",
+    "ModelSpec",
     "OpdbError",
-    "Predicted",
-    "Prediction",
     "Predictor",
     "Rates",
-    "ReportPage",
-    "Showing",
-    "Status",
-    "Store",
-    "Traced",
-    "Visit",
-    "Workload",
+    "TrainingOptions",
     "__version__",
     "annotate",
     "bench",
     "build",
     "choose_device",
     "compare",
-    "data",
     "export",
     "generate",
     "harvest",
-    "listing",
     "load",
     "measure",
     "open_store",
@@ -145,7 +100,6 @@ __all__ = [
     "predict",
     "report",
     "show",
-    "status",
     "trace",
     "validate",
     "workload_of",

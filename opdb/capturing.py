@@ -18,20 +18,19 @@ from typing import Any
 import torch
 from torch.cuda import graphs
 
+# The binding behind torch's function, and the function itself where there is no such binding.
+#
+# The function itself may have been imported from torch under any name.
 _PLACES: tuple[tuple[Any, str], ...] = (
     (graphs, "_cuda_isCurrentStreamCapturing"),
     (torch.cuda, "is_current_stream_capturing"),
 )
-"""The binding behind torch's function, and the function itself where there is no such binding.
 
-The function itself may have been imported from torch under any name.
-"""
-
+# The functions that answered before, while an answer is given.
 _truths: list[Callable[[], bool]] = []
-"""The functions that answered before, while an answer is given."""
 
+# The answers that are given, the latest last.
 _answers: list[bool] = []
-"""The answers that are given, the latest last."""
 
 
 @contextmanager

@@ -6,11 +6,19 @@ Only the command line catches these, once, and turns them into an exit status.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 EXPLANATION = "Explanation:"
 """How the line begins by which torch's compiler explains what it raises."""
+
+
+def shown(value: object) -> str:
+    """Return a value for a message, cut short."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 class OpdbError(Exception):
@@ -114,6 +122,39 @@ def said_by(error: BaseException) -> str:
     return ": ".join([lines[0], *(line.removeprefix(EXPLANATION).strip() for line in explained)])
 
 
+def unforeseen(error: Exception) -> str:
+    """Say in one line what nobody expected: a fault of opdb's own, or in a model's code."""
+    [*_, last] = traceback.extract_tb(error.__traceback__)
+    said = (str(error).splitlines() or ["nothing more is said"])[0]
+    place = f"{last.filename}, line {last.lineno}"
+    return f"unforeseen {type(error).__name__}: {said} ({place}); --debug shows how it came there"
+
+
+@contextmanager
+def kept(errors: list[OpdbError], name: str, *through: type[Exception]) -> Iterator[None]:
+    """Keep what goes wrong with one of several models, foreseen or not, for the others' sake.
+
+    What concerns all of them goes on: a closed pipe, a missing package, and errors of `through`.
+    """
+    try:
+        yield
+    except (BrokenPipeError, ModuleNotFoundError, *through):  # type: ignore[misc]
+        raise
+    except OpdbError as error:
+        errors.append(error)
+    except Exception as error:  # noqa: BLE001 - no traceback, whoever's code it was
+        said = OpdbError(f"{name}: {unforeseen(error)}")
+        errors.append(said.with_traceback(error.__traceback__))
+
+
+def in_one(errors: Sequence[OpdbError], done: str = "") -> str:
+    """Return one message that names every error; `done` says what became of the others."""
+    lines = list(dict.fromkeys(map(str, errors)))
+    if len(lines) == 1:
+        return lines[0]
+    return "\n".join([f"{len(errors)} models failed{done}", *(f"  {line}" for line in lines)])
+
+
 def raise_all(errors: Sequence[OpdbError], done: str) -> None:
     """Raise what went wrong with some models, in one message; `done` says what the others are.
 
@@ -123,5 +164,5 @@ def raise_all(errors: Sequence[OpdbError], done: str) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        lines = "\n".join(f"  {error}" for error in dict.fromkeys(map(str, errors)))
-        raise OpdbError(f"{len(errors)} models failed; what was finished is {done}\n{lines}")
+        said = in_one(errors, f"; what was finished is {done}")
+        raise OpdbError(said) from ExceptionGroup("of each", errors)

@@ -11,25 +11,19 @@ from functools import cache
 from opdb.kinds import KINDS, get_kind
 from opdb.records import Configuration, Device, Workload
 
+# Share of the L2 that keeps data from pass to pass: one of two halves, each of which keeps its own
+# copy, keeps half. Reading kernels see more, models do not (docs/measuring.md).
 RESIDENT_SHARE = 0.5
-"""Share of the L2 that keeps data from pass to pass: one of two halves, each of which keeps its own
-copy, keeps half. Reading kernels see more, models do not (docs/measuring.md)."""
 
+# Up to this share of the L2 a part of the weights may be found there (docs/measuring.md).
 PARTLY_RESIDENT_SHARE = 0.75
-"""Up to this share of the L2 a part of the weights may be found there (docs/measuring.md)."""
 
 
 def weight_bytes(configuration: Configuration) -> int:
-    """Return the bytes of weights that one call reads; 0 for a kind that this version lacks."""
     return _traffic(configuration)[1] if configuration.kind in KINDS else 0
 
 
 def bytes_moved(configuration: Configuration) -> int:
-    """Return the bytes that one call moves at least.
-
-    Raises:
-        UnknownNameError: this version lacks its kind.
-    """
     return _traffic(configuration)[0]
 
 

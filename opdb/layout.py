@@ -1,4 +1,4 @@
-"""Text for people: what a terminal would obey is escaped, words and tables fit a width."""
+"""Text for people: passwords are masked, what a terminal would obey escaped, words fit a width."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from urllib.parse import unquote
 
 GAPS = ("  ", " ")
 """What stands between columns; the second where a table does not fit with the first."""
@@ -208,3 +209,35 @@ def _beginning(word: str, width: int) -> str:
     fits = next(n for n in range(len(word), 0, -1) if n == 1 or width_of(word[:n]) <= width)
     broken = max(word.rfind(each, 0, fits) for each in _BREAKS) + 1
     return word[: broken if broken > fits // 3 else fits]
+
+
+MASK = "***"
+
+_USERINFO = re.compile(r"(://[^\s:@/?#]*):\S*@")
+"""A user and password, as far as the last @: a password that nobody encoded may hold anything."""
+
+_NO_HOST = re.compile(r"(://[^\s:@/?#\[]*):(?!\d+(?:\W|$)|\*\*\*)[^\s/?#'\"]+")
+"""Matches anything that is not a port after the user or host, in a URL that lacks its @."""
+
+_PARAMETER = re.compile(
+    r"(?P<before>[?&\s'\"]|^)(?P<name>[\w.%-]+)=(?P<value>[^&\s]+?)(?=[\"',;:)\]}]*(?:[&\s]|$))"
+)
+_SECRET = re.compile("passw|passfile|passphrase|pwd|secret|token", re.IGNORECASE)
+
+
+def masked(text: str) -> str:
+    """Return a text with `***` for each password in a URL, whether it is a right one or not.
+
+    It masks the password before the host, and the values of parameters named like a password,
+    secret or token (`password`, `sslpassword`, `passfile`).
+    """
+    if "://" in text:
+        text = _USERINFO.sub(rf"\1:{MASK}@", text)
+        text = _NO_HOST.sub(rf"\1:{MASK}", text)
+    return _PARAMETER.sub(_parameter, text) if "=" in text else text
+
+
+def _parameter(found: re.Match[str]) -> str:
+    if not _SECRET.search(unquote(found["name"])):
+        return found[0]
+    return f"{found['before']}{found['name']}={MASK}"

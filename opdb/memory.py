@@ -2,15 +2,17 @@
 
 A harvest records all of it (`PassMemory`) but the optimizer's state. Workloads that were harvested
 before that have bounds, counted from their calls. The libraries' workspaces, the driver's context
-and the allocator's rounding are not counted (docs/memory.md).
+and the allocator's rounding are not counted (docs/predict.md). Every command states the memory that
+`memory_of` finds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from opdb.footprint import bytes_moved, weight_bytes
+from opdb.growth import cache_bytes
 from opdb.kinds import KINDS
 from opdb.kinds.view import is_spec, spec_bytes
 from opdb.records import Configuration, Device, Json, PassMemory, Workload, canonical_json
@@ -34,15 +36,21 @@ class Memory:
     """The memory of a workload on a device, in bytes.
 
     `at_most_bytes` is an upper bound: it equals `needed_bytes`, unless `reason` says why both are
-    only bounds. `device_bytes` is None where the device's memory is not known.
+    only bounds. `device_bytes` is None where the device's memory is not known. `cache_bytes` of the
+    weights and buffers seen have the batch in their shape: keys and values, above all.
     """
 
     seen: PassMemory
+    cache_bytes: int
     optimizer: Optimizer
     batch_size: int
     at_most_bytes: int
     device_bytes: int | None
     reason: str | None = None
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.seen.weight_bytes - self.cache_bytes
 
     @cached_property
     def needed_bytes(self) -> int:
@@ -51,7 +59,6 @@ class Memory:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the device has room for it; None where that is not known."""
         if self.device_bytes is None:
             return None
         if self.needed_bytes > self.device_bytes:
@@ -62,17 +69,18 @@ class Memory:
     def largest_batch(self) -> int | None:
         """The largest batch that fits, estimated; 0: none does. None where that is not known.
 
-        Inputs and activations grow with the batch, weights, gradients and the optimizer's state do
-        not.
+        Inputs, activations and caches grow with the batch; weights, gradients and the optimizer's
+        state do not.
         """
         if self.reason is not None or self.device_bytes is None:
             return None
         seen, optimizer = self.seen, self.optimizer
-        left = self.device_bytes - seen.weight_bytes - optimizer.state_bytes
+        left = self.device_bytes - self.weight_bytes - optimizer.state_bytes
         # at the pass's own peak, and as the optimizer steps
         in_pass = left - (seen.peak_bytes - seen.activation_bytes)
         in_step = left - seen.gradient_bytes - optimizer.step_bytes
-        growing = ((in_pass, seen.input_bytes + seen.activation_bytes), (in_step, seen.input_bytes))
+        held = seen.input_bytes + self.cache_bytes
+        growing = ((in_pass, held + seen.activation_bytes), (in_step, held))
         if in_pass < 0 or in_step < 0:
             return 0
         largest = [room * self.batch_size // grows for room, grows in growing if grows]
@@ -80,20 +88,30 @@ class Memory:
 
 
 def needed(seen: PassMemory, optimizer: Optimizer) -> int:
-    """Return what a pass, or a training step with its optimizer, needs at once, in bytes."""
     at_peak = max(seen.peak_bytes, seen.gradient_bytes + optimizer.step_bytes)
     return seen.weight_bytes + seen.input_bytes + optimizer.state_bytes + at_peak
 
 
 def memory_of(workload: Workload, device: Device) -> Memory:
-    """Return the memory of a workload on a device."""
+    """Return the memory of a workload on a device.
+
+    A step with a dynamic cache makes a longer one and drops what it found, which opdb alone keeps,
+    to repeat the step: the cache counts once.
+    """
     least = most = workload.memory
-    reason = None
+    held, reason = cache_bytes(workload), None
     if least is None or most is None:
         least, most = _bounds(workload)
-        reason = NOT_RECORDED
+        held, reason = 0, NOT_RECORDED
+    elif workload.inputs.get("generation", {}).get("cache") == "dynamic":
+        least = most = replace(
+            least,
+            activation_bytes=max(0, least.activation_bytes - held),
+            peak_bytes=max(0, least.peak_bytes - held),
+        )
     return Memory(
         seen=least,
+        cache_bytes=held,
         optimizer=(optimizer := _optimizer(workload)),
         batch_size=workload.batch_size,
         at_most_bytes=needed(most, optimizer),
@@ -148,7 +166,6 @@ def _bounds(workload: Workload) -> tuple[PassMemory, PassMemory]:
 
 
 def _at_once(configuration: Configuration) -> int:
-    """Return the bytes of a call's inputs and outputs, weights left out."""
     given = [s for s in _specs(dict(configuration.inputs)) if s.get("role") != "weight"]
     made = KINDS[configuration.kind].activation_bytes(configuration)
     return sum(map(spec_bytes, given)) + made
@@ -165,7 +182,6 @@ def _weights(configuration: Configuration) -> list[dict[str, Json]]:
 
 
 def _specs(value: Json) -> list[dict[str, Json]]:
-    """Return the tensors that a JSON value describes, however deep."""
     if is_spec(value):
         return [value]
     if isinstance(value, dict):

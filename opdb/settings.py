@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from opdb.kinds import KINDS
 from opdb.records import ALGORITHM_SETTING, Json, canonical_json
 
+# The backend settings of a fresh torch process.
 DEFAULT_SETTINGS: Mapping[str, Json] = {
     "tf32_convolution": True,
     "tf32_matmul": False,
     "cudnn_benchmark": False,
     "mha_fastpath": True,
 }
-"""The backend settings of a fresh torch process."""
 
 
 def relevant_setting(kind: str, settings: Mapping[str, Json]) -> str:
@@ -26,7 +26,6 @@ def relevant_setting(kind: str, settings: Mapping[str, Json]) -> str:
 
 
 def is_forcible(kind: str) -> bool:
-    """Return whether a kind's algorithm can be forced."""
     return kind in KINDS and ALGORITHM_SETTING in KINDS[kind].settings
 
 

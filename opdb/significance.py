@@ -10,8 +10,8 @@
     configurations:
     - {key: 4f0c1a2b9d3e, kind: conv2d, what: "…", share_time: 0.01, share_energy: 0.01, most: "…"}
 
-`opdb build` proposes `kinds` and `configurations`, and writes these two lists anew; everything else
-is a person's, and so are comments, in the lists too.
+What stands above `kinds` is a person's, comments included. `opdb build` writes the two lists below
+it anew.
 """
 
 from __future__ import annotations
@@ -21,23 +21,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
-
-from opdb.errors import InputError
+from opdb.errors import InputError, shown
+from opdb.files import read_text, write_file
 from opdb.kinds import KINDS
 from opdb.records import Configuration, Json
-from opdb.summary import (
-    SIGNIFICANT,
-    explained,
-    nearest,
-    parse_mapping,
-    read_text,
-    replace_text,
-    unknown_key,
-)
+from opdb.spec import nearest
+from opdb.summary import SIGNIFICANT, parse_mapping, unknown_key
 
 TARGET = 0.95
 """Share of each model's time and of its energy that measured operators are to explain."""
@@ -45,74 +35,50 @@ TARGET = 0.95
 KEY_SHOWN = 12
 _LEAST_OF_KEY = 8
 _WHAT = "the list of significant operators"
+_PINS = f"a list of kinds, or of beginnings of keys ({_LEAST_OF_KEY} or more of 0-9a-f)"
 _LISTS = ("kinds", "configurations")
 _ALLOWED = {
     "target": "a share above 0, up to 1",
     "least_share": "a share from 0 to below 1",
-    "always": f"a list of kinds, or of beginnings of keys ({_LEAST_OF_KEY} or more of 0-9a-f)",
-    "never": f"a list of kinds, or of beginnings of keys ({_LEAST_OF_KEY} or more of 0-9a-f)",
-    "kinds": "a list that opdb build writes",
-    "configurations": "a list that opdb build writes; as a count, a whole number",
+    "always": _PINS,
+    "never": _PINS,
+    **dict.fromkeys(_LISTS, "a list that opdb build writes"),
 }
 
 _HEADER = f"""\
 # The significant operators of these models: those that carry most of each one's time and energy.
 # opdb build measures them first, and proposes the two lists below: it writes these anew.
-# All else is yours, comments included. A kind (conv2d) or the beginning of a key (4f0c1a2b) under
-# `always` is measured in any case and first, under `never` not at all.
+# All above them is yours, comments included. A kind (conv2d) or the beginning of a key (4f0c1a2b)
+# under `always` is measured in any case and first, under `never` not at all.
 target: {TARGET:g}  # share of each model's time, and of its energy, that is to be measured
 least_share: 0  # what has a smaller share than this of every model is left out
 always: []
 never: []
+
 """
 
-Share = Annotated[float, Field(ge=0, le=1)]
 
-
-class KindEntry(BaseModel):
+@dataclass(frozen=True)
+class KindEntry:
     """A kind's part: how many configurations in how many models, and their mean shares."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    kind: StrictStr
-    configurations: Annotated[StrictInt, Field(ge=0)]
-    models: Annotated[StrictInt, Field(ge=0)]
-    share_time: Share
-    share_energy: Share
+    kind: str
+    configurations: int
+    models: int
+    share_time: float
+    share_energy: float
 
 
-class ConfigurationEntry(BaseModel):
+@dataclass(frozen=True)
+class ConfigurationEntry:
     """A configuration's part: what it is, its mean shares, and where it matters most."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    key: StrictStr
-    kind: StrictStr
-    what: StrictStr
-    share_time: Share
-    share_energy: Share
-    most: StrictStr
-
-
-class Significance(BaseModel):
-    """The list's content; the defaults are those of a project without one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    target: Annotated[float, Field(gt=0, le=1, strict=True)] = TARGET
-    least_share: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.0
-    always: tuple[StrictStr, ...] = ()
-    never: tuple[StrictStr, ...] = ()
-    kinds: tuple[KindEntry, ...] = ()
-    configurations: tuple[ConfigurationEntry, ...] = ()
-
-    def is_always(self, configuration: Configuration) -> bool:
-        """Whether a configuration is to be measured in any case; its key goes before its kind."""
-        return _pin(configuration, self.always, self.never)
-
-    def is_never(self, configuration: Configuration) -> bool:
-        """Whether a configuration is not to be measured; its key goes before its kind."""
-        return _pin(configuration, self.never, self.always)
+    key: str
+    kind: str
+    what: str
+    share_time: float
+    share_energy: float
+    most: str
 
 
 @dataclass(frozen=True)
@@ -124,40 +90,94 @@ class Proposal:
     configurations: Sequence[ConfigurationEntry]
 
 
-def load_significance(path: Path) -> Significance:
-    """Read the list; the defaults where there is no such file.
+@dataclass(frozen=True)
+class Significance:
+    """What a person says in the list; the defaults are those of a project without one."""
 
-    Raises:
-        InputError: it cannot be read or is none; all of its mistakes at once.
-    """
+    target: float = TARGET
+    least_share: float = 0.0
+    always: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+    def is_always(self, configuration: Configuration) -> bool:
+        """Whether a configuration is to be measured in any case; its key goes before its kind."""
+        return _pin(configuration, self.always, self.never)
+
+    def is_never(self, configuration: Configuration) -> bool:
+        """Whether a configuration is not to be measured; its key goes before its kind."""
+        return _pin(configuration, self.never, self.always)
+
+
+def load_significance(path: Path) -> Significance:
+    """Read the list; the defaults where there is no such file. Mistakes are told all at once."""
     if not path.exists():
         return Significance()
     document = parse_mapping(path, read_text(path, _WHAT), _WHAT, f"target: {TARGET:g}")
-    problems = _misspelled(document)
-    try:
-        found = Significance.model_validate(document)
-    except ValidationError as error:
-        problems += explained(error, _ALLOWED)
-    else:
-        problems += _wrong_pins(found)
+    problems = [unknown_key(key, _ALLOWED) for key in document if key not in _ALLOWED]
+    said = {name: value for name, value in document.items() if name in _ALLOWED}
+    for name, value in said.items():
+        if not _is_allowed(name, value):
+            problems.append(f"{name}: found {shown(value)}; allowed: {_ALLOWED[name]}")
+        elif _ALLOWED[name] == _PINS:
+            for pin in value:
+                if not isinstance(pin, str) or not (pin in KINDS or _is_key(pin)):
+                    near = nearest(str(pin), KINDS)
+                    problem = f"{name}: found {pin!r}; allowed: {_PINS}"
+                    problems.append(problem + (near and f"; {near}"))
     if not problems:
-        return found
-    raise InputError(f"{path}: " + "; ".join(dict.fromkeys(problems)))
+        both = [pin for pin in said.get("always", ()) if pin in said.get("never", ())]
+        problems += [f"{pin!r} is both under always and under never" for pin in both]
+    if problems:
+        raise InputError(f"{path}: " + "; ".join(problems))
+    found = {name: value for name, value in said.items() if name not in _LISTS}
+    found |= {name: tuple(found.get(name, ())) for name in ("always", "never")}
+    return Significance(**found)
+
+
+def _is_allowed(name: str, value: Json) -> bool:
+    if name not in ("target", "least_share"):
+        return isinstance(value, list)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 < value <= 1 if name == "target" else 0 <= value < 1
 
 
 def propose(path: Path, proposal: Proposal) -> bool:
-    """Write a proposal's lists into the file, new where there is none; return whether it changed.
-
-    Raises:
-        InputError: the file is not what `load_significance` reads, or cannot be written.
-    """
+    """Write a proposal's lists into the file, made where there is none; return if it changed."""
     load_significance(path)
     before = read_text(path, _WHAT) if path.exists() else None
-    after = _with_lists(before if before is not None else _HEADER, proposal)
+    own = before if before is not None else _HEADER
+    newline = "\r\n" if "\r\n" in own else "\n"
+    if start := re.search(r"^(kinds|configurations):", own, re.MULTILINE):
+        below = re.findall(r"^(\w+):", own[start.start() :], re.MULTILINE)
+        own = own[: start.start()]
+        if not {*below} <= {*_LISTS}:
+            raise InputError(f"{path}: keep kinds and configurations last: they are written anew")
+    elif own.lstrip().startswith("{"):
+        raise InputError("the list of significant operators must not stand in { } as a whole")
+    lines = own.splitlines()
+    for name, entries, note in (
+        ("kinds", proposal.kinds, proposal.rests_on),
+        ("configurations", proposal.configurations, "the largest, by mean share of time"),
+    ):
+        lines += [f"{name}:{'' if entries else ' []'}  # {note}", *map(_flow, entries)]
+    after = newline.join([*lines, ""])
     if after == before:
         return False
-    replace_text(path, after)
+    write_file(path, after.encode())
     return True
+
+
+def _flow(entry: KindEntry | ConfigurationEntry) -> str:
+    """Return an entry as YAML in one line: shares rounded, texts quoted but for kinds and keys."""
+    return "- {" + ", ".join(f"{name}: {_scalar(name, v)}" for name, v in vars(entry).items()) + "}"
+
+
+def _scalar(name: str, value: Json) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    plain = name == "kind" or (name == "key" and not re.fullmatch(r"[0-9]+(e[0-9]+)?", str(value)))
+    return str(value) if isinstance(value, int) or plain else json.dumps(value, ensure_ascii=False)
 
 
 def in_words(configuration: Configuration) -> str:
@@ -198,130 +218,6 @@ def _pin(configuration: Configuration, pins: Iterable[str], others: Iterable[str
 
 def _is_key(pin: str) -> bool:
     return re.fullmatch(rf"[0-9a-f]{{{_LEAST_OF_KEY},64}}", pin) is not None
-
-
-def _misspelled(document: Mapping[Any, Any]) -> list[str]:
-    problems = [
-        unknown_key(key, Significance.model_fields)
-        for key in document
-        if key not in Significance.model_fields
-    ]
-    for name, entry in (("kinds", KindEntry), ("configurations", ConfigurationEntry)):
-        entries = document.get(name)
-        for number, each in enumerate(entries if isinstance(entries, list) else ()):
-            problems += [
-                unknown_key(key, entry.model_fields, f"{name}[{number}].")
-                for key in (each if isinstance(each, dict) else ())
-                if key not in entry.model_fields
-            ]
-    return problems
-
-
-def _wrong_pins(found: Significance) -> list[str]:
-    problems = []
-    for name, pins in (("always", found.always), ("never", found.never)):
-        for pin in pins:
-            if pin not in KINDS and not _is_key(pin):
-                near = nearest(pin, KINDS)
-                problems.append(
-                    f"{name}: found {pin!r}; allowed: {_ALLOWED[name]}" + (near and f"; {near}")
-                )
-    both = [pin for pin in found.always if pin in found.never]
-    problems += [f"{pin!r} is both under always and under never" for pin in both]
-    return problems
-
-
-def _with_lists(text: str, proposal: Proposal) -> str:
-    """Return the file's text with a proposal's lists in place of those that it has."""
-    newline = "\r\n" if "\r\n" in text else "\n"
-    for name, entries, note in (
-        ("kinds", proposal.kinds, f"  # {proposal.rests_on}"),
-        ("configurations", proposal.configurations, "  # the largest, by mean share of time"),
-    ):
-        start, end = _block(text, name)
-        comments, loose = _comments(text[start:end])
-        lines = [f"{name}:{note}" if entries else f"{name}: []{note}"]
-        for entry in entries:
-            own, beside = comments.pop(_identity(entry.model_dump()), ([], ""))
-            lines += [*own, f"- {_flow(entry)}{beside}"]
-        for own, beside in comments.values():  # of what is proposed no longer: a person wrote them
-            loose += [*own, *([beside.strip()] if beside else [])]
-        block = newline.join([*lines, *loose]) + newline
-        gap = "" if start == 0 or text[:start].endswith(newline) else newline
-        if start == len(text) and name == _LISTS[0]:
-            gap += newline
-        text = text[:start] + gap + block + text[end:]
-    return text
-
-
-def _block(text: str, name: str) -> tuple[int, int]:
-    """Return where a top-level key's lines begin and end in a text; its end where it has none."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    assert isinstance(root, yaml.MappingNode)
-    if root.flow_style:
-        raise InputError("the list of significant operators must not stand in { } as a whole")
-    keys = [key for key, _ in root.value]
-    for number, key in enumerate(keys):
-        if key.value == name:
-            start = key.start_mark.index
-            later = keys[number + 1].start_mark.index if number + 1 < len(keys) else len(text)
-            return start, _end_of_entries(text, start, later)
-    return len(text), len(text)
-
-
-def _end_of_entries(text: str, start: int, limit: int) -> int:
-    """Return where a key's lines end: before blank lines and comments that lead to the next key."""
-    if limit == len(text):
-        return limit
-    lines = text[start:limit].splitlines(keepends=True)
-    while len(lines) > 1 and (not lines[-1].strip() or lines[-1].startswith("#")):
-        lines.pop()
-    return start + sum(map(len, lines))
-
-
-def _comments(block: str) -> tuple[dict[str, tuple[list[str], str]], list[str]]:
-    """Return a list's comments by the entry that they stand over and beside, and those at its end.
-
-    The comment in the list's own first line is its note, and written anew.
-    """
-    found: dict[str, tuple[list[str], str]] = {}
-    over: list[str] = []
-    for line in block.splitlines()[1:]:
-        if line.strip().startswith("#"):
-            over.append(line)
-            continue
-        entry = re.match(r"\s*-\s*(\{.*\})(\s*#.*)?$", line)
-        identity = _identity_in(entry[1]) if entry else None
-        if entry is None or identity is None:
-            continue
-        found[identity] = over, entry[2] or ""
-        over = []
-    return {name: kept for name, kept in found.items() if any(kept)}, over
-
-
-def _identity_in(line: str) -> str | None:
-    """Return what an entry's line is about; None where a longer text only looks like one."""
-    try:
-        return _identity(parse_mapping(Path(SIGNIFICANT), line))
-    except InputError:
-        return None
-
-
-def _identity(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("key") or entry.get("kind"))
-
-
-def _flow(entry: BaseModel) -> str:
-    values = entry.model_dump()
-    return "{" + ", ".join(f"{name}: {_scalar(name, v)}" for name, v in values.items()) + "}"
-
-
-def _scalar(name: str, value: Json) -> str:
-    """Return a value as YAML in one line: shares rounded, texts quoted but for kinds and keys."""
-    if isinstance(value, float):
-        return f"{value:.4f}"
-    plain = name == "kind" or (name == "key" and not re.fullmatch(r"[0-9]+(e[0-9]+)?", str(value)))
-    return str(value) if isinstance(value, int) or plain else json.dumps(value, ensure_ascii=False)
 
 
 def place_of(folder: Path) -> Path:

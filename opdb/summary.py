@@ -1,4 +1,4 @@
-"""Summary files: what a person asks for of one model, `measurements/*.yml`.
+"""Summary files, `measurements/*.yml`, and what a name on the command line means.
 
     model: resnet50
     weights: null
@@ -8,180 +8,51 @@
     variants:
       - {dtype: bfloat16, memory_format: channels_last, batch_sizes: [128]}
 
-A variant says only what differs; the file itself is the first. `processed` is a marker for people:
-the database is what is trusted.
+The keys are those of `opdb.spec`. A variant says only what differs; the file itself is the first.
+`processed` is a marker for people: the database is what is trusted.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-import tempfile
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-)
-from pydantic_core import ErrorDetails
 
-from opdb.errors import InputError
-from opdb.models import (
-    AUTOCASTS,
-    CACHES,
-    DTYPES,
-    EXPERTS,
-    MEMORY_FORMATS,
-    OPTIMIZERS,
-    PHASES,
-    QUANTIZED,
-    ModelRequest,
-    sources,
-)
-from opdb.records import Json, Phase
+from opdb.checkpoints import of_hub
+from opdb.errors import InputError, UnknownModelError, shown
+from opdb.files import read_text, write_file
+from opdb.models import checked
+from opdb.models.catalogue import is_known
+from opdb.spec import OPTIONS, ModelSpec, Option, is_count, nearest
 
+FOLDER = "measurements"
 SIGNIFICANT = "significant.yml"
 """The project's list of significant operators, beside the summary files: see opdb.significance."""
 
-LARGEST_BYTES = 128 * 1024
-_ENDINGS = (".yml", ".yaml")
+_WHAT = "a summary file"
 _DEEPEST = 32
 _WIDEST_BITS = 63
-_NEW_FILE = 0o644
-
-Size = Annotated[StrictInt, Field(ge=1)]
-Sizes = Annotated[list[Size], Field(min_length=1)]
-
-_ALLOWED = {
-    "model": "a model's name",
-    "weights": "null (random) or the name of published weights",
-    "input_size": "one input's shape without the batch, such as [3, 224, 224], or null",
-    "processed": "true or false",
-    "source": "one of " + ", ".join(sources()) + ", or null",
-    "dtype": "one of " + ", ".join(DTYPES),
-    "memory_format": "one of " + ", ".join(MEMORY_FORMATS),
-    "phase": "one of " + ", ".join(PHASES),
-    "autocast": "the dtype to cast to: one of " + ", ".join(AUTOCASTS) + ", or null",
-    "optimizer": "of a training step: one of " + ", ".join(OPTIMIZERS),
-    "accumulation": "a whole number of batches whose gradients add up, 1 or more",
-    "context": "of phase decode: a whole number of positions that are filled, 1 or more",
-    "max_new_tokens": "of phase generate: a whole number of new tokens, 1 or more",
-    "cache_length": "a whole number of positions of a static cache, 1 or more, or null",
-    "cache": "of phase prefill or decode: one of " + ", ".join(CACHES),
-    "experts": "of phase prefill or decode: one of " + ", ".join(EXPERTS),
-    "imbalance": "how unevenly a router chooses experts: a number of 0 or more",
-    "quantize": "of phase prefill or decode: one of " + ", ".join(QUANTIZED),
-    "batch_sizes": "a list of whole numbers of 1 or more, such as [1, 32, 128]",
-    "inputs": "a mapping of args and kwargs, or null",
-    "variants": "a list of mappings that say what differs",
-}
-_WORDS = {
-    "dtype": DTYPES,
-    "memory_format": MEMORY_FORMATS,
-    "phase": PHASES,
-    "autocast": AUTOCASTS,
-    "optimizer": OPTIMIZERS,
-    "cache": CACHES,
-    "experts": EXPERTS,
-    "quantize": QUANTIZED,
-    "source": tuple(sources()),
-}
+_ENDINGS = (".yml", ".yaml")
+_PROCESSED = Option("switch", key="processed", varies=False)
+_KEYS = {option.key: option for option in (*OPTIONS.values(), _PROCESSED) if option.key is not None}
+_VARYING = [key for key, option in _KEYS.items() if option.varies]
+_SIZES = "a list of whole numbers of 1 or more, such as [1, 32, 128]"
+_VARIANTS = "a list of mappings that say what differs"
 
 
-class Variant(BaseModel):
-    """What a variant may say otherwise than the file; None where it does not."""
+@dataclass(frozen=True)
+class Summary:
+    """A summary file's content: every batch size of the file and of each variant, in order.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    The specs tell which file names the model, so that no code is run which it names.
+    """
 
-    dtype: StrictStr | None = None
-    memory_format: StrictStr | None = None
-    phase: StrictStr | None = None
-    autocast: StrictStr | None = None
-    optimizer: StrictStr | None = None
-    accumulation: Size | None = None
-    context: Size | None = None
-    max_new_tokens: Size | None = None
-    cache_length: Size | None = None
-    cache: StrictStr | None = None
-    experts: StrictStr | None = None
-    imbalance: Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)] | None = None
-    quantize: StrictStr | None = None
-    batch_sizes: Sizes | None = None
-    input_size: Sizes | None = None
-    inputs: dict[StrictStr, Any] | None = None
-
-
-class Summary(Variant):
-    """A summary file's content."""
-
-    model: Annotated[StrictStr, Field(min_length=1)]
-    weights: StrictStr | None = None
-    processed: StrictBool = False
-    source: StrictStr | None = None
-    variants: tuple[Variant, ...] = ()
-    _file: Path | None = PrivateAttr(None)
-
-    def requests(self) -> list[ModelRequest]:
-        """Return what to harvest: every batch size of the file and of each variant, in order.
-
-        They say which file names the model, so that no code is run which it names.
-        """
-        found: dict[str, ModelRequest] = {}
-        for variant in (self, *self.variants):
-            for request in self._requests(variant):
-                found.setdefault(repr(request), request)
-        return list(found.values())
-
-    def _requests(self, variant: Variant) -> Iterable[ModelRequest]:
-        def said(name: str) -> Any:
-            value = getattr(variant, name)
-            return getattr(self, name) if value is None else value
-
-        # A variant that gives one kind of input does not take the other from the file.
-        inputs, size = said("inputs"), said("input_size")
-        if variant.inputs is not None:
-            size = variant.input_size
-        elif variant.input_size is not None:
-            inputs = None
-        for batch_size in said("batch_sizes") or [1]:
-            yield ModelRequest(
-                name=self.model,
-                source=self.source,
-                weights=self.weights,
-                batch_size=batch_size,
-                input_size=None if size is None else tuple(size),
-                dtype=said("dtype") or "float32",
-                memory_format=said("memory_format") or "contiguous",
-                phase=cast(Phase, said("phase") or "inference"),
-                inputs=inputs,
-                autocast=said("autocast"),
-                optimizer=said("optimizer") or OPTIMIZERS[0],
-                accumulation=said("accumulation") or 1,
-                context=said("context"),
-                max_new_tokens=said("max_new_tokens"),
-                cache_length=said("cache_length"),
-                cache=said("cache"),
-                experts=said("experts"),
-                imbalance=said("imbalance"),
-                quantize=said("quantize"),
-                named_in=None if self._file is None else str(self._file),
-            )
-
-
-def summaries_in(folder: Path) -> list[Path]:
-    """Return a folder's summary files, sorted: every *.yml but the list of what is significant."""
-    found = (each for each in folder.iterdir() if each.suffix in _ENDINGS)
-    return sorted(each for each in found if each.name != SIGNIFICANT)
+    model: str
+    processed: bool
+    requests: Sequence[ModelSpec]
 
 
 def load_summary(path: Path) -> Summary:
@@ -195,16 +66,65 @@ def load_summary(path: Path) -> Summary:
             f"{path} is the list of significant operators, which opdb build reads; "
             "give a model's summary file"
         )
-    document = parse_mapping(path, read_text(path))
-    problems = _misspelled(document, Summary)
-    try:
-        found = Summary.model_validate(document)
-    except ValidationError as error:
-        problems += explained(error, _ALLOWED)
-    if not problems:
-        found._file = path
-        return found
-    raise InputError(f"{path}: " + "; ".join(dict.fromkeys(problems)))
+    document = parse_mapping(path, read_text(path, _WHAT))
+    if problems := list(_mistakes(document)):
+        raise InputError(f"{path}: " + "; ".join(problems))
+    found = {repr(each): each for each in _specs(path, document)}
+    return Summary(document["model"], document.get("processed", False), list(found.values()))
+
+
+def _mistakes(document: Mapping[Any, Any]) -> Iterator[str]:
+    """Yield what is wrong with a file's keys and values."""
+    if "model" not in document:
+        yield f"key model is missing; give {_KEYS['model'].allowed_text}"
+    for key, value in document.items():
+        if key != "variants":
+            yield from _mistakes_of(key, value, [*_KEYS, "variants"])
+        elif not isinstance(value, list):
+            yield f"variants: found {shown(value)}; allowed: {_VARIANTS}"
+        else:
+            for number, variant in enumerate(value):
+                at = f"variants[{number}]"
+                if not isinstance(variant, dict):
+                    yield f"{at}: found {shown(variant)}; allowed: {_VARIANTS}"
+                    continue
+                for inner, each in variant.items():
+                    yield from _mistakes_of(inner, each, _VARYING, f"{at}.")
+
+
+def _mistakes_of(key: object, value: object, valid: Sequence[str], at: str = "") -> Iterator[str]:
+    if key not in valid:
+        yield unknown_key(key, valid, at)
+        return
+    option, place = _KEYS[str(key)], f"{at}{key}"
+    allowed = _SIZES if key == "batch_sizes" else option.allowed_text
+    if value is None and option.kind not in ("name", "switch"):
+        return
+    if key == "batch_sizes" or option.kind == "size":
+        if not isinstance(value, list) or not value:
+            yield f"{place}: found {shown(value)}; allowed: {allowed}"
+            return
+        for number, each in enumerate(value):
+            if not is_count(each):
+                yield f"{place}[{number}]: found {shown(each)}; allowed: {allowed}"
+    elif not option.allows(value):
+        near = nearest(value, option.allowed) if isinstance(value, str) else ""
+        yield f"{place}: found {shown(value)}; allowed: {allowed}" + (near and f"; {near}")
+
+
+def _specs(path: Path, document: Mapping[str, Any]) -> Iterator[ModelSpec]:
+    for variant in ({}, *document.get("variants", ())):
+        said = {**document, **{key: value for key, value in variant.items() if value is not None}}
+        # A variant that gives one kind of input does not take the other from the file.
+        if variant.get("inputs") is not None:
+            said["input_size"] = variant.get("input_size")
+        elif variant.get("input_size") is not None:
+            said["inputs"] = None
+        if said.get("input_size") is not None:
+            said["input_size"] = tuple(said["input_size"])
+        given = {name: said.get(str(option.key)) for name, option in OPTIONS.items() if option.key}
+        for batch_size in said.get("batch_sizes") or [None]:
+            yield ModelSpec(**{**given, "batch_size": batch_size}, named_in=str(path))
 
 
 def mark_processed(path: Path) -> None:
@@ -215,52 +135,163 @@ def mark_processed(path: Path) -> None:
     Raises:
         InputError: it cannot be read as YAML, or cannot be written.
     """
-    text = read_text(path)
+    text = read_text(path, _WHAT)
     document = parse_mapping(path, text)
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
     for key, value in root.value:
         if key.value == "processed":
             if not isinstance(value, yaml.ScalarNode):
-                raise InputError(f"{path}: processed: allowed: {_ALLOWED['processed']}")
+                raise InputError(f"{path}: processed: allowed: {_PROCESSED.allowed_text}")
             if document["processed"] is True:
                 return
             start, end = value.start_mark.index, value.end_mark.index
-            replace_text(path, f"{text[:start]}true{text[end:]}")
+            write_file(path, f"{text[:start]}true{text[end:]}".encode())
             return
     if root.flow_style:
         end = text.index("}", root.value[-1][1].end_mark.index)
-        replace_text(path, f"{text[:end].rstrip()}, processed: true{text[end:]}")
+        write_file(path, f"{text[:end].rstrip()}, processed: true{text[end:]}".encode())
         return
     newline = "\r\n" if "\r\n" in text else "\n"
     end = root.end_mark.index
     gap = "" if text[:end].endswith("\n") else newline
-    replace_text(path, f"{text[:end]}{gap}processed: true{newline}{text[end:]}")
+    write_file(path, f"{text[:end]}{gap}processed: true{newline}{text[end:]}".encode())
 
 
-def read_text(path: Path, what: str = "a summary file") -> str:
-    """Return the text of a small file.
+def summary_files(argument: str) -> list[Path]:
+    """Return the summary files that an argument names, a folder's all; none for a model's name.
+
+    What ends as summary files do is one. A folder may have a model's name by chance: with a slash
+    at its end it is meant.
 
     Raises:
-        InputError: it is none, or cannot be read; `what` says what was wanted.
+        InputError: a folder without a summary file, an empty text, or a Python file.
     """
+    if not argument:
+        raise InputError("the name of a model is empty")
+    path = Path(argument)
+    if path.is_dir():
+        if "/" not in argument and is_known(argument):
+            return []
+        found = summaries_in(path)
+        if not found:
+            raise InputError(f"folder {path}: no summary file (*.yml) in it")
+        return found
+    if path.suffix in _ENDINGS or ("/" in argument and path.exists()):
+        return [path]
+    return []
+
+
+def summaries_in(folder: Path) -> list[Path]:
+    """Return a folder's summary files, sorted: every *.yml but the list of what is significant."""
+    found = (each for each in folder.iterdir() if each.suffix in _ENDINGS)
+    return sorted(each for each in found if each.name != SIGNIFICANT)
+
+
+def summary_of(name: str) -> Path | None:
+    """Return a model's summary file, here or in the checkout; None where it has none."""
+    for parent in (Path.cwd(), Path(__file__).resolve().parents[1]):
+        path = parent / FOLDER / f"{name}.yml"
+        if "/" not in name and path.is_file():
+            return path
+    return None
+
+
+def requests_in(path: Path, options: ModelSpec) -> list[ModelSpec]:
+    """Return every request of a summary file, with what the options say otherwise.
+
+    Raises:
+        InputError: the file is not a summary file, or the options contradict what it asks for.
+    """
+    changed = [request.changed(options) for request in load_summary(path).requests]
+    _check_step(changed, options)
+    return [request for number, request in enumerate(changed) if request not in changed[:number]]
+
+
+def requests_named(name: str, options: ModelSpec) -> list[ModelSpec]:
+    """Return all that a name and the options mean, checked: of a file or folder every request.
+
+    Raises:
+        InputError: a file is not a summary file, or a request is not valid.
+    """
+    files = summary_files(name)
+    found = [request for path in files for request in requests_in(path, options)]
+    return [checked(request) for request in found] if files else [checked_request(name, options)]
+
+
+def request_for(name: str, options: ModelSpec) -> ModelSpec:
+    """Return the one request that a model's name (or summary file) and the options mean.
+
+    A name means plain defaults (see `ModelSpec`), and what the options say otherwise: inference,
+    on the model's own inputs. A summary file means its first request that agrees with
+    the options; where none does, the first, changed to what the options say.
+
+    Raises:
+        InputError: the summary file is not one, there are several, or the options contradict each
+            other.
+    """
+    files = summary_files(name)
+    if len(files) > 1:
+        raise InputError(f"folder {name} holds {len(files)} summary files; name one of them")
+    found = ModelSpec(of_hub(name) or name)
+    if files:
+        requests = load_summary(files[0]).requests
+        agreeing = [request for request in requests if request.changed(options) == request]
+        found = (agreeing or requests)[0]
+    found = found.changed(options)
+    _check_step([found], options)
+    return found
+
+
+def checked_request(name: str, options: ModelSpec) -> ModelSpec:
+    """Return the request of a name (or summary file) with its source found, all of it valid.
+
+    A name that no source knows, but a summary file in `measurements/` has, is short for the model
+    that the file names.
+
+    Raises:
+        InputError: as `request_for`, or no source knows the model.
+    """
+    request = request_for(name, options)
     try:
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; give {what}")
-        if path.stat().st_size > LARGEST_BYTES:
-            size = path.stat().st_size
-            raise InputError(f"{path}: {size} bytes; {what} has at most {LARGEST_BYTES}")
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8)") from error
+        return checked(request)
+    except UnknownModelError:
+        if (meant := short_for(request, options)) is None:
+            raise
+        return checked(meant)
+
+
+def short_for(request: ModelSpec, options: ModelSpec) -> ModelSpec | None:
+    """Return the request of the model that a name is short for; None where it is for none.
+
+    The file of that name in `measurements/` says which model, of which source, on what inputs; not
+    its batch, dtype, layout or phase.
+    """
+    path = summary_of(request.name)
+    if path is None:
+        return None
+    first = load_summary(path).requests[0]
+    plain = ModelSpec(
+        first.name,
+        source=first.source,
+        weights=first.weights,
+        input_size=first.input_size,
+        inputs=first.inputs,
+        named_in=first.named_in,
+    )
+    return None if plain.name == request.name else plain.changed(options)
+
+
+def _check_step(requests: Sequence[ModelSpec], options: ModelSpec) -> None:
+    """Check that options of a training step are given for training steps alone."""
+    for name, option in OPTIONS.items():
+        given = option.data == "training" and getattr(options, name) is not None
+        if given and any(request.training is None for request in requests):
+            raise InputError(f"{option.flag} is for a training step: add --phase training")
 
 
 def parse_mapping(
-    path: Path, text: str, what: str = "a summary file", least: str = "model: NAME"
+    path: Path, text: str, what: str = _WHAT, least: str = "model: NAME"
 ) -> dict[str, Any]:
     """Return the mapping that a YAML text holds.
 
@@ -282,12 +313,23 @@ def parse_mapping(
         raise InputError(f"{path} is empty; {what} has at least: {least}")
     _check_numbers(path, document)
     if not isinstance(document, dict):
-        raise InputError(f"{path}: found {_shown(document)}; {what} has keys, at least: {least}")
-    names = [key.value for key, _ in root.value]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"{path}: key {name!r} is there {names.count(name)} times")
+        raise InputError(f"{path}: found {shown(document)}; {what} has keys, at least: {least}")
+    _check_keys(path, root)
     return document
+
+
+def _check_keys(path: Path, node: yaml.Node, at: str = "") -> None:
+    """Check that each key of a mapping, and of those inside, is text and there once."""
+    for item in node.value if isinstance(node, yaml.SequenceNode) else ():
+        _check_keys(path, item, at)
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    names = [key.value for key, _ in pairs]
+    for key, value in pairs:
+        if key.tag != "tag:yaml.org,2002:str":
+            raise InputError(f"{path}: key {at}{shown(key.value)} is not text; put it in quotes")
+        if (count := names.count(key.value)) > 1:
+            raise InputError(f"{path}: key {at + key.value!r} is there {count} times")
+        _check_keys(path, value, f"{at}{key.value}.")
 
 
 def _check_numbers(path: Path, value: object) -> None:
@@ -321,81 +363,7 @@ def _check_shape(path: Path, text: str) -> None:
             )
 
 
-def _misspelled(document: Mapping[Any, Any], model: type[BaseModel], at: str = "") -> list[str]:
-    """Return what is wrong with a mapping's keys and with the words that have few valid values."""
-    valid = list(model.model_fields)
-    problems = []
-    for key, value in document.items():
-        if key not in valid:
-            problems.append(unknown_key(key, valid, at))
-        elif key in _WORDS and isinstance(value, str) and value not in _WORDS[key]:
-            near = nearest(value, _WORDS[key])
-            allowed = _ALLOWED[key]
-            problems.append(
-                f"{at}{key}: found {_shown(value)}; allowed: {allowed}" + (near and f"; {near}")
-            )
-    variants = document.get("variants") if model is Summary else None
-    if isinstance(variants, list):
-        for number, variant in enumerate(variants):
-            if isinstance(variant, dict):
-                problems += _misspelled(variant, Variant, f"variants[{number}].")
-    return problems
-
-
 def unknown_key(key: object, valid: Iterable[str], at: str = "") -> str:
     """Say that a key is not known, and what is."""
     advice = nearest(str(key), valid) or "allowed: " + ", ".join(valid)
     return f"unknown key {at}{key}; {advice}"
-
-
-def nearest(name: str, valid: Iterable[str]) -> str:
-    """Ask whether the nearest valid name was meant; empty where none is near."""
-    near = get_close_matches(name, list(valid), n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else ""
-
-
-def explained(error: ValidationError, allowed: Mapping[str, str]) -> list[str]:
-    """Return validation errors in the words of the file; `allowed` says what a key may hold.
-
-    Keys that are not known are left out: `unknown_key` says more of them.
-    """
-    found = error.errors(include_url=False)
-    unknown = ("extra_forbidden", "invalid_key")
-    return [_explained(each, allowed) for each in found if each["type"] not in unknown]
-
-
-def _explained(detail: ErrorDetails, allowed_of: Mapping[str, str]) -> str:
-    location = [part for part in detail["loc"] if not (isinstance(part, str) and "[" in part)]
-    names = [part for part in location if isinstance(part, str)]
-    at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)[1:]
-    if detail["type"] == "missing":
-        return f"key {at} is missing; give {allowed_of.get(names[-1], 'a value')}"
-    allowed = allowed_of.get(names[-1], detail["msg"]) if names else detail["msg"]
-    return f"{at}: found {_shown(detail['input'])}; allowed: {allowed}"
-
-
-def _shown(value: Json) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file aside and rename it into place, under the permissions that it had.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    target = path.resolve()
-    try:
-        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else _NEW_FILE
-        number, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-        aside = Path(name)
-        try:
-            with os.fdopen(number, "wb") as stream:
-                stream.write(text.encode())
-            aside.chmod(mode)
-            aside.replace(target)
-        finally:
-            aside.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error

@@ -5,10 +5,10 @@ A column has a name for machines, with its unit at the end (`time_s`), a title f
     RUNS = Table(
         Column("model", title="model", get=lambda run: run.name),
         Column("time_s", title="time", unit="s", get=lambda run: run.time_s),
-        *quantity("energy", "J", lambda run: run.energy_j),
+        quantity("energy_j", "J", lambda run: run.energy_j),
     )
     RUNS.documents(runs)  # JSON: one dict a row
-    RUNS.csv(runs)
+    RUNS.csv(runs)  # of a quantity: energy_j, energy_j_low, energy_j_high
     RUNS.lines(runs, width=80)
 
 Machines read values in base SI, people the same values with the prefix that suits them.
@@ -21,11 +21,11 @@ import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from opdb import layout
 from opdb.errors import InputError
-from opdb.records import Json, Quantity
+from opdb.records import Json
 from opdb.units import show, show_share
 
 Row = TypeVar("Row")
@@ -39,6 +39,19 @@ RATIO = "ratio"
 MISSING = "–"
 """The text in place of a missing value."""
 
+QUANTITY = ("value", "low", "high")
+"""The numbers of a quantity in JSON, beside its unit; `low` and `high` end the 95 % interval."""
+
+
+class Ranged(Protocol):
+    """A value with its 95 % interval, None where none is stated: of a cost, or a prediction."""
+
+    @property
+    def value(self) -> float: ...
+
+    @property
+    def interval(self) -> tuple[float, float] | None: ...
+
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
@@ -51,7 +64,8 @@ class Column(Generic[Row]):
         unit: the base unit of a number, which people read with a prefix; or `SHARE`, or `RATIO`.
             Of a list each number is read so: the ends of an interval.
         text: takes a row to what people read, where that is not the value with its unit.
-        members: of a value that is a dict: its keys, which are columns of their own in CSV.
+        members: of a value that is a dict: its keys, which are columns of their own in CSV; "value"
+            has the column's name.
         last: whether people read it after the columns that are declared later.
     """
 
@@ -90,7 +104,8 @@ class Column(Generic[Row]):
         assert self.name is not None
         if self.members:
             of = value or {}
-            return {f"{self.name}_{member}": of.get(member) for member in self.members}
+            names = (self.name if m == "value" else f"{self.name}_{m}" for m in self.members)
+            return dict(zip(names, map(of.get, self.members), strict=True))
         if self.name == "input_size":
             return {self.name: "x".join(map(str, value or ()))}
         return {self.name: "; ".join(value) if isinstance(value, list) else value}
@@ -234,7 +249,10 @@ def _unnested(row: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
     """Return a row without dicts in it: {"a": {"b": 1}} becomes {"a.b": 1}."""
     found: dict[str, Json] = {}
     for name, value in row.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value.keys() == {*QUANTITY, "unit"}:
+            found |= {prefix + name: value["value"]}
+            found |= {f"{prefix}{name}_{end}": value[end] for end in QUANTITY[1:]}
+        elif isinstance(value, Mapping):
             found |= _unnested(value, f"{prefix}{name}.")
         else:
             found[prefix + name] = value
@@ -242,22 +260,46 @@ def _unnested(row: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
 
 
 def quantity(
-    name: str, unit: str, get: Callable[[Row], Quantity | None], *, title: str | None = None
-) -> tuple[Column[Row], ...]:
-    """Return the columns of a quantity with its interval: `time_s`, `time_s_low`, `time_s_high`.
+    name: str,
+    unit: str,
+    get: Callable[[Row], Ranged | None],
+    *,
+    title: str | None = None,
+    text: Callable[[Row], object] | None = None,
+) -> Column[Row]:
+    """Return the column of a quantity with its interval, of which people read the value.
 
-    People read the mean. `unit` is the base unit; in lower case it ends the names.
+    In CSV it is three: `time_s`, `time_s_low`, `time_s_high`.
     """
 
-    def part(of: str) -> Callable[[Row], Json]:
-        return lambda row: None if (found := get(row)) is None else getattr(found, of)
+    def shown(row: Row) -> str:
+        return show(None if (found := get(row)) is None else found.value, unit)
 
-    field = f"{name}_{unit.lower()}"
-    return (
-        Column(field, part("mean"), title=title, unit=unit),
-        Column(f"{field}_low", part("low")),
-        Column(f"{field}_high", part("high")),
+    return Column(
+        name,
+        lambda row: quantity_document(get(row), unit),
+        title=title,
+        text=text or shown,
+        members=QUANTITY,
     )
+
+
+def quantity_document(found: Ranged | None, unit: str) -> Json:
+    """Return a quantity as JSON; None where it is missing."""
+    if found is None:
+        return None
+    low, high = found.interval or (None, None)
+    return {"value": found.value, "low": low, "high": high, "unit": unit}
+
+
+def interval(unit: str, get: Callable[[Row], Ranged | None]) -> Column[Row]:
+    """Return the column in which people read the interval of a quantity."""
+
+    def ends(row: Row) -> Json:
+        found = get(row)
+        return found and found.interval and list(found.interval)
+
+    return Column(title="95 % interval", get=ends, unit=unit)
 
 
 def csv_text(fields: Collection[str], rows: Iterable[Mapping[str, Json]]) -> str:

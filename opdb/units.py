@@ -21,11 +21,13 @@ def show(value: float | None, unit: str, *, digits: int = 4) -> str:
         return "–"
     if value == 0:
         return f"0 {unit}"
-    magnitude = abs(value)
-    for scale, prefix in _PREFIXES:
-        if magnitude >= scale:
-            return f"{rounded(value / scale, digits)} {prefix}{unit}"
-    return f"{rounded(value, digits)} {unit}"
+    scale, prefix = prefix_of(value)
+    return f"{rounded(value / scale, digits)} {prefix}{unit}"
+
+
+def prefix_of(value: float) -> tuple[float, str]:
+    """Return the SI prefix that suits a value, after what it stands for: 0.001 and "m" of 0.02."""
+    return next((each for each in _PREFIXES if abs(value) >= each[0]), (1.0, ""))
 
 
 def rounded(value: float, digits: int) -> str:
@@ -54,3 +56,13 @@ def show_duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def show_ratio(ratio: float | None, inside: bool | None) -> str:
+    """Return predicted / measured as people read it, and that the interval misses what was."""
+    return "–" if ratio is None else f"{ratio:.3f}{', outside' if inside is False else ''}"
+
+
+def short_board(uuid: str) -> str:
+    """Return the beginning of a board's UUID, which tells it from most others."""
+    return uuid[:12]

@@ -20,7 +20,8 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 import pytest
 import torch
 
-from opdb.bench import answered, calibrate, model, visit
+from opdb.bench import calibrate, model, visit
+from opdb.bench import harvests as answered
 from tests import postgres, shared
 
 # A shell starts what stands before an `&` deaf to Ctrl-C, and so all that it starts in turn.
@@ -39,8 +40,19 @@ def pytest_configure() -> None:
     shared.folder()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that starts a PostgreSQL server as slow."""
+    for item in items:
+        if "postgres_server" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was left out: a run without a GPU must not look as if it had covered one."""
+    """Say what was left out: a run without it must not look as if it had covered it."""
+    if terminalreporter.config.option.markexpr == "not slow":
+        told = "slow tests were left out: make check-all runs them, too"
+        terminalreporter.write_line(told, yellow=True)
     if collect_ignore:
         files = len(list(Path(__file__).with_name("gpu").glob("test_*.py")))
         told = f"tests/gpu was not collected: {files} files need an NVIDIA GPU"

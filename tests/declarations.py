@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from opdb.operators import functions, names
+from opdb.operators import describe, functions
 
 READ = (
     functions._table,
     functions.forms_by_kind,
     functions.forms_by_name,
     functions.forms_by_function,
-    names.operators,
+    describe.operators,
 )
 
 

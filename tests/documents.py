@@ -34,23 +34,23 @@ PLACEHOLDER = re.compile(r"(?:[A-Z]{3,}|…)(?:\.yml|…)?|…")
 SHELL = re.compile(r"[$*{]")
 """What only a shell makes an argument of: variables, patterns, braces."""
 
-ALONE = ("derive", "doctor", "status", "validate")
+ALONE = ("derive", "doctor", "show", "validate")
 """Commands that need no argument, and so are whole in the text, too."""
 
-LOOKS = (*ALONE, "compare", "list", "modes", "predict")
+LOOKS = (*ALONE, "compare", "modes", "predict")
 """Commands that say the same on the database of each document, however often they are told."""
 
 NEEDS = {
     r"annotate ": "a profile of a GPU",
-    r"(bench|measure|calibrate)\b": "a GPU",
+    r"(bench|measure)\b|doctor .*--calibrate": "a GPU",
     r"harvest .*--mode compile": "a GPU, for which the model is compiled",
-    r"modes (?!.*(--stored|--explain))": "a GPU",
+    r"modes (?!.*--stored)": "a GPU",
     r"sweep (?!.*(--status|--list))": "a GPU",
     r"build (?!.*--plan)": "a GPU",
     r"build 'torchvision": "half an hour: it harvests 80 models at three batch sizes",
     r"submit\b": "Slurm",
-    r"status --jobs": "the folder of jobs that were submitted to Slurm",
-    r"matrix (?!.*(--plan|--status))": "a GPU, or hours",
+    r"show jobs": "the folder of jobs that were submitted to Slurm",
+    r"train (?!.*(--plan|--status))": "a GPU, or hours",
     r"roofline .*(--ncu|--counters)": "a GPU and Nsight Compute, or what they stored",
     r"(learn|validate .*--estimates)\b": "minutes: it learns from all operators again",
 }
@@ -91,7 +91,7 @@ def commands(document: Path) -> Iterator[Told]:
         _FENCE.finditer(text) if document.suffix == ".md" else re.finditer(r"(?s).+", text)
     ):
         if fence[0].startswith("```pycon"):
-            continue  # a session of Python, which tests/test_tutorial.py runs
+            continue  # a session of Python, which tests/test_documents.py runs
         at = fence.start()
         for line in fence[0].splitlines():
             if typed := _LINE.match(line):

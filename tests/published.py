@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from functools import cache, partial
@@ -45,6 +46,27 @@ def all_sets() -> Path:
             import_published(store, sweeps=True)
 
     return shared.made_once("all.sqlite", make)
+
+
+@cache
+def with_apart() -> Path:
+    """Return the default database with the sets that lie apart; write to copies of it.
+
+    It holds all that was ever published of the device, as docs/accuracy.md says how to make it.
+    """
+
+    def make(path: Path) -> None:
+        shutil.copy(default_database(), path)
+        with tempfile.TemporaryDirectory() as folder, open_store(str(path)) as store:
+            apart = [each for each in SET.with_name("apart").iterdir() if each.is_dir()]
+            for archive in SET.with_name("apart").glob("*.tar.xz"):
+                shutil.unpack_archive(archive, folder, filter="data")
+            for each in sorted([*apart, *Path(folder).iterdir()], key=lambda each: each.name):
+                import_set(store, each, contents=read_set(each), source=(each.name, ""))
+            for board in store.boards_of_several_sources():
+                derive_costs(store, board)
+
+    return shared.made_once("apart.sqlite", make)
 
 
 @cache

@@ -7,10 +7,8 @@ import math
 import pytest
 
 import opdb
-from opdb.api.comparisons import Comparison
-from opdb.api.differences import Difference, Quantity
-from opdb.predict.changes import Change
-from opdb.predict.figures import Amount
+from opdb.commands.compare import Comparison, Difference, Quantity
+from opdb.predict.figures import Amount, Change
 from tests import published
 
 
@@ -106,6 +104,7 @@ def test_the_operators_add_up_to_what_moved(asked: dict[str, list[str]], db: str
         assert side.schedule is not None and calls == len(side.schedule.slots)
 
 
+@pytest.mark.slow
 def test_a_database_against_itself_moved_nothing(db: str) -> None:
     found = opdb.compare(choices=opdb.Choices(against=db), db=db)
     one = difference(found)

@@ -1,4 +1,4 @@
-"""Plain pytest collects every test file of the tree; what it leaves out, it says."""
+"""pytest collects every test file of the tree; what it leaves out, it says."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.paths import ROOT, python_path
+
+pytestmark = pytest.mark.slow
 
 LISTING = """
 import sys
@@ -24,12 +27,13 @@ class Listing:
         print("FILE", module_path)
         return EmptyModule.from_parent(parent, path=module_path)
 
-sys.exit(pytest.main(["--collect-only", "-p", "no:xdist", "-p", "no:cacheprovider"], [Listing()]))
+options = ["--collect-only", "-m", "not slow", "-p", "no:xdist", "-p", "no:cacheprovider"]
+sys.exit(pytest.main(options, [Listing()]))
 """
 """pytest as it is configured, naming each test file that it would import and importing none."""
 
 
-def test_plain_pytest_collects_every_test_file() -> None:
+def test_pytest_collects_every_test_file_and_says_what_it_leaves_out() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", LISTING],
         cwd=ROOT,
@@ -46,3 +50,4 @@ def test_plain_pytest_collects_every_test_file() -> None:
     assert collected == (there - gpu if without_gpu else there), ran.stderr
     told = f"tests/gpu was not collected: {len(gpu)} files need an NVIDIA GPU"
     assert (told in ran.stdout) == without_gpu
+    assert "slow tests were left out: make check-all runs them" in ran.stdout

@@ -14,9 +14,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb import ModelRequest, cli, models
-from opdb.harvest import harvest
+from opdb import ModelSpec, cli, models
+from opdb.harvest.passes import harvest
 from opdb.kinds import KINDS, elementwise, registry
+from opdb.spec import SOURCES
 from tests import declarations, published
 from tests.cli.conftest import Opdb, database, opdb
 
@@ -64,7 +65,7 @@ def gate() -> tuple[nn.Module, tuple[Tensor]]:
 
 
 def test_the_kind_is_harvested_and_counted(declared: None) -> None:
-    (call,) = harvest(ModelRequest("tests.test_contributing:gate")).calls
+    (call,) = harvest(ModelSpec("tests.test_contributing:gate")).calls
     assert call.configuration.kind == "ndtr"
     assert KINDS["ndtr"].flops(call.configuration) == 32
 
@@ -79,16 +80,16 @@ def test_the_meter_reads_its_power(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_source_is_found_and_harvested(monkeypatch: pytest.MonkeyPatch) -> None:
     module("opdb/models/zoo.py", monkeypatch)
-    monkeypatch.setitem(models._SOURCES, "zoo", "opdb.models.zoo")
+    monkeypatch.setattr("opdb.models.SOURCES", ("zoo", *SOURCES))
     assert models.names("zoo") == ["tiny"]
-    workload = harvest(ModelRequest("tiny", batch_size=2))
+    workload = harvest(ModelSpec("tiny", batch_size=2))
     assert workload.source == "zoo"
     assert [call.configuration.kind for call in workload.calls] == ["linear"]
 
 
 def test_the_command_runs(opdb: Opdb, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module("opdb/cli/commands/boards.py", monkeypatch)
-    monkeypatch.setitem(cli.COMMANDS, "boards", "opdb.cli.commands.boards")
+    module("opdb/commands/boards.py", monkeypatch)
+    monkeypatch.setitem(cli.COMMANDS, "boards", "opdb.commands.boards")
     ran = opdb("boards", "--json")
     assert ran.status == 0, ran.err
     found = json.loads(ran.out)
@@ -111,14 +112,13 @@ def test_the_value_that_the_page_follows_is_what_predict_says(opdb: Opdb, tmp_pa
     )
     assert ran.status == 0, ran.err
     answer = json.loads(ran.out)
-    conv1 = answer["layers"][0]
+    conv1, energy = answer["layers"][0], answer["energy_j"]
     told = {
         "key begins with": conv1["configuration"][:12],
         "from both visits": f"{conv1['time_s'] * 1e6:.1f} µs",
         "above base power": f"{conv1['dynamic_energy_j'] * 1e3:.1f} mJ above base power",
         "of the call": f"= {conv1['energy_j'] * 1e3:.1f} mJ",
-        "of the pass": f"{answer['energy_j']:.3f} J, "
-        + " to ".join(f"{each:.3f}" for each in answer["energy_interval_j"]),
+        "of the pass": f"{energy['value']:.3f} J, {energy['low']:.3f} to {energy['high']:.3f}",
         "measured": f"board: {answer['measured']['energy_j']:.3f} J",
         "board": f"board {answer['board'][:12]}…",
         "calls": f"all {sum(each['count'] for each in answer['layers'])} calls",

@@ -12,11 +12,11 @@ import pytest
 
 import opdb
 import opdb.meters.nvml
-from opdb.api.benches import BenchOptions
-from opdb.bench.platform import detect
+from opdb.bench.session import detect
+from opdb.commands.bench import BenchOptions
 from opdb.errors import InputError, UnknownNameError
-from opdb.predict import choose_device
-from opdb.predict import device as choosing
+from opdb.predict import predictor as choosing
+from opdb.predict.predictor import choose_device
 from opdb.store import database, open_store, published_devices, take_in
 from opdb.store.exchange import export_set
 from opdb.store.origins import origins
@@ -102,6 +102,35 @@ def test_a_device_that_no_set_has_is_unknown(checkout: Path) -> None:
     assert devices() == ["nvidia-h200"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["nvidia-other", "NVIDIA-Other", "NVIDIA Other", "nvidia other", "other", "Other", " OTHER "],
+)
+def test_any_name_that_only_one_device_has_is_taken(checkout: Path, name: str) -> None:
+    with open_store() as store:
+        assert choose_device(store, name) == OTHER
+        assert choose_device(store, name) == OTHER, "also once it is there"
+
+
+@pytest.mark.parametrize("name", ["othe", "nvidia-h20", "h20", "h200-nvidia", "", "-", "H201"])
+def test_a_part_of_a_word_names_no_device(checkout: Path, name: str) -> None:
+    """An H20 is another GPU than an H200."""
+    with open_store() as store, pytest.raises(UnknownNameError, match="unknown device"):
+        choose_device(store, name)
+
+
+def test_a_name_of_several_devices_is_answered_with_all(checkout: Path) -> None:
+    with open_store() as store:
+        with pytest.raises(InputError, match="could be any of nvidia-h200, nvidia-other; name one"):
+            choose_device(store, "NVIDIA")
+        limited = replace(samples.DEVICE, slug="nvidia-h200-500w", power_limit_w=500.0)
+        store.save_campaign(samples.campaign("limited", "GPU-7", limited))
+        with pytest.raises(InputError, match="could be any of nvidia-h200, nvidia-h200-500w;"):
+            choose_device(store, "h200")
+        assert choose_device(store, "NVIDIA H200") == samples.DEVICE, "its slug, in words"
+        assert choose_device(store, "500W") == limited
+
+
 @pytest.mark.parametrize("variable", [False, True])
 def test_a_database_of_ones_own_takes_nothing_in(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: bool
@@ -111,8 +140,10 @@ def test_a_database_of_ones_own_takes_nothing_in(
         monkeypatch.setenv("OPDB_DB", own)
     with open_store(None if variable else own) as store:
         fill(store)
-        with pytest.raises(InputError, match=r"nothing of device 'nvidia-other'; .*: opdb import"):
-            choose_device(store, "nvidia-other")
+        said = r"nothing of device 'nvidia-other'; .* \(0 MB, some 1 s\): opdb import .*other"
+        for name in ("nvidia-other", "OTHER"):
+            with pytest.raises(InputError, match=said):
+                choose_device(store, name)
         with pytest.raises(UnknownNameError, match="did you mean 'nvidia-other'"):
             choose_device(store, "nvidia-othe")
         take_in(store, "nvidia-other")
@@ -170,23 +201,23 @@ def test_what_others_published_of_the_device_is_not_measured_again(
     checkout: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(checkout / "db" / "nvidia-h200", checkout / "db" / "nvidia-h200-copy")
-    here, on_cpu = detect("cpu").device.slug, BenchOptions(["tanh"], device="cpu")
+    here, on_cpu = detect("cpu").device.slug, BenchOptions(device="cpu")
     with open_store(str(tmp_path / "elsewhere.sqlite")) as store:
         store.save_workload(workload(TANH))
-        [measured] = opdb.bench(options=on_cpu, db=store.url).results
+        [measured] = opdb.bench("tanh", options=on_cpu, db=store.url).results
         assert measured.outcomes["ok"] > 0
         export_set(store, checkout / "db" / "of-this-device", device=here)
     with open_store() as store:
         assert devices() == ["nvidia-h200"]
         store.save_workload(workload(TANH))
-    [again] = opdb.bench(options=on_cpu).results
+    [again] = opdb.bench("tanh", options=on_cpu).results
     assert again.campaign is None, again.outcomes
     assert devices() == sorted(["nvidia-h200", here])
 
 
 def test_its_status_and_its_export_take_it_in_too(checkout: Path, tmp_path: Path) -> None:
-    [told] = opdb.status(device="nvidia-other").devices
-    assert told.device == OTHER
+    found = opdb.show(conditions=opdb.Conditions(device="Other"))
+    assert [each["device"] for each in found.to_dict()["devices"]] == [OTHER.slug]
     (checkout / "db" / "opdb.sqlite").unlink()
-    opdb.export(tmp_path / "set", device="nvidia-other")
+    opdb.export(tmp_path / "set", device="NVIDIA Other")
     assert len((tmp_path / "set" / "visits.csv").read_text().splitlines()) == 2

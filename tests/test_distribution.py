@@ -66,20 +66,6 @@ def test_no_text_requires_the_other_project() -> None:
     assert [each["pip"] for each in packages if isinstance(each, dict)] == [["-e ."]]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "pip install opdb",
-        "pip install 'opdb[plots]'",
-        "pip3 install -U opdb",
-        "pip install -e '.[none]'",
-    ],
-)
-def test_the_rule_finds_what_names_another(text: str) -> None:
-    found = COMMAND.search(text)
-    assert found is not None and not is_ours_or_known(found["named"])
-
-
 def test_the_project_has_its_own_name_and_the_command_keeps_its() -> None:
     assert PROJECT["name"] == DISTRIBUTION == "opdb-torch"
     assert list(PROJECT["scripts"]) == ["opdb"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import doctest
 import hashlib
 import re
 import shutil
@@ -14,6 +16,7 @@ import typer.main
 
 from opdb.cli import app, main
 from opdb.store import database
+from opdb.store.opening import build_published
 from tests import published, shared
 from tests.documents import (
     DOCUMENTS,
@@ -57,8 +60,8 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mypackage").mkdir()
     (tmp_path / "mypackage" / "models.py").write_text(MODEL)
     (tmp_path / "data" / "train" / "cats").mkdir(parents=True)
-    (tmp_path / "peaks.json").write_text(block("roofline.md", '"base_power_w"'))
-    (tmp_path / "runs.yml").write_text(block("training.md", "variants:"))
+    (tmp_path / "peaks.json").write_text(block("studies.md", '"base_power_w"'))
+    (tmp_path / "runs.yml").write_text(block("studies.md", "variants:"))
     shutil.copy(published.all_sets(), tmp_path / "db" / database.FILE_NAME)
     for name in ("before.sqlite", "after.sqlite"):
         shutil.copy(published.database(), tmp_path / name)
@@ -72,6 +75,7 @@ def told_in(document: Path) -> list[Told]:
     return list(dict.fromkeys(commands(document)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_commands_of_a_document_run_as_they_are_written(
     document: Path, clone: Path, capsys: pytest.CaptureFixture[str]
@@ -128,6 +132,8 @@ def parse(told: Told) -> None:
     name, *words = told.arguments
     own = group().make_context("opdb", [name, *words])
     found = group().get_command(own, name)
+    if found is None:
+        raise typer.BadParameter(f"there is no command {name}")
     try:
         found.make_context(name, words, parent=own)
     except typer.BadParameter as error:
@@ -170,5 +176,59 @@ def test_prose_is_at_most_100_columns_wide(page: Path) -> None:
 def test_readme_is_at_most_200_lines_and_names_every_page() -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 200
-    named = {"docs/json.md", *links(ROOT / "README.md")}  # json.md is reached from commands.md
+    named = set(links(ROOT / "README.md"))
     assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= named
+
+
+LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def test_the_examples_of_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = tmp_path / "opdb.sqlite"
+    build_published(f"sqlite:///{database}")
+    monkeypatch.setenv("OPDB_DB", str(database))
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(
+        r"^```pycon\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(), re.M | re.S
+    )
+    examples = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "tutorial", None, 0)
+    assert len(examples.examples) > 20
+    told: list[str] = []
+    ran = doctest.DocTestRunner(optionflags=LOOSELY).run(examples, out=told.append)
+    assert not ran.failed, "".join(told)
+
+
+HEADING = "## Chosen with models in sight"
+
+
+def _rows() -> list[list[str]]:
+    text = (ROOT / "docs" / "accuracy.md").read_text()
+    table = text[text.index(HEADING) :].split("\n\n")[2]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]
+    ]
+
+
+def _constants(path: str) -> set[str]:
+    tree = ast.parse((ROOT / "opdb" / path).read_text())
+    assigned = [node.targets[0] for node in tree.body if isinstance(node, ast.Assign)]
+    names = [each.elts if isinstance(each, ast.Tuple) else [each] for each in assigned]
+    return {name.id for each in names for name in each if isinstance(name, ast.Name)}
+
+
+@pytest.mark.parametrize("row", _rows(), ids=lambda row: row[0][:40])
+def test_a_rule_is_where_the_table_says(row: list[str]) -> None:
+    rule, value, files, runs, without = row
+    assert value and runs and without
+    paths = re.findall(r"`([a-z_/]+\.py)`", files)
+    assert paths and all((ROOT / "opdb" / path).is_file() for path in paths)
+    named = set(re.findall(r"`([A-Z][A-Z_]+)`", rule))
+    assert named <= set().union(*map(_constants, paths)), rule
+
+
+def test_the_readme_claims_no_more_than_the_table() -> None:
+    """The sums have no fitted factor; rules and constants were chosen, and the table is linked."""
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert "fitted to no whole model" not in readme
+    assert "(docs/accuracy.md#chosen-with-models-in-sight)" in readme
+    assert len(_rows()) > 20

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from opdb.api.deciding import figure_columns
+from opdb.commands._figures import figure_columns, lines
 from opdb.predict.figures import Amount, Figures, Rates
-from opdb.records import Json, Workload
+from opdb.records import Json, Phase, Workload
 from opdb.tables import Table
 
 RATES = Rates(price_per_gpu_hour=3.6, electricity_price_per_kwh=0.5, carbon_g_per_kwh=400)
@@ -33,7 +33,7 @@ def test_throughput_and_its_interval_are_the_inverse_of_the_time() -> None:
     found = FIGURES.samples_per_s
     assert found is not None and found.value == 4 / 0.01
     assert found.interval == pytest.approx((4 / 0.0125, 4 / 0.008))
-    assert FIGURES.tokens_per_s is None and FIGURES.sample == "image"
+    assert FIGURES.tokens_per_s("input") is None and FIGURES.sample == "image"
 
 
 def test_energy_is_of_a_sample_and_of_a_million_in_kwh() -> None:
@@ -43,24 +43,22 @@ def test_energy_is_of_a_sample_and_of_a_million_in_kwh() -> None:
 
 
 def test_money_and_co2_follow_the_time_and_the_energy() -> None:
-    found = DOCUMENTS.document(FIGURES)
+    found = DOCUMENTS.flat(FIGURES)
     hours = 0.01 / 4 * 1e6 / 3600
     kwh = 0.5e6 / 3.6e6
     assert found["rent_per_million_samples"] == pytest.approx(3.6 * hours)
-    assert found["rent_per_million_samples_interval"] == pytest.approx(
-        [3.6 * hours * 0.8, 3.6 * hours * 1.25]
-    )
+    assert found["rent_per_million_samples_low"] == pytest.approx(3.6 * hours * 0.8)
+    assert found["rent_per_million_samples_high"] == pytest.approx(3.6 * hours * 1.25)
     assert found["electricity_per_million_samples"] == pytest.approx(0.5 * kwh)
     assert found["co2_per_million_samples_g"] == pytest.approx(400 * kwh)
-    assert found["co2_per_million_samples_interval_g"] == pytest.approx(
-        [400 * kwh * 0.9, 400 * kwh * 1.1]
-    )
+    assert found["co2_per_million_samples_g_low"] == pytest.approx(400 * kwh * 0.9)
+    assert found["co2_per_million_samples_g_high"] == pytest.approx(400 * kwh * 1.1)
 
 
 def test_without_a_rate_nothing_is_invented() -> None:
-    found = DOCUMENTS.document(replace(FIGURES, rates=Rates()))
+    found = DOCUMENTS.flat(replace(FIGURES, rates=Rates()))
     for name in ("rent_per_million_samples", "electricity_per_million_samples"):
-        assert found[name] is None and found[f"{name}_interval"] is None
+        assert found[name] is None and found[f"{name}_low"] is None
     assert found["co2_per_million_samples_g"] is None
 
 
@@ -73,16 +71,44 @@ def test_what_has_no_time_or_energy_has_no_figures() -> None:
 
 def test_tokens_are_counted_where_the_first_input_is_of_them() -> None:
     found = replace(FIGURES, workload=workload(4, TOKENS))
-    assert (found.tokens, found.sample) == (512, "sample")
-    assert found.tokens_per_s == Amount(512 / 0.01, (512 / 0.0125, 512 / 0.008))
+    assert (found.tokens, found.sample) == ({"input": 512}, "sample")
+    assert found.tokens_per_s("input") == Amount(512 / 0.01, (512 / 0.0125, 512 / 0.008))
+    assert found.tokens_per_s("new") is None
     indices = {"shape": [4, 26], "dtype": "float32"}
-    assert replace(FIGURES, workload=workload(4, indices, TOKENS)).tokens is None
+    assert replace(FIGURES, workload=workload(4, indices, TOKENS)).tokens == {}
+
+
+@pytest.mark.parametrize(
+    ("phase", "given", "tokens"),
+    [
+        ("prefill", 128, {"prompt": 512}),
+        ("decode", 1, {"new": 4}),
+        ("generate", 128, {"prompt": 512, "new": 128}),
+    ],
+)
+def test_of_a_decoder_prompt_and_new_tokens_are_told_apart(
+    phase: Phase, given: int, tokens: dict[str, int]
+) -> None:
+    """A generation of 32 new tokens is not as fast as it reads its prompt of 128."""
+    of_pass = workload(4, {**TOKENS, "shape": [4, given]})
+    inputs = {**of_pass.inputs, "generation": {"max_new_tokens": 32}}
+    found = replace(FIGURES, workload=replace(of_pass, phase=phase, inputs=inputs))
+    assert found.tokens == tokens
+    document = DOCUMENTS.flat(found)
+    for what in ("prompt", "new", "input"):
+        count = tokens.get(what)
+        assert document[f"{what}_tokens"] == count
+        rate = None if count is None else pytest.approx(count / 0.01)
+        assert document[f"throughput_{what}_tokens_per_s"] == rate
+    assert [unit for _, _, unit in lines(found) if "tokens" in unit] == [
+        f"{what} tokens/s" for what in tokens
+    ]
 
 
 def test_a_training_step_takes_the_samples_of_all_its_batches() -> None:
     of_step = workload(4, TOKENS, training={"optimizer": "sgd", "accumulation": 3})
     found = replace(FIGURES, workload=of_step)
-    assert (found.samples, found.tokens) == (12, 1536)
+    assert (found.samples, found.tokens) == (12, {"input": 1536})
 
 
 def test_images_in_a_list_are_images() -> None:

@@ -10,15 +10,15 @@ import pytest
 
 from opdb.bench.paths import located
 from opdb.errors import InputError
-from opdb.harvest import harvest
-from opdb.models import ModelRequest
-from opdb.predict import predictor_for
-from opdb.predict.layers import Status, layers
+from opdb.harvest.passes import harvest
+from opdb.predict.figures import Status, layers
+from opdb.predict.predictor import predictor_for
 from opdb.records import Mode
+from opdb.spec import ModelSpec
 from opdb.store import open_store
 from tests import published
 
-RESNET18 = ModelRequest("resnet18", source="torchvision", batch_size=32)
+RESNET18 = ModelSpec("resnet18", source="torchvision", batch_size=32)
 
 
 def test_a_function_is_of_the_module_whose_forward_calls_it() -> None:
@@ -42,7 +42,7 @@ def test_a_function_is_of_the_module_whose_forward_calls_it() -> None:
 
 
 def test_a_backward_pass_is_of_the_module_of_its_forward_pass() -> None:
-    calls = harvest(ModelRequest("mlp", source="builtin", phase="training")).calls
+    calls = harvest(ModelSpec("mlp", source="builtin", phase="training")).calls
     linear = [c for c in calls if c.configuration.kind == "linear"]
     paths = {p: [c.path for c in linear if c.configuration.pass_name == p] for p in
              ("forward", "backward")}  # fmt: skip

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from importlib.metadata import Distribution
 
-import pytest
 from packaging.requirements import Requirement
 
 from tests.paths import ROOT
 from tests.requirements import LEFT_OPEN, required
 
-EXTRAS = ("parquet", "plots", "postgres", "slurm", "transformers")
+EXTRAS = ("plots", "postgres", "slurm", "transformers")
 FAMILIES = re.compile(
     r"LGPL|(?<!L)GPL|MPL|Apache|BSD|MIT|ISC|PSF|Python Software Foundation|CNRI|Zlib|CC0|BSL|NVIDIA"
 )
@@ -59,19 +58,6 @@ def test_every_licence_is_listed_as_its_package_says() -> None:
         assert row is not None, f"docs/licences.md lacks {name}: {said(found)}"
         if name != "opdb-torch" and not re.match(r"nvidia-(?!ml-py$)|cuda-", name):
             assert families(said(found)) <= families(row), f"{name}: {said(found)!r}, listed: {row}"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("License :: OSI Approved :: GNU General Public License v3 (GPLv3)", {"GPL"}),
-        ("LGPL-3.0-only", {"LGPL"}),
-        ("Apache-2.0 AND GPL-3.0-only", {"Apache", "GPL"}),
-        ("License :: OSI Approved :: MIT License", {"MIT"}),
-    ],
-)
-def test_a_licence_is_recognized_however_it_is_written(text: str, expected: set[str]) -> None:
-    assert families(text) == expected
 
 
 def test_ci_pins_all_but_what_torch_brings() -> None:

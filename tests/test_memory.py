@@ -1,13 +1,23 @@
 """Weights, activations, gradients, optimizer: what fits on a device."""
 
+from __future__ import annotations
+
+import json
+import statistics
+from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from opdb.api.documents import memory_document
-from opdb.api.fitting import memory_line
+from opdb.commands._figures import memory_document, memory_line
+from opdb.harvest.passes import harvest
 from opdb.memory import Memory, Optimizer, memory_of
-from opdb.records import Call, Configuration, PassMemory
+from opdb.records import Call, Configuration, PassMemory, Workload
+from opdb.spec import ModelSpec
+from opdb.store import open_store
+from tests import published
 from tests.store import samples
 
 GIGA = 10**9
@@ -78,3 +88,95 @@ def test_of_a_harvest_without_memory_there_are_bounds_from_its_calls() -> None:
     assert unsure.fits is None and memory_line(unsure).startswith("may not fit: ")
     assert stored(None, memory.needed_bytes - 1).fits is False
     assert memory_document(unsure)["bounds"] == unsure.reason
+
+
+def test_what_has_the_batch_in_its_shape_grows_with_it() -> None:
+    """Of 60 GB of weights and buffers, 20 hold what belongs to the 8 samples."""
+    memory = stored(replace(SEEN, cache_bytes=20 * GIGA), 150 * GIGA)
+    assert (memory.weight_bytes, memory.cache_bytes) == (40 * GIGA, 20 * GIGA)
+    assert memory.needed_bytes == 100 * GIGA
+    assert memory.largest_batch == 14  # (150 - 40) / (20 + 2 + 38) * 8
+    document = memory_document(memory)
+    assert (document["weight_bytes"], document["cache_bytes"]) == (40 * GIGA, 20 * GIGA)
+    assert "(weights 40 GB, cache 20 GB, activations 38 GB)" in memory_line(memory)
+    crowded = stored(replace(SEEN, cache_bytes=20 * GIGA), 50 * GIGA)
+    assert crowded.fits is False and crowded.largest_batch == 1, "though all 60 GB do not fit"
+
+
+def decoders() -> list[Workload]:
+    """Return the published prefills and decoding steps, harvested before caches were apart."""
+    with open_store(str(published.database_of("nvidia-h200-generation"))) as store:
+        return [w for phase in ("prefill", "decode") for w in store.workloads(phase=phase)]
+
+
+def test_a_published_decoder_at_one_batch_tells_what_it_needs_at_another() -> None:
+    """What is harvested at one batch is what follows from the harvest at another, within 2 %."""
+    device = replace(samples.DEVICE, memory_bytes=150 * GIGA)
+    alike = defaultdict(list)
+    for each in decoders():
+        shape = each.inputs["args"][0]["shape"][1:]
+        alike[each.name, each.captured, str(each.inputs["generation"]), str(shape)].append(each)
+    pairs = 0
+    for workloads in alike.values():
+        by_batch = {each.batch_size: memory_of(each, device) for each in workloads}
+        for batch, memory in by_batch.items():
+            grows = (memory.needed_bytes - memory.weight_bytes) / batch
+            for other, truth in by_batch.items():
+                assert truth.weight_bytes == memory.weight_bytes
+                follows = memory.weight_bytes + grows * other
+                assert follows == pytest.approx(truth.needed_bytes, rel=0.02)
+                assert memory.largest_batch == pytest.approx(truth.largest_batch, rel=0.05, abs=1)
+                pairs += batch != other
+    assert pairs > 100
+
+
+def test_the_largest_batch_of_a_decoder_is_what_its_cache_leaves_room_for() -> None:
+    """Keys and values of 32 layers, 8 heads of 128 numbers of 2 bytes, at each of 2,048 positions.
+
+    A step makes 33.6 MB more at most, on the 150.1 GB of an H200.
+    """
+    device = replace(samples.DEVICE, memory_bytes=150_109_880_320)
+    cache_bytes = 2 * 32 * 8 * 128 * 2048 * 2
+    seen = set()
+    for each in decoders():
+        generation = each.inputs["generation"]
+        if (each.name, generation.get("context")) != ("llama-3.1-8b", 2047):
+            continue
+        if "quantize" not in generation:
+            memory = memory_of(each, device)
+            positions = 2048 if generation["cache"] == "static" else 2047
+            assert memory.cache_bytes == each.batch_size * cache_bytes * positions // 2048
+            assert memory.largest_batch is not None and 443 <= memory.largest_batch <= 499
+            seen.add((generation["cache"], each.batch_size))
+    assert seen >= {("static", 1), ("static", 8), ("static", 256), ("dynamic", 1), ("dynamic", 64)}
+
+
+MEASURED = json.loads((Path(__file__).parent / "data" / "h200_memory.json").read_text())
+TOKENS = {"bert": 512, "gpt2-bare": 512, "distilbert": 128, "roberta": 256}
+H200 = replace(samples.DEVICE, memory_bytes=MEASURED["device_total_bytes"])
+
+
+def stated_share(row: dict[str, Any]) -> float:
+    """Return the stated memory of a measured pass as a share of its peak."""
+    tokens = TOKENS.get(row["model"])
+    request = ModelSpec(
+        row["model"],
+        batch_size=row["batch_size"],
+        dtype=row["dtype"],
+        memory_format=row["memory_format"],
+        phase=row["phase"],
+        input_size=None if tokens is None else (tokens,),
+    )
+    memory = memory_of(harvest(request), H200)
+    assert memory.reason is None and memory.seen.weight_bytes == row["weights_bytes"]
+    peak_bytes: int = row["peak_bytes"][-1]
+    return memory.needed_bytes / peak_bytes
+
+
+def test_stated_memory_is_the_measured_peak_but_for_workspaces() -> None:
+    shares = [stated_share(row) for row in MEASURED["rows"]]
+    assert len(shares) == 24
+    assert max(shares) < 1.001, "more than was ever allocated"
+    assert statistics.median(shares) > 0.99
+    assert sum(share > 0.975 for share in shares) >= 20, "the rest has workspaces of cuDNN"
+    assert min(shares) > 0.6

@@ -10,6 +10,8 @@ import pytest
 from tests import published
 from tests.paths import python_path
 
+pytestmark = pytest.mark.slow
+
 NOTEBOOK = Path(__file__).parents[1] / "docs" / "tutorial.ipynb"
 
 

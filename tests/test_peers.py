@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from opdb.predict import predictor_for
-from opdb.predict.peers import MOST_PEERS, is_same_model, weighted_calls
-from opdb.predict.regimes import Regime, regime_of
+from opdb.predict.peers import MOST_PEERS, Regime, is_same_model, regime_of, weighted_calls
+from opdb.predict.predictor import predictor_for
 from opdb.records import Board, Json, RunRatios, Workload
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store, open_store
@@ -35,7 +34,7 @@ def model(store: Store, name: str, batch_size: int, phase: str = "inference") ->
         (("resnet50", 1), ("resnet152", 32), True),
         (("resnet50", 1), ("resnet50", 128), True),
         (("resnet50", 1), ("densenet121", 1), False),
-        (("lstm", 1), ("gpt2", 1), False),
+        (("lstm", 1), ("gpt2-bare", 1), False),
         (("vgg16", 1), ("alexnet", 1), False),
     ],
 )

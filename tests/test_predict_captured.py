@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.predict import Answer, predictor_for
+from opdb.predict.predictor import Answer, predictor_for
 from opdb.records import Call, Configuration, Mode, Workload
 from opdb.store import Store, open_store
 from tests import published

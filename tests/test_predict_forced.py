@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from opdb.algorithms.names import algorithm_named
-from opdb.compose import Prediction
 from opdb.derive.costs import ESTIMATOR
 from opdb.errors import InputError
-from opdb.predict import Predictor, predictor_for
+from opdb.predict.compose import Prediction
+from opdb.predict.predictor import Predictor, predictor_for
 from opdb.records import ELSEWHERE, Json, Mode, Workload
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store, open_store

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Set
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.workloads import Costs
+from opdb.derive.costs import Deriver
+from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import open_store
+from opdb.store.exchange import import_set
 from tests import published
 from tests.cli.conftest import Opdb, opdb
 
@@ -80,14 +83,47 @@ def test_groups_take_less_energy_where_one_output_is_held(path: Path) -> None:
         [device] = store.devices()
         [workload] = store.workloads("mobilenet_v3_large", compiled_for=device.slug)
         visits = store.visits(board)
-        states = {a: Costs(store, board, visits, a).of(workload) for a in ("model", "reused")}
-    assert {v.wrote_to for v in visits if v.access == "model"} == {"fresh"}
+        campaigns = store.campaigns(board=board)
+    own = {access: [v for v in visits if v.access == access] for access in ("model", "reused")}
+    assert {v.wrote_to for v in own["model"]} == {"fresh"}
+    # Derived as if calls had found that inside a model.
+    own["reused"] = [replace(v, access="model", weights="cold") for v in own["reused"]]
+    counts = {
+        (c.key, relevant_setting(c.kind, DEFAULT_SETTINGS)): n
+        for c, n in workload.occurrences().items()
+    }
     energies_j = {
         access: sum(
-            count * cost.dynamic_energy_j.mean
-            for call, count in workload.occurrences().items()
-            if (cost := costs.get(call.key)) and cost.dynamic_energy_j
+            counts.get((cost.configuration, cost.setting), 0) * cost.dynamic_energy_j.mean
+            for cost in Deriver(campaigns, those).costs({})
+            if cost.time_s and cost.dynamic_energy_j
         )
-        for access, costs in states.items()
+        for access, those in own.items()
     }
     assert energies_j == pytest.approx({"model": 0.4775, "reused": 0.4519}, abs=5e-5)
+
+
+GRAPHS = {
+    "efficientnet_b0": (1.043, 1.001),
+    "mobilenet_v3_large": (1.052, 1.013),
+    "swin_t": (1.000, 0.992),
+}
+"""Predicted over measured time and energy."""
+
+
+def test_graphs_are_predicted_as_the_docs_say(opdb: Opdb, tmp_path: Path) -> None:
+    path = tmp_path / "reused.sqlite"
+    with open_store(str(path)) as store:
+        import_set(store, published.SET.parent / "apart" / "nvidia-h200-reused")
+        seen = {v.outputs for board in store.boards() for v in store.visits(board.uuid)}
+    assert seen == {"reused"}
+    ran = opdb("validate", "--mode", "graph", "--json", "--db", str(path))
+    assert ran.status == 0, ran.err
+    rows = {row["model"]: row for row in json.loads(ran.out)["rows"]}
+    assert rows.keys() == GRAPHS.keys()
+    for model, (time, energy) in GRAPHS.items():
+        row = rows[model]
+        assert row["predicted_time_s"] / row["measured_time_s"] == pytest.approx(time, abs=1e-3)
+        assert row["predicted_energy_j"] / row["measured_energy_j"] == pytest.approx(
+            energy, abs=1e-3
+        )

@@ -10,10 +10,9 @@ import pytest
 
 from opdb.bench.model import OUTRUN
 from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
-from opdb.predict import choose_device, predictor_for
+from opdb.predict.predictor import predictor_for
 from opdb.records import Mode
 from opdb.store import open_store
-from opdb.studies.gains import gains
 from opdb.studies.modes import ModeRow, stored_rows
 from tests import published
 from tests.cli.conftest import Opdb, opdb
@@ -125,17 +124,6 @@ def test_tuning_saves_as_the_docs_say(tuned: list[ModeRow]) -> None:
     }.items():
         assert saved[place].time == pytest.approx(time, abs=0.0006)
         assert saved[place].energy == pytest.approx(energy, abs=0.0006)
-
-
-def test_gains_hold_what_each_board_saved_of_its_own_eager_run(path: Path) -> None:
-    with open_store(str(path)) as store:
-        found = gains(store, choose_device(store, published.DEVICE))
-    [one] = [e for e in found if e.workload.name == "vit" and e.workload.batch_size == 1]
-    assert one.saves[TUNED].time == pytest.approx(0.426, abs=0.0006)
-    assert one.boards[TUNED].startswith("GPU-53413a51")
-    assert one.boards["compile"] == one.board and one.board.startswith("GPU-75cac6db")
-    [lstm] = [e for e in found if e.workload.name == "lstm" and e.workload.batch_size == 32]
-    assert lstm.refused[TUNED].startswith("not compiled: dynamo") and TUNED not in lstm.saves
 
 
 def test_the_operators_sum_is_close_to_a_cuda_graph(rows: list[ModeRow]) -> None:

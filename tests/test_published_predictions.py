@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.predict import PLAIN_MODES, Answer, predictor_for
+from opdb.predict.predictor import PLAIN_MODES, Answer, predictor_for
 from opdb.records import Json
 from opdb.store import open_store
 from tests import published

@@ -12,12 +12,10 @@ import pytest
 from opdb.algorithms.names import ALGORITHMS
 from opdb.derive.runs import run_cost
 from opdb.records import ALGORITHM_SETTING, Cost, Visit
-from opdb.store import Store, open_store
-from opdb.store.exchange import export_set, import_set
-from opdb.store.set_reading import read_set
-from opdb.sweep.report import MODELS
-from opdb.sweep.specs import state_of
-from opdb.sweep.stages import spread_sizes
+from opdb.store import open_store
+from opdb.store.exchange import import_set
+from opdb.studies.sweep.request import spread_sizes, state_of
+from opdb.studies.sweep.rows import MODELS
 from tests import published
 from tests.cli.conftest import Opdb, opdb
 
@@ -59,7 +57,7 @@ def test_each_cell_of_the_quick_stage_is_there_and_a_full_one(both: Path) -> Non
 
 
 def everything_asked_for(opdb: Opdb, path: Path) -> object:
-    document = json.loads(opdb("status", "--json", "--db", str(path)).out)
+    document = json.loads(opdb("show", "--json", "--db", str(path)).out)
     del document["database"], document["swept_workloads"]
     for device in document["devices"]:
         for each in ("boards", "campaigns", "visits", "anchors", "forced"):
@@ -70,7 +68,7 @@ def everything_asked_for(opdb: Opdb, path: Path) -> object:
 def test_status_is_that_of_the_operators_alone(opdb: Opdb, both: Path) -> None:
     alone = everything_asked_for(opdb, published.database())
     assert everything_asked_for(opdb, both) == alone
-    said = opdb("status", "--db", str(both)).out
+    said = opdb("show", "--db", str(both)).out
     assert said.endswith("workloads that only sweeps asked for: opdb sweep --status\n")
     assert "pending" not in said
 
@@ -101,24 +99,8 @@ def test_convolutions_by_algorithm_have_energies_or_are_refused_by_cudnn(both: P
     assert (len(every), refused) == (64, 122)
 
 
-def test_two_sets_of_one_device_come_out_as_one(both: Path, tmp_path: Path) -> None:
-    def kept(store: Store) -> object:
-        runs = sorted((run.id, run.campaign) for run in store.model_runs(setting=None))
-        return runs, store.swept_keys(), {c.id for c in store.campaigns()}, store.heads()
-
-    with open_store(str(both)) as store:
-        said = export_set(store, tmp_path / "union", device=published.DEVICE)
-        before = kept(store)
-    with open_store(str(tmp_path / "again.sqlite")) as store:
-        found = import_set(store, tmp_path / "union")
-        assert dict(found.added) == said and kept(store) == before
-        for path in (SWEEPS, published.SET):
-            import_set(store, path, contents=read_set(path))
-        assert kept(store) == before
-
-
 def test_the_curve_is_composed_of_its_operators(opdb: Opdb, tmp_path: Path) -> None:
-    """ResNet-50 at five sizes under three algorithms, on one board: as docs/sweep.md says."""
+    """ResNet-50 at five sizes under three algorithms, on one board: as docs/studies.md says."""
     database = str(tmp_path / "curve.sqlite")
     opdb("import", str(CURVE), "--db", database)
     sizes = ("--sizes", "224,296,368,440,512", "--output-dir", str(tmp_path))

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from opdb.harvest import harvest
-from opdb.models import ModelRequest
-from opdb.predict import Predictor, predictor_for
+from opdb.harvest.passes import harvest
+from opdb.predict.predictor import Predictor, predictor_for
 from opdb.records import Workload
+from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
 from opdb.store.exchange import import_set
 from tests import published
@@ -70,7 +70,7 @@ def test_a_batch_size_between_those_measured_is_estimated_between_them(
         (step for step in steps if step.name == "mobilenet_v2" and step.autocast is None),
         key=lambda step: step.batch_size,
     )
-    asked = harvest(ModelRequest("mobilenet_v2", phase="training", batch_size=64))
+    asked = harvest(ModelSpec("mobilenet_v2", phase="training", batch_size=64))
     found = predictor(store, estimates=True)
     below, above = (found.answer(each, "eager").measured for each in (small, large))
     assert below and above and below.energy_j and above.energy_j

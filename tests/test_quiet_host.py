@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from opdb.derive.quiet import LEAST_BLOCKS
-from opdb.predict import predictor_for
-from opdb.predict.boards import Boards
-from opdb.predict.snapshot import Snapshot
+from opdb.predict.board_data import BoardData
+from opdb.predict.predictor import predictor_for
 from opdb.records import Cost, HostVisit, Workload
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store, open_store
@@ -52,7 +51,7 @@ def test_a_step_is_predicted_so_for_published_boards(
         return found.time_s
 
     predictor = predictor_for(store)
-    calibration = Snapshot(store, predictor.device).calibration(predictor.board(board))
+    calibration = predictor.calibration(predictor.board(board))
     assert calibration.container_time_s is not None
     more_s = (around - step.containers) * calibration.container_time_s
     longer_s = eager_s(step) - eager_s(replace(step, around=None))
@@ -66,9 +65,9 @@ def test_most_of_a_board_s_host_time_decides(store: Store) -> None:
     [campaign, *_] = [c.id for c in store.campaigns() if c.board.uuid == board]
 
     def is_quiet(costs: Mapping[str, Cost], timed_on: str = board) -> bool:
-        snapshot = Snapshot(store, predictor.device)
-        boards, calibration = Boards(snapshot, DEFAULT_SETTINGS), snapshot.calibration(board)
-        return boards.inputs_of(step, board, calibration, costs, timed_on=timed_on).quiet_host
+        data = BoardData(store, predictor.device, DEFAULT_SETTINGS)
+        calibration = data.calibration(board)
+        return data.inputs_of(step, board, calibration, costs, timed_on=timed_on).quiet_host
 
     costs = predictor.costs_on(board, list(step.occurrences()))
     assert not is_quiet(costs) and not is_quiet({}), "the board's usual times are no others"

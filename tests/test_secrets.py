@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from opdb.cluster.job import Job
-from opdb.cluster.slurm import _private
-from opdb.secrets import masked
+from opdb.layout import masked
+from opdb.slurm import Job, _private
 from opdb.store.database import shown
 from tests import postgres
 from tests.cli.conftest import Opdb, opdb  # noqa: F401
@@ -26,7 +25,7 @@ URLS = [
     f"postgresql://nowhere.invalid/db?sslmode=require&sslpassword={SECRET}",
     "postgresql://opdb:hunter2/db",
 ]
-COMMANDS = ["status", "predict mlp", "harvest mlp", "doctor database", "validate", "export"]
+COMMANDS = ["show", "predict mlp", "harvest mlp", "doctor database", "validate", "export"]
 
 
 @pytest.mark.parametrize("url", URLS)
@@ -91,18 +90,18 @@ def test_nor_of_a_server_that_answers(
         f"{plain}&sslpassword=hunter2",
     ):
         assert "hunter2" not in shown(url)
-        for command in ("status", "status --json", "export --debug", "doctor", "predict mlp"):
+        for command in ("show", "show --json", "export --debug", "doctor", "predict mlp"):
             ran = opdb(*command.split(), "--db", url)
             assert "hunter2" not in ran.out + ran.err, command
     wrong = f"postgresql://nobody_here:hunter2@/{name}?{place}"
-    ran = opdb("status", "--debug", "--db", wrong)
+    ran = opdb("show", "--debug", "--db", wrong)
     assert ran.status == 2 and "hunter2" not in ran.out + ran.err
 
 
 def test_what_a_job_leaves_is_for_its_user_alone(tmp_path: Path) -> None:
     folder = tmp_path / "submitit"
     folder.mkdir(mode=0o755)
-    job = Job("a", ("status",), str(tmp_path), f"postgresql://opdb:{SECRET}@host/db")
+    job = Job("a", ("show",), str(tmp_path), f"postgresql://opdb:{SECRET}@host/db")
     with _private(folder):
         (folder / "job.pkl").write_bytes(pickle.dumps(job))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -114,10 +113,10 @@ def test_a_url_of_the_environment_is_in_no_job(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    from opdb.cluster.submitting import jobs_of
+    from opdb.slurm import jobs_of
 
     monkeypatch.setenv("OPDB_DB", "postgresql://opdb:hunter2@host/db")
-    jobs = jobs_of([("status",)], tmp_path, None, make=False)
+    jobs = jobs_of([("show",)], tmp_path, None, make=False)
     assert b"hunter2" not in pickle.dumps(jobs)
     assert jobs[0].database is None
     monkeypatch.delenv("OPDB_DB")

@@ -1,3 +1,5 @@
+"""Summary files, and the requests that names and files mean."""
+
 from __future__ import annotations
 
 import ast
@@ -12,10 +14,10 @@ import pytest
 import torchvision
 
 from opdb.errors import InputError
-from opdb.models import ModelRequest
-from opdb.summary import load_summary, mark_processed, summaries_in
-
-ROOT = Path(__file__).parents[1]
+from opdb.models import checked
+from opdb.spec import ModelSpec
+from opdb.summary import load_summary, mark_processed, requests_named, summaries_in, summary_of
+from tests.paths import ROOT
 
 GOOD = """\
 # a comment
@@ -41,10 +43,10 @@ def summary(tmp_path: Path, text: str | bytes) -> Path:
 def test_a_file_says_every_batch_size_of_every_variant(tmp_path: Path) -> None:
     found = load_summary(summary(tmp_path, GOOD))
     size = (3, 224, 224)
-    assert found.requests() == [
-        ModelRequest("resnet50", batch_size=1, input_size=size),
-        ModelRequest("resnet50", batch_size=32, input_size=size),
-        ModelRequest(
+    assert found.requests == [
+        ModelSpec("resnet50", batch_size=1, input_size=size),
+        ModelSpec("resnet50", batch_size=32, input_size=size),
+        ModelSpec(
             "resnet50",
             batch_size=128,
             input_size=size,
@@ -56,7 +58,7 @@ def test_a_file_says_every_batch_size_of_every_variant(tmp_path: Path) -> None:
 
 
 def test_a_name_alone_is_enough(tmp_path: Path) -> None:
-    assert load_summary(summary(tmp_path, "model: x")).requests() == [ModelRequest("x")]
+    assert load_summary(summary(tmp_path, "model: x")).requests == [ModelSpec("x")]
 
 
 def test_a_variant_gives_one_kind_of_input(tmp_path: Path) -> None:
@@ -64,7 +66,7 @@ def test_a_variant_gives_one_kind_of_input(tmp_path: Path) -> None:
         "model: x\ninput_size: [3, 8, 8]\n"
         "variants: [{inputs: {args: [1]}}, {input_size: [3, 9, 9]}]\n"
     )
-    requests = load_summary(summary(tmp_path, text)).requests()
+    requests = load_summary(summary(tmp_path, text)).requests
     assert [(r.input_size, r.inputs) for r in requests] == [
         ((3, 8, 8), None),
         (None, {"args": [1]}),
@@ -87,7 +89,7 @@ def test_every_summary_file_of_the_project_is_valid(folder: str, some: set[str])
     for path in paths:
         found = load_summary(path)
         assert found.model == path.stem
-        assert all(request.checked() for request in found.requests())
+        assert all(checked(request) for request in found.requests)
 
 
 def test_summary_files_of_own_models_name_functions_of_the_clone() -> None:
@@ -97,10 +99,10 @@ def test_summary_files_of_own_models_name_functions_of_the_clone() -> None:
         module, _, function = load_summary(path).model.partition(":")
         code = ast.parse((ROOT / module.replace(".", "/")).with_suffix(".py").read_text())
         assert function in {each.name for each in code.body if isinstance(each, ast.FunctionDef)}
-        for request in load_summary(path).requests():
+        for request in load_summary(path).requests:
             with pytest.raises(InputError, match=rf"{path.name}: model .* add --allow-code"):
-                request.checked()
-            assert replace(request, named_in=None).checked().source == "python"
+                checked(request)
+            assert checked(replace(request, named_in=None)).source == "python"
 
 
 MARKED = [
@@ -146,7 +148,7 @@ BAD: list[tuple[str | bytes, str]] = [
     ("model: x\nbatch_sizes: [1.5]", "batch_sizes[0]: found 1.5"),
     (
         "model: x\ndtype: floot32",
-        "float64, float16, bfloat16; did you mean 'float32'?",
+        "float64, float16, bfloat16, or null; did you mean 'float32'?",
     ),
     ("model: x\nsource: torchvison", "did you mean 'torchvision'?"),
     ("model: x\nprocessed: maybe", "processed: found 'maybe'; allowed: true or false"),
@@ -192,22 +194,22 @@ def test_a_bad_file_is_explained_in_one_message(
 
 def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
     path = summary(tmp_path, "model: 3\nbatch_sizes: [0]\n")
-    with pytest.raises(InputError, match=r"batch_sizes\[0\]: found 0.*model: found 3"):
+    with pytest.raises(InputError, match=r"model: found 3.*batch_sizes\[0\]: found 0"):
         load_summary(path)
     path = summary(tmp_path, "batch_sizes: [0]\ndtyp: float32\nphase: train\nzzz: 1\n")
     with pytest.raises(InputError) as caught:
         load_summary(path)
-    first, *others = str(caught.value).split("; ")
-    assert first == f"{path}: unknown key dtyp" and others[0] == "did you mean 'dtype'?"
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "unknown key dtyp; did you mean 'dtype'?" in str(caught.value)
     for said in ("phase: found 'train'", "unknown key zzz", "batch_sizes[0]: found 0", "model is"):
         assert str(caught.value).count(said) == 1, said
 
 
 def test_a_key_that_is_no_text_is_one_mistake(tmp_path: Path) -> None:
-    for text, said in (("1: y", "unknown key 1"), ("variants: [{3: 4}]", "key variants[0].3")):
+    for text, said in (("1: y", "key '1'"), ("variants: [{3: 4}]", "key variants.'3'")):
         with pytest.raises(InputError) as caught:
             load_summary(summary(tmp_path, f"model: x\n{text}\n"))
-        assert said in str(caught.value) and "found" not in str(caught.value)
+        assert f"{said} is not text; put it in quotes" in str(caught.value)
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
@@ -221,6 +223,31 @@ def test_reading_a_summary_imports_no_torch(tmp_path: Path) -> None:
     path = summary(tmp_path, GOOD)
     program = (
         "import sys; from pathlib import Path; from opdb.summary import load_summary\n"
-        f"load_summary(Path({str(path)!r})).requests(); assert 'torch' not in sys.modules"
+        f"load_summary(Path({str(path)!r})).requests; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+def test_a_summary_file_of_the_checkout_is_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert summary_of("resnet50") == ROOT / "measurements" / "resnet50.yml"
+
+
+def test_a_name_means_one_checked_request_and_a_file_all_of_its_own(tmp_path: Path) -> None:
+    assert [each.source for each in requests_named("lstm", ModelSpec())] == ["builtin"]
+    path = tmp_path / "small.yml"
+    path.write_text("model: mlp\ninput_size: [64]\nbatch_sizes: [2, 8]\n")
+    found = requests_named(str(path), ModelSpec(dtype="bfloat16"))
+    assert [(each.batch_size, each.dtype, each.source) for each in found] == [
+        (2, "bfloat16", "builtin"),
+        (8, "bfloat16", "builtin"),
+    ]
+
+
+def test_options_are_as_on_the_command_line() -> None:
+    said = ModelSpec.parse(input_size="64", batch_size=3, dtype="bf16", accumulation=2)
+    assert said == ModelSpec.parse(input_size=[64], batch_size=3, dtype="bfloat16", accumulation=2)
+    expected = "--batch-size 3 --dtype bfloat16 --input-size 64 --grad-accum-steps 2"
+    assert said.as_arguments() == expected.split(" ")

@@ -10,6 +10,7 @@ import pytest
 
 from opdb.records import Quantity
 from opdb.tables import SHARE, Column, Table, quantity
+from opdb.units import plural, show
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Run:
 RUNS: Table[Run] = Table(
     Column("model", lambda run: run.model, title="model"),
     Column("time_s", lambda run: run.time_s, title="time", unit="s"),
-    *quantity("energy", "J", lambda run: run.energy, title="energy"),
+    quantity("energy_j", "J", lambda run: run.energy, title="energy"),
     Column("inside", lambda run: run.inside, title="inside", unit=SHARE),
     Column("bound", lambda run: run.bound, members=("side", "least")),
     Column("input_size", lambda _: [3, 224, 224]),
@@ -41,14 +42,12 @@ def test_machines_read_every_named_column_in_base_si() -> None:
     assert first == {
         "model": "resnet50",
         "time_s": 0.00123,
-        "energy_j": 0.25,
-        "energy_j_low": 0.2,
-        "energy_j_high": 0.3,
+        "energy_j": {"value": 0.25, "low": 0.2, "high": 0.3, "unit": "J"},
         "inside": 0.953,
         "bound": {"side": 1.0, "least": 0.5},
         "input_size": [3, 224, 224],
     }
-    assert second["time_s"] is None and second["energy_j_low"] is None
+    assert second["time_s"] is None and second["energy_j"] is None
     assert list(first) == RUNS.fields
 
 
@@ -59,6 +58,7 @@ def test_csv_has_members_and_sizes_in_columns_of_plain_values() -> None:
     assert first["input_size"] == "3x224x224"
     assert second["model"] == "a|<b>\\x1b"
     assert float(first["time_s"]) == 0.00123
+    assert [first[f"energy_j{end}"] for end in ("", "_low", "_high")] == ["0.25", "0.2", "0.3"]
 
 
 def test_people_read_titled_columns_with_prefixes() -> None:
@@ -90,3 +90,29 @@ def test_a_table_without_some_columns_and_one_without_rows() -> None:
 def test_one_name_for_two_quantities_is_an_error() -> None:
     with pytest.raises(ValueError, match="two columns are named time_s"):
         Table(Column("time_s"), Column("time_s"))
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "shown"),
+    [
+        (0.25, 2, "250 ms"),
+        (0.9996, 2, "1000 ms"),
+        (0.0012345, 4, "1.234 ms"),
+        (5.28e-6, 2, "5.3 µs"),
+        (989.4e12, 2, "990 TFLOP/s"),
+        (-0.25, 1, "-200 ms"),
+        (4e-10, 3, "4e-10 s"),
+        (0.0, 4, "0 s"),
+        (None, 4, "–"),
+    ],
+)
+def test_numbers_are_spelled_out(value: float | None, digits: int, shown: str) -> None:
+    unit = "FLOP/s" if "FLOP" in shown else "s"
+    assert show(value, unit, digits=digits) == shown
+
+
+def test_one_of_a_thing_is_one_and_of_all_else_there_are_many() -> None:
+    said = [plural(number, "board") for number in (0, 1, 2, 11)]
+    assert said == ["0 boards", "1 board", "2 boards", "11 boards"]
+    assert plural(1, "class", "classes") == "1 class"
+    assert plural(2, "class", "classes") == "2 classes"

@@ -107,7 +107,8 @@ def _attend(client: socket.socket) -> NoReturn:
         _become(asked, files)
     for file in files:
         os.close(file)
-    client.sendall(f"{child}\n".encode())
+    with suppress(OSError):  # who asked may be gone, which shows below
+        client.sendall(f"{child}\n".encode())
     ended = os.pidfd_open(child)
     if ended not in select.select([client.fileno(), ended], [], [])[0]:  # who asked was killed
         os.kill(child, signal.SIGKILL)

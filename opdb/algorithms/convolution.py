@@ -1,22 +1,27 @@
-"""`opdb::conv2d_forward`: a torch operator that convolves by a named algorithm.
+"""`opdb::conv2d_forward`: a torch operator that convolves by a named algorithm; models that use it.
 
 It runs on torch's current stream and can be captured in a CUDA graph once it ran outside one: the
 first call prepares descriptors and workspace and probes the algorithm, and every call of the same
 shapes uses them. It never takes another algorithm than the one named: what cannot run is
 a RefusedError. The bias is added by a kernel of its own, as torch does beside cuDNN.
+
+`swapped` gives each `nn.Conv2d` of a model another `_conv_forward`, which is taken away again at
+the end: nothing else of the model changes. A layer that the algorithm cannot run keeps torch's own,
+and that is recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from opdb.algorithms.names import DEFAULT, DIRECT, algorithm_named
-from opdb.algorithms.plans import planner_of
-from opdb.algorithms.problem import Convolution
+from opdb.algorithms.cudnn import Convolution, forget_plans, padding_of, planner_of
+from opdb.algorithms.names import DEFAULT, DIRECT, Algorithm, algorithm_named
 from opdb.errors import CannotMeasureError, RefusedError
 
 NAME = "opdb::conv2d_forward"
@@ -44,11 +49,7 @@ class ForcedCall(NamedTuple):
     algorithm: str
 
     def problem(self) -> Convolution:
-        """Describe the convolution, in the layout in which torch would run it.
-
-        Raises:
-            RefusedError: these are no images and weights of one type.
-        """
+        """Describe the convolution, in the layout in which torch would run it."""
         input, weight = self.input, self.weight
         if input.dim() != 4 or weight.dim() != 4:
             raise RefusedError(
@@ -73,9 +74,6 @@ class ForcedCall(NamedTuple):
         """Return the algorithm by which this convolution, which ran before, is run.
 
         It is the one that is named, or the one that cuDNN guessed.
-
-        Raises:
-            RefusedError: it did not run.
         """
         if self.algorithm == DIRECT:
             return DIRECT
@@ -83,19 +81,12 @@ class ForcedCall(NamedTuple):
 
 
 def run(*arguments: Any) -> Tensor:
-    """Convolve: the arguments are those of a `ForcedCall`, in its order.
-
-    Raises:
-        RefusedError: the algorithm cannot run this convolution; the message says what cuDNN said.
-        CudnnError: cuDNN failed at it.
-        CannotMeasureError: the algorithm needs a GPU or a library that is not there.
-    """
+    """Convolve: the arguments are those of a `ForcedCall`, in its order."""
     made: Tensor = torch.ops.opdb.conv2d_forward.default(*arguments)
     return made
 
 
 def tf32_allowed() -> bool:
-    """Whether torch lets float32 convolutions be rounded to TF32 in this process."""
     conv = getattr(torch.backends.cudnn, "conv", None)  # torch 2.9 and later
     if conv is not None:
         return bool(conv.fp32_precision == "tf32")
@@ -103,7 +94,6 @@ def tf32_allowed() -> bool:
 
 
 def layout_of(problem: Convolution) -> torch.memory_format:
-    """Return the memory format in which a convolution reads and writes its tensors."""
     return torch.channels_last if problem.channels_last else torch.contiguous_format
 
 
@@ -168,18 +158,11 @@ def _direct(call: ForcedCall) -> Tensor:
 
 
 def _check_forced(algorithm: str) -> None:
-    """Check that a name is that of an algorithm which can be forced.
-
-    Raises:
-        UnknownNameError: there is none of that name.
-        RefusedError: it names what torch runs.
-    """
     if not algorithm_named(algorithm).is_forced:
         raise RefusedError(f"the algorithm {algorithm!r} is torch's own: call torch's conv2d")
 
 
 def _fake(*arguments: Any) -> Tensor:
-    """Return an output of the right shape and layout, for meta tensors and compilers."""
     call = ForcedCall(*arguments)
     problem = call.problem()
     return call.input.new_empty(problem.output).to(memory_format=layout_of(problem))
@@ -188,3 +171,123 @@ def _fake(*arguments: Any) -> Tensor:
 torch.library.impl(NAME, "cuda", _on_cuda)
 torch.library.impl(NAME, "cpu", _on_cpu)
 torch.library.register_fake(NAME, _fake)
+
+
+# a model's convolutions run by a named algorithm, for a while
+
+
+OWN_FORWARD = "its class computes the convolution in a way of its own"
+
+
+@dataclass
+class Layer:
+    """One convolution layer in a model whose convolutions are forced.
+
+    `ran` names what runs, by the shape of the input: an algorithm, `default` where it was refused.
+    `calls` counts the calls so far.
+    """
+
+    path: str
+    module: nn.Conv2d
+    algorithm: str
+    ran: dict[tuple[int, ...], str] = field(default_factory=dict)
+    refusals: dict[tuple[int, ...], RefusedError] = field(default_factory=dict)
+    calls: int = 0
+
+    def __call__(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        self.calls += 1
+        shape = tuple(input.shape)
+        if shape in self.refusals:
+            return self._own(input, weight, bias)
+        try:
+            call = self._call(input, weight, bias)
+            output = run(*call)
+        except RefusedError as error:
+            self.refusals[shape], self.ran[shape] = error, DEFAULT
+            return self._own(input, weight, bias)
+        if shape not in self.ran:
+            self.ran[shape] = call.ran()
+        return output if input.dim() == 4 else output.squeeze(0)
+
+    def _own(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        output: Tensor = nn.Conv2d._conv_forward(self.module, input, weight, bias)
+        return output
+
+    def _call(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> ForcedCall:
+        module = self.module
+        padding = padding_of(module.padding, _pair(module.kernel_size), _pair(module.dilation))
+        if module.padding_mode != "zeros":
+            around = module._reversed_padding_repeated_twice
+            input = nn.functional.pad(input, around, mode=module.padding_mode)
+            padding = (0, 0)
+        images = input if input.dim() == 4 else input.unsqueeze(0)
+        return ForcedCall(
+            images,
+            weight,
+            bias,
+            module.stride,
+            padding,
+            module.dilation,
+            module.groups,
+            self.algorithm,
+        )
+
+
+@dataclass(frozen=True)
+class Swap:
+    """The convolution layers of a model that were swapped, by path, and those left, with why."""
+
+    algorithm: Algorithm
+    layers: dict[str, Layer]
+    left: dict[str, str]
+
+    @property
+    def forced(self) -> list[str]:
+        return [path for path, layer in self.layers.items() if layer.ran and not layer.refusals]
+
+    @property
+    def refused(self) -> dict[str, str]:
+        said = {
+            path: str(next(iter(layer.refusals.values())))
+            for path, layer in self.layers.items()
+            if layer.refusals
+        }
+        return said | self.left
+
+
+def _pair(value: tuple[int, ...]) -> tuple[int, int]:
+    high, wide = value
+    return high, wide
+
+
+def _is_plain(module: nn.Conv2d) -> bool:
+    """Whether a module computes as `nn.Conv2d` does; a subclass may do something else."""
+    kind = type(module)
+    plain = nn.Conv2d
+    return kind.forward is plain.forward and kind._conv_forward is plain._conv_forward
+
+
+@contextmanager
+def swapped(model: nn.Module, algorithm: Algorithm) -> Iterator[Swap]:
+    """Run a model's convolutions by an algorithm inside the block; afterwards all is as before.
+
+    The first pass probes every layer. `default` swaps nothing. Memory that plans took is given back
+    at the end, so no graph captured inside may be replayed outside.
+    """
+    layers: dict[str, Layer] = {}
+    left: dict[str, str] = {}
+    try:
+        for path, module in model.named_modules():
+            if not isinstance(module, nn.Conv2d) or not algorithm.is_forced:
+                continue
+            if "_conv_forward" in module.__dict__ or not _is_plain(module):
+                left[path] = OWN_FORWARD
+                continue
+            layers[path] = Layer(path, module, algorithm.name)
+            module._conv_forward = layers[path]  # type: ignore[method-assign]
+        yield Swap(algorithm, layers, left)
+    finally:
+        for layer in layers.values():
+            del layer.module._conv_forward
+        if layers and torch.cuda.is_available():
+            forget_plans()

@@ -13,12 +13,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from opdb.algorithms.problem import Convolution
+from opdb.algorithms.cudnn import Convolution
 from opdb.errors import RefusedError
 
 TYPES = ("float32", "float16", "bfloat16")
+# Outputs that one program sums up: `PIXELS` pixels of `CHANNELS` channels of one group.
 PIXELS, CHANNELS = 64, 32
-"""Outputs that one program sums up: `PIXELS` pixels of `CHANNELS` channels of one group."""
 
 MOST_ELEMENTS = 2**31
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -31,7 +31,7 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
         *("dilation_high", "dilation_wide"),
     ]
 )
-def opdb_direct_convolution(  # type: ignore[no-untyped-def]  # noqa: PLR0913 (a kernel takes numbers)
+def opdb_direct_convolution(  # type: ignore[no-untyped-def]
     x,
     w,
     b,
@@ -100,11 +100,7 @@ def runs_on(device: torch.device) -> bool:
 
 
 def direct(problem: Convolution, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Convolve, the bias added in the same kernel.
-
-    Raises:
-        RefusedError: the type is none of `TYPES`, or a tensor has 2^31 elements or more.
-    """
+    """Convolve, the bias added in the same kernel."""
     if problem.dtype not in TYPES:
         raise RefusedError(
             f"opdb's direct convolution takes {', '.join(TYPES)}; not {problem.dtype}"

@@ -25,12 +25,10 @@ class Algorithm:
 
     @property
     def slug(self) -> str:
-        """The name as it stands in the names of files."""
         return self.name.replace(" ", "_")
 
     @property
     def is_forced(self) -> bool:
-        """Whether running it replaces what torch would do."""
         return self.name != DEFAULT
 
     @property
@@ -52,8 +50,8 @@ _ALL = (
     Algorithm(DEFAULT, None, "what torch runs; nothing is replaced"),
 )
 
+# Every algorithm by its name, in the order in which they are listed.
 ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ALL}
-"""Every algorithm by its name, in the order in which they are listed."""
 
 
 def numbered(number: int) -> str:
@@ -66,11 +64,7 @@ def numbered(number: int) -> str:
 
 
 def algorithm_named(name: str) -> Algorithm:
-    """Return the algorithm of a name, underscores and hyphens for its blanks allowed.
-
-    Raises:
-        UnknownNameError: there is none; the message lists them all.
-    """
+    """Return the algorithm of a name, underscores and hyphens for its blanks allowed."""
     plain = " ".join(name.lower().replace("_", " ").replace("-", " ").split())
     if plain not in ALGORITHMS:
         listed = ", ".join(ALGORITHMS)
@@ -79,11 +73,7 @@ def algorithm_named(name: str) -> Algorithm:
 
 
 def algorithms_named(names: Iterable[str]) -> list[Algorithm]:
-    """Return the algorithms of these names, each once; `all` names every one.
-
-    Raises:
-        UnknownNameError: there is none of a name; the message lists them all.
-    """
+    """Return the algorithms of these names, each once; `all` names every one."""
     chosen: dict[str, Algorithm] = {}
     for name in names:
         for each in _ALL if name == ALL else (algorithm_named(name),):

@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opdb.api.predictions import Tell
-from opdb.errors import InputError, UnknownNameError
-from opdb.files import make_folder
+from opdb.commands.predict import Tell
+from opdb.errors import InputError
 from opdb.records import Json
 from opdb.tables import Column, Report, Rows, Table
 
@@ -38,20 +37,18 @@ FILES: Table[SetFile] = Table(
 
 @dataclass(frozen=True, repr=False)
 class Exported(Report):
-    """Measurements that were written: folder, device, and the rows of each file or table."""
+    """Measurements that were written: folder, device, and the rows of each file."""
 
     folder: Path
     device: str
     counts: Mapping[str, int]
-    form: str = "csv"
 
     def rows(self) -> list[dict[str, Json]]:
         """Return each file with how many rows it has."""
         return FILES.documents(self._files())
 
     def _files(self) -> list[SetFile]:
-        ending = {"csv": ".csv", "parquet": ".parquet", "sqlite": ""}[self.form]
-        return [SetFile(f"{name}{ending}", count) for name, count in self.counts.items()]
+        return [SetFile(f"{name}.csv", count) for name, count in self.counts.items()]
 
     def to_dict(self) -> dict[str, Json]:
         """Return what `opdb export --json` prints."""
@@ -134,35 +131,29 @@ class Loaded(Report):
         yield Rows(SETS, self.sets)
 
 
-FORMS = ("csv", "parquet", "sqlite")
-"""How measurements can be written: a set, flat tables for data hubs, flat tables with views."""
-
-
 def export(
     folder: str | Path,
     *,
     device: str | None = None,
-    form: str = "csv",
     licence: str | None = None,
     db: str | None = None,
 ) -> Exported:
     """Write a device's measurements into a folder with a manifest, as `opdb export FOLDER` does.
 
-    `device` may be left out where the database holds only one. `form` is one of `FORMS`; only "csv"
-    can be loaded again. `licence` is stated in the manifest; when None, that of the sets that the
-    measurements came from.
+    `device` may be left out where the database holds only one. `licence` is stated in the manifest;
+    when None, that of the sets that the measurements came from.
 
     Raises:
         InputError: there is no such device, or several and none is named; or the folder cannot be
             written.
     """
-    from opdb.predict import choose_device
+    from opdb.predict.predictor import choose_device
     from opdb.store import open_store
+    from opdb.store.database import set_files
+    from opdb.store.exchange import export_set
     from opdb.store.manifest import write_manifest
     from opdb.store.origins import about_set
 
-    if form not in FORMS:
-        raise UnknownNameError("--format", form, FORMS)
     folder = Path(folder)
     with open_store(db, create=False) as store:
         known = [found.slug for found in store.devices()]
@@ -173,33 +164,12 @@ def export(
             )
         device = choose_device(store, device).slug
         about = about_set(store, device, licence)
+        rows = export_set(store, folder, device=device)
         try:
-            rows, names = _write(store, folder, form, about)
-            write_manifest(folder, names, about)
+            write_manifest(folder, [path.name for path in set_files(folder)], about)
         except OSError as error:
             raise InputError(f"cannot write the set into {folder}: {error.strerror}") from error
-    return Exported(folder, device, rows, form)
-
-
-def _write(
-    store: Store, folder: Path, form: str, about: Mapping[str, Json]
-) -> tuple[Mapping[str, int], Sequence[str]]:
-    """Write the files; return the rows of each table, and the files' names."""
-    if form == "csv":
-        from opdb.store.database import set_files
-        from opdb.store.exchange import export_set
-
-        rows = export_set(store, folder, device=about["device"])
-        return rows, [path.name for path in set_files(folder)]
-    from opdb.predict import predictor_for
-    from opdb.sharing import write_database, write_parquet
-    from opdb.sharing.flat import flat_tables
-
-    predictor = predictor_for(store, about["device"], estimates=False)
-    make_folder(folder)
-    tables = list(flat_tables(store, predictor, samples=form == "parquet"))
-    names = (write_parquet if form == "parquet" else write_database)(folder, tables, about)
-    return {each.name: len(each.rows) for each in tables}, names
+    return Exported(folder, device, rows)
 
 
 def load(*paths: str | Path, db: str | None = None, tell: Tell | None = None) -> Loaded:

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform as python_platform
 import resource
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
 
-from opdb.bench.images import Images
-from opdb.bench.kernels import launched_kernels
-from opdb.bench.options import DriverOptions
-from opdb.bench.readings import RunReadings, RunTarget, run_of
-from opdb.bench.session import Session
-from opdb.bench.stretch import Timing, observe
-from opdb.bench.training import TrainingStep
+from opdb.bench.model import CampaignWork, Outcomes, RunReadings, TrainingStep, run_of
+from opdb.bench.options import DriverOptions, ImageOptions
+from opdb.bench.replay import Timing, launched_kernels, observe
+from opdb.bench.session import Session, detect
 from opdb.bench.visit import session_flags
 from opdb.errors import CannotMeasureError, InputError
-from opdb.models import LoadedModel, ModelRequest, load
-from opdb.records import Json, ModelRun
+from opdb.files import LARGEST_BYTES, check_input
+from opdb.models import LoadedModel, load
+from opdb.progress import Progress
+from opdb.records import Json, ModelRun, Workload
+from opdb.runs import ModelPolicy, ModelRunSpec
+from opdb.spec import MIXED, ModelSpec, describe
+from opdb.store import Store
 from opdb.units import plural
 
 AMP_DTYPE = "bfloat16"
@@ -43,7 +50,6 @@ def why_no_amp(device: str) -> str | None:
 
 
 def why_no_mps() -> str:
-    """Say why nothing is trained on Apple's GPUs."""
     if not torch.backends.mps.is_available():
         return f"this machine has no backend 'mps' (torch {torch.__version__} sees none)"
     return "opdb has neither a clock nor a meter for the backend 'mps' yet; use --backend cpu"
@@ -51,7 +57,7 @@ def why_no_mps() -> str:
 
 def train(
     session: Session,
-    request: ModelRequest,
+    request: ModelSpec,
     workload: str,
     options: DriverOptions,
     *,
@@ -60,16 +66,10 @@ def train(
     """Run a training of a workload (key); what cannot be measured is a run with that outcome.
 
     With `keep_errors` images that cannot be used are the outcome of a run, too.
-
-    Raises:
-        InputError: the images cannot be read, or do not fit the model.
-        CannotMeasureError: the device stopped answering, or is no GPU and ranges are to be marked.
     """
     if options.nvtx and not session.on_gpu:
         raise CannotMeasureError(f"NVTX ranges need a GPU; {session.platform.device.name} is none")
-    target = RunTarget(
-        workload, "eager", {InputError: "error"} if keep_errors else {}, options.setting
-    )
+    outcomes: Outcomes = {InputError: "error"} if keep_errors else {}
 
     def work(seen: RunReadings) -> None:
         try:
@@ -78,12 +78,10 @@ def train(
         finally:
             seen.facts |= _facts(session, request, options)
 
-    return run_of(session, target, work)
+    return run_of(session, workload, "eager", work, outcomes, options.setting)
 
 
-def _train(
-    session: Session, request: ModelRequest, options: DriverOptions, seen: RunReadings
-) -> None:
+def _train(session: Session, request: ModelSpec, options: DriverOptions, seen: RunReadings) -> None:
     device = session.platform.torch_device
     loaded = load(request, device=device)
     iteration = _Iteration(session, loaded, request, options)
@@ -119,14 +117,14 @@ class _Iteration:
     """One training step with its data, its parts marked on the device's clock."""
 
     def __init__(
-        self, session: Session, loaded: LoadedModel, request: ModelRequest, options: DriverOptions
+        self, session: Session, loaded: LoadedModel, request: ModelSpec, options: DriverOptions
     ) -> None:
         self.step = TrainingStep(loaded, request)
         self._clock, self._nvtx = session.clock, options.nvtx
         self._batches = request.accumulation
         self._device = session.platform.torch_device
-        self._format = _memory_format(request.memory_format)
-        self._dtype = getattr(torch, request.dtype)
+        self._format = _memory_format(loaded.memory_format)
+        self._dtype = getattr(torch, loaded.dtype.split(MIXED)[0])
         self._images: Iterator[Any] | None = None
         if options.images is not None:
             size = _image_size(loaded)
@@ -157,7 +155,6 @@ class _Iteration:
         return sum(self._data_s[1 : 1 + iters]) / iters, compute_s / iters
 
     def __call__(self) -> torch.Tensor:
-        """Run one iteration and return its loss."""
         loss = torch.zeros(())
         self._data_s.append(0.0)
         self._marks.append([])
@@ -196,11 +193,6 @@ def _memory_format(name: str) -> torch.memory_format:
 
 
 def _image_size(loaded: LoadedModel) -> tuple[int, int]:
-    """Return the height and width of the images that a model takes.
-
-    Raises:
-        InputError: it takes something else.
-    """
     shapes = [a.shape for a in loaded.args if isinstance(a, torch.Tensor)]
     if len(loaded.args) != 1 or loaded.kwargs or len(shapes) != 1 or len(shapes[0]) != 4:
         raise InputError(f"{loaded.name!r} does not take a batch of images alone: use --synthetic")
@@ -218,7 +210,6 @@ def tell_cublas(options: DriverOptions) -> None:
 
 @contextmanager
 def _backend(options: DriverOptions) -> Iterator[None]:
-    """Tell the backend what the options ask for, and put it back afterwards."""
     cudnn = torch.backends.cudnn
     before = (
         cudnn.benchmark,
@@ -240,8 +231,8 @@ def _backend(options: DriverOptions) -> Iterator[None]:
             os.environ.pop(_CUBLAS, None)
 
 
-def _facts(session: Session, request: ModelRequest, options: DriverOptions) -> dict[str, Json]:
-    """Return what is kept of a run beside its stretches, whatever came of it."""
+def _facts(session: Session, request: ModelSpec, options: DriverOptions) -> dict[str, Json]:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "label": options.label,
         "note": options.note,
@@ -251,11 +242,157 @@ def _facts(session: Session, request: ModelRequest, options: DriverOptions) -> d
         "iters": options.iters,
         "os": python_platform.platform(),
         "host": session.platform.host.id,
-        "peak_resident_bytes": _peak_resident_bytes(),
+        "peak_resident_bytes": peak
+        if sys.platform == "darwin"
+        else peak * 1024,  # macOS: bytes, Linux: kB
     }
 
 
-def _peak_resident_bytes() -> int:
-    """Return the most memory that this process has held on the host so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # macOS tells bytes, Linux kB
+# Batches of images from a folder of classes, as a training run reads them.
+
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
+"""ImageNet's, by which torchvision's own training scripts normalise."""
+
+RESIZED = 256 / 224
+"""How much larger than its crop an image is made without augmentation."""
+
+UNREADABLE = "cannot be read as an image"
+
+
+class Images:
+    """An endless sequence of batches (images, classes) on the host, shuffled anew each round."""
+
+    def __init__(self, options: ImageOptions, size: tuple[int, int], batch_size: int) -> None:
+        self._dataset = _dataset(options, size)
+        count = len(self._dataset)
+        if count < batch_size:
+            raise InputError(
+                f"{options.folder}: {plural(count, 'image')}; a batch needs {batch_size}: give a "
+                "smaller --batch-size, or --synthetic"
+            )
+        self.classes = len(self._dataset.classes)
+        more: dict[str, Any] = {}
+        if options.workers:
+            more = {"prefetch_factor": options.prefetch_factor, "persistent_workers": True}
+        self._loader = DataLoader(
+            self._dataset,
+            batch_size=batch_size,
+            shuffle=True,
+            drop_last=True,
+            num_workers=options.workers,
+            pin_memory=options.pin_memory,
+            **more,
+        )
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            try:
+                yield from self._loader
+            except InputError as error:
+                # out of a worker it comes with the worker's traceback around it
+                lines = [line for line in str(error).splitlines() if UNREADABLE in line]
+                said = lines[-1] if lines else str(error)
+                raise InputError(said.rpartition("InputError: ")[2]) from error
+
+
+def _dataset(options: ImageOptions, size: tuple[int, int]) -> Any:
+    from torchvision import datasets
+    from torchvision.transforms import v2
+
+    folder = options.folder
+    options.check_folder()
+    if options.augment:
+        steps = [v2.RandomResizedCrop(size, antialias=True), v2.RandomHorizontalFlip()]
+    else:
+        larger = [round(side * RESIZED) for side in size]
+        steps = [v2.Resize(larger, antialias=True), v2.CenterCrop(size)]
+    transform = v2.Compose(
+        [
+            v2.PILToTensor(),
+            *steps,
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(MEAN, DEVIATION),
+        ]
+    )
+    try:
+        return datasets.ImageFolder(str(folder), transform=transform, loader=_read)
+    except FileNotFoundError as error:
+        # torchvision says whether there is no class at all, or which of them have no image.
+        said = str(error).partition(". ")[0].removesuffix(".")
+        raise InputError(
+            f"{folder}: no images: {said}; it has one folder of images for each class"
+        ) from error
+
+
+def _read(path: str) -> Any:
+    from PIL import Image
+
+    try:
+        check_input(Path(path), "an image", LARGEST_BYTES)
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except (OSError, SyntaxError, ValueError) as error:
+        raise InputError(f"{path}: {UNREADABLE}: {error}") from error
+
+
+# Trainings of several models in one campaign, each saved as soon as it is done.
+
+
+@dataclass(frozen=True)
+class DriverSpec(ModelRunSpec):
+    options: DriverOptions = field(default_factory=DriverOptions)
+
+    @property
+    def label(self) -> str:
+        return f"{self.request.name} {describe(self.request)}"
+
+    @property
+    def key(self) -> str:
+        options = hashlib.sha256(repr(self.options).encode()).hexdigest()
+        return f"train {options[:12]} {super().key}"
+
+
+@dataclass(frozen=True)
+class DriverWork(CampaignWork[ModelRunSpec]):
+    options: DriverOptions = field(default_factory=DriverOptions)
+
+    def measurer(
+        self, session: Session, store: Store
+    ) -> Callable[[ModelRunSpec], ModelRun | InputError]:
+        """Return what trains one model; the error says that its images do not fit, say."""
+
+        def measure(spec: ModelRunSpec) -> ModelRun | InputError:
+            try:
+                return train(session, spec.request, spec.workload, self.options)
+            except InputError as error:
+                return error
+
+        return measure
+
+
+def train_models(
+    store: Store,
+    jobs: Sequence[tuple[ModelSpec, Workload]],
+    options: DriverOptions,
+    device: str | None,
+    shown: Progress,
+) -> Iterator[tuple[Workload, ModelRun | InputError]]:
+    """Train each request, its workload stored; yield workload and run as soon as that is saved.
+
+    In place of the run of a training that cannot be made comes the reason. What another process
+    trains in the same way at the same time is left to it.
+    """
+    board = detect(device).board
+    specs = [
+        DriverSpec(request, workload.key, "eager", (board.uuid,), options)
+        for request, workload in jobs
+    ]
+    told = {"label": options.label, "iters": options.iters, "warmup_iters": options.warmup_iters}
+    policy = ModelPolicy(
+        (board.device,), (board.uuid,), setting=options.setting, facts=told
+    ).without_stored(store)
+    workloads = {workload.key: workload for _, workload in jobs}
+    work = DriverWork(policy, options=options)
+    for spec, run in work.run(store, specs, device, shown):
+        yield workloads[spec.workload], run

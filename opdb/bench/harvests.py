@@ -1,136 +1,471 @@
-"""Harvests for all that measures: a stored one counts where it has the digest of today's code.
-
-All that reads takes any stored workload instead: see `opdb.lookup.workloads`.
-"""
+"""How all that measures harvests: only what the same code harvested counts, with Python timed."""
 
 from __future__ import annotations
 
+import io
+import itertools
+import logging
+import math
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+import warnings
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeAlias
 
-from opdb.bench.around import Known, with_around
-from opdb.bench.platform import Platform
-from opdb.errors import OpdbError
-from opdb.harvest import fingerprint, harvest_compiled
-from opdb.lookup.harvesting import harvests_of
-from opdb.lookup.words import note_harvest
-from opdb.models import ModelRequest
-from opdb.records import Harvest, Stored
-from opdb.runs.progress import Progress
-from opdb.store import Store
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
-__all__ = ["Stored", "compile_into", "harvest_each", "harvest_into", "standing"]
+from opdb.bench.calibrate import container_time_s
+from opdb.derive.quiet import quiet_time_s
+from opdb.errors import OpdbError, UnsupportedError
+from opdb.garbage import gc_paused
+from opdb.growth import CHOICE, apart_from, steps_of
+from opdb.harvest.finding import Policy
+from opdb.harvest.passes import AHEAD, Passes, longer, record
+from opdb.harvest.recorder import Recorder
+from opdb.models import LoadedModel, load
+from opdb.models.construction import ANY_FAILURE, one_line
+from opdb.models.transformers import BrokenOffError
+from opdb.operators import is_metadata
+from opdb.records import Harvest, Workload, made
+from opdb.spec import ModelSpec
 
 
-def standing(store: Store, request: ModelRequest) -> Harvest | None:
-    """Return what is stored of a request where a harvest would find just that, else None."""
-    known = fingerprint(request)
-    found = None if known is None else store.harvested(known)
-    return None if found is None else Harvest(*found, fingerprint=known)
-
-
-def harvest_into(
-    store: Store,
-    request: ModelRequest,
+def measuring(
     *,
     anew: bool = False,
     swept: bool = False,
     around: Known | None = None,
-) -> Stored:
-    """Harvest a request and save what is found, unless it stands; with `anew` all the same.
-
-    What only sweeps ask for (`swept`) calls nothing that `opdb bench` takes for pending. `around`
-    is what was timed for requests before, and is added to.
-
-    Raises:
-        InputError: the model cannot be harvested.
-    """
-    saving = _Saving(store, Progress(), swept, {} if around is None else around)
-    [stored] = _saved_each(saving, [request], anew, processes=1).values()
-    if isinstance(stored, OpdbError):
-        raise stored
-    return stored
-
-
-def harvest_each(
-    store: Store,
-    requests: Iterable[ModelRequest],
-    shown: Progress | None = None,
-    *,
-    anew: bool = False,
-    swept: bool = False,
     processes: int | None = 1,
-) -> dict[str, Stored | OpdbError]:
-    """Harvest each request and save what is found, unless it stands, as `harvest_into` does.
+) -> Policy:
+    """Return the policy of all that measures: what the same code harvested counts, unless `anew`.
 
-    Python around the calls is timed here, one model after the other, but not for sweeps.
-
-    Returns what is stored of each request, or why nothing is, by the request's `repr`. `shown`
-    hears of each request, and what is unusual about a workload. With `processes` None the models
-    are harvested in several processes where that pays.
+    Python around the calls is timed here, one model after the other, but not for sweeps
+    (`swept`); `around` is what was timed for requests before, and is added to.
     """
-    saving = _Saving(store, shown or Progress(), swept, {})
-    return _saved_each(saving, requests, anew, processes)
+    known: Known = {} if around is None else around
+    return Policy(
+        accept="nothing" if anew else "same code",
+        save="must",
+        swept=swept,
+        finish=None if swept else lambda request, found: with_around(request, found, known),
+        processes=processes,
+    )
+
+
+# Passes whose calls are answered at once, so that what is left is Python around the calls.
+#
+# The pass runs on meta with every recorded call answered at once by the output that it had; the
+# same calls one by one, as host times of operators are taken, are answered too, and their time is
+# subtracted. In a model other code runs between two lines of Python, so that these are no longer in
+# the nearest caches: without it they take two thirds of the time. So each answer runs a small
+# operator first, whose own time does not count.
+
+ROUNDS = 30
+MOST_S = 0.5
+LEAST_ROUNDS = 3
+"""So many rounds are made, fewer where they last longer, but these at least."""
+
+ROUNDS_A_CONTAINER = 4
+"""A container is timed again after so many rounds, and its shortest time counts."""
+
+DIFFERENT = "its calls differ from one pass to the next"
 
 
 @dataclass(frozen=True)
-class _Saving:
-    """Saves harvests; `around` is what is known of the Python around the calls."""
+class Answer:
+    """A function or module that was called, and what it returned.
 
-    store: Store
-    shown: Progress
-    swept: bool
-    around: Known
-
-    def saved(self, request: ModelRequest, found: Harvest, harvest_s: float | None) -> Stored:
-        """Save a harvest that took some seconds; one that stands took None, and is asked for."""
-        stale = 0
-        if harvest_s is not None:
-            found = found if self.swept else with_around(request, found, self.around)
-            stale = self.store.save_workload(
-                found.workload, found.captured, swept=self.swept, fingerprint=found.fingerprint
-            )
-            note_harvest(self.shown.note, found, stale)
-        elif not self.swept:
-            self.store.ask_for(found.workload)
-        return Stored(found, stale, harvest_s)
-
-
-def _saved_each(
-    saving: _Saving, requests: Iterable[ModelRequest], anew: bool, processes: int | None
-) -> dict[str, Stored | OpdbError]:
-    def look(request: ModelRequest) -> Harvest | None:
-        return None if anew else standing(saving.store, request)
-
-    stored: dict[str, Stored | OpdbError] = {}
-    for request, found, harvest_s in harvests_of(requests, look, saving.shown, processes):
-        stored[repr(request)] = (
-            found if isinstance(found, OpdbError) else saving.saved(request, found, harvest_s)
-        )
-    return stored
-
-
-def compile_into(
-    store: Store, request: ModelRequest, plain: Stored, platform: Platform, *, anew: bool = False
-) -> Stored:
-    """Compile what is stored of a request for a platform's device, unless that stands; save it.
-
-    Raises:
-        InputError: the model cannot be compiled, or is no inference without autocast.
-        NotCompiledError: dynamo captures no graph of it.
-        CannotMeasureError: this version of torch does not show what inductor makes.
+    `calls` counts the calls that the recorder had written down by then: not those that no operator
+    describes, which are answered, too.
     """
-    known, slug = fingerprint(request), platform.device.slug
-    found = None if anew or known is None else store.harvested(known, compiled_for=slug)
-    started_s = time.monotonic()
-    if found is not None:
-        workload = found[0]
-    else:
-        device = platform.torch_device
-        workload = harvest_compiled(request, plain.workload, device, slug)
-        # Asked again: the pass may have imported what was not installed.
-        store.save_workload(workload, fingerprint=fingerprint(request))
-    compiled = Harvest(workload, failure=plain.found.failure)
-    harvest_s = time.monotonic() - started_s if found is None else None
-    return replace(plain, found=compiled, harvest_s=harvest_s)
+
+    called: Any
+    output: Any
+    calls: int
+
+
+class Keeping(Recorder):
+    def __init__(self, model: nn.Module, **others: Any) -> None:
+        super().__init__(model, **others)
+        self.answers: list[Answer] = []
+
+    def forget(self) -> None:
+        super().forget()
+        self.answers.clear()
+
+    def call_function(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        output = super().call_function(function, args, kwargs)
+        self.answers.append(Answer(function, output, len(self.calls)))
+        return output
+
+    def leave_module(
+        self, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any
+    ) -> None:
+        is_call = self.covered and not self._nested
+        super().leave_module(module, args, kwargs, output)
+        if is_call:
+            self.answers.append(Answer(module, output, len(self.calls)))
+
+
+@dataclass(frozen=True)
+class _Issue:
+    """A call to be made again; `gap` counts the answers before it."""
+
+    make: Callable[[], Any]
+    asks: bool
+    """Whether it only asks for metadata."""
+    gap: int
+
+
+@dataclass
+class _Answering(TorchFunctionMode):
+    answers: Sequence[Answer]
+    broken_off: bool = False
+    """Whether the pass is broken off at the call after the last."""
+    issues: list[_Issue] | None = None
+    """Where it is a list: the calls of the pass."""
+    others: Iterator[Callable[[], Any]] = field(default_factory=lambda: itertools.cycle(_others()))
+    aside_s: float = 0.0
+    """What answering took."""
+    marks_s: list[float] = field(default_factory=list)
+    """When a pass began, came to each answer and ended, less what answering took before."""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def now_s(self) -> float:
+        return time.perf_counter() - self.aside_s
+
+    def answer(self, called: Any, make: Callable[[], Any], start_s: float) -> Any:
+        place = len(self.marks_s) - 1
+        if self.broken_off and place == len(self.answers):
+            raise BrokenOffError
+        self.marks_s.append(start_s - self.aside_s)
+        if place >= len(self.answers) or self.answers[place].called is not called:
+            raise UnsupportedError(DIFFERENT)
+        if self.issues is not None:
+            self.issues.append(_Issue(make, False, place))
+        with torch._C.DisableTorchFunction():
+            next(self.others)()
+        output = self.answers[place].output
+        self.aside_s += time.perf_counter() - start_s
+        return output
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        start_s = time.perf_counter()
+        kwargs = kwargs or {}
+        make = partial(func, *args, **kwargs)
+        if not is_metadata(func):
+            return self.answer(func, make, start_s)
+        if self.issues is not None:
+            self.issues.append(_Issue(make, True, len(self.marks_s) - 1))
+        self.aside_s += time.perf_counter() - start_s
+        return func(*args, **kwargs)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        modules = {id(a.called): a.called for a in self.answers if isinstance(a.called, nn.Module)}
+        for module in modules.values():
+            module.forward = partial(self._forward, module)
+        try:
+            with self:
+                yield
+        finally:
+            for module in modules.values():
+                del module.forward
+
+    def _forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        start_s = time.perf_counter()
+        parent: Any = None
+        if self.issues is not None:
+            parent = nn.Module()
+            parent.child = module
+        return self.answer(module, lambda: parent.child(*args, **kwargs), start_s)
+
+
+def _others() -> list[Callable[[], Any]]:
+    image, rows, weight = torch.zeros(1, 8, 4, 4), torch.zeros(8, 32), torch.zeros(32, 32)
+    return [
+        partial(nn.Conv2d(8, 8, 1), image),
+        partial(functional.linear, rows, weight),
+        partial(nn.BatchNorm2d(8).eval(), image),
+        partial(nn.LayerNorm(32), rows),
+        partial(torch.softmax, rows, -1),
+        partial(nn.AdaptiveAvgPool2d(1), image),
+        partial(torch.cat, [rows, rows]),
+        partial(torch.mul, rows, rows),
+        partial(torch.Tensor.contiguous, rows.t()),
+        partial(functional.gelu, rows),
+    ]
+
+
+def _passed(mode: _Answering, run: Callable[[], Any]) -> list[float]:
+    """Return the times (seconds) before, between and after the calls of a pass."""
+    mode.marks_s = [mode.now_s()]
+    run()
+    mode.marks_s.append(mode.now_s())
+    if len(mode.marks_s) != len(mode.answers) + 2:
+        raise UnsupportedError(DIFFERENT)
+    return [later - sooner for sooner, later in itertools.pairwise(mode.marks_s)]
+
+
+def _issued(mode: _Answering, issues: Sequence[_Issue]) -> list[float]:
+    """Return the time (seconds) of each call by itself, as host times of operators are taken."""
+    mode.marks_s = [mode.now_s()]
+    times_s = []
+    for issue in issues:
+        start_s = mode.now_s()
+        issue.make()
+        times_s.append(mode.now_s() - start_s)
+    return times_s
+
+
+def times_around(
+    run: Callable[[], Any], answers: Sequence[Answer], *, broken_off: bool = False
+) -> list[float]:
+    """Return how long Python takes before, between and after the calls of a pass, in containers.
+
+    That is the quiet time of what lies before each answer (and, the last, after all of them), less
+    that of the same call by itself, over the time of a container (`container_time_s`): a time may
+    be below 0. `broken_off` says that the pass goes on beyond these calls (`BrokenOffError`).
+    """
+    with _one_thread():
+        return _timed_once(run, _Answering(answers, broken_off, issues=[]))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let operators use one thread: others would be waited for where other work has the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _timed_once(run: Callable[[], Any], mode: _Answering) -> list[float]:
+    with mode.answering():
+        _passed(mode, run)
+    issues, mode.issues = mode.issues or [], None
+    questions = [issue for issue in issues if issue.asks]
+    passes_s: list[list[float]] = []
+    calls_s: list[list[float]] = []
+    asked_s: list[list[float]] = []
+    containers_s: list[float] = []
+    end_s = time.monotonic() + MOST_S
+    while len(passes_s) < ROUNDS and (len(passes_s) < LEAST_ROUNDS or time.monotonic() < end_s):
+        if len(passes_s) % ROUNDS_A_CONTAINER == 0:
+            containers_s.append(container_time_s())
+        with gc_paused():
+            with mode.answering():
+                passes_s.append(_second(lambda: _passed(mode, run)))
+                calls_s.append(_second(lambda: _issued(mode, issues)))
+            asked_s.append(_second(lambda: _issued(mode, questions)))
+    found_s = _quiet_s(passes_s)
+    for issue, quiet_s in zip(issues, _quiet_s(calls_s), strict=True):
+        found_s[issue.gap] -= quiet_s
+    # Questions are asked within the mode, which takes time; the pass's own part is without it.
+    for issue, quiet_s in zip(questions, _quiet_s(asked_s), strict=True):
+        found_s[issue.gap] += quiet_s
+    container_s = min(containers_s)
+    return [each / container_s for each in found_s]
+
+
+def _second(times_s: Callable[[], list[float]]) -> list[float]:
+    """Return the second times of two: the first meets the caches of something else."""
+    times_s()
+    return times_s()
+
+
+def _quiet_s(rounds_s: Sequence[Sequence[float]]) -> list[float]:
+    """Return the quiet times of what rounds consist of: each short, so that few are broken into."""
+    return [quiet_time_s(each) for each in zip(*rounds_s, strict=True)]
+
+
+# What a pass does in Python around its calls, timed on the host alone.
+#
+# Modules prepare arguments, look things up in configurations, make output classes. The host needs
+# time for it in an eager pass beside that of the calls, whatever the device: see
+# `opdb.bench.harvests` for how it is timed.
+#
+# A whole generation is timed in parts: what lies up to the choice of the first token, and a step,
+# of each sort of steps that its calls show. So few of its passes are made, as when it is harvested.
+
+RUNS = 4
+"""As many times a generation is begun at most, to time steps that make different calls."""
+
+Part: TypeAlias = tuple[tuple[str, str], ...]
+"""What a pass, or a part of it, calls (see `made`)."""
+
+Times: TypeAlias = dict[Part, float]
+"""The time around each part, in containers."""
+
+Known: TypeAlias = dict[tuple[str, str], dict[Part, float | str]]
+"""The times around parts, or why there are none, by a model's name and a phase."""
+
+
+def with_around(request: ModelSpec, found: Harvest, known: Known) -> Harvest:
+    """Return a harvest whose workload has what is `around` its calls, or a note why it has not.
+
+    What is timed is added to what is `known`.
+    """
+    try:
+        timed = around(request, found.workload, known)
+    except UnsupportedError as error:
+        return replace(found, notes=(*found.notes, str(error)))
+    return replace(found, workload=replace(found.workload, around=timed))
+
+
+def around(request: ModelSpec, workload: Workload, known: Known) -> float | None:
+    """Return how long Python around the calls of a pass takes, as a number of containers.
+
+    That is its quiet time over the time of a container (`container_time_s`) on this host, so that
+    it serves for other hosts. It is 0 where the calls one by one take longer: each looks up its
+    module, which `nn.Sequential` does not. None of training steps: these are not timed.
+
+    `workload` is what was harvested. Each part of it (all of a pass that is no generation) is timed
+    once for all sizes and dtypes of a model that make the same calls: what is `known` grows.
+    """
+    if request.training is not None:
+        return None
+    parts = _parts(request, workload)
+    times = known.setdefault((request.name, request.phase), {})
+    missing = [part for part in dict.fromkeys(parts) if part not in times]
+    if missing:
+        try:
+            with _unheard(), torch.no_grad():
+                times.update(_timed(request, parts, times))
+        except ANY_FAILURE as error:  # a forward is anyone's code
+            said = str(error) if isinstance(error, OpdbError) else one_line(error)
+            times.update(dict.fromkeys(missing, _untimed(request, said)))
+    total = 0.0
+    for part, count in Counter(parts).items():
+        timed = times[part]
+        if isinstance(timed, str):
+            raise UnsupportedError(timed)
+        total += timed * count
+    return total
+
+
+def _untimed(request: ModelSpec, why: str) -> str:
+    return f"Python around the calls of {request.name!r} was not timed: {why}"
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Keep back what a model prints, warns of and logs: it told that when it was harvested."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with (
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+
+
+def _parts(request: ModelSpec, workload: Workload) -> list[Part]:
+    """Return what the parts of a pass call, in order.
+
+    Those of a generation of several tokens are what comes up to the first choice, each step, and
+    what comes after the last choice. Any other pass is one part.
+    """
+    if request.phase != "generate" or request.max_new_tokens == 1:
+        return [workload.made]
+    steps = steps_of(workload)
+    if not steps:
+        raise UnsupportedError(_untimed(request, "its steps are not seen"))
+    before, after = apart_from(workload, steps)
+    return [made(calls) for calls in (before, *(step.calls for step in steps), after)]
+
+
+def _timed(request: ModelSpec, parts: Sequence[Part], known: Container[Part]) -> Times:
+    loaded = load(request, device="meta")
+    if len(parts) > 1:
+        return _timed_of_generation(loaded, parts, known)
+    recorder = record(loaded, autocast=request.autocast, recorder_type=Keeping)
+    assert isinstance(recorder, Keeping)
+    run = partial(loaded.module, *loaded.args, **loaded.kwargs)
+    return {parts[0]: max(math.fsum(times_around(run, recorder.answers)), 0.0)}
+
+
+def _timed_of_generation(
+    loaded: LoadedModel, parts: Sequence[Part], known: Container[Part]
+) -> Times:
+    *steps, end = parts
+    found: Times = {}
+    runs = 0
+    for number, part in enumerate(steps):
+        if part not in known and part not in found:
+            runs += 1
+            if runs > RUNS:
+                raise UnsupportedError("too many of its steps make other calls")
+            found.update(_timed_at(loaded, number, steps, end))
+    if end not in known and end not in found:
+        raise UnsupportedError("what it calls at its end is not how a step begins")
+    return found
+
+
+def _timed_at(loaded: LoadedModel, number: int, steps: Sequence[Part], end: Part) -> Times:
+    """Return the times around a step (0: what comes before the first), the one before it, the end.
+
+    Later steps are reached by a longer prompt, as when a generation is harvested. The end is that
+    beginning of a step which makes the same calls.
+    """
+    ahead = min(number, AHEAD)
+    begun = longer(loaded, number - ahead, "meta")
+    passes = max(ahead, 1) + 1
+    recorder, bounds = _recorded(begun, passes, steps[number], ahead)
+    run = partial(begun.module, *begun.args, **begun.kwargs)
+    is_broken_off = len(recorder.marks) > passes
+    times = times_around(run, recorder.answers, broken_off=is_broken_off)
+    before = [0, *(answer.calls for answer in recorder.answers)]
+
+    def between(first: int, last: int) -> float:
+        return max(math.fsum(times[bisect_left(before, first) : bisect_left(before, last)]), 0.0)
+
+    found: Times = {}
+    for place, (first, last) in enumerate(bounds, number - ahead):
+        part = made(recorder.calls[first:last])
+        if part == steps[place]:  # a longer prompt is no step
+            found[part] = between(first, last)
+            if part[: len(end)] == end:
+                found[end] = between(first, first + len(end))
+    return found
+
+
+class _KeepingPasses(Keeping, Passes): ...
+
+
+def _recorded(
+    begun: LoadedModel, passes: int, step: Part, place: int
+) -> tuple[_KeepingPasses, list[tuple[int, int]]]:
+    """Record the first passes of a generation; return from which call to which each part goes.
+
+    The first time a model may make what it finds the next time.
+    """
+    for _ in range(2):
+        watched = partial(_KeepingPasses, passes=passes, settled=True)
+        recorder = record(begun, recorder_type=watched)
+        assert isinstance(recorder, _KeepingPasses)
+        kinds = [call.configuration.kind for call in recorder.calls]
+        ends = [number for number, kind in enumerate(kinds, 1) if kind == CHOICE]
+        bounds = list(pairwise([0, *ends]))
+        if len(bounds) == passes and made(recorder.calls[slice(*bounds[place])]) == step:
+            return recorder, bounds
+    raise UnsupportedError(DIFFERENT)

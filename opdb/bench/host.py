@@ -28,13 +28,20 @@ from torch import nn
 
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.visit import issuing
-from opdb.derive.host import is_settled
-from opdb.derive.quiet import BLOCK_S, LEAST_BLOCKS
+from opdb.derive.quiet import BLOCK_S, LEAST_BLOCKS, is_settled
 from opdb.errors import UnsupportedError
 from opdb.kinds import get_kind
 from opdb.kinds.fused import NAME as FUSED
 from opdb.operators import BuiltBackward, BuiltCall, build
-from opdb.records import Call, Configuration, Form, HostVisit
+from opdb.records import (
+    CalibratedCall,
+    Call,
+    Configuration,
+    Form,
+    HostCalibration,
+    HostVisit,
+    Workload,
+)
 from opdb.units import show
 
 BLOCKS = LEAST_BLOCKS
@@ -117,7 +124,6 @@ class Moments:
 
 
 def _few_at_once(workloads: Sequence[list[Call]]) -> Iterator[list[list[Call]]]:
-    """Yield workloads that are measured together."""
     few: list[list[Call]] = []
     for calls in workloads:
         few.append(calls)
@@ -157,13 +163,11 @@ class _Group:
     bytes: int = 0
 
     def add(self, call: Call, built: BuiltCall) -> None:
-        """Add a distinct call."""
         self.places[call.configuration.key, call.form] = len(self.calls)
         self.calls.append((call, built))
         self.bytes += built.input_bytes * 3 + built.weight_bytes
 
     def clear(self) -> None:
-        """Give back the memory of all calls."""
         self.calls.clear()
         self.places.clear()
         self.order.clear()
@@ -291,7 +295,6 @@ def blocks_of(one_round: Callable[[], list[float]]) -> list[list[float]]:
 
 
 def by_call(blocks: Sequence[Sequence[float]], order: Sequence[int]) -> list[list[float]]:
-    """Return the mean time of each distinct call in each block, of calls in an order of places."""
     occurrences: dict[int, list[int]] = defaultdict(list)
     for position, place in enumerate(order):
         occurrences[place].append(position)
@@ -339,7 +342,6 @@ def _measure(session: Session, group: _Group) -> Iterator[HostVisit]:
 
 
 def _amid(order: Sequence[int], among: Sequence[int], places: Iterable[int]) -> list[int]:
-    """Return an order with further places in the middle of the calls that they are to be among."""
     positions = [position for position, place in enumerate(order) if place in among]
     middle = positions[len(positions) // 2] + 1
     return [*order[:middle], *places, *order[middle:]]
@@ -367,6 +369,26 @@ def _entry(words: str, session: Session) -> tuple[Timed, ...]:
 
 
 def entry_s(times_s: Sequence[float]) -> float:
-    """Return how long entering takes, of one that does nothing more, or of one kernel and two."""
     first, *second = times_s
     return max(2 * first - second[0], 0.0) if second else first
+
+
+# The calibration of a host: host times of stored workloads that boards have seen, too.
+
+
+def calibrate_host(session: Session, workloads: Sequence[Workload]) -> HostCalibration:
+    measured_at, campaign = now(), session.campaign
+    calls = [each.calls for each in workloads]
+    seen = [visit for _ in range(MOMENTS) for visit in host_visits(session, calls)]
+    return HostCalibration(
+        id=campaign.id,
+        host=campaign.host.id,
+        board=campaign.board,
+        measured_at=measured_at,
+        environment=campaign.environment,
+        workloads=tuple(each.key for each in workloads),
+        calls=tuple(
+            CalibratedCall(each.configuration, each.form, each.started_at, each.times_s)
+            for each in seen
+        ),
+    )

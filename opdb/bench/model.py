@@ -1,38 +1,158 @@
-"""A whole workload measured: the truth that predictions are checked against."""
+"""Runs of whole workloads, in one campaign: the truth that predictions are checked against."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import statistics
+import time
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from typing import Any, TypeAlias, get_args
 
 import torch
+from torch import Tensor, nn
 
-from opdb.bench.kernels import launched_kernels
-from opdb.bench.layers import time_layers
-from opdb.bench.modes import REPLAYING, Passing, flags_of, issuing, output_difference
-from opdb.bench.readings import RunReadings, RunTarget, run_of
-from opdb.bench.replay import Clock
-from opdb.bench.session import Session
-from opdb.bench.stretch import Timing, observe
-from opdb.bench.training import TrainingStep
-from opdb.bench.visit import session_flags, waiting_flags
-from opdb.compile.dynamo import compiled_frames
+from opdb.bench.calibrate import stored_calibration, trusting
+from opdb.bench.harvests import measuring
+from opdb.bench.modes import (
+    CUDA_ONLY,
+    REPLAYING,
+    Passing,
+    check_switches,
+    flags_of,
+    issuing,
+    output_difference,
+)
+from opdb.bench.replay import HOLD_UP, Clock, Timing, launched_kernels, observe
+from opdb.bench.run import campaign
+from opdb.bench.session import (
+    Launching,
+    Platform,
+    Session,
+    detect,
+    new_id,
+    now,
+    open_meter,
+    platforms,
+    release,
+)
+from opdb.bench.visit import refusal, session_flags, waiting_flags
+from opdb.compiled.inductor import compiled_frames
 from opdb.derive.quiet import blocks_s
 from opdb.derive.runs import (
+    AGREEING,
     AGREEMENT,
     HOSTS_AGREEMENT,
     QUIET_BLOCKS,
     agreeing,
     repeat_spread,
 )
-from opdb.errors import InputError, NotCompiledError
-from opdb.memory import Memory
-from opdb.models import LoadedModel, ModelRequest, load
+from opdb.errors import CannotMeasureError, DatabaseError, InputError, NotCompiledError, OpdbError
+from opdb.harvest.finding import find_or_harvest
+from opdb.memory import Memory, memory_of
+from opdb.models import LoadedModel, load
+from opdb.models.construction import ANY_FAILURE
 from opdb.models.inputs import numbers, tensors
-from opdb.models.norms import calibrate_batch_norms
-from opdb.records import Json, Mode, ModelRun
+from opdb.models.steps import Loss, calibrate_batch_norms
+from opdb.operators import dtype_of, make_optimizer
+from opdb.processes import DiedError, done_apart
+from opdb.progress import Display
+from opdb.records import (
+    BoardCalibration,
+    Campaign,
+    Harvest,
+    Json,
+    Mode,
+    ModelRun,
+    Outcome,
+    Stored,
+    Stretch,
+    Workload,
+)
+from opdb.runs import ModelPolicy, ModelRunSpec, RunTable, Spec
+from opdb.spec import ModelSpec
+from opdb.store import Claims, RunState, Store
 from opdb.units import show
+from opdb.workers import Make, Work, WorkerDevice, run_on_each
+
+
+@dataclass
+class RunReadings:
+    """Gathers the readings of a run, so that a failure half way leaves nothing undefined."""
+
+    repeats: list[Stretch] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+    facts: dict[str, Json] = field(default_factory=dict)
+    kernels: dict[str, int] | None = None
+    layers: dict[str, float] | None = None
+    peak_memory_bytes: int | None = None
+
+
+Outcomes: TypeAlias = Mapping[type[OpdbError], Outcome]
+"""The errors of opdb's own that are findings, each with the outcome it means; what torch raises is
+one always, as is what a model's code raises, which may be anything."""
+
+
+def run_of(
+    session: Session,
+    workload: str,
+    mode: Mode,
+    measure: Callable[[RunReadings], None],
+    outcomes: Outcomes,
+    setting: Mapping[str, Json] | None = None,
+) -> ModelRun:
+    """Measure a workload (key) in a mode; a failure to measure it is a run with that outcome.
+
+    `setting` is what the run was made under beyond the campaign's.
+    """
+    began_s, started_at = time.monotonic(), now()
+    seen = RunReadings()
+    outcome: Outcome = "ok"
+    reason = None
+    try:
+        measure(seen)
+    except ANY_FAILURE as error:
+        found = _finding(error, outcomes)
+        if found is None:
+            raise
+        outcome, reason = found
+    release(session)
+    if outcome != "ok":
+        session.check_alive()
+    return ModelRun(
+        id=new_id(),
+        campaign=session.campaign.id,
+        workload=workload,
+        mode=mode,
+        outcome=outcome,
+        reason=reason,
+        started_at=started_at,
+        cost_s=time.monotonic() - began_s,
+        repeats=tuple(seen.repeats) if outcome == "ok" else (),
+        peak_memory_bytes=seen.peak_memory_bytes,
+        kernels=seen.kernels,
+        layers=seen.layers,
+        flags=tuple(dict.fromkeys(seen.flags)),
+        setting=setting or {},
+        facts=seen.facts,
+    )
+
+
+def _finding(error: BaseException, outcomes: Outcomes) -> tuple[Outcome, str] | None:
+    """Return what an error means, and its reason; None where it is no finding."""
+    if not isinstance(error, OpdbError):
+        return refusal(error)
+    if isinstance(error, DatabaseError):
+        return None
+    outcome = next((each for kind, each in outcomes.items() if isinstance(error, kind)), None)
+    return None if outcome is None else (outcome, str(error))
+
+
+# A whole workload measured: the truth that predictions are checked against.
 
 SETTLE_S = 0.5
 WINDOW_S = 1.0
@@ -64,28 +184,27 @@ class RunOptions:
 
 
 def measure(
-    session: Session, request: ModelRequest, workload: str, mode: Mode, options: RunOptions
+    session: Session, request: ModelSpec, workload: str, mode: Mode, options: RunOptions
 ) -> ModelRun:
-    """Load and measure a model; what cannot be measured is a run with that outcome.
-
-    Raises:
-        CannotMeasureError: the device stopped answering.
-    """
-    target = RunTarget(workload, mode, {InputError: "error", NotCompiledError: "unsupported"})
-    return run_of(session, target, lambda seen: _measure(session, request, target, options, seen))
+    """Load and measure a model; what cannot be measured is a run with that outcome."""
+    outcomes: Outcomes = {InputError: "error", NotCompiledError: "unsupported"}
+    work = partial(_measure, session, request, workload, mode, options)
+    return run_of(session, workload, mode, work, outcomes)
 
 
 def _measure(
     session: Session,
-    request: ModelRequest,
-    target: RunTarget,
+    request: ModelSpec,
+    workload: str,
+    mode: Mode,
     options: RunOptions,
     seen: RunReadings,
 ) -> None:
-    mode = target.mode
     before = compiled_frames()
-    if options.memory is not None:
-        _check_room(options.memory)
+    memory = options.memory
+    if memory is not None and memory.fits is False:
+        needed, there = show(memory.needed_bytes, "B"), show(memory.device_bytes, "B")
+        raise MemoryError(f"needs about {needed}, the device has {there}")
     loaded = load(request, device=session.platform.torch_device)
     step = _step(loaded, request, mode)
     first_s, outputs = _timed(step, session.clock)
@@ -105,7 +224,7 @@ def _measure(
             seen.kernels = launched_kernels(step, hidden=mode != "graph")
     if options.layers:
         seen.layers = time_layers(loaded.module, step, session.clock)
-    passing = Passing(loaded, step, session.clock, target.workload, session.graphs)
+    passing = Passing(loaded, step, session.clock, workload, session.graphs)
     with issuing(mode, passing, seen.facts) as issue:
         if kept is not None:
             found = [t.cpu() for t in tensors(issue())]
@@ -127,23 +246,11 @@ def _measure(
 
 
 def _timed(step: Callable[[], Any], clock: Clock) -> tuple[float, Any]:
-    """Make one pass and wait for it; return its seconds and its outputs."""
     first = clock.mark()
     outputs = step()
     last = clock.mark()
     clock.wait(last)
     return clock.elapsed_s(first, last), outputs
-
-
-def _check_room(memory: Memory) -> None:
-    """Check that a device has the memory that a model needs, before anything of it is made.
-
-    Raises:
-        MemoryError: it certainly has not.
-    """
-    if memory.fits is False:
-        needed, there = show(memory.needed_bytes, "B"), show(memory.device_bytes, "B")
-        raise MemoryError(f"needs about {needed}, the device has {there}")
 
 
 def _observe(
@@ -155,25 +262,32 @@ def _observe(
     *,
     replays: bool,
 ) -> None:
-    """Observe stretches of passes, or of CUDA graphs, until as many agree as must."""
     bound, outrun, wanted = AGREEMENT, 1.0, options.repeats
     while len(seen.repeats) < wanted:
-        found = observe(issue, 1, session.clock, session.meter, timing)
+        with session.settled() as started:
+            found = observe(issue, 1, session.clock, session.meter, timing)
         seen.repeats.append(found.stretch)
-        seen.flags += session_flags(session, found)
+        seen.flags += (*session_flags(session, found), *started)
         if replays:  # an eager pass may wait for the host; a CUDA graph that does was issued late
             seen.flags += waiting_flags(found)
         outrun = min(outrun, found.outrun_share)
         bound, redone = (
             (HOSTS_AGREEMENT, HOSTS_REDONE) if outrun >= OUTRUN else (AGREEMENT, MAX_REDONE)
         )
-        agree = repeat_spread(agreeing(seen.repeats)) <= bound
-        wanted = options.repeats + (0 if agree else redone)
+        wanted = options.repeats + (redone if disagreement(seen.repeats, bound) else 0)
     if session.on_gpu:
         seen.facts["outrun_share"] = outrun
-    spread = repeat_spread(agreeing(seen.repeats))
-    if spread > bound:
-        seen.flags.append(f"no three repeats agree: the fastest differ by {100 * spread:.1f} %")
+    if session.launching:
+        seen.facts["tiny_kernel_s"] = [session.launching.tiny_kernel_s]
+    seen.flags += disagreement(seen.repeats, bound)
+
+
+def disagreement(repeats: Sequence[Stretch], bound: float) -> list[str]:
+    """Return the flag of repeats of which no three agree within a share; no flag where they do."""
+    spread = repeat_spread(agreeing(repeats))
+    if spread <= bound:
+        return []
+    return [f"no three repeats agree: the fastest differ by {100 * spread:.1f} %"]
 
 
 def quiet_facts(mode: Mode, seen: RunReadings) -> dict[str, Json]:
@@ -183,12 +297,8 @@ def quiet_facts(mode: Mode, seen: RunReadings) -> dict[str, Json]:
     return {QUIET_BLOCKS: sum(len(blocks_s(repeat.replay_times_s)) for repeat in seen.repeats)}
 
 
-def _step(loaded: LoadedModel, request: ModelRequest, mode: Mode) -> Callable[[], Any]:
-    """Return what is measured: one pass, or one training step.
-
-    Raises:
-        InputError: a training step is not measured in this mode.
-    """
+def _step(loaded: LoadedModel, request: ModelSpec, mode: Mode) -> Callable[[], Any]:
+    """Return what is measured: one pass, or one training step."""
     if request.training is not None:
         if mode not in UNCHANGED:
             raise InputError(f"training is not measured in mode {mode!r}; use eager or graph")
@@ -205,9 +315,405 @@ def _step(loaded: LoadedModel, request: ModelRequest, mode: Mode) -> Callable[[]
 
 
 def is_finite(outputs: Any) -> bool:
-    """Return whether every floating-point or complex number in a model's outputs is finite."""
     return all(
         bool(t.isfinite().all())
         for t in numbers(outputs)
         if t.dtype.is_floating_point or t.is_complex()
     )
+
+
+# Time every leaf module in its place: events set by hooks, inside the running model.
+
+PASSES = 10
+WARM_UP_PASSES = 2
+HELD_LEAVES = 64
+"""Leaves issued behind one hold-up: few enough for the queue of launches to take them all."""
+
+LONGEST_S = 0.1
+"""How long the device is held up at most for a host that became slower."""
+
+
+def time_layers(
+    module: nn.Module,
+    step: Callable[[], Any],
+    clock: Clock,
+    *,
+    passes: int = PASSES,
+    hold: Callable[[float], None] | None = None,
+) -> dict[str, float]:
+    """Return each leaf module's median time in place for one pass (seconds), by its path.
+
+    A leaf that is called more than once in a pass has its calls added. The time between two
+    events includes the gap after the launch, so eager sums lie above a sum of operators. `hold`
+    keeps the device busy for a number of seconds before what is issued next: it then never waits
+    for the host, and the times are its own.
+    """
+    holding = _Holding(hold)
+    with _marked(module, clock, holding) as marks:
+        for _ in range(WARM_UP_PASSES):
+            holding.learn(step)
+            clock.wait(clock.mark())
+            marks.clear()
+        found = []
+        for _ in range(passes):
+            holding.begin_pass()
+            step()
+            holding.end_pass()
+            clock.wait(clock.mark())
+            found.append(_sums(marks, clock))
+            marks.clear()
+    paths = dict.fromkeys(path for sums in found for path in sums)  # not every pass has to call all
+    return {path: statistics.median(sums.get(path, 0.0) for sums in found) for path in paths}
+
+
+@contextmanager
+def _marked(
+    module: nn.Module, clock: Clock, holding: _Holding
+) -> Iterator[list[tuple[str, Any, Any]]]:
+    """Hook the leaves of a module; yields the list that each call adds its path and marks to."""
+    began: dict[str, list[Any]] = defaultdict(list)
+    marks: list[tuple[str, Any, Any]] = []
+    handles = []
+
+    def before(path: str) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            holding.begin()
+            began[path].append(clock.mark())
+
+        return hook
+
+    def after(path: str) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            marks.append((path, began[path].pop(), clock.mark()))
+
+        return hook
+
+    leaves = [(path, m) for path, m in module.named_modules() if not any(m.children())]
+    try:
+        for path, leaf in leaves:
+            handles.append(leaf.register_forward_pre_hook(before(path)))
+            handles.append(leaf.register_forward_hook(after(path)))
+        yield marks
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class _Holding:
+    """Holds the device up before every `HELD_LEAVES` leaves, while the host issues them."""
+
+    def __init__(self, hold: Callable[[float], None] | None) -> None:
+        self._hold = hold
+        self._leaves = 0
+        self._leaf_s = 0.0
+        self._held: tuple[float, int] | None = None
+
+    def begin_pass(self) -> None:
+        self._leaves = 0
+
+    def begin(self) -> None:
+        if self._hold is not None and self._leaf_s and self._leaves % HELD_LEAVES == 0:
+            self._look_back()
+            self._hold(HELD_LEAVES * self._leaf_s * HOLD_UP)
+            self._held = time.perf_counter(), self._leaves
+        self._leaves += 1
+
+    def end_pass(self) -> None:
+        self._look_back()
+        self._held = None
+
+    def learn(self, step: Callable[[], Any]) -> None:
+        self._leaves, self._leaf_s = 0, 0.0
+        began_s = time.perf_counter()
+        step()
+        self._leaf_s = (time.perf_counter() - began_s) / max(self._leaves, 1)
+
+    def _look_back(self) -> None:
+        """Learn anew where the host issued the leaves behind the last hold-up more slowly.
+
+        A full queue of launches slows it down as well, the more the longer the device is held up:
+        so this goes no further than `LONGEST_S`.
+        """
+        if self._held is not None:
+            began_s, before = self._held
+            leaf_s = (time.perf_counter() - began_s) / max(self._leaves - before, 1)
+            most_s = LONGEST_S / (HELD_LEAVES * HOLD_UP)
+            self._leaf_s = max(self._leaf_s, min(leaf_s, most_s))
+
+
+def _sums(marks: list[tuple[str, Any, Any]], clock: Clock) -> dict[str, float]:
+    total: dict[str, float] = defaultdict(float)
+    for path, first, last in marks:
+        total[path] += clock.elapsed_s(first, last)
+    return dict(total)
+
+
+# One training step of a model: forward pass, loss, backward pass, optimizer step.
+
+
+class TrainingStep:
+    """A training step that runs again and again when it is called, and returns its loss.
+
+    Gradients are let go of after the step, as `zero_grad` does by default. It trains on the model's
+    example inputs and on random targets.
+    """
+
+    def __init__(self, loaded: LoadedModel, request: ModelSpec) -> None:
+        self._module = loaded.module
+        self._args, self._kwargs = loaded.args, loaded.kwargs
+        self._batches = request.accumulation
+        self._autocast = request.autocast
+        self._device = next(loaded.module.parameters()).device.type
+        self._optimizer = make_optimizer(request.optimizer, loaded.module.parameters())
+        self._loss: Loss | None = None
+
+    def __call__(self) -> Tensor:
+        """Run one step; the loss returned is that of its last batch.
+
+        A step that fails leaves no gradients: those of one that was being captured hold nothing.
+        """
+        try:
+            for _ in range(self._batches):
+                loss = self.backward(self.forward())
+            self.update()
+        except RuntimeError:
+            self._optimizer.zero_grad()
+            raise
+        return loss
+
+    def forward(self) -> Tensor:
+        with self._casting():
+            outputs: Any = self._module(*self._args, **self._kwargs)
+            self._loss = self._loss or Loss.of(outputs)
+            loss = self._loss(outputs)
+        return loss / self._batches if self._batches > 1 else loss
+
+    @property
+    def classes(self) -> int:
+        """The number of the model's classes, once it has run; 0 where it has its own loss."""
+        return 0 if self._loss is None else self._loss.classes
+
+    def feed(self, images: Tensor, classes: Tensor) -> None:
+        self._args = (images,)
+        self._loss = Loss(classes, self.classes)
+
+    def backward(self, loss: Tensor) -> Tensor:
+        loss.backward()
+        return loss.detach()
+
+    def update(self) -> None:
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def _casting(self) -> AbstractContextManager[Any]:
+        if self._autocast is None:
+            return nullcontext()
+        return torch.autocast(self._device, dtype=dtype_of(self._autocast))
+
+
+# Model runs of several workloads in one campaign, each saved as soon as it is done.
+
+
+def check_modes(modes: Collection[Mode], device: str | None) -> None:
+    for mode in modes:
+        check_switches(mode)
+    platform = detect(device)
+    lacking = [mode for mode in modes if mode in CUDA_ONLY]
+    if lacking and platform.device.type != "cuda":
+        raise CannotMeasureError(
+            f"mode {lacking[0]!r} needs a CUDA device; {platform.device.name} is none: use "
+            "another mode, such as eager"
+        )
+
+
+def modes_of(platform: Platform) -> tuple[Mode, ...]:
+    return tuple(m for m in get_args(Mode) if platform.device.type == "cuda" or m not in CUDA_ONLY)
+
+
+Tell: TypeAlias = Callable[[Harvest, int], None]
+"""Hears of a workload stored, and how many runs of it stand against other calls now."""
+
+
+def harvested(
+    store: Store,
+    requests: Iterable[ModelSpec],
+    errors: list[OpdbError] | None = None,
+    tell: Tell | None = None,
+) -> dict[str, Workload]:
+    """Harvest and save each request that does not stand; return the workloads by its `repr`.
+
+    With `errors`, why one cannot be harvested is appended there, and it is left out. `tell` hears
+    of each, saved now or before.
+    """
+    workloads: dict[str, Workload] = {}
+    for key, stored in find_or_harvest(store, requests, measuring()).items():
+        if isinstance(stored, Stored):
+            workloads[key] = stored.workload
+            if tell is not None:
+                tell(stored.found, stored.stale)
+        elif errors is None:
+            raise stored
+        else:
+            errors.append(stored)
+    return workloads
+
+
+class CampaignWork(Work[Spec]):
+    """Runs that this process measures itself, all in one campaign."""
+
+    @abstractmethod
+    def measurer(self, session: Session, store: Store) -> Callable[[Spec], ModelRun | InputError]:
+        """Return what measures one run: it returns the run, or why there can be none."""
+
+    @contextmanager
+    def opened(
+        self, store: Store, device: str | None, workers: int
+    ) -> Iterator[tuple[str, str, Make[Spec]]]:
+        flags = (f"{workers} workers measured on this host at once",) if workers > 1 else ()
+        with campaign(device, store, workers) as session:
+            measure_one = self.measurer(session, store)
+
+            def make(spec: Spec, claims: Claims) -> ModelRun | InputError:
+                run = measure_one(spec)
+                if isinstance(run, ModelRun):
+                    run = replace(run, flags=(*run.flags, *flags))
+                    store.save_model_run(run, claims.claim(spec.key))
+                return run
+
+            yield session.platform.device.slug, session.platform.board.uuid, make
+
+
+@dataclass(frozen=True)
+class ModelWork(CampaignWork[ModelRunSpec]):
+    options: RunOptions = field(default_factory=RunOptions)
+
+    def measurer(self, session: Session, store: Store) -> Callable[[ModelRunSpec], ModelRun]:
+        def measure_one(spec: ModelRunSpec) -> ModelRun:
+            found = store.workloads_by_key([spec.workload])
+            device = session.platform.device
+            memory = memory_of(found[0], device) if found else None
+            options = replace(self.options, memory=memory)
+            if spec.mode == "graph":
+                known = stored_calibration(session, store)
+                return measure_graph(session, known, spec, options)
+            return measure(session, spec.request, spec.workload, spec.mode, options)
+
+        return measure_one
+
+
+def measure_graph(
+    session: Session, known: BoardCalibration | None, spec: ModelRunSpec, options: RunOptions
+) -> ModelRun:
+    """Measure a model as a CUDA graph, in three processes or more, one after the other, as one run.
+
+    Repeats in one process agree within 0.02 %, and processes differ by several per cent, by where
+    the model's memory lies (docs/measuring.md). `known` is the calibration of the board.
+    """
+    release(session)
+    least, runs = max(options.repeats, AGREEING), list[ModelRun]()
+    repeats, flags = tuple[Stretch, ...](), list[str]()
+    given = session.campaign, session.platform.torch_device, known, spec
+    while len(runs) < least + (MAX_REDONE if flags else 0):
+        timed = replace(options, repeats=1, layers=options.layers and not runs)
+        try:
+            run: ModelRun = done_apart(_measured, *given, timed)
+        except DiedError as error:
+            fail = partial(_fail, error)
+            run = run_of(session, spec.workload, spec.mode, fail, {DiedError: "error"})
+        if run.outcome != "ok":
+            return run
+        runs.append(run)
+        repeats += run.repeats
+        flags = disagreement(repeats, AGREEMENT)
+    tiny = [time_s for run in runs for time_s in run.facts.get("tiny_kernel_s", [])]
+    return replace(
+        runs[0],
+        repeats=repeats,
+        cost_s=sum(run.cost_s for run in runs),
+        flags=tuple(dict.fromkeys(chain(flags, *(run.flags for run in runs)))),
+        facts={**runs[0].facts, "processes": len(runs), "tiny_kernel_s": tiny},
+    )
+
+
+def _measured(
+    campaign: Campaign,
+    device: str,
+    known: BoardCalibration | None,
+    spec: ModelRunSpec,
+    options: RunOptions,
+) -> ModelRun:
+    """Measure a run; what runs in a process of its own."""
+    platform = detect(device)
+    meter = open_meter(platform)
+    try:
+        session = trusting(Session(platform, meter, campaign), known)
+        if session.on_gpu:
+            session = replace(session, launching=Launching(device))
+        return measure(session, spec.request, spec.workload, spec.mode, options)
+    finally:
+        meter.close()
+
+
+def _fail(error: Exception, _: RunReadings) -> None:
+    raise error
+
+
+@dataclass(frozen=True)
+class AlikeRuns(ModelPolicy):
+    """Count only runs that were measured as these options ask for."""
+
+    options: RunOptions = field(default_factory=RunOptions)
+
+    def runs(self, store: Store, spec: ModelRunSpec | None = None) -> list[RunState]:
+        found = super().runs(store, spec)
+        alike = {
+            run.id
+            for key in {run.workload for run in found}
+            for run in store.model_runs(key)
+            if len(run.repeats) >= self.options.repeats
+            and (run.layers is not None) == self.options.layers
+        }
+        return [run for run in found if run.id in alike]
+
+
+def measure_models(
+    store: Store,
+    jobs: Sequence[tuple[ModelSpec, Workload, Mode]],
+    options: RunOptions,
+    device: str | None,
+    display: Display,
+    places: Sequence[WorkerDevice] = (),
+    failures: list[str] | None = None,
+) -> Iterator[tuple[Workload, ModelRun]]:
+    """Measure each request, its workload stored, in its mode; yield workload and run once saved.
+
+    A model that fails does not stop the others: its run carries the outcome. What another process
+    measures on the same boards at the same time is yielded when that has stored it. Where there are
+    several `places`, all is yielded once they are done; `failures` takes why devices failed.
+    """
+    on = [each.board for each in (platforms(places) if places else [detect(device)])]
+    boards = tuple(board.uuid for board in on)
+    specs = {
+        spec.key: spec
+        for request, workload, mode in jobs
+        for spec in [ModelRunSpec(request, workload.key, mode, boards)]
+    }
+    workloads = {workload.key: workload for _, workload, _ in jobs}
+    devices = tuple(dict.fromkeys(board.device for board in on))
+    policy = AlikeRuns(devices, boards, options=options).without_stored(store)
+    work = ModelWork(policy, options=options)
+    left = dict(specs)
+    if places:
+        failed = run_on_each(places, store, work, [*specs.values()], display, "measure")
+        (failures if failures is not None else []).extend(failed)
+    else:
+        with display.progress(len(specs), "measure") as shown:
+            for spec, run in work.run(store, [*specs.values()], device, shown):
+                del left[spec.key]
+                yield workloads[spec.workload], run
+    table = RunTable(policy, policy.runs(store))
+    for spec in left.values():
+        state = table.run(spec)
+        if state is not None:
+            [run] = [r for r in store.model_runs(spec.workload) if r.id == state.id]
+            yield workloads[spec.workload], run

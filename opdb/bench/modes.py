@@ -20,18 +20,20 @@ from torch.jit import TracerWarning  # type: ignore[attr-defined]
 from torch.utils import _pytree as pytree
 
 from opdb.bench.replay import Clock, capture, warm_up
-from opdb.bench.scratch import temporary_folder
 from opdb.bench.visit import REFUSALS
-from opdb.compile.dynamo import (
+from opdb.compiled import check_works
+from opdb.compiled.inductor import (
     PASSES,
     Counted,
     capture_graphs,
+    cause_of,
+    check_compiles,
     compiled_frames,
     compiling,
     counted,
+    no_room,
+    silent_tuning,
 )
-from opdb.compile.inductor import cause_of, check_compiles, no_room, silent_tuning
-from opdb.compile.switches import check_works
 from opdb.errors import CannotMeasureError, InputError, NotCompiledError, OpdbError
 from opdb.models import LoadedModel
 from opdb.models.construction import ModelFailureError, one_line
@@ -78,11 +80,6 @@ class Passing:
 
 
 def check_switches(mode: Mode) -> None:
-    """Check that the environment does not switch a mode off, which torch would not report.
-
-    Raises:
-        CannotMeasureError: it does.
-    """
     if mode in _COMPILED:
         check_works("torch.compile")
     if mode == "trace":
@@ -95,13 +92,6 @@ def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
 
     They keep what is known where a mode fails half way. Compilers begin in a fresh state, with an
     empty cache on disk, and leave none behind.
-
-    Raises:
-        CannotMeasureError: the environment switches the mode off, the disk is full, or this machine
-            lacks what inductor compiles with.
-        NotCompiledError: the mode compiles, and leaves this model as it is.
-        InputError: the mode fails in a way of its own.
-        RuntimeError: the mode refuses the model, as do the other errors that torch raises.
     """
     check_switches(mode)
     if mode == "eager":
@@ -132,13 +122,7 @@ def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
 
 @contextmanager
 def _failing_as(mode: Mode, compiles_for: str | None = None) -> Iterator[None]:
-    """Tell what a compiler raises by its cause, and by the mode where torch raises it nowhere else.
-
-    Raises:
-        CannotMeasureError: the disk is full, or this machine lacks what inductor compiles with for
-            the device, which says nothing about the model.
-        InputError: an error that no other call of torch raises.
-    """
+    """Raise what a compiler raises by its cause, with the mode where torch does not name it."""
     try:
         yield
     except OpdbError:
@@ -158,7 +142,6 @@ def _failing_as(mode: Mode, compiles_for: str | None = None) -> Iterator[None]:
 
 
 def flags_of(facts: Mapping[str, Json]) -> list[str]:
-    """Say in words what of the facts makes a run doubtful."""
     flags = []
     if places := facts.get("trace_warnings"):
         flags.append(
@@ -238,9 +221,6 @@ def _tell_graphs(passing: Passing, facts: Facts) -> int:
     """Count the graphs that dynamo captures, and say why they are not one.
 
     Returns after how many passes it captures nothing more.
-
-    Raises:
-        NotCompiledError: it captures none, or enters none in the end, or does not come to an end.
     """
     found = passing.counted.get(passing.workload)
     if found is None:
@@ -369,3 +349,16 @@ def _device_of(loaded: LoadedModel) -> str:
 
 def _held(loaded: LoadedModel) -> list[Tensor]:
     return [*tensors(loaded.args), *loaded.module.parameters()]
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="opdb-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise CannotMeasureError(
+            f"there is no folder for temporary files: {error.strerror}; free some space, or name "
+            "another in TMPDIR"
+        ) from error
+    with folder as name:
+        yield name

@@ -12,22 +12,32 @@ beside it, to be subtracted.
 
 from __future__ import annotations
 
+import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from opdb.bench.replay import (
     L2_EXCESS,
+    MAX_CALLS,
+    MEMORY_SHARE,
     CudaClock,
     Rotation,
     capture,
+    cuda_call,
     output_bytes,
     warm_up,
     writable,
     write_anew,
 )
-from opdb.records import Neighbours
+from opdb.capturing import is_capturing
+from opdb.errors import UnsupportedError
+from opdb.operators import BuiltCall
+from opdb.records import Access, Before, Neighbours
 
 REPLAY_TARGET_S = 1.5e-3
 MOST_CALLS = 256
@@ -59,7 +69,6 @@ class Stream:
         self._next = 0
 
     def __call__(self) -> None:
-        """Touch the next slice."""
         if self._slices is None:
             return
         source, target = self._slices[self._next]
@@ -67,7 +76,6 @@ class Stream:
         self._next = (self._next + 1) % len(self._slices)
 
     def rewind(self) -> None:
-        """Start over with the first slice."""
         self._next = 0
 
 
@@ -76,7 +84,6 @@ NO_ROOM = "not timed among neighbours: the memory does not hold its inputs twice
 
 
 def has_room(rotation: Rotation) -> bool:
-    """Whether the device's free memory holds the inputs of a call once more."""
     free, _ = torch.cuda.mem_get_info()
     return SPARE_MEMORY * output_bytes(rotation.inputs) <= free
 
@@ -86,9 +93,6 @@ def among_neighbours(rotation: Rotation, call_s: float, l2_bytes: int) -> Neighb
 
     None where the call has no neighbours: it has no input that can be written, and no weights that
     must be cold.
-
-    Raises:
-        RuntimeError: the call cannot be captured as a CUDA graph.
     """
     if not rotation.inputs or not rotation.inputs[0].is_cuda:
         return None
@@ -97,41 +101,16 @@ def among_neighbours(rotation: Rotation, call_s: float, l2_bytes: int) -> Neighb
     if not kept and not stream.bytes_a_call:
         return None
 
-    def neighbours() -> None:
-        stream()
-        for tensor, values in kept:
-            write_anew(tensor, values)
-
-    def with_call() -> None:
-        neighbours()
-        rotation.turn()
-
     wanted = min(MOST_CALLS, math.ceil(REPLAY_TARGET_S / (call_s + NEIGHBOURS_S)))
     calls = rotation.copies * math.ceil(wanted / rotation.copies)
-    graphs = []
-    for step in (with_call, neighbours):
-        rotation.rewind()
-        stream.rewind()
-        graphs.append(_graph_of(step, calls, rotation.rewind, stream.rewind))
-    times, alone = in_turn(graphs, REPLAYS)
-    return Neighbours(calls, tuple(times), tuple(alone))
+    return _timed(rotation, kept, calls, REPLAYS, stream)
 
 
 def kept_inputs(rotation: Rotation) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return the inputs on a GPU that a kernel can write anew, each with its values."""
     inputs = [t for t in rotation.inputs if t.is_cuda and t.is_floating_point() and writable(t)]
     changed = [t for t in rotation.mutated if all(t is not other for other in inputs)]
     rotation.restore()
     return [(tensor, tensor.detach().clone()) for tensor in (*inputs, *changed)]
-
-
-def _graph_of(
-    step: Callable[[], None], calls: int, *rewinds: Callable[[], None]
-) -> torch.cuda.CUDAGraph:
-    warm_up(step, 1)
-    for rewind in rewinds:
-        rewind()
-    return capture(step, calls)
 
 
 def in_turn(graphs: list[torch.cuda.CUDAGraph], replays: int) -> tuple[list[float], list[float]]:
@@ -151,3 +130,371 @@ def in_turn(graphs: list[torch.cuda.CUDAGraph], replays: int) -> tuple[list[floa
     for which, first, last in marks:
         times[which].append(clock.elapsed_s(first, last))
     return times
+
+
+# What a call takes longer where other kernels have run since its own were launched last.
+#
+# A replay of one call launches the same kernels again and again: their code stays in the
+# multiprocessors' instruction caches. In a model other kernels have run since, and in a large model
+# more has gone through the L2 than it holds. On an H200 an element-wise kernel takes 0.05 µs longer
+# for its code and a convolution 0.2 to 0.4 µs, and either some 0.15 µs longer after a stream,
+# though its code is held and its inputs were just written (docs/measuring.md).
+#
+# So a short call is timed a few more times: as it is, after a kernel with more code than an
+# instruction cache holds, and after a stream through more memory than the L2 holds. What these
+# neighbours take is timed alone and subtracted.
+
+LONGEST_S = 30e-6
+"""Calls longer than that are not timed again: what they take longer is below a hundredth."""
+
+CALLS = 24
+REPLAYS_AFTER_OTHERS = 5
+
+INSTRUCTIONS = 2**14
+"""Of the kernel that evicts code, 16 bytes each: 256 KiB, twice what a multiprocessor of an H200
+keeps; fetched in order, they leave nothing of what it held."""
+
+THREADS = 128
+"""One warp for each of a multiprocessor's four parts, which have own instruction caches."""
+
+L2_SHARE = 1.25
+"""The stream touches so much of the L2's size."""
+
+LEAST_SPARED = 4
+"""The evicting kernel's code stays in the L2 beside calls that touch this part of it at most."""
+
+
+def evicting_ptx(instructions: int) -> str:
+    """Return a kernel `evict` of so many multiply-adds in a row, as PTX.
+
+    Its one parameter is the address of THREADS float32 a block.
+    """
+    sums = [
+        f"fma.rn.f32 %f{i % 4}, %f{i % 4}, %f{i % 4}, 0f3F{i:06X};" for i in range(instructions)
+    ]
+    return "\n".join(
+        [
+            ".version 7.0",
+            ".target sm_70",
+            ".address_size 64",
+            ".visible .entry evict(.param .u64 numbers)",
+            "{",
+            ".reg .f32 %f<4>; .reg .b32 %r<3>; .reg .b64 %d<3>;",
+            "ld.param.u64 %d0, [numbers];",
+            "mov.u32 %r0, %tid.x;",
+            "mov.u32 %r1, %ctaid.x;",
+            f"mad.lo.u32 %r2, %r1, {THREADS}, %r0;",
+            "mul.wide.u32 %d1, %r2, 4;",
+            "add.s64 %d2, %d0, %d1;",
+            "ld.global.f32 %f0, [%d2];",
+            *(f"mov.f32 %f{i}, %f0;" for i in (1, 2, 3)),
+            *sums,
+            *(f"add.f32 %f0, %f0, %f{i};" for i in (1, 2, 3)),
+            "st.global.f32 [%d2], %f0;",
+            "ret;",
+            "}",
+        ]
+    )
+
+
+class Evictor:
+    """Runs the kernel that evicts code, one block on each multiprocessor of a device."""
+
+    def __init__(self, device: torch.device) -> None:
+        from cuda.bindings import driver
+
+        self._launch = driver.cuLaunchKernel
+        self._blocks = torch.cuda.get_device_properties(device).multi_processor_count
+        self._numbers = torch.zeros(self._blocks * THREADS, device=device)
+        with torch.cuda.device(device):
+            module = cuda_call(driver.cuModuleLoadData(evicting_ptx(INSTRUCTIONS).encode()))
+            self._kernel = cuda_call(driver.cuModuleGetFunction(module, b"evict"))
+
+    def __call__(self) -> None:
+        stream = torch.cuda.current_stream().cuda_stream
+        numbers = ((self._numbers.data_ptr(),), (ctypes.c_void_p,))
+        cuda_call(
+            self._launch(self._kernel, self._blocks, 1, 1, THREADS, 1, 1, 0, stream, numbers, 0)
+        )
+
+
+@cache
+def evictor(device: torch.device) -> Evictor | None:
+    """Return the device's evictor, made once a process; None where it cannot be made."""
+    try:
+        return Evictor(device)
+    except (ImportError, RuntimeError):
+        return None
+
+
+def after_others(
+    rotation: Rotation, call_s: float, touched_bytes: int, l2_bytes: int, *, cold: bool
+) -> dict[Before, Neighbours]:
+    """Time a call of `call_s` seconds that touches so many bytes, by what ran before it.
+
+    None of it for a long call, one whose inputs exceed the L2 or cannot be written, one that
+    touches so much that the evicting kernel's code would leave the L2, and on a device without an
+    evictor. A stream comes only before a `cold` call without weights: weights would be cold too.
+    """
+    kept = kept_inputs(rotation)
+    large = LEAST_SPARED * touched_bytes > l2_bytes
+    if call_s > LONGEST_S or not kept or large or output_bytes([t for t, _ in kept]) > l2_bytes:
+        return {}
+    device = kept[0][0].device
+    evict = evictor(device)
+    if evict is None:
+        return {}
+    found: dict[Before, Neighbours] = {
+        "itself": _timed(rotation, kept, CALLS, REPLAYS_AFTER_OTHERS),
+        "code": _timed(rotation, kept, CALLS, REPLAYS_AFTER_OTHERS, evict),
+    }
+    if cold and not rotation.cold:
+        source = torch.zeros(int(L2_SHARE * l2_bytes) // 8, device=device)
+        target = torch.empty_like(source)
+        stream = partial(torch.neg, source, out=target)
+        found["stream"] = _timed(rotation, kept, CALLS, REPLAYS_AFTER_OTHERS, stream)
+    return found
+
+
+def _timed(
+    rotation: Rotation,
+    kept: list[tuple[torch.Tensor, torch.Tensor]],
+    calls: int,
+    replays: int,
+    *before: Callable[[], object],
+) -> Neighbours:
+    """Time replays of calls after what runs `before` and writes inputs anew, and of that alone."""
+
+    def neighbours() -> None:
+        for each in before:
+            each()
+        for tensor, values in kept:
+            write_anew(tensor, values)
+
+    def with_call() -> None:
+        neighbours()
+        rotation.turn()
+
+    def rewind() -> None:
+        rotation.rewind()
+        for each in before:
+            if isinstance(each, Stream):
+                each.rewind()
+
+    graphs = []
+    for step in (with_call, neighbours):
+        rewind()
+        warm_up(step, 1)
+        rewind()
+        graphs.append(capture(step, calls))
+    times, alone = in_turn(graphs, replays)
+    return Neighbours(calls, tuple(times), tuple(alone))
+
+
+# Calls that find other things in the caches than inside a model: a question about workloads.
+#
+# A visit finds what a call finds inside a model. Which other, simpler workload would represent a
+# model as well is answered by measuring them too:
+#
+# - `reused`: one set of inputs and one set of weights, all of it as hot as it can be;
+# - `streamed`: each call's inputs are the next slice of large random arrays, one array an input,
+#   together several times the L2 and walked from end to end, again and again; one set of weights;
+# - `chain`: each call's input is the output of the call before, and the weights are those of the
+#   next layer: enough layers to exceed the L2.
+
+UNKNOWN_CACHE_BYTES = 2**25
+"""What a stream exceeds on a device that does not say how large its cache is."""
+
+ALIGNMENT_BYTES = 256
+"""Slices begin at multiples of this, as tensors do: kernels load whole vectors."""
+
+MOST_LAYERS = 16
+"""Calls of a chain before it begins again with the input it was given."""
+
+FEWEST_LAYERS = 2
+
+HOT_WEIGHTS: frozenset[Access] = frozenset({"reused", "streamed"})
+"""Where one set of weights is all there is."""
+
+NO_CHAIN = "the output's {} differs from the input's: no chain"
+
+
+class Steps(Protocol):
+    """Calls that a replay is made of; calling it runs the next one.
+
+    `copies` is after how many calls the same memory comes round again.
+    """
+
+    copies: int
+
+    @property
+    def restores(self) -> bool: ...
+
+    def restore(self) -> None: ...
+
+    def rewind(self) -> None: ...
+
+    def __call__(self) -> None: ...
+
+
+def steps_of(call: BuiltCall, access: Access, *, l2_bytes: int) -> Steps:
+    if call.configuration.pass_name != "forward":
+        raise UnsupportedError(f"access {access!r} is measured of forward calls alone")
+    if access == "streamed":
+        return Streamed(call, l2_bytes=l2_bytes)
+    if access == "reused":
+        return Rotation(call, l2_bytes=l2_bytes, cold=False)
+    if access == "chain":
+        # In place a call runs on its own output as it is; restored, so that it does not grow.
+        if 0 in call.mutated:
+            return Rotation(call, l2_bytes=l2_bytes, cold=True)
+        return Chain(call, l2_bytes=l2_bytes)
+    raise ValueError(f"the calls of access {access!r} are not made here")
+
+
+def access_flags(steps: Steps, l2_bytes: int) -> tuple[str, ...]:
+    """Say in words where a workload is not what its name promises."""
+    if isinstance(steps, Streamed) and steps.bytes < l2_bytes:
+        return (f"inputs stream through {steps.bytes / 1e6:.3g} MB, less than the L2",)
+    return ()
+
+
+class Streamed:
+    """One call on the next slice of large arrays every time; `bytes` is what all slices take.
+
+    Values are drawn from those of the input itself, so that classes and ranges are kept. An input
+    that a call changes is restored half a round before its turn: the restoring would otherwise
+    bring into the caches what the call is to find outside.
+    """
+
+    def __init__(self, call: BuiltCall, *, l2_bytes: int) -> None:
+        slice_bytes = sum(_slice_items(t) * t.element_size() for t in call.inputs)
+        self.copies = _slice_count(slice_bytes, l2_bytes, call.inputs)
+        self.bytes = self.copies * slice_bytes
+        slices = [_slices(tensor, self.copies) for tensor in call.inputs]
+        self._calls = [call.with_inputs(each) for each in zip(*slices, strict=True)] or [call]
+        self._pristine = [call.inputs[i].clone() for i in call.mutated]
+        self._next, self._restored = 0, self.copies // 2
+        self._output: Any = None
+
+    @property
+    def restores(self) -> bool:
+        return bool(self._pristine)
+
+    def restore(self) -> None:
+        """Bring back what the call half a round away changed; the next time the one after it."""
+        call = self._calls[self._restored]
+        for index, pristine in zip(call.mutated, self._pristine, strict=True):
+            write_anew(call.inputs[index], pristine)
+        self._restored = (self._restored + 1) % self.copies
+
+    def rewind(self) -> None:
+        self._next, self._restored = 0, self.copies // 2
+        self._output = None
+
+    def __call__(self) -> None:
+        self.restore()
+        self._output = self._calls[self._next]()
+        self._next = (self._next + 1) % self.copies
+
+
+def _slice_items(tensor: Tensor) -> int:
+    aligned = max(ALIGNMENT_BYTES // tensor.element_size(), 1)
+    return math.ceil(_reach(tensor) / aligned) * aligned
+
+
+def _reach(tensor: Tensor) -> int:
+    if not tensor.numel():
+        return 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in steps)
+
+
+def _slice_count(slice_bytes: int, l2_bytes: int, inputs: Sequence[Tensor]) -> int:
+    if not slice_bytes:
+        return 1
+    count = min(math.ceil(L2_EXCESS * (l2_bytes or UNKNOWN_CACHE_BYTES) / slice_bytes), MAX_CALLS)
+    if inputs[0].is_cuda:
+        free, _ = torch.cuda.mem_get_info()
+        count = min(count, int(MEMORY_SHARE * free / slice_bytes))
+    return max(count, 1)
+
+
+def _slices(tensor: Tensor, count: int) -> list[Tensor]:
+    if count == 1 or not tensor.numel():
+        return [tensor] * count
+    items, reach = _slice_items(tensor), _reach(tensor)
+    flat = torch.as_strided(tensor, (reach,), (1,))
+    generator = torch.Generator(tensor.device).manual_seed(count)
+    array = flat.new_zeros(count * items)
+    for start in range(0, count * items, items):
+        drawn = torch.randint(reach, (reach,), device=tensor.device, generator=generator)
+        array[start : start + reach] = flat[drawn] if start else flat
+    shape, strides = tensor.shape, tensor.stride()
+    return [array.as_strided(shape, strides, start) for start in range(0, len(array), items)]
+
+
+class Chain(Rotation):
+    """Layers one after the other: every call runs on the output of the one before.
+
+    After `layers` calls it begins again with the input it was given, and before values would stop
+    being finite. Only the last output is kept, as in a chain of layers.
+    """
+
+    def __init__(self, call: BuiltCall, *, l2_bytes: int) -> None:
+        self._check(call)
+        super().__init__(call, l2_bytes=l2_bytes, cold=True)
+        self._capturing = False
+        self.rewind()
+        self.layers = MOST_LAYERS
+        self.layers = self._finite_layers()
+        self.rewind()
+
+    @staticmethod
+    def _check(call: BuiltCall) -> None:
+        if not call.inputs:
+            raise UnsupportedError("the call has no input: no chain")
+        given, made = call.inputs[0], _first_tensor(call())
+        if made is None or made.shape != given.shape:
+            raise UnsupportedError(NO_CHAIN.format("shape"))
+        if made.dtype != given.dtype:
+            raise UnsupportedError(NO_CHAIN.format("dtype"))
+        if made.stride() != given.stride():
+            raise UnsupportedError(NO_CHAIN.format("layout"))
+
+    def _finite_layers(self) -> int:
+        for layer in range(MOST_LAYERS):
+            self.turn()
+            if not bool(torch.isfinite(self._last).all()):
+                if layer < FEWEST_LAYERS:
+                    raise UnsupportedError(f"values are not finite after {layer + 1} calls")
+                return layer
+        return MOST_LAYERS
+
+    def rewind(self) -> None:
+        super().rewind()
+        self._layer, self._last = 0, self.inputs[0]
+
+    def turn(self) -> None:
+        """Run the next layer on the output of the last one.
+
+        A graph must not read what was made outside it, so a chain begins anew where one does.
+        """
+        capturing = self.inputs[0].is_cuda and is_capturing()
+        if capturing != self._capturing:
+            self.rewind()
+            self._capturing = capturing
+        if self._layer == self.layers:
+            self._layer, self._last = 0, self.inputs[0]
+        call = self._calls[self._next].with_inputs([self._last, *self.inputs[1:]])
+        made = _first_tensor(call())
+        assert made is not None  # as the first call was checked to give
+        self._last = made
+        self._layer += 1
+        self._next = (self._next + 1) % self.copies
+
+
+def _first_tensor(output: Any) -> Tensor | None:
+    """Return an output, or the first of several, where it is a tensor; else None."""
+    first = output[0] if isinstance(output, (tuple, list)) and output else output
+    return first if isinstance(first, Tensor) else None

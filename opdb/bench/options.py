@@ -30,11 +30,6 @@ class ImageOptions:
     prefetch_factor: int | None = None
 
     def check_folder(self) -> None:
-        """Check that the folder is there.
-
-        Raises:
-            InputError: it is not.
-        """
         if not self.folder.is_dir():
             raise InputError(
                 f"{self.folder}: no such folder; give one with a folder of images a class"
@@ -61,7 +56,6 @@ class DriverOptions:
 
     @property
     def setting(self) -> dict[str, Json]:
-        """The options that distinguish a run from usual ones."""
         told: dict[str, Json] = {}
         if self.deterministic:
             told["deterministic"] = True

@@ -9,8 +9,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opdb.models import ModelRequest, missing_library
+from opdb.models import checked, missing_library
 from opdb.records import Call, Workload
+from opdb.spec import ModelSpec
 
 
 @dataclass(frozen=True)
@@ -21,21 +22,18 @@ class Located:
     harvest_s: float | None = None
 
 
-def located(workload: Workload, request: ModelRequest) -> Located:
+def located(workload: Workload, request: ModelSpec) -> Located:
     """Return a workload's calls with their modules' paths, harvested anew where it has none.
 
     Nobody says that these are the same calls: whoever joins them to what is stored compares them.
-
-    Raises:
-        InputError: the model cannot be harvested here.
     """
     if all(call.path is not None for call in workload.calls):
         return Located(workload.calls)
     started_s = time.monotonic()
     try:
-        from opdb.harvest import harvest_in_both
+        from opdb.harvest.passes import harvest_in_both
     except ModuleNotFoundError as error:
         raise missing_library(error, f"to find the layers of {request.name!r}") from error
-    found = harvest_in_both(request.checked())
+    found = harvest_in_both(checked(request))
     here = found.captured if workload.captured and found.captured else found.workload
     return Located(here.calls, time.monotonic() - started_s)

@@ -1,14 +1,22 @@
-"""The visits pending on a device, their order and their cost."""
+"""What a bench is asked for, the visits pending on a device, and further ones for precision."""
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
+from typing import TypeAlias
 
+from opdb.algorithms.names import Algorithm
+from opdb.bench.session import current_settings
+from opdb.derive.costs import ESTIMATOR
+from opdb.derive.statistics import PRECISION, PRIOR_DEGREES, is_within, visit_deviation
 from opdb.footprint import touched_bytes, weight_bytes
 from opdb.growth import benched_configurations
 from opdb.records import (
@@ -16,18 +24,21 @@ from opdb.records import (
     Access,
     Board,
     Configuration,
+    Cost,
     Json,
     Outcome,
+    Quantity,
     Role,
     Weights,
 )
 from opdb.settings import relevant_setting, relevant_settings
-from opdb.store import ConfigurationFilter, MissingVisits, Store, VisitFilter
+from opdb.store import Claims, ConfigurationFilter, MissingVisits, Repeated, Store, VisitFilter
+from opdb.store.lease import Claim
 
 ROUNDS = 2
 """Good visits wanted of a configuration of no model: two in different random rounds beat one long
 one. Of what models call one is enough at first: further ones go where they narrow a model's sum
-(`opdb.bench.allocation`)."""
+(`opdb.bench.plan`)."""
 
 SPREAD_SHARE = 0.1
 """Share of the configurations that are visited twice where one visit each is wanted: by how far
@@ -42,35 +53,66 @@ MAX_ROUNDS = 4
 MAX_REDONE = 2
 """Visits of a configuration made again because they were rejected, at most."""
 
+SUM_PRECISION = 0.01
+"""Half width of the 95 % interval of a model's sum that visits are made for where none is asked,
+as a share of it: its sampling part alone."""
+
 DUPLICATE_SHARE = 0.1
 """Share of the configurations that are measured once more, blind, to test stated intervals."""
+
+FORCED_KIND = "conv2d"
+"""The kind of operator whose algorithm can be forced."""
 
 FINAL_OUTCOMES: tuple[Outcome, ...] = ("unsupported", "out_of_memory", "error")
 """Outcomes that a repetition would not change; `retry` asks for it all the same."""
 
 
 @dataclass(frozen=True)
-class PlanRequest:
-    """A request for a plan: kinds (None: all), seed of the random order, share of duplicates.
+class BenchRequest:
+    """A request to bench: kinds (None: all) on a device, for at most a number of seconds.
 
-    `this_board` asks what this very board lacks, whatever other boards of the device have;
-    `access` what calls are to find in the caches; `resident_bytes` is how much the L2 keeps from
-    one pass to the next. There are duplicates of a model's calls alone. `rounds` good visits
-    are wanted of each configuration and each duplicate; None: one of what models call, two of all
-    else. `rounds_of` says of which more.
-    `configurations` (keys) are all that is planned where they are given, and rounds visit them in
-    that order: where time is short, the first of them are what it was spent on.
+    `this_board` asks what this very board lacks, whatever other boards of the device have.
+    `rounds` good visits are wanted of each configuration, whatever its interval; where that is
+    one, some are visited twice, so that there are intervals. None: one of what models call, and
+    further ones until the sampling parts of their sums' 95 % intervals are within `sum_precision`.
+    `precision` is the half width of the 95 % interval, as a share of the energy, that ends the
+    rounds of any other configuration; `duplicates` the share of configurations measured twice over.
+    `access` is what calls find in the caches; no cost rests on any but a model's. `resident_bytes`
+    is how much the L2 keeps from one pass to the next; None: as the device's size suggests.
+    `configurations` (keys), where given, are all that is benched, and are visited in that order.
+    `workloads` (keys), where given, are those whose sums are to be precise, as far as the board has
+    measured them, and of whose calls host times are taken; None: all of which it has measured every
+    operator, and all. `wholes` says what a whole pass of some of these is likely to take, in
+    seconds and joules: where the board has measured a part of it, the part need not be more precise
+    than the whole is to be.
+    `algorithms`, where given, are those that convolutions are to take, and nothing else is benched;
+    what is measured so is kept apart from what torch chooses, and has no duplicates.
+    `host_times` says whether host times of calls are taken beside visits: a CUDA graph needs none.
     """
 
     kinds: Collection[str] | None = None
-    seed: int = 0
+    device: str | None = None
+    max_s: float | None = None
     retry: bool = False
     this_board: bool = False
-    duplicates: float = DUPLICATE_SHARE
     rounds: int | None = ROUNDS
+    precision: float = PRECISION
+    sum_precision: float = SUM_PRECISION
+    duplicates: float = DUPLICATE_SHARE
     access: Access = "model"
     resident_bytes: float | None = None
     configurations: Sequence[str] | None = None
+    workloads: Collection[str] | None = None
+    wholes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    algorithms: tuple[Algorithm, ...] = ()
+    host_times: bool = True
+    seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
+
+    @property
+    def settings(self) -> list[dict[str, Json]]:
+        """The backend settings under each of the algorithms; the present ones where none is."""
+        present = current_settings()
+        return [{**present, **each.setting} for each in self.algorithms] or [present]
 
     @property
     def most_rounds(self) -> int:
@@ -101,13 +143,10 @@ class PlannedVisit:
 
 @dataclass(frozen=True)
 class Plan:
-    """Visits to make: rounds of jobs, each round in its own order."""
-
     rounds: tuple[tuple[PlannedVisit, ...], ...]
 
     @property
     def visits(self) -> int:
-        """How many visits the plan holds."""
         return sum(len(r) for r in self.rounds)
 
 
@@ -129,7 +168,6 @@ class VisitCounts:
     def counts(
         self, configuration: Configuration, settings: Mapping[str, Json]
     ) -> tuple[Counter[Outcome], int]:
-        """Return a configuration's visits by outcome, and how many of the good were rejected."""
         key = configuration.key, relevant_setting(configuration.kind, settings)
         nothing: Counter[Outcome] = Counter()
         return self.outcomes.get(key, nothing), self.rejected.get(key, nothing)["ok"]
@@ -188,7 +226,7 @@ def _states(configuration: Configuration, cold: bool, hot: bool) -> tuple[Weight
     return ("cold", "hot") if cold else ("hot",)
 
 
-def plan(store: Store, board: Board, settings: Mapping[str, Json], request: PlanRequest) -> Plan:
+def plan(store: Store, board: Board, settings: Mapping[str, Json], request: BenchRequest) -> Plan:
     """Order what is pending: in random order, each round the reverse of the one before.
 
     Reversing makes a slow drift fall on all visits of a configuration alike. Duplicates lie among
@@ -210,7 +248,7 @@ def plan(store: Store, board: Board, settings: Mapping[str, Json], request: Plan
     return Plan(tuple(made))
 
 
-def _ordered(jobs: Iterable[PlannedVisit], request: PlanRequest) -> list[PlannedVisit]:
+def _ordered(jobs: Iterable[PlannedVisit], request: BenchRequest) -> list[PlannedVisit]:
     """Return jobs in the order that was given, duplicates last; without one, in random order."""
     order = list(jobs)
     random.Random(request.seed).shuffle(order)
@@ -241,11 +279,10 @@ class _PlanQuery:
     store: Store
     board: Board
     settings: Mapping[str, Json]
-    request: PlanRequest
+    request: BenchRequest
 
     @property
     def algorithm(self) -> str | None:
-        """The algorithm that the settings force; None: torch chooses."""
         return self.settings.get(ALGORITHM_SETTING)
 
     def sort(
@@ -269,11 +306,9 @@ class _PlanQuery:
 
     @cached_property
     def between(self) -> set[str]:
-        """What is interpolated on the board's device (keys)."""
         return interpolated(self.store, self.board.device)
 
     def called(self, configurations: Iterable[Configuration]) -> set[str]:
-        """Return the keys of those that models call; none where a number of rounds is requested."""
         if self.request.rounds is not None:
             return set()
         keys = [c.key for c in configurations]
@@ -282,7 +317,6 @@ class _PlanQuery:
     def lacking_by_weights(
         self, visits: int, keys: Collection[str] | None, *, here: bool = False
     ) -> dict[Configuration, tuple[Weights, ...]]:
-        """Return what may lack visits in one state of its weights, with the states they are in."""
         resident = self.request.resident_bytes
         _know_footprints(self.store, resident)
         given = ConfigurationFilter(
@@ -297,7 +331,6 @@ class _PlanQuery:
     def seen_by_weights(
         self, configurations: Iterable[Configuration], *, here: bool = False
     ) -> dict[Weights, VisitCounts]:
-        """Count the visits of configurations for each state of the weights."""
         keys = [c.key for c in configurations]
         states: tuple[Weights, ...] = ("cold", "hot")
         return {
@@ -306,7 +339,6 @@ class _PlanQuery:
 
 
 def _measurements(query: _PlanQuery) -> dict[PlannedVisit, int]:
-    """Return the visits wanted of each configuration in each state of its weights."""
     request = query.request
     found = query.lacking_by_weights(request.most_rounds, request.configurations)
     seen = query.seen_by_weights(found)
@@ -333,7 +365,6 @@ def _other_workloads(query: _PlanQuery) -> dict[PlannedVisit, int]:
 
 
 def _duplicates(query: _PlanQuery) -> dict[PlannedVisit, int]:
-    """Return the duplicates wanted, each on the board that has or gets the measurement."""
     store, request, settings = query.store, query.request, query.settings
     if request.duplicates <= 0:
         return {}
@@ -364,7 +395,7 @@ def further_round(
     board: Board,
     settings: Mapping[str, Json],
     coarse: Collection[str],
-    request: PlanRequest,
+    request: BenchRequest,
 ) -> tuple[PlannedVisit, ...]:
     """Return one more visit of each of these configurations (keys), in the order of a plan.
 
@@ -381,3 +412,402 @@ def further_round(
         if seen[states[0]].wanted(c, settings, rounds=MAX_ROUNDS)
     ]
     return tuple(_ordered(jobs, request))
+
+
+# Further visits where they narrow the sums of models most.
+#
+# A model's sum is Σ n·c over its configurations: n calls of one, each of cost c, the mean of v
+# visits that scatter by σ. Visits add Σ n²σ²/v to the sum's variance. Least device time for a given
+# variance has v ∝ n·σ/√(time of a visit) (Neyman 1934; with costs: Cochran, Sampling Techniques,
+# 1977, 5.5). Visits are whole and few, so they are given one by one, each to the configuration in
+# which it takes most variance off for its device time; that comes to the same.
+#
+# What all visits share (a board's gain, base power, transitions, the model error) no visit makes
+# smaller, and none is spent on it. Pure: costs go in, configurations come out.
+
+Z95 = 1.96
+
+TOP_SHARE = 0.05
+"""A configuration that makes up more of a model's sum is visited twice at least."""
+
+MANY = 3
+"""So many configurations of a kind, visited twice, tell how visits of that kind scatter."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """How one quantity of a configuration was sampled: its mean, a visit's deviation, the visits.
+
+    `value` and `deviation` are of one call, in seconds or joules. `deviation` is None where one
+    visit is all there is.
+    """
+
+    kind: str
+    value: float
+    deviation: float | None
+    visits: int
+
+    @classmethod
+    def of(cls, kind: str, quantity: Quantity, visits: int) -> Sampled:
+        return cls(kind, quantity.mean, visit_deviation(quantity.half_width, visits), visits)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """One sum, of times or of energies, over a model's configurations: calls of each, by key.
+
+    A configuration that takes the device no time (a view, an index) is in no sum. `whole` is what
+    the model is likely to take where these are not all that it calls, in seconds or joules.
+    """
+
+    counts: Mapping[str, int]
+    sampled: Mapping[str, Sampled]
+    whole: float = 0.0
+
+    @property
+    def value(self) -> float:
+        """The sum, in seconds or joules; what the model takes in all where that is more."""
+        seen = math.fsum(n * self.sampled[key].value for key, n in self.counts.items())
+        return max(seen, self.whole)
+
+    def variance(self, key: str, visits: int) -> float:
+        deviation = self.sampled[key].deviation or 0.0
+        return (self.counts[key] * deviation) ** 2 / visits
+
+    @property
+    def half_width(self) -> float:
+        """The sampling part of its 95 % interval, as a share of it."""
+        return Z95 * math.sqrt(self._variance()) / self.value if self.value > 0 else 0.0
+
+    def _variance(self) -> float:
+        return math.fsum(self.variance(key, self.sampled[key].visits) for key in self.counts)
+
+    def further(
+        self, precision: float, visits: Mapping[str, int], seconds: Mapping[str, float], most: int
+    ) -> dict[str, int]:
+        """Return how many visits of each configuration there are to be.
+
+        `visits` are those that other sums want already, `seconds` what one more of each takes. What
+        has no `seconds` is not visited here, and what it adds to the variance stays as it is.
+        """
+        value = self.value
+        found = {}
+        for key in self.counts.keys() & seconds.keys():
+            one = self.sampled[key]
+            top = self.counts[key] * one.value > TOP_SHARE * value or one.deviation is None
+            found[key] = max(one.visits, visits.get(key, 0), 2 if top else 1)
+        allowed = (precision * value / Z95) ** 2
+        variance = math.fsum(self.variance(key, v) for key, v in found.items())
+
+        def place(key: str) -> tuple[float, str]:
+            saved = self.variance(key, found[key]) - self.variance(key, found[key] + 1)
+            return -saved / seconds[key], key
+
+        queue = [place(key) for key, v in found.items() if v < most and self.variance(key, v)]
+        heapq.heapify(queue)
+        while variance > allowed and queue:
+            _, key = heapq.heappop(queue)
+            variance += self.variance(key, found[key] + 1) - self.variance(key, found[key])
+            found[key] += 1
+            if found[key] < most:
+                heapq.heappush(queue, place(key))
+        return found
+
+
+def sums_of(
+    calls: Mapping[str, Mapping[str, int]],
+    costs: Mapping[str, Cost],
+    kinds: Mapping[str, str],
+    wholes: Mapping[str, tuple[float, float]] = MappingProxyType({}),
+    repeated: Iterable[Repeated] = (),
+) -> list[Sum]:
+    """Return the sums of times and of energies of workloads.
+
+    `calls` are the calls of each configuration (key) by workload, `costs` and `kinds` by
+    configuration, `wholes` what a workload is likely to take in all (seconds, joules). A
+    configuration without a cost, or that takes the device no time, has no part in a sum. Where
+    these costs do not tell how visits of a kind scatter, those of `repeated`, of other boards too,
+    do.
+    """
+    costs = {key: cost for key, cost in costs.items() if takes_time(cost)}
+    times = {k: Sampled.of(kinds[k], c.time_s, c.visits) for k, c in costs.items() if c.time_s}
+    energies = {
+        k: Sampled.of(kinds[k], c.energy_j, c.visits) for k, c in costs.items() if c.energy_j
+    }
+    elsewhere = list(repeated)
+    both = (
+        _shrunk(times, [Sampled.of(r.kind, r.time_s, r.visits) for r in elsewhere if r.time_s]),
+        _shrunk(
+            energies, [Sampled.of(r.kind, r.energy_j, r.visits) for r in elsewhere if r.energy_j]
+        ),
+    )
+    sums = []
+    for quantity, sampled in enumerate(both):
+        for workload, counts in calls.items():
+            known = {key: n for key, n in counts.items() if key in sampled}
+            if known:
+                whole = wholes[workload][quantity] if workload in wholes else 0.0
+                sums.append(Sum(known, sampled, whole))
+    return sums
+
+
+def takes_time(cost: Cost) -> bool:
+    return cost.time_s is not None and cost.time_s.mean > 0
+
+
+def _shrunk(sampled: Mapping[str, Sampled], elsewhere: Iterable[Sampled]) -> dict[str, Sampled]:
+    usual = _usual(elsewhere) | _usual(sampled.values())
+    return {
+        key: one if one.kind not in usual else replace(one, deviation=_joined(one, usual[one.kind]))
+        for key, one in sampled.items()
+    }
+
+
+def _usual(sampled: Iterable[Sampled]) -> dict[str, float]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for one in sampled:
+        if one.visits > 1 and one.deviation is not None and one.value > 0:
+            found[one.kind].append(one.deviation / one.value)
+    return {
+        kind: math.sqrt(statistics.fmean(r * r for r in relative))
+        for kind, relative in found.items()
+        if len(relative) >= MANY
+    }
+
+
+def _joined(one: Sampled, usual: float) -> float:
+    own = 0.0 if one.deviation is None else one.deviation
+    degrees = one.visits - 1
+    shared = PRIOR_DEGREES * (usual * one.value) ** 2
+    return math.sqrt((degrees * own**2 + shared) / (degrees + PRIOR_DEGREES))
+
+
+def wanted(
+    sums: Sequence[Sum], precision: float, seconds: Mapping[str, float], most: int
+) -> dict[str, int]:
+    """Return how many visits of each configuration the sums want, at most so many, by key.
+
+    Of each sum, the sampling part of what is visited here is to be within `precision`, a share of
+    the sum. `seconds` is the device time of one visit of each configuration that is.
+    """
+    visits: dict[str, int] = {}
+    for each in sorted(sums, key=lambda sum_: sum_.half_width, reverse=True):
+        visits |= each.further(precision, visits, seconds, most)
+    return visits
+
+
+# Further visits of a bench: of what is not yet as precise as asked, by itself or in sums.
+
+RECHECKED_SHARE = 0.05
+"""Share of what models call that is visited once more beside what their sums want: were only the
+latter visited late, what is late and what is scattered would look alike."""
+
+
+@dataclass(frozen=True)
+class SumsReached:
+    """How precise models' sums are: the sampling part of their 95 % intervals, as shares.
+
+    Of `sums`, times and energies of workloads, `within` are as precise as `asked`; `half_width` is
+    the median, `largest` the largest.
+    """
+
+    asked: float
+    sums: int
+    within: int
+    half_width: float
+    largest: float
+
+    @classmethod
+    def of(cls, sums: Sequence[Sum], asked: float) -> SumsReached | None:
+        """Sum up how precise sums are; None where there are none."""
+        widths = [each.half_width for each in sums]
+        if not widths:
+            return None
+        within = sum(width <= asked for width in widths)
+        return cls(asked, len(widths), within, statistics.median(widths), max(widths))
+
+
+def further(
+    store: Store, board: Board, request: BenchRequest, number: int
+) -> tuple[PlannedVisit, ...]:
+    """Return the visits of a further round: what this board has not as precise as asked."""
+    if request.access != "model":
+        return ()
+    asked = replace(request, seed=request.seed + number)
+    found: list[PlannedVisit] = []
+    for settings in request.settings:
+        coarse = Benched(store, board, request, settings).coarse()
+        found += further_round(store, board, settings, coarse, asked)
+    return tuple(found)
+
+
+def sums_to_reach(store: Store, board: Board, request: BenchRequest) -> list[Sum]:
+    return [
+        each
+        for settings in request.settings
+        for each in Benched(store, board, request, settings).sums
+    ]
+
+
+@dataclass(frozen=True)
+class Benched:
+    """What a board has of what a bench is asked for, in some backend settings."""
+
+    store: Store
+    board: Board
+    request: BenchRequest
+    settings: Mapping[str, Json]
+
+    @cached_property
+    def costs(self) -> list[Cost]:
+        kinds = self.request.kinds
+        asked = ConfigurationFilter(kinds, self.request.configurations)
+        return self._costs_of(self.store.configurations_among(asked))
+
+    @cached_property
+    def calls_of_models(self) -> dict[str, dict[str, int]]:
+        """How often each workload calls what has a cost; none where rounds are requested."""
+        if self.request.rounds is not None:
+            return {}
+        return self.store.calls_of([c.configuration for c in self.costs], self.board.device)
+
+    @cached_property
+    def called(self) -> set[str]:
+        return set().union(*self.calls_of_models.values())
+
+    @cached_property
+    def sums(self) -> list[Sum]:
+        """The sums that are to be precise and to which these costs contribute.
+
+        They are those of the workloads asked for, as far as the board has measured them. Where none
+        is asked for by name, a workload counts once the board has measured (or failed to measure)
+        all of it: what else it calls would be missing in its sum, and a part of a sum need not be
+        as precise as the whole.
+        """
+        calling, named = set(self.calls_of_models), self.request.workloads
+        calls = self.store.calls_in(calling if named is None else calling & set(named))
+        keys = set().union(*calls.values())
+        called = self.store.configurations_among(ConfigurationFilter(None, keys))
+        measured = {cost.configuration: cost for cost in self._costs_of(called)}
+        if named is None:
+            calls = self.whole(calls, measured)
+        kinds = {c.key: c.kind for c in called}
+        repeated = self.store.repeated(self.board.device)
+        return sums_of(calls, measured, kinds, self.request.wholes, repeated)
+
+    def whole(
+        self, calls: Mapping[str, dict[str, int]], measured: Collection[str]
+    ) -> dict[str, dict[str, int]]:
+        missing = {key: counts.keys() - set(measured) for key, counts in calls.items()}
+        between = interpolated(self.store, self.board.device) if any(missing.values()) else set()
+        return {key: calls[key] for key, keys in missing.items() if keys <= between}
+
+    def coarse(self) -> set[str]:
+        """Return the configurations (keys) that are to be visited once more.
+
+        None of them takes the device no time: further visits would tell nothing of it.
+        """
+        costs = [cost for cost in self.costs if takes_time(cost)]
+        coarse = {
+            cost.configuration
+            for cost in costs
+            if cost.configuration not in self.called and not is_within(cost, self.request.precision)
+        }
+        visits = {cost.configuration: cost.visits for cost in costs}
+        return coarse | self._wanted_by_sums(visits)
+
+    def _wanted_by_sums(self, visits: Mapping[str, int]) -> set[str]:
+        """Return what the sums want visited once more, and a few of what they do not beside it.
+
+        `visits` are those made of each configuration (key).
+        """
+        request = self.request
+        summed = visits.keys() & set().union(*(each.counts for each in self.sums))
+        spent = self.store.spent(self.board.device, self.board.uuid)
+        took_s = {each.configuration: each.seconds for each in spent}
+        seconds = {key: took_s[key] / visits[key] for key in summed}
+        more = {
+            key
+            for key, number in wanted(self.sums, request.sum_precision, seconds, MAX_ROUNDS).items()
+            if number > visits[key]
+        }
+        if more:
+            others = sorted(summed - more)
+            count = math.ceil(RECHECKED_SHARE * len(others))
+            more |= set(random.Random(request.seed).sample(others, count))
+        return more
+
+    def _costs_of(self, configurations: Iterable[Configuration]) -> list[Cost]:
+        setting_of = {c.key: relevant_setting(c.kind, self.settings) for c in configurations}
+        return [
+            cost
+            for key, costs in self.store.costs(self.board.uuid, list(setting_of)).items()
+            for cost in costs
+            if cost.setting == setting_of[key] and cost.estimator == ESTIMATOR
+        ]
+
+
+# Which visits of a plan this worker makes, where others work on the same list.
+#
+# A configuration is claimed when its first visit comes up, and kept to the end: all its visits are
+# made on one board. What a plan holds may be out of date by then, so what is left of a
+# configuration is asked again once it is claimed.
+
+Lacking: TypeAlias = Callable[[Configuration], Iterable[PlannedVisit]]
+"""Says which visits of a configuration are lacking now, each as often as it is wanted."""
+
+
+def task_of(job: PlannedVisit) -> str:
+    """Return what is claimed for a job: its configuration, in each sort of workload."""
+    return f"{job.access} {job.configuration.key}"
+
+
+class Share:
+    """One worker's share of rounds, claimed job by job."""
+
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+        self._planned: dict[str, Counter[PlannedVisit]] = {}
+        self._spare: Counter[PlannedVisit] = Counter()
+        self._lacking: Lacking = lambda configuration: ()
+        self.missed: set[str] = set()
+        """Configurations (keys) that were another worker's when they came up."""
+
+    def begin(self, rounds: Sequence[Sequence[PlannedVisit]], lacking: Lacking) -> None:
+        self._planned, self._spare, self._lacking = {}, Counter(), lacking
+        for job in (job for jobs in rounds for job in jobs):
+            self._planned.setdefault(task_of(job), Counter())[job] += 1
+
+    def unclaimed(self, plan: Plan) -> Plan:
+        others = self._claims.others()
+        found = Plan(
+            tuple(tuple(j for j in jobs if task_of(j) not in others) for jobs in plan.rounds)
+        )
+        kept = {job.configuration.key for jobs in found.rounds for job in jobs}
+        self.missed |= {j.configuration.key for jobs in plan.rounds for j in jobs} - kept
+        return found
+
+    def is_mine(self, job: PlannedVisit) -> bool:
+        """Return whether this worker is to make a visit now; claims what nobody has."""
+        task = task_of(job)
+        if not self._claims.has(task):
+            if not self._claims.take(task):
+                self.missed.add(job.configuration.key)
+                return False
+            left = Counter(self._lacking(job.configuration))
+            for each, planned in self._planned[task].items():
+                self._spare[each] = max(0, planned - left[each])
+            if not left:
+                self._claims.give_back([task])
+        self._claims.renew_when_due()
+        if self._spare[job]:
+            self._spare[job] -= 1
+            return False
+        return True
+
+    def claim(self, job: PlannedVisit) -> Claim:
+        return self._claims.claim(task_of(job))
+
+    def lose(self, job: PlannedVisit) -> None:
+        self._claims.give_back([task_of(job)])
+        self.missed.add(job.configuration.key)

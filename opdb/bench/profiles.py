@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from opdb.bench.platform import Platform
-from opdb.bench.profiled import ProfilingJob
-from opdb.bench.scratch import temporary_folder
-from opdb.bench.session import now
-from opdb.counters.metrics import Definition, metrics_in
-from opdb.counters.ncu import Ncu
-from opdb.counters.report import read_report
-from opdb.errors import CannotMeasureError
-from opdb.records import Configuration
+import torch
+
+from opdb.bench.modes import temporary_folder
+from opdb.bench.replay import write_anew
+from opdb.bench.session import Platform, now
+from opdb.bench.visit import REFUSALS, issuing, refusal
+from opdb.errors import CannotMeasureError, UnsupportedError
+from opdb.meters.ncu import Definition, Ncu, board_range, call_range, metrics_in, read_report
+from opdb.operators import build
+from opdb.records import Board, Configuration
 from opdb.store import Store
 
 AT_ONCE = 64
@@ -62,10 +64,6 @@ def profile_calls(
     """Run calls under the profiler, some at a time, and store what it saw of each.
 
     `done` is called with how many more were made.
-
-    Raises:
-        CannotMeasureError: the counters cannot be read here.
-        InputError: what the profiler prints cannot be read.
     """
     outcome = ProfilingResult()
     store.save_board(platform.device, platform.board)
@@ -97,7 +95,7 @@ def _profile(
         str(result),
     )
     job.write(folder / "job.json")
-    program = [sys.executable, "-m", "opdb.bench.profiled", str(folder / "job.json")]
+    program = [sys.executable, "-m", "opdb.bench.profiles", str(folder / "job.json")]
     try:
         text = lens.tool.profile(program, metrics_in(lens.definition), report)
     except CannotMeasureError:
@@ -110,7 +108,7 @@ def _profile(
     reasons = _reasons(result)
     if len(reasons) < len(configurations):
         raise CannotMeasureError("the program under ncu ended before its last call")
-    read = read_report(text, lens.tool.name)
+    read = read_report(text, lens.tool.name, decimal=".")
     made = [c for c in configurations if reasons[c.key] is None]
     profiles = read.profiles(
         made,
@@ -133,3 +131,96 @@ def _reasons(result: Path) -> dict[str, str | None]:
         return {}
     reasons: dict[str, str | None] = json.loads(result.read_text())
     return reasons
+
+
+# The program that Nsight Compute runs: each call of a job once, in a range that names it.
+#
+#     python -m opdb.bench.profiles JOB
+#
+# The job is a JSON file; what came of its calls is written into the file that it names. What goes
+# before a call (making its tensors, first calls that set libraries up) is not profiled.
+
+WARM_UP_CALLS = 2
+
+
+@dataclass(frozen=True)
+class ProfilingJob:
+    """Calls to make on a device (torch's name of it): configurations as JSON texts.
+
+    `result` is the file for what came of them: by key, null or why a call could not be made.
+    """
+
+    torch_device: str
+    board: str
+    device: str
+    begun_at: str
+    configurations: list[str]
+    result: str
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> ProfilingJob:
+        return cls(**json.loads(path.read_text()))
+
+
+def run(job: ProfilingJob) -> dict[str, str | None]:
+    """Make a job's calls; return by key why one could not be made, None where it was."""
+    reasons: dict[str, str | None] = {}
+    for text in job.configurations:
+        configuration = Configuration.from_json(text)
+        try:
+            _call(configuration, job)
+            reasons[configuration.key] = None
+        except UnsupportedError as error:
+            reasons[configuration.key] = f"unsupported: {error}"
+        except REFUSALS as error:
+            reasons[configuration.key] = ": ".join(refusal(error))
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+    return reasons
+
+
+def _call(configuration: Configuration, job: ProfilingJob) -> None:
+    call = build(configuration, device=job.torch_device)
+    pristine = [call.inputs[i].clone() for i in call.mutated]
+    board = board_range(Board(job.board, job.device), job.begun_at)
+    # ranges are a thread's own: autograd must launch from this one, not from threads of its own
+    with issuing(call), torch.autograd.set_multithreading_enabled(False):
+        for _ in range(WARM_UP_CALLS):
+            call()
+        for index, values in zip(call.mutated, pristine, strict=True):
+            write_anew(call.inputs[index], values)
+        with _profiled(board, call_range(configuration.key)):
+            call()
+
+
+@contextmanager
+def _profiled(*ranges: str) -> Iterator[None]:
+    """Let the profiler see what runs in the block, in NVTX ranges; elsewhere nothing is special."""
+    if not torch.cuda.is_initialized():
+        yield
+        return
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    for name in ranges:
+        torch.cuda.nvtx.range_push(name)
+    try:
+        yield
+        torch.cuda.synchronize()
+    finally:
+        for _ in ranges:
+            torch.cuda.nvtx.range_pop()
+        torch.cuda.profiler.stop()
+
+
+def main() -> None:
+    job = ProfilingJob.read(Path(sys.argv[1]))
+    if job.torch_device.startswith("cuda"):
+        torch.cuda.set_device(job.torch_device)
+    Path(job.result).write_text(json.dumps(run(job)))
+
+
+if __name__ == "__main__":
+    main()

@@ -13,15 +13,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
+import warnings
+from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 import torch
 
-from opdb.capturing import capturing_into
+from opdb.capturing import answering, capturing_into
+from opdb.meters import Meter, Reading
 from opdb.operators.call import BuiltCall, tensors_of
+from opdb.records import Stretch
 
 L2_EXCESS = 2.5
 """By how much rotated weights and fresh outputs exceed the L2, so that LRU keeps nothing."""
@@ -65,38 +70,28 @@ MEMORY_SHARE = 0.4
 class Clock(Protocol):
     """Marks points in the device's work and measures the time between them."""
 
-    def mark(self) -> Any:
-        """Note this point of the work issued so far."""
+    def mark(self) -> Any: ...
 
-    def wait(self, mark: Any) -> None:
-        """Return once the device has reached the mark."""
+    def wait(self, mark: Any) -> None: ...
 
-    def reached(self, mark: Any) -> bool:
-        """Whether the device has reached the mark, and has nothing left to do up to it."""
+    def reached(self, mark: Any) -> bool: ...
 
-    def elapsed_s(self, first: Any, second: Any) -> float:
-        """Return the seconds between two marks that were reached."""
+    def elapsed_s(self, first: Any, second: Any) -> float: ...
 
 
 class CudaClock:
-    """CUDA events on the current stream."""
-
     def mark(self) -> torch.cuda.Event:
-        """Record an event."""
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def wait(self, mark: torch.cuda.Event) -> None:
-        """Wait for the event."""
         mark.synchronize()
 
     def reached(self, mark: torch.cuda.Event) -> bool:
-        """Ask for the event."""
         return bool(mark.query())
 
     def elapsed_s(self, first: torch.cuda.Event, second: torch.cuda.Event) -> float:
-        """Return the event time in seconds."""
         return float(first.elapsed_time(second)) * 1e-3
 
 
@@ -104,18 +99,15 @@ class CpuClock:
     """The monotonic performance counter: on a CPU work is done when the call returns."""
 
     def mark(self) -> float:
-        """Read the counter."""
         return time.perf_counter()
 
-    def wait(self, mark: float) -> None:
-        """Do nothing: the work is done."""
+    def wait(self, mark: float) -> None: ...
 
     def reached(self, mark: float) -> bool:
         """Say no: a processor issues its own work, and never waits for it."""
         return False
 
     def elapsed_s(self, first: float, second: float) -> float:
-        """Return the difference."""
         return second - first
 
 
@@ -136,12 +128,10 @@ class Replay:
 
 
 def clock_for(device_type: str) -> Clock:
-    """Return the clock that times work on a device type ("cuda" or "cpu")."""
     return CudaClock() if device_type == "cuda" else CpuClock()
 
 
 def output_bytes(outputs: Any) -> int:
-    """Return the bytes of all tensors in a call's outputs."""
     return sum(t.numel() * t.element_size() for t in tensors_of(outputs))
 
 
@@ -204,7 +194,6 @@ class Rotation:
 
     @property
     def restores(self) -> bool:
-        """Whether the call changes an input, which is then restored before every call."""
         return bool(self.mutated)
 
     def _wanted_copies(self, beyond: float, least: int) -> int:
@@ -218,22 +207,18 @@ class Rotation:
         return max(copies, 1)
 
     def restore(self) -> None:
-        """Bring back the inputs that a call changes."""
         for tensor, pristine in zip(self.mutated, self._pristine, strict=True):
             write_anew(tensor, pristine)
 
     def turn(self) -> None:
-        """Run the next copy on the inputs as they are, and hold its output."""
         self._outputs.append(self._calls[self._next]())
         self._next = (self._next + 1) % self.copies
 
     def __call__(self) -> None:
-        """Run the next copy, changed inputs restored, and hold its output."""
         self.restore()
         self.turn()
 
     def rewind(self) -> None:
-        """Start over with the first copy and let go of the outputs."""
         self._next = 0
         self._outputs.clear()
 
@@ -255,11 +240,6 @@ def mean_time_s(step: Callable[[], None], clock: Clock, calls: int) -> float:
 
 
 def capture(step: Callable[[], None], calls: int) -> torch.cuda.CUDAGraph:
-    """Capture `calls` runs of `step` as one CUDA graph.
-
-    Raises:
-        RuntimeError: something in the step cannot be captured (it synchronises, for instance).
-    """
     graph = torch.cuda.CUDAGraph()
     with capturing_into(graph):
         for _ in range(calls):
@@ -316,7 +296,6 @@ def prepare(step: Callable[[], None], *, device_type: str, copies: int = 1) -> R
 
 
 def hold_device(seconds: float) -> None:
-    """Keep the current stream busy for so long, at its highest clock, by a kernel that spins."""
     torch.cuda._sleep(int(seconds * HIGHEST_CLOCK_HZ))
 
 
@@ -358,3 +337,221 @@ def _loop(step: Callable[[], None], calls: int) -> Callable[[], None]:
             step()
 
     return issue
+
+
+# One steady stretch of replays: events time it, the meter watches it.
+
+QUEUE_DEPTH = 3
+"""Replays queued ahead of the device, so that it never waits for the issuing thread."""
+
+MIN_REPLAYS = 3
+
+SOON_SHARE = 0.1
+"""A device that is done with a long replay within this share of it after the host has issued it
+keeps up with the host."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a stretch settles and how long its window is, in seconds.
+
+    The window holds `least` replays, however long they take. Where one may be `long`, the first is
+    waited for: if it takes longer than the window, it has settled the device, and the window is one
+    more.
+
+    `gap_s` is slept after each replay, to keep an operator that draws more than the power limit
+    allows at full clock; `lag_s` is how late the meter's samples are.
+    """
+
+    settle_s: float
+    window_s: float
+    gap_s: float = 0.0
+    lag_s: float = 0.0
+    least: int = MIN_REPLAYS
+    long: bool = False
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A stretch and what the meter said beside it.
+
+    `waited_share` of its replays were issued when the device had nothing left to do. `outrun_share`
+    were done before the host, having queued QUEUE_DEPTH more, came to wait for them (of a long one,
+    soon after the host had issued it): where nearly all were, the device is faster than the host
+    issues. (A replay of many launches is seldom done by the moment the next is issued, however long
+    the device waited for each of them.)
+    """
+
+    stretch: Stretch
+    reading: Reading
+    waited_share: float = 0.0
+    outrun_share: float = 0.0
+
+
+def observe(
+    issue: Callable[[], object], calls: int, clock: Clock, meter: Meter, timing: Timing
+) -> Observation:
+    """Replay until the window is full and return the raw record.
+
+    `issue` enqueues one replay of `calls` calls.
+    """
+    run = _with_gaps if timing.gap_s > 0 else _back_to_back
+    times, start_s, end_s, idle = run(issue, clock, timing)
+    reading = meter.window(start_s, end_s, lag_s=timing.lag_s)
+    busy = min(1.0, sum(times) / (end_s - start_s)) if timing.gap_s > 0 else 1.0
+    stretch = Stretch(
+        calls_per_replay=calls,
+        replay_times_s=tuple(times),
+        duration_s=end_s - start_s,
+        busy_share=busy,
+        power_samples=reading.power_samples,
+        counter_edges=reading.counter_edges,
+        clock_samples_hz=reading.clock_samples_hz,
+        temperature_c=reading.temperature_c,
+        utilization=reading.utilization,
+    )
+    return Observation(stretch, reading, idle.waited / len(times), idle.outrun / len(times))
+
+
+@dataclass
+class _Idle:
+    """How often the queue was found empty, and how often its oldest replay was found done."""
+
+    waited: int = 0
+    outrun: int = 0
+
+
+def _back_to_back(
+    issue: Callable[[], object], clock: Clock, timing: Timing
+) -> tuple[list[float], float, float, _Idle]:
+    """Keep the queue full; the window runs from one completed replay to another.
+
+    Returns the replays' times, the window's start and end, and how the queue was found.
+    """
+    if timing.long and _alone(issue, clock)[0][0] > timing.window_s:
+        return _alone(issue, clock)
+    began_s = time.monotonic()
+    queued: deque[Any] = deque()
+    window: list[Any] = []
+    start_s = 0.0
+    idle = _Idle()
+    while True:
+        if window and clock.reached(queued[-1]):
+            idle.waited += 1
+        issue()
+        queued.append(clock.mark())
+        if len(queued) <= QUEUE_DEPTH:
+            continue
+        mark = queued.popleft()
+        if window and clock.reached(mark):
+            idle.outrun += 1
+        clock.wait(mark)
+        now_s = time.monotonic()
+        if window:
+            window.append(mark)
+            if now_s - start_s >= timing.window_s and len(window) > timing.least:
+                break
+        elif now_s - began_s >= timing.settle_s:
+            window.append(mark)
+            start_s = now_s
+    for mark in queued:
+        clock.wait(mark)
+    times = [clock.elapsed_s(a, b) for a, b in pairwise(window)]
+    return times, start_s, now_s, idle
+
+
+def _alone(issue: Callable[[], object], clock: Clock) -> tuple[list[float], float, float, _Idle]:
+    """Make one replay and wait for it; returns what `_back_to_back` does."""
+    first = clock.mark()
+    clock.wait(first)
+    start_s = time.monotonic()
+    issue()
+    issued_s = time.monotonic()
+    last = clock.mark()
+    clock.wait(last)
+    end_s = time.monotonic()
+    soon = end_s - issued_s <= SOON_SHARE * (end_s - start_s)
+    idle = _Idle(outrun=int(soon and clock.reached(last)))  # a processor never reaches a mark
+    return [clock.elapsed_s(first, last)], start_s, end_s, idle
+
+
+def _with_gaps(
+    issue: Callable[[], object], clock: Clock, timing: Timing
+) -> tuple[list[float], float, float, _Idle]:
+    """Replay, wait, sleep, repeat; only the replays themselves are timed, so none is waited for."""
+    began_s = time.monotonic()
+    times: list[float] = []
+    start_s = 0.0
+    while True:
+        first = clock.mark()
+        issue()
+        last = clock.mark()
+        clock.wait(last)
+        if start_s:
+            times.append(clock.elapsed_s(first, last))
+        time.sleep(timing.gap_s)
+        now_s = time.monotonic()
+        if not start_s and now_s - began_s >= timing.settle_s:
+            start_s = now_s
+        elif start_s and now_s - start_s >= timing.window_s and len(times) >= timing.least:
+            return times, start_s, now_s, _Idle()
+
+
+# Which kernels a call launches, by name, read off a CUDA graph of one call.
+#
+# The profiler would do it too, but once it has run, every later launch costs the host 6 to 58 %
+# more (seen on an H200 with torch 2.11), and host times are measured here as well.
+
+_UNNAMED_NODES = ("EMPTY", "EVENT_RECORD", "WAIT_EVENT", "EXT_SEMAS_SIGNAL", "EXT_SEMAS_WAIT")
+"""Graph nodes that give the device nothing to do."""
+
+
+def launched_kernels(step: Callable[[], Any], *, hidden: bool = True) -> dict[str, int] | None:
+    """Capture one run of `step` and count its device work by name: kernels, copies and fills.
+
+    The capture is hidden from `step`, which may do something else where it knows of it, unless a
+    CUDA graph is what it is measured as. None where it is not known: the step cannot be captured
+    (it synchronises), or this torch or its CUDA bindings cannot show a graph's nodes.
+    """
+    try:
+        graph = torch.cuda.CUDAGraph(keep_graph=True)  # torch 2.8 and later
+        from cuda.bindings import driver
+    except (TypeError, ImportError):
+        return None
+    try:
+        with warnings.catch_warnings(), capturing_into(graph):
+            warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # that is an answer too
+            with answering(False) if hidden else nullcontext():
+                step()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return None
+    nodes = _nodes(driver, driver.CUgraph(graph.raw_cuda_graph()))
+    return dict(Counter(name for name in nodes if name))
+
+
+def cuda_call(result: tuple[Any, ...]) -> Any:
+    status, *values = result
+    if int(status) != 0:
+        raise RuntimeError(f"CUDA driver: {status}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _nodes(driver: Any, graph: Any) -> list[str | None]:
+    _, count = cuda_call(driver.cuGraphGetNodes(graph))
+    nodes, _ = cuda_call(driver.cuGraphGetNodes(graph, count)) if count else ([], 0)
+    return [_name(driver, node) for node in nodes]
+
+
+def _name(driver: Any, node: Any) -> str | None:
+    kind = cuda_call(driver.cuGraphNodeGetType(node)).name.removeprefix("CU_GRAPH_NODE_TYPE_")
+    if kind in _UNNAMED_NODES:
+        return None
+    if kind != "KERNEL":
+        return str(kind.lower())
+    parameters = cuda_call(driver.cuGraphKernelNodeGetParams(node))
+    if int(parameters.func):
+        name = cuda_call(driver.cuFuncGetName(parameters.func))
+    else:
+        name = cuda_call(driver.cuKernelGetName(parameters.kern))
+    return str(torch._C._demangle(name.decode()))

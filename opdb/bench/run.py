@@ -1,48 +1,426 @@
-"""A campaign of operator visits: everything that is pending, saved visit by visit."""
+"""A campaign of operator visits: everything that is pending, saved visit by visit.
+
+Rounds go in their order, with an anchor about once a minute; rejected visits are made again.
+"""
 
 from __future__ import annotations
 
 import gc
+import math
 import random
 import statistics
-from collections import Counter
-from collections.abc import Iterator
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from opdb.bench import forced
-from opdb.bench.board import ensure_board_calibration, trusting
-from opdb.bench.calibrate import calibrate, recent_campaign
-from opdb.bench.further import Benched, SumsReached, further, sums_to_reach
+from opdb.bench.calibrate import (
+    calibrate,
+    ensure_board_calibration,
+    recent_campaign,
+    trusting,
+    with_base_power_anew,
+)
 from opdb.bench.host import MOMENTS, Moments, host_visits, settle
 from opdb.bench.plan import (
+    FORCED_KIND,
+    MAX_REDONE,
     MAX_ROUNDS,
     ROUNDS,
+    Benched,
+    BenchRequest,
+    Lacking,
     Plan,
     PlannedVisit,
+    Share,
+    SumsReached,
+    further,
     further_round,
     plan,
+    sums_to_reach,
 )
-from opdb.bench.platform import Platform, detect, open_meter
-from opdb.bench.request import BenchRequest
-from opdb.bench.rounds import Budget, Progress, Rounds, Tally
-from opdb.bench.session import Session, open_session
-from opdb.bench.share import Share
-from opdb.bench.turns import ALONE, Turns
-from opdb.derive.precision import Reached, reached
+from opdb.bench.session import (
+    Launching,
+    Platform,
+    Session,
+    detect,
+    open_meter,
+    open_session,
+    seconds_since,
+)
+from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, check_algorithms, is_at_full_clock, visit
+from opdb.derive.costs import FOREIGN_PROCESS, is_rejected, marked
+from opdb.derive.statistics import Reached, reached
+from opdb.errors import CannotMeasureError, ClaimLostError
 from opdb.footprint import resident_bytes
 from opdb.growth import benched_calls
+from opdb.progress import Display, Progress
 from opdb.records import (
     Board,
     Call,
     Campaign,
     Configuration,
     Cost,
+    Visit,
     Workload,
 )
-from opdb.store import Claims, Store, take_in
+from opdb.store import Claims, Store, open_store, take_in
 from opdb.store.deriving import derive_costs
-from opdb.units import plural
+from opdb.units import plural, show
+from opdb.workers import ALONE, BENCH_SILENT_S, Crew, WorkerDevice, on_each
+
+MAX_FAILURES_IN_A_ROW = 8
+"""After this many errors in a row something else than the configurations is wrong."""
+
+ANCHOR_EVERY_S = 60.0
+"""How often an anchor is measured between visits, one of them in turn."""
+
+ANCHOR_VALID_S = 600.0
+"""At both ends of a campaign those anchors are measured whose last visit on the board is older."""
+
+BASE_POWER_EVERY_S = 180.0
+"""How often base power is measured between visits, each time in a further campaign: it falls as a
+board cools. On an H100 that was warm when its bench began it fell by 16 of 136 W in 13 minutes, by
+up to 2 W a minute."""
+
+
+@dataclass
+class BenchResult:
+    """The work of a campaign: visits by outcome, what they cost, how precise the costs are now.
+
+    `costs_s` is device time by configuration (key). `reached` is of operators, `sums` of the models
+    whose sums were to be precise, None where nothing was to do. `rejected` counts visits kept and
+    not counted, `refused` the configurations that an algorithm could not run, by its name and why.
+    `elsewhere` are the configurations (keys) that other workers were at when they came up.
+    """
+
+    campaign: str | None
+    device: str
+    board: str
+    outcomes: Counter[str] = field(default_factory=Counter)
+    costs_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    duplicates: int = 0
+    anchors: int = 0
+    rejected: int = 0
+    elapsed_s: float = 0.0
+    stopped: str | None = None
+    reached: Reached | None = None
+    sums: SumsReached | None = None
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    elsewhere: frozenset[str] = frozenset()
+
+    @property
+    def configurations(self) -> int:
+        return len(self.costs_s)
+
+    @property
+    def cost_s(self) -> float:
+        return math.fsum(self.costs_s.values())
+
+    @property
+    def typical_cost_s(self) -> float | None:
+        return statistics.median(self.costs_s.values()) if self.costs_s else None
+
+    def count(self, made: Iterable[Visit], algorithm: str | None = None) -> None:
+        for one in made:
+            if algorithm is not None and one.outcome == "unsupported":
+                self.refused[algorithm, one.reason or ""] += 1
+            self.outcomes[one.outcome] += 1
+            self.costs_s[one.configuration] += one.cost_s
+            self.duplicates += one.role == "duplicate"
+            self.rejected += is_rejected(one)
+
+
+class Budget:
+    def __init__(self, max_s: float | None) -> None:
+        self._began_s, self._max_s = time.monotonic(), max_s
+        self.stopped: str | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    @property
+    def share(self) -> float:
+        """The share of the time given that has passed; 0 where it is not limited."""
+        return self.elapsed_s / self._max_s if self._max_s else 0.0
+
+    def spent(self) -> bool:
+        """Whether the time is up; `stopped` then says so."""
+        if self._max_s is None or self.elapsed_s < self._max_s:
+            return False
+        self.stopped = f"the time given, {self._max_s:.0f} s, is up"
+        return True
+
+
+class Anchors:
+    """Measures the anchors of a board, by the clock: one in turn each minute between visits.
+
+    At both ends of a campaign those are measured that were not for ten minutes, whichever campaign
+    measured them: a short bench takes no time for anchors that a bench before it took.
+
+    While an anchor is measured, the board is looked at for other processes; what is found is a
+    flag of every visit until the next look.
+    """
+
+    def __init__(self, session: Session, store: Store) -> None:
+        self.session, self._store = session, store
+        self._duties: dict[str, float] = {}
+        self._measured_s: dict[str, float] = {}
+        self._turn = 0
+        self.made = 0
+        self.flags: tuple[str, ...] = ()
+        if session.on_gpu:
+            for anchor in store.visits(session.platform.board.uuid, role="anchor"):
+                age_s = seconds_since(anchor.started_at)
+                self._measured_s[anchor.configuration] = time.monotonic() - age_s
+
+    def at_an_end(self) -> None:
+        if not self.session.on_gpu:
+            return
+        self.flags = self._foreign()
+        self._store.save_configurations(ANCHORS)
+        for configuration in ANCHORS:
+            if self._age_s(configuration) > ANCHOR_VALID_S:
+                self._measure(configuration)
+
+    def _age_s(self, configuration: Configuration) -> float:
+        """Return how long ago an anchor was measured; one of the future counts as never."""
+        age_s = time.monotonic() - self._measured_s.get(configuration.key, -math.inf)
+        return age_s if age_s >= 0 else math.inf
+
+    def when_due(self) -> None:
+        """Measure the next anchor in turn, if a minute has passed since the last.
+
+        Those that the power limit slows down are left out: gaps between their replays make
+        them scatter.
+        """
+        if not self.session.on_gpu or min(map(self._age_s, ANCHORS)) < ANCHOR_EVERY_S:
+            return
+        steady = [c for c in ANCHORS if self._duties.get(c.key, 1.0) == 1.0] or list(ANCHORS)
+        self._measure(steady[self._turn % len(steady)])
+        self._turn += 1
+
+    def _measure(self, configuration: Configuration) -> None:
+        self.flags = self._foreign()
+        duty = self._duties.get(configuration.key, 1.0)
+        made = visit(self.session, VisitRequest(configuration, role="anchor", duty=duty))
+        for one in made:
+            self._store.save_visit(replace(one, flags=(*one.flags, *self.flags)))
+        self._duties[configuration.key] = duty_after(made)
+        self._measured_s[configuration.key] = time.monotonic()
+        self.made += 1
+
+    def _foreign(self) -> tuple[str, ...]:
+        from opdb.meters.nvml import foreign_processes
+
+        found = foreign_processes(self.session.platform.board.uuid)
+        return tuple(f"{FOREIGN_PROCESS}: {process}" for process in found)
+
+
+def duty_after(made: Sequence[Visit]) -> float:
+    last = made[-1].stretch
+    if last is None or last.busy_share == 1.0 or not is_at_full_clock(made[-1].flags):
+        return 1.0
+    return min(duty for duty in (1.0, *LOWERED_DUTIES) if duty >= last.busy_share)
+
+
+class Rounds:
+    """Makes the visits of rounds one by one, each saved as soon as it is done.
+
+    The measuring code knows nothing of roles: a duplicate gets its role when it is stored. Where
+    other workers share the list, a visit is made by the one that claimed its configuration.
+    `between` is told before each visit which share of the rounds, or of the time, will be over.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        store: Store,
+        budget: Budget,
+        display: Display,
+        share: Share,
+        result: BenchResult,
+        between: Callable[[float], None],
+    ) -> None:
+        self._session, self._store, self._share = session, store, share
+        self._between, self._begun, self._planned = between, 0, 0
+        self._budget, self._display, self._shown = budget, display, Progress()
+        self.board = session.platform.board
+        self._result = result
+        self.anchors = Anchors(session, store)
+        self._known: dict[PlannedVisit, VisitRequest] = {}
+        self._redone: Counter[PlannedVisit] = Counter()
+        self._failed: set[tuple[str, str | None]] = set()
+        self._failures = 0
+
+    def make(self, rounds: Sequence[Sequence[PlannedVisit]], lacking: Lacking) -> bool:
+        """Visit what rounds hold, what was rejected once more; False when the time was up first.
+
+        `lacking` is asked of each configuration once it is claimed: others may have been there.
+        """
+        if not any(rounds):
+            return True
+        self._share.begin(rounds, lacking)
+        self._begun, self._planned = 0, sum(len(jobs) for jobs in rounds)
+        again = self._visited(rounds)
+        while again:
+            self._display.note(f"rejected and made again: {plural(len(again), 'visit')}")
+            again = self._visited([again])
+        return again is not None
+
+    def _visited(self, rounds: Sequence[Sequence[PlannedVisit]]) -> list[PlannedVisit] | None:
+        """Visit what rounds hold; return what was rejected and may be redone, None out of time."""
+        again: list[PlannedVisit] = []
+        with self._display.progress(sum(len(jobs) for jobs in rounds), "bench") as self._shown:
+            for jobs in rounds:
+                found = self._round(jobs)
+                if found is None:
+                    return None
+                again += found
+        return again
+
+    def _round(self, jobs: Sequence[PlannedVisit]) -> list[PlannedVisit] | None:
+        """Visit each; return what was rejected and may be redone, None when the time was up."""
+        again = []
+        for job in jobs:
+            if self._budget.spent():
+                return None
+            self._begun += 1
+            self._between(max(self._begun / self._planned, self._budget.share))
+            if (job.configuration.key, job.algorithm) in self._failed:
+                continue
+            if not self._share.is_mine(job):
+                continue
+            self._measure_base_power_when_due()
+            self.anchors.when_due()
+            last = self._visit(job)
+            if last is None:
+                continue
+            if is_rejected(last) and self._redone[job] < MAX_REDONE:
+                self._redone[job] += 1
+                again.append(job)
+        return again
+
+    def _measure_base_power_when_due(self) -> None:
+        """Go on in a further campaign where the last measured base power some minutes ago."""
+        began_s = seconds_since(self._session.campaign.started_at)
+        if self._session.on_gpu and began_s >= BASE_POWER_EVERY_S:
+            self._session = with_base_power_anew(self._session, self._store)
+            self.anchors.session = self._session
+
+    def _visit(self, job: PlannedVisit) -> Visit | None:
+        """Make a visit and save it; None where another worker has taken it over meanwhile."""
+        same = replace(job, role="measurement")  # a duplicate is the same call
+        request = self._known.get(same) or VisitRequest(
+            job.configuration,
+            access=job.access,
+            weights=job.weights,
+            algorithm=job.algorithm,
+        )
+        made = visit(self._session, request)
+        kept = [self._as_stored(one, job) for one in made]
+        try:
+            for one in kept:
+                self._store.save_visit(one, self._share.claim(job))
+        except ClaimLostError as error:
+            self._shown.note(str(error))
+            self._share.lose(job)
+            return None
+        self._result.count(kept, job.algorithm)
+        last = kept[-1]
+        self._show(job.configuration, last, math.fsum(one.cost_s for one in kept))
+        self._known[same] = replace(request, duty=duty_after(made), kernels=last.kernels)
+        if last.outcome != "ok":
+            # A second round would not change it.
+            self._failed.add((job.configuration.key, job.algorithm))
+        self._failures = self._failures + 1 if last.outcome == "error" else 0
+        if self._failures >= MAX_FAILURES_IN_A_ROW:
+            raise CannotMeasureError(
+                f"{self._failures} configurations failed in a row, the last with: {last.reason}; "
+                "opdb show says which; opdb bench --retry tries them again"
+            )
+        return last
+
+    def _show(self, configuration: Configuration, last: Visit, cost_s: float) -> None:
+        seen = [configuration.title, f"{show(cost_s, 's', digits=2)} a visit", *readings(last)]
+        self._shown.doing(", ".join(seen))
+        if last.outcome != "ok":
+            self._shown.note(f"{configuration.title}: {last.outcome}: {last.reason}")
+        self._shown.done()
+
+    def _as_stored(self, one: Visit, job: PlannedVisit) -> Visit:
+        """Return a visit with its role and what is said of it; a failure is never a duplicate."""
+        one = replace(one, flags=(*one.flags, *self.anchors.flags))
+        if one.role == "measurement" and one.outcome == "ok":
+            one = replace(one, role=job.role)
+        return marked(one, self._session.platform.device)
+
+
+def readings(visit: Visit) -> Iterator[str]:
+    """Yield the mean power and clock of the board in a visit; nothing that no meter read.
+
+    They are those of the visit's own samples: to ask the driver meanwhile would disturb it.
+    """
+    stretch = visit.stretch
+    if stretch is not None and stretch.power_samples:
+        yield show(statistics.fmean(power_w for _, power_w in stretch.power_samples), "W", digits=3)
+    if stretch is not None and stretch.clock_samples_hz:
+        yield show(statistics.fmean(stretch.clock_samples_hz), "Hz", digits=3)
+
+
+# Operators measured in every campaign, so that boards can be compared and drift be seen.
+#
+# They are bound by arithmetic (TF32, bfloat16, float32), by memory, and by neither (short kernels):
+# what they cost here against what they cost on another board are that board's factors.
+
+ANCHORS: tuple[Configuration, ...] = (
+    Configuration(
+        "conv2d",
+        {"padding": [1, 1]},
+        {
+            "input": {"shape": [32, 256, 14, 14], "dtype": "float32", "values": "rectified"},
+            "weight": {"shape": [256, 256, 3, 3], "dtype": "float32", "role": "weight"},
+        },
+    ),
+    Configuration(
+        "linear",
+        {},
+        {
+            "input": {"shape": [4096, 1024], "dtype": "bfloat16"},
+            "weight": {"shape": [4096, 1024], "dtype": "bfloat16", "role": "weight"},
+        },
+    ),
+    Configuration("relu", {}, {"input": {"shape": [64, 256, 56, 56], "dtype": "float32"}}),
+    Configuration(
+        "linear",
+        {},
+        {
+            "input": {"shape": [2048, 1024], "dtype": "float32"},
+            "weight": {"shape": [1024, 1024], "dtype": "float32", "role": "weight"},
+        },
+    ),
+    Configuration(
+        "conv2d",
+        {"padding": [1, 1]},
+        {
+            "input": {"shape": [1, 128, 28, 28], "dtype": "float32", "values": "rectified"},
+            "weight": {"shape": [128, 128, 3, 3], "dtype": "float32", "role": "weight"},
+        },
+    ),
+    Configuration(
+        "add",
+        {},
+        {
+            "input": {"shape": [1, 256, 14, 14], "dtype": "float32"},
+            "other": {"shape": [1, 256, 14, 14], "dtype": "float32"},
+        },
+    ),
+)
+
+
+# A campaign of operator visits: everything that is pending, saved visit by visit.
 
 PRECISE = ("cuda",)
 """Types of devices on which visits repeat well enough for the sums of models to be made precise."""
@@ -55,43 +433,11 @@ SOFTWARE = ("driver", "cuda", "cudnn", "torch")
 """What of a campaign's environment decides which kernels run, and how fast."""
 
 
-@dataclass
-class BenchResult:
-    """The work of a campaign: visits by outcome, what they cost, how precise the costs are now.
-
-    `reached` is of operators, `sums` of the models whose sums were to be precise. `cost_s` is
-    device time, `typical_cost_s` its median over the configurations visited. `rejected` counts
-    visits kept and not counted, `reached` and `sums` are None where nothing was to do. `refused`
-    counts the configurations that an algorithm could not run, by its name and why. `elsewhere` are
-    the configurations (keys) that other workers were at when they came up.
-    """
-
-    campaign: str | None
-    device: str
-    board: str
-    outcomes: Counter[str] = field(default_factory=Counter)
-    configurations: int = 0
-    duplicates: int = 0
-    anchors: int = 0
-    rejected: int = 0
-    cost_s: float = 0.0
-    typical_cost_s: float | None = None
-    elapsed_s: float = 0.0
-    stopped: str | None = None
-    reached: Reached | None = None
-    sums: SumsReached | None = None
-    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
-    elsewhere: frozenset[str] = frozenset()
-
-
 @contextmanager
 def campaign(device: str | None, store: Store, workers: int = 1) -> Iterator[Session]:
     """Open a calibrated campaign on a device and save it; the meter is closed at the end.
 
     Where several workers measure on the host at once, the campaign's environment says how many.
-
-    Raises:
-        CannotMeasureError: there is no such device, or it cannot be metered where it must.
     """
     platform = detect(device)
     if workers > 1:
@@ -102,6 +448,8 @@ def campaign(device: str | None, store: Store, workers: int = 1) -> Iterator[Ses
     try:
         _freeze()
         session = trusting(session, ensure_board_calibration(session, store))
+        if session.on_gpu:
+            session = replace(session, launching=Launching(platform.torch_device))
         session = session.calibrated(calibrate(session, recent_campaign(session, store)))
         store.save_campaign(session.campaign)
         yield session
@@ -140,22 +488,33 @@ def _freeze() -> None:
     gc.freeze()
 
 
-def bench(
-    store: Store, request: BenchRequest, progress: Progress, turns: Turns = ALONE
+def bench_on_each(
+    places: Sequence[WorkerDevice], store: Store, request: BenchRequest, display: Display
+) -> tuple[list[BenchResult], list[str]]:
+    """Bench on several devices; return what each campaign did, and why devices failed."""
+    given = store.url, request
+    again = store.url, replace(request, retry=False)  # what was tried again is not for ever
+    return on_each(places, _bench_at, given, display, again=again, silent_s=BENCH_SILENT_S)
+
+
+def _bench_at(
+    device: str, display: Display, crew: Crew, url: str, request: BenchRequest
 ) -> BenchResult:
+    with open_store(url, create=False) as store:
+        return bench(store, replace(request, device=device), display, crew)
+
+
+def bench(store: Store, request: BenchRequest, display: Display, crew: Crew = ALONE) -> BenchResult:
     """Take the host times that are lacking, visit what is pending, derive the board's costs.
 
-    Workers that share the database share what is pending: each claims what it comes to. `turns`
-    are those of workers on this host.
-
-    Raises:
-        CannotMeasureError: no device, or it stopped answering; what was finished is saved.
+    Workers that share the database share what is pending: each claims what it comes to. `crew` are
+    those of this command on this host.
     """
     budget = Budget(request.max_s)
     platform = detect(request.device)
     take_in(store, platform.device.slug)  # what others have published of it is not pending
     board = platform.board
-    forced.check_algorithms(request.algorithms, platform)
+    check_algorithms(request.algorithms, platform)
     request = _fitted(request, platform)
     result = BenchResult(None, platform.device.slug, board.uuid)
     # A list is its device's, and the device's boards share it, or a board's own.
@@ -167,12 +526,10 @@ def bench(
         if not todo.visits:
             derive_costs(store, board.uuid)  # a bench that was killed has not come to it
         if todo.visits or unheard or further(store, board, request, 0):
-            _Bench(store, request, platform, share, budget, progress).run(
-                todo, unheard, turns, result
-            )
-        else:
-            with turns.in_turn():
-                pass  # the others wait for everybody
+            with crew.measuring():
+                _Bench(store, request, platform, share, budget, display, crew).run(
+                    todo, unheard, result
+                )
         result.elsewhere = frozenset(share.missed)
     if request.access == "model" and result.campaign is not None:
         result.reached = _reached(store, board, request, result)
@@ -181,7 +538,6 @@ def bench(
 
 
 def pending(store: Store, platform: Platform, request: BenchRequest) -> Plan:
-    """Return the visits that a bench of this request would begin with on a platform."""
     return _planned(store, platform.board, _fitted(request, platform))
 
 
@@ -192,6 +548,8 @@ def _fitted(request: BenchRequest, platform: Platform) -> BenchRequest:
     whose visits scatter too much for precise sums, everything is visited as often as what no model
     calls.
     """
+    if request.algorithms:
+        request = replace(request, kinds={FORCED_KIND}, duplicates=0.0)
     sums = platform.device.type in PRECISE and not request.algorithms
     if request.rounds is None and not sums:
         request = replace(request, rounds=ROUNDS)
@@ -202,50 +560,59 @@ def _fitted(request: BenchRequest, platform: Platform) -> BenchRequest:
 
 @dataclass(frozen=True)
 class _Bench:
-    """One bench under way."""
-
     store: Store
     request: BenchRequest
     platform: Platform
     share: Share
     budget: Budget
-    progress: Progress
+    display: Display
+    crew: Crew
 
-    def run(self, todo: Plan, unheard: list[list[Call]], turns: Turns, result: BenchResult) -> None:
+    def run(self, todo: Plan, unheard: list[list[Call]], result: BenchResult) -> None:
         """Open a campaign and make what is to be made; `result` says what became of it."""
         device, board = self.platform.device, self.platform.board
-        self.progress.say(f"calibrating {device.name} ({board.uuid})")
+        self.display.note(f"calibrating {device.name} ({board.uuid})")
         before = self.store.campaigns(board=board.uuid)[-1:]
-        with campaign(self.request.device, self.store, turns.workers) as session:
+        with campaign(self.request.device, self.store, self.crew.workers) as session:
             result.campaign = session.campaign.id
             for said in [changed(earlier, session.campaign) for earlier in before]:
                 if said is not None:
-                    self.progress.say(said)
-            together = turns.workers > 1
+                    self.display.note(said)
+            together = self.crew.workers > 1
             moments = Moments(
                 unheard,
                 lambda calls: self._hear(session, calls),
                 # where others measure on the host, the first are taken while they wait
                 MOMENTS - together,
             )
+
+            def between(share: float) -> None:
+                self.crew.make_way()
+                moments.until(share)
+
             rounds = Rounds(
-                session, self.store, self.budget, self.progress, self.share, moments.until
+                session, self.store, self.budget, self.display, self.share, result, between
             )
             try:
-                with turns.in_turn():
-                    self._take_host_times(session, unheard if together else [])
+                if together and unheard:
+                    with self.crew.alone():
+                        self._take_host_times(session, unheard)
                 self._visit_all(todo, rounds)
                 moments.until(1.0)
-                self._settle_host_times(session, unheard)
+                settle(
+                    unheard,
+                    lambda left: self._take_host_times(session, left),
+                    lambda: self.store.host_visits(board.uuid),
+                )
             finally:
                 derive_costs(self.store, board.uuid)
-                _sum_up(result, rounds.tally, self.budget)
                 result.anchors = rounds.anchors.made
+                result.stopped, result.elapsed_s = self.budget.stopped, self.budget.elapsed_s
 
     def _take_host_times(self, session: Session, unheard: list[list[Call]]) -> None:
         if not unheard or self.budget.spent():
             return
-        self.progress.say(f"host times of {plural(len(unheard), 'workload')}")
+        self.display.note(f"host times of {plural(len(unheard), 'workload')}")
         Moments(unheard, lambda calls: self._hear(session, calls), 1).until(1.0)
 
     def _hear(self, session: Session, calls: list[list[Call]]) -> None:
@@ -254,16 +621,7 @@ class _Bench:
             seen = list(host_visits(session, calls))
             self.store.save_host_visits(seen)
 
-    def _settle_host_times(self, session: Session, unheard: list[list[Call]]) -> None:
-        """Take further ones at the end, for the host may have been held up before."""
-        settle(
-            unheard,
-            lambda left: self._take_host_times(session, left),
-            lambda: self.store.host_visits(self.platform.board.uuid),
-        )
-
     def _visit_all(self, todo: Plan, rounds: Rounds) -> None:
-        """Make the planned rounds, then what others gave up, then what is not precise enough."""
         store, request, board = self.store, self.request, rounds.board
         rounds.anchors.at_an_end()
         _freeze()  # these visits have imported what all visits need
@@ -277,7 +635,7 @@ class _Bench:
             if not jobs:
                 break
             asked = request.precision if request.rounds else request.sum_precision
-            self.progress.say(
+            self.display.note(
                 f"not within {100 * asked:g} % yet: "
                 f"{plural(len(jobs), 'configuration')}; a further round"
             )
@@ -294,25 +652,22 @@ class _Bench:
         return rounds.make(self.share.unclaimed(left).rounds, self._lacking)
 
     def _lacking(self, configuration: Configuration) -> list[PlannedVisit]:
-        """Return the visits that one configuration lacks now, each as often as it is wanted."""
         asked = replace(self.request, configurations=[configuration.key])
         found = _planned(self.store, self.platform.board, asked)
         return [job for jobs in found.rounds for job in jobs]
 
     def _lacking_further(self, configuration: Configuration) -> list[PlannedVisit]:
-        """Return the further visits of one configuration that are still to be made, if any."""
         key, board = configuration.key, self.platform.board
         asked = replace(self.request, configurations=[key])
         return [
             job
             for settings in asked.settings
-            for job in further_round(self.store, board, settings, [key], asked.planned)
+            for job in further_round(self.store, board, settings, [key], asked)
         ]
 
 
 def _planned(store: Store, board: Board, request: BenchRequest) -> Plan:
-    """Return the plan of what is pending under each of the settings, all of it in one order."""
-    plans = [plan(store, board, settings, request.planned) for settings in request.settings]
+    plans = [plan(store, board, settings, request) for settings in request.settings]
     numbers = range(len(plans[0].rounds))
     rounds = [[job for each in plans for job in each.rounds[n]] for n in numbers]
     if len(plans) > 1 and request.configurations is None:
@@ -321,27 +676,14 @@ def _planned(store: Store, board: Board, request: BenchRequest) -> Plan:
     return Plan(tuple(tuple(jobs) for jobs in rounds))
 
 
-def _sum_up(result: BenchResult, tally: Tally, budget: Budget) -> None:
-    result.outcomes = tally.outcomes
-    result.configurations = len(tally.costs_s)
-    result.duplicates = tally.duplicates
-    result.rejected = tally.rejected.total()
-    result.refused = tally.refused
-    result.cost_s = tally.cost_s
-    result.typical_cost_s = statistics.median(tally.costs_s.values()) if tally.costs_s else None
-    result.stopped = budget.stopped
-    result.elapsed_s = budget.elapsed_s
-
-
 def _reached(store: Store, board: Board, request: BenchRequest, result: BenchResult) -> Reached:
-    """Say how precise the board's costs are that count by themselves, and why some are less so."""
     costs: list[Cost] = []
     unfinished: set[tuple[str, str]] = set()
     for settings in request.settings:
         benched = Benched(store, board, request, settings)
         found = [cost for cost in benched.costs if cost.configuration not in benched.called]
         keys = [cost.configuration for cost in found]
-        left = further_round(store, board, settings, keys, request.planned)
+        left = further_round(store, board, settings, keys, request)
         left_keys = {job.configuration.key for job in left}
         unfinished |= {(c.configuration, c.setting) for c in found if c.configuration in left_keys}
         costs += found

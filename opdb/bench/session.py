@@ -1,21 +1,159 @@
-"""The session that all measurements of a campaign share: platform, meter, clock, calibration."""
+"""The machine that measures, the campaign under way on it, and how its GPU starts kernels."""
 
 from __future__ import annotations
 
 import gc
+import os
+import platform as python_platform
+import re
+import statistics
+import time
 import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import torch
 
-from opdb.algorithms.plans import forget_plans
-from opdb.bench.platform import Platform, current_settings
-from opdb.bench.replay import Clock, clock_for
-from opdb.compile.dynamo import Counted
-from opdb.errors import CannotMeasureError
-from opdb.meters import Meter
-from opdb.records import Calibration, Campaign, Stretch
+import opdb
+from opdb.algorithms.cudnn import forget_plans
+from opdb.bench.replay import Clock, CudaClock, capture, clock_for, mean_time_s
+from opdb.compiled.inductor import Counted
+from opdb.derive.costs import STARTED_FASTER
+from opdb.errors import CannotMeasureError, InputError
+from opdb.meters import Meter, NoMeter
+from opdb.meters.rapl import RaplMeter, unavailable_reason
+from opdb.progress import Display
+from opdb.records import Board, Calibration, Campaign, Device, Host, Json, Stretch
+from opdb.this_host import this_host
+from opdb.units import plural
+from opdb.workers import Crew, WorkerDevice, on_each
+
+
+@dataclass(frozen=True)
+class Platform:
+    """The machine of a campaign. `torch_device` is where tensors are made ("cuda:0" or "cpu")."""
+
+    torch_device: str
+    device: Device
+    board: Board
+    host: Host
+    environment: dict[str, str | None]
+
+
+def slug_of(name: str) -> str:
+    """Turn a vendor's name into a folder name: "NVIDIA H200" → "nvidia-h200"."""
+    plain = re.sub(r"\((r|tm)\)|@.*$|\bcpu\b|\bprocessor\b", " ", name.lower())
+    return re.sub(r"[^a-z0-9]+", "-", plain)[:90].strip("-") or "unnamed"
+
+
+def detect(device: str | None = None) -> Platform:
+    """Describe the device to measure on: "cuda", "cuda:N", "cpu", or None for the best there is."""
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        return _detect_cpu()
+    found = re.fullmatch(r"cuda(?::(\d+))?", device)
+    if not found:
+        raise InputError(f"cannot measure on {device!r}; use 'cuda', 'cuda:N' or 'cpu'")
+    if not torch.cuda.is_available():
+        raise CannotMeasureError(
+            f"no CUDA device for --device {device} (torch {torch.__version__} sees none); run on "
+            "a machine with an NVIDIA GPU, or use --device cpu"
+        )
+    index, count = int(found[1] or 0), torch.cuda.device_count()
+    if index >= count:
+        there = plural(count, "CUDA device")
+        raise CannotMeasureError(f"no device cuda:{index}; this machine has {there}")
+    return _detect_cuda(index)
+
+
+def current_settings() -> dict[str, Json]:
+    return {
+        "tf32_convolution": torch.backends.cudnn.allow_tf32,
+        "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "mha_fastpath": torch.backends.mha.get_fastpath_enabled(),
+    }
+
+
+def _detect_cuda(index: int) -> Platform:
+    from opdb.meters.nvml import board_info
+
+    torch.cuda.set_device(index)
+    properties = torch.cuda.get_device_properties(index)
+    text = str(properties.uuid)
+    info = board_info(text if text.startswith(("GPU-", "MIG-")) else f"GPU-{text}")
+    slug = slug_of(info.name)
+    if info.power_limit_w and info.power_limit_w != info.default_power_limit_w:
+        slug = f"{slug}-{info.power_limit_w:.0f}w"
+    device = Device(
+        slug=slug,
+        name=info.name,
+        type="cuda",
+        power_limit_w=info.power_limit_w,
+        memory_bytes=properties.total_memory,
+        l2_bytes=properties.L2_cache_size,
+        max_clock_hz=info.max_clock_hz,
+    )
+    cudnn = torch.backends.cudnn.version()
+    environment = _environment() | {
+        "driver": info.driver,
+        "cuda": torch.version.cuda,
+        "cudnn": None if cudnn is None else str(cudnn),
+    }
+    return Platform(f"cuda:{index}", device, Board(info.uuid, slug), this_host(), environment)
+
+
+def _detect_cpu() -> Platform:
+    host = this_host()
+    slug = slug_of(host.cpu)
+    device = Device(
+        slug=slug,
+        name=host.cpu,
+        type="cpu",
+        power_limit_w=None,
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        l2_bytes=None,
+        max_clock_hz=None,
+    )
+    environment = _environment() | {"driver": None, "cuda": None, "cudnn": None}
+    return Platform("cpu", device, Board(f"CPU-{host.id}", slug), host, environment)
+
+
+def platforms(places: Sequence[WorkerDevice]) -> list[Platform]:
+    """Return the platforms of several devices, each looked at by a process of its own.
+
+    This process is to hold no memory of a GPU: it would be another process on the board.
+    """
+    found: list[Platform] = on_each(places, _platform, (), Display())[0]
+    return list({platform.board: platform for platform in found}.values())
+
+
+def _platform(device: str, display: Display, crew: Crew) -> Platform:
+    return detect(device)
+
+
+def _environment() -> dict[str, str | None]:
+    return {
+        "torch": torch.__version__,
+        "python": python_platform.python_version(),
+        "opdb": opdb.__version__,
+    }
+
+
+def open_meter(platform: Platform) -> Meter:
+    """Start the meter that fits the platform; where none can be used, one that says why."""
+    if platform.device.type == "cuda":
+        from opdb.meters.nvml import NvmlMeter
+
+        return NvmlMeter(platform.board.uuid)
+    reason = unavailable_reason()
+    return NoMeter(reason) if reason else RaplMeter()
+
+
+# The session that all measurements of a campaign share: platform, meter, clock, calibration.
 
 UNCALIBRATED = Calibration(None, None, None, None, None, None)
 
@@ -31,14 +169,11 @@ def seconds_since(moment: str) -> float:
 
 
 def new_id() -> str:
-    """Return a fresh identifier for a campaign, a visit or a run."""
     return uuid.uuid4().hex
 
 
 @dataclass(frozen=True)
 class Session:
-    """One campaign under way."""
-
     platform: Platform
     meter: Meter
     campaign: Campaign
@@ -46,32 +181,38 @@ class Session:
     """What restoring inputs cost, by the inputs' shapes: measured once a campaign."""
     graphs: dict[str, Counted] = field(default_factory=dict)
     """What dynamo captures of a workload (key), on this device: counted once a campaign."""
+    launching: Launching | None = None
+    """Of a GPU: the state in which it starts kernels."""
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the campaign measures a CUDA device."""
         return self.platform.device.type == "cuda"
 
     @property
     def clock(self) -> Clock:
-        """The clock that times work on this campaign's device."""
         return clock_for(self.platform.device.type)
 
     @property
     def lag_s(self) -> float:
-        """How late the meter's samples are, as calibrated."""
         return self.campaign.calibration.sample_lag_s or 0.0
 
     def calibrated(self, calibration: Calibration) -> Session:
-        """Return the session with its calibration in place."""
         return replace(self, campaign=replace(self.campaign, calibration=calibration))
 
-    def check_alive(self) -> None:
-        """Raise CannotMeasureError when the device no longer answers.
+    @contextmanager
+    def settled(self) -> Iterator[list[str]]:
+        """Measure in the state in which all measurements start kernels.
 
-        Raises:
-            CannotMeasureError: a CUDA error has spoiled the context, or the GPU is gone.
+        The list that is yielded holds, after the block, the flag that says where it was left.
         """
+        flags: list[str] = []
+        if self.launching:
+            self.launching.settle()
+        yield flags
+        if self.launching:
+            flags += self.launching.flags()
+
+    def check_alive(self) -> None:
         if not self.on_gpu:
             return
         try:
@@ -85,7 +226,6 @@ class Session:
 
 
 def open_session(platform: Platform, meter: Meter) -> Session:
-    """Begin a campaign on this platform, not yet calibrated."""
     campaign = Campaign(
         id=new_id(),
         board=platform.board,
@@ -100,8 +240,66 @@ def open_session(platform: Platform, meter: Meter) -> Session:
 
 
 def release(session: Session) -> None:
-    """Give a measurement's memory back before the next one, graphs' pools included."""
     gc.collect()
     if session.on_gpu:
         forget_plans()
         torch.cuda.empty_cache()
+
+
+# The state in which a GPU starts kernels, the same one for all measurements.
+#
+# A GPU starts each kernel of a process 0.15 to 0.35 µs later once the process has launched some ten
+# kernels on each of two streams, as warming up for a CUDA graph does, until any process makes or
+# ends a CUDA context on the board (H100 and H200; docs/measuring.md). So kernels are launched on
+# two streams before each measurement, and a chain of tiny kernels, timed after it, tells whether
+# another process has changed the state meanwhile.
+
+CHAIN = 200
+REPLAYS = 20
+TIMED = 5
+
+RISE_S = 0.5
+"""For so long the chain runs before it is timed first: the clock rises to its highest."""
+
+FASTER = 0.93
+"""A chain that takes this share of its usual time or less runs in the other state: 0.84 to 0.86 of
+it on H100s and H200s; the same graph repeats to 0.3 %."""
+
+
+class Launching:
+    """Brings a CUDA device into the state, and tells whether it still is in it."""
+
+    def __init__(self, device: str) -> None:
+        self._side = torch.cuda.Stream(device)
+        self._tiny = torch.zeros(32, device=device)
+        self._graph = capture(self.chain, 1)
+        began_s = time.monotonic()
+        while time.monotonic() - began_s < RISE_S:
+            self.time_s()
+        self.settle()
+        self.tiny_kernel_s = self.time_s()
+
+    def settle(self) -> None:
+        for stream in (torch.cuda.current_stream(), self._side):
+            torch.cuda.synchronize()
+            with torch.cuda.stream(stream):
+                self.chain()
+        torch.cuda.synchronize()
+
+    def time_s(self) -> float:
+        """Return the time of a tiny kernel in a CUDA graph of a chain of them (seconds)."""
+        replay, clock = self._graph.replay, CudaClock()
+        replay()
+        return statistics.median(mean_time_s(replay, clock, REPLAYS) for _ in range(TIMED)) / CHAIN
+
+    def flags(self) -> tuple[str, ...]:
+        found_s = self.time_s()
+        if found_s > FASTER * self.tiny_kernel_s:
+            return ()
+        times = f"{found_s * 1e9:.0f} of {self.tiny_kernel_s * 1e9:.0f} ns"
+        return (f"{STARTED_FASTER} ({times}): another process made or ended a CUDA context",)
+
+    def chain(self) -> None:
+        out = self._tiny
+        for _ in range(CHAIN):
+            out = torch.relu(out)

@@ -4,28 +4,46 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from opdb.algorithms.names import DEFAULT, Algorithm, algorithm_named
-from opdb.bench.access import HOT_WEIGHTS, Steps, access_flags, steps_of
-from opdb.bench.code import after_others
-from opdb.bench.forced import built, guess_flags
-from opdb.bench.kernels import launched_kernels
-from opdb.bench.neighbours import NO_ROOM, among_neighbours, has_room
-from opdb.bench.replay import Replay, Rotation, eager_times_s, mean_time_s, prepare
-from opdb.bench.session import Session, new_id, now, release
-from opdb.bench.stretch import Observation, Timing, observe
-from opdb.derive.costs import AT_THE_LIMIT, stretch_power_w
-from opdb.derive.rejection import WAITED
-from opdb.errors import UnsupportedError, said_by
+from opdb.algorithms.convolution import ForcedCall, run
+from opdb.algorithms.cudnn import cudnn, padding_of
+from opdb.algorithms.names import DEFAULT, DIRECT, GUESS, Algorithm, algorithm_named
+from opdb.bench.neighbours import (
+    HOT_WEIGHTS,
+    NO_ROOM,
+    Steps,
+    access_flags,
+    after_others,
+    among_neighbours,
+    has_room,
+    steps_of,
+)
+from opdb.bench.replay import (
+    Observation,
+    Replay,
+    Rotation,
+    Timing,
+    eager_times_s,
+    launched_kernels,
+    mean_time_s,
+    observe,
+    prepare,
+)
+from opdb.bench.session import Platform, Session, new_id, now, release
+from opdb.derive.costs import AT_THE_LIMIT, WAITED, stretch_power_w
+from opdb.errors import CannotMeasureError, UnsupportedError, said_by
 from opdb.footprint import bytes_moved
 from opdb.models.construction import one_line
-from opdb.operators import BuiltBackward, BuiltCall
+from opdb.operators import BuiltBackward, BuiltCall, build
 from opdb.records import (
     Access,
     Calibration,
@@ -110,7 +128,6 @@ class VisitRequest:
 
     @property
     def forced(self) -> Algorithm:
-        """The algorithm as its name means it."""
         return algorithm_named(self.algorithm or DEFAULT)
 
 
@@ -131,81 +148,60 @@ def visit(session: Session, request: VisitRequest) -> list[Visit]:
 
     Where the power limit pulls the clock down, the stretch is kept in the role `limited` and
     repeated with gaps, until the operator runs at full clock or the gaps can grow no more. The
-    last visit returned is the one in the role asked for.
-
-    Raises:
-        CannotMeasureError: the device stopped answering, so no further visit can succeed.
+    last visit returned is the one in the role asked for; the first bears the cost of them all.
     """
     seen: list[_Reading] = []
     outcome: Outcome = "ok"
     reason = None
-    visits = _VisitRecorder(session, request)
+    started_at, began_s = now(), time.monotonic()
     release(session)
     try:
-        seen += _measure(session, request)
+        with session.settled() as flags:
+            call = built(request.configuration, request.forced, session.platform.torch_device)
+            with issuing(call):
+                found = _replayed(session, request, call)
+        seen += [replace(each, flags=(*each.flags, *flags)) for each in found]
     except UnsupportedError as error:
         outcome, reason = "unsupported", str(error)
     except REFUSALS as error:
         outcome, reason = refusal(error)
     if outcome != "ok":
         session.check_alive()
-        return [visits.record(None, request.role, outcome, reason)]
+        seen = [_Reading(None)]
+    configuration, campaign = request.configuration, session.campaign
+    settings = {**campaign.settings, **request.forced.setting}
+    cost_s = time.monotonic() - began_s
     return [
-        visits.record(s, request.role if s is seen[-1] else "limited", "ok", None) for s in seen
+        Visit(
+            id=new_id(),
+            campaign=campaign.id,
+            configuration=configuration.key,
+            setting=relevant_setting(configuration.kind, settings),
+            role=request.role if each is seen[-1] else "limited",
+            outcome=outcome,
+            reason=reason,
+            started_at=started_at,
+            cost_s=cost_s if each is seen[0] else 0.0,
+            issue=each.replay.how if each.replay else "eager",
+            weights="hot" if request.access in HOT_WEIGHTS else request.weights,
+            copies=each.replay.copies if each.replay else 0,
+            stretch=each.stretch,
+            restore=each.restore,
+            kernels=each.kernels,
+            flags=each.flags,
+            access=request.access,
+            outputs=request.outputs,
+            neighbours=each.neighbours,
+        )
+        for each in seen
     ]
 
 
-class _VisitRecorder:
-    """Makes visits from readings; they share the device time spent."""
-
-    def __init__(self, session: Session, request: VisitRequest) -> None:
-        self._session, self._request = session, request
-        self._started_at, self._began_s = now(), time.monotonic()
-
-    def record(
-        self, seen: _Reading | None, role: Role, outcome: Outcome, reason: str | None
-    ) -> Visit:
-        """Make one visit; the first one bears the cost."""
-        cost_s = time.monotonic() - self._began_s
-        self._began_s += cost_s
-        configuration = self._request.configuration
-        settings = {**self._session.campaign.settings, **self._request.forced.setting}
-        replay = seen.replay if seen else None
-        return Visit(
-            id=new_id(),
-            campaign=self._session.campaign.id,
-            configuration=configuration.key,
-            setting=relevant_setting(configuration.kind, settings),
-            role=role,
-            outcome=outcome,
-            reason=reason,
-            started_at=self._started_at,
-            cost_s=cost_s,
-            issue=replay.how if replay else "eager",
-            weights="hot" if self._request.access in HOT_WEIGHTS else self._request.weights,
-            copies=replay.copies if replay else 0,
-            stretch=seen.stretch if seen else None,
-            restore=seen.restore if seen else None,
-            kernels=seen.kernels if seen else None,
-            flags=seen.flags if seen else (),
-            access=self._request.access,
-            outputs=self._request.outputs,
-            neighbours=seen.neighbours if seen else None,
-        )
-
-
 def refusal(error: BaseException) -> tuple[Outcome, str]:
-    """Return the outcome that a refusal means, and its reason in one line."""
     said = said_by(error)
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or OUT_OF_HOST_MEMORY in said:
         return "out_of_memory", said or one_line(error)
     return "error", one_line(error)
-
-
-def _measure(session: Session, request: VisitRequest) -> list[_Reading]:
-    call = built(request.configuration, request.forced, session.platform.torch_device)
-    with issuing(call):
-        return _replayed(session, request, call)
 
 
 def issuing(*calls: BuiltCall) -> AbstractContextManager[Any]:
@@ -227,7 +223,7 @@ def _replayed(session: Session, request: VisitRequest, call: BuiltCall) -> list[
     if kernels is not None and not kernels:
         return [_Reading(kernels)]
     steps.restore()
-    replay = _prepare(session, steps, steps.copies)
+    replay = prepare(steps, device_type=session.platform.device.type, copies=steps.copies)
     eager = _eager_times_s(replay, steps, kernels)
     found = replay.flags + access_flags(steps, l2_bytes) + guess_flags(call, request.forced)
     seen = [
@@ -250,7 +246,6 @@ def _replayed(session: Session, request: VisitRequest, call: BuiltCall) -> list[
 def _beside_neighbours(
     session: Session, request: VisitRequest, seen: _Reading, rotation: Rotation, replay: Replay
 ) -> _Reading:
-    """Return what was seen with the call's time among neighbours, or the flag that says why not."""
     l2_bytes = session.platform.device.l2_bytes or 0
     if not has_room(rotation):
         return replace(seen, flags=(*seen.flags, NO_ROOM))
@@ -267,7 +262,6 @@ def _beside_neighbours(
 
 
 def _steps(call: BuiltCall, request: VisitRequest, l2_bytes: int) -> Steps:
-    """Return the calls that a replay is made of."""
     if request.access == "model":
         cold, fresh = request.weights == "cold", request.outputs == "fresh"
         return Rotation(call, l2_bytes=l2_bytes, cold=cold, fresh=fresh)
@@ -284,12 +278,11 @@ def _eager_times_s(
 
 
 def _restoring(session: Session, steps: Steps, call: BuiltCall, access: Access) -> Stretch:
-    """Return what restoring the call's inputs costs, as first measured in this campaign."""
     restored = [call.inputs[i] for i in call.mutated]
     copies = steps.copies if access == "streamed" else 1
     key = repr([copies, *((t.shape, t.stride(), t.dtype) for t in restored)])
     if key not in session.restores:
-        replay = _prepare(session, steps.restore, copies)
+        replay = prepare(steps.restore, device_type=session.platform.device.type, copies=copies)
         stretch, _ = _observed(session, replay, 1.0, SETTLE_S)
         eager = _eager_times_s(replay, steps.restore, None)
         session.restores[key] = replace(stretch, eager_times_s=eager)
@@ -335,14 +328,9 @@ def expected_duty(stretch: Stretch, device: Device, calibration: Calibration) ->
     return (NEAR_LIMIT * limit_w - base_w) / dynamic_w if dynamic_w > 0 else 1.0
 
 
-def _prepare(session: Session, step: Callable[[], None], copies: int) -> Replay:
-    return prepare(step, device_type=session.platform.device.type, copies=copies)
-
-
 def _observed(
     session: Session, replay: Replay, duty: float, settle_s: float
 ) -> tuple[Stretch, tuple[str, ...]]:
-    """Observe one stretch of a replay at a busy share."""
     gap_s = 0.0 if duty == 1 else _replay_time_s(session, replay) * (1 / duty - 1)
     timing = Timing(settle_s, WINDOW_S, gap_s, session.lag_s)
     seen = observe(replay.issue, replay.calls, session.clock, session.meter, timing)
@@ -356,7 +344,6 @@ def _replay_time_s(session: Session, replay: Replay) -> float:
 
 
 def session_flags(session: Session, seen: Observation) -> tuple[str, ...]:
-    """Say in words what the meter saw that makes a stretch doubtful."""
     reading = seen.reading
     flags = [f"clock held back: {reason}" for reason in reading.throttle_reasons]
     if reading.reason:
@@ -385,5 +372,78 @@ def _clock_flags(device: Device, stretch: Stretch) -> list[str]:
 
 
 def is_at_full_clock(flags: Iterable[str]) -> bool:
-    """Whether no flag says that the clock was below its highest."""
     return not any(flag.startswith((AT_THE_LIMIT, LOWERED)) for flag in flags)
+
+
+# Convolutions with a forced algorithm, as calls to be measured.
+
+
+def check_algorithms(algorithms: Iterable[Algorithm], platform: Platform) -> None:
+    forced = [algorithm for algorithm in algorithms if algorithm.is_forced]
+    if forced and platform.device.type != "cuda":
+        named = ", ".join(repr(algorithm.name) for algorithm in forced)
+        raise CannotMeasureError(
+            f"no algorithm can be forced on {platform.device.name}: {named} "
+            f"{'needs' if len(forced) == 1 else 'need'} an NVIDIA GPU; here there is {DEFAULT!r} "
+            "alone"
+        )
+    if any(algorithm.number is not None or algorithm.name == GUESS for algorithm in forced):
+        cudnn()
+    if any(algorithm.name == DIRECT for algorithm in forced) and find_spec("triton") is None:
+        raise CannotMeasureError(
+            f"the algorithm {DIRECT!r} needs Triton, which this torch came without"
+        )
+
+
+def forced_call(
+    algorithm: str,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: str | int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> ForcedCall:
+    """Return the call of opdb's operator for arguments as torch's conv2d takes them."""
+    steps = _pair(dilation)
+    around = padding if isinstance(padding, str) else _pair(padding)
+    high, wide = weight.shape[2:]
+    padded = padding_of(around, (high, wide), steps)
+    return ForcedCall(input, weight, bias, _pair(stride), padded, steps, groups, algorithm)
+
+
+def _pair(value: int | Sequence[int]) -> tuple[int, ...]:
+    if isinstance(value, int):
+        return value, value
+    return tuple(value) * (2 // len(value))
+
+
+def built(configuration: Configuration, algorithm: Algorithm, device: str) -> BuiltCall:
+    if not algorithm.is_forced:
+        return build(configuration, device=device)
+    if configuration.pass_name != "forward":
+        raise UnsupportedError("algorithms are forced in forward passes alone")
+    mode = configuration.parameters.get("padding_mode", "zeros")
+    if mode != "zeros":
+        raise UnsupportedError(
+            f"padding {mode!r} is made before the convolution, which is then another configuration"
+        )
+    call = build(configuration, form="function", device=device)
+    return call.with_function(_by(algorithm.name))
+
+
+def _by(algorithm: str) -> Callable[..., Tensor]:
+    call = partial(forced_call, algorithm)
+
+    def conv2d(*args: Any, **kwargs: Any) -> Tensor:
+        return run(*call(*args, **kwargs))
+
+    return conv2d
+
+
+def guess_flags(call: BuiltCall, algorithm: Algorithm) -> tuple[str, ...]:
+    if algorithm.name != GUESS:
+        return ()
+    guessed = forced_call(GUESS, *call.bare.args, **call.bare.keywords).ran()
+    return (f"cuDNN guessed {guessed}",)

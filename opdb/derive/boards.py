@@ -1,16 +1,27 @@
-"""Factors between two boards of one device, from the anchor operators that both have measured."""
+"""Boards of one device against each other, and measurements against their duplicates."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opdb.derive.costs import VisitCost, visit_cost
+from opdb.derive.costs import Deriver, VisitCost, reviewed, visit_cost
 from opdb.derive.statistics import t95
-from opdb.records import Calibration, Campaign, Cost, OperatingPoint, Quantity, Visit
+from opdb.records import (
+    Calibration,
+    Campaign,
+    Cost,
+    Outputs,
+    Quantity,
+    Visit,
+    Weights,
+)
+
+# Factors between two boards of one device, from the anchor operators that both have measured.
+
 
 MOST_LONGER = 1.1
 """An anchor alone is shorter than among neighbours; above this ratio it waited for the host."""
@@ -36,38 +47,56 @@ class BoardAnchors:
     anchors: Mapping[str, AnchorCost]
 
 
+FEWEST_ANCHORS = 2
+"""Boards that share fewer have no factor: how far one anchor's ratio is from other operators' is
+not known, and a cost scaled by it is farther off than one left as it is (H200, H100)."""
+
+BOARDS = 30
+"""The boards that `UNKNOWN_TIME` and its like are known from."""
+
+
 @dataclass(frozen=True)
 class Factor:
     """A quantity of one board over that of another, and how it scatters between anchors.
 
-    `spread` is the standard deviation of its logarithm; None where one anchor stands alone.
+    `spread` is the standard deviation of its logarithm, `count` the number of anchors; with 0 of
+    them the factor is not known (`UNKNOWN_TIME`).
     """
 
     value: float
-    spread: float | None
+    spread: float
     count: int
 
     @property
     def half_width(self) -> float:
-        """Half the 95 % interval of the factor, relative: common to all costs that it scales.
-
-        0 for a single anchor, which has no spread.
-        """
-        return t95(self.count - 1) * self.spread / math.sqrt(self.count) if self.spread else 0.0
+        """Half the 95 % interval of the factor, relative: common to all costs that it scales."""
+        return t95((self.count or BOARDS) - 1) * self.spread / math.sqrt(self.count or 1)
 
     @property
     def half_width_of_one(self) -> float:
-        """Half the 95 % interval of one operator's ratio between two boards, relative."""
         return math.sqrt(self.count + 1) * self.half_width
+
+
+UNKNOWN_TIME = Factor(1.0, 0.0087, 0)
+UNKNOWN_DYNAMIC_ENERGY = Factor(1.0, 0.0576, 0)
+UNKNOWN_BASE_POWER = Factor(1.0, 0.0309, 0)
+"""Between boards of which no factor is known: costs stay as they are, and are as unsure as boards
+differ: by the root mean square logarithm of an anchor's ratio between any two of the published
+H200s (`tests/test_predict.py`; of H100s 0.7, 4.1 and 5.8 %). All costs of a pass may be off alike,
+because its operators are: all of a decoding step read weights."""
 
 
 @dataclass(frozen=True)
 class Factors:
-    """The factors that scale costs of one board to another; None where no anchor gives one."""
+    """The factors that scale costs of one board to another; None: base power was not measured."""
 
     base_power: float | None
-    time: Factor | None
-    dynamic_energy: Factor | None
+    time: Factor = UNKNOWN_TIME
+    dynamic_energy: Factor = UNKNOWN_DYNAMIC_ENERGY
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.time.count or self.dynamic_energy.count)
 
 
 def board_anchors(campaigns: Sequence[Campaign], visits: Iterable[Visit]) -> BoardAnchors:
@@ -100,44 +129,46 @@ def _median_cost(costs: Sequence[VisitCost]) -> AnchorCost:
 
 
 def factors(to: BoardAnchors, origin: BoardAnchors) -> Factors:
-    """Return the factors that scale costs of the board `origin` to the board `to`."""
     shared = [(to.anchors[key], origin.anchors[key]) for key in to.anchors if key in origin.anchors]
     base = (
         to.base_power_w / origin.base_power_w if to.base_power_w and origin.base_power_w else None
     )
     return Factors(
         base,
-        _factor([(a.time_s, b.time_s) for a, b in shared]),
-        _factor([(a.dynamic_energy_j, b.dynamic_energy_j) for a, b in shared]),
+        _factor([(a.time_s, b.time_s) for a, b in shared], UNKNOWN_TIME),
+        _factor(
+            [(a.dynamic_energy_j, b.dynamic_energy_j) for a, b in shared], UNKNOWN_DYNAMIC_ENERGY
+        ),
     )
 
 
-def _factor(pairs: Iterable[tuple[float | None, float | None]]) -> Factor | None:
-    """Return the geometric mean of the ratios of positive values; None of none."""
+def _factor(pairs: Iterable[tuple[float | None, float | None]], unknown: Factor) -> Factor:
+    """Return the geometric mean of the ratios of positive values; `unknown` of too few."""
     logs = [
         math.log(a / b) for a, b in pairs if a is not None and b is not None and a > 0 and b > 0
     ]
-    if not logs:
-        return None
-    spread = statistics.stdev(logs) if len(logs) > 1 else None
-    return Factor(math.exp(statistics.fmean(logs)), spread, len(logs))
+    if len(logs) < FEWEST_ANCHORS:
+        return unknown
+    return Factor(math.exp(statistics.fmean(logs)), statistics.stdev(logs), len(logs))
 
 
 def transferred(cost: Cost, to: str, by: Factors, base_power_w: float | None) -> Cost:
     """Return a cost as another board would have it: times and dynamic energies by their factors.
 
-    `base_power_w` is the other board's; gross energy and power follow from it. The spread of each
-    factor widens the intervals. Without a factor a quantity is taken as it is.
+    `base_power_w` is the other board's; gross energy and power follow from it, and are as unsure
+    as an unscaled dynamic energy where it is not known. The spread of each factor widens the
+    intervals.
     """
     time_s = _scaled(cost.time_s, by.time)
     dynamic = _scaled(cost.dynamic_energy_j, by.dynamic_energy, positive=cost.is_estimated)
-    energy, power = cost.energy_j, cost.power_w
+    energy = _scaled(cost.energy_j, UNKNOWN_DYNAMIC_ENERGY)
+    power = _scaled(cost.power_w, UNKNOWN_DYNAMIC_ENERGY)
     if dynamic and time_s and base_power_w is not None and cost.energy_j and cost.energy_j.mean:
-        gross_j = dynamic.mean + base_power_w * time_s.mean
-        energy = _scaled(cost.energy_j, _exactly(gross_j / cost.energy_j.mean, by.dynamic_energy))
+        gross_j, by_energy = dynamic.mean + base_power_w * time_s.mean, by.dynamic_energy
+        energy = _scaled(cost.energy_j, replace(by_energy, value=gross_j / cost.energy_j.mean))
         if cost.power_w:
             watts = gross_j / time_s.mean
-            power = _scaled(cost.power_w, _exactly(watts / cost.power_w.mean, by.dynamic_energy))
+            power = _scaled(cost.power_w, replace(by_energy, value=watts / cost.power_w.mean))
     return replace(
         cost,
         board=to,
@@ -146,51 +177,35 @@ def transferred(cost: Cost, to: str, by: Factors, base_power_w: float | None) ->
         dynamic_energy_j=dynamic,
         energy_j=energy,
         power_w=power,
-        limited=_point(cost.limited, by),
-        hot=_point(cost.hot, by),
+        limited=cost.limited and cost.limited.scaled(by.time.value, by.dynamic_energy.value),
+        hot=cost.hot and cost.hot.scaled(by.time.value, by.dynamic_energy.value),
     )
 
 
-def _exactly(value: float, like: Factor | None) -> Factor:
-    return Factor(value, like.spread if like else None, like.count if like else 0)
-
-
-def _scaled(
-    quantity: Quantity | None, by: Factor | None, *, positive: bool = True
-) -> Quantity | None:
+def _scaled(quantity: Quantity | None, by: Factor, *, positive: bool = True) -> Quantity | None:
     """Return a quantity times a factor, its interval widened by the factor's spread."""
-    if quantity is None or by is None:
-        return quantity
+    if quantity is None:
+        return None
     median, mean, width = quantity.median * by.value, quantity.mean * by.value, quantity.half_width
     if width is not None:
         width = math.hypot(width * by.value, by.half_width_of_one * abs(mean))
     return Quantity.around(median, mean, width, quantity.count, positive=positive)
 
 
-def _point(point: OperatingPoint | None, by: Factors) -> OperatingPoint | None:
-    if point is None:
-        return None
-    time = by.time.value if by.time else 1.0
-    dynamic = by.dynamic_energy.value if by.dynamic_energy else 1.0
-    energy_j = point.dynamic_energy_j
-    return replace(
-        point,
-        time_s=point.time_s * time,
-        dynamic_energy_j=None if energy_j is None else energy_j * dynamic,
-    )
-
-
 def in_words(by: Factors) -> str:
-    """Say factors with their spread, as in "time × 0.998 ± 0.4 %, dynamic energy × 1.02 ± 5 %"."""
+    """Say factors with their spread and anchors, and what is as it was with how unsure it is.
+
+    As in "time × 0.998 ± 0.4 % from 6 anchors, dynamic energy unscaled ± 11.8 %".
+    """
     said = [
-        f"{name} × {factor.value:.3f}"
-        + (f" ± {100 * factor.spread:.1f} %" if factor.spread is not None else "")
+        f"{name} × {factor.value:.3f} ± {100 * factor.spread:.1f} % from {factor.count} anchors"
+        if factor.count
+        else f"{name} unscaled ± {100 * factor.half_width:.1f} %"
         for name, factor in (("time", by.time), ("dynamic energy", by.dynamic_energy))
-        if factor is not None
     ]
     if by.base_power is not None:
         said.append(f"base power × {by.base_power:.3f}")
-    return ", ".join(said) or "no factors: they share no anchor"
+    return ", ".join(said)
 
 
 def usual_calibration(campaigns: Sequence[Campaign]) -> Calibration:
@@ -209,4 +224,126 @@ def usual_calibration(campaigns: Sequence[Campaign]) -> Calibration:
         powered[-1],
         base_power_w=middle.base_power_w,
         base_power_interval_w=middle.base_power_interval_w,
+    )
+
+
+# Blind duplicates: configurations measured twice over, to see whether stated intervals hold.
+
+
+VISITS = 2
+"""Visits that each side of a pair rests on: rounds beyond these are the measurement's alone."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference between two independent estimates of one quantity.
+
+    `relative` is (second - first) / their mean; `inside` says whether the difference lies within
+    the combined 95 % interval, the root of the sum of the squared half widths.
+    """
+
+    relative: float
+    inside: bool
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One configuration's cost from its measurement, and from its duplicate."""
+
+    configuration: str
+    setting: str
+    board: str
+    measured: Cost
+    duplicate: Cost
+    time: Difference | None
+    energy: Difference | None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """In how many pairs a quantity's estimates agree within their combined 95 % interval."""
+
+    pairs: int
+    inside: int
+    median_difference: float
+
+    @property
+    def share_inside(self) -> float:
+        """The share of the pairs that agree: 0.95 where intervals are what they say."""
+        return self.inside / self.pairs
+
+
+def pairs(campaigns: Sequence[Campaign], visits: Sequence[Visit]) -> list[Pair]:
+    """Derive each duplicated configuration's cost twice, of a board's visits.
+
+    The two share no visit and no pooled spread: each side pools its own.
+    """
+    found = [v for v in reviewed(campaigns, visits) if v.access == "model"]
+    twins = [v for v in found if v.role == "duplicate"]
+    # Of weights hot and cold the duplicate saw one, and its outputs went to memory of one sort:
+    # the measurement in that state is its pair.
+    states = {(v.configuration, v.setting): _state(v) for v in twins}
+    measured = [
+        v
+        for v in found
+        if v.role == "measurement"
+        and states.get((v.configuration, v.setting), _state(v)) == _state(v)
+    ]
+    first = {(cost.configuration, cost.setting): cost for cost in _costs(campaigns, measured)}
+    return [
+        _pair(first[key], cost)
+        for cost in _costs(campaigns, twins)
+        if (key := (cost.configuration, cost.setting)) in first
+        and first[key].time_s is not None
+        and cost.time_s is not None
+    ]
+
+
+def _state(visit: Visit) -> tuple[Weights, Outputs]:
+    return visit.weights, visit.wrote_to
+
+
+def _costs(campaigns: Sequence[Campaign], visits: Iterable[Visit]) -> list[Cost]:
+    seen: Counter[tuple[str, str, str]] = Counter()
+    chosen = []
+    for visit in visits:
+        key = visit.configuration, visit.setting, visit.weights
+        seen[key] += visit.outcome == "ok"
+        if seen[key] <= VISITS:
+            chosen.append(replace(visit, role="measurement"))
+    return Deriver(campaigns, chosen).costs({})
+
+
+def _pair(first: Cost, second: Cost) -> Pair:
+    return Pair(
+        first.configuration,
+        first.setting,
+        first.board,
+        first,
+        second,
+        _difference(first.time_s, second.time_s),
+        _difference(first.energy_j, second.energy_j),
+    )
+
+
+def _difference(first: Quantity | None, second: Quantity | None) -> Difference | None:
+    """Return how two quantities differ; None where one lacks an interval, or both are zero."""
+    if first is None or second is None or first.mean + second.mean == 0:
+        return None
+    if (one := first.half_width) is None or (other := second.half_width) is None:
+        return None
+    combined = math.hypot(one, other)
+    apart = second.mean - first.mean
+    return Difference(2 * apart / (first.mean + second.mean), abs(apart) <= combined)
+
+
+def agreement(differences: Iterable[Difference | None]) -> Agreement | None:
+    """Sum up the differences of one quantity; None where there is none."""
+    found = [difference for difference in differences if difference is not None]
+    if not found:
+        return None
+    return Agreement(
+        len(found),
+        sum(difference.inside for difference in found),
+        statistics.median(abs(difference.relative) for difference in found),
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
+from itertools import pairwise
+from typing import Any
 
-from opdb.derive.quiet import LEAST_BLOCKS, quiet_rounds_s
+from opdb.derive.quiet import HELD_UP, LEAST_BLOCKS, quiet_rounds_s
 from opdb.derive.statistics import (
     AGREEMENT_BOUND,
     PooledSpread,
@@ -27,14 +29,20 @@ from opdb.records import (
     Calibration,
     Campaign,
     Cost,
+    Device,
     Form,
     HostVisit,
     Neighbours,
     OperatingPoint,
     Quantity,
+    Role,
     Stretch,
     Visit,
+    is_forced,
 )
+
+# From raw visits to costs: the one versioned estimator. Pure, so any old visit can be re-read.
+
 
 ESTIMATOR = "6"
 """Raised whenever the same visits would give other costs."""
@@ -49,6 +57,7 @@ AT_THE_LIMIT = "at the power limit"
 """The beginning of the flag of a visit whose clock the power limit lowered."""
 
 NO_TIME = "the call takes no longer than the spread of what it is set off against"
+NO_EAGER_TIME = "no call was timed as it is issued eagerly"
 NO_ENERGY = "no power: the call draws no more than what it is set off against"
 
 HOT_ALONE = "measured with hot weights alone"
@@ -56,9 +65,6 @@ HOT_ALONE = "measured with hot weights alone"
 END_S = 0.025
 """Samples of a stretch's last part are left out: a load that ends is seen to end before the lag is
 over, and on an H200 samples of the last 15 ms read 14 % too low at the mean."""
-
-HELD_UP = 0.15
-"""Host visits whose median is above the fastest's by more than this share found the host busy."""
 
 OUTLYING = 3.0
 """On a CPU, visits that took so many times as long as the fastest were held up by other work."""
@@ -112,7 +118,6 @@ def stretch_power_w(stretch: Stretch) -> float | None:
 
 
 def stretch_flags(stretch: Stretch) -> list[str]:
-    """Say in words what makes a stretch doubtful."""
     flags = []
     apart = disagreement(stretch.replay_times_s)
     if apart > AGREEMENT_BOUND:
@@ -263,14 +268,16 @@ class Deriver:
         self._hot: dict[tuple[str, str], list[tuple[Visit, VisitCost | None]]] = defaultdict(list)
         self._limited: dict[tuple[str, str], list[VisitCost]] = defaultdict(list)
         for visit in _of_one_sort([v for v in visits if v.access == "model"]):
-            if visit.role == "limited":
-                self._keep_limited(visit)
-            if visit.role != "measurement":
+            if visit.role not in ("measurement", "limited"):
                 continue
             calibration = self._campaigns[visit.campaign].calibration
             key = (visit.configuration, visit.setting)
-            of_state = self._hot if visit.weights == "hot" else self._found
-            of_state[key].append((visit, visit_cost(visit, calibration, self._typical(visit))))
+            cost = visit_cost(visit, calibration, self._typical(visit))
+            if visit.role == "measurement":
+                of_state = self._hot if visit.weights == "hot" else self._found
+                of_state[key].append((visit, cost))
+            elif cost is not None and any(flag.startswith(AT_THE_LIMIT) for flag in visit.flags):
+                self._limited[key].append(cost)  # others only found the clock still low
         self._found = {**self._hot, **self._found}  # hot weights alone: better than nothing
         clocks = [c.clock_hz for f in self._found.values() for _, c in f if c and c.clock_hz]
         self._best_clock_hz = max(clocks, default=None)
@@ -289,13 +296,6 @@ class Deriver:
     def _typical(self, visit: Visit) -> Typical:
         return typical_on(self._campaigns[visit.campaign].device)
 
-    def _keep_limited(self, visit: Visit) -> None:
-        """Keep a visit at the power limit (not one that only found the clock still low)."""
-        calibration = self._campaigns[visit.campaign].calibration
-        cost = visit_cost(visit, calibration, self._typical(visit))
-        if cost is not None and any(flag.startswith(AT_THE_LIMIT) for flag in visit.flags):
-            self._limited[visit.configuration, visit.setting].append(cost)
-
     def _at_the_limit(
         self, configuration: str, setting: str, full: Sequence[VisitCost]
     ) -> OperatingPoint | None:
@@ -307,10 +307,6 @@ class Deriver:
         replay_s = statistics.fmean(c.replay_time_s for c in full)
         slower = statistics.fmean(c.replay_time_s for c in costs) / replay_s if replay_s > 0 else 1
         return replace(found, time_s=slower * statistics.fmean(c.time_s for c in full))
-
-    def _with_hot_weights(self, configuration: str, setting: str) -> OperatingPoint | None:
-        costs = self._full_clock([c for _, c in self._hot.get((configuration, setting), []) if c])
-        return _operating_point(costs) if costs else None
 
     def _after_others(self, configuration: str, setting: str) -> AfterOthers | None:
         """Return what a call takes longer after others; None where that was not measured."""
@@ -360,7 +356,9 @@ class Deriver:
         found = self._found[configuration, setting]
         seen = self._full_clock([c for _, c in found if c])
         on_cpu = self._campaigns[found[0][0].campaign].device.type == "cpu"
-        costs = _not_held_up(seen) if on_cpu else seen
+        most_s = OUTLYING * min((c.time_s for c in seen), default=0.0)
+        costs = [c for c in seen if not on_cpu or c.time_s <= most_s]
+        hot = self._full_clock([c for _, c in self._hot.get((configuration, setting), []) if c])
         board = self._campaigns[found[0][0].campaign].board.uuid
         flags = sorted({f for c in costs for f in c.flags})
         if any(v.weights == "hot" for v, _ in found):
@@ -376,9 +374,11 @@ class Deriver:
         eager = [c.eager_time_s for c in costs if c.eager_time_s is not None]
         powers = [c.power_w for c in costs if c.power_w is not None]
         if costs and not eager and found[-1][0].issue == "graph":
-            reasons["eager_time_s"] = _why_no_eager_time(found[-1][0])
+            timed = found[-1][0].stretch is not None and found[-1][0].stretch.eager_times_s
+            reasons["eager_time_s"] = NO_TIME if timed else NO_EAGER_TIME
         if costs and not energies:
-            reasons["energy_j"] = _why_no_energy(flags, found[-1][0])
+            said = (f for f in (*found[-1][0].flags, *flags) if f.startswith("no power"))
+            reasons["energy_j"] = next(said, "no power was read")
         clocks = [c.clock_hz for c in costs if c.clock_hz]
         joined = partial(quantity_of, join=statistics.median if on_cpu else statistics.fmean)
         return Cost(
@@ -407,17 +407,11 @@ class Deriver:
             host_time_s=dict(host),
             clock_hz=statistics.fmean(clocks) if clocks else None,
             limited=self._at_the_limit(configuration, setting, costs),
-            hot=self._with_hot_weights(configuration, setting),
+            hot=_operating_point(hot) if hot else None,
             after_others=self._after_others(configuration, setting),
             reasons=reasons,
             flags=tuple(flags),
         )
-
-
-def _not_held_up(costs: Sequence[VisitCost]) -> list[VisitCost]:
-    """Keep the visits to a CPU that other work did not hold up."""
-    most_s = OUTLYING * min((c.time_s for c in costs), default=0.0)
-    return [c for c in costs if c.time_s <= most_s]
 
 
 def _of_one_sort(visits: Sequence[Visit]) -> list[Visit]:
@@ -438,7 +432,6 @@ def _of_one_sort(visits: Sequence[Visit]) -> list[Visit]:
 
 
 def _operating_point(costs: Sequence[VisitCost]) -> OperatingPoint:
-    """Join visits in one state into a point."""
     clocks = [c.clock_hz for c in costs if c.clock_hz]
     dynamic = [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
     return OperatingPoint(
@@ -446,17 +439,6 @@ def _operating_point(costs: Sequence[VisitCost]) -> OperatingPoint:
         time_s=statistics.fmean(c.time_s for c in costs),
         dynamic_energy_j=statistics.fmean(dynamic) if dynamic else None,
     )
-
-
-def _why_no_eager_time(visit: Visit) -> str:
-    if visit.stretch is None or not visit.stretch.eager_times_s:
-        return "no call was timed as it is issued eagerly"
-    return NO_TIME
-
-
-def _why_no_energy(flags: Sequence[str], last: Visit) -> str:
-    said = (f for f in (*last.flags, *flags) if f.startswith("no power"))
-    return next(said, "no power was read")
 
 
 def host_quantities(visits: Iterable[HostVisit]) -> dict[str, dict[Form, Quantity]]:
@@ -511,3 +493,243 @@ def cost_in(costs: Sequence[Cost], setting: str) -> Cost | None:
     """
     timed = [cost for cost in costs if cost.setting == setting and cost.time_s is not None]
     return max(reversed(timed), key=lambda cost: cost.estimator == ESTIMATOR, default=None)
+
+
+# Reasons to reject a visit: the one list of flags for which it is made again.
+#
+# A rejected visit is kept with its flags; it does not count where a better one exists.
+
+
+REJECTED = "rejected: "
+"""The beginning of the flag of a rejected visit; the words of the reason follow."""
+
+FOREIGN_PROCESS = "another process is on the board"
+MOVING_CLOCK = "the clock moved"
+WAITED = "the device waited for the host"
+STARTED_FASTER = "kernels were started faster"
+"""The beginnings of flags that are set here and in the bench."""
+
+REASONS = {
+    "clock held back: hardware slowdown": "the hardware held the clock back",
+    "clock held back: hardware power brake": "the hardware's power brake held the clock back",
+    "clock held back: hardware thermal slowdown": "heat held the clock back",
+    "clock held back: software thermal slowdown": "heat held the clock back",
+    FOREIGN_PROCESS: "another process was on the board",
+    "clock below its highest": "the clock was low, and not for the power limit",
+    MOVING_CLOCK: "the clock moved during the visit",
+    WAITED: "the host was too slow to keep the device busy",
+    STARTED_FASTER: "another process made or ended a CUDA context",
+    "time: median and 3σ-mean differ": "median and mean of its times are too far apart",
+    "power: median and 3σ-mean differ": "median and mean of its power are too far apart",
+}
+"""The beginning of each flag that rejects a visit, with the reason in words.
+
+The power limit is not among them: visits that it slows down have a role of their own, `limited`."""
+
+ON_A_PROCESSOR = (FOREIGN_PROCESS,)
+"""On a CPU other work always runs beside, and times always have a tail: that stays a flag."""
+
+
+COUNTED: tuple[Role, ...] = ("measurement", "duplicate")
+"""The roles in which a visit can be rejected."""
+
+
+def rejection(flags: Iterable[str], device: Device) -> str | None:
+    """Return in words why a visit with these flags is worthless; None where it is not."""
+    prefixes = tuple(REASONS) if device.type == "cuda" else ON_A_PROCESSOR
+    for flag in flags:
+        for prefix in prefixes:
+            if flag.startswith(prefix):
+                return REASONS[prefix]
+    return None
+
+
+# Drift of a board during a campaign, by the anchors measured about once a minute.
+
+
+POWER_BOUND = 0.02
+TIME_BOUND = 0.01
+"""An anchor further than these shares from its median of the campaign, or from the anchor after it,
+is a drift; one visit alone scatters by about half as much."""
+
+
+@dataclass(frozen=True)
+class AnchorDrift:
+    """One anchor visit against the campaign's median of the same anchor: value / median - 1.
+
+    `power` is None where no power was read.
+    """
+
+    visit: str
+    configuration: str
+    started_at: str
+    time: float
+    power: float | None
+
+
+def anchor_drifts(campaign: Campaign, visits: Iterable[Visit]) -> list[AnchorDrift]:
+    """Return a campaign's anchor visits as deviations, in the order in which they were made.
+
+    An anchor that the campaign measured once has nothing to be held against and is left out.
+    """
+    found: dict[str, list[tuple[Visit, VisitCost]]] = defaultdict(list)
+    for visit in visits:
+        if visit.campaign != campaign.id or visit.role != "anchor":
+            continue
+        cost = visit_cost(visit, campaign.calibration)
+        if cost is not None and cost.time_s > 0:
+            found[visit.configuration].append((visit, cost))
+    drifts = [each for same in found.values() if len(same) > 1 for each in _against_median(same)]
+    return sorted(drifts, key=lambda drift: drift.started_at)
+
+
+def _against_median(same: Sequence[tuple[Visit, VisitCost]]) -> list[AnchorDrift]:
+    time_s = statistics.median(cost.time_s for _, cost in same)
+    powers = [cost.power_w for _, cost in same if cost.power_w is not None]
+    power_w = statistics.median(powers) if powers else None
+    return [
+        AnchorDrift(
+            visit.id,
+            visit.configuration,
+            visit.started_at,
+            cost.time_s / time_s - 1,
+            None if cost.power_w is None or power_w is None else cost.power_w / power_w - 1,
+        )
+        for visit, cost in same
+    ]
+
+
+def drift_flags(campaigns: Iterable[Campaign], visits: Sequence[Visit]) -> Mapping[str, str]:
+    """Return a flag for every visit (id) made while the anchors around it show a drift.
+
+    Anchors lie further than the bound from their medians of the campaign, or one from the next.
+    """
+    flags: dict[str, str] = {}
+    of_campaign: dict[str, list[Visit]] = defaultdict(list)
+    for visit in visits:
+        of_campaign[visit.campaign].append(visit)
+    for campaign in campaigns:
+        drifts = anchor_drifts(campaign, of_campaign[campaign.id])
+        if not drifts:
+            continue
+        for before, after in pairwise([drifts[0], *drifts, drifts[-1]]):
+            said = _words(before, after)
+            since = "" if before is after is drifts[0] else before.started_at
+            until = None if before is after is drifts[-1] else after.started_at
+            if said is None:
+                continue
+            for visit in of_campaign[campaign.id]:
+                if since <= visit.started_at and (until is None or visit.started_at < until):
+                    flags[visit.id] = said
+    return flags
+
+
+def _words(before: AnchorDrift, after: AnchorDrift) -> str | None:
+    time = _largest(before.time, after.time)
+    power = _largest(before.power or 0.0, after.power or 0.0)
+    said = []
+    if abs(power) > POWER_BOUND:
+        said.append(f"power {100 * power:+.1f} %")
+    if abs(time) > TIME_BOUND:
+        said.append(f"time {100 * time:+.1f} %")
+    return f"drift of the anchors around it: {', '.join(said)}" if said else None
+
+
+def _largest(before: float, after: float) -> float:
+    return max((before, after, after - before), key=abs)
+
+
+# Visits looked over before costs are derived from them, and the costs of a board.
+
+
+DIGITS = 10
+"""Significant digits of the numbers of a cost: they are within what `opdb.store.deriving.ROUNDING`
+allows of the exact ones."""
+
+CLOCK_BOUND = 0.03
+"""A clock whose lowest twentieth lies this share below its highest moved."""
+
+
+def clock_flags(stretch: Stretch, flags: Iterable[str]) -> list[str]:
+    """Say that the clock moved within a stretch; at the power limit it always does."""
+    clocks = sorted(stretch.clock_samples_hz)
+    if not clocks or any(flag.startswith(AT_THE_LIMIT) for flag in flags):
+        return []
+    low, high = clocks[len(clocks) // 20], clocks[-1]
+    if low >= (1 - CLOCK_BOUND) * high:
+        return []
+    return [f"{MOVING_CLOCK}: {low / 1e6:.0f} to {high / 1e6:.0f} MHz"]
+
+
+def why_rejected(visit: Visit, device: Device) -> str | None:
+    """Return why a visit is rejected, in words; None where it is not, or has another role."""
+    if visit.role not in COUNTED or visit.outcome != "ok":
+        return None
+    flags = list(visit.flags)
+    if visit.stretch is not None:
+        flags += stretch_flags(visit.stretch) + clock_flags(visit.stretch, flags)
+    return rejection(flags, device) or no_time(visit, typical_on(device))
+
+
+def marked(visit: Visit, device: Device) -> Visit:
+    why = why_rejected(visit, device)
+    return visit if why is None else replace(visit, flags=(*visit.flags, REJECTED + why))
+
+
+def is_rejected(visit: Visit) -> bool:
+    return any(flag.startswith(REJECTED) for flag in visit.flags)
+
+
+def reviewed(campaigns: Sequence[Campaign], visits: Sequence[Visit]) -> list[Visit]:
+    """Return the visits that costs may rest on, flagged where the board drifted around them.
+
+    Rejected visits are left out where a better one of the same configuration, setting, role and
+    state of the caches exists.
+    """
+    devices = {campaign.id: campaign.device for campaign in campaigns}
+    drifted = drift_flags(campaigns, visits)
+    good: dict[tuple[str, ...], bool] = defaultdict(bool)
+    rejected = set()
+    for visit in visits:
+        if visit.outcome != "ok":
+            continue
+        if is_rejected(visit) or why_rejected(visit, devices[visit.campaign]):
+            rejected.add(visit.id)
+        else:
+            good[_what(visit)] = True
+    return [
+        replace(visit, flags=(*visit.flags, drifted[visit.id])) if visit.id in drifted else visit
+        for visit in visits
+        if visit.id not in rejected or not good[_what(visit)]
+    ]
+
+
+def _what(visit: Visit) -> tuple[str, ...]:
+    return visit.configuration, visit.setting, visit.role, visit.weights, visit.access
+
+
+def board_costs(
+    campaigns: Sequence[Campaign], visits: Sequence[Visit], host_visits: Iterable[HostVisit]
+) -> list[Cost]:
+    """Derive the costs of one board from all that was seen of it.
+
+    Convolutions that were forced to take an algorithm share no spread with the usual visits, and
+    the host's times are none of theirs: they are issued in another way. Numbers are rounded to
+    `DIGITS`: further ones say nothing, and are a third of what a published cost takes.
+    """
+    found = reviewed(campaigns, visits)
+    forced = [visit for visit in found if is_forced(visit.setting)]
+    usual = [visit for visit in found if not is_forced(visit.setting)]
+    costs = Deriver(campaigns, usual).costs(host_quantities(host_visits))
+    costs += Deriver(campaigns, forced).costs({}) if forced else []
+    return [_rounded(cost) for cost in costs]
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {name: _rounded(each) for name, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _rounded(getattr(value, f.name)) for f in fields(value)})
+    return value

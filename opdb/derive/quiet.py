@@ -4,7 +4,7 @@ On a machine that others share, the host takes 1 to 2.4 times as long from one h
 next, so a pass that waits for it has no single time. What repeats is its time in quiet moments. A
 block is some rounds of all calls of a workload, or some of its passes, that last as long; blocks
 are ranked by their totals. A sum of each call's own lowest times would be too short: not all calls
-are at their fastest at once.
+are at their fastest at once. In quiet times hosts are compared, too.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from opdb.records import Form, HostVisit
+from opdb.records import Call, Form, HostVisit
 
 QUIET_SHARE = 0.1
 """Share of the blocks that count: those with the lowest totals."""
@@ -28,15 +28,14 @@ BLOCK_S = 0.02
 """A block lasts so long at least, and holds one round or pass at least. The shorter blocks are, the
 further below their median the lowest tenth lies, so those of calls and of passes last as long."""
 
+HELD_UP = 0.15
+"""Host visits whose median is above the fastest's by more than this share found the host busy."""
+
 _ROUNDING = 1e-9
 
 
 def quietest(totals_s: Sequence[float]) -> list[int]:
-    """Return the places of the lowest tenth of blocks (rounded up) by their totals, lowest first.
-
-    Raises:
-        ValueError: there is no block.
-    """
+    """Return the places of the lowest tenth of blocks (rounded up) by totals, lowest first."""
     if not totals_s:
         raise ValueError("no block, so none is the quietest")
     count = math.ceil(QUIET_SHARE * len(totals_s) - _ROUNDING)
@@ -44,25 +43,8 @@ def quietest(totals_s: Sequence[float]) -> list[int]:
 
 
 def quiet_time_s(blocks_s: Sequence[float]) -> float:
-    """Return the mean of the lowest tenth of blocks.
-
-    Raises:
-        ValueError: there is no block.
-    """
+    """Return the mean of the lowest tenth of blocks."""
     return statistics.fmean(blocks_s[place] for place in quietest(blocks_s))
-
-
-def quiet_times_s(blocks_s: Sequence[Sequence[float]]) -> list[float]:
-    """Return each call's mean over the blocks that are quietest as a whole.
-
-    A block holds the time of each call (seconds), in the same order in every block.
-
-    Raises:
-        ValueError: there is no block, or one holds other calls.
-    """
-    quiet = quietest([math.fsum(block) for block in blocks_s])
-    calls = zip(*(blocks_s[place] for place in quiet), strict=True)
-    return [statistics.fmean(times_s) for times_s in calls]
 
 
 def blocks_s(passes_s: Sequence[float]) -> list[float]:
@@ -130,7 +112,6 @@ class Slowdown:
 
     @property
     def words(self) -> str:
-        """Say it in words, of what took so long."""
         return (
             f"{self.median:.2f} times as long as in quiet moments "
             f"({self.low:.2f} to {self.high:.2f} from one moment to another)"
@@ -157,3 +138,61 @@ def host_slowdown_in(visits: Iterable[HostVisit]) -> Slowdown | None:
         quiet_s = quiet_time_s(totals_s)
         slower += [total_s / quiet_s for total_s in totals_s if quiet_s]
     return host_slowdown(slower)
+
+
+LEAST_SHARE = 0.8
+"""A pass counts where calls that the other host was timed in, too, take this share of its time."""
+
+
+@dataclass(frozen=True)
+class HostFactor:
+    """How many times as long as another host one takes to issue the same calls.
+
+    `calls` counts the distinct calls that were compared, `passes` the passes that make them.
+    """
+
+    factor: float
+    calls: int
+    passes: int
+
+
+def host_factor(
+    here_s: Mapping[CallForm, float],
+    there_s: Mapping[CallForm, float],
+    passes: Iterable[Mapping[CallForm, int]],
+) -> HostFactor | None:
+    """Return Σ n · here / Σ n · there over the calls whose quiet times on both hosts are known.
+
+    Times are in seconds; n is how often a pass makes a call. Passes of which the other host knows
+    less than `LEAST_SHARE` are left out; None where all are.
+    """
+    totals_s = [0.0, 0.0]
+    compared: set[CallForm] = set()
+    count = 0
+    for calls in passes:
+        both = [call for call in calls if call in here_s and there_s.get(call)]
+        all_s = math.fsum(n * here_s.get(call, 0.0) for call, n in calls.items())
+        both_s = math.fsum(calls[call] * here_s[call] for call in both)
+        if both_s and both_s >= LEAST_SHARE * all_s:
+            totals_s[0] += both_s
+            totals_s[1] += math.fsum(calls[call] * there_s[call] for call in both)
+            compared.update(both)
+            count += 1
+    return HostFactor(totals_s[0] / totals_s[1], len(compared), count) if count else None
+
+
+def is_settled(visits: Iterable[HostVisit], calls: Iterable[Call]) -> bool:
+    """Return whether the two moments at which the host was fastest in these calls agree.
+
+    Other work can only slow a host down: where the two fastest agree, neither was slowed down.
+    """
+    seen: dict[CallForm, list[HostVisit]] = defaultdict(list)
+    for visit in visits:
+        seen[visit.configuration, visit.form].append(visit)
+    slower = []
+    for call in calls:
+        of_call = seen[call.configuration.key, call.form]
+        times_s = sorted(quiet_time_s(visit.times_s) for visit in of_call)
+        if len(times_s) > 1 and times_s[0]:
+            slower.append(times_s[1] / times_s[0])
+    return not slower or statistics.median(slower) <= 1 + HELD_UP

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opdb.derive.costs import HELD_UP, call_times_s, quantity_of, stretch_power_w
-from opdb.derive.quiet import LEAST_BLOCKS, Slowdown, blocks_s, host_slowdown, quiet_time_s
+from opdb.derive.costs import call_times_s, quantity_of, stretch_power_w
+from opdb.derive.quiet import HELD_UP, LEAST_BLOCKS, Slowdown, blocks_s, host_slowdown, quiet_time_s
 from opdb.derive.statistics import Typical, three_sigma_mean
-from opdb.records import ModelRun, Quantity, Stretch
+from opdb.records import ModelRun, Quantity, Stretch, Workload
+
+# From model runs to the truth that predictions are compared with.
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,6 @@ def agreeing(repeats: Sequence[Stretch]) -> list[Stretch]:
 
 
 def repeat_spread(repeats: Sequence[Stretch]) -> float:
-    """Return how far apart the mean times of repeats are, relative to the shortest."""
     times = [three_sigma_mean(r.replay_times_s) for r in repeats]
     return max(times) / min(times) - 1
 
@@ -125,7 +128,6 @@ def run_blocks_s(runs: Sequence[ModelRun]) -> list[float]:
 
 
 def _in_quiet_time(cost: RunCost, blocks: Sequence[float], base_power_w: float | None) -> RunCost:
-    """Return the cost of a pass while nothing slows the host down."""
     quiet_s = quiet_time_s(blocks)
     width, count = cost.time_s.half_width, len(blocks)
     energy_j, power_w = cost.energy_j, cost.power_w
@@ -139,3 +141,59 @@ def _in_quiet_time(cost: RunCost, blocks: Sequence[float], base_power_w: float |
         power_w=power_w,
         slowdown=host_slowdown(blocks),
     )
+
+
+# Whether a model launched the kernels that its operators launched: by name and count.
+
+
+_GENERATED = re.compile(r"(triton_[a-z]+)_fused.*")
+"""A kernel that inductor generated: its sort, then the operators around it and a running number."""
+
+
+@dataclass(frozen=True)
+class Launches:
+    """The kernels of one pass of a model against those of its operators' visits.
+
+    `model` counts what the model launched and its operators did not, `operators` the other way
+    round, both by kernel name. `unseen` are configurations whose kernels no visit saw.
+    """
+
+    model: Mapping[str, int]
+    operators: Mapping[str, int]
+    launched: int
+    unseen: tuple[str, ...]
+
+    @property
+    def agree(self) -> bool:
+        return not self.model and not self.operators and not self.unseen
+
+
+def compare_launches(
+    workload: Workload, run: ModelRun, of_operators: Mapping[str, Mapping[str, int]]
+) -> Launches | None:
+    """Compare a run's kernels with those of its operators' visits (by configuration key).
+
+    None where the run's kernels were not seen. Those that inductor generates count by their sort
+    (`triton_poi` …): the rest of their names says where in a graph they stand. An operator that
+    restores nothing and launches nothing counts as seen, with no kernel.
+    """
+    if run.kernels is None:
+        return None
+    together: Counter[str] = Counter()
+    unseen = []
+    for configuration, count in workload.occurrences().items():
+        if configuration.key not in of_operators:
+            unseen.append(configuration.key)
+            continue
+        for name, launches in of_operators[configuration.key].items():
+            together[_sort_of(name)] += count * launches
+    model: Counter[str] = Counter()
+    for name, launches in run.kernels.items():
+        model[_sort_of(name)] += launches
+    return Launches(dict(model - together), dict(together - model), model.total(), tuple(unseen))
+
+
+def _sort_of(name: str) -> str:
+    """Return a kernel's name; of one that inductor generated, its sort."""
+    generated = _GENERATED.fullmatch(name)
+    return generated[1] if generated else name

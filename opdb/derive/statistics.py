@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from opdb.records import Device
+from opdb.records import Cost, Device, Quantity
 
 MIN_CLIP_COUNT = 11
 """Below 11 values nothing can lie more than 3σ from the mean: at most it lies √(n - 1) σ off."""
@@ -73,7 +74,6 @@ def typical_on(device: Device) -> Typical:
 
 
 def disagreement(values: Sequence[float]) -> float:
-    """Return |median - 3σ-mean| over the 3σ-mean."""
     mean = three_sigma_mean(values)
     return abs(statistics.median(values) - mean) / abs(mean) if mean else 0.0
 
@@ -87,7 +87,6 @@ def trapezoid_mean(samples: Sequence[tuple[float, float]]) -> float | None:
 
 
 def slope(edges: Sequence[tuple[float, float]]) -> float | None:
-    """Return the rise per second between the first and last (seconds, total) edge."""
     if len(edges) < 2 or edges[-1][0] <= edges[0][0]:
         return None
     return (edges[-1][1] - edges[0][1]) / (edges[-1][0] - edges[0][0])
@@ -160,3 +159,52 @@ def visit_deviation(half_width: float | None, visits: int) -> float | None:
     if half_width is None:
         return None
     return half_width * math.sqrt(visits) / t95(visits - 1 + PRIOR_DEGREES)
+
+
+PRECISION = 0.02
+"""The default half width of the 95 % interval of an energy, as a share of it."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The result of a bench: configurations within the precision, and why others are not.
+
+    `missed` counts the others by reason in words. `unjudged` were timed and have no energy.
+    `half_width` is the median half width (a share of the energy), None where none has an interval.
+    """
+
+    asked: float
+    within: int
+    missed: Counter[str]
+    unjudged: int
+    half_width: float | None
+
+
+def relative_half_width(quantity: Quantity | None) -> float | None:
+    """Return half the width of a quantity's 95 % interval over its mean; None without one."""
+    if quantity is None or (width := quantity.half_width) is None:
+        return None
+    return width / abs(quantity.mean) if quantity.mean else 0.0
+
+
+def is_within(cost: Cost, asked: float) -> bool:
+    """Return whether an energy is as precise as asked; True where there is none to judge."""
+    if cost.energy_j is None:
+        return True
+    width = relative_half_width(cost.energy_j)
+    return width is not None and width <= asked
+
+
+def reached(costs: Iterable[Cost], asked: float, why: Callable[[Cost], str]) -> Reached:
+    """Sum up how precise costs are; `why` says in words why one is less precise than asked."""
+    found = [cost for cost in costs if cost.time_s is not None]
+    judged = [cost for cost in found if cost.energy_j is not None]
+    missed = Counter(why(cost) for cost in judged if not is_within(cost, asked))
+    widths = [w for cost in judged if (w := relative_half_width(cost.energy_j)) is not None]
+    return Reached(
+        asked=asked,
+        within=len(judged) - missed.total(),
+        missed=missed,
+        unjudged=len(found) - len(judged),
+        half_width=statistics.median(widths) if widths else None,
+    )

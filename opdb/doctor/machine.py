@@ -1,8 +1,7 @@
-"""Look at the machine, once; the only part of the doctor that does.
+"""Looks at the machine, once; the only part of the doctor that does.
 
 Nothing is changed: a database is opened to be read, never created or upgraded, and no work is
-given to the GPU. What cannot be looked at is a fact, not an error.
-"""
+given to the GPU. What cannot be looked at is a fact, not an error."""
 
 from __future__ import annotations
 
@@ -14,27 +13,114 @@ import sqlite3
 import tempfile
 import time
 import warnings
-from contextlib import closing, suppress
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from opdb.compile import toolchain
-from opdb.compile.switches import SWITCHES, switched_off
-from opdb.counters import ncu
+from opdb.compiled import SWITCHES, Toolchain, look, switched_off, version
 from opdb.distribution import DISTRIBUTION
-from opdb.doctor.facts import (
-    BoardFacts,
-    DatabaseFacts,
-    DiskFacts,
-    Facts,
-    NvidiaFacts,
-    ToolFacts,
-    TorchFacts,
-)
 from opdb.errors import CannotMeasureError, DatabaseError
-from opdb.meters import nvml, rapl
-from opdb.secrets import masked
+from opdb.layout import masked
+from opdb.meters import ncu, nvml, rapl
+from opdb.meters.nvml import BoardState, MeterAnswers
+
+
+@dataclass(frozen=True)
+class BoardFacts:
+    """One board. `processes` are those of others that hold a context on it."""
+
+    state: BoardState
+    meters: MeterAnswers | None = None
+    processes: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class NvidiaFacts:
+    """The driver and its boards. `error` is NVML's; `on_bus` counts the GPUs on the PCI bus."""
+
+    error: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    boards: tuple[BoardFacts, ...] = ()
+    on_bus: int = 0
+    counters_restricted: bool | None = None
+    privileged: bool = False
+
+
+@dataclass(frozen=True)
+class TorchFacts:
+    """The installed torch. `cuda` is what it was built for, None for a CPU-only build.
+
+    `why_none` says why it sees no GPU, in its own words; `visible` is CUDA_VISIBLE_DEVICES.
+    """
+
+    version: str | None = None
+    error: str | None = None
+    cuda: str | None = None
+    cudnn: int | None = None
+    gpus: int = 0
+    why_none: str | None = None
+    visible: str | None = None
+    architectures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ToolFacts:
+    """Where the tools are; `ncu_elsewhere` is a Nsight Compute that is not on PATH.
+
+    `switched_off` are variables of the environment that keep torch from compiling or tracing.
+    """
+
+    toolchain: Toolchain
+    ncu: str | None = None
+    ncu_elsewhere: str | None = None
+    switched_off: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DatabaseFacts:
+    """The database that commands would use. `integrity` is "ok", or what SQLite complained of.
+
+    `problem` says why it cannot be read at all, and `foreign` that what is there is something else
+    than a database of opdb. `schema` is the number of its schema, None where there is no database
+    yet; this version of opdb reads `readable`.
+    """
+
+    location: str
+    is_file: bool = True
+    size_bytes: int | None = None
+    schema: int | None = None
+    readable: int = 0
+    integrity: str | None = None
+    problem: str | None = None
+    foreign: bool = False
+    writable: bool = True
+    driver_missing: bool = False
+
+
+@dataclass(frozen=True)
+class DiskFacts:
+    """The file system that holds a folder, and what opdb writes there."""
+
+    folder: str
+    holds: str
+    free_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that the checks judge. `extras` names what each optional part still lacks."""
+
+    nvidia: NvidiaFacts
+    torch: TorchFacts
+    tools: ToolFacts
+    database: DatabaseFacts
+    disks: tuple[DiskFacts, ...]
+    extras: Mapping[str, tuple[str, ...]] | None = field(default_factory=dict)
+    rapl_reason: str | None = None
+
 
 PARAMS = Path("/proc/driver/nvidia/params")
 STATUS = Path("/proc/self/status")
@@ -73,7 +159,6 @@ def gather(url: str | None = None) -> Facts:
 
 
 def nvidia_facts() -> NvidiaFacts:
-    """Ask NVML for the driver and each board, and /proc for who may read counters."""
     error, driver, cuda, boards = None, None, None, []
     try:
         driver, cuda = nvml.driver_versions()
@@ -132,7 +217,6 @@ def _is_privileged() -> bool:
 
 
 def _read(path: Path) -> str:
-    """Return a small file's text; empty where it cannot be read."""
     try:
         return path.read_text()
     except OSError:
@@ -143,7 +227,6 @@ def _read(path: Path) -> str:
 
 
 def torch_facts() -> TorchFacts:
-    """Import torch and ask it what it was built for and what it sees."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
         import torch
@@ -164,9 +247,8 @@ def torch_facts() -> TorchFacts:
 
 
 def tool_facts() -> ToolFacts:
-    """Find what torch.compile compiles with, and Nsight Compute."""
     return ToolFacts(
-        toolchain=toolchain.look(),
+        toolchain=look(),
         ncu=shutil.which("ncu"),
         ncu_elsewhere=ncu.elsewhere(NSIGHT),
         switched_off=tuple(switch for part in SWITCHES for switch in switched_off(part)),
@@ -183,7 +265,7 @@ def missing_extras() -> dict[str, tuple[str, ...]] | None:
     for each in required:
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", each)
         name = re.match(r"[\w.-]+", each)
-        if extra and name and extra[1] != "dev" and toolchain.version(name[0]) is None:
+        if extra and name and extra[1] != "dev" and version(name[0]) is None:
             lacks[extra[1]] = (*lacks.get(extra[1], ()), name[0])
     return lacks
 
@@ -194,7 +276,7 @@ def missing_extras() -> dict[str, tuple[str, ...]] | None:
 def database_facts(url: str | None) -> DatabaseFacts:
     """Look at the database that a command would use, without creating or upgrading it."""
     from opdb.store import database
-    from opdb.store.schema import LAST_TO_READ_EARLIER, REVISIONS
+    from opdb.store.schema import SCHEMA
 
     try:
         location = database.as_url(url) if url else database.default_url()
@@ -215,8 +297,7 @@ def database_facts(url: str | None) -> DatabaseFacts:
     found = DatabaseFacts(
         location=shown,
         size_bytes=size,
-        revisions=REVISIONS,
-        upgraded_by=LAST_TO_READ_EARLIER,
+        readable=SCHEMA,
         writable=os.access(folder, os.W_OK) and (size is None or os.access(file, os.W_OK)),
     )
     return replace(found, **_look_inside(file, size)) if size else found
@@ -228,39 +309,37 @@ def _server_facts(url: str, shown: str) -> DatabaseFacts:
     A database in memory is nobody's.
     """
     from opdb.store import database
-    from opdb.store.schema import REVISIONS
+    from opdb.store.schema import SCHEMA
 
     if database.parse_url(url).get_backend_name() == "sqlite":
         problem = "it is in memory, and keeps nothing"
         return DatabaseFacts(location=shown, is_file=False, problem=problem)
-    if toolchain.version("psycopg") is None:
+    if version("psycopg") is None:
         return DatabaseFacts(location=shown, is_file=False, driver_missing=True)
-    found = DatabaseFacts(location=shown, is_file=False, revisions=REVISIONS)
+    found = DatabaseFacts(location=shown, is_file=False, readable=SCHEMA)
     try:
-        revision, writable = database.look(url)
+        schema, writable = database.look(url)
     except DatabaseError as error:
         why = str(error).removeprefix(f"database {shown}: ")
         return replace(found, problem=why)
-    return replace(found, revision=revision, writable=writable)
+    return replace(found, schema=schema, writable=writable)
 
 
 def _look_inside(file: Path, size: int) -> dict[str, Any]:
-    """Read a database's revision and check it, without a trace beside the file."""
-    from opdb.store import seal
-
-    with suppress(OSError):  # SQLite says which
-        if seal.broken(file):
-            return {"problem": "it is damaged: its bytes are not those that were written last"}
+    """Read a database's schema and check it, without a trace beside the file."""
     journaled = file.with_name(file.name + "-wal").exists()
     uri = file.resolve().as_uri() + "?mode=ro" + ("" if journaled else "&immutable=1")
     found: dict[str, Any] = {}
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-            if not {"alembic_version", "configuration", "workload"} <= tables:
+            if not {"configuration", "workload"} <= tables:
                 return {"problem": "it is not an opdb database", "foreign": True}
-            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-            found["revision"] = str(row[0]) if row else None
+            found["schema"] = 0
+            if "opdb_schema" in tables:
+                found["schema"] = connection.execute(
+                    "SELECT max(number) FROM opdb_schema"
+                ).fetchone()[0]
             if size <= CHECKED_UP_TO_BYTES:
                 until_s = time.monotonic() + CHECKED_FOR_S
                 connection.set_progress_handler(lambda: time.monotonic() > until_s, 10_000)
@@ -287,7 +366,6 @@ def _integrity(connection: sqlite3.Connection) -> str:
 
 
 def disk_facts(database: DatabaseFacts) -> tuple[DiskFacts, ...]:
-    """Return the free space where the database is, and where inductor and Triton compile."""
     try:
         temporary = tempfile.gettempdir()
     except FileNotFoundError:  # no folder could be written to: full, or read-only
@@ -310,6 +388,5 @@ def disk_facts(database: DatabaseFacts) -> tuple[DiskFacts, ...]:
 
 
 def _nearest(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
     folder = folder.expanduser().resolve()
     return next(each for each in (folder, *folder.parents) if each.is_dir())

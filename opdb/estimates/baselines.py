@@ -6,10 +6,10 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from opdb.estimates.estimator import ESTIMATED
-from opdb.estimates.features import Features, features
-from opdb.estimates.roofline import roofline
+from opdb.estimates.features import Features, features, roofline
 from opdb.estimates.training import Example, usable
 from opdb.records import Configuration, Cost, Quantity
 
@@ -19,15 +19,12 @@ Rule = Callable[[Features], tuple[float, float]]
 
 @dataclass(eq=False)
 class RuleCosts:
-    """Costs by a rule, which states no uncertainty."""
-
     costs: dict[str, Cost]
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def half_widths(
         self, counts: Mapping[str, float], base_w: float | None
     ) -> tuple[float, float | None]:
-        """Return no width."""
         return 0.0, 0.0
 
 
@@ -78,24 +75,18 @@ def plain_roofline(examples: Sequence[Example]) -> Rule:
     return rule
 
 
-def nearest_neighbour(examples: Sequence[Example]) -> Rule:
-    """Time and dynamic energy of the most alike measured call: of its kind, in its dtype."""
-    seen = [(features(e.configuration), *_cost(e)) for e in examples if usable(e)]
+def nearest_neighbour(examples: Sequence[Example], *, scaled: bool = False) -> Rule:
+    """Time and dynamic energy of the most alike measured call: of its kind, in its dtype.
 
-    def rule(of: Features) -> tuple[float, float]:
-        _, time_s, dynamic_j = min(seen, key=lambda each: _apart(each[0], of))
-        return time_s, dynamic_j
-
-    return rule
-
-
-def scaled_neighbour(examples: Sequence[Example]) -> Rule:
-    """The same, scaled to the call's size by the neighbour's utilisation and dynamic power."""
+    `scaled`, they are brought to the call's size by the neighbour's utilisation and dynamic power.
+    """
     seen = [(features(e.configuration), *_cost(e)) for e in examples if usable(e)]
     under = roofline((of, time_s) for of, time_s, _ in seen)
 
     def rule(of: Features) -> tuple[float, float]:
         nearest, time_s, dynamic_j = min(seen, key=lambda each: _apart(each[0], of))
+        if not scaled:
+            return time_s, dynamic_j
         scaled_s = time_s * under.time_s(of) / under.time_s(nearest)
         return scaled_s, scaled_s * dynamic_j / time_s
 
@@ -123,6 +114,6 @@ BASELINES: Mapping[str, Callable[[Sequence[Example]], Rule]] = {
     "proportional to FLOPs": proportional_to_flops,
     "plain roofline": plain_roofline,
     "nearest neighbour": nearest_neighbour,
-    "nearest neighbour, scaled": scaled_neighbour,
+    "nearest neighbour, scaled": partial(nearest_neighbour, scaled=True),
 }
 """Every baseline by name: what makes its rule from examples."""

@@ -3,18 +3,152 @@
 from __future__ import annotations
 
 import math
+import zlib
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
 
 from opdb.errors import InputError
-from opdb.estimates.features import PASSES, STATES, Family, Features, features
-from opdb.estimates.process import Matrix, Process
-from opdb.estimates.roofline import HALVES, Roofline
-from opdb.estimates.widths import SumWidths, unit_of
+from opdb.estimates.features import HALVES, PASSES, STATES, Family, Features, Roofline, features
 from opdb.kinds import KINDS
 from opdb.kinds.view import item_bytes
-from opdb.records import Configuration, Cost, Form, Quantity, mean_of
+from opdb.records import Configuration, Cost, Form, Json, Quantity, mean_of
 from opdb.records.cost import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
+
+# Gaussian processes over configurations: what lies between measured points, and how surely.
+#
+# What is learned is kept ready to use, as data (length scales, variances, the points and their
+# weights, in float32): a question solves no more than the `NEAREST` points of each place asked.
+# Formulas: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), equations 2.25
+# to 2.27 and 4.17 (Matérn with ν = 3/2).
+
+
+Matrix = Any
+"""A numpy array, two-dimensional unless stated otherwise."""
+
+NEAREST = 64
+"""Learned points that the variance of a place is conditioned on: the most correlated ones."""
+
+MOST_USED = 2048
+"""Learned points that a covariance of several places is conditioned on at most, together."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The covariance of two points: `variance` at distance 0, less the farther apart they are.
+
+    `lengths` are one for each column of the points; `noise` is the variance of what no point tells
+    of another (kernels that a library picks for one size and not for the next).
+    """
+
+    variance: float
+    lengths: tuple[float, ...]
+    noise: float
+
+    def between(self, ones: Matrix, others: Matrix) -> Matrix:
+        """Return the covariances of n points and m others, shape (n, m), the noise left out."""
+        lengths = np.asarray(self.lengths)
+        one, other = ones / lengths, others / lengths
+        squares = (
+            np.sum(one**2, axis=1)[:, None] + np.sum(other**2, axis=1)[None] - 2 * one @ other.T
+        )
+        apart = math.sqrt(3) * np.sqrt(np.maximum(squares, 0.0))
+        return self.variance * (1 + apart) * np.exp(-apart)
+
+
+@dataclass(frozen=True, eq=False)
+class Process:
+    """A quantity learned at `points` (shape (n, d)), expected at `mean` far from all of them.
+
+    `weights` (n) say what each point adds at the places near it.
+    """
+
+    kernel: Kernel
+    mean: float
+    points: Matrix
+    weights: Matrix
+
+    @classmethod
+    def through(cls, kernel: Kernel, mean: float, points: Matrix, values: Matrix) -> Process:
+        """Return the process that was seen to have these n values at n points (float32)."""
+        weights = np.linalg.solve(with_noise(kernel, points), values - mean)
+        return cls(kernel, mean, points, np.float32(weights).astype(float))
+
+    def prior(self, count: int, alike: Matrix) -> Matrix:
+        """Return the covariance of values at `count` points far from all that was learned.
+
+        `alike` (shape (count, count)) is 1 for two whose values go together, else 0.
+        """
+        return self.kernel.variance * alike + self.kernel.noise * np.eye(count)
+
+    def at(self, asked: Matrix | Sequence[Sequence[float]]) -> tuple[Matrix, Matrix]:
+        """Return what is expected at m points, and the covariance of the true values there.
+
+        Their shapes are (m,) and (m, m). The noise is on the diagonal: the true value at a point is
+        one draw. The covariance is that of the errors of kriging each point from the learned points
+        most correlated with it alone, as Vecchia (1988) does; the others would reduce it little.
+        """
+        at = np.asarray(asked)
+        between = self.kernel.between(at, self.points)
+        expected = self.mean + between @ self.weights
+        count = min(NEAREST, len(self.points), max(1, MOST_USED // len(at)))
+        near = np.argpartition(-between, count - 1, axis=1)[:, :count]
+        used, place = np.unique(near, return_inverse=True)
+        place = place.reshape(near.shape)
+        known = with_noise(self.kernel, self.points[used])
+        told = np.take_along_axis(between, near, axis=1)
+        blocks = known[place[:, :, None], place[:, None, :]]
+        weights = np.zeros((len(at), len(used)))
+        np.put_along_axis(weights, place, np.linalg.solve(blocks, told[..., None])[..., 0], axis=1)
+        explained = weights @ between[:, used].T
+        found = with_noise(self.kernel, at) - explained - explained.T + weights @ known @ weights.T
+        return expected, (found + found.T) / 2
+
+
+def with_noise(kernel: Kernel, points: Matrix) -> Matrix:
+    return kernel.between(points, points) + kernel.noise * np.eye(len(points))
+
+
+def left_out(inverse: Matrix, weights: Matrix, rows: Sequence[int]) -> tuple[Matrix, Matrix]:
+    """Return by how much m rows are expected too high when left out, and their covariance.
+
+    Both follow from the inverse (n, n) of all points' covariance and the weights (n) of their
+    values; nothing is learned anew (Rasmussen and Williams, equations 5.12, for blocks). Shapes:
+    (m,) and (m, m).
+    """
+    covariance = np.linalg.inv(inverse[np.ix_(rows, rows)])
+    return -covariance @ weights[rows], covariance
+
+
+# How wide the intervals of sums of estimates are, by the standard deviations of these sums.
+
+
+POWER = 0.7
+"""Half an interval grows with a sum's standard deviation to this power: deviations differ more than
+errors do. It is what the times of most families showed, the H200s' (docs/estimates.md)."""
+
+
+@dataclass(frozen=True)
+class SumWidths:
+    """Half the 95 % intervals of sums (of their logarithms) per unit of their deviations.
+
+    A sum's energy errs with its time, so both go by the deviation of the time; `energy` is None
+    where no energy was metered.
+    """
+
+    time: float
+    energy: float | None
+
+
+def unit_of(deviation: float) -> float:
+    return math.pow(deviation, POWER)
+
+
+# The estimator: learned from a board's costs, it estimates those of other calls.
+
 
 ESTIMATED = "estimated"
 """The flag of a cost that rests on no visit of its configuration."""
@@ -81,8 +215,6 @@ class Trend:
 
     def at(self, times_s: Matrix | Sequence[float]) -> Matrix:
         """Return what is usual where steps take these times (seconds); shape (n,)."""
-        import numpy as np
-
         return np.interp([math.log(each) for each in times_s], self.knots, self.values)
 
 
@@ -109,11 +241,6 @@ class Learned:
     power: Process | None
     metered: tuple[int, ...]
     reach: Reach
-
-    @property
-    def kinds(self) -> list[str]:
-        """The kinds that it learned from, in order."""
-        return sorted(self.levels)
 
     @property
     def kind_variance(self) -> float:
@@ -149,8 +276,6 @@ class Learned:
         Where a sort of calls was never measured, all of it is off by much the same
         (docs/estimates.md).
         """
-        import numpy as np
-
         far = self.too_far(covariance)
         kinds = [each.of.kind if out else None for each, out in zip(asked, far, strict=True)]
         noise = self.time.kernel.noise
@@ -159,7 +284,6 @@ class Learned:
         return np.maximum(covariance, common)
 
     def scaled(self, of: Features) -> tuple[float, ...]:
-        """Return a configuration's place among the points."""
         return tuple(
             (of.number(name) - centre) / scale
             for name, centre, scale in zip(self.columns, self.centre, self.scale, strict=True)
@@ -189,16 +313,17 @@ class Estimator:
 
         What lies far from everything measured, or is of a kind or dtype that was never measured,
         has a wide and flagged estimate; with `alike_only` it is refused.
-
-        Raises:
-            InputError: what was learned is damaged: its numbers give no estimate.
         """
         found = Estimates(self.board, self.sums)
         near: dict[str, list[_Asked]] = {}
         alone: dict[str, list[_Asked]] = {}
         for configuration in configurations:
-            if why := self._hopeless(configuration):
-                found.refused[configuration.key] = why
+            if configuration.kind not in KINDS:
+                unknown = f"this version has no kind {configuration.kind!r}"
+                found.refused[configuration.key] = unknown
+                continue
+            if configuration.pass_name not in PASSES:
+                found.refused[configuration.key] = "estimates are of forward and backward passes"
                 continue
             of = features(configuration)
             if not of.launches:
@@ -221,14 +346,6 @@ class Estimator:
                 "opdb learn makes them anew"
             ) from error
         return found
-
-    def _hopeless(self, configuration: Configuration) -> str | None:
-        """Say why a configuration has neither numbers nor a roofline; None where it has."""
-        if configuration.kind not in KINDS:
-            return f"this version has no kind {configuration.kind!r}"
-        if configuration.pass_name not in PASSES:
-            return "estimates are of forward and backward passes"
-        return None
 
     def _lacking(self, of: Features) -> tuple[str | None, str | None]:
         """Return what an estimate rests on, as a flag, and why on no measured operator like it."""
@@ -278,7 +395,6 @@ class Estimator:
             self._add(learned, asked, (slower[kept], watts), block, found)
 
     def _by_roofline(self, learned: Learned, asked: Sequence[_Asked], found: Estimates) -> None:
-        """Estimate from the roofline, a family's usual distance from it, and its whole variance."""
         kinds = [each.of.kind for each in asked]
         of_kinds = learned.time.prior(len(asked), _alike(kinds))
         covariance = of_kinds + learned.kind_variance * _alike(kinds)
@@ -309,11 +425,15 @@ class Estimator:
         block = block.apart(
             [self.roofline.bias_s(a.of) / t for a, t in zip(asked, times_s, strict=True)]
         )
+        reach = block.reach
         for row, (each, time_s) in enumerate(zip(asked, times_s, strict=True)):
-            time = _quantity(time_s, block.time_width(row))
+            variance = block.time[row, row]
+            time = _quantity(time_s, reach.time * math.sqrt(variance))
             dynamic = None
             if watts is not None:
-                dynamic = _quantity(time_s * math.exp(watts[row]), block.energy_width(row))
+                assert block.power is not None and reach.energy is not None
+                width = reach.energy * math.sqrt(variance + block.power[row, row])
+                dynamic = _quantity(time_s * math.exp(watts[row]), width)
             cost = self._cost(each.configuration, time, dynamic)
             if each.flag is not None:
                 cost = replace(cost, flags=(*cost.flags, each.flag))
@@ -355,24 +475,10 @@ class _Block:
 
     def apart(self, shares: Sequence[float]) -> _Block:
         """Return the covariances where shares of the times, one of each row, are known apart."""
-        import numpy as np
-
         rest = 1 - np.asarray(shares)
         return replace(self, time=self.time * rest[:, None] * rest)
 
-    def time_width(self, row: int) -> float:
-        """Return half the 95 % interval of a time's logarithm."""
-        return self.reach.time * math.sqrt(self.time[row, row])
-
-    def energy_width(self, row: int) -> float:
-        """Return half the 95 % interval of a dynamic energy's logarithm."""
-        assert self.power is not None and self.reach.energy is not None
-        return self.reach.energy * math.sqrt(self.time[row, row] + self.power[row, row])
-
     def moments(self, seconds: Mapping[str, float]) -> tuple[float, float]:
-        """Return the mean and the variance of a sum of log-normal times (medians, by key)."""
-        import numpy as np
-
         medians = np.array([seconds.get(key, 0.0) for key in self.keys])
         with np.errstate(over="ignore", invalid="ignore"):  # half_widths refuses what is damaged
             means = medians * np.exp(np.diag(self.time) / 2)
@@ -396,7 +502,6 @@ class Estimates:
 
     @property
     def doubtful(self) -> int:
-        """How many rest on a roofline alone."""
         return sum(ROOFLINE_ALONE in cost.flags for cost in self.costs.values())
 
     def half_widths(
@@ -407,9 +512,6 @@ class Estimates:
         `counts` are how often each estimated configuration (key) is called; the energy is None
         where base power or the dynamic energies are unknown. They are halves of the intervals of
         logarithms, times the sums.
-
-        Raises:
-            InputError: what was learned is damaged: it gives no width.
         """
         found = self.sum_of(counts, base_w)
         unit = unit_of(found.deviation)
@@ -460,19 +562,164 @@ def _keys(asked: Sequence[_Asked]) -> list[str]:
 
 def _alike(words: Sequence[str | None]) -> Matrix:
     """Return which of n words are the same, shape (n, n): 1 or 0; None is like no other."""
-    import numpy as np
-
     numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
     of = np.array([-1 if word is None else numbers[word] for word in words])
     return ((of[:, None] == of) & (of >= 0)).astype(float)
 
 
 def _quantity(value: float, width: float) -> Quantity:
-    """Return a value with its 95 % interval, half as wide in logarithms as `width`.
-
-    Raises:
-        ValueError, OverflowError: they are none that was learned.
-    """
+    """Return a value with its 95 % interval, half as wide in logarithms as `width`."""
     if not (0 < value < math.inf and 0 <= width < math.inf):
         raise ValueError(f"a value of {value}, wide by {width}")
     return Quantity(value, value, value * math.exp(-width), value * math.exp(width), 0)
+
+
+# An estimator as one JSON value: numbers and names alone, so reading one runs no code.
+
+
+FORMAT = 8
+FLOAT32 = np.dtype("<f4")
+
+MOST_BYTES = 64 * 1024 * 1024
+"""The most numbers that are unpacked, in bytes: a short text could claim to hold gigabytes."""
+
+
+_DAMAGED = (
+    *(KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError),
+    zlib.error,
+)
+
+
+def to_document(estimator: Estimator) -> Json:
+    return {
+        "format": FORMAT,
+        "device": estimator.device,
+        "board": estimator.board,
+        "trained_at": estimator.trained_at,
+        "configurations": estimator.configurations,
+        "roofline": asdict(estimator.roofline),
+        "families": {name: _family(learned) for name, learned in estimator.families.items()},
+        "usual": {kind: asdict(usual) for kind, usual in estimator.usual.items()},
+        "sums": asdict(estimator.sums),
+    }
+
+
+def from_document(document: Json) -> Estimator:
+    """Read an estimator back."""
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        found = document.get("format") if isinstance(document, dict) else document
+        raise InputError(
+            f"estimates of format {found!r:.40}; this version reads {FORMAT}: opdb learn makes them"
+        )
+    try:
+        return Estimator(
+            device=str(document["device"]),
+            board=str(document["board"]),
+            trained_at=str(document["trained_at"]),
+            configurations=int(document["configurations"]),
+            roofline=Roofline(**document["roofline"]),
+            families={name: _learned(d) for name, d in document["families"].items()},
+            usual={kind: _usual(d) for kind, d in document["usual"].items()},
+            sums=_sums(document["sums"]),
+        )
+    except _DAMAGED as error:
+        raise InputError(f"damaged estimates: {error}; opdb learn makes them anew") from error
+
+
+def _family(learned: Learned) -> Json:
+    return {
+        "columns": list(learned.columns),
+        "centre": list(learned.centre),
+        "scale": list(learned.scale),
+        "levels": dict(learned.levels),
+        "slower": asdict(learned.slower),
+        "watts": None if learned.watts is None else asdict(learned.watts),
+        "dtypes": sorted(learned.dtypes),
+        "points": _packed(learned.time.points.T),  # a column after the other: these repeat
+        "time": _process(learned.time),
+        "power": None
+        if learned.power is None
+        else {**_process(learned.power), "rows": list(learned.metered)},
+        "reach": asdict(learned.reach),
+    }
+
+
+def _process(process: Process) -> Json:
+    kernel = asdict(process.kernel)
+    return {"kernel": kernel, "mean": process.mean, "weights": _packed(process.weights)}
+
+
+def _learned(document: Mapping[str, Json]) -> Learned:
+    columns = tuple(document["columns"])
+    points = np.ascontiguousarray(_unpacked(document["points"]).reshape(len(columns), -1).T)
+    power = document["power"]
+    metered = [] if power is None else [int(row) for row in power["rows"]]
+    reach = _reach(document["reach"])
+    if (power is None) != (reach.energy is None):
+        raise ValueError("a reach of energies without powers, or powers without one")
+    return Learned(
+        columns=columns,
+        centre=tuple(document["centre"]),
+        scale=tuple(document["scale"]),
+        levels={kind: float(level) for kind, level in document["levels"].items()},
+        slower=_trend(document["slower"]),
+        watts=None if document["watts"] is None else _trend(document["watts"]),
+        dtypes=frozenset(document["dtypes"]),
+        time=_process_of(document["time"], points),
+        power=None if power is None else _process_of(power, points[metered]),
+        metered=tuple(metered),
+        reach=reach,
+    )
+
+
+def _trend(document: Mapping[str, Json]) -> Trend:
+    knots, values = (tuple(map(float, document[name])) for name in ("knots", "values"))
+    if len(knots) != len(values) or list(knots) != sorted(set(knots)):
+        raise ValueError("knots out of order, or other than their values")
+    return Trend(knots, values)
+
+
+def _reach(document: Mapping[str, Json]) -> Reach:
+    energy = document["energy"]
+    return Reach(float(document["time"]), None if energy is None else float(energy))
+
+
+def _sums(document: Mapping[str, Json]) -> SumWidths:
+    energy = document["energy"]
+    return SumWidths(_width(document["time"]), None if energy is None else _width(energy))
+
+
+def _width(value: Json) -> float:
+    width = float(value)
+    if not 0 <= width < math.inf:
+        raise ValueError(f"sums as wide as {width}")
+    return width
+
+
+def _process_of(document: Mapping[str, Json], points: Matrix) -> Process:
+    kernel = document["kernel"]
+    weights = _unpacked(document["weights"])
+    if points.shape != (len(weights), len(kernel["lengths"])):
+        raise ValueError(f"{len(weights)} weights for points of shape {points.shape}")
+    return Process(
+        Kernel(float(kernel["variance"]), tuple(kernel["lengths"]), float(kernel["noise"])),
+        float(document["mean"]),
+        points,
+        weights,
+    )
+
+
+def _packed(numbers: Matrix) -> str:
+    """Return numbers in float32 as base64 of zlib: what is read is there at once."""
+    compressed = zlib.compress(numbers.astype(FLOAT32).tobytes(), 9)
+    return b2a_base64(compressed, newline=False).decode()
+
+
+def _unpacked(text: str) -> Matrix:
+    found = zlib.decompressobj().decompress(a2b_base64(text, strict_mode=True), MOST_BYTES)
+    return np.frombuffer(found, FLOAT32).astype(float)
+
+
+def _usual(document: Mapping[str, Json]) -> KindMedians:
+    hosts = {form: Quantity(**quantity) for form, quantity in document["host_s"].items()}
+    return KindMedians(int(document["kernels"]), float(document["eager_s"]), hosts)

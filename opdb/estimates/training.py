@@ -1,27 +1,122 @@
-"""Learn estimates from costs; what comes out is data."""
+"""Learn estimates from costs, and how far sums of them err; what comes out is data."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain
+from typing import Any, TypeVar
 
 import numpy as np
 
 from opdb.errors import InputError
-from opdb.estimates.estimator import Estimator, KindMedians, Learned, Reach, Trend
-from opdb.estimates.features import KIND, PASSES, STATES, Features, features
-from opdb.estimates.process import Matrix, Process, left_out, with_noise
-from opdb.estimates.roofline import Roofline, roofline
-from opdb.estimates.tuning import tuned
-from opdb.estimates.widths import SumWidths
+from opdb.estimates.estimator import (
+    Estimates,
+    Estimator,
+    Kernel,
+    KindMedians,
+    Learned,
+    Matrix,
+    Process,
+    Reach,
+    SumWidths,
+    Trend,
+    _Asked,
+    _Block,
+    left_out,
+    unit_of,
+    with_noise,
+)
+from opdb.estimates.features import KIND, PASSES, STATES, Features, Roofline, features, roofline
 from opdb.kinds import KINDS
 from opdb.records import Configuration, Cost, Form, Quantity
 from opdb.units import plural
+
+# The kernel under which measured values are most likely, its length scales held by a prior.
+#
+# The marginal likelihood and its gradient: Rasmussen and Williams (2006), equations 5.8 and 5.9.
+
+
+TYPICAL_LENGTH, LENGTH_SPREAD = 3.0, 0.7
+"""The prior of a length scale, in standard deviations of its number: the median, and the standard
+deviation of the logarithm. Without it, twenty lengths fit whatever few models there are."""
+
+LEAST_NOISE, MOST_NOISE = 0.005, 0.5
+"""The least variance that no point explains of another: 7 % of a time (what libraries choose for
+one size and not for the next). With less, the narrowest intervals held too few truths."""
+
+ITERATIONS = 40
+_START = (0.2, TYPICAL_LENGTH, 0.01)  # variance, lengths, noise
+_VARIANCES, _LENGTHS = (0.01, 10.0), (0.1, 300.0)
+
+
+def tuned(places: Matrix, values: Matrix, names: Sequence[str]) -> Kernel:
+    """Return the kernel for n values of mean 0 at n places, shape (n, d).
+
+    Columns of one name (d `names`) share a length scale.
+    """
+    from scipy.optimize import minimize
+
+    different = list(dict.fromkeys(names))
+    member = np.array([[float(name == each) for each in different] for name in names])
+    variance, length, noise = (math.log(each) for each in _START)
+    found = minimize(
+        _unlikelihood,
+        np.array([variance, *[length] * len(different), noise]),
+        args=(places, values, member),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[
+            np.log(_VARIANCES),
+            *[np.log(_LENGTHS)] * len(different),
+            np.log((LEAST_NOISE, MOST_NOISE)),
+        ],
+        options={"maxiter": ITERATIONS},
+    )
+    variance, *lengths, noise = np.exp(found.x)
+    of_columns = (member @ lengths).round(5).tolist()
+    return Kernel(float(variance), tuple(of_columns), float(noise))
+
+
+def _unlikelihood(
+    logarithms: Matrix, places: Matrix, values: Matrix, member: Matrix
+) -> tuple[float, Matrix]:
+    """Return the negative logarithm of likelihood and prior, and its gradient.
+
+    `logarithms` are of the variance, the lengths, and the noise; `member` (d, lengths) says which
+    length each column has.
+    """
+    variance, *lengths, noise = np.exp(logarithms)
+    at = places / (member @ lengths)
+    kernel = Kernel(variance, (1.0,) * at.shape[1], noise)
+    smooth = kernel.between(at, at)
+    known = np.linalg.inv(smooth + noise * np.eye(len(at)))
+    weights = known @ values
+    _, volume = np.linalg.slogdet(known)
+    off = (logarithms[1:-1] - math.log(TYPICAL_LENGTH)) / LENGTH_SPREAD
+    value = 0.5 * float(values @ weights - volume + off @ off)
+    unexplained = known - np.outer(weights, weights)
+    # A Matérn kernel with ν = 3/2 falls by 3 σ² e^(−√3 r) Δ² for each logarithm of a length.
+    squares = np.sum(at**2, axis=1)
+    apart = np.sqrt(3 * np.maximum(squares[:, None] + squares[None] - 2 * at @ at.T, 0.0))
+    falling = unexplained * 3 * variance * np.exp(-apart)
+    columns = falling.sum(axis=1) @ at**2 - np.sum(at * (falling @ at), axis=0)
+    gradient = np.array(
+        [
+            0.5 * np.sum(unexplained * smooth),
+            *(columns @ member + off / LENGTH_SPREAD),
+            0.5 * noise * np.trace(unexplained),
+        ]
+    )
+    return value, gradient
+
+
+# Learn estimates from costs; what comes out is data.
+
 
 MOST_POINTS = 6000
 """Configurations that a family learns from at most, drawn at random: the work grows with their
@@ -85,9 +180,6 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
     """Learn from measured configurations.
 
     Sums are as wide as the least sure family's single estimates; `sums.calibrated` says better.
-
-    Raises:
-        InputError: too few of them launch a kernel.
     """
     given = sorted(examples, key=lambda example: example.configuration.key)
     points = [_point(e) for e in given if usable(e)]
@@ -125,7 +217,6 @@ def _as_wide_as_single(reaches: Sequence[Reach]) -> SumWidths:
 
 
 def usable(example: Example) -> bool:
-    """Return whether an example has the time of a forward or backward call with kernels."""
     configuration, cost = example.configuration, example.cost
     return (
         configuration.kind in KINDS
@@ -150,7 +241,6 @@ def _point(example: Example) -> _Point:
 
 
 def some(points: Sequence[T], most: int) -> Sequence[T]:
-    """Return at most this many of the points, drawn the same way every time."""
     if len(points) <= most:
         return points
     drawn = np.random.default_rng(0).permutation(len(points))[:most]
@@ -158,7 +248,6 @@ def some(points: Sequence[T], most: int) -> Sequence[T]:
 
 
 def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
-    """Learn a family of kinds."""
     columns, centre, scale, places = placed([p.of for p in points])
     slower = np.array([under.slower(p.of, p.time_s) for p in points])
     roofs_s = np.array([under.time_s(p.of) / p.of.steps for p in points])
@@ -253,7 +342,6 @@ class _LeftOut:
     covariance: Matrix
 
     def normalised(self) -> list[float]:
-        """Return each error over its standard deviation."""
         return [float(e) for e in self.errors / np.sqrt(np.diag(self.covariance))]
 
 
@@ -310,7 +398,6 @@ def _joined(time: _LeftOut, power: _LeftOut, metered: Sequence[int]) -> _LeftOut
 
 
 def _single(left: Mapping[str, _LeftOut]) -> float:
-    """Return the reach of single estimates."""
     return _conformal([error for each in left.values() for error in each.normalised()])
 
 
@@ -347,7 +434,6 @@ def _usual(examples: Sequence[Example]) -> dict[str, KindMedians]:
 
 
 def _usual_host_s(costs: Sequence[Cost]) -> Mapping[Form, Quantity]:
-    """Return the median host time by form, with the range of 95 % of what was measured."""
     seen: dict[Form, list[float]] = defaultdict(list)
     for form, quantity in chain.from_iterable(c.host_time_s.items() for c in costs):
         seen[form].append(quantity.mean)
@@ -357,3 +443,241 @@ def _usual_host_s(costs: Sequence[Cost]) -> Mapping[Form, Quantity]:
         low, high = np.quantile(times, [(1 - COVERED) / 2, (1 + COVERED) / 2])
         found[form] = Quantity(middle, middle, float(low), float(high), len(times))
     return found
+
+
+# Estimates of what one family of models alone calls, as if it had never been measured.
+#
+# Nothing is learned anew: what the learned points say without some of them follows from blocks of
+# the inverse of their covariance. The kernels (some thirty lengths) and the kinds' levels did see
+# all.
+
+
+@dataclass(frozen=True)
+class _Family:
+    """A family of kinds: its examples in the order of the learned points, and both inverses."""
+
+    learned: Learned
+    examples: Sequence[Example]
+    time: tuple[Any, Any]
+    power: tuple[Any, Any] | None
+
+
+class PointsLeftOut:
+    """The learned points of an estimator beside the examples that it learned from."""
+
+    def __init__(self, estimator: Estimator, examples: Sequence[Example]) -> None:
+        self._estimator = estimator
+        by_family: dict[str, list[Example]] = defaultdict(list)
+        for example in sorted(examples, key=lambda e: e.configuration.key):
+            if usable(example):
+                by_family[features(example.configuration).family].append(example)
+        self._families = {}
+        for name, learned in estimator.families.items():
+            of = some(by_family[name], MOST_POINTS)
+            if len(of) != len(learned.time.points):
+                raise InputError(
+                    f"{name}: {len(of)} examples, {len(learned.time.points)} learned points: "
+                    "opdb learn makes estimates of this database"
+                )
+            power = None if learned.power is None else _inverse(learned.power)
+            self._families[name] = _Family(learned, of, _inverse(learned.time), power)
+
+    def of(self, family: str) -> set[str]:
+        learned = (e for each in self._families.values() for e in each.examples)
+        return {e.configuration.key for e in learned if e.models == {family}}
+
+    def estimates(self, out: Collection[str]) -> Estimates:
+        found = Estimates(self._estimator.board, self._estimator.sums)
+        for family in self._families.values():
+            rows = [i for i, e in enumerate(family.examples) if e.configuration.key in out]
+            if rows:
+                self._add(family, rows, found)
+        return found
+
+    def _add(self, family: _Family, rows: Sequence[int], found: Estimates) -> None:
+        learned, roofline = family.learned, self._estimator.roofline
+        asked = [
+            _Asked(e.configuration, features(e.configuration), None)
+            for e in (family.examples[i] for i in rows)
+        ]
+        above, covariance = left_out(*family.time, rows)
+        covariance = learned.together(asked, covariance)
+        usuals = learned.slower.at([roofline.time_s(each.of) / each.of.steps for each in asked])
+        slower = [
+            roofline.slower(each.of, _seconds(family.examples[i]))
+            - learned.levels[each.of.kind]
+            - usual
+            + off
+            for i, each, off, usual in zip(rows, asked, above, usuals, strict=True)
+        ]
+        watts, of_power = _powers(family, rows, asked)
+        keys = [each.configuration.key for each in asked]
+        block = _Block(keys, covariance, of_power, learned.reach)
+        self._estimator._add(learned, asked, (slower, watts), block, found)
+
+
+def _powers(
+    family: _Family, rows: Sequence[int], asked: Sequence[_Asked]
+) -> tuple[Matrix | None, Matrix | None]:
+    """Return logarithms of watts over what is usual, and their covariance.
+
+    Rows without power are left in.
+    """
+    learned = family.learned
+    if learned.power is None or family.power is None or learned.watts is None:
+        return None, None
+    watts, covariance = learned.power.at([learned.scaled(each.of) for each in asked])
+    took_s = [
+        _seconds(family.examples[row]) / a.of.steps for row, a in zip(rows, asked, strict=True)
+    ]
+    usual = learned.watts.at(took_s)
+    at_point = {row: point for point, row in enumerate(learned.metered)}
+    places = [k for k, row in enumerate(rows) if row in at_point]
+    off, block = left_out(*family.power, [at_point[rows[k]] for k in places])
+    for k, error in zip(places, off, strict=True):
+        watts[k] = math.log(_watts(family.examples[rows[k]])) - usual[k] + error
+    covariance[np.ix_(places, places)] = block
+    return watts, covariance
+
+
+def _inverse(process: Process) -> tuple[Any, Any]:
+    return np.linalg.inv(with_noise(process.kernel, process.points)), process.weights
+
+
+def _seconds(example: Example) -> float:
+    assert example.cost.time_s is not None
+    return example.cost.time_s.mean
+
+
+def _watts(example: Example) -> float:
+    assert example.cost.dynamic_energy_j is not None
+    return example.cost.dynamic_energy_j.mean / _seconds(example)
+
+
+# What sums of estimates err by, and the widths that hold 95 % of these errors.
+#
+# Each family of models is left out in turn, and what it alone calls is estimated from the rest: of
+# every stored workload of it, the estimated sum is held against the measured one.
+
+
+LEAST_SHARE = 0.2
+"""The least share of a workload's time that its family alone calls, for its sum to count."""
+
+FEWEST_FAMILIES = 10
+"""Sums of fewer families of models say too little of how far one in twenty errs."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A workload: its family of models, and how often it calls each configuration (key)."""
+
+    family: str
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class SumError:
+    """A sum's estimate over its measured value, as a logarithm, and the deviation of its time."""
+
+    family: str
+    error: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class SumErrors:
+    """The errors of sums of times, and of energies (base power's too)."""
+
+    times: tuple[SumError, ...]
+    energies: tuple[SumError, ...]
+
+    def without(self, family: str) -> SumErrors:
+        times, energies = (
+            tuple(each for each in errors if each.family != family)
+            for errors in (self.times, self.energies)
+        )
+        return SumErrors(times, energies)
+
+    def given_to(self, estimator: Estimator) -> Estimator:
+        """Return an estimator with the widths that these errors say, where they say any."""
+        before, time, energy = estimator.sums, width_of(self.times), width_of(self.energies)
+        sums = replace(before, time=time or before.time, energy=energy or before.energy)
+        return replace(estimator, sums=sums)
+
+
+def calibrated(
+    estimator: Estimator, examples: Sequence[Example], works: Iterable[Work], base_w: float | None
+) -> Estimator:
+    """Return an estimator with widths of sums, of the examples that it learned from.
+
+    `base_w` is the base power of its board (watts; None: not known).
+    """
+    rest = PointsLeftOut(estimator, examples)
+    return errors_of(rest, examples, works, base_w).given_to(estimator)
+
+
+def errors_of(
+    rest: PointsLeftOut, examples: Sequence[Example], works: Iterable[Work], base_w: float | None
+) -> SumErrors:
+    """Return what the sums over what each workload's family alone calls err by."""
+    costs = {e.configuration.key: e.cost for e in examples if e.cost.time_s is not None}
+    by_family: dict[str, list[Work]] = defaultdict(list)
+    for work in works:
+        by_family[work.family].append(work)
+    times, energies = [], []
+    for family, of_family in sorted(by_family.items()):
+        estimates = rest.estimates(rest.of(family))
+        for work in of_family:
+            counts = {key: n for key, n in work.counts.items() if key in costs}
+            own = {key: n for key, n in counts.items() if key in estimates.costs}
+            own_s = _sum_s(own, costs)
+            if not own_s or own_s < LEAST_SHARE * _sum_s(counts, costs):
+                continue
+            found = estimates.sum_of(own, base_w)
+            times += _error(family, found.time_s, own_s, found.deviation)
+            if base_w is not None and found.energy_j is not None:
+                own_j = _sum_j(own, costs, base_w)
+                energies += _error(family, found.energy_j, own_j, found.deviation)
+    return SumErrors(tuple(times), tuple(energies))
+
+
+def _sum_s(counts: Mapping[str, int], costs: Mapping[str, Cost]) -> float:
+    return math.fsum(n * t.mean for k, n in counts.items() if (t := costs[k].time_s) is not None)
+
+
+def _sum_j(counts: Mapping[str, int], costs: Mapping[str, Cost], base_w: float) -> float | None:
+    dynamic = {key: costs[key].dynamic_energy_j for key in counts}
+    if any(each is None for each in dynamic.values()):
+        return None
+    joules = (n * each.mean for key, n in counts.items() if (each := dynamic[key]) is not None)
+    return base_w * _sum_s(counts, costs) + math.fsum(joules)
+
+
+def _error(
+    family: str, estimated: float, measured: float | None, deviation: float
+) -> list[SumError]:
+    if measured is None or min(measured, estimated, deviation) <= 0:
+        return []
+    return [SumError(family, math.log(estimated / measured), deviation)]
+
+
+def width_of(errors: Sequence[SumError]) -> float | None:
+    """Return half the 95 % interval per unit of a sum; None where families are too few.
+
+    It is the quantile of errors per unit with the best interval score (Koenker and Bassett 1978,
+    doi:10.2307/1913643). The n sums of a family err alike: they weigh √n together, so that none
+    decides, and count as so many independent ones. Of m in all the level is the conformal one,
+    0.95 (m + 1) / m (Vovk, Gammerman and Shafer, 2005).
+    """
+    sums = Counter(each.family for each in errors)
+    if len(sums) < FEWEST_FAMILIES:
+        return None
+    units = [unit_of(each.deviation) for each in errors]
+    reaches = sorted(
+        (abs(each.error) / unit, unit * sums[each.family] ** -0.5)
+        for each, unit in zip(errors, units, strict=True)
+    )
+    upto = list(accumulate(weight for _, weight in reaches))
+    independent = math.fsum(count**0.5 for count in sums.values())
+    level = min(1.0, COVERED * (independent + 1) / independent)
+    return round(reaches[bisect_left(upto, level * upto[-1])][0], 5)

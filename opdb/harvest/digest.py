@@ -13,7 +13,8 @@ from pathlib import Path
 
 import torch
 
-from opdb.models import ModelRequest, is_fixed
+from opdb.models import checked, is_fixed
+from opdb.spec import ModelSpec
 
 _OWN = Path(__file__).parents[1]
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -33,7 +34,7 @@ _NOT_READ = ("CACHE", "TOKEN")
 """Parts of the names of variables that say where files are, or who asks; torch sets some."""
 
 
-def fingerprint(request: ModelRequest) -> str | None:
+def fingerprint(request: ModelSpec) -> str | None:
     """Return the SHA-256 (hex) of a request and of the code that would be harvested, as it is here.
 
     The code is Python, opdb file by file, and every distribution that is installed, by the digests
@@ -45,12 +46,12 @@ def fingerprint(request: ModelRequest) -> str | None:
     Raises:
         InputError: the request is not valid.
     """
-    checked = request.checked()
-    if not is_fixed(checked) or not _is_installed():
+    valid = checked(request)
+    if not is_fixed(valid) or not _is_installed():
         return None
     variables = sorted(item for item in os.environ.items() if _is_read(item[0]))
     code = _code(tuple(sys.path))
-    parts = (checked, code, variables, torch.cuda.is_available())
+    parts = (valid, code, variables, torch.cuda.is_available())
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

@@ -10,13 +10,14 @@ import torch
 from torch.fx import GraphModule, Interpreter
 from torch.fx.node import Node as FxNode
 
-from opdb.compile.dynamo import Break, Captured, capture_graphs
+from opdb.compiled.inductor import Break, Captured, capture_graphs
 from opdb.errors import OpdbError
-from opdb.harvest import Recorder
-from opdb.models import LoadedModel, ModelRequest, load
+from opdb.harvest.recorder import Recorder
+from opdb.models import LoadedModel, load
 from opdb.models.construction import ANY_FAILURE, ModelFailureError, one_line
 from opdb.models.meta import fused_attention_on_meta
 from opdb.records import Configuration
+from opdb.spec import ModelSpec
 
 _PUBLIC: dict[Any, Any] = {torch._C._nn.pad: torch.nn.functional.pad}
 """The function that dynamo calls inside a public one that does nothing else, and the public one."""
@@ -48,10 +49,10 @@ class Graph:
 class ModelGraphs:
     """The graphs of one pass, what broke it, and the device and torch that it was captured on.
 
-    `batch_size` is that of the inputs, which a model may bring itself.
+    `loaded` is the model, without its weights, and its inputs.
     """
 
-    batch_size: int
+    loaded: LoadedModel
     graphs: tuple[Graph, ...]
     breaks: tuple[Break, ...]
     graph_breaks: int
@@ -59,7 +60,7 @@ class ModelGraphs:
     torch: str
 
 
-def model_graphs(request: ModelRequest) -> ModelGraphs:
+def model_graphs(request: ModelSpec) -> ModelGraphs:
     """Capture the graphs of a model's pass and name the operators in them, without its weights.
 
     As harvesting does, on the meta device, or on the CPU for a model that asks for values.
@@ -87,7 +88,7 @@ def _captured(loaded: LoadedModel, device: str) -> ModelGraphs:
 
     found = _captured_by(loaded, run)
     return ModelGraphs(
-        loaded.batch_size,
+        loaded,
         tuple(_graph(each, nodes.get(id(each), {})) for each in found.graphs),
         found.breaks,
         found.graph_breaks,

@@ -1,23 +1,24 @@
-"""Records the calls of one pass of a model.
+"""Records the calls of one pass of a model, and the memory that is live in it.
 
 Two views of the same pass are joined. Global forward hooks show the modules: a call to one that
 the registry rebuilds is one operator, and whatever runs inside belongs to it. A torch function
 mode shows the functions: one called outside every such module is an operator of its own. A torch
-dispatch mode guards both: what computes outside every recorded call is listed as unsupported.
-"""
+dispatch mode guards both: what computes outside every recorded call is listed as unsupported."""
 
 from __future__ import annotations
 
 import inspect
 import threading
+import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch._C._functorch import TransformType, get_interpreter_stack
 from torch._ops import HigherOrderOperator
 from torch.nn.modules import module as modules
 from torch.nn.modules.module import (
@@ -30,20 +31,20 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from opdb.errors import InputError, UnsupportedError
 from opdb.harvest.autograd import Backward
-from opdb.harvest.memory import LiveMemory, storages
 from opdb.kinds import KINDS
 from opdb.models import LoadedModel
-from opdb.models.casting import CastingKernels, Convolutions
-from opdb.models.inputs import tensors, with_specs
+from opdb.models.inputs import stored, tensors, with_specs
 from opdb.models.known import KnownValues, with_index_known
 from opdb.models.meta import (
+    CastingKernels,
+    Convolutions,
     MetaKernels,
     attention_on_meta,
     fused_attention_on_meta,
     is_one_kernel,
     laid_out_as_on_device,
+    recurrent_on_meta,
 )
-from opdb.models.recurrent import recurrent_on_meta
 from opdb.operators import (
     describe_function,
     describe_module,
@@ -51,18 +52,143 @@ from opdb.operators import (
     is_metadata,
     is_operator_module,
 )
-from opdb.operators.encoding import dtype_of
+from opdb.operators.call import replaced
+from opdb.operators.encoding import dtype_of, is_wrapped
 from opdb.operators.functions import custom_name
-from opdb.records import Call, Configuration, Form, Json
+from opdb.records import Call, Configuration, Form, Json, PassMemory
+
+
+class LiveMemory:
+    """Tracks the memory that a pass makes and frees.
+
+    The model's own parameters and buffers, and the inputs, count apart. `before` is what the model
+    held before any pass of it (see `opdb.harvest.kept.held`).
+    """
+
+    def __init__(self, loaded: LoadedModel, before: Sequence[object]) -> None:
+        held = storages((*loaded.module.parameters(), *loaded.module.buffers()))
+        self._weights = held
+        self._loaded, self._before = loaded, set(map(id, before))
+        self._versions = [
+            (each, each._version) for each in loaded.module.buffers() if not each.is_inference()
+        ]
+        self._inputs = {
+            cdata: memory
+            for cdata, memory in storages(tensors((loaded.args, loaded.kwargs))).items()
+            if cdata not in held
+        }
+        self._live: dict[int, int] = {}
+        self._changes: list[tuple[int, int]] = []
+        self._made = 0
+        self._is_aside = False
+        self._gradients: set[int] = set()
+
+    def saw(self, output: Any) -> None:
+        """Take note of what an operator has returned."""
+        if self._is_aside:
+            return
+        for cdata, memory in storages(_outputs(output)).items():
+            if cdata in self._live or cdata in self._weights or cdata in self._inputs:
+                continue
+            self._made += 1
+            self._live[cdata] = self._made
+            self._changes.append((self._made, memory.nbytes()))
+            weakref.finalize(memory, self._freed, cdata, self._made, memory.nbytes())
+
+    def _freed(self, cdata: int, number: int, nbytes: int) -> None:
+        if self._live.get(cdata) == number:
+            del self._live[cdata]
+        self._changes.append((number, -nbytes))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Take no note of what a device does in one kernel, until the block ends."""
+        before, self._is_aside = self._is_aside, True
+        try:
+            yield
+        finally:
+            self._is_aside = before
+
+    def saw_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Take note of which memory holds the parameters' gradients."""
+        given = [p.grad for p in parameters if p.grad is not None]
+        self._gradients |= {self._live[c] for c in storages(given) if c in self._live}
+
+    def mark(self) -> int:
+        """Return a mark of what has been made and freed until now."""
+        return len(self._changes)
+
+    def seen(self, begin: int = 0, end: int | None = None) -> PassMemory:
+        """Return what the pass took; with marks, the most that was live between these."""
+        live = peak = activations = most_activations = gradients = 0
+        for place, (number, change) in enumerate(self._changes[:end]):
+            live += change
+            if number not in self._gradients:
+                activations += change
+            elif change > 0:
+                gradients += change
+            if place >= begin:
+                peak = max(peak, live)
+                most_activations = max(most_activations, activations)
+        return PassMemory(
+            weight_bytes=_bytes(self._weights),
+            input_bytes=_bytes(self._inputs),
+            activation_bytes=most_activations,
+            gradient_bytes=gradients,
+            peak_bytes=peak,
+            cache_bytes=_bytes(self._caches()),
+        )
+
+    def _caches(self) -> dict[int, torch.UntypedStorage]:
+        """Return the memory of buffers that have the batch in their shape.
+
+        Many a table has such a size by chance, of 1 above all: a buffer counts where a pass made
+        it, or wrote to it, or where the batch, of several, comes first.
+        """
+        batch, parameters = self._loaded.batch_size, storages(self._loaded.module.parameters())
+        found = storages(
+            buffer
+            for buffer, version in self._versions
+            if buffer.dim() > 1
+            and buffer.dtype != torch.int64
+            and batch in buffer.shape
+            and (
+                id(buffer) not in self._before
+                or buffer._version != version
+                or (batch > 1 and buffer.shape[0] == batch)
+            )
+        )
+        return {c: memory for c, memory in found.items() if c not in parameters}
+
+
+def _outputs(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output]
+    return tensors(output) if isinstance(output, list | tuple) else []
+
+
+def storages(found: Iterable[Tensor]) -> dict[int, torch.UntypedStorage]:
+    """Return the memory of tensors by its address, each once; that of some kinds is unknown."""
+    plain = (t for t in found if not nn.parameter.is_lazy(t) and not is_wrapped(t))
+    dense = (part for t in plain for part in stored(t) if part.layout == torch.strided)
+    memories = (part.untyped_storage() for part in dense)
+    return {memory._cdata: memory for memory in memories}
+
+
+def _bytes(memories: dict[int, torch.UntypedStorage]) -> int:
+    return sum(memory.nbytes() for memory in memories.values())
+
 
 OUTSIDE = " (outside every recorded call)"
 ELSEWHERE = " (in another thread)"
 
+_NUMBER_OF, _LIFT = torch.ops.aten._local_scalar_dense.default, torch.ops.aten.lift_fresh.default
 _ALLOCATIONS = frozenset(
     f"aten::{name}"
     for name in (
         *("empty", "empty_like", "empty_strided", "empty_permuted"),
-        *("new_empty", "new_empty_strided", "lift_fresh", "lift", "set_", "resize_"),
+        *("new_empty", "new_empty_strided", "lift_fresh", "lift", "_unsafe_view"),
+        *("unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"),
     )
 )
 
@@ -75,7 +201,8 @@ class Recorder:
     dtype that autocast casts to (None: there is none); only a pass on meta shows what it casts.
     `asked` says whether the model asked if a CUDA graph is being captured. `memory` tracks what is
     live, where that is wanted. `settled` says that the model has been run before, `told_gpu` that
-    it is told that its tensors are on a GPU.
+    it is told that its tensors are on a GPU. `mapped` says that a function runs now which
+    torch.vmap maps.
     """
 
     settled = False
@@ -88,6 +215,10 @@ class Recorder:
         self.unsupported: Counter[str] = Counter()
         self.active: int | None = None
         self.covered = False
+        self.mapped = False
+        self._ran: set[bool] = set()
+        self._numbers: dict[int, tuple[torch.Tensor, Json]] = {}
+        self._on_host: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.asked = False
         self.backward: Backward | None = None
         self.memory: LiveMemory | None = None
@@ -105,8 +236,7 @@ class Recorder:
         self._values: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._known: dict[str, tuple[Configuration, Json | None]] = {}
         self._weights: dict[int, torch.UntypedStorage] = {}
-        self._modes: list[TorchFunctionMode] = []
-        self._opened: set[Any] = set()
+        self._unowned: list[tuple[int | None, list[torch.Tensor]]] = []
         self.know_weights()
 
     def forget(self) -> None:
@@ -177,7 +307,7 @@ class Recorder:
         path = self._paths.get(id(module), "")
         self._last = module, path
         if is_operator_module(module):
-            self._described = self._describe(module, args, {})
+            self._described = self._described_by(describe_module, module, args, {})
             # A call that lacks arguments has them by keyword, which no global pre-hook is shown.
             if self._described is not None or not _binds(module, args):
                 self.covered, self.active = True, len(self.calls)
@@ -213,7 +343,7 @@ class Recorder:
                 return
             described = self._described
             if kwargs:
-                described = self._describe(module, args, kwargs)
+                described = self._described_by(describe_module, module, args, kwargs)
             if described is None:
                 self.unsupported[type(module).__name__] += 1
             self._note(described, "module", args, output)
@@ -224,21 +354,19 @@ class Recorder:
             self._unwatched.__exit__(None, None, None)
             self.covered = False
 
-    def _describe(self, module: nn.Module, args: Any, kwargs: Any) -> Configuration | None:
-        """Describe a module call; None where the registry cannot."""
+    def _described_by(
+        self, describe: Callable[..., Configuration], called: Any, args: Any, kwargs: Any
+    ) -> Configuration | None:
+        """Describe a call; None where the registry cannot."""
         try:
-            return describe_module(module, args, kwargs, self)
+            return describe(called, args, kwargs, self)
         except UnsupportedError:
             return None
 
     def call_function(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Record a function call, and run it."""
         self._last = function, self._inside
-        try:
-            configuration = describe_function(function, args, kwargs, self)
-        except UnsupportedError:
-            self.unsupported[_name(function)] += 1
-            configuration = None
+        configuration = self._described_by(describe_function, function, args, kwargs)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             output = attention_on_meta(function, args, kwargs, self._attended)
@@ -246,14 +374,29 @@ class Recorder:
                 shown = self.known_values.shown(function, with_index_known(function, args))
                 output = function(*shown, **kwargs)
                 self.known_values.made(function, args, output)
+            on_host = (
+                "device" not in kwargs
+                and function not in (torch.Tensor.to, torch.Tensor.cuda)
+                and all(self._on_host.get(t) for t in tensors((args, kwargs)))
+            )
+            self._on_host.update((made, on_host) for made in tensors(output))
             return laid_out_as_on_device(function, args, kwargs, output)
 
         if self.memory is None or not is_one_kernel(function, args, kwargs):
-            return self._run(configuration, "function", run, args, kwargs)
+            return self._run(configuration, run, args, kwargs)
         with self.memory.aside():
-            output = self._run(configuration, "function", run, args, kwargs)
+            output = self._run(configuration, run, args, kwargs)
         self.memory.saw(output)
         return output
+
+    def call_mapped(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run a function that torch.vmap maps; recorded are the operators on whole batches."""
+        self.mapped = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.mapped = False
+            self._own()
 
     def kernels(self) -> MetaKernels:
         """Return what runs the pass's dispatcher operators."""
@@ -297,36 +440,84 @@ class Recorder:
         finally:
             self.covered = before
 
-    def call_aten(self, operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """List what computes outside every recorded call, and run it."""
+    def call_aten(
+        self, operator: Any, args: Any, kwargs: dict[str, Any], kernels: MetaKernels
+    ) -> Any:
+        """Run what computes outside every recorded call; it is a call where a kind describes it.
+
+        So are the operators below a function that torch.vmap maps, on the whole batches that they
+        are given, and the number that a tensor in a text asks for without a torch function.
+        """
         self._last = operator, self._inside
-        self.unsupported[aten_name(operator) + OUTSIDE] += 1
+        configuration = self._described_by(describe_function, operator, args, kwargs)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             if isinstance(operator, HigherOrderOperator):
                 return operator(*args, **kwargs)
-            return self.known_values.run(operator, args, kwargs, lambda run, a, k: run(*a, **k))
+            return self.known_values.run(operator, args, kwargs, kernels)
 
-        return self._run(None, "function", run, args, kwargs)
+        return self._run(configuration, run, args, kwargs, OUTSIDE)
+
+    def saw_inside(self, operator: Any, args: Any, output: Any) -> None:
+        """Note that a dispatcher operator has run inside a call.
+
+        Data from the host are made a tensor by one that is seen on the CPU alone; on a device they
+        are copied, unless they stay in NumPy's memory.
+        """
+        if operator is _NUMBER_OF:
+            self._numbers[id(args[0])] = args[0], output
+        elif operator is not _LIFT or self._last[0] is torch.from_numpy:
+            self._ran.add(isinstance(operator, HigherOrderOperator) or computes(operator))
 
     def _run(
         self,
         configuration: Configuration | None,
-        form: Form,
         run: Callable[..., Any],
         args: Any,
         kwargs: dict[str, Any],
+        where: str = "",
     ) -> Any:
-        """Run a call with everything inside it belonging to it."""
-        self.covered, self.has_cast = True, False
+        """Run a call with everything inside it belonging to it.
+
+        One that no operator describes counts as missing where it gives the device work: where a
+        dispatcher operator in it computes, or none was seen to make the tensors that it returns.
+        """
+        self.covered, self.has_cast, self._ran, self._numbers = True, False, set(), {}
         self.active = None if configuration is None else len(self.calls)
         try:
             with self._casting() or nullcontext():
                 output = run(*args, **kwargs)
         finally:
             self.covered, self.active = False, None
-        self._note(configuration, form, args, output)
+        if self._numbers:
+            configuration = self._with_numbers(configuration, args, kwargs, output)
+        if configuration is None and (where or any(self._ran or [bool(tensors(output))])):
+            self.unsupported[(aten_name if where else _name)(self._last[0]) + where] += 1
+        self._note(configuration, "function", args, output)
         return output
+
+    def _with_numbers(
+        self, configuration: Configuration | None, args: Any, kwargs: Any, output: Any
+    ) -> Configuration | None:
+        """Describe a call anew with the numbers that torch took its tensors for.
+
+        The host waits for each as for `Tensor.item`, unless it lies on the CPU already: in a pass
+        on the CPU, what was made of numbers alone, and for no device.
+        """
+        taken, self._numbers = self._numbers, {}
+        made = tensors(output)
+        if not made and id(args[0]) in taken:  # the number itself was asked for
+            return configuration
+        given = replaced((args, kwargs), {key: number for key, (_, number) in taken.items()})
+        found = self._described_by(describe_function, self._last[0], *given)
+        waits = (
+            tensor
+            for tensor, _ in taken.values()
+            if not self._on_host.get(tensor) and all(tensor.device == m.device for m in made)
+        )
+        for tensor in waits if found != configuration else ():
+            self.keep(describe_function(torch.Tensor.item, (tensor,), {}, self), "function", None)
+        return found
 
     def _note(
         self, configuration: Configuration | None, form: Form, args: Any, output: Any
@@ -337,10 +528,16 @@ class Recorder:
         values = None if configuration is None else self.keep(configuration, form, output)
         if self.backward is not None:
             call = None if configuration is None else len(self.calls) - 1
-            self.backward.own(call, tensors(output) or tensors(args)[:1])
+            self._unowned.append((call, tensors(output) or tensors(args)[:1]))
+            self._own()
         for tensor in tensors(output):
             rectified = values == "rectified" and not tensor.is_floating_point()
             self.set_values(tensor, None if rectified else values)
+
+    def _own(self) -> None:
+        """Give calls their parts of autograd's graph, which those below torch.vmap get later."""
+        while self._unowned and self.backward is not None and not self.mapped:
+            self.backward.own(*self._unowned.pop(0))
 
     def keep(self, configuration: Configuration, form: Form, output: Any) -> Json | None:
         """Write a call down that has returned; returns the value class of its output."""
@@ -374,8 +571,14 @@ def _binds(module: nn.Module, args: Any) -> bool:
     try:
         inspect.signature(module.forward).bind(*args)
     except TypeError:
-        return False
+        return _is_mapped()  # then the module is never one call
     return True
+
+
+def _is_mapped() -> bool:
+    """Return whether what runs now is transformed, by torch.vmap alone."""
+    levels = get_interpreter_stack() or ()
+    return bool(levels) and all(each.key() == TransformType.Vmap for each in levels)
 
 
 _watching = threading.RLock()
@@ -433,6 +636,8 @@ class _Functions(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._recorder.covered or is_metadata(func) or _is_mark(custom_name(func)):
             return func(*args, **kwargs)
+        if _is_mapped():
+            return self._recorder.call_mapped(func, args, kwargs)
         return self._recorder.call_function(func, args, kwargs)
 
 
@@ -450,6 +655,8 @@ class _Guard(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         output = self._called(func, args, kwargs or {})
+        if self._recorder.covered:
+            self._recorder.saw_inside(func, args, output)
         if self._recorder.memory is not None:
             self._recorder.memory.saw(output)
         return output
@@ -459,25 +666,26 @@ class _Guard(TorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             if recorder.covered:
                 return func(*args, **kwargs)
-            return recorder.call_aten(func, args, kwargs)
+            return recorder.call_aten(func, args, kwargs, self._kernels)
         if recorder.covered:
             return recorder.known_values.run(func, args, kwargs, self._kernels)
         if recorder.backward is not None and recorder.backward.runs:
             if computes(func):
                 recorder.backward.call_aten(func, args)
-            with recorder.aside():  # what makes the kernels' outputs calls torch functions itself
-                return recorder.known_values.run(func, args, kwargs, self._kernels)
-        if not computes(func):
+        elif computes(func):
+            return recorder.call_aten(func, args, kwargs, self._kernels)
+        with recorder.aside():  # what the operator calls is no function of the model's
             return recorder.known_values.run(func, args, kwargs, self._kernels)
-        return recorder.call_aten(func, args, kwargs)
 
 
 def computes(operator: Any) -> bool:
     """Return whether a dispatcher operator does work: more than a view, allocation or mark."""
     name = operator._schema.name
-    return not (operator.is_view or name in _ALLOCATIONS or _is_mark(name))
+    only_views = operator.is_view or torch.Tag.inplace_view in operator.tags
+    return not (only_views or name in _ALLOCATIONS or _is_mark(name))
 
 
 def _is_mark(name: str | None) -> bool:
-    """Return whether an operator only marks a part of a program for torch's profiler."""
-    return name is not None and name.startswith("profiler::")
+    """Return whether an operator only asks about a tensor, or marks a part for torch's profiler."""
+    marks = ("profiler::", "aten::sym_", "aten::_assert_scalar", "aten::_assert_tensor_metadata")
+    return name is not None and name.startswith(marks)

@@ -11,21 +11,13 @@ function, add its line to `elementwise.py`; `opdb.operators` says how a call fin
 from __future__ import annotations
 
 from opdb.kinds import (  # noqa: F401  (each module registers its kinds)
-    activation,
-    attention,
-    convolution,
-    creation,
     elementwise,
-    embedding,
     fused,
     indexing,
-    linear,
-    loss,
+    layers,
     movement,
-    norm,
     optimizer,
-    pooling,
-    recurrent,
+    products,
     reduction,
     shape,
     vision,
@@ -33,13 +25,4 @@ from opdb.kinds import (  # noqa: F401  (each module registers its kinds)
 from opdb.kinds.registry import KINDS, Kind, get_kind, register
 from opdb.kinds.view import View, is_spec, item_bytes, numel
 
-__all__ = [
-    "KINDS",
-    "Kind",
-    "View",
-    "get_kind",
-    "is_spec",
-    "item_bytes",
-    "numel",
-    "register",
-]
+__all__ = ["KINDS", "Kind", "View", "get_kind", "is_spec", "item_bytes", "numel", "register"]

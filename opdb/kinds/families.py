@@ -1,77 +1,364 @@
-"""Families of kinds: what their members have in common, decided once.
+"""Families of kinds, and the rules that their members share beyond those of `view`.
 
 A family is `Kind` with some of its fields filled in; a member may decide each of them anew. Those
 of a single file (products, norms, pools …) are declared there.
-"""
+
+Zeros in gradients: a GPU draws less power where many of what it multiplies are zero, and in a
+backward pass many are: a ReLU lets half of a gradient through, a max pool gives all but the largest
+of a window zero, dropout as many as it dropped. Products and norms that follow make all of it other
+than zero again. What is not zero is taken to lie anywhere, and values to be normal. Each rule takes
+a call's forward pass, its outputs' shapes filled in, and the share of its outputs' gradients that
+is not zero; it gives that of its inputs' gradients, from 0 to 1.
+
+FLOPs of a backward pass: a product gives each of its factors a gradient by one product more, of as
+many FLOPs as the forward one: a convolution or linear layer costs two forwards, one where its input
+needs no gradient (an image, say). Recurrent and attention layers are such products; what a fused
+kernel computes once more instead of keeping it is not counted. A norm costs two forwards,
+everything else that computes costs one, as it counts one for each output forward.
+
+Bytes of a backward pass: the output's gradient read, what the call was given read, each gradient
+written, all once. An operator that is linear in its input does not read the input, only the indices
+or conditions that it was given. An addition's gradient is its inputs' as it stands, parts of one
+that was concatenated are views. An input that needs no gradient says so (`gradient`: false). Not
+part of a call are the sums of gradients of a tensor that was used more than once, the joining of
+the gradients of a tensor's parts, and the optimizer."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from math import erf, sqrt
 
-from opdb.kinds.backward import CONSTANT, LINEAR, ONCE, PASSED_ON, SPREAD
-from opdb.kinds.gradients import dense, goes_on
-from opdb.kinds.registry import Kind
-from opdb.kinds.view import (
-    broadcast_output,
-    input_dtype,
-    input_shape,
-    inputs_and_outputs,
-    never,
-    no_flops,
-    one_flop_an_output,
-    promoted_dtype,
-    same_values,
-    written_over,
-)
+from opdb.kinds import view as v
+from opdb.kinds.registry import Backward, Canonical, Kind, NonzeroRule
+from opdb.kinds.view import View
+from opdb.records import Json
 
+# zeros in gradients
+
+
+def dense(view: View, given: float) -> float:
+    """Give a gradient without zeros: products, norms, and kinds that are not followed further."""
+    return 1.0
+
+
+def unchanged(view: View, given: float) -> float:
+    return given
+
+
+def goes_on(view: View, given: float) -> float:
+    """Give each element of the output's gradient to one of the input's, the largest of them."""
+    return _share_of(view, given, max((v.numel(s) for s in _input_shapes(view)), default=0))
+
+
+def taken_apart(view: View, given: float) -> float:
+    """Give each element of the output's gradient to one of all inputs together: a concatenation."""
+    return _share_of(view, given, sum(v.numel(s) for s in _input_shapes(view)))
+
+
+def averaged(rank: int) -> NonzeroRule:
+    """Return the rule of a pool of `rank` dimensions: an output's gradient fills its window."""
+
+    def rule(view: View, given: float) -> float:
+        kernel = view["kernel_size"]
+        window = v.numel(kernel) if isinstance(kernel, list) else int(kernel) ** rank
+        return goes_on(view, given * window)
+
+    return rule
+
+
+def dropped(view: View, given: float) -> float:
+    """Give zeros for what was dropped."""
+    return given * (1 - float(view["p"])) if view["training"] else given
+
+
+def between(bounds: Callable[[View], tuple[float, float]]) -> NonzeroRule:
+    """Return the rule of what lets a gradient pass between two values, normal values given."""
+
+    def rule(view: View, given: float) -> float:
+        low, high = bounds(view)
+        return given * max(0.0, _below(high) - _below(low))
+
+    return rule
+
+
+def bound(value: object, otherwise: float) -> float:
+    return float(value) if isinstance(value, int | float) else otherwise
+
+
+def _below(value: float) -> float:
+    return (1 + erf(value / sqrt(2))) / 2
+
+
+def _input_shapes(view: View) -> list[list[int]]:
+    return [t["shape"] for t in view.occurrences if t.get("role") != "weight"]
+
+
+def _share_of(view: View, given: float, inputs: int) -> float:
+    """Give the share of `inputs` elements that the outputs' nonzero elements are."""
+    outputs_an_input = sum(v.numel(shape) for shape in view.outputs) / inputs if inputs else 1.0
+    return min(1.0, given * outputs_an_input)
+
+
+# backward passes
+
+
+def _nothing(kind: Kind, view: View) -> int:
+    return 0
+
+
+def _as_forward(kind: Kind, view: View) -> int:
+    return kind.flops(view.configuration)
+
+
+def _reads_all(kind: Kind, view: View) -> int:
+    """Count the forward pass's bytes, the outputs' as their gradient's, and each gradient."""
+    return kind.bytes_moved(view.configuration) + _gradients(kind, view)
+
+
+def _reads_indices(kind: Kind, view: View) -> int:
+    """Count the output's gradient, indices and conditions read, and each gradient written."""
+    given = sum(v.spec_bytes(t) for t in view.unique if not v.is_floating(t["dtype"]))
+    return kind.output_bytes(view.configuration) + given + _gradients(kind, view)
+
+
+def _gradients(kind: Kind, view: View) -> int:
+    written = sum(v.spec_bytes(t) for t in view.needing_gradient)
+    return written + kind.implied_weight_bytes(view)
+
+
+def _broadcast_inputs(kind: Kind, view: View) -> list[dict[str, Json]]:
+    """Return the inputs whose gradients are sums over the output's."""
+    shape = kind.shapes_rule(view)[0]
+    return [t for t in view.needing_gradient if list(t["shape"]) != shape]
+
+
+def _sums(kind: Kind, view: View) -> int:
+    """Count an operation for each element that is summed for an input that was broadcast."""
+    return v.numel(kind.shapes_rule(view)[0]) * len(_broadcast_inputs(kind, view))
+
+
+def _sums_bytes(kind: Kind, view: View) -> int:
+    outgoing = kind.output_bytes(view.configuration)
+    return sum(outgoing + v.spec_bytes(t) for t in _broadcast_inputs(kind, view))
+
+
+# As many operations as the forward pass, on what it was given and the output's gradient.
+ONCE = Backward(_as_forward, _reads_all)
+
+# Linear in the input: its gradient is made of the output's, and of indices and conditions.
+LINEAR = Backward(_as_forward, _reads_indices)
+
+# As `LINEAR`; where the call is a view, its gradient is put together anew.
+LINEAR_OR_VIEW = Backward(_as_forward, _reads_indices, spreads=True)
+
+# The output's gradient, or a view of it, is the inputs'.
+PASSED_ON = Backward(_nothing, _nothing)
+
+# The output's gradient is the inputs'; summed where an input was broadcast: an addition.
+PASSED_ON_OR_SUMMED = Backward(_sums, _sums_bytes)
+
+# A view of another size than its input: its gradient is put together, or summed, anew.
+SPREAD = Backward(_nothing, _nothing, spreads=True)
+
+# Nothing of the inputs' gradients is in the output.
+CONSTANT = Backward(_nothing, _nothing, has_gradient=False)
+
+
+def twice(spared: Callable[[View], int] | None = None) -> Backward:
+
+    def flops(kind: Kind, view: View) -> int:
+        saved = 0 if spared is None else spared(view)
+        return 2 * kind.flops(view.configuration) - saved
+
+    return Backward(flops, _reads_all)
+
+
+def product_of(*factors: str) -> Backward:
+    """Return the rule of a product: a forward pass more for each factor that needs a gradient."""
+
+    def flops(kind: Kind, view: View) -> int:
+        needing = [v.needs_gradient(t) for name in factors for t in view.specs(name)]
+        return kind.flops(view.configuration) * sum(needing)
+
+    return Backward(flops, _reads_all)
+
+
+def steps_of(name: str, steps: Callable[[View], list[int]]) -> Backward:
+    """Return the rule of tensors of an argument that join one after another, `steps` of FLOPs each.
+
+    A join gives a gradient to what was joined before, where that needs one, and to what joins.
+    """
+
+    def flops(kind: Kind, view: View) -> int:
+        needs = [v.needs_gradient(t) for t in view.specs(name)]
+        if len(needs) < 2:
+            return kind.flops(view.configuration)
+        joins = enumerate(steps(view), 1)
+        return sum(count * (any(needs[:n]) + needs[n]) for n, count in joins)
+
+    return Backward(flops, _reads_all)
+
+
+def rows_spared(view: View, *names: str) -> int:
+    """Return the rows of the inputs of these names that need no gradient."""
+    found = [t for name in names for t in view.specs(name) if not v.needs_gradient(t)]
+    return sum(v.numel(t["shape"][:-1]) for t in found)
+
+
+# equal calls as equal text
+
+
+Arguments = dict[str, Json]
+
+
+def spread(rank: int, **defaults: Json) -> Canonical:
+    """Return a rewriter that spreads numbers to `rank` entries and drops them at the default.
+
+    A default of None spreads without dropping.
+    """
+
+    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+        spread_now(parameters, rank, **defaults)
+
+    return rewrite
+
+
+def spread_now(parameters: Arguments, rank: int, **defaults: Json) -> None:
+    for name, default in defaults.items():
+        value = parameters.get(name)
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = [value] * rank
+        if value is None:
+            continue
+        parameters[name] = value
+        if default is not None and value == [default] * rank:
+            del parameters[name]
+
+
+def count_dims(extra: int = 0, of: str = "input", **defaults: Json) -> Canonical:
+    """Return a rewriter that counts dimensions from the start: the last of four is 3.
+
+    A dimension at its default is dropped, however it was counted. `extra` is 1 where the output
+    has one more dimension than the input (stack, unsqueeze).
+    """
+
+    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+        value = inputs.get(of)
+        first = value[0] if isinstance(value, list) and value else value
+        if not v.is_spec(first):
+            return
+        rank = len(first["shape"]) + extra
+        for name, default in defaults.items():
+            if name not in parameters:
+                continue
+            parameters[name] = _nonnegative(parameters[name], rank)
+            if default is not None and parameters[name] == _nonnegative(default, rank):
+                del parameters[name]
+
+    return rewrite
+
+
+def _nonnegative(value: Json, rank: int) -> Json:
+    if isinstance(value, list):
+        return [_nonnegative(item, rank) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and value < 0:
+        return value + rank
+    return value
+
+
+def chain(*steps: Canonical) -> Canonical:
+
+    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+        for step in steps:
+            step(parameters, inputs)
+
+    return rewrite
+
+
+def drop_unless(condition: str, *names: str) -> Canonical:
+    """Return a rewriter that drops parameters without effect where `condition` is false."""
+
+    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+        if not parameters.get(condition):
+            for name in names:
+                parameters.pop(name, None)
+
+    return rewrite
+
+
+def drop(name: str, value: Json) -> Canonical:
+    """Return a rewriter that drops a parameter at a value that means its default."""
+
+    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+        if name in parameters and repr(parameters[name]) == repr(value):
+            del parameters[name]
+
+    return rewrite
+
+
+def listed(name: str) -> Canonical:
+    """Return a rewriter that makes a whole number a list of one."""
+
+    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+        if isinstance(parameters.get(name), int):
+            parameters[name] = [parameters[name]]
+
+    return rewrite
+
+
+# families
+
+
+# The callables of a kind that torch has as function, method and in place, by the kind's name.
 PLAIN = "torch.{0} Tensor.{0} Tensor.{0}_! torch.{0}_! special.{0}"
-"""The callables of a kind that torch has as function, method and in place, by the kind's name."""
 
+# No callable computes it alone: a module does, or `opdb.operators.functions` tells it apart.
 NO_FUNCTION = ""
-"""No callable computes it alone: a module does, or `opdb.operators.overloads` tells it apart."""
 
+# One operation for each output element, of all inputs broadcast together.
 broadcasting = partial(
     Kind,
-    flops_rule=one_flop_an_output,
-    bytes_rule=inputs_and_outputs,
-    shapes_rule=broadcast_output,
-    dtype_rule=promoted_dtype,
+    flops_rule=v.one_flop_an_output,
+    bytes_rule=v.inputs_and_outputs,
+    shapes_rule=v.broadcast_output,
+    dtype_rule=v.promoted_dtype,
     backward=ONCE,
     nonzero_rule=dense,
-    kernels="generated",
     functions=PLAIN,
 )
-"""One operation for each output element, of all inputs broadcast together."""
 
+# As `broadcasting`, with a method in place.
 elementwise = partial(broadcasting, mutates=("input",))
-"""As `broadcasting`, with a method in place."""
 
-unary = partial(elementwise, spelled="input", dtype_rule=input_dtype, nonzero_rule=goes_on)
-"""One operation for each element of one input, in its dtype."""
+# One operation for each element of one input, in its dtype.
+unary = partial(elementwise, spelled="input", dtype_rule=v.input_dtype, nonzero_rule=goes_on)
 
-moved = partial(broadcasting, flops_rule=no_flops, backward=LINEAR)
-"""Data moved, nothing computed."""
+# Data moved, nothing computed.
+moved = partial(broadcasting, flops_rule=v.no_flops, backward=LINEAR)
 
+# Another view of the same data: no work.
 view_of = partial(
     moved,
-    bytes_rule=inputs_and_outputs,
-    dtype_rule=input_dtype,
+    bytes_rule=v.inputs_and_outputs,
+    dtype_rule=v.input_dtype,
     backward=PASSED_ON,
     nonzero_rule=goes_on,
-    launches_rule=never,
-    values_rule=same_values,
+    launches_rule=v.never,
+    values_rule=v.same_values,
 )
-"""Another view of the same data: no work."""
 
+# A view of another size than its input, whose gradient is written anew.
 part_of = partial(view_of, backward=SPREAD)
-"""A view of another size than its input, whose gradient is written anew."""
 
+# A tensor written over in place.
 filled = partial(
     moved,
-    bytes_rule=written_over,
-    shapes_rule=input_shape,
-    dtype_rule=input_dtype,
+    bytes_rule=v.written_over,
+    shapes_rule=v.input_shape,
+    dtype_rule=v.input_dtype,
     backward=CONSTANT,
     mutates=("input",),
 )
-"""A tensor written over in place."""

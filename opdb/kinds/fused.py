@@ -14,36 +14,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from opdb.kinds.backward import ONCE
-from opdb.kinds.families import NO_FUNCTION
-from opdb.kinds.gradients import dense
+from opdb.kinds import view as v
+from opdb.kinds.families import NO_FUNCTION, ONCE, dense
 from opdb.kinds.registry import Kind, register
-from opdb.kinds.view import (
-    Shape,
-    View,
-    input_shape,
-    inputs_and_outputs,
-    item_bytes,
-    never,
-    no_flops,
-    numel,
-    promoted_dtype,
-    spec_bytes,
-)
+from opdb.kinds.view import Shape, View
 from opdb.records import Json
 
 NAME = "fused"
+# The host's work before a compiled graph's first kernel: it depends on its weights alone.
 ENTRY = "enter_graph"
-"""The host's work before a compiled graph's first kernel: it depends on its weights alone."""
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the words of a text."""
     return frozenset(text.split())
 
 
+# Matrix products, and which of their arguments are multiplied.
 _PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_int_mm": (0, 1)}
-"""Matrix products, and which of their arguments are multiplied."""
 
 _REDUCTIONS = words(
     "sum mean amax amin prod argmax argmin var var_mean std any all cumsum max min norm "
@@ -58,8 +45,8 @@ _MOVES = words(
     "inductor_force_stride_order"
 )
 _GATHERS = "embedding"
+# The operator into which inductor joins the two reductions of a softmax on a GPU.
 _SOFTMAX = "prepare_softmax_online"
-"""The operator into which inductor joins the two reductions of a softmax on a GPU."""
 
 
 def packet(node: Json) -> str:
@@ -82,14 +69,11 @@ def arguments(value: Json) -> Iterator[Json]:
 
 
 class _Graph:
-    """Reads the shapes in the graph of a configuration."""
-
     def __init__(self, view: View) -> None:
         self.inputs = view.occurrences
         self.nodes: list[Json] = view["nodes"] or []
 
     def shape(self, argument: Json) -> Shape:
-        """Return the shape of an argument; a number's is []."""
         if isinstance(argument, dict) and "input" in argument:
             return list(self.inputs[argument["input"]]["shape"])
         if isinstance(argument, dict) and "node" in argument:
@@ -118,11 +102,10 @@ class _Graph:
 
 
 def _elements(node: Json) -> int:
-    """Return the elements of what a node gives, the first tensor of several."""
     shape = node["shape"]
     if shape and isinstance(shape[0], list):
         shape = shape[0]
-    return numel(shape)
+    return v.numel(shape)
 
 
 def _flops(view: View) -> int:
@@ -139,12 +122,7 @@ def _output_dtype(view: View) -> str:
     """Return the dtype of the largest output, in which all are counted."""
     shapes = _output_shapes(view)
     dtypes = [output["dtype"] for output in view["outputs"] or []]
-    return max(zip(map(numel, shapes), dtypes, strict=True), default=(0, "float32"))[1]
-
-
-def _bytes(view: View) -> int:
-    """Count inputs and outputs once; of a table that is only gathered from, what is gathered."""
-    return inputs_and_outputs(view) - sum(_not_read(view))
+    return max(zip(map(v.numel, shapes), dtypes, strict=True), default=(0, "float32"))[1]
 
 
 def _not_read(view: View) -> Iterator[int]:
@@ -155,8 +133,8 @@ def _not_read(view: View) -> Iterator[int]:
         uses = sum(table == a for other in graph.nodes for a in arguments(other["args"]))
         if isinstance(table, dict) and "input" in table and uses == 1:
             spec = graph.inputs[table["input"]]
-            gathered = _elements(node) * item_bytes(spec["dtype"])
-            yield max(0, spec_bytes(spec) - gathered)
+            gathered = _elements(node) * v.item_bytes(spec["dtype"])
+            yield max(0, v.spec_bytes(spec) - gathered)
 
 
 register(
@@ -164,26 +142,25 @@ register(
         NAME,
         "inputs, *, nodes, outputs, layout_optimized=False",
         flops_rule=_flops,
-        bytes_rule=_bytes,
+        # inputs and outputs once; of a table that is only gathered from, what is gathered
+        bytes_rule=lambda view: v.inputs_and_outputs(view) - sum(_not_read(view)),
         shapes_rule=_output_shapes,
         dtype_rule=_output_dtype,
         backward=ONCE,
         nonzero_rule=dense,
-        kernels="generated",
         functions=NO_FUNCTION,
         settings=("tf32_convolution", "tf32_matmul", "cudnn_benchmark"),
     ),
     Kind(
         ENTRY,
         "input, *, weights",
-        flops_rule=no_flops,
+        flops_rule=v.no_flops,
         bytes_rule=lambda view: 0,
-        shapes_rule=input_shape,
-        dtype_rule=promoted_dtype,
+        shapes_rule=v.input_shape,
+        dtype_rule=v.promoted_dtype,
         backward=ONCE,
         nonzero_rule=dense,
-        kernels="generated",
         functions=NO_FUNCTION,
-        launches_rule=never,
+        launches_rule=v.never,
     ),
 )

@@ -1,33 +1,22 @@
-"""Data read from and written to places that indices name."""
+"""Data read from and written to places that indices name, embeddings too."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from opdb.kinds.backward import CONSTANT, LINEAR_OR_VIEW, ONCE
-from opdb.kinds.canonical import count_dims
-from opdb.kinds.families import NO_FUNCTION, elementwise, moved
-from opdb.kinds.gradients import goes_on
-from opdb.kinds.registry import register
-from opdb.kinds.view import (
-    Shape,
-    View,
-    always,
-    broadcast,
-    index_dtype,
-    input_dtype,
-    input_shape,
-    inputs_and_outputs,
-    is_spec,
-    item_bytes,
-    no_flops,
-    no_output,
-    numel,
-    outputs_twice,
-    promoted_dtype,
-    same_values,
-    spec_bytes,
+from opdb.kinds import view as v
+from opdb.kinds.families import (
+    CONSTANT,
+    LINEAR_OR_VIEW,
+    NO_FUNCTION,
+    ONCE,
+    count_dims,
+    elementwise,
+    goes_on,
+    moved,
 )
+from opdb.kinds.registry import register
+from opdb.kinds.view import Shape, View
 from opdb.records import Json
 
 
@@ -37,7 +26,7 @@ def _index_shape(view: View) -> list[Shape]:
 
 def _index_selected(view: View) -> list[Shape]:
     shape = view.shape()
-    shape[int(view["dim"])] = numel(view.shape("index"))
+    shape[int(view["dim"])] = v.numel(view.shape("index"))
     return [shape]
 
 
@@ -74,57 +63,47 @@ def _indexed(shape: Shape, items: list[Json]) -> Shape:
             fancy.append(_index_extent(item))
             axis += _dimensions(item)
     out += shape[axis:]
-    return [*out[:place], *broadcast(fancy), *out[place:]] if fancy else out
+    return [*out[:place], *v.broadcast(fancy), *out[place:]] if fancy else out
 
 
 def _assigned_bytes(view: View) -> int:
     # the value is read and the place that it goes to written; the rest of the input stays
-    value = sum(spec_bytes(t) for t in view.specs("value"))
-    return value + numel(indexed_shape(view)[0]) * item_bytes(view.dtype())
+    value = sum(v.spec_bytes(t) for t in view.specs("value"))
+    return value + v.numel(indexed_shape(view)[0]) * v.item_bytes(view.dtype())
 
 
 def _places(view: View) -> int:
     """Return how many elements of its input a call puts something in."""
     name = view.configuration.kind
     if name == "index_put":
-        return numel(_indexed(view.shape(), view["indices"] or []))
-    return numel(view.shape("index") if name.startswith("scatter") else _index_selected(view)[0])
+        return v.numel(_indexed(view.shape(), view["indices"] or []))
+    return v.numel(view.shape("index") if name.startswith("scatter") else _index_selected(view)[0])
 
 
 def _adds(view: View) -> bool:
-    """Return whether what is put in a place is joined to what is there."""
     joined = view.configuration.kind in ("index_add", "scatter_add")
     return joined or bool(view["accumulate"] or view["reduce"])
-
-
-def _put_flops(view: View) -> int:
-    """Count one operation for each place where something is added."""
-    return _places(view) if _adds(view) else 0
 
 
 def _put_bytes(view: View) -> int:
     """Count what is given read and its places written, in place; else the whole input copied."""
     if not view.inplace:
-        return inputs_and_outputs(view)
-    given = inputs_and_outputs(view) - view.output_bytes - spec_bytes(view["input"])
-    return given + (2 if _adds(view) else 1) * _places(view) * item_bytes(view.dtype())
+        return v.inputs_and_outputs(view)
+    given = v.inputs_and_outputs(view) - view.output_bytes - v.spec_bytes(view["input"])
+    return given + (2 if _adds(view) else 1) * _places(view) * v.item_bytes(view.dtype())
 
 
 def _dimensions(item: Json) -> int:
     if item is None or isinstance(item, bool) or (isinstance(item, dict) and "ellipsis" in item):
         return 0
-    return len(item["shape"]) if is_spec(item) and item["dtype"] == "bool" else 1
+    return len(item["shape"]) if v.is_spec(item) and item["dtype"] == "bool" else 1
 
 
 def _index_extent(item: Json) -> Shape:
-    if is_spec(item):
+    if v.is_spec(item):
         shape = list(item["shape"])
-        return [numel(shape)] if item["dtype"] == "bool" else shape
+        return [v.numel(shape)] if item["dtype"] == "bool" else shape
     return [len(item)] if isinstance(item, list) else []
-
-
-def _indexing_launches(view: View) -> bool:
-    return any(is_spec(i) or isinstance(i, list | bool) for i in view["index"] or [])
 
 
 def _by_mask(view: View) -> bool:
@@ -141,7 +120,7 @@ def _dim_size(view: View, name: str) -> int | None:
     if name not in _INDICES:
         return None
     shape, dim = view.shape(), view["dim"]
-    return int(shape[int(dim)]) if dim is not None and shape else numel(shape)
+    return int(shape[int(dim)]) if dim is not None and shape else v.numel(shape)
 
 
 def _least_size(view: View, name: str) -> int | None:
@@ -152,26 +131,27 @@ def _least_size(view: View, name: str) -> int | None:
 _INDICES = ("index", "indices")
 _DIM = count_dims(dim=None)
 
-gathered = partial(moved, bytes_rule=outputs_twice, dtype_rule=input_dtype, bound_rule=_dim_size)
-"""Elements read from where indices say, and no others."""
+# Elements read from where indices say, and no others.
+gathered = partial(
+    moved, bytes_rule=v.outputs_twice, dtype_rule=v.input_dtype, bound_rule=_dim_size
+)
 
+# Elements written to where indices say.
 put = partial(
     moved,
-    flops_rule=_put_flops,
+    # one operation for each place where something is added
+    flops_rule=lambda view: _places(view) if _adds(view) else 0,
     bytes_rule=_put_bytes,
-    shapes_rule=input_shape,
-    dtype_rule=input_dtype,
+    shapes_rule=v.input_shape,
+    dtype_rule=v.input_dtype,
     backward=ONCE,
     bound_rule=_dim_size,
     canonical=_DIM,
     mutates=("input",),
 )
-"""Elements written to where indices say."""
 
-found = partial(
-    moved, dtype_rule=index_dtype, backward=CONSTANT, kernels="other", waits_rule=always
-)
-"""Results of a size that the data decide: the host waits for it."""
+# Results of a size that the data decide: the host waits for it.
+found = partial(moved, dtype_rule=v.index_dtype, backward=CONSTANT, waits_rule=v.always)
 
 register(
     gathered(
@@ -180,18 +160,20 @@ register(
         shapes_rule=indexed_shape,
         backward=LINEAR_OR_VIEW,
         nonzero_rule=goes_on,
-        launches_rule=_indexing_launches,
+        launches_rule=lambda view: any(
+            v.is_spec(i) or isinstance(i, list | bool) for i in view["index"] or []
+        ),
         bound_rule=_least_size,
         waits_rule=_by_mask,
-        values_rule=same_values,
+        values_rule=v.same_values,
         functions=NO_FUNCTION,
     ),
     put(
         "setitem",
         "input, index, value",
-        flops_rule=no_flops,
+        flops_rule=v.no_flops,
         bytes_rule=_assigned_bytes,
-        shapes_rule=no_output,
+        shapes_rule=v.no_output,
         backward=CONSTANT,
         bound_rule=_least_size,
         waits_rule=_by_mask,
@@ -203,7 +185,7 @@ register(
         "input, dim, index",
         shapes_rule=_index_selected,
         nonzero_rule=goes_on,
-        values_rule=same_values,
+        values_rule=v.same_values,
         canonical=_DIM,
     ),
     gathered("gather", "input, dim, index", shapes_rule=_index_shape, canonical=_DIM),
@@ -216,22 +198,22 @@ register(
     moved(
         "masked_select",
         "input, mask",
-        shapes_rule=lambda view: [[numel(view.shape())]],
-        dtype_rule=input_dtype,
-        waits_rule=always,
+        shapes_rule=lambda view: [[v.numel(view.shape())]],
+        dtype_rule=v.input_dtype,
+        waits_rule=v.always,
     ),
-    elementwise("masked_scatter", "input, mask, source", shapes_rule=input_shape),
+    elementwise("masked_scatter", "input, mask, source", shapes_rule=v.input_shape),
     found(
         "nonzero",
         "input, *, as_tuple=False",
-        shapes_rule=lambda view: [[numel(view.shape()), len(view.shape())]],
+        shapes_rule=lambda view: [[v.numel(view.shape()), len(view.shape())]],
         functions="torch.nonzero Tensor.nonzero torch.argwhere Tensor.argwhere",
     ),
     found(
         "unique",
         "input, sorted=True, return_inverse=False, return_counts=False, dim=None",
-        shapes_rule=input_shape,
-        dtype_rule=promoted_dtype,
+        shapes_rule=v.input_shape,
+        dtype_rule=v.promoted_dtype,
         backward=ONCE,
         functions="torch.unique Tensor.unique",
     ),
@@ -250,5 +232,83 @@ register(
         "input, indices, values, accumulate=False",
         bound_rule=_least_size,
         waits_rule=_by_mask,
+    ),
+)
+
+
+# embeddings
+
+
+def _table_dtype(view: View) -> str:
+    return view.dtype("weight")
+
+
+def _embedding_bytes(view: View) -> int:
+    # a row is read for each index, never more than the table
+    rows = view.output_elements * v.item_bytes(view.output_dtype)
+    return v.spec_bytes(view["input"]) + min(rows, v.spec_bytes(view["weight"])) + rows
+
+
+def _rows(view: View, name: str) -> int | None:
+    """Bound indices by the table's rows; every bag of a measured call begins at the first index."""
+    return {"input": int(view.shape("weight")[0]), "offsets": 1}.get(name)
+
+
+def _classes(view: View, name: str) -> int | None:
+    count = int(view["num_classes"])
+    return count if count > 0 else None
+
+
+def _bag_shape(view: View) -> list[Shape]:
+    bags = view.shape()[0] if view["offsets"] is None else view.shape("offsets")[0]
+    last = view["offsets"] is not None and view["include_last_offset"]
+    return [[bags - bool(last), view.shape("weight")[-1]]]
+
+
+def _bag_flops(view: View) -> int:
+    """Count an addition for each element of each row, and a product where rows are weighted."""
+    elements = v.numel(view.shape()) * view.shape("weight")[-1]
+    return elements if view["per_sample_weights"] is None else 2 * elements
+
+
+def _bag_bytes(view: View) -> int:
+    # as an embedding's, and a row is written for each bag
+    rows = v.numel(view.shape()) * view.shape("weight")[-1] * v.item_bytes(view.dtype("weight"))
+    table = v.spec_bytes(view["weight"])
+    return v.inputs_and_outputs(view) - table + min(rows, table)
+
+
+register(
+    moved(
+        "embedding",
+        "input, weight, padding_idx=None, max_norm=None, norm_type=2.0, "
+        "scale_grad_by_freq=False, sparse=False",
+        bytes_rule=_embedding_bytes,
+        shapes_rule=lambda view: [[*view.shape(), view.shape("weight")[-1]]],
+        dtype_rule=_table_dtype,
+        bound_rule=_rows,
+        functions="F.embedding torch.embedding(weight, input, padding_idx=None, "
+        "scale_grad_by_freq=False, sparse=False)",
+    ),
+    moved(
+        "embedding_bag",
+        "input, weight, offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, "
+        "mode='mean', sparse=False, per_sample_weights=None, include_last_offset=False, "
+        "padding_idx=None",
+        flops_rule=_bag_flops,
+        bytes_rule=_bag_bytes,
+        shapes_rule=_bag_shape,
+        dtype_rule=_table_dtype,
+        bound_rule=_rows,
+        functions="F.embedding_bag",
+    ),
+    moved(
+        "one_hot",
+        "input, num_classes=-1",
+        shapes_rule=lambda view: [[*view.shape(), max(int(view["num_classes"]), 1)]],
+        dtype_rule=v.index_dtype,
+        backward=CONSTANT,
+        bound_rule=_classes,
+        functions="F.one_hot",
     ),
 )

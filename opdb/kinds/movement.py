@@ -1,39 +1,31 @@
-"""Data moved from place to place: copies, joins, repeats."""
+"""Data moved from place to place, and tensors made from nothing or after another's shape."""
 
 from __future__ import annotations
 
 from functools import partial
+from math import ceil
 
-from opdb.kinds.backward import CONSTANT, ONCE, PASSED_ON
-from opdb.kinds.canonical import Arguments, count_dims, drop, listed
-from opdb.kinds.families import NO_FUNCTION, broadcasting, filled, moved
-from opdb.kinds.gradients import goes_on, taken_apart
-from opdb.kinds.layout import (
-    channels_last_strides,
-    contiguous_strides,
-    same_strides,
-    strides_of,
+from opdb.kinds import view as v
+from opdb.kinds.families import (
+    CONSTANT,
+    NO_FUNCTION,
+    ONCE,
+    PASSED_ON,
+    PLAIN,
+    Arguments,
+    broadcasting,
+    count_dims,
+    dense,
+    drop,
+    filled,
+    goes_on,
+    listed,
+    moved,
+    taken_apart,
 )
-from opdb.kinds.registry import register
-from opdb.kinds.view import (
-    Shape,
-    View,
-    always,
-    bool_dtype,
-    broadcast,
-    input_dtype,
-    input_shape,
-    is_spec,
-    kept_rectified,
-    named_dtype,
-    never,
-    no_flops,
-    no_output,
-    no_values,
-    numel,
-    promoted_dtype,
-    same_values,
-)
+from opdb.kinds.registry import Kind, register
+from opdb.kinds.view import Shape, View
+from opdb.records import Json
 
 
 def _joined(view: View) -> list[Shape]:
@@ -70,16 +62,16 @@ def _repeated(view: View) -> list[Shape]:
 
 def _contiguous_launches(view: View) -> bool:
     spec = view["input"]
-    if not is_spec(spec):
+    if not v.is_spec(spec):
         return False
     shape = list(spec["shape"])
     last = "channels_last" in str(view["memory_format"])
-    strides = channels_last_strides(shape) if last else contiguous_strides(shape)
-    return not same_strides(shape, strides_of(spec), strides)
+    strides = v.channels_last_strides(shape) if last else v.contiguous_strides(shape)
+    return not v.same_strides(shape, v.strides_of(spec), strides)
 
 
 def _to_launches(view: View) -> bool:
-    if view["copy"] or named_dtype(view) != input_dtype(view):
+    if view["copy"] or v.named_dtype(view) != v.input_dtype(view):
         return True
     wanted = str(view["memory_format"])
     if view["memory_format"] is None or "preserve" in wanted:
@@ -91,7 +83,7 @@ def _to_launches(view: View) -> bool:
 def _to(parameters: Arguments, inputs: Arguments) -> None:
     # asking for the dtype that is there asks for nothing
     spec = inputs.get("input")
-    if is_spec(spec) and parameters.get("dtype") == {"dtype": spec["dtype"]}:
+    if v.is_spec(spec) and parameters.get("dtype") == {"dtype": spec["dtype"]}:
         del parameters["dtype"]
 
 
@@ -119,7 +111,7 @@ def _embedded(view: View) -> list[Shape]:
 
 
 def _mesh(view: View) -> list[Shape]:
-    sizes = [numel(t["shape"]) for t in view.specs("tensors")]
+    sizes = [v.numel(t["shape"]) for t in view.specs("tensors")]
     if view["indexing"] == "xy":
         sizes[:2] = sizes[1::-1]
     return [sizes] * len(sizes)
@@ -129,25 +121,35 @@ def _interleaved(view: View) -> list[Shape]:
     shape, times, dim = view.shape(), view["repeats"], view["dim"]
     factor = times if isinstance(times, int) else 1
     if dim is None:
-        return [[numel(shape) * factor]]
+        return [[v.numel(shape) * factor]]
     shape[int(dim)] = int(view["output_size"] or shape[int(dim)] * factor)
     return [shape]
 
 
-joined = partial(moved, backward=PASSED_ON, nonzero_rule=taken_apart, values_rule=kept_rectified)
-"""Tensors put together into one."""
+def _padded_sequences(view: View) -> list[Shape]:
+    lengths = [t["shape"][0] for t in view.specs("sequences")]
+    sizes = view["batch_sizes"] or [len(lengths)]  # of a packed sequence, at each step
+    steps = max(len(sizes), int(view["total_length"] or 0), *lengths)
+    leading = [sizes[0], steps] if view["batch_first"] else [steps, sizes[0]]
+    return [[*leading, *view.occurrences[0]["shape"][1:]]]
 
-rearranged = partial(moved, shapes_rule=input_shape, nonzero_rule=goes_on, values_rule=same_values)
-"""The same elements in another order, or as another type."""
 
+# Tensors put together into one.
+joined = partial(moved, backward=PASSED_ON, nonzero_rule=taken_apart, values_rule=v.kept_rectified)
+
+# The same elements in another order, or as another type.
+rearranged = partial(
+    moved, shapes_rule=v.input_shape, nonzero_rule=goes_on, values_rule=v.same_values
+)
+
+# Answers that the host waits for.
 asked = partial(
     broadcasting,
-    shapes_rule=no_output,
-    dtype_rule=bool_dtype,
+    shapes_rule=v.no_output,
+    dtype_rule=v.bool_dtype,
     backward=CONSTANT,
-    waits_rule=always,
+    waits_rule=v.always,
 )
-"""Answers that the host waits for."""
 
 register(
     joined(
@@ -168,15 +170,15 @@ register(
         "pad",
         "input, pad, mode='constant', value=None",
         shapes_rule=_padded,
-        dtype_rule=input_dtype,
-        values_rule=lambda view: None if view["value"] else kept_rectified(view),
+        dtype_rule=v.input_dtype,
+        values_rule=lambda view: None if view["value"] else v.kept_rectified(view),
         functions="F.pad torch.constant_pad_nd(input, pad, value=None)",
     ),
     broadcasting(
         "meshgrid",
         "*tensors, indexing='ij'",
         shapes_rule=_mesh,
-        launches_rule=never,
+        launches_rule=v.never,
         canonical=drop("indexing", None),  # torch takes None for "ij"
         functions="torch.meshgrid(*tensors, indexing=None)",
     ),
@@ -184,45 +186,46 @@ register(
         "broadcast_tensors",
         "*tensors",
         shapes_rule=lambda view: (
-            [broadcast([list(t["shape"]) for t in view.occurrences])] * len(view.occurrences)
+            [v.broadcast([list(t["shape"]) for t in view.occurrences])] * len(view.occurrences)
         ),
-        launches_rule=never,
+        launches_rule=v.never,
         functions="torch.broadcast_tensors",
     ),
     rearranged(
         "contiguous",
         "input, memory_format=None",
-        dtype_rule=input_dtype,
+        dtype_rule=v.input_dtype,
         backward=PASSED_ON,
         launches_rule=_contiguous_launches,
+        canonical=drop("memory_format", {"memory_format": "contiguous_format"}),
         functions="Tensor.contiguous(input, *, memory_format=None)",
     ),
     rearranged(
         "clone",
         "input, *, memory_format=None",
-        dtype_rule=input_dtype,
+        dtype_rule=v.input_dtype,
         backward=PASSED_ON,
         functions="torch.clone Tensor.clone",
     ),
     rearranged(
         "to",
         "input, *, dtype=None, copy=False, memory_format=None",
-        dtype_rule=named_dtype,
+        dtype_rule=v.named_dtype,
         launches_rule=_to_launches,
-        values_rule=lambda view: same_values(view) if view["dtype"] is None else None,
+        values_rule=lambda view: v.same_values(view) if view["dtype"] is None else None,
         canonical=_to,
         functions=NO_FUNCTION,
     ),
     filled("copy", "input, src", backward=ONCE, functions="Tensor.copy_!"),
     rearranged("roll", "input, shifts, dims=()", canonical=listed("shifts")),
     rearranged("flip", "input, *dims", functions="Tensor.flip torch.flip"),
-    rearranged("rot90", "input, k=1, dims=(0, 1)", shapes_rule=_turned, values_rule=no_values),
+    rearranged("rot90", "input, k=1, dims=(0, 1)", shapes_rule=_turned, values_rule=v.no_values),
     rearranged("repeat", "input, *repeats", shapes_rule=_repeated, functions="Tensor.repeat"),
     rearranged(
         "tile",
         "input, *repeats",
         shapes_rule=_repeated,
-        values_rule=no_values,
+        values_rule=v.no_values,
         functions="Tensor.tile torch.tile",
     ),
     moved(
@@ -230,7 +233,7 @@ register(
         "input, repeats, dim=None, *, output_size=None",
         shapes_rule=_interleaved,
         bound_rule=lambda view, name: 2 if name == "repeats" else None,
-        dtype_rule=input_dtype,
+        dtype_rule=v.input_dtype,
         canonical=count_dims(dim=None),
         functions="torch.repeat_interleave Tensor.repeat_interleave",
     ),
@@ -238,24 +241,184 @@ register(
     moved("tril", "input, diagonal=0", mutates=("input",)),
     moved("diag", "input, diagonal=0", shapes_rule=_diagonal, backward=ONCE),
     moved("diag_embed", "input, offset=0, dim1=-2, dim2=-1", shapes_rule=_embedded, backward=ONCE),
+    # the lengths of sequences, and how many reach each step, lie on the CPU as numbers
+    moved(
+        "pack_padded_sequence",
+        "input, lengths, batch_first=False",
+        bytes_rule=v.outputs_twice,
+        shapes_rule=lambda view: [[sum(view["lengths"]), *view.shape()[2:]]],
+        functions=NO_FUNCTION,
+    ),
+    moved(
+        "pad_packed_sequence",
+        "input, batch_sizes, batch_first=False, padding_value=0.0, total_length=0",
+        shapes_rule=_padded_sequences,
+        functions=NO_FUNCTION,
+    ),
+    moved(
+        "pad_sequence",
+        "sequences, batch_first=False, padding_value=0.0, padding_side='right'",
+        shapes_rule=_padded_sequences,
+        functions="_nn.pad_sequence",
+    ),
     asked(
         "item",
         "input",
-        flops_rule=no_flops,
-        dtype_rule=promoted_dtype,
+        flops_rule=v.no_flops,
+        dtype_rule=v.promoted_dtype,
         backward=ONCE,
         functions="Tensor.item Tensor.__bool__ Tensor.__int__ Tensor.__float__ Tensor.__index__ "
-        "Tensor.is_nonzero torch.is_nonzero",
+        "Tensor.is_nonzero torch.is_nonzero Tensor.__complex__",
     ),
     asked(
         "tolist",
         "input",
-        flops_rule=no_flops,
-        dtype_rule=promoted_dtype,
+        flops_rule=v.no_flops,
+        dtype_rule=v.promoted_dtype,
         backward=ONCE,
         functions="Tensor.tolist",
     ),
     asked("contains", "input, element", functions="Tensor.__contains__"),
     asked("equal", "input, other"),
     asked("allclose", "input, other, rtol=1e-05, atol=1e-08, equal_nan=False"),
+)
+
+
+# tensors made
+
+
+def _default_dtype(view: View) -> str:
+    given = view["dtype"]
+    if isinstance(given, dict):
+        return str(given["dtype"])
+    if view.occurrences:
+        return str(view.occurrences[0]["dtype"])
+    whole = {bool: "bool", int: "int64"}
+    return whole.get(type(view["fill_value"]), "float32")
+
+
+def _whole_dtype(view: View) -> str:
+    given = isinstance(view["dtype"], dict) or view.occurrences
+    return _default_dtype(view) if given else "int64"
+
+
+def _arange_shape(view: View) -> list[Shape]:
+    start, end, step = (_number(view[n]) for n in ("start", "end", "step"))
+    return [[max(ceil((end - start) / step), 0)]]
+
+
+def _number(value: Json) -> float:
+    return float(value) if isinstance(value, int | float) else 1.0
+
+
+def _arange_dtype(view: View) -> str:
+    given = view["dtype"]
+    if isinstance(given, dict):
+        return str(given["dtype"])
+    floats = any(isinstance(view[n], float) for n in ("start", "end", "step"))
+    return "float32" if floats else "int64"
+
+
+def _range(parameters: Arguments, inputs: Arguments) -> None:
+    if parameters.get("dtype") == {"dtype": "int64"} and not any(
+        isinstance(parameters.get(n), float) for n in ("start", "end", "step")
+    ):
+        del parameters["dtype"]
+
+
+# A tensor that is written, whatever was there.
+created = partial(
+    Kind,
+    flops_rule=v.no_flops,
+    bytes_rule=lambda view: view.output_bytes,
+    shapes_rule=lambda view: [[int(n) for n in view["size"] or []]],
+    dtype_rule=_default_dtype,
+    backward=CONSTANT,
+    nonzero_rule=dense,
+    functions=PLAIN,
+)
+
+from_nothing = partial(created, creates=True)
+sized = partial(from_nothing, spelled="*size, dtype=None")
+created_like = partial(
+    created, spelled="input, *, dtype=None, memory_format=None", shapes_rule=v.input_shape
+)
+created_by = partial(
+    created, spelled="input, *size, dtype=None", functions="Tensor.{0}(input, *size, dtype=None)"
+)
+register(
+    *map(sized, ("zeros", "ones", "rand", "randn")),
+    *map(created_like, ("zeros_like", "ones_like", "rand_like", "randn_like")),
+    *map(created_by, ("new_zeros", "new_ones")),
+    sized("empty", launches_rule=v.never),
+    created_like("empty_like", launches_rule=v.never),
+    created_by("new_empty", launches_rule=v.never),
+    created("new_full", "input, size, fill_value, *, dtype=None", functions="Tensor.new_full"),
+    from_nothing("full", "size, fill_value, *, dtype=None"),
+    created(
+        "full_like",
+        "input, fill_value, *, dtype=None, memory_format=None",
+        shapes_rule=v.input_shape,
+    ),
+    from_nothing(
+        "randint",
+        "low, high, size, *, dtype=None",
+        dtype_rule=_whole_dtype,
+        functions="torch.randint",
+    ),
+    from_nothing(
+        "arange",
+        "start, end, step=1, *, dtype=None",
+        shapes_rule=_arange_shape,
+        dtype_rule=_arange_dtype,
+        canonical=_range,
+        functions="torch.arange",
+    ),
+    from_nothing(
+        "linspace",
+        "start, end, steps, *, dtype=None",
+        flops_rule=v.one_flop_an_output,
+        shapes_rule=lambda view: [[int(view["steps"])]],
+    ),
+    from_nothing(
+        "eye",
+        "n, m=None, *, dtype=None",
+        shapes_rule=lambda view: [[int(view["n"]), int(view["m"] or view["n"])]],
+    ),
+    # the data of a constant cost nothing but their size: only shape and dtype are kept
+    created(
+        "tensor",
+        "shape, dtype",
+        shapes_rule=lambda view: [[int(n) for n in view["shape"] or []]],
+        launches_rule=lambda view: 0 not in (view["shape"] or []),
+        functions=NO_FUNCTION,
+    ),
+    from_nothing(
+        "hann_window",
+        "window_length, periodic=True, *, dtype=None",
+        flops_rule=v.one_flop_an_output,
+        shapes_rule=lambda view: [[int(view["window_length"])]],
+        functions="torch.hann_window",
+    ),
+    created(
+        "multinomial",
+        "input, num_samples, replacement=False",
+        flops_rule=v.one_flop_an_output,
+        bytes_rule=v.inputs_and_outputs,
+        shapes_rule=lambda view: [[*view.shape()[:-1], int(view["num_samples"])]],
+        dtype_rule=v.index_dtype,
+        probabilities=("input",),
+    ),
+    filled(
+        "bernoulli",
+        "input, p=None",
+        bytes_rule=lambda view: (v.written_over if view.inplace else v.inputs_and_outputs)(view),
+        dtype_rule=v.promoted_dtype,
+        functions=PLAIN,
+        probabilities=("input",),
+    ),
+    filled("uniform", "input, from_=0, to=1", functions="Tensor.uniform_!"),
+    filled("normal", "input, mean=0, std=1", functions="Tensor.normal_!"),
+    filled("zero", "input", functions="Tensor.zero_! torch.zero_!"),
+    filled("fill", "input, value", functions="torch.fill Tensor.fill_! torch.fill_!"),
 )

@@ -1,35 +1,32 @@
-"""Reductions, scans, sorting and searching."""
+"""Reductions, scans, sorting and searching; normalisations; losses; optimizer steps."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from opdb.kinds.backward import CONSTANT, LINEAR, ONCE, PASSED_ON
-from opdb.kinds.canonical import count_dims
-from opdb.kinds.families import NO_FUNCTION, PLAIN, broadcasting, elementwise, moved
-from opdb.kinds.gradients import dense
-from opdb.kinds.registry import Kind, register
-from opdb.kinds.view import (
-    Shape,
-    View,
-    always,
-    bool_dtype,
-    broadcast,
-    flops_an_element,
-    index_dtype,
-    input_dtype,
-    input_shape,
-    inputs_and_outputs,
-    named_dtype,
-    no_flops,
-    numel,
-    one_flop_an_input,
-    summed_dtype,
+from opdb.kinds import view as v
+from opdb.kinds.families import (
+    CONSTANT,
+    LINEAR,
+    NO_FUNCTION,
+    ONCE,
+    PASSED_ON,
+    PLAIN,
+    Arguments,
+    broadcasting,
+    count_dims,
+    dense,
+    drop_unless,
+    elementwise,
+    listed,
+    moved,
+    twice,
 )
+from opdb.kinds.registry import Kind, register
+from opdb.kinds.view import CountRule, Shape, View
 
 
 def reduced_shape(view: View) -> list[Shape]:
-    """Give the input's shape without the reduced dimensions, or with 1 in their place."""
     shape = view.shape()
     dims = view["dim"]
     if dims is None or dims == []:
@@ -60,7 +57,7 @@ def _pair(view: View) -> list[Shape]:
 
 
 def _both(view: View) -> Shape:
-    return broadcast([view.shape("x1"), view.shape("x2")])
+    return v.broadcast([view.shape("x1"), view.shape("x2")])
 
 
 def _without(shape: Shape, dim: int) -> Shape:
@@ -68,45 +65,45 @@ def _without(shape: Shape, dim: int) -> Shape:
     return shape[:dim] + shape[dim + 1 :]
 
 
+# One operation for each input element; the dimensions that it is taken over are gone.
 reduction = partial(
     Kind,
     spelled="input, dim=None, keepdim=False",
-    flops_rule=one_flop_an_input,
-    bytes_rule=inputs_and_outputs,
+    flops_rule=v.one_flop_an_input,
+    bytes_rule=v.inputs_and_outputs,
     shapes_rule=reduced_shape,
-    dtype_rule=named_dtype,
+    dtype_rule=v.named_dtype,
     backward=ONCE,
     nonzero_rule=dense,
-    kernels="generated",
     functions=PLAIN,
     canonical=count_dims(dim=None),
 )
-"""One operation for each input element; the dimensions that it is taken over are gone."""
 
 typed = partial(reduction, spelled="input, dim=None, keepdim=False, *, dtype=None")
 over_given = partial(reduction, spelled="input, dim=(), keepdim=False")
-chosen = partial(
-    reduction,
-    shapes_rule=_with_indices,
-    dtype_rule=input_dtype,
-    then_indices=True,
-)
-"""One of the elements, and where it was."""
+# One of the elements, and where it was.
+chosen = partial(reduction, shapes_rule=_with_indices, dtype_rule=v.input_dtype, then_indices=True)
 
-truth = partial(reduction, flops_rule=no_flops, dtype_rule=bool_dtype, backward=CONSTANT)
-place = partial(reduction, dtype_rule=index_dtype, backward=CONSTANT)
+truth = partial(
+    reduction,
+    flops_rule=v.no_flops,
+    dtype_rule=v.bool_dtype,
+    backward=CONSTANT,
+    functions=f"{PLAIN} torch._is_{{0}}_true(input) Tensor._is_{{0}}_true(input)",
+)
+place = partial(reduction, dtype_rule=v.index_dtype, backward=CONSTANT)
 deviation = partial(
     reduction,
     spelled="input, dim=None, *, correction=1, keepdim=False",
-    flops_rule=flops_an_element(4),
-    dtype_rule=input_dtype,
+    flops_rule=v.flops_an_element(4),
+    dtype_rule=v.input_dtype,
     functions="torch.{0}",
 )
 register(
-    typed("sum", dtype_rule=summed_dtype, backward=PASSED_ON, functions="torch.sum Tensor.sum"),
+    typed("sum", dtype_rule=v.summed_dtype, backward=PASSED_ON, functions="torch.sum Tensor.sum"),
     typed("mean", backward=LINEAR, functions="torch.mean Tensor.mean"),
-    typed("prod", dtype_rule=summed_dtype),
-    typed("nansum", dtype_rule=summed_dtype),
+    typed("prod", dtype_rule=v.summed_dtype),
+    typed("nansum", dtype_rule=v.summed_dtype),
     typed("nanmean"),
     over_given("amax"),
     over_given("amin"),
@@ -130,18 +127,18 @@ register(
     *map(truth, ("any", "all")),
     chosen("max", functions=NO_FUNCTION),
     chosen("min", functions=NO_FUNCTION),
-    chosen("median", kernels="other"),
-    chosen("mode", kernels="other"),
+    chosen("median"),
+    chosen("mode"),
 )
 
+# One output for each input element, of all elements up to it.
 scan = partial(
     elementwise,
     spelled="input, dim, *, dtype=None",
-    shapes_rule=input_shape,
-    dtype_rule=summed_dtype,
+    shapes_rule=v.input_shape,
+    dtype_rule=v.summed_dtype,
     canonical=count_dims(dim=None),
 )
-"""One output for each input element, of all elements up to it."""
 
 extreme_scan = partial(
     broadcasting,
@@ -150,14 +147,8 @@ extreme_scan = partial(
     then_indices=True,
     canonical=count_dims(dim=None),
 )
-search = partial(
-    moved,
-    shapes_rule=input_shape,
-    dtype_rule=index_dtype,
-    backward=CONSTANT,
-    kernels="other",
-)
-"""Places found among others."""
+# Places found among others.
+search = partial(moved, shapes_rule=v.input_shape, dtype_rule=v.index_dtype, backward=CONSTANT)
 
 register(
     *map(scan, ("cumsum", "cumprod", "logcumsumexp")),
@@ -165,18 +156,16 @@ register(
     broadcasting(
         "topk",
         "input, k, dim=-1, largest=True, sorted=True",
-        flops_rule=one_flop_an_input,
+        flops_rule=v.one_flop_an_input,
         shapes_rule=_top_shape,
-        kernels="other",
         then_indices=True,
         canonical=count_dims(dim=-1),
     ),
     broadcasting(
         "sort",
         "input, dim=-1, descending=False, *, stable=False",
-        flops_rule=no_flops,
+        flops_rule=v.no_flops,
         shapes_rule=_pair,
-        kernels="other",
         then_indices=True,
         canonical=count_dims(dim=-1),
     ),
@@ -192,7 +181,7 @@ register(
         shapes_rule=lambda view: [view.shape()],
         functions="torch.searchsorted",
     ),
-    search("bucketize", "input, boundaries, *, out_int32=False, right=False", kernels="generated"),
+    search("bucketize", "input, boundaries, *, out_int32=False, right=False"),
     broadcasting(
         "cdist",
         "x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'",
@@ -200,21 +189,20 @@ register(
         shapes_rule=lambda view: [
             [*view.shape("x1")[:-2], view.shape("x1")[-2], view.shape("x2")[-2]]
         ],
-        kernels="other",
         settings=("tf32_matmul",),
         raised=True,
     ),
     broadcasting(
         "cosine_similarity",
         "x1, x2, dim=1, eps=1e-08",
-        flops_rule=lambda view: 6 * numel(_both(view)),
+        flops_rule=lambda view: 6 * v.numel(_both(view)),
         shapes_rule=lambda view: [_without(_both(view), int(view["dim"]))],
-        functions="F.{0} torch.{0}",
+        functions="F.{0} torch.{0} nn.CosineSimilarity(x1, x2)",
     ),
     broadcasting(
         "pairwise_distance",
         "x1, x2, p=2.0, eps=1e-06, keepdim=False",
-        flops_rule=lambda view: 4 * numel(_both(view)),
+        flops_rule=lambda view: 4 * v.numel(_both(view)),
         shapes_rule=lambda view: [_both(view)[:-1] + ([1] if view["keepdim"] else [])],
         functions="F.{0} torch.{0}",
     ),
@@ -222,15 +210,191 @@ register(
         "histc",
         "input, bins=100, min=0, max=0",
         shapes_rule=lambda view: [[int(view["bins"])]],
-        dtype_rule=input_dtype,
+        dtype_rule=v.input_dtype,
         functions="torch.histc Tensor.histc",
     ),
     broadcasting(
         "bincount",
         "input, weights=None, minlength=0",
         shapes_rule=lambda view: [[int(view["minlength"])]],
-        dtype_rule=index_dtype,
+        dtype_rule=v.index_dtype,
         backward=CONSTANT,
-        waits_rule=always,
+        waits_rule=v.always,
+    ),
+)
+
+
+# normalisations
+
+
+def _norm_flops(per_element: int, affine: int = 2) -> CountRule:
+    def rule(view: View) -> int:
+        scaled = affine if view["weight"] is not None else 0
+        return v.numel(view.shape()) * (per_element + scaled)
+
+    return rule
+
+
+def _instance_norm(parameters: Arguments, inputs: Arguments) -> None:
+    if "running_mean" not in inputs:
+        parameters.pop("momentum", None)
+        parameters.pop("use_input_stats", None)
+
+
+# A normalisation: its input in the same shape, for two forward passes backward.
+norm = partial(
+    Kind,
+    bytes_rule=v.inputs_and_outputs,
+    shapes_rule=v.input_shape,
+    dtype_rule=v.input_dtype,
+    backward=twice(),
+    nonzero_rule=dense,
+    functions="F.{0}",
+)
+
+register(
+    norm(
+        "batch_norm",
+        "input, running_mean=None, running_var=None, weight=None, bias=None, training=False, "
+        "momentum=0.1, eps=1e-05",
+        # a scale and a shift (2) an element; with batch statistics the 5 that make them too
+        flops_rule=lambda view: v.numel(view.shape()) * (7 if view["training"] else 2),
+        # an evaluation neither updates nor reads the running statistics' momentum
+        canonical=drop_unless("training", "momentum"),
+        functions="F.batch_norm(input, running_mean, running_var, weight=None, bias=None, "
+        "training=False, momentum=0.1, eps=1e-05) torch.batch_norm(input, weight, bias, "
+        "running_mean, running_var, training, momentum, eps, _cudnn)",
+    ),
+    norm(
+        "layer_norm",
+        "input, normalized_shape, weight=None, bias=None, eps=1e-05",
+        flops_rule=_norm_flops(5),
+        canonical=listed("normalized_shape"),
+        functions="F.layer_norm torch.layer_norm(input, normalized_shape, weight=None, bias=None, "
+        "eps=1e-05, _cudnn=True)",
+    ),
+    norm(
+        "rms_norm",
+        "input, normalized_shape, weight=None, eps=None",
+        flops_rule=_norm_flops(3, 1),
+        canonical=listed("normalized_shape"),
+        functions="F.rms_norm torch.rms_norm",
+    ),
+    norm(
+        "group_norm",
+        "input, num_groups, weight=None, bias=None, eps=1e-05",
+        flops_rule=_norm_flops(5),
+        functions="F.group_norm torch.group_norm(input, num_groups, weight=None, bias=None, "
+        "eps=1e-05, _cudnn=True)",
+    ),
+    norm(
+        "instance_norm",
+        "input, running_mean=None, running_var=None, weight=None, bias=None, "
+        "use_input_stats=True, momentum=0.1, eps=1e-05",
+        flops_rule=_norm_flops(5),
+        canonical=_instance_norm,
+    ),
+    norm(
+        "local_response_norm",
+        "input, size, alpha=0.0001, beta=0.75, k=1.0",
+        flops_rule=lambda view: v.numel(view.shape()) * (int(view["size"]) + 4),
+        dtype_rule=v.promoted_dtype,
+        functions="F.{0} nn.LocalResponseNorm",
+    ),
+    norm(
+        "normalize",
+        "input, p=2.0, dim=1, eps=1e-12",
+        flops_rule=v.flops_an_element(3),
+        dtype_rule=v.promoted_dtype,
+        canonical=count_dims(dim=1),
+        functions="F.normalize(input, p=2.0, dim=1, eps=1e-12)",
+    ),
+    # a square, a sum and a product an element; the norms themselves are few
+    norm(
+        "weight_norm",
+        "input, magnitude, dim=0",
+        flops_rule=v.flops_an_element(3),
+        functions="torch._weight_norm",
+    ),
+    moved("renorm", "input, p, dim, maxnorm", shapes_rule=v.input_shape, backward=ONCE),
+)
+
+
+# losses: one number, or one for each element
+
+
+# The five operations of a softmax and a logarithm for each element.
+_SOFTMAX = v.flops_an_element(6)
+
+# A difference, its square (or absolute value) and the sum of all.
+_DIFFERENCE = v.flops_an_element(3)
+
+_OF_CLASSES = "weight=None, ignore_index=-100, reduction='mean'"
+
+
+def _reduced(view: View) -> list[Shape]:
+    """Give one number, or without a reduction one for each place: the input's, but for classes."""
+    shape = view.shape()
+    return [[*shape[:-1][:1], *shape[2:]] if view["reduction"] == "none" else []]
+
+
+def _classes(view: View, name: str) -> int | None:
+    """Bound the target by the classes that the input has scores of."""
+    shape = view.shape()
+    return int(shape[1] if len(shape) > 1 else shape[0]) if name == "target" else None
+
+
+loss = partial(
+    Kind,
+    bytes_rule=v.inputs_and_outputs,
+    shapes_rule=lambda view: [view.shape() if view["reduction"] == "none" else []],
+    dtype_rule=v.input_dtype,
+    backward=ONCE,
+    nonzero_rule=dense,
+)
+class_loss = partial(loss, shapes_rule=_reduced, bound_rule=_classes)
+
+# arguments that torch deprecates have no description
+_OF_TWO = "F.{0}(input, target, size_average=None, reduce=None, reduction='mean', weight=None)"
+register(
+    class_loss(
+        "cross_entropy",
+        f"input, target, {_OF_CLASSES}, label_smoothing=0.0",
+        flops_rule=_SOFTMAX,
+        functions="F.{0}(input, target, weight=None, size_average=None, ignore_index=-100, "
+        "reduce=None, reduction='mean', label_smoothing=0.0)",
+    ),
+    class_loss(
+        "nll_loss",
+        f"input, target, {_OF_CLASSES}",
+        flops_rule=v.flops_an_element(1, "target"),
+        functions="F.{0}(input, target, weight=None, size_average=None, ignore_index=-100, "
+        "reduce=None, reduction='mean')",
+    ),
+    loss(
+        "mse_loss",
+        "input, target, reduction='mean', weight=None",
+        flops_rule=_DIFFERENCE,
+        functions=_OF_TWO,
+    ),
+    loss(
+        "l1_loss",
+        "input, target, reduction='mean', weight=None",
+        flops_rule=_DIFFERENCE,
+        functions=_OF_TWO,
+    ),
+    loss(
+        "smooth_l1_loss",
+        "input, target, reduction='mean', beta=1.0",
+        flops_rule=_DIFFERENCE,
+        functions="F.{0}(input, target, size_average=None, reduce=None, reduction='mean', "
+        "beta=1.0)",
+    ),
+    loss(
+        "binary_cross_entropy_with_logits",
+        "input, target, weight=None, reduction='mean', pos_weight=None",
+        flops_rule=_SOFTMAX,
+        functions="F.{0}(input, target, weight=None, size_average=None, reduce=None, "
+        "reduction='mean', pos_weight=None)",
     ),
 )

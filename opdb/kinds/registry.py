@@ -2,67 +2,41 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, cached_property
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import TypeAlias
 
 from opdb.errors import UnknownNameError
 from opdb.kinds import view as v
 from opdb.kinds.view import Shape, View
 from opdb.records import Configuration, Json
 
+# Rewrite a call's parameters and inputs in place, so that equal calls become equal text.
 Canonical: TypeAlias = Callable[[dict[str, Json], dict[str, Json]], None]
-"""Rewrite a call's parameters and inputs in place, so that equal calls become equal text."""
 
+# Give the share of nonzero elements in an input's gradient, from that in the outputs' ones.
 NonzeroRule: TypeAlias = Callable[[View, float], float]
-"""Give the share of nonzero elements in an input's gradient, from that in the outputs' ones."""
-
-Kernels: TypeAlias = Literal[
-    "generated", "convolution", "product", "attention", "recurrent", "other"
-]
-"""Who writes a kind's kernels under torch.compile: inductor ("generated"), or a library.
-
-For a library's kernels the word says what they do.
-"""
 
 
 @cache
 def parse_signature(text: str) -> inspect.Signature:
-    """Return the signature that a text like ``"input, other, *, alpha=1"`` spells; runs no code."""
-    function = ast.parse(f"def f({text}): pass").body[0]
-    assert isinstance(function, ast.FunctionDef)
-    spelled = function.args
-    parameters = []
-    plain = [*spelled.posonlyargs, *spelled.args]
-    missing: list[ast.expr | None] = [None] * (len(plain) - len(spelled.defaults))
-    for name, default in zip(plain, missing + list(spelled.defaults), strict=True):
-        parameters.append(_parameter(name, default, inspect.Parameter.POSITIONAL_OR_KEYWORD))
-    if spelled.vararg:
-        parameters.append(_parameter(spelled.vararg, None, inspect.Parameter.VAR_POSITIONAL))
-    for name, default in zip(spelled.kwonlyargs, spelled.kw_defaults, strict=True):
-        parameters.append(_parameter(name, default, inspect.Parameter.KEYWORD_ONLY))
-    return inspect.Signature(parameters)
+    """Return the signature that a declaration spells: ``"input, other, *, alpha=1"``."""
+    return inspect.signature(eval(f"(lambda {text}: None)"))  # a text of opdb's own, never of data
 
 
-def _parameter(name: ast.arg, default: ast.expr | None, kind: Any) -> inspect.Parameter:
-    value = inspect.Parameter.empty if default is None else ast.literal_eval(default)
-    return inspect.Parameter(name.arg, kind, default=value)
-
-
+# The dtypes that autocast casts.
 _CAST = frozenset({"float16", "bfloat16", "float32"})
-"""The dtypes that autocast casts."""
 
+# The settings of kinds that come down to products.
 _OF_PRODUCTS = frozenset({"tf32_convolution", "tf32_matmul"})
-"""The settings of kinds that come down to products."""
 
 
 @dataclass(frozen=True)
 class Backward:
-    """How the backward pass of a call follows from its forward pass; see `opdb.kinds.backward`.
+    """How the backward pass of a call follows from its forward pass; see `opdb.kinds.families`.
 
     `flops_rule` and `bytes_rule` are asked where the call has a gradient and work in its forward
     pass. `spreads` says that a view's gradient is written anew all the same: it is of another size.
@@ -92,13 +66,14 @@ class Kind:
         dtype_rule: dtype of the outputs; where `then_indices`, those after the first are indices.
         backward: the work of the backward pass.
         nonzero_rule: how zeros among gradients pass through the backward pass.
-        kernels: who writes the kernels when torch.compile compiles it.
         functions: the reviewed torch callables that compute it, read by `opdb.operators.functions`,
             the one that `build` calls first; "{0}" stands for the kind's name. Names are looked up
             in `torch`, `Tensor`, `F` (torch.nn.functional), `linalg`, `special` and `fft`; one that
             this torch lacks is left out. After a name, `!` says that the first argument is changed
             in place, `~` that the first two are swapped, `@` that it is an attribute's getter, and
-            a signature in parentheses, in the kind's argument names, replaces the kind's own.
+            a signature in parentheses, in the kind's argument names, replaces the kind's own. A
+            class of `nn` is called with the input, or what its parentheses have, and has the other
+            arguments as attributes; `opdb.operators.modules` has those of which more must be said.
         launches_rule: whether a call gives the device work; a view does not.
         steps_rule: how many steps of a call run one after the other, each of some kernels: those
             of a sequence, in all layers, or the samples of a batch.
@@ -111,6 +86,8 @@ class Kind:
         creates: whether a call makes a tensor from no other, and so takes the device.
         mutates: arguments that a call in place changes.
         waits_rule: whether the host waits for the device in a call, to learn what it returns.
+        arithmetic_rule: the dtype that it computes in. A product computes in that of its factors,
+            whatever its output, its scales or what is added to it are.
         settings: the backend settings that its time depends on.
         raised: under autocast, whether outputs are float32 although it computes with products,
             whose outputs are halves.
@@ -125,7 +102,6 @@ class Kind:
     dtype_rule: Callable[[View], str]
     backward: Backward
     nonzero_rule: NonzeroRule
-    kernels: Kernels
     functions: str
     then_indices: bool = False
     launches_rule: Callable[[View], bool] = v.always
@@ -138,6 +114,7 @@ class Kind:
     creates: bool = False
     mutates: tuple[str, ...] = ()
     waits_rule: Callable[[View], bool] = v.never
+    arithmetic_rule: Callable[[View], str] = v.promoted_dtype
     settings: tuple[str, ...] = ()
     raised: bool = False
 
@@ -147,24 +124,18 @@ class Kind:
         return parse_signature(self.spelled)
 
     def view(self, configuration: Configuration) -> View:
-        """Return a reader of the configuration's arguments, defaults filled in.
-
-        Raises:
-            ValueError: the configuration is of another kind.
-        """
+        """Return a reader of the configuration's arguments, defaults filled in."""
         if configuration.kind != self.name:
             raise ValueError(f"kind {self.name!r} asked about a {configuration.kind!r}")
         return View(configuration, self.signature)
 
     def flops(self, configuration: Configuration) -> int:
-        """Return the floating point operations of one call; a multiply-add counts 2."""
         if configuration.pass_name == "backward":
             return self.backward_flops(configuration.forward)
         view = self.view(configuration)
         return self.flops_rule(view.with_outputs(self.shapes_rule(view)))
 
     def bytes_moved(self, configuration: Configuration) -> int:
-        """Return the bytes of each input and weight read once and each output written once."""
         return self.traffic(configuration)[0]
 
     def weight_bytes(self, configuration: Configuration) -> int:
@@ -189,7 +160,6 @@ class Kind:
         return moved, max(0, moved - (v.inputs_and_outputs(view) - weights))
 
     def output_bytes(self, configuration: Configuration) -> int:
-        """Return the bytes of the outputs of one call."""
         return self._with_outputs(self.view(configuration)).output_bytes
 
     def _with_outputs(self, view: View) -> View:
@@ -205,7 +175,6 @@ class Kind:
         return lowered if is_product and not self.raised else "float32"
 
     def activation_bytes(self, configuration: Configuration) -> int:
-        """Return the bytes of the outputs that one call makes room for; views have none."""
         view = self.view(configuration)
         if view.inplace or not self.launches_rule(view):
             return 0
@@ -228,18 +197,15 @@ class Kind:
         return self.waits(configuration) and bool(self.shapes_rule(self.view(configuration)))
 
     def output_values(self, configuration: Configuration) -> Json | None:
-        """Return the value class of the output, None for normal."""
         return self.values_rule(self.view(configuration))
 
     def backward_flops(self, configuration: Configuration) -> int:
-        """Return the operations of the backward pass of one call, which is given forward."""
         view = self.view(configuration)
         if not self._is_differentiable(view):
             return 0
         return self.backward.flops_rule(self, view)
 
     def backward_bytes(self, configuration: Configuration) -> int:
-        """Return the bytes that the backward pass of one call moves, which is given forward."""
         view = self.view(configuration)
         if not self._is_differentiable(view):
             return 0
@@ -273,16 +239,11 @@ class Kind:
 
 _kinds: dict[str, Kind] = {}
 
+# Every kind, by name.
 KINDS: Mapping[str, Kind] = MappingProxyType(_kinds)
-"""Every kind, by name."""
 
 
 def register(*kinds: Kind) -> None:
-    """Add kinds to the registry.
-
-    Raises:
-        ValueError: a kind of that name is registered already.
-    """
     for kind in kinds:
         if kind.name in _kinds:
             raise ValueError(f"kind {kind.name!r} is registered twice")
@@ -290,11 +251,6 @@ def register(*kinds: Kind) -> None:
 
 
 def get_kind(name: str) -> Kind:
-    """Return the kind of that name.
-
-    Raises:
-        UnknownNameError: there is none; the message offers the nearest.
-    """
     try:
         return _kinds[name]
     except KeyError:

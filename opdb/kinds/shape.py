@@ -6,34 +6,31 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
-from opdb.kinds.backward import CONSTANT, LINEAR, ONCE
-from opdb.kinds.canonical import Arguments, chain, count_dims
-from opdb.kinds.families import NO_FUNCTION, part_of, view_of
-from opdb.kinds.gradients import dense
-from opdb.kinds.layout import is_viewable
-from opdb.kinds.registry import register
-from opdb.kinds.view import (
-    Shape,
-    ShapesRule,
-    View,
-    complex_dtype,
-    input_shape,
-    is_spec,
-    numel,
-    real_dtype,
+from opdb.kinds import view as v
+from opdb.kinds.families import (
+    CONSTANT,
+    LINEAR,
+    ONCE,
+    Arguments,
+    chain,
+    count_dims,
+    dense,
+    part_of,
+    view_of,
 )
+from opdb.kinds.registry import register
+from opdb.kinds.view import Shape, ShapesRule, View
 
 
 def resolved(shape: Shape, elements: int) -> Shape:
-    """Return a shape with its -1 filled in."""
-    known = numel([n for n in shape if n != -1])
+    known = v.numel([n for n in shape if n != -1])
     return [elements // known if n == -1 and known else n for n in shape]
 
 
 def _resolve(parameters: Arguments, inputs: Arguments) -> None:
     value, shape = inputs.get("input"), parameters.get("shape")
-    if is_spec(value) and isinstance(shape, list) and all(isinstance(n, int) for n in shape):
-        parameters["shape"] = resolved(shape, numel(value["shape"]))
+    if v.is_spec(value) and isinstance(shape, list) and all(isinstance(n, int) for n in shape):
+        parameters["shape"] = resolved(shape, v.numel(value["shape"]))
 
 
 def _given_shape(view: View) -> list[Shape]:
@@ -52,7 +49,7 @@ def _copies(shapes: ShapesRule) -> Callable[[View], bool]:
 
     def rule(view: View) -> bool:
         spec = view["input"]
-        return is_spec(spec) and not is_viewable(spec, shapes(view)[0])
+        return v.is_spec(spec) and not v.is_viewable(spec, shapes(view)[0])
 
     return rule
 
@@ -62,7 +59,7 @@ def _flat(view: View) -> list[Shape]:
     start, end = int(view["start_dim"] or 0), int(view["end_dim"])
     rank = max(len(shape), 1)
     start, end = start % rank, end % rank
-    return [[*shape[:start], numel(shape[start : end + 1]), *shape[end + 1 :]]]
+    return [[*shape[:start], v.numel(shape[start : end + 1]), *shape[end + 1 :]]]
 
 
 def _unflat(view: View) -> list[Shape]:
@@ -190,8 +187,8 @@ def _in_order(parameters: Arguments, inputs: Arguments) -> None:
         parameters["dim0"], parameters["dim1"] = pair
 
 
+# A view where the data lie so that they can be viewed, else a copy.
 reshaped = partial(view_of, backward=LINEAR)
-"""A view where the data lie so that they can be viewed, else a copy."""
 
 register(
     reshaped(
@@ -208,7 +205,7 @@ register(
         shapes_rule=_flat,
         launches_rule=_copies(_flat),
         canonical=count_dims(start_dim=0, end_dim=-1),
-        functions="torch.flatten Tensor.flatten torch.ravel(input) Tensor.ravel(input)",
+        functions="torch.flatten Tensor.flatten torch.ravel(input) Tensor.ravel(input) nn.Flatten",
     ),
     reshaped(
         "reshape_as",
@@ -223,8 +220,8 @@ register(
 half_of_complex = partial(
     view_of,
     spelled="input",
-    shapes_rule=input_shape,
-    dtype_rule=real_dtype,
+    shapes_rule=v.input_shape,
+    dtype_rule=v.real_dtype,
     functions="torch.{0} Tensor.{0}@",
 )
 
@@ -284,11 +281,11 @@ register(
     view_of(
         "unsqueeze", "input, dim", shapes_rule=_unsqueezed, canonical=count_dims(extra=1, dim=None)
     ),
-    view_of("identity", "input", shapes_rule=input_shape, functions=NO_FUNCTION),
+    view_of("identity", "input", shapes_rule=v.input_shape, functions="nn.Identity"),
     view_of(
         "detach",
         "input",
-        shapes_rule=input_shape,
+        shapes_rule=v.input_shape,
         backward=CONSTANT,
         nonzero_rule=dense,
         functions="Tensor.detach torch.detach Tensor.data@",
@@ -340,14 +337,14 @@ register(
         "view_as_real",
         "input",
         shapes_rule=lambda view: [[*view.shape(), 2]],
-        dtype_rule=real_dtype,
+        dtype_rule=v.real_dtype,
         nonzero_rule=dense,
     ),
     view_of(
         "view_as_complex",
         "input",
         shapes_rule=lambda view: [view.shape()[:-1]],
-        dtype_rule=complex_dtype,
+        dtype_rule=v.complex_dtype,
         nonzero_rule=dense,
     ),
 )

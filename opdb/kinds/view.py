@@ -1,9 +1,9 @@
-"""Read a configuration's arguments, and the rules that most kinds share."""
+"""Read a configuration's arguments, layouts as strides, and the rules that most kinds share."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, TypeAlias, TypeGuard
 
@@ -25,12 +25,10 @@ def item_bytes(dtype: str) -> int:
 
 
 def numel(shape: Sequence[int]) -> int:
-    """Return the number of elements of a shape."""
     return prod(shape)
 
 
 def is_spec(value: Json) -> TypeGuard[dict[str, Json]]:
-    """Return whether a JSON value describes a tensor."""
     return isinstance(value, dict) and "shape" in value and "dtype" in value
 
 
@@ -90,23 +88,19 @@ class View:
         return list(default) if isinstance(default, tuple) else default
 
     def shape(self, name: str = "input") -> Shape:
-        """Return a tensor argument's shape; a number's is []."""
         value = self[name]
         return list(value["shape"]) if is_spec(value) else []
 
     def dtype(self, name: str = "input") -> str:
-        """Return a tensor argument's dtype, "float32" for a number."""
         value = self[name]
         return str(value["dtype"]) if is_spec(value) else "float32"
 
     def specs(self, name: str) -> list[dict[str, Json]]:
-        """Return the specs of the tensors in an argument."""
         value = self[name]
         return [t for t in walk(value) if is_spec(t)]
 
     @property
     def inplace(self) -> bool:
-        """Whether the call changes its argument."""
         return bool(self.configuration.parameters.get("inplace"))
 
     @property
@@ -117,12 +111,10 @@ class View:
 
     @property
     def output_elements(self) -> int:
-        """The elements of all outputs together."""
         return sum(numel(s) for s in self.outputs)
 
     @property
     def output_bytes(self) -> int:
-        """The bytes of all outputs together."""
         indices = sum(numel(s) for s in self.outputs[1:]) if self.index_outputs else 0
         of_values = (self.output_elements - indices) * item_bytes(self.output_dtype)
         return of_values + indices * item_bytes("int64")
@@ -147,7 +139,6 @@ def needs_gradient(spec: Json) -> bool:
 
 
 def is_floating(dtype: str) -> bool:
-    """Return whether a dtype can have gradients."""
     return category(dtype) > 1
 
 
@@ -163,27 +154,35 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     return [0 if 0 in sizes else max(sizes) for sizes in zip(*padded, strict=True)]
 
 
+# rules that look at nothing
+
+
+def giving(value: Any) -> Callable[..., Any]:
+    """Return the rule that gives this of every call."""
+    return lambda *_: value
+
+
+always, never = giving(True), giving(False)
+no_flops, one = giving(0), giving(1)
+bool_dtype, index_dtype = giving("bool"), giving("int64")
+no_values, rectified = giving(None), giving("rectified")
+no_bound = giving(None)
+no_output = giving([])
+
 # rules: flops
 
 
 def one_flop_an_output(view: View) -> int:
-    """Count one operation for each output element."""
     return view.output_elements
 
 
 def one_flop_an_input(view: View) -> int:
-    """Count one operation for each input element: reductions."""
     return sum(numel(t["shape"]) for t in view.unique)
 
 
 def flops_an_element(count: int, name: str = "input") -> CountRule:
     """Return the rule of `count` operations for each element of a tensor argument."""
     return lambda view: count * numel(view.shape(name))
-
-
-def no_flops(view: View) -> int:
-    """Count nothing: data only moves."""
-    return 0
 
 
 # rules: bytes
@@ -213,18 +212,11 @@ def written_over(view: View) -> int:
 
 
 def broadcast_output(view: View) -> list[Shape]:
-    """Give one output, all inputs broadcast together."""
     return [broadcast([list(t["shape"]) for t in view.occurrences])]
 
 
 def input_shape(view: View) -> list[Shape]:
-    """Give one output of the first tensor's shape."""
     return [list(view.occurrences[0]["shape"])] if view.occurrences else [[]]
-
-
-def no_output(view: View) -> list[Shape]:
-    """Give no tensor: what is asked is answered on the host, or written in place."""
-    return []
 
 
 # rules: dtype
@@ -282,7 +274,6 @@ def summed_dtype(view: View) -> str:
 
 
 def complex_dtype(view: View) -> str:
-    """Return the complex dtype of what tensors promote to."""
     return "complex128" if promoted_dtype(view) in ("float64", "complex128") else "complex64"
 
 
@@ -295,42 +286,15 @@ def real_dtype(view: View) -> str:
 
 
 def input_dtype(view: View) -> str:
-    """Return the first tensor's dtype."""
     return str(view.occurrences[0]["dtype"]) if view.occurrences else "float32"
 
 
-def bool_dtype(view: View) -> str:
-    """Return "bool": comparisons."""
-    return "bool"
-
-
-def index_dtype(view: View) -> str:
-    """Return "int64": indices."""
-    return "int64"
-
-
 def named_dtype(view: View) -> str:
-    """Return the `dtype` parameter, else the first tensor's dtype."""
     given = view["dtype"]
     return str(given["dtype"]) if isinstance(given, dict) else input_dtype(view)
 
 
 # rules: launches
-
-
-def always(view: View) -> bool:
-    """Say yes of every call."""
-    return True
-
-
-def one(view: View) -> int:
-    """Say that no part of the call waits for another."""
-    return 1
-
-
-def never(view: View) -> bool:
-    """Say no of every call."""
-    return False
 
 
 def when_training(view: View) -> bool:
@@ -339,16 +303,6 @@ def when_training(view: View) -> bool:
 
 
 # rules: values
-
-
-def no_values(view: View) -> None:
-    """Give normal values."""
-    return
-
-
-def rectified(view: View) -> Json:
-    """Give a ReLU's values."""
-    return "rectified"
 
 
 def same_values(view: View) -> Json | None:
@@ -362,9 +316,59 @@ def kept_rectified(view: View) -> Json | None:
     return "rectified" if classes and all(c == "rectified" for c in classes) else None
 
 
-# rules: bounds
+# layouts of tensors as strides, in elements
 
 
-def no_bound(view: View, name: str) -> None:
-    """Bound no argument."""
-    return
+def packed_strides(shape: Sequence[int], order: Iterable[int]) -> list[int]:
+    """Return the strides of a tensor without gaps; `order` has its axes, the densest first."""
+    strides, step = [0] * len(shape), 1
+    for axis in order:
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return strides
+
+
+def contiguous_strides(shape: Shape) -> list[int]:
+    return packed_strides(shape, reversed(range(len(shape))))
+
+
+def channels_last_strides(shape: Shape) -> list[int]:
+    return packed_strides(shape, [1, *range(len(shape) - 1, 1, -1), 0])
+
+
+def same_strides(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    """Return whether strides are the same for a shape, axes of one element left out."""
+    pairs = zip(shape, one, other, strict=True)
+    return all(size == 1 or a == b for size, a, b in pairs)
+
+
+def strides_of(spec: Json) -> list[int]:
+    shape, layout = list(spec["shape"]), spec.get("layout")
+    if isinstance(layout, list):
+        return layout
+    if layout == "channels_last":
+        return channels_last_strides(shape)
+    return contiguous_strides(shape)
+
+
+def is_viewable(spec: Json, shape: Shape) -> bool:
+    """Return whether a tensor can be viewed as another shape without a copy.
+
+    As in ATen's computeStride: each run of dimensions that lie together in memory must be cut
+    into whole dimensions of the new shape.
+    """
+    old = [(n, s) for n, s in zip(spec["shape"], strides_of(spec), strict=True) if n != 1]
+    runs: list[int] = []
+    for index, (size, stride) in enumerate(old):
+        if index and old[index - 1][1] == size * stride:
+            runs[-1] *= size
+        else:
+            runs.append(size)
+    new = [n for n in shape if n != 1]
+    for run in runs:
+        product = 1
+        while product < run and new:
+            product *= new.pop(0)
+        if product != run:
+            return False
+    return not new

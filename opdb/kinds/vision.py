@@ -1,28 +1,31 @@
-"""Interpolation, sampling, detection, and Fourier transforms."""
+"""Pools, interpolation, sampling, detection, and Fourier transforms."""
 
 from __future__ import annotations
 
 from functools import partial
-from math import log2
+from math import ceil, log2
 
-from opdb.kinds.backward import CONSTANT, LINEAR, product_of
-from opdb.kinds.canonical import Arguments, chain, drop, spread_now
-from opdb.kinds.families import NO_FUNCTION, PLAIN, broadcasting, moved
-from opdb.kinds.gradients import goes_on
-from opdb.kinds.registry import register
-from opdb.kinds.view import (
-    Shape,
-    View,
-    always,
-    complex_dtype,
-    index_dtype,
-    input_dtype,
-    input_shape,
-    is_spec,
-    numel,
-    real_dtype,
-    same_values,
+from opdb.kinds import view as v
+from opdb.kinds.families import (
+    CONSTANT,
+    LINEAR,
+    NO_FUNCTION,
+    ONCE,
+    PLAIN,
+    Arguments,
+    averaged,
+    broadcasting,
+    chain,
+    dense,
+    drop,
+    goes_on,
+    moved,
+    product_of,
+    spread_now,
+    unchanged,
 )
+from opdb.kinds.registry import Canonical, Kind, register
+from opdb.kinds.view import Shape, ShapesRule, View
 
 
 def _list(value: object, rank: int) -> list[float]:
@@ -47,7 +50,7 @@ def interpolation_flops(view: View) -> int:
 
 def _for_each_axis(parameters: Arguments, inputs: Arguments) -> None:
     spec = inputs.get("input")
-    if is_spec(spec):
+    if v.is_spec(spec):
         spread_now(parameters, len(spec["shape"]) - 2, size=None, scale_factor=None)
 
 
@@ -76,11 +79,6 @@ def align_flops(view: View) -> int:
     return 8 * ratio**2 * view.output_elements
 
 
-def _samples(view: View) -> int:
-    """Return the samples of a batch: a kernel takes one (aten/src/ATen/native/cuda/Im2Col.cu)."""
-    return view.shape()[0]
-
-
 def _columns(view: View) -> list[Shape]:
     batch, channels, *image = view.shape()
     kernel, stride, padding, dilation = (
@@ -91,30 +89,25 @@ def _columns(view: View) -> list[Shape]:
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, k, s, p, d in zip(image, kernel, stride, padding, dilation, strict=True)
     ]
-    return [[batch, channels * numel(kernel), numel(blocks)]]
+    return [[batch, channels * v.numel(kernel), v.numel(blocks)]]
 
 
 def _folded(view: View) -> list[Shape]:
     batch, columns, _ = view.shape()
     size = [int(n) for n in _list(view["output_size"], 2)]
     kernel = [int(n) for n in _list(view["kernel_size"], 2)]
-    return [[batch, columns // numel(kernel), *size]]
+    return [[batch, columns // v.numel(kernel), *size]]
 
 
 def _windows(parameters: Arguments, inputs: Arguments) -> None:
     spread_now(parameters, 2, kernel_size=None, output_size=None, dilation=1, padding=0, stride=1)
 
 
-def deform_shape(view: View) -> list[Shape]:
-    """Give the offsets' image with the weight's rows as channels."""
-    return [[view.shape()[0], view.shape("weight")[0], *view.shape("offset")[-2:]]]
-
-
 def deform_flops(view: View) -> int:
     """Count the convolution (2) and four bilinear taps (2 each) for each sampled element."""
-    samples = view.shape()[1] * numel(view.shape("weight")[2:])
-    pixels = view.outputs[0][0] * numel(view.outputs[0][2:])
-    return 2 * view.output_elements * numel(view.shape("weight")[1:]) + 8 * samples * pixels
+    samples = view.shape()[1] * v.numel(view.shape("weight")[2:])
+    pixels = view.outputs[0][0] * v.numel(view.outputs[0][2:])
+    return 2 * view.output_elements * v.numel(view.shape("weight")[1:]) + 8 * samples * pixels
 
 
 def fourier_flops(view: View) -> int:
@@ -123,9 +116,9 @@ def fourier_flops(view: View) -> int:
     Of real points, that are given or that come back, half of it.
     """
     name, (axes, shape) = view.configuration.kind, _transformed(view)
-    points = numel([shape[axis] for axis in axes])
+    points = v.numel([shape[axis] for axis in axes])
     each = 5.0 if "rfft" not in name else 2.5
-    return int(each * numel(shape) * log2(max(points, 2)))
+    return int(each * v.numel(shape) * log2(max(points, 2)))
 
 
 def _transformed(view: View) -> tuple[list[int], Shape]:
@@ -156,14 +149,11 @@ def _spectrum(view: View) -> list[Shape]:
     return [shape]
 
 
-sampled = partial(broadcasting, dtype_rule=input_dtype, kernels="other", functions=NO_FUNCTION)
-"""Operators of torchvision; `opdb.operators.table` names them."""
+# Operators of torchvision; `opdb.operators.functions` names them.
+sampled = partial(broadcasting, dtype_rule=v.input_dtype, functions=NO_FUNCTION)
 
 shuffled = partial(
-    moved,
-    nonzero_rule=goes_on,
-    values_rule=same_values,
-    functions="F.{0} torch.{0}",
+    moved, nonzero_rule=goes_on, values_rule=v.same_values, functions="F.{0} torch.{0}"
 )
 register(
     moved(
@@ -172,7 +162,7 @@ register(
         "recompute_scale_factor=None, antialias=False",
         flops_rule=interpolation_flops,
         shapes_rule=_interpolated,
-        dtype_rule=input_dtype,
+        dtype_rule=v.input_dtype,
         # False is what None means to every mode that knows it
         canonical=chain(_for_each_axis, drop("align_corners", False)),
         functions="F.interpolate F.upsample(input, size=None, scale_factor=None, mode='nearest', "
@@ -183,7 +173,7 @@ register(
         "input, grid, mode='bilinear', padding_mode='zeros', align_corners=False",
         flops_rule=lambda view: 8 * view.output_elements,
         shapes_rule=lambda view: [[*view.shape()[:2], *view.shape("grid")[1:-1]]],
-        dtype_rule=input_dtype,
+        dtype_rule=v.input_dtype,
         canonical=drop("align_corners", None),  # it means False here, and warns
         functions="F.grid_sample(input, grid, mode='bilinear', padding_mode='zeros', "
         "align_corners=None)",
@@ -198,21 +188,32 @@ register(
         canonical=drop("align_corners", None),  # it means False here, and warns
         functions="F.affine_grid(theta, size, align_corners=None)",
     ),
-    shuffled("pixel_shuffle", "input, upscale_factor", shapes_rule=_shuffled),
-    shuffled("pixel_unshuffle", "input, downscale_factor", shapes_rule=_unshuffled),
+    shuffled(
+        "pixel_shuffle",
+        "input, upscale_factor",
+        shapes_rule=_shuffled,
+        functions="F.{0} torch.{0} nn.PixelShuffle",
+    ),
+    shuffled(
+        "pixel_unshuffle",
+        "input, downscale_factor",
+        shapes_rule=_unshuffled,
+        functions="F.{0} torch.{0} nn.PixelUnshuffle",
+    ),
     shuffled(
         "channel_shuffle",
         "input, groups",
-        shapes_rule=input_shape,
-        functions=f"{PLAIN} F.channel_shuffle",
+        shapes_rule=v.input_shape,
+        functions=f"{PLAIN} F.channel_shuffle nn.ChannelShuffle",
     ),
     moved(
         "unfold",
         "input, kernel_size, dilation=1, padding=0, stride=1",
         shapes_rule=_columns,
-        steps_rule=_samples,
+        # the samples of a batch: a kernel takes one (aten/src/ATen/native/cuda/Im2Col.cu)
+        steps_rule=lambda view: view.shape()[0],
         canonical=_windows,
-        functions="F.unfold",
+        functions="F.unfold nn.Unfold",
     ),
     broadcasting(
         "fold",
@@ -220,7 +221,7 @@ register(
         shapes_rule=_folded,
         backward=LINEAR,
         canonical=_windows,
-        functions="F.fold",
+        functions="F.fold nn.Fold",
     ),
     sampled(
         "roi_align",
@@ -232,18 +233,20 @@ register(
         "nms",
         "boxes, scores, iou_threshold",
         shapes_rule=lambda view: [view.shape("scores")],
-        dtype_rule=index_dtype,
+        dtype_rule=v.index_dtype,
         backward=CONSTANT,
-        waits_rule=always,
+        waits_rule=v.always,
     ),
     sampled(
         "deform_conv2d",
         "input, offset, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), "
         "mask=None",
         flops_rule=deform_flops,
-        shapes_rule=deform_shape,
+        # the offsets' image with the weight's rows as channels
+        shapes_rule=lambda view: [
+            [view.shape()[0], view.shape("weight")[0], *view.shape("offset")[-2:]]
+        ],
         backward=product_of("input", "weight"),
-        kernels="convolution",
         settings=("tf32_matmul",),
     ),
 )
@@ -253,8 +256,7 @@ fourier = partial(
     spelled="input, n=None, dim=-1, norm=None",
     flops_rule=fourier_flops,
     shapes_rule=_spectrum,
-    dtype_rule=complex_dtype,
-    kernels="other",
+    dtype_rule=v.complex_dtype,
     functions="fft.{0}",
 )
 fourier_2d = partial(fourier, spelled="input, s=None, dim=(-2, -1), norm=None")
@@ -263,6 +265,160 @@ register(
     *map(fourier, ("fft", "ifft", "rfft")),
     *map(fourier_2d, ("fft2", "ifft2", "rfft2")),
     *map(fourier_nd, ("fftn", "ifftn")),
-    fourier("irfft", dtype_rule=real_dtype),
-    fourier_2d("irfft2", dtype_rule=real_dtype),
+    fourier("irfft", dtype_rule=v.real_dtype),
+    fourier_2d("irfft2", dtype_rule=v.real_dtype),
 )
+
+
+# pools
+
+
+def pool_shape(rank: int) -> ShapesRule:
+    """Return the rule for windows that slide: as a convolution's, ceil where asked."""
+
+    def rule(view: View) -> list[Shape]:
+        shape = view.shape()
+        kernels, strides = view["kernel_size"], view["stride"] or view["kernel_size"]
+        axes = []
+        for axis in range(rank):
+            dilation = v.entry(view["dilation"] or 1, axis)
+            kernel, stride = v.entry(kernels, axis), v.entry(strides, axis)
+            padding = v.entry(view["padding"] or 0, axis)
+            size = shape[axis - rank]
+            span = size + 2 * padding - dilation * (kernel - 1) - 1
+            out = (ceil(span / stride) if view["ceil_mode"] else span // stride) + 1
+            # a window must start inside the input or its left padding
+            if view["ceil_mode"] and (out - 1) * stride >= size + padding:
+                out -= 1
+            axes.append(out)
+        one: Shape = [*shape[: len(shape) - rank], *axes]
+        return [one, one] if view["return_indices"] else [one]
+
+    return rule
+
+
+def adaptive_shape(rank: int) -> ShapesRule:
+    """Return the rule for a given output size; None keeps the input's."""
+
+    def rule(view: View) -> list[Shape]:
+        shape = view.shape()
+        given = view["output_size"]
+        for axis in range(rank):
+            size = given[axis] if isinstance(given, list) else given
+            if size is not None:
+                shape[axis - rank] = int(size)
+        return [shape, shape] if view["return_indices"] else [shape]
+
+    return rule
+
+
+def window_flops(view: View) -> int:
+    """Count one operation for each output element and each entry of its window.
+
+    A window larger than its input with its padding has no more entries than these.
+    """
+    kernels, shape = view["kernel_size"], view.shape()
+    rank = len(kernels) if isinstance(kernels, list) else 1
+    entries = [
+        min(v.entry(kernels, axis), shape[axis - rank] + 2 * v.entry(view["padding"] or 0, axis))
+        for axis in range(rank)
+    ]
+    return v.numel(view.outputs[0]) * v.numel(entries)
+
+
+def adaptive_flops(view: View) -> int:
+    """Count one operation for each input element, or output element where there are more."""
+    return max(v.numel(view.shape()), v.numel(view.outputs[0]))
+
+
+def _window(rank: int) -> Canonical:
+    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+        spread_now(parameters, rank, kernel_size=None, stride=None, padding=0, dilation=1)
+        # torch's rule: no stride is the window's size
+        if parameters.get("stride") in ([], parameters.get("kernel_size")):
+            parameters.pop("stride", None)
+
+    return rewrite
+
+
+def _single_window(parameters: Arguments, inputs: Arguments) -> None:
+    # torch computes with this window's size, which must stay a number
+    for name in ("kernel_size", "stride"):
+        value = parameters.get(name)
+        if isinstance(value, list) and len(value) == 1:
+            parameters[name] = value[0]
+    if parameters.get("stride") in ([], parameters.get("kernel_size")):
+        parameters.pop("stride", None)
+
+
+def _adaptive(rank: int) -> Canonical:
+    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+        value = parameters.get("output_size")
+        if not isinstance(value, list):
+            value = [value] * rank
+        parameters["output_size"] = value * rank if len(value) == 1 else value
+
+    return rewrite
+
+
+# A window that slides over the last dimensions, for one output in each place.
+pool = partial(
+    Kind,
+    flops_rule=window_flops,
+    bytes_rule=v.inputs_and_outputs,
+    dtype_rule=v.input_dtype,
+    backward=ONCE,
+    nonzero_rule=goes_on,
+    functions="F.{0}",
+    then_indices=True,
+    values_rule=v.kept_rectified,
+)
+
+# A pool whose output has a given size.
+adaptive = partial(pool, flops_rule=adaptive_flops)
+
+_MAX = "padding=0, dilation=1, ceil_mode=False"
+_AVERAGE = "padding=0, ceil_mode=False, count_include_pad=True"
+for _rank in (1, 2, 3):
+    _divisor = "" if _rank == 1 else ", divisor_override=None"
+    _sliding = partial(pool, shapes_rule=pool_shape(_rank), canonical=_window(_rank))
+    _sized = partial(adaptive, shapes_rule=adaptive_shape(_rank), canonical=_adaptive(_rank))
+    register(
+        _sliding(
+            f"max_pool{_rank}d",
+            f"input, kernel_size, stride=None, {_MAX}, return_indices=False",
+            functions=f"F.{{0}} torch.{{0}}(input, kernel_size, stride=None, {_MAX}) "
+            f"F.{{0}}_with_indices(input, kernel_size, stride=None, {_MAX}, return_indices=True) "
+            f"nn.MaxPool{_rank}d",
+        ),
+        _sliding(
+            f"avg_pool{_rank}d",
+            f"input, kernel_size, stride=None, {_AVERAGE}{_divisor}",
+            backward=LINEAR,
+            nonzero_rule=averaged(_rank),
+            functions=f"F.{{0}} nn.AvgPool{_rank}d",
+        ),
+        _sized(
+            f"adaptive_avg_pool{_rank}d",
+            "input, output_size",
+            backward=LINEAR,
+            nonzero_rule=unchanged,
+            functions=f"F.{{0}} torch.{{0}} nn.AdaptiveAvgPool{_rank}d",
+        ),
+        _sized(
+            f"adaptive_max_pool{_rank}d",
+            "input, output_size, return_indices=False",
+            functions="F.{0} F.{0}_with_indices(input, output_size, return_indices=True) "
+            f"nn.AdaptiveMaxPool{_rank}d",
+        ),
+        _sliding(
+            f"lp_pool{_rank}d",
+            "input, norm_type, kernel_size, stride=None, ceil_mode=False",
+            dtype_rule=v.promoted_dtype,
+            nonzero_rule=dense,
+            then_indices=False,
+            values_rule=v.no_values,
+            functions=f"F.{{0}} nn.LPPool{_rank}d",
+            canonical=_window(_rank) if _rank > 1 else _single_window,
+        ),
+    )

@@ -61,8 +61,7 @@ class Meter(Protocol):
         much later and the times in the reading are corrected by it.
         """
 
-    def close(self) -> None:
-        """Stop recording; the meter cannot be used afterwards."""
+    def close(self) -> None: ...
 
 
 class NoMeter:
@@ -74,11 +73,9 @@ class NoMeter:
         self.reason = reason
 
     def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
-        """Return an empty reading that carries the reason."""
         return Reading(reason=self.reason)
 
-    def close(self) -> None:
-        """Do nothing."""
+    def close(self) -> None: ...
 
 
 class TrustedMeter:
@@ -97,7 +94,6 @@ class TrustedMeter:
         self.name = meter.name
 
     def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
-        """Return what was seen from `start_s` to `end_s` by what is trusted."""
         reading = self._meter.window(start_s, end_s, lag_s=lag_s)
         if "counter" in self._failed:
             reading = replace(reading, counter_edges=())
@@ -111,7 +107,6 @@ class TrustedMeter:
         return replace(reading, reason="; ".join([*reasons, *filter(None, [reading.reason])]))
 
     def close(self) -> None:
-        """Close the meter behind."""
         self._meter.close()
 
 

@@ -76,7 +76,6 @@ class RaplMeter:
             self._edges.popleft()
 
     def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
-        """Return the packages' power between counter readings inside the window."""
         edges = [(t, j) for t, j in list(self._edges) if start_s <= t <= end_s]
         if len(edges) < 2:
             few = f"fewer than two RAPL readings in {end_s - start_s:.3f} s"
@@ -91,6 +90,5 @@ class RaplMeter:
         )
 
     def close(self) -> None:
-        """Stop the recording thread."""
         self._stop.set()
         self._thread.join()

@@ -1,36 +1,51 @@
-"""The names of the models that can be asked for, found without importing torch.
+"""The names of the models that can be asked for, and the inputs that they take unless told.
 
-torchvision's and transformers' names are in their source files, which are read, not run.
+Nothing here imports torch: `names.json` lists the names of torchvision's and transformers' models,
+written by `python -m benchmarks.model_names`. Other versions than those of that file are imported
+to be asked.
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import util
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+from opdb.checkpoints import BARE, CHECKPOINTS, checkpoint
 from opdb.distribution import install
 from opdb.errors import UnknownModelError
 from opdb.models import names
-from opdb.models.checkpoints import CHECKPOINTS
+from opdb.records import Workload
+from opdb.spec import MIXED, TOKENS, size_of, times
 
-_FAMILIES = {
-    "classification": ".",
-    "segmentation": "segmentation",
-    "video": "video",
-    "detection": "detection",
-    "optical flow": "optical_flow",
-}
-"""torchvision's families that opdb loads, and the folder of each below torchvision/models."""
+FEATURES = 784
+"""What a perceptron takes."""
 
-_BUILTIN = {
-    "lstm": "language model, two LSTM layers",
-    "mlp": "perceptron, two hidden layers",
-    "transformer": "classifier, four encoder layers",
+IMAGE_SIDE = 224
+"""The side of an image, unless the model's configuration says another."""
+
+FAMILY_SIZES: Mapping[str, tuple[int, ...]] = {
+    "classification": (3, IMAGE_SIDE, IMAGE_SIDE),
+    "segmentation": (3, 520, 520),
+    "detection": (3, 800, 800),
+    "optical_flow": (3, 520, 960),
 }
+"""One input of the models of each of torchvision's families, video apart: these each have one."""
+
+_BUILTIN: Mapping[str, tuple[str, int]] = {
+    "lstm": ("language model, two LSTM layers", TOKENS),
+    "mlp": ("perceptron, two hidden layers", FEATURES),
+    "transformer": ("classifier, four encoder layers", TOKENS),
+}
+"""opdb's own models: what each is, and the length of its input."""
+
+_LISTED: Mapping[str, Any] = json.loads(Path(__file__).with_name("names.json").read_text())
+IMAGE_AXES = ("channels", "height", "width")
+_VIDEO_AXES = 4
 
 
 @dataclass(frozen=True)
@@ -45,16 +60,48 @@ class CatalogueModel:
 @cache
 def catalogue() -> tuple[CatalogueModel, ...]:
     """Return the models of all sources that list their names, by source and name."""
-    found = [CatalogueModel(name, "builtin", what) for name, what in _BUILTIN.items()]
-    for source, listed in (("torchvision", _torchvision()), ("transformers", _transformers())):
-        found += [CatalogueModel(name, source, what) for name, what in sorted(listed.items())]
-    return tuple(found)
+    checkpoints = {name: f"checkpoint of type {kind}" for name, (kind, _) in CHECKPOINTS.items()}
+    listed = {
+        "builtin": {name: what for name, (what, _) in _BUILTIN.items()},
+        "torchvision": _names_of("torchvision"),
+        "transformers": _names_of("transformers") | checkpoints,
+    }
+    return tuple(
+        CatalogueModel(name, source, what)
+        for source, found in listed.items()
+        for name, what in sorted(found.items())
+    )
+
+
+def of_timm() -> tuple[CatalogueModel, ...]:
+    """Return the models of timm where it is installed: it is imported, which takes seconds."""
+    if _version("timm") is None:
+        return ()
+    return tuple(CatalogueModel(name, "timm", "model") for name in names("timm"))
+
+
+def _names_of(package: str) -> dict[str, str]:
+    """Return the names of the models of a package, each with what it is, if it is installed."""
+    if (installed := _version(package)) is None:
+        return {}
+    models: dict[str, str] = _LISTED[package]["models"]
+    if installed == _LISTED[package]["version"]:
+        return {name: what.replace("_", " ") for name, what in models.items()}
+    return {name: models.get(name, "model").replace("_", " ") for name in names(package)}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package).partition("+")[0]
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def is_known(name: str) -> bool:
     """Whether a source has a model of that name, or it is written as an import path."""
-    spelled = name.replace("_", "-")  # as files are: bert_base
-    return ":" in name or spelled in CHECKPOINTS or name in {each.name for each in catalogue()}
+    listed = {each.name: each.source for each in catalogue()}
+    whole = listed.get(name.removesuffix(BARE))
+    return ":" in name or checkpoint(name) is not None or name in listed or whole == "transformers"
 
 
 def unknown_model(name: str, also: Iterable[str] = ()) -> UnknownModelError:
@@ -65,119 +112,60 @@ def unknown_model(name: str, also: Iterable[str] = ()) -> UnknownModelError:
 
 def unknown_hint(name: str) -> str:
     """Say what to install or write where no source has a name."""
-    extras = {"transformers": "transformers"}
     hints = [
-        f"(more names come with {package}: {install(extras.get(package, ''))})"
+        f"(more names come with {package}: {install(package if package == 'transformers' else '')})"
         for package in not_installed()
     ]
     if "/" in name:
-        hints.append("(nothing is downloaded from a hub: name a model's type, as in llama)")
-    hints.append('(a model of your own is "package.module:callable"; opdb list has all names)')
+        hints.append(
+            "(nothing is downloaded from a hub; opdb show models has the known checkpoints)"
+        )
+    hints.append('(a model of your own is "package.module:callable"; opdb show has all names)')
     return " ".join(hints)
-
-
-@cache
-def image_size(name: str) -> tuple[int, int, int] | None:
-    """Return the image that a model of transformers takes by default: channels, height, width.
-
-    None where the file of its configuration does not say one for one model alone.
-    """
-    kind, overrides = CHECKPOINTS.get(name.replace("_", "-"), (name, {}))
-    folder, module = _folder("transformers"), kind.replace("-", "_")
-    if folder is None or not module.isidentifier() or "image_size" in overrides:
-        return None
-    file = folder / "models" / module / f"configuration_{module}.py"
-    if not file.is_file():
-        return None
-    body = ast.parse(file.read_text(encoding="utf-8")).body
-    classes = [each for each in body if isinstance(each, ast.ClassDef)]
-    said = {} if len(classes) != 1 else dict(_numbers(classes[0]))
-    if "image_size" not in said or "num_channels" not in said:
-        return None
-    return said["num_channels"], said["image_size"], said["image_size"]
-
-
-def _numbers(of: ast.ClassDef) -> Iterator[tuple[str, int]]:
-    """Yield the attributes of a class that are whole numbers."""
-    for each in of.body:
-        value = each.value if isinstance(each, ast.AnnAssign) else None
-        number = value.value if isinstance(value, ast.Constant) else None
-        if isinstance(each, ast.AnnAssign) and isinstance(number, int):
-            yield ast.unparse(each.target), number
 
 
 def not_installed() -> list[str]:
     """Return the packages whose models are left out because they are not installed."""
-    return [name for name in ("torchvision", "transformers") if _folder(name) is None]
+    return [package for package in _LISTED if _version(package) is None]
 
 
-def _folder(package: str) -> Path | None:
-    found = util.find_spec(package)
-    return None if found is None or found.origin is None else Path(found.origin).parent
+def image_size(name: str) -> tuple[int, ...] | None:
+    """Return the image that a model of transformers takes by default: channels, height, width.
+
+    None where its configuration does not say one.
+    """
+    kind, overrides = checkpoint(name) or (name, {})
+    side = _LISTED["transformers"]["image_sides"].get(kind.replace("-", "_"))
+    return None if side is None or "image_size" in overrides else (3, side, side)
 
 
-def _torchvision() -> dict[str, str]:
-    """Return torchvision's names, each with its family."""
-    folder = _folder("torchvision")
-    if folder is None:
-        return {}
-    found = {
-        name: family
-        for family, below in _FAMILIES.items()
-        for file in sorted((folder / "models" / below).glob("*.py"))
-        for name in _registered(file)
-    }
-    return found or dict.fromkeys(names("torchvision"), "")  # a version that registers otherwise
+def is_usual(source: str, name: str, size: Sequence[int] | None) -> bool | None:
+    """Whether a size (without the batch) is the one that a source's model takes unless asked.
+
+    None where that is not known without building the model.
+    """
+    if size is None:
+        return None
+    if source == "builtin" and name in _BUILTIN:
+        return tuple(size) == (_BUILTIN[name][1],)
+    if source == "torchvision" and len(size) != _VIDEO_AXES:
+        family = _LISTED["torchvision"]["models"].get(name)
+        return tuple(size) == FAMILY_SIZES.get(family, FAMILY_SIZES["classification"])
+    if source == "transformers" and len(size) == 1 and size[0] >= TOKENS:
+        return size[0] == TOKENS  # who has positions for fewer takes no such text
+    if source == "transformers" and len(size) == len(IMAGE_AXES):
+        known = image_size(name)
+        return None if known is None else tuple(size) == known
+    return None
 
 
-def _registered(file: Path) -> Iterator[str]:
-    """Yield the names under which a file's functions are registered as models."""
-    body = ast.parse(file.read_text(encoding="utf-8")).body
-    for builder in (each for each in body if isinstance(each, ast.FunctionDef)):
-        for called in builder.decorator_list:
-            if isinstance(called, ast.Call) and ast.unparse(called.func) == "register_model":
-                given = [*called.args, *(named.value for named in called.keywords)]
-                yield str(ast.literal_eval(given[0])) if given else builder.name
-
-
-def _transformers() -> dict[str, str]:
-    """Return the checkpoints' names, and transformers' model types that have a base model."""
-    found = {name: f"checkpoint of type {kind}" for name, (kind, _) in CHECKPOINTS.items()}
-    folder = _folder("transformers")
-    if folder is None:
-        return found
-    auto = folder / "models" / "auto"
-    configured = _mapped(auto / "auto_mappings.py", "CONFIG_MAPPING_NAMES")
-    configured |= _mapped(auto / "configuration_auto.py", "CONFIG_MAPPING_NAMES")
-    types = configured & _mapped(auto / "modeling_auto.py", "MODEL_MAPPING_NAMES")
-    listed = types or set(names("transformers"))  # a version that keeps them elsewhere
-    return dict.fromkeys(listed, "model type") | found
-
-
-def _mapped(file: Path, name: str) -> set[str]:
-    """Return the keys that a file gives to a mapping: where it assigns or updates it."""
-    if not file.is_file():
-        return set()
-    keys: set[str] = set()
-    for each in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(each, ast.Assign):
-            about = [ast.unparse(target) for target in each.targets]
-        elif isinstance(each, ast.AnnAssign):
-            about = [ast.unparse(each.target)]
-        elif isinstance(each, ast.Expr) and isinstance(each.value, ast.Call):
-            about = [ast.unparse(each.value.func).removesuffix(".update")]
-        else:
-            continue
-        if name in about:
-            keys |= set(_keys(each))
-    return keys
-
-
-def _keys(statement: ast.stmt) -> Iterator[str]:
-    """Yield the keys of the literals in a statement: of dicts, and of lists of pairs."""
-    for node in ast.walk(statement):
-        written = node.keys if isinstance(node, ast.Dict) else ()
-        pair = node.elts[:1] if isinstance(node, ast.Tuple) and len(node.elts) == 2 else ()
-        for key in (*written, *pair):
-            if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield key.value
+def asked_as(workload: Workload) -> list[str]:
+    """Return the options of a command by which a bare name means this workload of inference."""
+    said = ["--batch-size", str(workload.batch_size)]
+    said += [] if MIXED in workload.dtype else ["--dtype", workload.dtype]
+    if workload.memory_format != "contiguous":
+        said += ["--memory-format", workload.memory_format]
+    size = size_of(workload)
+    if size is not None and not is_usual(workload.source, workload.name, size):
+        said += ["--input-size", times(size)]
+    return said

@@ -5,28 +5,37 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
 from opdb.errors import InputError, OpdbError, said_by
-from opdb.models import LoadedModel, ModelRequest
-from opdb.models.inputs import describe, in_layout, make, mapped, resolve, tensors
-from opdb.models.large import LargeOnMeta
-from opdb.models.source import Blueprint, Source, sized_input
+from opdb.models import Blueprint, LoadedModel, Source, sized_input
+from opdb.models.inputs import (
+    describe,
+    in_layout,
+    is_channels_last,
+    is_index,
+    make,
+    mapped,
+    of_batch,
+    resolve,
+    seeded,
+    stored,
+    tensors,
+)
+from opdb.models.known import LargeOnMeta
 from opdb.records import Json
+from opdb.spec import DTYPES, MEMORY_FORMATS, MIXED, ModelSpec
 
 _patching = threading.RLock()
 _TWIN = "_opdb_meta_twin"
 Known: TypeAlias = list[tuple[torch.Tensor, torch.Tensor]]
 """Tensors on meta, each with its values on the CPU."""
-
-SEED = 0
-"""Seeds random weights and inputs, so that two loads of one request give the same numbers."""
-
 
 ANY_FAILURE = (Exception, SystemExit)
 """Errors of a model's own code: a script that parses its arguments ends the process."""
@@ -101,37 +110,39 @@ def _twin(param: Any) -> nn.Parameter:
     return twin
 
 
-def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel:
+def load_from(source: Source, request: ModelSpec, device: str) -> LoadedModel:
     """Load a checked request from its source onto a device.
 
     Raises:
         InputError: the model cannot be built, or its inputs are not known.
     """
     blueprint = _build(source, request, device)
+    if request.inputs is not None:
+        blueprint = replace(blueprint, inputs=request.inputs, example=None, of_batch=None)
     if request.generation is not None:
-        from opdb.models.generation import as_generation
+        from opdb.models.transformers import as_generation
 
         blueprint = as_generation(blueprint, request)
-    module, known = _prepared(blueprint, request, device)
+    request, changed = _against_built(blueprint, request)
+    assert request.dtype and request.memory_format and request.batch_size
+    module, known = _prepared(blueprint, request, device, changed)
     if request.quantize is not None:
-        from opdb.models.quantized import quantize
+        from opdb.models.transformers import quantize
 
         quantize(request.name, module.get_submodule("decoder"))
-    given, example = request.inputs, blueprint.example
-    if given is None:
-        given = blueprint.inputs
+    given, example = blueprint.inputs, blueprint.example
     if given is None and example is None and request.input_size is not None:
-        given = sized_input(request.input_size, request.dtype)
-    stated = given is not None or blueprint.of_batch
+        given = sized_input(request.input_size)
     with seeded(device):
         if given is not None:
             with _named(request):
-                data = resolve(given, batch_size=request.batch_size, dtype=request.dtype)
+                dtype = request.dtype.split(MIXED)[0]
+                data = resolve(given, batch_size=request.batch_size, dtype=dtype)
             data = _in_format(data, request.memory_format)
             args = tuple(make(value, device) for value in data["args"])
             kwargs = {name: make(value, device) for name, value in data["kwargs"].items()}
         elif example is not None:
-            args, kwargs = _as_asked(example, request)
+            args, kwargs = _as_asked(blueprint, request, changed)
             with _named(request):
                 data = {"args": [describe(v) for v in args], "kwargs": describe(kwargs)}
             examples = _indices(enumerate(tensors((args, kwargs))))
@@ -144,6 +155,8 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
             )
     if request.generation is not None:
         data = {**data, "generation": request.generation}
+    if changed and source.runs_code:
+        data = {**data, "built": changed}
     return LoadedModel(
         name=request.name,
         source=source.name,
@@ -152,9 +165,40 @@ def load_from(source: Source, request: ModelRequest, device: str) -> LoadedModel
         args=args,
         kwargs=kwargs,
         inputs=data,
-        batch_size=request.batch_size if stated else _batch_of(tensors((args, kwargs)), request),
+        batch_size=request.batch_size,
+        dtype=request.dtype,
+        memory_format=request.memory_format,
         known=known,
     )
+
+
+def _against_built(blueprint: Blueprint, request: ModelSpec) -> tuple[ModelSpec, dict[str, Json]]:
+    """Return a request with what it leaves open, as it was built, and what it changes of that.
+
+    The dtype is that of parameters and example inputs, else of buffers: see `LoadedModel`. The
+    batch size is the first size of the first example input that has one.
+
+    Raises:
+        InputError: the dtype does not suit what else is asked for.
+    """
+    given = tensors(blueprint.example)
+    held = [*blueprint.module.parameters(), *given]
+    floating = [t for t in held if t.is_floating_point()] or [
+        t for t in blueprint.module.buffers() if t.is_floating_point()
+    ]
+    dtypes = dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in floating)
+    last = any(is_channels_last(t) for t in held if not nn.parameter.is_lazy(t))
+    batches = [blueprint.of_batch, *(t.size(0) for t in given if t.dim())]
+    stated = (request.batch_size if blueprint.example is None else None) or 1
+    built: dict[str, Any] = {
+        "dtype": MIXED.join(dtypes) or DTYPES[0],
+        "memory_format": MEMORY_FORMATS[last],
+        "batch_size": next(filter(None, batches), stated),
+    }
+    left = {name: value for name, value in built.items() if getattr(request, name) is None}
+    asked = replace(request, **left)
+    asked.check_dtype()
+    return asked, {name: each for name, each in built.items() if getattr(asked, name) != each}
 
 
 def _indices(named: Iterable[tuple[object, torch.Tensor]]) -> dict[object, torch.Tensor]:
@@ -167,11 +211,6 @@ def _indices(named: Iterable[tuple[object, torch.Tensor]]) -> dict[object, torch
         and tensor.layout == torch.strided
         and is_index(tensor)
     }
-
-
-def is_index(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor holds indices or a mask: no floating-point numbers."""
-    return not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def _moved(
@@ -188,7 +227,7 @@ def _moved(
 
 
 @contextmanager
-def _named(request: ModelRequest) -> Iterator[None]:
+def _named(request: ModelSpec) -> Iterator[None]:
     """Name the model in what is wrong with its inputs: there may be several models."""
     try:
         yield
@@ -196,7 +235,7 @@ def _named(request: ModelRequest) -> Iterator[None]:
         raise InputError(f"{request.name!r}: {error}") from error
 
 
-def _build(source: Source, request: ModelRequest, device: str) -> Blueprint:
+def _build(source: Source, request: ModelSpec, device: str) -> Blueprint:
     if device != "meta":
         return _built(source, request, device)
     large = LargeOnMeta()
@@ -216,7 +255,7 @@ def _build(source: Source, request: ModelRequest, device: str) -> Blueprint:
 
 def _built(
     source: Source,
-    request: ModelRequest,
+    request: ModelSpec,
     device: str,
     moved: Mapping[int, nn.Parameter] | None = None,
 ) -> Blueprint:
@@ -227,10 +266,12 @@ def _built(
         torch.OutOfMemoryError: the GPU has no room for it.
     """
     try:
-        if device.startswith("cuda") and (found := _built_on(device, source, request)) is not None:
-            return found
-        with seeded(device):
-            return source.build(request)
+        found = _built_on(device, source, request) if device.startswith("cuda") else None
+        if found is None:
+            with seeded(device):
+                found = source.build(request)
+        list(found.module.parameters())  # torch looks modules up by hash; one without fails here
+        return found
     except (OpdbError, torch.OutOfMemoryError):
         raise
     except ANY_FAILURE as error:  # a model's constructor is anyone's code and may raise anything
@@ -240,7 +281,7 @@ def _built(
         ) from error
 
 
-def _built_on(device: str, source: Source, request: ModelRequest) -> Blueprint | None:
+def _built_on(device: str, source: Source, request: ModelSpec) -> Blueprint | None:
     """Build a model on a GPU, where drawing billions of weights takes no time and no host memory.
 
     None where its constructor fails for that, as one that computes with NumPy does; it is built on
@@ -257,7 +298,7 @@ def _built_on(device: str, source: Source, request: ModelRequest) -> Blueprint |
 
 def bytes_of(held: Iterable[torch.Tensor]) -> int:
     """Return the bytes of parameters and buffers; those that have no size yet count none."""
-    return sum(t.nbytes for t in held if not nn.parameter.is_lazy(t))
+    return sum(t.nbytes for each in held if not nn.parameter.is_lazy(each) for t in stored(each))
 
 
 def check_fits(weights_bytes: int, failure: ModelFailureError) -> None:
@@ -284,20 +325,13 @@ def one_line(error: BaseException) -> str:
     return type(error).__name__ + (f": {said}" if said else "")
 
 
-@contextmanager
-def seeded(device: str) -> Iterator[None]:
-    """Draw from a generator of known seed and leave the process's own as it was."""
-    devices = [torch.device(device)] if device.startswith("cuda") else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(SEED)
-        yield
-
-
-def _prepared(blueprint: Blueprint, request: ModelRequest, device: str) -> tuple[nn.Module, Known]:
+def _prepared(
+    blueprint: Blueprint, request: ModelSpec, device: str, changed: Mapping[str, Json]
+) -> tuple[nn.Module, Known]:
     """Return the module as it is asked for, and what is known of its buffers on meta."""
     try:
         built = _indices(blueprint.module.named_buffers())
-        module = _prepare(blueprint, request, device)
+        module = _prepare(blueprint, request, device, changed)
         return module, _moved(built, module.named_buffers())
     except torch.OutOfMemoryError:
         raise
@@ -308,16 +342,21 @@ def _prepared(blueprint: Blueprint, request: ModelRequest, device: str) -> tuple
         ) from error
 
 
-def _prepare(blueprint: Blueprint, request: ModelRequest, device: str) -> nn.Module:
+def _prepare(
+    blueprint: Blueprint, request: ModelSpec, device: str, changed: Mapping[str, Json]
+) -> nn.Module:
     module = _as_written(blueprint.module).to(device=device)
-    set(module.modules())  # torch looks modules up by their hash; one without fails here
-    if not blueprint.in_dtype:
-        module = _cast(module, getattr(torch, request.dtype))
-    if request.memory_format != "contiguous":
+    if "dtype" in changed and not blueprint.in_dtype:
+        module = _cast(module, getattr(torch, str(request.dtype)))
+    if "memory_format" in changed:
         # Module.to(memory_format=...) refuses models that have both 4-d and 5-d parameters.
         for param in module.parameters():
             if not isinstance(param, nn.UninitializedParameter):
                 param.data = in_layout(param.data, request.memory_format)
+    for part in module.modules():
+        # What an exported module calls depends on no mode; its own method only refuses.
+        if str(getattr(vars(part).get("train"), "__module__", None)).startswith("torch.export"):
+            del part.train
     return module.train(request.phase == "training")
 
 
@@ -361,28 +400,29 @@ def _in_format(value: Json, memory_format: str) -> Json:
     return value
 
 
-def _as_asked(example: Any, request: ModelRequest) -> Any:
-    """Return example inputs in the dtype and memory format that the model itself is brought to."""
+def _as_asked(blueprint: Blueprint, request: ModelSpec, changed: Mapping[str, Json]) -> Any:
+    """Return example inputs in the dtype, memory format and batch size that are asked for.
 
-    def asked(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point():
-            return tensor
-        cast = tensor.to(getattr(torch, request.dtype))
-        return in_layout(cast, request.memory_format)
-
-    return mapped(example, asked)
-
-
-def _batch_of(examples: Sequence[torch.Tensor], request: ModelRequest) -> int:
-    """Return the batch of example inputs: the first size of their first tensor.
+    The batch is that of the inputs which share its size as their first one.
 
     Raises:
-        InputError: another batch was asked for than the examples have.
+        InputError: another batch size is asked for, and no example input has a batch.
     """
-    batch = examples[0].shape[0] if examples and examples[0].dim() else 1
-    if request.batch_size not in (1, batch):
+    batch = None if blueprint.of_batch else changed.get("batch_size")
+    batched = [t for t in tensors(blueprint.example) if t.dim() and t.size(0) == batch]
+    if batch is not None and not (batch and batched):
         raise InputError(
-            f"{request.name!r} returns example inputs of batch {batch}, not {request.batch_size}; "
-            "let the callable take batch_size, or give inputs"
+            f"{request.name!r} returns example inputs without a batch, not of batch "
+            f"{request.batch_size}; let the callable take batch_size, or give inputs"
         )
-    return batch
+
+    def asked(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() and tensor.size(0) == batch:
+            tensor = of_batch(tensor, request.batch_size or 1)
+        if tensor.is_floating_point() and "dtype" in changed:
+            tensor = tensor.to(getattr(torch, str(request.dtype)))
+        if tensor.is_floating_point() and "memory_format" in changed:
+            tensor = in_layout(tensor, request.memory_format)
+        return tensor
+
+    return mapped(blueprint.example, asked)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeGuard
 
@@ -11,6 +12,7 @@ import torch
 
 from opdb.errors import InputError, UnknownNameError
 from opdb.records import Json
+from opdb.spec import MEMORY_FORMATS
 
 _DTYPES = {
     name: getattr(torch, name)
@@ -19,8 +21,11 @@ _DTYPES = {
         *("bool", "uint8", "int8", "int16", "int32", "int64"),
     )
 }
+_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of dimensions
 _SPEC_KEYS = {"shape", "dtype", "layout", "values"}
 _MOST_BYTES = 2**63 - 1
+SEED = 0
+"""Seeds random weights and inputs, so that two loads of one request give the same numbers."""
 
 
 def is_spec(value: Json) -> bool:
@@ -207,20 +212,29 @@ def _make_tensor(spec: Mapping[str, Json], device: str) -> torch.Tensor:
 
 
 def in_layout(tensor: torch.Tensor, layout: Json) -> torch.Tensor:
-    """Return the tensor in a layout: as it is (None, "contiguous"), "channels_last", or strides.
+    """Return the tensor in a layout: as it is (None), a memory format's, or of the strides given.
 
-    "channels_last" concerns tensors of four and five dimensions; others stay as they are.
+    A memory format concerns tensors of four and five dimensions; others stay as they are.
     """
-    if layout in (None, "contiguous"):
+    if layout is None:
         return tensor
-    if layout == "channels_last":
-        if tensor.dim() == 4:
-            return tensor.contiguous(memory_format=torch.channels_last)
-        if tensor.dim() == 5:
-            return tensor.contiguous(memory_format=torch.channels_last_3d)
-        return tensor
+    if layout in MEMORY_FORMATS:
+        if (last := _LAST.get(tensor.dim())) is None:
+            return tensor
+        wanted = last if layout == "channels_last" else torch.contiguous_format
+        return tensor.contiguous(memory_format=wanted)
     strided = torch.empty_strided(tensor.shape, layout, dtype=tensor.dtype, device=tensor.device)
     return strided.copy_(tensor)
+
+
+def of_batch(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    """Return a tensor with another first size: its entries repeated in turn, its layout kept."""
+    rows = torch.arange(size, device=tensor.device) % tensor.shape[0]
+    if tensor.layout is not torch.strided:
+        return tensor.index_select(0, rows)
+    order = sorted(range(tensor.dim()), key=lambda axis: tensor.stride(axis) or math.inf)[::-1]
+    dense = tensor.permute(order).index_select(order.index(0), rows)
+    return dense.permute([order.index(axis) for axis in range(tensor.dim())])
 
 
 def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -266,13 +280,28 @@ def numbers(value: Any) -> list[torch.Tensor]:
     return [dense for tensor in tensors(value) for dense in _dense(tensor)]
 
 
+_STORED = {
+    torch.sparse_coo: ("_indices", "_values"),
+    **dict.fromkeys(
+        (torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")
+    ),
+    **dict.fromkeys(
+        (torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")
+    ),
+}
+
+
+def stored(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the dense tensors that hold one: indices and values of a sparse one, else itself."""
+    names = _STORED.get(tensor.layout)
+    return [tensor] if names is None else [getattr(tensor, name)() for name in names]
+
+
 def _dense(tensor: torch.Tensor) -> list[torch.Tensor]:
     if tensor.is_nested:
         return [dense for part in tensor.unbind() for dense in _dense(part)]
-    if tensor.layout is torch.sparse_coo:
-        return [tensor.coalesce().values()]
-    if tensor.layout not in (torch.strided, torch._mkldnn):  # type: ignore[attr-defined]
-        return [tensor.values()]
+    if tensor.layout in _STORED:
+        return stored(tensor.coalesce() if tensor.is_sparse else tensor)[-1:]
     if tensor.is_mkldnn:
         return [tensor.to_dense()]
     return [tensor.dequantize() if tensor.is_quantized else tensor]
@@ -318,19 +347,38 @@ def describe(value: Any) -> Json:
     )
 
 
+def is_channels_last(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor of four or five dimensions is channels_last, and not contiguous."""
+    last = _LAST.get(tensor.dim())
+    return not (last is None or tensor.is_contiguous()) and tensor.is_contiguous(memory_format=last)
+
+
 def _describe_tensor(tensor: torch.Tensor) -> dict[str, Json]:
     spec: dict[str, Json] = {
         "shape": list(tensor.shape),
         "dtype": str(tensor.dtype).removeprefix("torch."),
     }
-    if not tensor.is_contiguous():
-        last = torch.channels_last_3d if tensor.dim() == 5 else torch.channels_last
-        channels_last = tensor.dim() in (4, 5) and tensor.is_contiguous(memory_format=last)
-        spec["layout"] = "channels_last" if channels_last else list(tensor.stride())
-    if tensor.is_meta or not tensor.numel():
+    strided = tensor.layout is torch.strided
+    if strided and not tensor.is_contiguous():
+        spec["layout"] = "channels_last" if is_channels_last(tensor) else list(tensor.stride())
+    if tensor.is_meta or not tensor.numel() or not strided:
         return spec
     if tensor.dtype == torch.bool:
         spec["values"] = {"density": round(tensor.float().mean().item(), 3)}
     elif not tensor.dtype.is_floating_point and not tensor.dtype.is_complex:
         spec["values"] = {"range": [int(tensor.min()), int(tensor.max()) + 1]}
     return spec
+
+
+def is_index(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor holds indices or a mask: no floating-point numbers."""
+    return not (tensor.is_floating_point() or tensor.is_complex())
+
+
+@contextmanager
+def seeded(device: str) -> Iterator[None]:
+    """Draw from a generator of known seed and leave the process's own as it was."""
+    devices = [torch.device(device)] if device.startswith("cuda") else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(SEED)
+        yield

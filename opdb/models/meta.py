@@ -1,17 +1,24 @@
-"""Kernels on the meta device beside PyTorch's own: for the layouts of a device, and for speed."""
+"""Kernels on the meta device beside PyTorch's own: for the layouts of a device, and for speed.
+
+Here, too, is what replaces parts of torch while a pass runs on meta: recurrent layers, and the
+casts of autocast on an NVIDIA GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
-from torch import nn
+from torch import _VF, Tensor, nn
 from torch._prims_common import compute_elementwise_output_strides, suggest_memory_format
+from torch.amp.autocast_mode import autocast
+from torch.overrides import TorchFunctionMode, has_torch_function
 from torch.utils import backend_registration
 
-from opdb.models.large import tensors_in
+from opdb.errors import UnsupportedError
+from opdb.models.known import tensors_in
 
 F = nn.functional
 Made: TypeAlias = tuple[torch.Size, tuple[int, ...], torch.dtype]
@@ -208,6 +215,16 @@ def _pointwise(output: torch.Tensor, args: Any) -> torch.Tensor:
     return torch.empty_like(output, memory_format=torch.contiguous_format)
 
 
+_ATTENTION = frozenset(
+    (
+        F.scaled_dot_product_attention,
+        torch.ops.aten.scaled_dot_product_attention,
+        torch.ops.aten.scaled_dot_product_attention.default,
+    )
+)
+"""Attention as a user calls it, and as an exported module does."""
+
+
 class _Attention(torch.autograd.Function):
     """Attention as a device's fused kernels train it: each gradient is laid out as its tensor.
 
@@ -240,7 +257,7 @@ def attention_on_meta(
 
     `cast` is what autocast does to each tensor that it is given.
     """
-    if function is not F.scaled_dot_product_attention or not torch.is_grad_enabled():
+    if function not in _ATTENTION or not torch.is_grad_enabled():
         return None
     query, key, value, mask = _attending(args, kwargs)
     if not query.is_meta or not any(t.requires_grad for t in (query, key, value)):
@@ -256,7 +273,7 @@ def attention_on_meta(
 
 def laid_out_as_on_device(function: Any, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
     """Return a torch function's output on meta with the strides that it has on a device."""
-    if function is not F.scaled_dot_product_attention or not output.is_meta:
+    if function not in _ATTENTION or not output.is_meta:
         return output
     query, key, value, mask = _attending(args, kwargs)
     if not _has_fused_kernel(query, key, value, mask, dtype=output.dtype):
@@ -266,7 +283,7 @@ def laid_out_as_on_device(function: Any, args: Any, kwargs: dict[str, Any], outp
 
 def is_one_kernel(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
     """Return whether a GPU has one kernel for a call that meta puts together from others."""
-    if function is not F.scaled_dot_product_attention:
+    if function not in _ATTENTION:
         return False
     query, key, value, mask = _attending(args, kwargs)
     return _has_fused_kernel(query, key, value, mask, dtype=query.dtype)
@@ -366,3 +383,179 @@ _FUSED = {
     torch.ops.aten._transformer_encoder_layer_fwd.default: _fused_layer,
 }
 """What has no meta kernel: the inference paths of attention modules."""
+
+
+_NAMES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+@contextmanager
+def recurrent_on_meta() -> Iterator[None]:
+    """Let recurrent modules make their outputs on meta at once, until the block ends.
+
+    Step by step a layer of 4,096 tokens takes minutes. Where gradients are recorded it is left so,
+    and where the layer is no part of a recorded module: whoever watches functions is to see it.
+    """
+    functions: Any = _VF
+    for name in _NAMES:
+        setattr(functions, name, partial(_layer, getattr(functions, name)))
+    try:
+        yield
+    finally:
+        for name in _NAMES:
+            delattr(functions, name)  # what was set hid the module's own
+
+
+def _layer(
+    original: Callable[..., Any], input: Tensor, state: Any, weights: Any, *rest: Any
+) -> Any:
+    if not input.is_meta or torch.is_grad_enabled() or has_torch_function((input,)):
+        return original(input, state, weights, *rest)
+    # a packed sequence has its batch sizes for a state, and all else one place later
+    packed = not isinstance(weights, list)
+    state, (_bias, layers, *others) = (weights, rest[1:]) if packed else (state, rest)
+    batch_first = not packed and others[-1]
+    states = list(state) if isinstance(state, (tuple, list)) else [state]
+    width = states[0].shape[0] // layers * states[0].shape[-1]
+    rows = input.transpose(0, 1) if batch_first else input
+    output = input.new_empty((*rows.shape[:-1], width))
+    made = [each.new_empty(each.shape) for each in states]
+    return (output.transpose(0, 1) if batch_first else output, *made)
+
+
+_LOWERED = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("convolution", "addmm", "mm", "bmm", "baddbmm", "addbmm", "addmv", "mv", "addr"),
+        *("linear", "_prelu_kernel", "dot"),
+    )
+)
+"""Operators whose floating arguments become halves."""
+
+_LOWERED_BACKWARD = _LOWERED | {"aten::convolution_backward", "aten::_prelu_kernel_backward"}
+
+_RAISED = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("native_layer_norm", "native_group_norm", "_softmax", "_log_softmax", "softplus"),
+        *("nll_loss_forward", "nll_loss2d_forward", "mse_loss", "smooth_l1_loss", "l1_loss"),
+        *("binary_cross_entropy_with_logits", "exp", "expm1", "log", "log10", "log2", "log1p"),
+        *("pow", "prod", "reciprocal", "rsqrt", "sinh", "cosh", "tan", "acos", "asin", "erfinv"),
+        *("cumsum", "cumprod", "sum", "linalg_vector_norm", "norm", "renorm", "_cdist_forward"),
+    )
+)
+"""Operators whose halves become float32."""
+
+_CONVOLUTIONS = frozenset(
+    getattr(torch, f"{name}{rank}d") for name in ("conv", "conv_transpose") for rank in (1, 2, 3)
+)
+
+_SINGLE = (torch.float32, torch.float16, torch.bfloat16)
+"""The dtypes that are cast: doubles stay as they are."""
+
+
+class CastingKernels(MetaKernels):
+    """Run dispatcher operators on meta with the dtypes that they have under autocast.
+
+    `cast` hears of every operator that is given other dtypes than it was called with; `in_backward`
+    says whether a backward pass runs, where nothing is cast but what the forward pass had cast.
+    """
+
+    def __init__(
+        self, dtype: torch.dtype, cast: Callable[[], None], in_backward: Callable[[], bool]
+    ) -> None:
+        super().__init__()
+        self._dtype, self._cast, self._in_backward = dtype, cast, in_backward
+
+    def __call__(self, operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Return what the operator returns under autocast."""
+        target = self._target(operator._schema.name, args)
+        if target is not None:
+            changed = tuple(_as(value, target) for value in args)
+            if any(new is not old for new, old in zip(changed, args, strict=True)):
+                self._cast()
+                args = changed
+        return super().__call__(operator, args, kwargs)
+
+    def _target(self, name: str, args: Any) -> torch.dtype | None:
+        """Return the dtype that an operator's floating arguments get; None where they are left."""
+        halves = any(_is_tensor(value) and value.dtype == self._dtype for value in args)
+        if self._in_backward():
+            return self._dtype if halves and name in _LOWERED_BACKWARD else None
+        if name in _LOWERED:
+            return self._dtype
+        return torch.float32 if halves and name in _RAISED else None
+
+
+class Convolutions(TorchFunctionMode):
+    """Cast the arguments of convolutions as they are called: they refuse dtypes that differ."""
+
+    def __init__(self, dtype: torch.dtype, cast: Callable[[], None]) -> None:
+        super().__init__()
+        self._dtype, self._cast = dtype, cast
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _CONVOLUTIONS:
+            self._cast()
+            args = tuple(self._lowered(value) for value in args)
+            kwargs = {name: self._lowered(value) for name, value in kwargs.items()}
+        return func(*args, **kwargs)
+
+    def _lowered(self, value: Any) -> Any:
+        castable = _is_tensor(value) and value.dtype in _SINGLE
+        return value.to(self._dtype) if castable else value
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _as(value: Any, dtype: torch.dtype) -> Any:
+    if not _is_tensor(value) or value.dtype not in _SINGLE or value.dtype == dtype:
+        return value
+    return torch.empty_like(value, dtype=dtype)
+
+
+@contextmanager
+def autocast_refused(model: str) -> Iterator[None]:
+    """Refuse a model that enters autocast by itself, until the block ends.
+
+    Without a GPU torch switches autocast for CUDA off as soon as it is made, and says so in a
+    warning alone: so it is refused where it is made. A context made earlier is refused where it is
+    entered. Blocks of several threads must not overlap: the class itself is changed.
+
+    Raises:
+        UnsupportedError: inside the block, where autocast is switched on.
+    """
+    made, entered = autocast.__init__, autocast.__enter__
+
+    def init(
+        self: Any,
+        device_type: str,
+        dtype: Any = None,
+        enabled: bool = True,
+        *rest: Any,
+        **named: Any,
+    ) -> None:
+        _check(model, enabled)
+        made(self, device_type, dtype, enabled, *rest, **named)
+
+    def enter(self: Any) -> Any:
+        _check(model, self._enabled)
+        return entered(self)  # type: ignore[no-untyped-call]
+
+    autocast.__init__, autocast.__enter__ = init, enter  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        autocast.__init__, autocast.__enter__ = made, entered  # type: ignore[method-assign]
+
+
+def _check(model: str, enabled: bool) -> None:
+    if enabled:
+        raise UnsupportedError(
+            f"{model!r} enters autocast by itself and cannot be harvested: autocast casts on the "
+            "device itself; take it out, and give the dtype instead"
+        )

@@ -1,38 +1,36 @@
 """The models of transformers, built from their configuration with random weights.
 
 A name is one of transformers' model types ("bert": its configuration as it is), or that of a
-checkpoint whose sizes are listed here. Nothing is ever downloaded.
+checkpoint whose sizes are listed in `opdb.checkpoints`. Nothing is ever downloaded. The name of a
+causal decoder is the decoder with its head, in every phase; with "-bare" behind it, in inference
+and training, it is the model without the head. Any other name is the base model.
 
 The pass is that of a batch without padding: text models are given input_ids alone. A mask of ones
 would change no number and no attention kernel, since transformers looks whether anything is masked
 and drops it; but that look makes the host wait for the device in every pass, and inside a CUDA
 graph the mask is kept. Causal models fill their cache of keys and values, as is their default:
-without one they look for packed sequences, with the same two consequences.
-"""
+without one they look for packed sequences, with the same two consequences."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from importlib import metadata, util
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from opdb.checkpoints import BARE, CHECKPOINTS, checkpoint
 from opdb.distribution import install
 from opdb.errors import InputError
-from opdb.models import TOKENS, ModelRequest
-from opdb.models.checkpoints import CHECKPOINTS
-from opdb.models.source import Blueprint
-from opdb.models.usual import IMAGE_SIDE
+from opdb.models import Blueprint, Source
+from opdb.models.catalogue import IMAGE_SIDE
 from opdb.records import Json
-
-
-def _checkpoint(name: str) -> tuple[str, Mapping[str, Json]] | None:
-    return CHECKPOINTS.get(name.replace("_", "-"))
+from opdb.spec import TOKENS, ModelSpec
 
 
 def installed() -> bool:
@@ -51,12 +49,17 @@ def model_types() -> tuple[str, ...]:
     return tuple(name for name in CONFIG_MAPPING if name in MODEL_MAPPING_NAMES)
 
 
-class TransformersSource:
-    """The models that `transformers.AutoModel.from_config` builds."""
+class TransformersSource(Source):
+    """The models that transformers' `AutoModel` and `AutoModelForCausalLM` build."""
 
     name = "transformers"
-    fixed = True
-    runs_code = False
+
+    @property
+    def hint(self) -> str:  # type: ignore[override]
+        """What to install for more names."""
+        return (
+            "" if installed() else f"(more names come with transformers: {install('transformers')})"
+        )
 
     def names(self) -> Sequence[str]:
         """Return the checkpoints' names and the model types."""
@@ -67,24 +70,18 @@ class TransformersSource:
 
         A checkpoint's may be spelled with underscores, as files are: "bert_base".
         """
-        return _checkpoint(name) is not None or name in model_types()
-
-    def hint(self) -> str:
-        """Say what to install for more names."""
-        return (
-            "" if installed() else f"(more names come with transformers: {install('transformers')})"
-        )
+        return checkpoint(name) is not None or name.removesuffix(BARE) in model_types()
 
     def version(self, name: str) -> str:
-        """Return transformers' version."""
         return metadata.version("transformers").partition("+")[0]
 
-    def build(self, request: ModelRequest) -> Blueprint:
-        """Build the base model; an input size is the number of tokens, or an image's shape.
+    def build(self, request: ModelSpec) -> Blueprint:
+        """Build the model; an input size is the number of tokens, or an image's shape.
 
         Raises:
-            InputError: transformers is not installed, weights or classes are asked for, the input
-                size does not fit, or the model's inputs do not follow from its configuration.
+            InputError: transformers is not installed, weights or classes are asked for, a body or
+                a phase of what is no causal decoder, or a phase of a body; the input size does not
+                fit, or the model's inputs do not follow from its configuration.
         """
         if not installed():
             raise InputError(
@@ -95,23 +92,24 @@ class TransformersSource:
                 f"{request.name!r} has random weights, not {request.weights!r}; leave them out"
             )
         if request.num_classes is not None:
-            raise InputError(f"{request.name!r} is a base model without classes; leave them out")
+            raise InputError(f"{request.name!r} is a model without classes; leave them out")
         with _offline():
             import transformers
 
             config = _configuration(request)
             auto: Any = transformers.AutoModel  # its methods have no types
-            if request.generation is not None:
+            if _decodes(request, config):
                 auto = transformers.AutoModelForCausalLM
-                _check_decoder(request, config)
-            module: nn.Module = auto.from_config(config, dtype=getattr(torch, request.dtype))
+            module: Any = auto.from_config(config, dtype=getattr(torch, str(request.dtype)))
+            if _encodes(module):
+                module = module.base_model
         generates = request.generation is not None
         given = generates or request.inputs is not None
         inputs = None if given else _inputs(module, config, request)
         return Blueprint(module, inputs=inputs, in_dtype=True)
 
 
-SOURCE = TransformersSource()
+SOURCES = {"transformers": TransformersSource()}
 
 
 @contextmanager
@@ -127,26 +125,37 @@ def _offline() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
-def _check_decoder(request: ModelRequest, config: Any) -> None:
-    """Check that transformers has a causal decoder of a configuration.
+def _decodes(request: ModelSpec, config: Any) -> bool:
+    """Return whether a request means a causal decoder with its head.
 
     Raises:
-        InputError: it has none.
+        InputError: it asks for a decoder's phase or body, and transformers has no causal decoder of
+            the configuration; or for such a phase of a body.
     """
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
     causal: Any = AutoModelForCausalLM
     masked: Any = AutoModelForMaskedLM  # such a model decodes where its configuration says so
     encodes = type(config) in masked._model_mapping and not getattr(config, "is_decoder", False)
-    if type(config) not in causal._model_mapping or config.is_encoder_decoder or encodes:
-        raise InputError(f"{request.name!r} is no causal decoder: it has no phase {request.phase}")
+    decodes = type(config) in causal._model_mapping and not (config.is_encoder_decoder or encodes)
+    bare, generates = request.name.endswith(BARE), request.generation is not None
+    if (bare and generates) or ((bare or generates) and not decodes):
+        lacks = f"phase {request.phase}" if generates else "head to leave out"
+        raise InputError(f"{request.name!r} is no causal decoder: it has no {lacks}")
+    return decodes and not bare
 
 
-def _configuration(request: ModelRequest) -> Any:
+def _encodes(module: nn.Module) -> bool:
+    """Return whether no attention of a model is causal, as its configuration says in two places."""
+    causal = {getattr(part, "is_causal", None) for part in module.modules()} - {None}
+    return causal == {False} and getattr(module.config, "is_decoder", None) is False
+
+
+def _configuration(request: ModelSpec) -> Any:
     """Return the model's configuration, with the image size that is asked for."""
     from transformers import AutoConfig
 
-    kind, overrides = _checkpoint(request.name) or (request.name, {})
+    kind, overrides = checkpoint(request.name) or (request.name.removesuffix(BARE), {})
     config = AutoConfig.for_model(kind, **overrides)
     size = request.input_size
     if size is not None and len(size) == 3 and hasattr(config, "image_size"):
@@ -154,7 +163,7 @@ def _configuration(request: ModelRequest) -> Any:
     return config
 
 
-def _inputs(module: Any, config: Any, request: ModelRequest) -> dict[str, Json]:
+def _inputs(module: Any, config: Any, request: ModelSpec) -> dict[str, Json]:
     """Return the inputs of one pass, by what the model says its main input is."""
     takes = inspect.signature(module.forward).parameters
     vocabulary = getattr(config.get_text_config(), "vocab_size", None)
@@ -196,7 +205,7 @@ def _image(config: Any, size: tuple[int, ...] | None) -> dict[str, Json]:
     return {"shape": ["batch", *size]}
 
 
-def _length(module: nn.Module, config: Any, request: ModelRequest) -> int:
+def _length(module: nn.Module, config: Any, request: ModelSpec) -> int:
     """Return the number of tokens.
 
     Raises:
@@ -230,3 +239,294 @@ def _positions(module: nn.Module, config: Any) -> int | None:
             padded = 0 if inner.padding_idx is None else inner.padding_idx + 1
             return inner.num_embeddings - padded
     return None
+
+
+_KNOWN_LAYERS = frozenset(
+    ("DynamicLayer", "DynamicSlidingWindowLayer", "StaticLayer", "StaticSlidingWindowLayer")
+)
+"""The classes of transformers' cache layers whose state is keys, values and a length alone."""
+
+_COUNTER_STRIDE = 64
+"""How many int64 lie between two layers' counters: as far apart as the library's own, which are
+allocations of 512 bytes each. Kernels of unaligned memory would be others."""
+
+_CACHE_ARGUMENTS = ("cache", "past_key_values")
+"""What a decoder's forward calls its cache: since transformers 5.24, and before."""
+
+_LENGTHS = ("cumulative_length", "cumulative_length_int")
+"""The attributes in which such layers count positions."""
+
+
+class GenerationPass(nn.Module):
+    """One prefill, or one decoding step, of a causal decoder; returns the last token's logits.
+
+    `generation` is the request's (see `ModelSpec.generation`).
+    """
+
+    def __init__(self, name: str, decoder: nn.Module, generation: Json, *, filled: int) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self._name = name
+        self._static = generation["cache"] == "static"
+        self._length = generation.get("cache_length")
+        self._filled = filled
+        takes = inspect.signature(decoder.forward).parameters
+        self._argument = next(name for name in _CACHE_ARGUMENTS if name in takes)
+        self._options = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        self._cache: Any = None
+        self._layers: list[tuple[Any, dict[str, Any]]] = []
+        self._counters = self._start = torch.empty(0)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits of the last token, for tokens of shape [batch, tokens]."""
+        if self._cache is None:
+            self._cache = self._made(tokens)
+        self._restore()
+        logits: Tensor = self._run(tokens, self._cache).logits
+        return logits
+
+    def _run(self, tokens: Tensor, cache: Any) -> Any:
+        given = {self._argument: cache, **self._options}
+        return self.decoder(input_ids=tokens, use_cache=True, **given)
+
+    def _restore(self) -> None:
+        """Bring the cache back to what it was before a pass."""
+        if self._static:
+            self._counters.copy_(self._start)
+        for layer, state in self._layers:
+            vars(layer).update(state)
+
+    def _made(self, tokens: Tensor) -> Any:
+        """Make the cache and fill it with random values.
+
+        Raises:
+            InputError: the model keeps no cache, or one of a family that opdb does not know.
+        """
+        cache = _new_cache(self.decoder, self._length)
+        _check_known(self._name, cache.layers)
+        output = self._run(tokens[:, :1], cache)  # the library knows the shapes of keys and values
+        if not isinstance(getattr(output, "logits", None), Tensor):
+            raise InputError(f"{self._name!r} returns no logits: it is no causal decoder")
+        layers = list(cache.layers)
+        if not layers or not all(each.is_initialized for each in layers):
+            raise InputError(f"{self._name!r} fills no cache of keys and values: no causal decoder")
+        device = layers[0].keys.device
+        if self._static:
+            counters = (len(layers), _COUNTER_STRIDE)
+            self._counters = torch.zeros(counters, dtype=torch.int64, device=device)
+            self._start = torch.full_like(self._counters, self._filled)
+            self.register_buffer("counters", self._counters)
+            self.register_buffer("start", self._start)
+        self._layers = [(each, self._state(number, each)) for number, each in enumerate(layers)]
+        return cache
+
+    def _state(self, number: int, layer: Any) -> dict[str, Any]:
+        """Return the attributes of a layer before a pass; its keys and values become buffers."""
+        counted: dict[str, Any] = {
+            name: self._filled for name in _LENGTHS if isinstance(vars(layer).get(name), int)
+        }
+        if isinstance(vars(layer).get("cumulative_length"), Tensor):
+            counted["cumulative_length"] = self._counters[number, 0]
+        if self._filled == 0 and not self._static:
+            return {"keys": None, "values": None, "is_initialized": False, **counted}
+        held = {}
+        for name in ("keys", "values"):
+            tensor = getattr(layer, name)
+            if not self._static:
+                window = getattr(layer, "sliding_window", None)
+                most = self._filled if window is None else min(self._filled, window - 1)
+                tensor = tensor.new_empty((*tensor.shape[:2], most, tensor.shape[3]))
+            if self._filled:
+                tensor.normal_()
+            self.register_buffer(f"{name}_{number}", tensor)
+            held[name] = tensor
+        return {**held, "is_initialized": True, **counted}
+
+
+class BrokenOffError(Exception):
+    """Raised by who watches a whole generation, to break it off."""
+
+
+class WholeGeneration(nn.Module):
+    """A whole generation by transformers' `generate`; returns all tokens, the prompt's included.
+
+    The likeliest token is taken each time, no token ends a sequence, and nothing is compiled, so
+    that each generation makes the same calls. `generation` is as in `GenerationPass`; it ends at as
+    many tokens for any prompt, so that a longer prompt leads to the later steps. One that is broken
+    off (`BrokenOffError`) returns the prompt.
+
+    Raises:
+        InputError: the model has no `generate`, or a cache of a family that opdb does not know.
+    """
+
+    def __init__(self, name: str, decoder: nn.Module, generation: Json, *, prompt: int) -> None:
+        super().__init__()
+        _check_known(name, _new_cache(decoder, None).layers)
+        config: Any = getattr(decoder, "generation_config", None)
+        if config is None or not callable(getattr(decoder, "generate", None)):
+            raise InputError(f"{name!r} has no generate of transformers")
+        self.decoder: Any = decoder
+        for each in ("bos_token_id", "eos_token_id", "pad_token_id"):
+            setattr(config, each, None)
+        self._tokens = prompt + generation["max_new_tokens"]
+        self._options: dict[str, Any] = {"do_sample": False, "disable_compile": True}
+        if generation["cache"] == "static":
+            self._options["cache_implementation"] = "static"
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the tokens of prompts and answers, for prompts of shape [batch, tokens]."""
+        left = self._tokens - tokens.shape[1]
+        try:
+            found: Tensor = self.decoder.generate(
+                tokens, use_cache=True, max_new_tokens=left, **self._options
+            )
+        except BrokenOffError:
+            return tokens
+        return found
+
+
+def _new_cache(decoder: Any, length: int | None) -> Any:
+    """Return an empty cache of the library: static of so many positions, or dynamic (None)."""
+    from transformers import DynamicCache, StaticCache
+
+    if length is not None:
+        return StaticCache(config=decoder.config, max_cache_len=length)
+    return DynamicCache(config=decoder.config)
+
+
+def _check_known(name: str, layers: list[Any]) -> None:
+    """Check that the layers of a cache are of a known family.
+
+    Raises:
+        InputError: one is not.
+    """
+    others = {type(each).__name__ for each in layers} - _KNOWN_LAYERS
+    if others:
+        raise InputError(
+            f"{name!r} keeps a cache of a family that opdb does not know "
+            f"({', '.join(sorted(others))}); known: {', '.join(sorted(_KNOWN_LAYERS))}"
+        )
+
+
+def as_generation(blueprint: Blueprint, request: ModelSpec) -> Blueprint:
+    """Return a decoder's blueprint made one prefill or one decoding step, as the request says.
+
+    Raises:
+        InputError: the model is no causal decoder of the kind that transformers builds, or the pass
+            ends beyond the model's positions.
+    """
+    module, generation = blueprint.module, request.generation
+    assert generation is not None
+    config: Any = getattr(module, "config", None)
+    takes = inspect.signature(module.forward).parameters
+    if config is None or not hasattr(config, "get_text_config"):
+        raise InputError(f"{request.name!r} is no causal decoder of transformers")
+    if config.is_encoder_decoder or not any(name in takes for name in _CACHE_ARGUMENTS):
+        raise InputError(f"{request.name!r} takes no past_key_values: it is no causal decoder")
+    text = config.get_text_config(decoder=True)
+    tokens, filled = request.new_tokens, request.filled
+    positions: int | None = getattr(text, "max_position_embeddings", None)
+    last = max(
+        filled + tokens + generation.get("max_new_tokens", 0), generation.get("cache_length") or 0
+    )
+    if positions is not None and last > positions:
+        raise InputError(
+            f"{request.name!r} has {positions} positions, not {last}; give a shorter context, "
+            "prompt or cache"
+        )
+    inputs: Json = {
+        "args": [
+            {
+                "shape": ["batch", tokens],
+                "dtype": "int64",
+                "values": {"range": [0, text.vocab_size]},
+            }
+        ]
+    }
+    _set_experts(request, module)
+    if request.phase == "generate":
+        made: nn.Module = WholeGeneration(request.name, module, generation, prompt=tokens)
+    else:
+        made = GenerationPass(request.name, module, generation, filled=filled)
+    return replace(blueprint, module=made, inputs=inputs, example=None)
+
+
+def _set_experts(request: ModelSpec, decoder: Any) -> None:
+    """Choose how a mixture's experts are multiplied: as asked, else as `generate` does on a GPU.
+
+    Raises:
+        InputError: it is asked for of a model without experts that can be multiplied so.
+    """
+    has = getattr(decoder, "_can_set_experts_implementation", lambda: False)()
+    if not has:
+        if request.experts or request.imbalance:
+            raise InputError(f"{request.name!r} is no mixture of experts of transformers")
+        return
+    if request.phase == "generate":  # which switches by itself on a GPU
+        if request.experts is not None:
+            decoder.set_experts_implementation(request.experts)
+        return
+    usual = "grouped_mm" if request.phase == "prefill" else "batched_mm"
+    decoder.set_experts_implementation(request.experts or usual)
+
+
+FLOAT8 = torch.float8_e4m3fn
+LARGEST = torch.finfo(FLOAT8).max
+MULTIPLE = 16
+"""What the sizes of a scaled product's factors are multiples of."""
+
+
+def _in_float8(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows in float8, and the scale of each, of shape [rows, 1]."""
+    scale = rows.abs().amax(dim=-1, keepdim=True).float().clamp(min=1e-12) / LARGEST
+    return (rows / scale).clamp(-LARGEST, LARGEST).to(FLOAT8), scale
+
+
+class Float8Linear(nn.Module):
+    """A linear layer whose weight is float8, and whose input is brought to it in each call."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        rows, scale = _in_float8(linear.weight.detach())
+        self.weight = nn.Buffer(rows.t())  # a scaled product takes columns
+        self.scale = nn.Buffer(scale.t().contiguous())
+        self.bias = linear.bias
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the product, in the input's dtype, for an input of shape [..., features]."""
+        rows, scale = _in_float8(input.reshape(-1, input.shape[-1]))
+        output = torch._scaled_mm(
+            rows,
+            self.weight,
+            scale_a=scale,
+            scale_b=self.scale,
+            bias=self.bias,
+            out_dtype=input.dtype,
+        )
+        return output.reshape(*input.shape[:-1], output.shape[-1])
+
+
+def quantize(name: str, decoder: nn.Module) -> None:
+    """Put a decoder's linear layers into float8, all but its head.
+
+    Raises:
+        InputError: it has none, or one whose sizes a scaled product does not take.
+    """
+    head = getattr(decoder, "get_output_embeddings", lambda: None)()
+    found = [
+        (parent, child, f"{path}.{child}".lstrip("."), layer)
+        for path, parent in decoder.named_modules()
+        for child, layer in parent.named_children()
+        if isinstance(layer, nn.Linear) and layer is not head
+    ]
+    if not found:
+        raise InputError(f"{name!r} has no linear layers besides its head: nothing for fp8")
+    for _, _, path, layer in found:
+        if layer.in_features % MULTIPLE or layer.out_features % MULTIPLE:
+            raise InputError(
+                f"{name!r}: fp8 takes sizes that are multiples of {MULTIPLE}, and {path!r} has "
+                f"{layer.in_features} and {layer.out_features} features"
+            )
+    with torch.no_grad():
+        for parent, child, _, layer in found:
+            setattr(parent, child, Float8Linear(layer))

@@ -7,34 +7,39 @@ of the kind's signature.
 
 How a callable finds its kind, in this order:
 
-1. `describe.is_metadata`: asking for a shape or a dtype is not an operator (`table.METADATA`).
+1. `describe.is_metadata`: asking for a shape or a dtype is not an operator (`functions.METADATA`).
 2. A module: the entry of its class in `modules.FORMS` names the kind and where its arguments are.
-3. A custom operator ("torchvision::nms"): `table.CUSTOM`.
-4. A function that a signature cannot bind (`torch.max` of one tensor, or of two): `overloads.py`.
+3. An operator of the dispatcher ("torchvision::nms", "aten::native_layer_norm"):
+   `functions.CUSTOM`, or as the function of its name ("aten::relu_" as `Tensor.relu_`).
+4. A function that a signature cannot bind (`torch.max` of one tensor, or of two), or such an
+   operator ("aten::convolution"): `functions.OVERLOADS`.
 5. Any other function: the kind whose declaration names it, as the text `Kind.functions`
    (`opdb/kinds/`), which `functions.forms_by_function` resolves.
 
 `Kind.signature` then orders the arguments, and `Kind.canonical` makes equal calls equal text. Back
-from a configuration, `build` calls the first callable that its kind names; `special.py` has the
+from a configuration, `build` calls the first callable that its kind names; `build.SPECIAL` has the
 kinds that are called in another way. What a group of aten operators may call is apart, in the
-reviewed table `aten.py`.
+reviewed table of `fused.py`.
 """
 
 from __future__ import annotations
 
-from opdb.operators.backward import BuiltBackward
 from opdb.operators.build import build
-from opdb.operators.call import BuiltCall
+from opdb.operators.call import (
+    BuiltBackward,
+    BuiltCall,
+    BuiltUpdate,
+    describe_update,
+    make_optimizer,
+)
 from opdb.operators.describe import (
     describe_function,
     describe_module,
     is_metadata,
     is_operator_module,
 )
-from opdb.operators.encoding import NoNotes, TensorNotes, dtype_name, dtype_of
+from opdb.operators.encoding import NoNotes, TensorNotes, dtype_name, dtype_of, materialize
 from opdb.operators.functions import function_name
-from opdb.operators.update import BuiltUpdate, describe_update, make_optimizer
-from opdb.operators.values import materialize
 
 __all__ = [
     "BuiltBackward",

@@ -1,15 +1,103 @@
-"""The table of modules: which attributes are which arguments, and how to construct one again."""
+"""torch.nn classes as forms of kinds: attributes that are arguments, and how to construct one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.nn.utils.rnn import PackedSequence
 
 from opdb.errors import UnsupportedError
-from opdb.operators.module_form import Arguments, ModuleForm
+from opdb.kinds import KINDS
+from opdb.kinds.registry import parse_signature
+from opdb.operators.call import tensors_of
+from opdb.operators.functions import Bound, bind, declared
+
+Arguments = Mapping[str, Any]
+
+# what a packed sequence holds beside its rows: here arguments of their own, and no user's
+PACKED = ("batch_sizes", "sorted_indices", "unsorted_indices")
+
+# Arguments that any module has: its mode, its tensors' dtype, and whether it works in place.
+_OF_ANY = ("inplace", "training", "weight_dtype")
+
+
+@dataclass(frozen=True)
+class ModuleForm:
+    """One torch.nn class as a form of a kind.
+
+    `call` is its forward's signature in the kind's names. Every other argument of the kind is the
+    module's attribute of that name; `attributes` says where that is not so. `construct` gives the
+    constructor's arguments that are not the kind's. `matches` says which configurations the class
+    can be built for; `opaque` that the weights are implied.
+    """
+
+    module: type[nn.Module]
+    kind: str
+    call: str = "input"
+    attributes: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    construct: Callable[[Arguments], dict[str, Any]] | None = None
+    matches: Callable[[Arguments], bool] = lambda arguments: True
+    opaque: bool = False
+
+    def bind(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
+        arguments = bind(parse_signature(self.call), args, kwargs, self.module.__name__)
+        packed = arguments.get("input")
+        if isinstance(packed, PackedSequence):
+            arguments |= {
+                "input": packed.data,
+                **dict(zip(PACKED, packed[1:], strict=True)),
+                "batch_sizes": packed.batch_sizes.tolist(),
+                "batch_first": False,  # rows lie step after step, whatever the layer is told
+            }
+        for name, parameter in KINDS[self.kind].signature.parameters.items():
+            if name in arguments or name == "weight_dtype":
+                continue
+            if name in self.attributes:
+                arguments[name] = self.attributes[name](module)
+            elif hasattr(module, name):
+                arguments[name] = getattr(module, name)
+            elif parameter.default is inspect.Parameter.empty:
+                raise UnsupportedError(f"{self.module.__name__} has no {name!r}")
+            if any(t.dim() == 0 for t in tensors_of(arguments.get(name))):
+                raise UnsupportedError(f"{name!r} of {self.module.__name__} is a tensor, no number")
+        if self.opaque:
+            weight = next(module.parameters(), None)
+            first = next((a for a in arguments.values() if isinstance(a, Tensor)), None)
+            if weight is not None and first is not None and weight.dtype != first.dtype:
+                arguments["weight_dtype"] = weight.dtype
+        return self.kind, arguments
+
+    def takes(self, names: Iterable[str]) -> bool:
+        """Return whether the class or its forward has arguments of these names.
+
+        A function may have more: `nn.Softmax` has no `dtype`, which softmax has.
+        """
+        of_call = parse_signature(self.call).parameters
+        known = {*of_call, *self._constructor_names(), *self.attributes, *_OF_ANY}
+        return known.issuperset(names)
+
+    def _constructor_names(self) -> set[str]:
+        names = set(inspect.signature(self.module.__init__).parameters)
+        if "kwargs" in names:
+            # recurrent layers hand what they are given to their base
+            names = set(KINDS[self.kind].signature.parameters)
+            names -= {*parse_signature(self.call).parameters, "training", "weight_dtype"}
+        return names
+
+    def constructor_arguments(self, arguments: Arguments) -> dict[str, Any]:
+        names = self._constructor_names()
+        found = {n: arguments[n] for n in names if n in arguments and n not in ("weight", "bias")}
+        bias = arguments.get("bias")
+        if "bias" in names:
+            found["bias"] = bias if isinstance(bias, bool) else bias is not None
+        return found | (self.construct(arguments) if self.construct else {})
+
 
 # attributes that a subclass may define without changing its computation
 _HARMLESS = frozenset(
@@ -35,35 +123,7 @@ _HARMLESS = frozenset(
 )
 
 
-def _convolution(arguments: Arguments) -> dict[str, Any]:
-    weight = arguments["weight"].shape
-    return {
-        "in_channels": weight[1] * arguments["groups"],
-        "out_channels": weight[0],
-        "kernel_size": tuple(weight[2:]),
-    }
-
-
-def _transposed(arguments: Arguments) -> dict[str, Any]:
-    weight = arguments["weight"].shape
-    return {
-        "in_channels": weight[0],
-        "out_channels": weight[1] * arguments["groups"],
-        "kernel_size": tuple(weight[2:]),
-    }
-
-
-def _linear(arguments: Arguments) -> dict[str, Any]:
-    rows, columns = arguments["weight"].shape
-    return {"in_features": columns, "out_features": rows}
-
-
-def _bilinear(arguments: Arguments) -> dict[str, Any]:
-    out, first, second = arguments["weight"].shape
-    return {"out_features": out, "in1_features": first, "in2_features": second}
-
-
-def _statistics(arguments: Arguments) -> dict[str, Any]:
+def _norm_sizes(arguments: Arguments) -> dict[str, Any]:
     return {
         "num_features": arguments["input"].shape[1],
         "affine": arguments.get("weight") is not None,
@@ -71,32 +131,8 @@ def _statistics(arguments: Arguments) -> dict[str, Any]:
     }
 
 
-def _affine(arguments: Arguments) -> dict[str, Any]:
-    given = {"elementwise_affine": arguments.get("weight") is not None}
-    if "num_groups" in arguments:
-        return {"num_channels": arguments["input"].shape[1], "affine": given["elementwise_affine"]}
-    return given
-
-
-def _table(arguments: Arguments) -> dict[str, Any]:
-    rows, width = arguments["weight"].shape
-    return {"num_embeddings": rows, "embedding_dim": width}
-
-
-def _rank(rank: int) -> Callable[[Arguments], bool]:
-    return lambda arguments: arguments["input"].dim() == rank
-
-
-def _batch_statistics(module: Any) -> bool:
-    return bool(module.training or (module.running_mean is None and module.running_var is None))
-
-
 def _running(name: str) -> Callable[[Any], Any]:
-    def read(module: Any) -> Any:
-        kept = not module.training or module.track_running_stats
-        return getattr(module, name) if kept else None
-
-    return read
+    return lambda m: getattr(m, name) if not m.training or m.track_running_stats else None
 
 
 def _activation_name(module: Any) -> str:
@@ -119,233 +155,155 @@ _LAYER: Mapping[str, Callable[[Any], Any]] = {
     "batch_first": lambda m: m.self_attn.batch_first,
     "bias": lambda m: m.linear1.bias is not None,
 }
-
-
-def _forms() -> list[ModuleForm]:
-    ranked = (form for n in (1, 2, 3) for form in _ranked_forms(n))
-    return [*ranked, *_plain_forms(), *_opaque_forms()]
-
-
-def _ranked(text: str, rank: int) -> type[nn.Module] | None:
-    return getattr(nn, text.format(rank), None)
-
-
-def _ranked_forms(n: int) -> list[ModuleForm]:
-    batch = {
-        "training": _batch_statistics,
-        "running_mean": _running("running_mean"),
-        "running_var": _running("running_var"),
-    }
-    instance = {"use_input_stats": lambda m: m.training or not m.track_running_stats}
-    return [
-        ModuleForm(getattr(nn, f"Conv{n}d"), f"conv{n}d", construct=_convolution),
-        ModuleForm(getattr(nn, f"ConvTranspose{n}d"), f"conv_transpose{n}d", construct=_transposed),
-        *(
-            ModuleForm(
-                getattr(nn, f"BatchNorm{n}d"),
-                "batch_norm",
-                attributes=batch,
-                construct=_statistics,
-                matches=_rank(rank),
-            )
-            for rank in ((2, 3) if n == 1 else (n + 2,))
-        ),
-        ModuleForm(
-            getattr(nn, f"InstanceNorm{n}d"),
-            "instance_norm",
-            attributes=instance,
-            construct=_statistics,
-            matches=_rank(n + 2),
-        ),
-        ModuleForm(getattr(nn, f"Dropout{n}d"), f"dropout{n}d"),
-        *_pools(n),
-        *_pads(n),
-    ]
-
-
-def _pools(n: int) -> list[ModuleForm]:
-    kinds = {
-        "Max": "max",
-        "Avg": "avg",
-        "AdaptiveAvg": "adaptive_avg",
-        "AdaptiveMax": "adaptive_max",
-        "LP": "lp",
-    }
-    found = ((_ranked(f"{name}Pool{{}}d", n), kind) for name, kind in kinds.items())
-    return [ModuleForm(module, f"{kind}_pool{n}d") for module, kind in found if module]
-
-
-def _pads(n: int) -> list[ModuleForm]:
-    modes = {
-        "Constant": "constant",
-        "Reflection": "reflect",
-        "Replication": "replicate",
-        "Circular": "circular",
-        "Zero": "constant",
-    }
-    found = ((_ranked(f"{name}Pad{{}}d", n), mode) for name, mode in modes.items())
-    return [
-        ModuleForm(
-            module,
-            "pad",
-            attributes={
-                "pad": lambda m: m.padding,
-                "mode": _fixed(mode),
-                "value": lambda m: getattr(m, "value", None),
-            },
-            construct=_padding,
-            matches=_pad_matches(n, mode),
-        )
-        for module, mode in found
-        if module
-    ]
-
-
-def _padding(arguments: Arguments) -> dict[str, Any]:
-    given = {"padding": tuple(arguments["pad"])}
-    return given | {"value": arguments.get("value") or 0.0} if _is_constant(arguments) else given
-
-
-def _is_constant(arguments: Arguments) -> bool:
-    return bool(arguments["mode"] == "constant")
-
-
-def _fixed(value: Any) -> Callable[[Any], Any]:
-    return lambda module: value
-
-
-def _pad_matches(n: int, mode: str) -> Callable[[Arguments], bool]:
-    return lambda arguments: arguments["mode"] == mode and len(arguments["pad"]) == 2 * n
-
-
-_SIMPLE: Mapping[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "relu6": nn.ReLU6,
-    "elu": nn.ELU,
-    "selu": nn.SELU,
-    "celu": nn.CELU,
-    "leaky_relu": nn.LeakyReLU,
-    "hardswish": nn.Hardswish,
-    "hardsigmoid": nn.Hardsigmoid,
-    "hardtanh": nn.Hardtanh,
-    "silu": nn.SiLU,
-    "mish": nn.Mish,
-    "threshold": nn.Threshold,
-    "rrelu": nn.RReLU,
-    "gelu": nn.GELU,
-    "softplus": nn.Softplus,
-    "softsign": nn.Softsign,
-    "tanhshrink": nn.Tanhshrink,
-    "hardshrink": nn.Hardshrink,
-    "softshrink": nn.Softshrink,
-    "logsigmoid": nn.LogSigmoid,
-    "sigmoid": nn.Sigmoid,
-    "tanh": nn.Tanh,
-    "glu": nn.GLU,
-    "softmax": nn.Softmax,
-    "log_softmax": nn.LogSoftmax,
-    "softmin": nn.Softmin,
-    "dropout": nn.Dropout,
-    "alpha_dropout": nn.AlphaDropout,
-    "feature_alpha_dropout": nn.FeatureAlphaDropout,
-    "local_response_norm": nn.LocalResponseNorm,
-    "flatten": nn.Flatten,
-    "pixel_shuffle": nn.PixelShuffle,
-    "pixel_unshuffle": nn.PixelUnshuffle,
-    "channel_shuffle": nn.ChannelShuffle,
-    "unfold": nn.Unfold,
-    "fold": nn.Fold,
-    "identity": nn.Identity,
+_PADS = {
+    "Constant": "constant",
+    "Reflection": "reflect",
+    "Replication": "replicate",
+    "Circular": "circular",
+    "Zero": "constant",
 }
 
 
-def _plain_forms() -> list[ModuleForm]:
-    return [
-        *(ModuleForm(module, kind) for kind, module in _SIMPLE.items()),
-        ModuleForm(nn.Linear, "linear", construct=_linear),
-        ModuleForm(nn.Bilinear, "bilinear", call="input1, input2", construct=_bilinear),
-        ModuleForm(nn.LayerNorm, "layer_norm", construct=_affine),
-        ModuleForm(nn.RMSNorm, "rms_norm", construct=_affine),
-        ModuleForm(nn.GroupNorm, "group_norm", construct=_affine),
-        ModuleForm(nn.PReLU, "prelu", construct=lambda a: {"num_parameters": a["weight"].numel()}),
-        ModuleForm(
-            nn.Softmax2d,
-            "softmax",
-            attributes={"dim": lambda m: -3},
-            matches=lambda arguments: False,
-        ),
-        ModuleForm(
-            nn.Unflatten,
-            "unflatten",
-            attributes={"sizes": lambda m: m.unflattened_size},
-            construct=lambda a: {"unflattened_size": a["sizes"]},
-        ),
-        ModuleForm(nn.CosineSimilarity, "cosine_similarity", call="x1, x2"),
-        ModuleForm(
-            nn.PairwiseDistance,
-            "pairwise_distance",
-            call="x1, x2",
-            attributes={"p": lambda m: m.norm},
-        ),
-        ModuleForm(nn.Upsample, "interpolate"),
-        ModuleForm(nn.UpsamplingNearest2d, "interpolate", matches=lambda arguments: False),
-        ModuleForm(nn.UpsamplingBilinear2d, "interpolate", matches=lambda arguments: False),
-        ModuleForm(nn.Embedding, "embedding", construct=_table),
-        ModuleForm(
-            nn.EmbeddingBag,
-            "embedding_bag",
-            call="input, offsets=None, per_sample_weights=None",
-            construct=_table,
-        ),
-    ]
+def _ranked_forms(n: int) -> Iterator[ModuleForm]:
+    def sizes(arguments: Arguments, transposed: bool = False) -> dict[str, Any]:
+        first, second, *kernel = arguments["weight"].shape
+        second *= arguments["groups"]
+        channels = (first, second) if transposed else (second, first)
+        names = ("in_channels", "out_channels", "kernel_size")
+        return dict(zip(names, (*channels, tuple(kernel)), strict=True))
+
+    yield ModuleForm(getattr(nn, f"Conv{n}d"), f"conv{n}d", construct=sizes)
+    transposed = partial(sizes, transposed=True)
+    yield ModuleForm(getattr(nn, f"ConvTranspose{n}d"), f"conv_transpose{n}d", construct=transposed)
+    yield from (_batch_norm(n, rank) for rank in ((2, 3) if n == 1 else (n + 2,)))
+    yield ModuleForm(
+        getattr(nn, f"InstanceNorm{n}d"),
+        "instance_norm",
+        attributes={"use_input_stats": lambda m: m.training or not m.track_running_stats},
+        construct=_norm_sizes,
+        matches=lambda arguments: arguments["input"].dim() == n + 2,
+    )
+    yield from (
+        _pad(n, name, mode) for name, mode in _PADS.items() if hasattr(nn, f"{name}Pad{n}d")
+    )
 
 
-def _opaque_forms() -> list[ModuleForm]:
-    sequence = {"dropout": lambda m: m.dropout if m.training else 0.0}
-    layers = [
-        ModuleForm(module, kind, "input, hx=None", attributes=sequence, opaque=True)
-        for kind, module in (("lstm", nn.LSTM), ("gru", nn.GRU), ("rnn", nn.RNN))
-    ]
-    cells = [
-        ModuleForm(module, kind, "input, hx=None", opaque=True)
-        for kind, module in (
-            ("lstm_cell", nn.LSTMCell),
-            ("gru_cell", nn.GRUCell),
-            ("rnn_cell", nn.RNNCell),
-        )
-    ]
-    attention = ModuleForm(
-        nn.MultiheadAttention,
-        "multi_head_attention",
-        "query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, "
-        "average_attn_weights=True, is_causal=False",
+def _batch_norm(n: int, rank: int) -> ModuleForm:
+    return ModuleForm(
+        getattr(nn, f"BatchNorm{n}d"),
+        "batch_norm",
         attributes={
-            "bias": lambda m: m.in_proj_bias is not None,
-            "add_bias_kv": lambda m: m.bias_k is not None,
-            "kdim": lambda m: None if m.kdim == m.embed_dim else m.kdim,
-            "vdim": lambda m: None if m.vdim == m.embed_dim else m.vdim,
+            "training": lambda m: bool(
+                m.training or (m.running_mean is None and m.running_var is None)
+            ),
+            "running_mean": _running("running_mean"),
+            "running_var": _running("running_var"),
         },
-        opaque=True,
+        construct=_norm_sizes,
+        matches=lambda arguments: arguments["input"].dim() == rank,
     )
-    encoder = ModuleForm(
-        nn.TransformerEncoderLayer,
-        "transformer_encoder_layer",
-        "src, src_mask=None, src_key_padding_mask=None, is_causal=False",
-        attributes=_LAYER,
-        opaque=True,
-    )
-    decoder = ModuleForm(
-        nn.TransformerDecoderLayer,
-        "transformer_decoder_layer",
-        "tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, "
-        "memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False",
-        attributes=_LAYER,
-        opaque=True,
-    )
-    return [*layers, *cells, attention, encoder, decoder]
 
 
-FORMS = _forms()
+def _pad(n: int, name: str, mode: str) -> ModuleForm:
+    return ModuleForm(
+        getattr(nn, f"{name}Pad{n}d"),
+        "pad",
+        attributes={
+            "pad": lambda m: m.padding,
+            "mode": lambda m: mode,
+            "value": lambda m: getattr(m, "value", None),
+        },
+        construct=lambda a: (
+            {"padding": tuple(a["pad"])}
+            | ({"value": a.get("value") or 0.0} if mode == "constant" else {})
+        ),
+        matches=lambda a: a["mode"] == mode and len(a["pad"]) == 2 * n,
+    )
+
+
+def _named_sizes(*names: str) -> Callable[[Arguments], dict[str, Any]]:
+    return lambda arguments: dict(zip(names, arguments["weight"].shape, strict=True))
+
+
+def _never(arguments: Arguments) -> bool:
+    return False
+
+
+def _plain_forms() -> Iterator[ModuleForm]:
+    for kind in KINDS.values():
+        for name, signature, _ in declared(kind):
+            if name.startswith("nn.") and hasattr(nn, name[3:]):
+                yield ModuleForm(getattr(nn, name[3:]), kind.name, signature or "input")
+    yield ModuleForm(nn.Linear, "linear", construct=_named_sizes("out_features", "in_features"))
+    yield ModuleForm(
+        nn.Bilinear,
+        "bilinear",
+        "input1, input2",
+        construct=_named_sizes("out_features", "in1_features", "in2_features"),
+    )
+    for module, norm in ((nn.LayerNorm, "layer_norm"), (nn.RMSNorm, "rms_norm")):
+        yield ModuleForm(
+            module, norm, construct=lambda a: {"elementwise_affine": a.get("weight") is not None}
+        )
+    yield ModuleForm(
+        nn.GroupNorm,
+        "group_norm",
+        construct=lambda a: {
+            "num_channels": a["input"].shape[1],
+            "affine": a.get("weight") is not None,
+        },
+    )
+    yield ModuleForm(nn.PReLU, "prelu", construct=lambda a: {"num_parameters": a["weight"].numel()})
+    yield ModuleForm(nn.Softmax2d, "softmax", attributes={"dim": lambda m: -3}, matches=_never)
+    yield ModuleForm(
+        nn.Unflatten,
+        "unflatten",
+        attributes={"sizes": lambda m: m.unflattened_size},
+        construct=lambda a: {"unflattened_size": a["sizes"]},
+    )
+    yield ModuleForm(
+        nn.PairwiseDistance, "pairwise_distance", "x1, x2", attributes={"p": lambda m: m.norm}
+    )
+    yield ModuleForm(nn.Upsample, "interpolate")
+    yield ModuleForm(nn.UpsamplingNearest2d, "interpolate", matches=_never)
+    yield ModuleForm(nn.UpsamplingBilinear2d, "interpolate", matches=_never)
+    table = _named_sizes("num_embeddings", "embedding_dim")
+    yield ModuleForm(nn.Embedding, "embedding", construct=table)
+    yield ModuleForm(
+        nn.EmbeddingBag,
+        "embedding_bag",
+        "input, offsets=None, per_sample_weights=None",
+        construct=table,
+    )
+
+
+def _opaque_forms() -> Iterator[ModuleForm]:
+    packed = f"input, hx=None, *, {'=None, '.join(PACKED)}=None"
+    dropout = {"dropout": lambda m: m.dropout if m.training else 0.0}
+    for kind, layer, cell in (
+        ("lstm", nn.LSTM, nn.LSTMCell),
+        ("gru", nn.GRU, nn.GRUCell),
+        ("rnn", nn.RNN, nn.RNNCell),
+    ):
+        yield ModuleForm(layer, kind, packed, attributes=dropout, opaque=True)
+        yield ModuleForm(cell, f"{kind}_cell", "input, hx=None", opaque=True)
+    attention = {
+        "bias": lambda m: m.in_proj_bias is not None,
+        "add_bias_kv": lambda m: m.bias_k is not None,
+        "kdim": lambda m: None if m.kdim == m.embed_dim else m.kdim,
+        "vdim": lambda m: None if m.vdim == m.embed_dim else m.vdim,
+    }
+    for module, kind, attributes in (
+        (nn.MultiheadAttention, "multi_head_attention", attention),
+        (nn.TransformerEncoderLayer, "transformer_encoder_layer", _LAYER),
+        (nn.TransformerDecoderLayer, "transformer_decoder_layer", _LAYER),
+    ):
+        # the forward's arguments stand before the `*` of the kind's, the constructor's behind it
+        call = KINDS[kind].spelled.partition(", *, ")[0]
+        yield ModuleForm(module, kind, call, attributes=attributes, opaque=True)
+
+
+FORMS = [*(form for n in (1, 2, 3) for form in _ranked_forms(n)), *_plain_forms(), *_opaque_forms()]
 _BY_CLASS: dict[type, ModuleForm] = {form.module: form for form in reversed(FORMS)}
 
 
@@ -367,5 +325,4 @@ def is_plain(module: nn.Module) -> bool:
 
 
 def forms_of_kind(kind: str) -> list[ModuleForm]:
-    """Return the module forms of a kind."""
     return [form for form in FORMS if form.kind == kind]

@@ -2,30 +2,66 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from opdb.bench.measure import ModelWork
-from opdb.bench.platform import current_settings
-from opdb.bench.request import BenchRequest
-from opdb.bench.rounds import Progress
+from opdb.bench.model import ModelWork
+from opdb.bench.plan import BenchRequest
+from opdb.bench.run import bench, pending
+from opdb.bench.session import Platform, current_settings, detect
 from opdb.errors import CannotMeasureError, InputError
-from opdb.plan.hands import BuildModel, Hands
-from opdb.plan.known import Estimated, run_seconds
+from opdb.growth import benched_configurations
 from opdb.plan.ranking import Step
-from opdb.plan.survey import Survey, survey
-from opdb.predict import Answer, Predictor, predictor_for
-from opdb.records import Mode, Workload
-from opdb.runs.models import ModelPolicy, ModelSpec
-from opdb.runs.progress import Progress as ModelProgress
-from opdb.runs.table import RunTable
-from opdb.runs.work import Answer as MayBegin
-from opdb.runs.work import execute
+from opdb.plan.survey import Estimated, Survey, prices, run_seconds, survey
+from opdb.predict.predictor import Answer, Predictor, predictor_for
+from opdb.progress import Display
+from opdb.records import Configuration, Mode, Stored, Workload
+from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
 from opdb.significance import Significance
-from opdb.store import RunState, Store, take_in
+from opdb.spec import ModelSpec
+from opdb.store import Claims, RunState, Store, open_store, take_in
 from opdb.units import plural
+from opdb.workers import ALONE, BENCH_SILENT_S, LOOK_EVERY_S, Crew, WorkerDevice, on_each
+
+# What one model lacks on a device: the configurations to measure, and how long that takes.
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """The configurations that lack visits on a device, and the seconds these are likely to take."""
+
+    configurations: Sequence[Configuration]
+    seconds: float
+
+
+def of_model(request: BenchRequest, stored: Stored) -> BenchRequest:
+    """Return a request for what a harvested model calls alone, captured in a CUDA graph too.
+
+    It is in the model's order; of a whole generation, that of few steps.
+    """
+    captured = stored.found.captured
+    workloads = [stored.found.workload, *([] if captured is None else [captured])]
+    return replace(
+        request,
+        configurations=list(benched_configurations(workloads)),
+        workloads=[workload.key for workload in workloads],
+    )
+
+
+def lacking(store: Store, request: BenchRequest, platform: Platform) -> Lacking:
+    """Return what a bench of this request would find to do on a platform, and its price."""
+    jobs = [job for jobs in pending(store, platform, request).rounds for job in jobs]
+    price = prices(store, platform.device.slug)
+    found = {job.configuration.key: job.configuration for job in jobs}
+    seconds = math.fsum(price.of(each) for each in found.values())
+    return Lacking(list(found.values()), seconds)
+
+
+# The loop: bench what matters most, measure the models, compare, until the target holds.
+
 
 FIRST_SLICE_S = 40.0
 """GPU-seconds of operators that are benched before sizes are estimated anew."""
@@ -42,6 +78,18 @@ budget with less left buys nothing more."""
 
 RAISED_BY = 0.02
 """How far a goal is raised, at least, where a workload misses its target all the same."""
+
+
+@dataclass(frozen=True)
+class BuildModel:
+    """A workload to bring to the target, as its model calls it, and the request that loads that."""
+
+    request: ModelSpec
+    workload: Workload
+
+    @property
+    def ran(self) -> str:
+        return self.workload.model_key
 
 
 @dataclass(frozen=True)
@@ -106,10 +154,10 @@ class Built:
 
 
 class _Time:
-    """What is left of the GPU-seconds given, on so many boards at once."""
+    """What is left since a moment of the GPU-seconds given, on so many boards at once."""
 
-    def __init__(self, given_s: float | None, boards: int) -> None:
-        self._began_s, self._given_s, self._boards = time.monotonic(), given_s, boards
+    def __init__(self, given_s: float | None, boards: int, began_s: float) -> None:
+        self._began_s, self._given_s, self._boards = began_s, given_s, boards
 
     @property
     def elapsed_s(self) -> float:
@@ -117,17 +165,14 @@ class _Time:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds left; None without bound."""
         return None if self._given_s is None else self._given_s / self._boards - self.elapsed_s
 
     def is_short_of(self, seconds: float) -> bool:
-        """Whether less than so much is left."""
         left_s = self.left_s
         return left_s is not None and left_s <= seconds
 
     @property
     def up(self) -> str:
-        """In words, that the time is up."""
         return f"the GPU-seconds given, {self._given_s:g}, are up"
 
 
@@ -135,65 +180,115 @@ def build(
     store: Store,
     jobs: Sequence[BuildModel],
     request: BuildRequest,
-    hands: Hands,
-    progress: Progress,
+    device: str | None,
+    display: Display,
 ) -> Built:
     """Bench and measure until every workload meets the target, or nothing more can be done.
 
     The workloads must be stored. What is measured already is not measured again.
-
-    Raises:
-        CannotMeasureError: no device answers any more.
     """
-    return _Build(store, jobs, request, hands, progress).run()
+    loop = _Build(store, jobs, request, [detect(device)], display, device)
+    loop.run()
+    return loop.summed_up()
+
+
+def build_on_each(
+    places: Sequence[WorkerDevice],
+    platforms: Sequence[Platform],
+    store: Store,
+    jobs: Sequence[BuildModel],
+    request: BuildRequest,
+    display: Display,
+) -> tuple[Built, list[str]]:
+    """Build on several boards of one device, whose platforms are known; say why devices failed.
+
+    Each worker goes the same way by itself. What others are at it leaves to them, and waits until
+    they are done before it looks whether the target holds.
+    """
+    kinds = {platform.device.slug for platform in platforms}
+    if len(kinds) > 1:
+        raise InputError(
+            f"--devices: boards of several kinds ({', '.join(sorted(kinds))}); what one "
+            "measures says nothing of the other, so build for one kind at a time"
+        )
+    began_s = time.monotonic()  # the clock of the host, which its processes share
+    given = store.url, jobs, request, platforms, began_s
+    again = store.url, jobs, replace(request, retry=False), platforms, began_s
+    done, failures = on_each(
+        places, _build_at, given, display, again=again, silent_s=BENCH_SILENT_S
+    )
+    whole = _Build(store, jobs, request, platforms, display, began_s=began_s)
+    whole.built.benched = sum(each.benched for each in done)
+    whole.built.visits = sum(each.visits for each in done)
+    whole.built.runs = sum(each.runs for each in done)
+    whole.built.stopped = next((each.stopped for each in done if each.stopped), None)
+    return whole.summed_up(), failures
+
+
+def _build_at(
+    device: str,
+    display: Display,
+    crew: Crew,
+    url: str,
+    jobs: Sequence[BuildModel],
+    request: BuildRequest,
+    platforms: Sequence[Platform],
+    began_s: float,
+) -> Built:
+    with open_store(url, create=False) as store:
+        loop = _Build(store, jobs, request, platforms, display, device, crew, began_s)
+        loop.run()
+    return loop.built
 
 
 class _Build:
-    """One build under way."""
-
     def __init__(
         self,
         store: Store,
         jobs: Sequence[BuildModel],
         request: BuildRequest,
-        hands: Hands,
-        progress: Progress,
+        platforms: Sequence[Platform],
+        display: Display,
+        device: str | None = None,
+        crew: Crew = ALONE,
+        began_s: float | None = None,
     ) -> None:
-        self._store, self._jobs, self._request, self._progress = store, jobs, request, progress
-        self._hands = hands
-        self._platform = hands.platforms[0]
-        self._boards = tuple(dict.fromkeys(each.board.uuid for each in hands.platforms))
+        self._store, self._jobs, self._request, self._display = store, jobs, request, display
+        self._device, self._crew = device, crew
+        self._platform = platforms[0]
+        self._boards = tuple(dict.fromkeys(each.board.uuid for each in platforms))
         # The board whose own costs go first: where there are several, none does.
         self._only = self._boards[0] if len(self._boards) == 1 else None
-        devices = tuple(dict.fromkeys(each.device.slug for each in hands.platforms))
+        devices = tuple(dict.fromkeys(each.device.slug for each in platforms))
         self._policy = ModelPolicy(devices, self._boards)
         self._drawn = drawn_by_lot(jobs, request.runs)
         self._goals = dict.fromkeys((job.workload.key for job in jobs), request.target)
-        self._slice_s = FIRST_SLICE_S * len(hands.platforms)
+        self._slice_s = FIRST_SLICE_S * len(platforms)
         self._begin_s = CAMPAIGN_S if self._platform.device.type == "cuda" else 0.0
         self._tried: set[str] = set()
         self._elsewhere: set[str] = set()
-        self._time = _Time(request.gpu_seconds, len(hands.platforms))
-        self._built = Built(self._platform.device.slug, self._boards)
+        began_s = time.monotonic() if began_s is None else began_s
+        self._time = _Time(request.gpu_seconds, len(platforms), began_s)
+        self.built = Built(self._platform.device.slug, self._boards)
 
     @cached_property
     def _estimated(self) -> Estimated:
         """Estimates as they are once the device's published sets have been taken in."""
         return Estimated(self._store, self._platform.device)
 
-    def run(self) -> Built:
-        """Go round until there is nothing to add or the time is up."""
+    def run(self) -> None:
         take_in(self._store, self._platform.device.slug)
         while self._bench() and self._measure_models() and self._raise_goals():
             pass
-        built, known = self._built, self._survey()
+
+    def summed_up(self) -> Built:
+        built, known = self.built, self._survey()
         built.elapsed_s, built.survey = self._time.elapsed_s, known
         built.next = known.plan(self._goals, self._request.significance) if built.stopped else []
         built.standings = self._standings(known)
         return built
 
     def _survey(self) -> Survey:
-        """Look at what is known; with retry, what failed before is pending until tried again."""
         platform, workloads = self._platform, [job.workload for job in self._jobs]
         known = survey(
             self._store,
@@ -208,7 +303,7 @@ class _Build:
             failed = {key: why for key, why in failed.items() if key in self._tried}
         fruitless = {key for key in self._tried if key in known.configurations} - known.costs.keys()
         left = dict.fromkeys(self._elsewhere - known.costs.keys(), ELSEWHERE)
-        return known.with_failures(left | dict.fromkeys(fruitless, FRUITLESS) | failed)
+        return replace(known, failed=left | dict.fromkeys(fruitless, FRUITLESS) | failed)
 
     def _bench(self) -> bool:
         """Bench slice by slice until all goals are reached; False when the time was up first."""
@@ -216,9 +311,11 @@ class _Build:
             known = self._survey()
             steps = known.plan(self._goals, self._request.significance)
             if not steps:
+                if self._waited_for_others():
+                    continue
                 return True
             if self._time.is_short_of(self._begin_s):
-                self._built.stopped = self._time.up
+                self.built.stopped = self._time.up
                 return False
             some = _first_of(steps, self._slice_s)
             self._slice_s *= SLICE_GROWTH
@@ -229,14 +326,32 @@ class _Build:
                 # that is gone lets nothing new be kept.
                 if len(self._survey().pending) == len(known.pending):
                     raise
-                self._progress.say(str(error))
+                self._display.note(str(error))
+
+    def _waited_for_others(self) -> bool:
+        """Wait until others are done with something that was left to them; False where nothing was.
+
+        A build by one worker waits for nobody: what others are at is none of its command's.
+        """
+        if self._crew.workers == 1:
+            return False
+        platform, left = self._platform, self._elsewhere
+        claims = Claims(self._store, platform.device.slug, platform.board.uuid)
+        while left:
+            held = {task.rpartition(" ")[2] for task in claims.others()}
+            self._elsewhere = left & held
+            if self._elsewhere != left:
+                return True
+            time.sleep(LOOK_EVERY_S)
+        return False
 
     def _bench_slice(self, steps: Sequence[Step], of: int, known: Survey) -> None:
         everything = plural(of, "configuration")
-        self._progress.say(f"bench: the next {len(steps)} of {everything} to the target")
+        self._display.note(f"bench: the next {len(steps)} of {everything} to the target")
         keys = [step.key for step in steps]
         wholes = {job.workload.key: known.whole(job.workload) for job in self._jobs}
         request = BenchRequest(
+            device=self._device,
             max_s=self._time.left_s,
             retry=self._request.retry,
             rounds=None,
@@ -245,18 +360,15 @@ class _Build:
             wholes={key: whole for key, whole in wholes.items() if whole is not None},
             host_times=self._request.mode != "graph",
         )
-        results = self._hands.bench(request, self._progress)
-        # What one of ours was at is done by now; what none of them could take is another's.
-        elsewhere = frozenset.intersection(*(result.elsewhere for result in results))
-        self._elsewhere |= elsewhere
-        if all(result.stopped is None for result in results):
-            self._tried |= set(keys) - elsewhere
-        self._built.benched += sum(result.configurations for result in results)
-        self._built.visits += sum(result.outcomes.total() for result in results)
+        result = bench(self._store, request, self._display, self._crew)
+        self._elsewhere |= result.elsewhere
+        if result.stopped is None:
+            self._tried |= set(keys) - result.elsewhere
+        self.built.benched += result.configurations
+        self.built.visits += result.outcomes.total()
 
     def _measure_models(self) -> bool:
-        """Run the models that have no run on our boards; False when the time was up first."""
-        retry = self._request.retry and not self._built.runs
+        retry = self._request.retry and not self.built.runs
         work = ModelWork(self._policy, retry)
         lacking = work.pending(self._store, [self._spec(job) for job in self._drawn])
         if not lacking:
@@ -264,28 +376,27 @@ class _Build:
         usual_s = run_seconds(self._store, self._platform.device.slug, self._request.mode)
         if self._time.is_short_of(self._begin_s + usual_s):
             return self._too_late(lacking)
-        names = {job.ran: _named(job.workload) for job in self._jobs}
-        begun: list[ModelSpec] = []
+        begun: list[ModelRunSpec] = []
 
-        def may_begin(spec: ModelSpec) -> MayBegin:
+        def may_begin(spec: ModelRunSpec) -> bool:
             if self._time.is_short_of(usual_s):
-                return "stop"
+                return False
             begun.append(spec)
-            return "go"
+            return True
 
-        shown = _Said(self._progress, len(lacking))
-        for _ in execute(
-            self._hands.runs, work, lacking, shown, lambda spec: names[spec.workload], may_begin
-        ):
-            self._built.runs += 1
+        with self._display.progress(len(lacking), "measure") as shown:
+            made = work.run(
+                self._store, lacking, self._device, shown, may_begin=may_begin, crew=self._crew
+            )
+            self.built.runs += sum(1 for _ in made)
         late = work.pending(self._store, [spec for spec in lacking if spec not in begun])
         return self._too_late(late) if late else True
 
-    def _spec(self, job: BuildModel) -> ModelSpec:
-        return ModelSpec(job.request, job.ran, self._request.mode, self._boards)
+    def _spec(self, job: BuildModel) -> ModelRunSpec:
+        return ModelRunSpec(job.request, job.ran, self._request.mode, self._boards)
 
-    def _too_late(self, specs: Sequence[ModelSpec]) -> bool:
-        self._built.stopped = f"{self._time.up}; not run: {plural(len(specs), 'model')}"
+    def _too_late(self, specs: Sequence[ModelRunSpec]) -> bool:
+        self.built.stopped = f"{self._time.up}; not run: {plural(len(specs), 'model')}"
         return False
 
     def _raise_goals(self) -> bool:
@@ -318,7 +429,6 @@ class _Build:
         ]
 
     def _answer(self, predictor: Predictor, job: BuildModel) -> Answer | None:
-        """Predict a workload for the board that ran it, for another where ours measured nothing."""
         ran = {
             run.board
             for run in self._policy.runs(self._store, self._spec(job))
@@ -330,18 +440,6 @@ class _Build:
             return predictor.answer(job.workload, self._request.mode, board)
         except InputError:
             return None  # nothing was measured on the device at all
-
-
-class _Said(ModelProgress):
-    """Says of each model that it is being measured, and how many there are."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress, self._total, self._begun = progress, total, 0
-
-    def doing(self, what: str) -> None:
-        """Say which model runs now."""
-        self._begun += 1
-        self._progress.say(f"measure {self._begun}/{self._total}: {what}")
 
 
 def _progress_of(
@@ -404,7 +502,3 @@ def _shortfall(standing: BuildProgress, target: float) -> float | None:
     known = [a for a in (answer.attribution_time, answer.attribution_energy) if a is not None]
     missed = max(target - value for value in (*covered, *known))
     return max(RAISED_BY, missed) if missed > 0 else None
-
-
-def _named(workload: Workload) -> str:
-    return f"{workload.name} batch {workload.batch_size} {workload.dtype}"

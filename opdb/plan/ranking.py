@@ -73,7 +73,6 @@ def rank(
 
 
 def short_of(demand: Demand, have: Sequence[float]) -> tuple[float, ...]:
-    """Return how much of each quantity a demand lacks."""
     return tuple(lack if (lack := demand.goal - part) > EPSILON else 0.0 for part in have)
 
 
@@ -147,7 +146,6 @@ class _Greedy:
                 self._of[key].append((lacking, row))
 
     def gain(self, key: str) -> float:
-        """Return what a configuration brings per GPU-second now."""
         place = self._place[key]
         return max(0.0, float(self._gains[place] / self._seconds[place]))
 
@@ -163,7 +161,6 @@ class _Greedy:
         return None
 
     def take(self, key: str) -> None:
-        """Count a configuration as measured; what its workloads lack is then less."""
         self._left[self._place[key]] = False
         for lacking, row in self._of[key]:
             if lacking.lacks.any():
@@ -186,7 +183,6 @@ class _Lacking:
         return self.worth - before
 
     def _worth(self) -> Numbers:
-        """Return what each brings of what is lacking, over all quantities."""
         short = self.lacks > 0
         lacks = self.lacks[short]
         parts = np.minimum(self._shares[:, short], lacks) / lacks**IMPATIENCE

@@ -2,27 +2,167 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from opdb.compose.alike import Size
-from opdb.compose.sizes import SharesByKey, shares_of, sizes_of, whole_of
+from opdb.derive.costs import cost_in
 from opdb.growth import benched_configurations
-from opdb.plan.known import (
-    Estimated,
-    Prices,
-    base_power_w,
-    costs_on,
-    failed_on,
-    has_energy,
-    prices,
+from opdb.predict.predictor import Predictor
+from opdb.predict.sizes import SharesByKey, Size, shares_of, sizes_of, whole_of
+from opdb.records import Configuration, Cost, Device, Json, Mode, Workload
+from opdb.records.cost import ROOFLINE_ALONE
+from opdb.settings import relevant_setting
+from opdb.significance import (
+    KEY_SHOWN,
+    ConfigurationEntry,
+    KindEntry,
+    Proposal,
+    Significance,
+    in_words,
 )
-from opdb.plan.ranking import Demand, Step, rank
-from opdb.records import Configuration, Cost, Device, Json, Workload
-from opdb.significance import Significance
 from opdb.store import Store
+from opdb.units import plural
+
+# What follows from what the store has of a device: costs, prices of visits and runs, failures.
+
+
+if TYPE_CHECKING:
+    from opdb.plan.ranking import Demand, Step
+
+NOMINAL_SECONDS = 0.8
+"""GPU-seconds of a configuration's visits where none were made: the median on an H200."""
+
+NOMINAL_RUN_SECONDS = 8.0
+"""Seconds of a model run where none was made."""
+
+LEAST_OF_KIND = 5
+"""Visited configurations of a kind from which its own median is taken, else that of all."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """GPU-seconds that the visits of a configuration take, and what that rests on.
+
+    `of_kind` are medians of the kinds with visits enough, `usual` that of all; `rests_on` counts
+    the configurations visited.
+    """
+
+    usual: float
+    of_kind: Mapping[str, float]
+    rests_on: int
+
+    def of(self, configuration: Configuration) -> float:
+        return self.of_kind.get(configuration.kind, self.usual)
+
+
+def prices(store: Store, device: str, kinds: Collection[str] | None = None) -> Prices:
+    """Return what the visits of a configuration took on a device (slug), on each board alone.
+
+    With `kinds`, those of these kinds alone count.
+    """
+    of_kind: dict[str, list[float]] = defaultdict(list)
+    for each in store.spent(device, kinds=kinds):
+        of_kind[each.kind].append(each.seconds)
+    return prices_of(of_kind)
+
+
+def prices_of(of_kind: Mapping[str, Collection[float]]) -> Prices:
+    """Return the prices that the GPU-seconds of visited configurations, kind by kind, suggest."""
+    everything = [seconds for some in of_kind.values() for seconds in some]
+    if not everything:
+        return Prices(NOMINAL_SECONDS, {}, 0)
+    medians = {k: statistics.median(v) for k, v in of_kind.items() if len(v) >= LEAST_OF_KIND}
+    return Prices(statistics.median(everything), medians, len(everything))
+
+
+def costs_on(
+    store: Store,
+    device: str,
+    configurations: Iterable[Configuration],
+    settings: Mapping[str, Json],
+    board: str | None = None,
+) -> dict[str, Cost]:
+    """Return what any board of a device measured of configurations, by key; timed ones alone.
+
+    Where several boards did, it is the cost of `board` (UUID), else of any one of them, and as
+    measured: a prediction brings it over by factors, but the board may have no campaign yet.
+    """
+    kinds = {c.key: c.kind for c in configurations}
+    found: dict[str, Cost] = {}
+    boards = sorted((b.uuid for b in store.boards(device)), key=lambda uuid: uuid == board)
+    timed = store.timed_on(kinds)
+    for uuid in reversed(boards):
+        missing = [key for key in timed if key not in found and uuid in timed[key]]
+        for key, costs in store.costs(uuid, missing).items():
+            cost = cost_in(costs, relevant_setting(kinds[key], settings))
+            if cost is not None:
+                found[key] = cost
+    return found
+
+
+def failed_on(
+    store: Store, device: str, settings: Mapping[str, Json], kinds: Mapping[str, str]
+) -> dict[str, str]:
+    return {
+        failure.configuration: f"{failure.outcome}: {failure.reason or 'no reason given'}"
+        for failure in store.failures(device)
+        if failure.configuration in kinds
+        and failure.setting == relevant_setting(kinds[failure.configuration], settings)
+    }
+
+
+def run_seconds(store: Store, device: str, mode: Mode) -> float:
+    """Return the median seconds of a model run on a device in a mode; nominal where none was made.
+
+    Compiling takes minutes at times: what runs in other modes took says nothing.
+    """
+    found = store.run_seconds(device, mode)
+    return statistics.median(found) if found else NOMINAL_RUN_SECONDS
+
+
+def base_power_w(store: Store, device: str) -> float:
+    """Return the base power of a device's latest calibrated campaign; 0 where none is known."""
+    known = [
+        watts
+        for campaign in store.campaigns(device)
+        if (watts := campaign.calibration.base_power_w) is not None
+    ]
+    return known[-1] if known else 0.0
+
+
+def has_energy(costs: Collection[Cost]) -> bool:
+    return any(cost.dynamic_energy_j is not None for cost in costs)
+
+
+class Estimated:
+    """What `opdb learn` estimates of configurations on a device, each estimated once.
+
+    Estimates that rest on a roofline alone are left out: what was measured alike says more.
+    """
+
+    def __init__(self, store: Store, device: Device) -> None:
+        self._predictor = Predictor(store, device)
+        self._known: dict[str, Cost | None] = {}
+
+    def of(self, configurations: Iterable[Configuration]) -> dict[str, Cost]:
+        """Return estimates of configurations, by key; of those that have one."""
+        asked = {each.key: each for each in configurations}
+        new = [each for key, each in asked.items() if key not in self._known]
+        found = self._predictor.estimated(new)
+        self._known |= {each.key: found.get(each.key) for each in new}
+        return {
+            key: cost
+            for key in asked
+            if (cost := self._known[key]) is not None and ROOFLINE_ALONE not in cost.flags
+        }
+
+
+# What is known of a set of workloads on a device, and what to measure next.
+
 
 LEAST_SECONDS = 0.01
 """What no configuration's visits cost less than, so that gains per second stay finite."""
@@ -41,7 +181,6 @@ class Coverage:
     energy: float | None
 
     def least(self) -> float:
-        """Return the smaller of time and energy; 0 where it is not known."""
         if self.time is None:
             return 0.0
         return self.time if self.energy is None else min(self.time, self.energy)
@@ -66,12 +205,10 @@ class Survey:
 
     @cached_property
     def configurations(self) -> dict[str, Configuration]:
-        """Every configuration that the workloads call, by key, in the order of the workloads."""
         return configurations_of(self.workloads)
 
     @cached_property
     def models_of(self) -> dict[str, list[str]]:
-        """The names of the models that call each configuration (key)."""
         found: dict[str, dict[str, None]] = defaultdict(dict)
         for workload in self.workloads:
             for key in self.counts[workload.key]:
@@ -80,7 +217,6 @@ class Survey:
 
     @property
     def shared(self) -> int:
-        """How many configurations more than one model calls."""
         return sum(len(names) > 1 for names in self.models_of.values())
 
     @property
@@ -91,28 +227,22 @@ class Survey:
 
     @property
     def unsized(self) -> list[str]:
-        """The configurations (keys) of which nothing can be said before they are measured."""
         return [key for key in self.pending if self.sizes[key] is None]
 
     def seconds(self, keys: Iterable[str]) -> float:
-        """Return what measuring these configurations is likely to take, in GPU-seconds."""
         return sum(self.price(key) for key in keys)
 
     def price(self, key: str) -> float:
-        """Return what measuring a configuration is likely to take, in GPU-seconds."""
         return max(self.prices.of(self.configurations[key]), LEAST_SECONDS)
 
     def shares(self, workload: Workload) -> SharesByKey | None:
-        """Return each configuration's shares of a workload's time and energy; None if unsized."""
         return self._shares[workload.key]
 
     def whole(self, workload: Workload) -> tuple[float, float] | None:
-        """Return a pass's device time (seconds) and energy (joules); None if unsized."""
         return whole_of(self.counts[workload.key], self.sizes, self.base_w)
 
     @cached_property
     def counts(self) -> dict[str, dict[str, int]]:
-        """How often each workload (key) calls each configuration (key)."""
         return {
             workload.key: {c.key: count for c, count in workload.occurrences().items()}
             for workload in self.workloads
@@ -121,10 +251,6 @@ class Survey:
     @cached_property
     def _shares(self) -> dict[str, SharesByKey | None]:
         return {k: shares_of(some, self.sizes, self.base_w) for k, some in self.counts.items()}
-
-    def with_failures(self, failed: Mapping[str, str]) -> Survey:
-        """Return the survey with these failures (keys with reasons) in place of its own."""
-        return replace(self, failed=failed)
 
     def coverage(self, workload: Workload, also: Collection[str] = ()) -> Coverage:
         """Return what measured configurations, and these besides (keys), explain of a workload."""
@@ -136,12 +262,12 @@ class Survey:
         if shares is None:
             return Coverage(of_calls, None, None)
         left = [share for key, share in shares.items() if key not in done]
-        time = max(0.0, 1 - sum(t for t, _ in left))
-        energy = max(0.0, 1 - sum(e for _, e in left))
+        known = any(time for time, _ in shares.values()) or not workload.unsupported
+        time = known * max(0.0, 1 - sum(t for t, _ in left))
+        energy = known * max(0.0, 1 - sum(e for _, e in left))
         return Coverage(of_calls, time, energy if self.energy else None)
 
     def only(self, workload: Workload) -> Survey:
-        """Return what is known of one of the workloads alone."""
         called = self.counts[workload.key].keys()
         costs = {key: cost for key, cost in self.costs.items() if key in called}
         return replace(self, workloads=(workload,), costs=costs)
@@ -155,6 +281,8 @@ class Survey:
         allowed = self._allowed(significance)
         seconds = {key: self.price(key) for key in allowed}
         pinned = [k for k in allowed if significance.is_always(self.configurations[k])]
+        from opdb.plan.ranking import Step, rank  # imports numpy, which takes its time
+
         wanted = {key for each in goals for key in self.counts[each]}
         first = [*pinned, *(key for key in self.unsized if key in wanted and key in seconds)]
         steps = rank(self._demands(goals), seconds, first)
@@ -179,6 +307,8 @@ class Survey:
 
     def _demands(self, goals: Mapping[str, float]) -> list[Demand]:
         """Return what workloads lack: as sizes are thought to be, and as large as they may be."""
+        from opdb.plan.ranking import Demand
+
         demands = []
         for workload in self.workloads:
             if workload.key not in goals:
@@ -219,7 +349,6 @@ class Survey:
 
 
 def configurations_of(workloads: Sequence[Workload]) -> dict[str, Configuration]:
-    """Return every configuration that workloads call, by key, in order."""
     return {c.key: c for workload in workloads for c in workload.occurrences()}
 
 
@@ -235,9 +364,6 @@ def survey(
 
     The workloads need not be in the store. `estimated` keeps the device's estimates from one survey
     to the next; without it they are made anew.
-
-    Raises:
-        InputError: what was learned on the device is damaged.
     """
     called = configurations_of(workloads)
     costs = costs_on(store, device.slug, called.values(), settings, board)
@@ -255,3 +381,190 @@ def survey(
         base_w=base_power_w(store, device.slug),
         energy=device.type == "cuda" or has_energy(costs.values()),
     )
+
+
+# A plan: what would be measured, in which order, what each step brings and costs.
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A step, the GPU-seconds up to its end, and what all workloads then have.
+
+    `least` is the smallest coverage of time and of energy of any workload, `mean` their mean,
+    `at_target` the number of workloads that are there.
+    """
+
+    step: Step
+    until_s: float
+    least: float
+    mean: float
+    at_target: int
+
+
+@dataclass(frozen=True)
+class PlannedWorkload:
+    """A workload's coverage now and after the plan, and what is pending of it."""
+
+    workload: Workload
+    now: Coverage
+    then: Coverage
+    left: int
+    left_s: float
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan to a target; `beyond` are steps that the GPU-seconds given do not reach to."""
+
+    target: float
+    survey: Survey
+    steps: tuple[PlannedStep, ...]
+    beyond: tuple[Step, ...]
+    workloads: tuple[PlannedWorkload, ...]
+
+    @property
+    def gpu_seconds(self) -> float:
+        return sum(each.step.seconds for each in self.steps)
+
+
+def planned(
+    survey: Survey, target: float, significance: Significance, gpu_seconds: float | None = None
+) -> Planned:
+    """Plan what brings every workload to the target, within so many GPU-seconds where given."""
+    goals = dict.fromkeys((workload.key for workload in survey.workloads), target)
+    steps = survey.plan(goals, significance)
+    within = _within(steps, gpu_seconds)
+    taken = {step.key for step in steps[:within]}
+    workloads = []
+    for workload in survey.workloads:
+        alone = survey.only(workload)
+        left = [key for key in alone.pending if key not in taken]
+        now, then = survey.coverage(workload), survey.coverage(workload, taken)
+        workloads.append(PlannedWorkload(workload, now, then, len(left), alone.seconds(left)))
+    rows = _with_coverage(survey, steps[:within], target)
+    return Planned(target, survey, tuple(rows), tuple(steps[within:]), tuple(workloads))
+
+
+def _within(steps: Sequence[Step], gpu_seconds: float | None) -> int:
+    spent_s = 0.0
+    for number, step in enumerate(steps):
+        spent_s += step.seconds
+        if gpu_seconds is not None and spent_s > gpu_seconds:
+            return number
+    return len(steps)
+
+
+def _with_coverage(survey: Survey, steps: Sequence[Step], target: float) -> list[PlannedStep]:
+    """Add up what steps bring; a workload that cannot be sized counts as not covered."""
+    quantities = 2 if survey.energy else 1
+    have: list[list[float]] = []
+    of_key: dict[str, list[tuple[int, tuple[float, ...]]]] = defaultdict(list)
+    for number, workload in enumerate(survey.workloads):
+        shares = survey.shares(workload) or {}
+        have.append(
+            [sum(b[q] for k, b in shares.items() if k in survey.costs) for q in range(quantities)]
+        )
+        for key, both in shares.items():
+            of_key[key].append((number, both[:quantities]))
+    least = [min(each) for each in have]
+    rows, until_s = [], 0.0
+    for step in steps:
+        until_s += step.seconds
+        for number, its in of_key[step.key]:
+            have[number] = [h + s for h, s in zip(have[number], its, strict=True)]
+            least[number] = min(have[number])
+        there = sum(share >= target - 1e-9 for share in least)
+        smallest, mean = min(1.0, *least), sum(least) / len(least)
+        rows.append(PlannedStep(step, until_s, smallest, min(1.0, mean), there))
+    return rows
+
+
+# Which operators are significant: those that bring every workload to its target, and why.
+
+
+MOST_LISTED = 30
+"""Configurations that the list spells out: a person reads it. The plan's JSON holds them all."""
+
+
+def proposal(survey: Survey, significance: Significance, target: float) -> Proposal:
+    """Return the list that reaches the target for every workload, as if nothing were measured.
+
+    Sizes are those of now: what is measured counts as measured.
+    """
+    blank = replace(survey, costs={}, failed={})
+    steps = blank.plan(dict.fromkeys((w.key for w in survey.workloads), target), significance)
+    keys = [
+        step.key
+        for step in steps
+        if step.gain or significance.is_always(survey.configurations[step.key])
+    ]
+    means, largest = _means(survey)
+    return Proposal(
+        rests_on=(
+            f"{plural(len(survey.workloads), 'workload')} on {survey.device}: {len(keys)} of "
+            f"{plural(len(survey.configurations), 'configuration')} for {target:g}"
+        ),
+        kinds=_kinds(survey, keys, means),
+        configurations=_configurations(survey, keys, means, largest),
+    )
+
+
+def _means(survey: Survey) -> tuple[SharesByKey, Mapping[str, tuple[float, Workload]]]:
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    largest: dict[str, tuple[float, Workload]] = {}
+    for workload in survey.workloads:
+        for key, both in (survey.shares(workload) or {}).items():
+            sums[key] = [total + share for total, share in zip(sums[key], both, strict=True)]
+            if key not in largest or max(both) > largest[key][0]:
+                largest[key] = max(both), workload
+    count = len(survey.workloads)
+    return {key: (time / count, energy / count) for key, (time, energy) in sums.items()}, largest
+
+
+def _kinds(survey: Survey, keys: Sequence[str], means: SharesByKey) -> list[KindEntry]:
+    of_kind: dict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        of_kind[survey.configurations[key].kind].append(key)
+    entries = [
+        KindEntry(
+            kind=kind,
+            configurations=len(some),
+            models=len({name for key in some for name in survey.models_of[key]}),
+            share_time=_share(means, some, 0),
+            share_energy=_share(means, some, 1),
+        )
+        for kind, some in of_kind.items()
+    ]
+    shown = [entry for entry in entries if entry.share_time or entry.share_energy]
+    return sorted(shown, key=lambda entry: (-entry.share_time, entry.kind))
+
+
+def _configurations(
+    survey: Survey,
+    keys: Sequence[str],
+    means: SharesByKey,
+    largest: Mapping[str, tuple[float, Workload]],
+) -> list[ConfigurationEntry]:
+    known = [key for key in keys if key in means]
+    found = []
+    for key in sorted(known, key=lambda key: (-means[key][0], key))[:MOST_LISTED]:
+        share, workload = largest[key]
+        others = len(survey.models_of[key]) - 1
+        more = f" and {others} more model{'s' * (others > 1)}" if others else ""
+        where = f"{workload.name}, batch {workload.batch_size} {workload.dtype}"
+        configuration = survey.configurations[key]
+        found.append(
+            ConfigurationEntry(
+                key=key[:KEY_SHOWN],
+                kind=configuration.kind,
+                what=in_words(configuration),
+                share_time=_share(means, [key], 0),
+                share_energy=_share(means, [key], 1),
+                most=f"{100 * share:.1f} % of {where}{more}",
+            )
+        )
+    return found
+
+
+def _share(means: SharesByKey, keys: Sequence[str], quantity: int) -> float:
+    return min(1.0, round(sum(means[key][quantity] for key in keys if key in means), 4))

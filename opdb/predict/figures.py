@@ -1,13 +1,20 @@
-"""Figures for decisions: throughput, energy per sample, price of a million samples."""
+"""What predictions are shown as: figures for decisions, changes, layers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-from opdb.compose import Prediction
 from opdb.derive.runs import RunCost
-from opdb.records import Json, Workload
+from opdb.errors import InputError
+from opdb.predict.compose import Breakdown, Prediction, Schedule
+from opdb.records import Call, Configuration, Cost, Json, Quantity, Workload, positive_interval
+
+# Figures for decisions: throughput, energy per sample, price of a million samples.
+
 
 JOULES_PER_KWH = 3.6e6
 SECONDS_PER_HOUR = 3600.0
@@ -41,11 +48,13 @@ class Amount:
 
     @classmethod
     def of(cls, value: float | None, interval: tuple[float, float] | None) -> Amount | None:
-        """Return the amount of a value; None where there is none."""
         return None if value is None else cls(value, interval)
 
+    @classmethod
+    def of_cost(cls, found: Quantity | None) -> Amount | None:
+        return None if found is None else cls(found.value, found.interval)
+
     def times(self, factor: float) -> Amount:
-        """Return the amount times a factor."""
         within = self.interval
         scaled = None if within is None else (within[0] * factor, within[1] * factor)
         return Amount(self.value * factor, scaled)
@@ -74,32 +83,37 @@ class Figures:
 
     @classmethod
     def predicted(cls, found: Prediction, rates: Rates = NO_RATES) -> Figures:
-        """Return the figures of a prediction."""
         time_s = Amount.of(found.time_s, found.time_interval_s)
         energy_j = Amount.of(found.energy_j, found.energy_interval_j)
         return cls(found.workload, time_s, energy_j, rates, found.complete)
 
     @classmethod
     def measured(cls, workload: Workload, run: RunCost | None, rates: Rates = NO_RATES) -> Figures:
-        """Return the figures of a measured run, without intervals; empty ones for None."""
         time_s = None if run is None else Amount(run.time_s.mean)
         energy_j = None if run is None or run.energy_j is None else Amount(run.energy_j.mean)
         return cls(workload, time_s, energy_j, rates)
 
     @property
     def samples(self) -> int:
-        """The number of samples in a pass, or in a training step."""
         return self.workload.batch_size * _batches(self.workload)
 
     @property
-    def tokens(self) -> int | None:
-        """The number of tokens in the first input; None where that holds no tokens."""
-        spec = _first_input(self.workload.inputs)
+    def tokens(self) -> dict[str, int]:
+        """The tokens of a pass, of all its samples, by what they are: prompt, new or input.
+
+        A prefill reads a prompt, a decoding step gives each sequence a new token, a whole
+        generation does both. Of all else it is the first input; empty where that holds no tokens.
+        """
+        spec, phase = _first_input(self.workload.inputs), self.workload.phase
         shape = spec.get("shape", [])
         is_index = str(spec.get("dtype", "")).startswith("int") and "range" in _values(spec)
         if not is_index or len(shape) != 2 or shape[0] != self.workload.batch_size:
-            return None
-        return int(shape[0] * shape[1]) * _batches(self.workload)
+            return {}
+        given = int(shape[0] * shape[1]) * _batches(self.workload)
+        if phase == "generate":
+            generated = self.workload.inputs["generation"]["max_new_tokens"]
+            return {"prompt": given, "new": self.workload.batch_size * int(generated)}
+        return {{"prefill": "prompt", "decode": "new"}.get(phase, "input"): given}
 
     @property
     def sample(self) -> str:
@@ -114,24 +128,20 @@ class Figures:
 
     @property
     def samples_per_s(self) -> Amount | None:
-        """The throughput."""
         return None if self.time_s is None else self.time_s.inverse(self.samples)
 
-    @property
-    def tokens_per_s(self) -> Amount | None:
-        """The throughput in tokens of the first input; None where that is not of tokens."""
-        if self.time_s is None or self.tokens is None:
+    def tokens_per_s(self, what: str) -> Amount | None:
+        """Return the throughput in prompt, new or input tokens; None where the pass has none."""
+        if self.time_s is None or what not in self.tokens:
             return None
-        return self.time_s.inverse(self.tokens)
+        return self.time_s.inverse(self.tokens[what])
 
     @property
     def energy_per_sample_j(self) -> Amount | None:
-        """The energy of a sample."""
         return None if self.energy_j is None else self.energy_j.times(1 / self.samples)
 
     @property
     def energy_per_million_samples_kwh(self) -> Amount | None:
-        """The energy of a million samples."""
         each = self.energy_per_sample_j
         return None if each is None else each.times(MILLION / JOULES_PER_KWH)
 
@@ -145,7 +155,6 @@ class Figures:
 
     @property
     def electricity_per_million_samples(self) -> Amount | None:
-        """The price of the energy of a million samples; None without a price."""
         return self._of_energy(self.rates.electricity_price_per_kwh)
 
     @property
@@ -159,18 +168,15 @@ class Figures:
 
 
 def _batches(workload: Workload) -> int:
-    """Return the number of batches in a pass: in a training step those it accumulates."""
     return int((workload.inputs.get("training") or {}).get("accumulation", 1))
 
 
 def _first_input(inputs: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the spec of the first tensor among the inputs; empty where there is none."""
     given = [*(inputs.get("args") or []), *(inputs.get("kwargs") or {}).values()]
     return next(_specs(given), {})
 
 
 def _specs(given: Json) -> Iterator[dict[str, Json]]:
-    """Yield the tensor specs in nested inputs, in order."""
     if isinstance(given, dict) and "shape" in given:
         yield given
     elif isinstance(given, dict | list):
@@ -179,6 +185,353 @@ def _specs(given: Json) -> Iterator[dict[str, Json]]:
 
 
 def _values(spec: Mapping[str, Json]) -> Json:
-    """Return the value class of a spec where it is an object, else an empty one."""
     values = spec.get("values")
     return values if isinstance(values, dict) else {}
+
+
+# What moved between two predictions, or two databases: by how much, and by how many intervals.
+#
+# A quantity moved where the logarithm of after / before is larger than the joint half width of both
+# 95 % intervals, √(a² + b²). Errors that both sides share are not taken out of it: it is rather too
+# wide than too narrow.
+
+
+WAITING = "waiting"
+
+
+@dataclass(frozen=True)
+class Change:
+    before: Amount | None
+    after: Amount | None
+
+    @property
+    def ratio(self) -> float | None:
+        """After / before; None where one is not known, or not above 0."""
+        if self.before is None or self.after is None:
+            return None
+        if self.before.value <= 0 or self.after.value <= 0:
+            return None
+        return self.after.value / self.before.value
+
+    @property
+    def difference(self) -> float:
+        return (self.after.value if self.after else 0) - (self.before.value if self.before else 0)
+
+    @property
+    def intervals(self) -> float | None:
+        """The change in joint half widths; None where an interval is missing or has no width."""
+        ratio, joint = self.ratio, self._joint
+        if ratio == 1:
+            return 0.0
+        return abs(math.log(ratio)) / joint if ratio and joint else None
+
+    @property
+    def moved(self) -> bool | None:
+        """Whether the change is larger than the joint interval; None where that is not known."""
+        if self.ratio == 1:
+            return False
+        if self._joint is None:
+            return None
+        return self.intervals is None or self.intervals > 1
+
+    @property
+    def _joint(self) -> float | None:
+        """Half the joint interval, on logarithms, of the ends that face each other."""
+        below, above = self.before, self.after
+        if self.ratio is None or below is None or above is None:
+            return None
+        if above.value < below.value:
+            below, above = above, below
+        if below.interval is None or above.interval is None or above.interval[0] <= 0:
+            return None
+        up = math.log(below.interval[1] / below.value)
+        return math.hypot(up, math.log(above.value / above.interval[0]))
+
+
+@dataclass(frozen=True)
+class OperatorChange:
+    """What calls of one configuration, or of one kind (`configuration` None), take in a pass.
+
+    Of two databases it is one call of a configuration. `calls` are those before and after.
+    """
+
+    operator: str
+    configuration: Configuration | None
+    calls: tuple[int, int]
+    time_s: Change
+    energy_j: Change
+
+
+@dataclass
+class _Part:
+    """The calls of one group: time (s), energy (J), and squares of their half widths."""
+
+    operator: str
+    configuration: Configuration | None
+    calls: int = 0
+    time_s: float = 0.0
+    time_square: float = 0.0
+    energy_j: float | None = 0.0
+    energy_square: float = 0.0
+
+
+def operator_changes(
+    before: Schedule, after: Schedule, samples: tuple[int, int] = (1, 1)
+) -> list[OperatorChange]:
+    """Return what the operators of two passes take, the largest difference of time first.
+
+    They are matched by configuration where both passes have the same ones, else by kind. Waiting is
+    a row of its own, so that the differences add up to that of the passes; each pass is divided by
+    its `samples`.
+    """
+    same = before.costs.keys() == after.costs.keys()
+    parts = [_parts(schedule, same) for schedule in (before, after)]
+    found = []
+    for key in dict.fromkeys([*parts[0], *parts[1]]):
+        each = [part.get(key) for part in parts]
+        one = next(part for part in each if part is not None)
+        times, energies = (
+            Change(*(_amount(part, count, get) for part, count in zip(each, samples, strict=True)))
+            for get in (_time, _energy)
+        )
+        calls = tuple(0 if part is None else part.calls for part in each)
+        found.append(
+            OperatorChange(one.operator, one.configuration, (calls[0], calls[1]), times, energies)
+        )
+    return sorted(found, key=lambda row: abs(row.time_s.difference), reverse=True)
+
+
+def cost_changes(
+    configurations: Iterable[Configuration],
+    before: Mapping[str, Cost],
+    after: Mapping[str, Cost],
+) -> list[OperatorChange]:
+    """Return what one call of each configuration costs in two databases that both measured it."""
+    found = []
+    for each in configurations:
+        old, new = before.get(each.key), after.get(each.key)
+        if old is None or new is None or old.time_s is None or new.time_s is None:
+            continue
+        times = Change(Amount.of_cost(old.time_s), Amount.of_cost(new.time_s))
+        energies = Change(Amount.of_cost(old.energy_j), Amount.of_cost(new.energy_j))
+        found.append(OperatorChange(each.title, each, (1, 1), times, energies))
+    return sorted(found, key=lambda row: abs(math.log(row.time_s.ratio or 1)), reverse=True)
+
+
+def _parts(schedule: Schedule, by_configuration: bool) -> dict[str, _Part]:
+    """Return the groups of a pass by configuration (key) or kind, and its waiting."""
+    parts: dict[str, _Part] = {}
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    base_w = schedule.base_power_w
+    busy_s = 0.0
+    for slot in schedule.slots:
+        configuration = slot.call.configuration
+        name = configuration.key if by_configuration else configuration.title
+        known = configuration if by_configuration else None
+        part = parts.setdefault(name, _Part(configuration.title, known))
+        part.calls += 1
+        part.time_s += slot.device_s
+        busy_s += slot.device_s
+        dynamic = schedule.costs[configuration.key].dynamic_energy_j
+        if base_w is None or dynamic is None or part.energy_j is None:
+            part.energy_j = None
+        else:
+            part.energy_j += base_w * slot.device_s + dynamic.mean
+        counts[name, configuration.key] += 1
+    for (name, key), count in counts.items():
+        cost = schedule.costs[key]
+        time_half = count * (cost.time_s.half_width or 0.0)
+        energy_half = count * ((cost.dynamic_energy_j and cost.dynamic_energy_j.half_width) or 0.0)
+        parts[name].time_square += time_half**2
+        parts[name].energy_square += ((base_w or 0.0) * time_half) ** 2 + energy_half**2
+    waiting_s = schedule.end_s - schedule.start_s - busy_s
+    if waiting_s > 0:
+        waiting_j = None if base_w is None else base_w * waiting_s
+        parts[WAITING] = _Part("waits for the host", None, 0, waiting_s, 0.0, waiting_j)
+    return parts
+
+
+def _time(part: _Part) -> tuple[float, float]:
+    return part.time_s, math.sqrt(part.time_square)
+
+
+def _energy(part: _Part) -> tuple[float, float] | None:
+    return None if part.energy_j is None else (part.energy_j, math.sqrt(part.energy_square))
+
+
+def _amount(
+    part: _Part | None, samples: int, get: Callable[[_Part], tuple[float, float] | None]
+) -> Amount | None:
+    found = None if part is None else get(part)
+    if found is None:
+        return None
+    value, half = found
+    # waiting has no width of its own: it follows from everything else
+    has = part is not None and part.calls and value > 0
+    interval = positive_interval(value, half / value, half / value) if has else None
+    return Amount(value, interval).times(1 / samples)
+
+
+# A prediction layer by layer: time and energy of each module's calls, and of the rest.
+
+
+Status: TypeAlias = Literal["measured", "estimated", "missing"]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The equal calls that one module makes; `path` is the module's, "" the model's own.
+
+    Times and energies are those of all `count` calls; None where they have none. `share_time` is
+    of the pass's time. `energy_j` holds the base power that flows meanwhile, `dynamic_energy_j`
+    does not.
+    """
+
+    path: str
+    configuration: Configuration
+    count: int
+    status: Status
+    time_s: float | None
+    share_time: float | None
+    energy_j: float | None
+    dynamic_energy_j: float | None
+
+    @property
+    def shape(self) -> list[int] | None:
+        return first_shape(self.configuration)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a pass that is no layer: its time, and its energy (None: unknown).
+
+    `count` is the number of its calls, None where it is beside them.
+    """
+
+    what: str
+    time_s: float | None
+    share_time: float | None
+    energy_j: float | None
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The layers of a pass in the order of their first calls, and the rest of the pass.
+
+    The times of layers and rest add up to the pass's, and so do the energies.
+    """
+
+    layers: Sequence[Layer]
+    rest: Sequence[Part]
+    time_s: float | None
+
+    def longest(self, number: int | None) -> list[Layer]:
+        """Return the given number of layers that take longest, in their order; None: all."""
+        if number is None:
+            return list(self.layers)
+        ranked = sorted(self.layers, key=lambda layer: layer.time_s or 0.0, reverse=True)
+        kept = {id(layer) for layer in ranked[:number]}
+        return [layer for layer in self.layers if id(layer) in kept]
+
+    def together(self, what: str, parts: Sequence[Layer | Part]) -> Part:
+        """Return several parts as one, which has no time or energy where none of them has any."""
+        times = [each.time_s for each in parts if each.time_s is not None]
+        energies = [each.energy_j for each in parts if each.energy_j is not None]
+        time_s = math.fsum(times) if times else None
+        return Part(
+            what,
+            time_s,
+            _share(time_s, self.time_s),
+            math.fsum(energies) if energies else None,
+            sum(each.count or 0 for each in parts),
+        )
+
+
+def layers(prediction: Prediction, found: Breakdown, calls: Sequence[Call]) -> Layers:
+    """Return a prediction layer by layer; `calls` are the workload's with their modules' paths."""
+    check_layered(prediction)
+    _check_same(prediction, calls)
+    estimated = {share.configuration.key for share in prediction.estimated}
+    counts: dict[tuple[str, str], int] = {}
+    configurations: dict[str, Configuration] = {}
+    for call in calls:
+        key = call.configuration.key
+        configurations[key] = call.configuration
+        counts[call.path or "", key] = counts.get((call.path or "", key), 0) + 1
+    is_known = prediction.energy_j is not None
+    base_w = found.base_power_w if is_known else None
+
+    def layer(path: str, key: str, count: int) -> Layer:
+        time_s = _times(count, found.call_s.get(key))
+        dynamic_j = _times(count, found.call_j.get(key)) if is_known else None
+        flowing_j = None if base_w is None or time_s is None else base_w * time_s
+        energy_j = None if flowing_j is None else flowing_j + (dynamic_j or 0.0)
+        status: Status = "missing"
+        if time_s is not None:
+            status = "estimated" if key in estimated else "measured"
+        share = _share(time_s, prediction.time_s)
+        return Layer(path, configurations[key], count, status, time_s, share, energy_j, dynamic_j)
+
+    return Layers(
+        [layer(path, key, count) for (path, key), count in counts.items()],
+        rests(prediction, found),
+        prediction.time_s,
+    )
+
+
+def rests(prediction: Prediction, found: Breakdown) -> list[Part]:
+    base_w = None if prediction.energy_j is None else found.base_power_w
+
+    def rest(what: str, time_s: float) -> Part:
+        share = _share(time_s, prediction.time_s)
+        return Part(what, time_s, share, None if base_w is None else base_w * time_s)
+
+    device = prediction.device.type
+    waiting = "containers of modules" if device == "cpu" else "the device waits for the host"
+    return [
+        rest("transitions between kernels", found.transition_s),
+        rest(waiting, found.waiting_s),
+    ]
+
+
+def first_shape(configuration: Configuration) -> list[int] | None:
+    first = next(iter(configuration.inputs.values()), None)
+    while isinstance(first, list):
+        first = first[0] if first else None
+    return first.get("shape") if isinstance(first, dict) else None
+
+
+def _share(time_s: float | None, whole_s: float | None) -> float | None:
+    return time_s / whole_s if time_s is not None and whole_s else None
+
+
+def _times(count: int, value: float | None) -> float | None:
+    return None if value is None else math.fsum([value] * count)
+
+
+def check_layered(prediction: Prediction) -> None:
+    """Check that a prediction has layers."""
+    workload = prediction.workload
+    if workload.compiled_for is not None:
+        raise InputError(
+            f"{workload.name} in mode {prediction.mode}: operators that torch.compile "
+            "fused have no layers; use --mode eager or graph"
+        )
+
+
+def _check_same(prediction: Prediction, calls: Sequence[Call]) -> None:
+    """Check that calls are those of a prediction's workload, one by one, and have paths."""
+    workload = prediction.workload
+    of_both = zip(workload.calls, calls, strict=False)
+    apart = [n for n, (before, now) in enumerate(of_both) if before != now]
+    if apart or len(workload.calls) != len(calls):
+        place = apart[0] if apart else min(len(workload.calls), len(calls))
+        raise InputError(
+            f"{workload.name} calls something else here than what is stored and was predicted "
+            f"({workload.source} {workload.source_version}), from call {place + 1} of "
+            f"{len(workload.calls)} on: which layer a stored call belongs to is not guessed; "
+            "opdb harvest --anew, with the same options, stores what it calls here"
+        )
+    if any(call.path is None for call in calls):
+        raise InputError(f"{workload.name}: which modules make its calls is not known")

@@ -2,55 +2,320 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 
-from opdb.compose import (
+from opdb.derive.boards import UNKNOWN_BASE_POWER, Factors, transferred
+from opdb.derive.costs import host_quantities
+from opdb.derive.quiet import (
+    LEAST_SHARE,
+    CallForm,
+    HostFactor,
+    Slowdown,
+    host_factor,
+    host_slowdown_in,
+)
+from opdb.derive.runs import Launches, RunCost, compare_launches
+from opdb.errors import InputError, UnknownNameError
+from opdb.growth import Sizes
+from opdb.memory import Memory, memory_of
+from opdb.models.catalogue import asked_as
+from opdb.predict.board_data import BoardData
+from opdb.predict.compose import (
     Breakdown,
-    EstimatedCosts,
     Prediction,
     Schedule,
     break_down,
     compose,
     compose_pass,
-    is_one_graph,
     schedule,
     time_on_host_s,
     with_intervals,
 )
-from opdb.compose.ladder import Interpolated, between, in_part_between, standing
-from opdb.derive.boards import Factors, transferred
-from opdb.derive.host import HostFactor
-from opdb.derive.launches import Launches
-from opdb.errors import InputError
-from opdb.growth import Sizes
-from opdb.models.usual import asked_as
-from opdb.predict.answer import Answer, Transfer
-from opdb.predict.bases import Bases
-from opdb.predict.boards import Boards
-from opdb.predict.device import choose_device
-from opdb.predict.hosts import CalibratedHost, OnHost
-from opdb.predict.measured_runs import MeasuredRuns
+from opdb.predict.generation import Interpolated, between, in_part_between, read_bytes, standing
 from opdb.predict.peers import Peers
-from opdb.predict.snapshot import Snapshot
+from opdb.predict.timeline import EstimatedCosts, is_one_graph
 from opdb.records import (
-    ALGORITHM_SETTING,
     CAPTURED_MODE,
     COMPILED_MODES,
+    DECODING,
     Configuration,
     Cost,
     Device,
+    HostCalibration,
     Json,
     Mode,
     ModelRun,
     Phase,
+    Quantity,
     RunRatios,
     Workload,
 )
 from opdb.settings import DEFAULT_SETTINGS
-from opdb.store import Store
+from opdb.store import Store, how_to_fill, is_default, published_devices, take_in
+
+# Choose the device that a command predicts for.
+
+
+def choose_device(store: Store, name: str | None) -> Device:
+    """Return the device that is meant; unnamed: this machine's GPU, else the most measured one.
+
+    The default database takes in the published sets of a device once that is chosen.
+    """
+    published, known = published_devices(), {each.slug: each.name for each in store.devices()}
+    if name is not None:
+        slug: str | None = _meant(name, published | known)
+    else:
+        slug = _of_this_machine(published | known if is_default(store) else known)
+    if slug in published:
+        take_in(store, slug)
+    devices = {each.slug: each for each in store.devices()}
+    if slug is not None and slug in devices:
+        return devices[slug]
+    if slug is not None or not devices:
+        raise InputError(
+            f"{store.location} holds {f'nothing of device {slug!r}' if slug else 'no measurements'}"
+            f"; run opdb bench on a machine with {'one' if slug else 'a GPU'}; "
+            + how_to_fill(store.url, slug)
+        )
+    counts = store.cost_counts() if len(devices) > 1 else {}
+    return max(
+        devices.values(),
+        key=lambda each: sum(counts.get(board.uuid, 0) for board in store.boards(each.slug)),
+    )
+
+
+def _meant(name: str, known: Mapping[str, str]) -> str:
+    """Return the device (slug) that a name means, of these (names by slug).
+
+    It is a slug or a vendor's name in any case, else some whole words that one device alone has.
+    """
+    words = "-".join(re.findall("[a-z0-9]+", name.lower()))
+    whole = [slug for slug in known if words == slug] or [
+        slug for slug, full in known.items() if full.lower() == name.strip().lower()
+    ]
+    found = whole or [slug for slug in known if words and f"-{words}-" in f"-{slug}-"]
+    if not found:
+        raise UnknownNameError("device", name, known)
+    if len(found) > 1:
+        raise InputError(f"device {name!r} could be any of {', '.join(sorted(found))}; name one")
+    return found[0]
+
+
+def _of_this_machine(known: Mapping[str, str]) -> str | None:
+    """Return the first device (slug) whose name a GPU of this machine has.
+
+    None where there is none, or where no choice is.
+    """
+    if len(known) < 2 or not _has_driver():
+        return None
+    from opdb.meters.nvml import gpu_names
+
+    here = gpu_names()
+    return next((slug for slug, name in known.items() if name in here), None)
+
+
+def _has_driver() -> bool:
+    """Whether this machine may have NVIDIA's driver: to ask it takes a moment to import."""
+    if sys.platform != "linux":
+        return True
+    import ctypes
+
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
+
+
+# The answer for a workload: its prediction, and the measured run beside it.
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A prediction, and the measured run of the same board beside it where there is one.
+
+    `refused` says why the forced algorithm cannot run some convolutions (keys). `brought` counts
+    the calls that the board did not measure: they have another board's cost, scaled by factors.
+    `memory_rate` is that of a copy, in bytes/s as last calibrated.
+    """
+
+    prediction: Prediction
+    measured: RunCost | None
+    setting: Mapping[str, Json]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    brought: int = 0
+    memory_rate: float | None = None
+
+    @cached_property
+    def memory(self) -> Memory:
+        return memory_of(self.prediction.workload, self.prediction.device)
+
+    @property
+    def bandwidth_bound_s(self) -> float | None:
+        """How long a decoder's pass reads its weights and cache at the rate of a copy, in seconds.
+
+        None for a prefill, which computes more than it reads, and all that is no decoder's; and
+        where no rate is known.
+        """
+        if self.prediction.workload.phase not in DECODING or self.memory_rate is None:
+            return None
+        return read_bytes(self.prediction.workload) / self.memory_rate
+
+    @property
+    def attribution_time(self) -> float | None:
+        if self.measured is None or self.prediction.time_s is None:
+            return None
+        return self.prediction.time_s / self.measured.time_s.mean
+
+    @property
+    def attribution_energy(self) -> float | None:
+        if self.measured is None or self.measured.energy_j is None:
+            return None
+        if self.prediction.energy_j is None:
+            return None
+        return self.prediction.energy_j / self.measured.energy_j.mean
+
+    @property
+    def inside_time(self) -> bool | None:
+        """Whether the interval holds the measured time; None where either is not known."""
+        measured = self.measured.time_s if self.measured else None
+        return _holds(self.prediction.time_interval_s, measured)
+
+    @property
+    def inside_energy(self) -> bool | None:
+        """Whether the interval holds the measured energy; None where either is not known."""
+        measured = self.measured.energy_j if self.measured else None
+        return _holds(self.prediction.energy_interval_j, measured)
+
+    @property
+    def order(self) -> tuple[str, str, str, int, str]:
+        found, workload = self.prediction, self.prediction.workload
+        return workload.name, found.mode, workload.dtype, workload.batch_size, found.board
+
+    def meets(self, target: float) -> bool:
+        """Whether coverage reaches the target and attribution lies within 1 ± (1 - target).
+
+        Both for time and for energy; an attribution that is not known does not count, a device
+        without power readings is held to its time alone.
+        """
+        prediction = self.prediction
+        if prediction.workload.unsupported or min(prediction.coverages.values()) < target:
+            return False
+        known = [a for a in (self.attribution_time, self.attribution_energy) if a is not None]
+        return all(abs(a - 1) <= 1 - target + 1e-12 for a in known)
+
+
+def _holds(interval: tuple[float, float] | None, measured: Quantity | None) -> bool | None:
+    if interval is None or measured is None or not measured.mean:
+        return None
+    return interval[0] <= measured.mean <= interval[1]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A measured run predicted from another board's costs: unchanged, and scaled by factors."""
+
+    origin: str
+    factors: Factors
+    raw: Answer
+    brought: Answer
+
+
+# A host that was calibrated against those of boards: what it makes of their predictions.
+
+
+MOST_WORKLOADS = 4
+LEAST_CALLS, MOST_CALLS = 32, 320
+MOST_DISTINCT_CALLS = 150
+MOST_BATCH = 8
+"""Workloads that a calibration of a host times at most; their calls, distinct calls and batch size
+at most. So it takes seconds, and no single call counts for much."""
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """What a pass takes where a calibrated host issues it, in quiet moments.
+
+    `factor` is how many times as long that host takes as the board's. `slowdown` is how much slower
+    than quiet it was when it was calibrated, and `slowed_s` the pass at its median then; None where
+    that is not known.
+    """
+
+    factor: HostFactor
+    calibrated_at: str
+    time_s: float
+    slowdown: Slowdown | None
+    slowed_s: float | None
+
+
+class CalibratedHost:
+    """A host as it was calibrated last, held against the hosts of boards."""
+
+    def __init__(self, store: Store, calibration: HostCalibration) -> None:
+        self.calibration = calibration
+        self.workloads = store.workloads_by_key(calibration.workloads)
+
+    @cached_property
+    def slowdown(self) -> Slowdown | None:
+        return host_slowdown_in(self.calibration.visits)
+
+    @cached_property
+    def times_s(self) -> Mapping[CallForm, float]:
+        """The quiet times of the calls (seconds)."""
+        return {
+            (key, form): quantity.mean
+            for key, forms in host_quantities(self.calibration.visits).items()
+            for form, quantity in forms.items()
+        }
+
+
+def workloads_to_time(store: Store) -> list[Workload]:
+    """Return the small stored workloads that hold a host against those of the most boards.
+
+    They are of inference in float32 at small batches. Each next one is that of which the most
+    boards that know none before it have host times of nearly all calls, and among these the one of
+    the fewest calls.
+    """
+    workloads = store.workloads(dtype="float32", phase="inference")
+    candidates = {
+        each.key: (each, calls)
+        for each in workloads
+        if each.autocast is None and each.batch_size <= MOST_BATCH
+        for calls in [_counts(each)]
+        if LEAST_CALLS <= len(each.calls) <= MOST_CALLS and len(calls) <= MOST_DISTINCT_CALLS
+    }
+    configurations = {c for each, _ in candidates.values() for c in each.occurrences()}
+    knowing: dict[str, set[str]] = {key: set() for key in candidates}
+    for device in store.devices():
+        if device.type == "cpu":
+            continue  # there the host is the device
+        data = BoardData(store, device, DEFAULT_SETTINGS)
+        for board in data.boards:
+            known = data.host_times_s(configurations, board)
+            for key, (workload, calls) in candidates.items():
+                count = sum(n for call, n in calls.items() if call in known)
+                if count >= LEAST_SHARE * len(workload.calls):
+                    knowing[key].add(board)
+    chosen: list[Workload] = []
+    while len(chosen) < MOST_WORKLOADS and any(knowing.values()):
+        best = max(knowing, key=lambda key: (len(knowing[key]), -len(candidates[key][0].calls)))
+        chosen.append(candidates[best][0])
+        knowing = {key: boards - knowing[best] for key, boards in knowing.items()}
+    return chosen
+
+
+def _counts(workload: Workload) -> Counter[CallForm]:
+    return Counter((call.configuration.key, call.form) for call in workload.calls)
+
+
+# Predict workloads, and compare predictions with measured runs.
+
 
 PLAIN_MODES: tuple[Mode, ...] = ("eager", "graph")
 """The modes that run a model's operators as it calls them."""
@@ -63,7 +328,7 @@ ESTIMATED_AT_ONCE = 500
 """Configurations that are estimated together: their covariances take memory by the square."""
 
 
-class Predictor:
+class Predictor(BoardData):
     """Predicts workloads on one device from a store, as `opdb predict` does.
 
     Configurations that were never measured are estimated where `opdb learn` has learned enough;
@@ -82,95 +347,52 @@ class Predictor:
         *,
         estimates: bool = True,
     ) -> None:
-        self.device = device
-        self._settings = settings
-        self._algorithm = settings.get(ALGORITHM_SETTING)
-        self._snapshot = snapshot = Snapshot(store, device)
-        self._runs = MeasuredRuns(store, snapshot)
-        self._boards = usual_boards = Boards(snapshot, settings)
-        self._bases = usual_bases = Bases(snapshot, self._boards, self._algorithm)
-        usual = {name: value for name, value in settings.items() if name != ALGORITHM_SETTING}
-        if self._algorithm is not None:
-            usual_boards = Boards(snapshot, usual)
-            usual_bases = Bases(snapshot, usual_boards)
-        as_learned = usual == DEFAULT_SETTINGS
-        self._peers = Peers(self._runs, snapshot, usual_boards, usual_bases, as_learned=as_learned)
-        self._basis = self._bases.estimated if estimates else self._bases.stepped
-        self._best_board = cache(self._find_best_board)
-        self._measured_of = cache(self._find_measured)
+        super().__init__(store, device, settings)
+        as_learned = self.usual.settings == DEFAULT_SETTINGS
+        self._peers = Peers(self.usual, as_learned=as_learned)
+        self._basis = self.basis_with_estimates if estimates else self.basis_with_steps
+        self._best_board = cache(self.best_board)
+        self._measured_of = cache(lambda workloads: self.measured(_called(workloads)))
         self._pass_on = cache(self._find_pass)
+        self.host_factor = cache(self._host_factor)
 
     # What is known of the device
 
-    def board(self, prefix: str) -> str:
-        """Return the board whose UUID begins so, with or without its "GPU-".
-
-        Raises:
-            UnknownNameError: none does.
-            InputError: several do.
-        """
-        return self._snapshot.find(prefix)
-
-    @property
-    def boards(self) -> list[str]:
-        """The boards of the device that measured something, by UUID."""
-        return self._snapshot.boards
-
-    def most_measured(self, kinds: Collection[str] | None = None) -> str:
-        """Return the board that has costs of the most configurations, of some kinds or of all.
-
-        Raises:
-            NothingMeasuredError: nothing was measured on the device.
-        """
-        return self._snapshot.most_measured(kinds)
-
-    def costs_on(self, board: str, configurations: Collection[Configuration]) -> dict[str, Cost]:
-        """Return the costs of configurations on a board, by key, as far as any board has them.
-
-        What only other boards of the device have is brought over by factors.
-        """
-        return self._boards.costs(board, configurations)
+    def apart(self, board: str, origin: str) -> dict[str, float | None]:
+        """Return how many times as much as the board `origin` another one takes, by anchors."""
+        by = self.factors(board, origin)
+        return {
+            "time": None if by.time is None else by.time.value,
+            "dynamic_energy": None if by.dynamic_energy is None else by.dynamic_energy.value,
+            "base_power": by.base_power,
+        }
 
     def estimated(self, configurations: Sequence[Configuration]) -> dict[str, Cost]:
         """Return estimates of configurations, by key, as for the board that measured most.
 
         What no estimate covers is left out: all of them, where nothing was learned on the device.
-
-        Raises:
-            InputError: what was learned is damaged.
         """
         found: dict[str, Cost] = {}
         for first in range(0, len(configurations) if self.boards else 0, ESTIMATED_AT_ONCE):
             some = configurations[first : first + ESTIMATED_AT_ONCE]
-            estimates = self._boards.estimates(some, self.most_measured())
+            estimates = self.estimates(some, self.most_measured())
             if estimates is not None:
                 found |= estimates.costs
         return found
 
-    def base_power_w(self, board: str) -> float | None:
-        """Return a board's usual base power (W); None where none was read."""
-        return self._snapshot.calibration(board).base_power_w
-
-    def measured_workloads(self, mode: Mode) -> list[tuple[Workload, str]]:
-        """Return the workloads that were measured in a mode, with the board whose run counts."""
-        on = self._runs.measured(mode)
-        return [(workload, on[workload.key].board) for workload in self._runs.workloads(mode)]
-
     def runs(self, names: Collection[str]) -> list[tuple[Workload, ModelRun]]:
         """Return the latest good run of each workload, mode and board; of these models, or all."""
         found: dict[tuple[str, str, str], tuple[Workload, ModelRun]] = {}
-        for mode, workload in self._measured(names):
-            for run in self._runs.runs(workload, mode, self._algorithm):
-                found[workload.key, mode, self._snapshot.board_of(run)] = (workload, run)
+        for mode, workload in self._measured_models(names):
+            for run in self.runs_of(workload, mode):
+                found[workload.key, mode, self.board_of(run)] = (workload, run)
         return list(found.values())
 
     def run_ratios(self) -> RunRatios:
-        """Return what every measured run shows of the sum of its workload's operators."""
         return self._peers.ratios(MODES)
 
     def launches(self, workload: Workload, run: ModelRun) -> Launches | None:
-        """Compare a run's kernels with its operators', as its board saw them, else another."""
-        return self._runs.launches(workload, run)
+        return compare_launches(workload, run, self.kernels_seen(run))
 
     # Predictions
 
@@ -181,31 +403,32 @@ class Predictor:
         covers the workload best. In a mode that compiles, the calls are those which the workload
         was compiled to; in that of a CUDA graph those which it makes while it is captured, where
         these are known to be others.
-
-        Raises:
-            InputError: nothing was ever measured on the device, the mode or the phase cannot be
-                predicted, or nobody has seen what the workload is compiled to.
         """
         check_mode(mode)
-        if self._algorithm is not None:
-            check_forced(str(self._algorithm), workload.name, mode, workload.phase)
+        if self.algorithm is not None:
+            check_forced(str(self.algorithm), workload.name, mode, workload.phase)
         if mode in COMPILED_MODES and workload.compiled_for is None:
-            workload = self._compiled(workload)
-        between = board is not None and self._bases.is_between(workload, board)
+            workload = self._as_compiled(workload)
+        between = board is not None and self.is_between(workload, board)
         if mode == CAPTURED_MODE and not workload.captured and not between:
-            [workload] = self._runs.captured([workload])
+            [workload] = self.captured([workload])
         if board is None:
-            run = None if self._algorithm else self._runs.measured(mode).get(workload.key)
+            run = None if self.algorithm else self.measured_in(mode).get(workload.key)
             board = self._best_board(workload) if run is None else run.board
-        measured, basis = self._bases.of(workload, board), self._basis(workload, board)
-        shown = self._peers.evidence(workload, mode)
+        measured, basis = self.basis(workload, board), self._basis(workload, board)
+        ratios, host_ratios = self._peers.evidence(workload, mode)
         inputs = basis.inputs
         if not is_one_graph(mode):
-            inputs = replace(inputs, host_ratios=shown.host_ratios)
-        found = with_intervals(compose_pass(basis.pass_, mode, inputs), shown.ratios)
+            inputs = replace(inputs, host_ratios=host_ratios)
+        found = with_intervals(compose_pass(basis.pass_, mode, inputs), ratios)
         found = replace(found, workload=workload, notes=(*found.notes, *basis.notes))
         brought = sum(basis.pass_.counts[key] for key in measured.inputs.brought)
-        return replace(self._compared(found), refused=basis.refused, brought=brought)
+        return replace(
+            self._compared(found),
+            refused=basis.refused,
+            brought=brought,
+            memory_rate=inputs.memory_rate,
+        )
 
     def between(
         self, rungs: Sequence[Workload], sizes: Sizes, mode: Mode, board: str | None = None
@@ -219,11 +442,11 @@ class Predictor:
         that measured the most. None where no passes reach the sizes.
         """
         if mode == CAPTURED_MODE:
-            rungs = self._runs.captured(rungs)
+            rungs = self.captured(rungs)
         if not rungs:
             return None
         rungs = tuple(rungs)
-        boards = self._snapshot.boards if board is None else [board]
+        boards = self.boards if board is None else [board]
         measured = self._measured_of(rungs)
         boards = sorted(boards, key=lambda each: len(measured[each]), reverse=True)
         ways = [(look, each) for look in (standing, between) for each in boards]
@@ -231,7 +454,7 @@ class Predictor:
             found = self._pass_on(each, look, rungs, tuple(sizes.items()))
             if found is not None:
                 workload, interpolated = found
-                self._bases.interpolate(workload, each, interpolated)
+                self.interpolate(workload, each, interpolated)
                 return workload, each
         return None
 
@@ -253,16 +476,13 @@ class Predictor:
             if not rungs:
                 return None
         called = _called(rungs)
-        costs = self._boards.costs(board, called) if in_part else self._boards.own(called, board)
+        costs = self.costs_on(board, called) if in_part else self.own(called, board)
         return look(rungs, costs, dict(sizes))
 
-    def _find_measured(self, workloads: Sequence[Workload]) -> dict[str, set[Configuration]]:
-        """Return which calls of some workloads each board measured."""
-        return self._boards.measured(_called(workloads))
-
-    def host_factor(self, host: CalibratedHost, board: str) -> HostFactor | None:
+    def _host_factor(self, host: CalibratedHost, board: str) -> HostFactor | None:
         """Return how many times as long a host takes as a board's; None where that is not known."""
-        return host.factor(self._boards, board)
+        times_s = self.host_times_s(_called(host.workloads), board)
+        return host_factor(host.times_s, times_s, map(_counts, host.workloads))
 
     def on_host(self, prediction: Prediction, host: CalibratedHost) -> OnHost | None:
         """Return what one of its predictions takes on a host that was calibrated.
@@ -289,21 +509,19 @@ class Predictor:
         return OnHost(factor, host.calibration.measured_at, on(1.0), slowdown, slowed_s)
 
     def breakdown(self, prediction: Prediction) -> Breakdown:
-        """Return the parts of the time and energy of one of its predictions."""
         basis = self._basis(prediction.workload, prediction.board)
         return break_down(basis.pass_, prediction.mode, basis.inputs)
 
     def schedule(self, prediction: Prediction) -> Schedule:
-        """Return the calls of one of its predictions, each at its time on host and device."""
         basis = self._basis(prediction.workload, prediction.board)
         return schedule(basis.pass_, prediction.mode, basis.inputs)
 
-    def _compiled(self, workload: Workload) -> Workload:
+    def _as_compiled(self, workload: Workload) -> Workload:
         check_compiled(workload.name, "compile", workload.phase, workload.autocast)
-        found = self._runs.compiled(workload)
+        found = self.compiled(workload)
         if found is None:
             name, slug = workload.name, self.device.slug
-            known = "; ".join(dict.fromkeys(map(_at, self._runs.all_compiled(name))))
+            known = "; ".join(dict.fromkeys(map(_at, self.all_compiled(name))))
             raise InputError(
                 f"the compiled calls of {name} on {slug!r} {_at(workload)} are not known"
                 + (f", only {known}" if known else "")
@@ -311,10 +529,6 @@ class Predictor:
                 "there, then opdb bench fused enter_graph"
             )
         return found
-
-    def uncompiled(self, modes: Collection[Mode] = COMPILED_MODES) -> int:
-        """Count the runs in modes that compile of which the compiled calls are not known."""
-        return sum(self._runs.uncompiled(mode) for mode in modes if mode in COMPILED_MODES)
 
     def answers(self, names: Collection[str], modes: Sequence[Mode] = MODES) -> list[Answer]:
         """Return an answer for every measured run in these modes of these models (none: all).
@@ -324,23 +538,19 @@ class Predictor:
         asked = [
             (mode, each)
             for mode in modes
-            for each in self._runs.groups(mode)
+            for each in self.groups(mode)
             if not names or each.name in names
         ]
         if not names:
             for mode in modes:
-                self._runs.read_runs(mode)
-        workloads = self._runs.workloads_of([each.key for _, each in asked])
+                self.read_runs(mode)
+        workloads = self.workloads_of([each.key for _, each in asked])
         self.read_costs(workloads)
         found = [
             self.answer(workload, mode, each.board)
             for workload, (mode, each) in zip(workloads, asked, strict=True)
         ]
         return sorted(found, key=lambda answer: answer.order)
-
-    def read_costs(self, workloads: Iterable[Workload]) -> None:
-        """Read at once what all boards' answers for these workloads ask of the database."""
-        self._snapshot.read_costs({c.key for w in workloads for c in w.occurrences()})
 
     def without(
         self, workload: Workload, mode: Mode, left_out: Collection[str], instead: EstimatedCosts
@@ -349,22 +559,19 @@ class Predictor:
 
         `instead` holds the estimates of them that take their place.
         """
-        board = self._runs.measured(mode)[workload.key].board
-        inputs = self._boards.inputs(workload, board, left_out)
+        board = self.measured_in(mode)[workload.key].board
+        inputs = self.inputs(workload, board, left_out)
         return self._compared(compose(workload, mode, replace(inputs, estimates=instead)))
 
     def transfers(self, names: Collection[str]) -> list[Transfer]:
         """Predict every measured run from each other board's costs alone, where these cover it."""
         found = []
-        for mode, workload in self._measured(names):
-            boards = {
-                self._snapshot.board_of(run)
-                for run in self._runs.runs(workload, mode, self._algorithm)
-            }
+        for mode, workload in self._measured_models(names):
+            boards = {self.board_of(run) for run in self.runs_of(workload, mode)}
             found += [
                 transfer
                 for board in sorted(boards)
-                for origin in self._snapshot.boards
+                for origin in self.boards
                 if origin != board
                 and (transfer := self._transfer(workload, mode, board, origin)) is not None
             ]
@@ -372,59 +579,41 @@ class Predictor:
 
     def _transfer(self, workload: Workload, mode: Mode, board: str, origin: str) -> Transfer | None:
         """Predict for a board from another's costs; None where these do not cover the workload."""
-        costs = self._boards.own(workload.occurrences(), origin)
+        costs = self.own(workload.occurrences(), origin)
         if len(costs) < len(workload.occurrences()):
             return None
-        by = self._snapshot.factors(board, origin)
-        own = self._snapshot.calibration(board)
-        base_w = self._snapshot.calibration(origin).base_power_w
+        by = self.factors(board, origin)
+        own = self.calibration(board)
+        base_w = self.base_power_w(origin)
         here_w = base_w * by.base_power if base_w and by.base_power else base_w
+        if here_w and by.base_power is None:
+            reach_w = UNKNOWN_BASE_POWER.half_width * here_w
+            own = replace(own, base_power_interval_w=(here_w - reach_w, here_w + reach_w))
         raw = {key: replace(cost, board=board) for key, cost in costs.items()}
         brought = {key: transferred(cost, board, by, here_w) for key, cost in costs.items()}
 
         def answer(watts: float | None, taken: Mapping[str, Cost], *by: Factors) -> Answer:
             calibration = replace(own, base_power_w=watts)
-            inputs = self._boards.inputs_of(workload, board, calibration, taken, timed_on=origin)
+            inputs = self.inputs_of(workload, board, calibration, taken, timed_on=origin)
             inputs = replace(inputs, brought={key: each for key in taken for each in by})
             return self._compared(compose(workload, mode, inputs))
 
         return Transfer(origin, by, answer(base_w, raw), answer(here_w, brought, by))
 
-    def _measured(
-        self, names: Collection[str], modes: Sequence[Mode] = MODES
-    ) -> list[tuple[Mode, Workload]]:
-        """Return the measured workloads of these models, or of all, each in each of its modes."""
+    def _measured_models(self, names: Collection[str]) -> list[tuple[Mode, Workload]]:
         return [
             (mode, workload)
-            for mode in modes
-            for workload in self._runs.workloads(mode)
+            for mode in MODES
+            for workload in self.workloads_of(list(self.measured_in(mode)))
             if not names or workload.name in names
         ]
 
     def _compared(self, prediction: Prediction) -> Answer:
-        """Return a prediction beside the measured runs of its board."""
-        measured = self._runs.cost(
-            prediction.workload, prediction.mode, prediction.board, self._algorithm
-        )
-        return Answer(prediction, measured, self._settings)
-
-    def _find_best_board(self, workload: Workload) -> str:
-        """Return the board that measured the most of a workload's configurations.
-
-        Where none measured any, it is one that measured operators at all, if there is one: others
-        ran whole models alone.
-        """
-        self._snapshot.check_any()
-        boards, measured = self._snapshot.boards, self._boards.measured(workload.occurrences())
-        counts = {board: len(found) for board, found in measured.items()}
-        if not any(counts.values()):
-            counts = self._snapshot.cost_counts()
-            return next((board for board in boards if counts.get(board)), boards[0])
-        return max(boards, key=counts.__getitem__)
+        workload, mode, board = prediction.workload, prediction.mode, prediction.board
+        return Answer(prediction, self.run_cost(workload, mode, board), self.settings)
 
 
 def _called(workloads: Iterable[Workload]) -> set[Configuration]:
-    """Return what any of some workloads calls."""
     return {c for each in workloads for c in each.occurrences()}
 
 
@@ -435,32 +624,19 @@ def predictor_for(
     *,
     estimates: bool = True,
 ) -> Predictor:
-    """Return a store's predictor for a device, or the one of that name; `choose_device`'s for None.
-
-    Raises:
-        UnknownNameError: no device of that name was measured.
-        InputError: the store holds no device at all.
-    """
+    """Return a store's predictor for a device, a device of that name, or `choose_device`'s."""
     chosen = device if isinstance(device, Device) else choose_device(store, device)
     return Predictor(store, chosen, settings, estimates=estimates)
 
 
 def check_mode(mode: Mode, among: Sequence[Mode] = MODES) -> None:
-    """Check that a mode is among those that can be predicted.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """Check that a mode is among those that can be predicted."""
     if mode not in among:
         raise InputError(f"mode {mode!r} cannot be predicted here; use {', '.join(among)}")
 
 
 def check_compiled(model: str, mode: Mode, phase: Phase, autocast: str | None) -> None:
-    """Check that the compiled calls of a model can be known, where the mode compiles.
-
-    Raises:
-        InputError: it is a training step, or under autocast.
-    """
+    """Check that the compiled calls of a model can be known, where the mode compiles."""
     if mode in COMPILED_MODES and (phase != "inference" or autocast is not None):
         raise InputError(
             f"the compiled calls of {model} are known only for inference without autocast; use "
@@ -469,11 +645,7 @@ def check_compiled(model: str, mode: Mode, phase: Phase, autocast: str | None) -
 
 
 def check_forced(algorithm: str, model: str, mode: Mode, phase: Phase) -> None:
-    """Check that a model can be predicted with its convolutions forced to an algorithm.
-
-    Raises:
-        InputError: the mode waits for the host or is compiled, or it is a training step.
-    """
+    """Check that a model can be predicted with its convolutions forced to an algorithm."""
     if mode != CAPTURED_MODE:
         raise InputError(
             f"mode {mode!r} cannot be predicted under the algorithm {algorithm!r}: forced "

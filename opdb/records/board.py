@@ -44,8 +44,10 @@ class Host:
 class Calibration:
     """One campaign's findings about its board and meters before measuring.
 
-    `transition_s` is the extra time of a kernel that follows a different operator. A missing
-    quantity is None and `notes` says why.
+    `transition_s` is the extra time of a kernel that follows a different operator, `tiny_kernel_s`
+    the time of a kernel of 32 numbers in a CUDA graph of 200 of them, which tells in what state the
+    device started kernels (None in campaigns from before 2026-11-27). A missing quantity is None
+    and `notes` says why.
     """
 
     base_power_w: float | None
@@ -56,6 +58,7 @@ class Calibration:
     counter_period_s: float | None
     notes: tuple[str, ...] = ()
     transition_s: float | None = None
+    tiny_kernel_s: float | None = None
 
 
 Series: TypeAlias = tuple[tuple[float, float], ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from opdb.records.words import Form
@@ -67,6 +67,16 @@ class Quantity:
         return cls(median, mean, low, high, count)
 
     @property
+    def value(self) -> float:
+        """The mean."""
+        return self.mean
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The ends of the interval; None where there is none."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
     def half_width(self) -> float | None:
         """Half the width of the interval, as given to `around`; None where there is none."""
         if self.low is None or self.high is None:
@@ -100,6 +110,11 @@ class OperatingPoint:
     clock_hz: float | None
     time_s: float
     dynamic_energy_j: float | None
+
+    def scaled(self, time: float, energy: float) -> OperatingPoint:
+        """Return it with its time and its dynamic energy so many times as large."""
+        energy_j = None if self.dynamic_energy_j is None else self.dynamic_energy_j * energy
+        return replace(self, time_s=self.time_s * time, dynamic_energy_j=energy_j)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,9 @@ CAPTURED_MODE: Mode = "graph"
 """The mode that runs what a model calls while a CUDA graph captures it."""
 
 Phase: TypeAlias = Literal["inference", "training", "prefill", "decode", "generate"]
+
+DECODING: tuple[Phase, ...] = ("decode", "generate")  # which give new tokens one by one
+
 Role: TypeAlias = Literal["measurement", "limited", "anchor", "duplicate"]
 """`limited`: the power limit pulled the clock down, so the visit counts for that clock alone.
 `duplicate`: a measurement made once more, blind, to see whether stated intervals hold."""

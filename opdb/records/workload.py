@@ -165,6 +165,8 @@ class PassMemory:
     `weight_bytes` are parameters and buffers, `input_bytes` the example inputs. `activation_bytes`
     is the most that was live at once of what the pass made, gradients of parameters left out;
     `gradient_bytes` are these, all of them, and `peak_bytes` is the most that was live of both.
+    `cache_bytes` are those of `weight_bytes` that have the batch in their shape, such as a static
+    cache of keys and values (None: not recorded apart).
     """
 
     weight_bytes: int
@@ -172,6 +174,7 @@ class PassMemory:
     activation_bytes: int
     gradient_bytes: int
     peak_bytes: int
+    cache_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -213,7 +216,7 @@ class Workload:
         """What the host does around the calls of an eager pass, in the time of so many containers.
 
         Where that was not timed, it is taken to enter and leave containers alone. It goes with host
-        times that are quiet times (`opdb.compose.PredictionInputs.containers_in`).
+        times that are quiet times (`opdb.predict.timeline.PredictionInputs.containers_in`).
         """
         return self.containers if self.around is None else self.around
 

@@ -4,7 +4,7 @@
 """
 
 from opdb.store.claims import Claims
-from opdb.store.database import default_url
+from opdb.store.database import checkout_database, default_url
 from opdb.store.model_runs import Measured, RunState
 from opdb.store.opening import check_openable, how_to_fill, is_default, open_store, take_in
 from opdb.store.pending import ConfigurationFilter, MissingVisits, Touched, VisitFilter
@@ -29,6 +29,7 @@ __all__ = [
     "Touched",
     "VisitFilter",
     "check_openable",
+    "checkout_database",
     "default_url",
     "how_to_fill",
     "is_default",

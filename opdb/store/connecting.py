@@ -11,7 +11,7 @@ from typing import Any, Self
 from sqlalchemy import Connection, Engine, Select, Table, Transaction, insert
 
 from opdb.errors import DatabaseError
-from opdb.store import database, seal
+from opdb.store import database
 from opdb.store.lease import Claim, check_held
 from opdb.store.rows import Codec, NewRow, Record
 from opdb.store.waiting import patiently
@@ -43,11 +43,9 @@ class Connected:
         self.close()
 
     def close(self) -> None:
-        """Close the connections, and seal a file that nobody else has open."""
+        """Close the connections."""
         self._end_interrupted()
         self._engine.dispose()
-        if self.path is not None:
-            seal.seal(self.path)
 
     @property
     def location(self) -> str:

@@ -118,15 +118,11 @@ class Costs(Connected):
         query = select(campaign.c.board).group_by(campaign.c.board).having(sources > 1)
         return self.scalars(query.order_by(campaign.c.board))
 
-    def cost_counts(self, kinds: Collection[str] | None = None) -> dict[str, int]:
-        """Count the costs of every board (UUID) that has any, of some kinds or of all."""
+    def cost_counts(self) -> dict[str, int]:
+        """Count the costs of every board (UUID) that has any."""
         with self.reading() as connection:
-            board, configuration = schema.cost.c.board, schema.configuration
+            board = schema.cost.c.board
             query = select(board, func.count().label("costs")).group_by(board)
-            if kinds is not None:
-                query = query.join(
-                    configuration, configuration.c.id == schema.cost.c.configuration_id
-                ).where(configuration.c.kind.in_(kinds))
             return {row.board: row.costs for row in connection.execute(query)}
 
     def cost_counts_of_workloads(self, keys: Collection[str]) -> dict[tuple[str, str], int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -17,15 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from opdb.distribution import install, published
 from opdb.errors import DatabaseError, NoDatabaseError
-from opdb.secrets import masked
-from opdb.store import postgresql, seal
-from opdb.store.schema import LAST_TO_READ_EARLIER, REVISIONS, metadata
+from opdb.layout import masked
+from opdb.store import postgresql
+from opdb.store.schema import SCHEMA, metadata, opdb_schema
 from opdb.store.waiting import patiently
 
 FILE_NAME = "opdb.sqlite"
@@ -79,6 +78,12 @@ def published_folder() -> Path | None:
         return packaged
     folder = package_parent() / "db"
     return folder if folder.is_dir() else None
+
+
+def checkout_database(path: Path) -> Path | None:
+    """Return the default database of the checkout that a file lies in; None where it is in none."""
+    roots = (each for each in path.resolve().parents if (each / "opdb" / "store").is_dir())
+    return next((root / "db" / FILE_NAME for root in roots if (root / "db").is_dir()), None)
 
 
 def default_url() -> str:
@@ -161,7 +166,7 @@ def explained(url: str) -> Iterator[None]:
 
 
 def connect(url: str, *, create: bool, aside: bool = False) -> Engine:
-    """Check a database and return an engine on it, its tables created or upgraded.
+    """Check a database and return an engine on it, its tables created.
 
     With `aside` it is an SQLite file that nobody else opens, of no use until it is whole: until
     `keep_journal` it is written without one.
@@ -175,9 +180,6 @@ def connect(url: str, *, create: bool, aside: bool = False) -> Engine:
         check_file(file, create=create)
     try:
         engine = _engine(parsed, file)
-        if file is not None:
-            hold = _hold(file)
-            event.listen(engine, "engine_disposed", lambda _engine: hold.release())
         if aside:
             event.listen(engine, "connect", _write_aside)
     except (ImportError, NoSuchModuleError) as error:
@@ -193,21 +195,8 @@ def connect(url: str, *, create: bool, aside: bool = False) -> Engine:
     return engine
 
 
-def _hold(file: Path) -> seal.Hold:
-    try:
-        return seal.Hold(file)
-    except seal.BrokenSealError:
-        raise DatabaseError(
-            f"database {file}: {_DAMAGED}. Its bytes are not those that were written last"
-        ) from None
-    except OSError as error:
-        raise DatabaseError(f"database {file}: {error.strerror}; check the path") from error
-
-
-def look(url: str) -> tuple[str | None, bool]:
+def look(url: str) -> tuple[int | None, bool]:
     """Return a server's schema, None for an empty database, and whether this user may write it.
-
-    Nothing is created or upgraded.
 
     Raises:
         DatabaseError: it cannot be reached, or holds something else.
@@ -215,8 +204,8 @@ def look(url: str) -> tuple[str | None, bool]:
     engine = postgresql.engine(parse_url(url))
     try:
         with explained(url), engine.connect() as connection:
-            revision = _revision(connection, url)
-            return revision, revision is None or postgresql.may_write(connection)
+            found = _schema(connection, url)
+            return found, found is None or postgresql.may_write(connection)
     finally:
         engine.dispose()
 
@@ -264,8 +253,6 @@ def check_file(file: Path, *, create: bool) -> None:
                     f"database {file}: there is none; opdb harvest or opdb import makes it"
                 )
             file.parent.mkdir(parents=True, exist_ok=True)
-            return
-        if seal.held(file):
             return
         with file.open("rb") as stream:
             head = stream.read(_HEADER_BYTES)
@@ -399,59 +386,46 @@ def _named(engine: Engine) -> str:
 
 def _prepare(engine: Engine, url: str, *, journal: bool) -> None:
     with engine.connect() as connection:
-        revision = _revision(connection, url)
-        if revision == REVISIONS[-1]:
+        if _is_current(connection, url):
             return
     if engine.dialect.name == "sqlite" and journal:
         keep_journal(engine)
     with written_alone(engine) as connection:
         # Another process may have created it between the look and the lock.
-        revision = _revision(connection, url)
-        if revision is None:
+        if not _is_current(connection, url):
             metadata.create_all(connection, checkfirst=False)
-            connection.execute(
-                text("CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY NOT NULL)")
-            )
-            connection.execute(
-                text("INSERT INTO alembic_version VALUES (:revision)"), {"revision": REVISIONS[-1]}
-            )
-    if revision is not None and revision != REVISIONS[-1]:
-        from opdb.store.migrate import upgrade
-
-        upgrade(engine)
+            connection.execute(insert(opdb_schema).values(number=SCHEMA))
 
 
-def _revision(connection: Connection, url: str) -> str | None:
-    """Return the schema's revision, None for an empty database.
+def _is_current(connection: Connection, url: str) -> bool:
+    """Return whether a database holds opdb's tables; False for an empty one.
 
     Raises:
-        DatabaseError: the tables are somebody else's, or of a newer version of opdb.
+        DatabaseError: the tables are somebody else's, or of another version of opdb.
     """
+    found = _schema(connection, url)
+    if found not in (None, SCHEMA):
+        raise DatabaseError(
+            f"database {shown(url)}: its schema {found} is not the one that this version of opdb "
+            f"reads ({SCHEMA}); move the file away and opdb makes a new one, or name another "
+            "with --db"
+        )
+    return found is not None
+
+
+def _schema(connection: Connection, url: str) -> int | None:
+    """Return the number of a database's schema, 0 if it has none; None for an empty database."""
     tables = set(inspect(connection).get_table_names())
     if not tables:
         return None
-    if not {"alembic_version", "configuration", "workload"} <= tables:
+    if not {"configuration", "workload"} <= tables:
         found = ", ".join(sorted(tables)[:5])
         raise DatabaseError(
             f"database {shown(url)}: it is not an opdb database (it holds the tables {found})"
         )
-    revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    if str(revision) < REVISIONS[0]:
-        raise DatabaseError(
-            f"database {shown(url)}: its schema {_plain(revision)} is older than this version of "
-            f"opdb reads ({REVISIONS[0]}); check out commit {LAST_TO_READ_EARLIER} of opdb and run "
-            "opdb status on it once, which keeps all that was measured"
-        )
-    if revision not in REVISIONS:
-        raise DatabaseError(
-            f"database {shown(url)}: its schema {_plain(revision)} is newer than this version "
-            f"of opdb reads ({REVISIONS[-1]}); upgrade opdb or name another database with --db"
-        )
-    return str(revision)
-
-
-def _plain(value: object) -> str:
-    return re.sub(r"[^\w.-]", "?", str(value))[:40]
+    if "opdb_schema" not in tables:
+        return 0
+    return int(connection.execute(select(opdb_schema.c.number)).scalar() or 0)
 
 
 def set_files(folder: Path) -> list[Path]:

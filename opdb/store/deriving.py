@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from opdb.derive.costs import ESTIMATOR
-from opdb.derive.review import board_costs
+from opdb.derive.costs import ESTIMATOR, board_costs
 from opdb.errors import SamplesLeftOutError
 from opdb.records import Cost, Json, Quantity
 from opdb.store.store import Store
@@ -98,7 +98,9 @@ def costs_of(store: Store, board: str, device: str | None = None) -> list[Cost]:
 
 
 def alike(one: Json, other: Json) -> bool:
-    """Return whether two values are the same but for rounding."""
+    """Return whether two values, or texts of JSON, are the same but for rounding."""
+    if isinstance(one, str) and isinstance(other, str) and one[:1] in ("{", "["):
+        return one == other or alike(json.loads(one), json.loads(other))
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(alike(one[k], other[k]) for k in one)
     if isinstance(one, float) and isinstance(other, float):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import asdict, astuple, fields
 from typing import Any
 
@@ -26,9 +24,6 @@ from opdb.records import (
 from opdb.store.fields import COLLATED, Field
 from opdb.store.ranges import DIFFERENCE_S, DURATION_S, POSITIVE_COUNT
 
-_LONG = 10_000
-"""Characters of JSON from which SQLite checks it sooner than Python reads all that it holds."""
-
 _POINT = {field.name for field in fields(OperatingPoint)}
 _AFTER = {field.name for field in fields(AfterOthers)}
 
@@ -42,7 +37,7 @@ def read_json(text: str) -> Json:
 def _read_object(text: str) -> dict[str, Json]:
     found = read_json(text)
     if not isinstance(found, dict):
-        raise TypeError(f"{text[:80]!r} is no JSON object")
+        raise ValueError(f"not a JSON object: {text[:80]!r}")
     return found
 
 
@@ -82,20 +77,6 @@ def _document(
     )
 
 
-def _check_object(text: str) -> None:
-    if len(text) > _LONG and _is_object(text):
-        return
-    if not isinstance(json.loads(text), dict):
-        raise ValueError("not a JSON object")
-
-
-def _is_object(text: str) -> bool:
-    """Whether SQLite says that a text is a JSON object; it knows no NaN, which Python reads."""
-    with closing(sqlite3.connect(":memory:")) as checker:
-        valid = checker.execute("SELECT json_valid(?)", (text,)).fetchone()[0]
-    return bool(valid) and text.startswith("{")
-
-
 def _read_words(text: str) -> tuple[str, ...]:
     words = read_json(text)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -104,11 +85,11 @@ def _read_words(text: str) -> tuple[str, ...]:
 
 
 def _read_memory(text: str) -> PassMemory:
-    found = PassMemory(**json.loads(text))
-    for name, value in asdict(found).items():
+    sizes = _read_object(text)
+    for name, value in sizes.items():
         if type(value) is not int or not 0 <= value < 2**63:
             raise ValueError(f"{name} is {value!r}; expected a whole number of bytes")
-    return found
+    return PassMemory(**sizes)
 
 
 def _read_calibration(text: str) -> Calibration:
@@ -210,12 +191,11 @@ def run_ratios_as_json(ratios: RunRatios) -> Json:
 
 
 def _read_host_times(text: str) -> dict[str, Quantity]:
-    times = read_json(text)
+    times = _read_object(text)
     return {form: quantity(f"host_time_s.{form}", parts) for form, parts in times.items()}
 
 
 def _check_host_times(text: str) -> None:
-    _check_object(text)
     for form, found in _read_host_times(text).items():
         if type(found.count) is not int:
             raise TypeError(f"{form}: count is {found.count!r}, no whole number")
@@ -225,12 +205,15 @@ def _check_host_times(text: str) -> None:
                 DURATION_S.check(time_s)
 
 
-OBJECT = _document(_read_object, check=_check_object, encode=dict)
+OBJECT = _document(_read_object, encode=dict)
 WORDS = _document(_read_words, encode=list)
 KERNELS = Field(COLLATED, encode=OBJECT.encode, decode=_read_counts)
 """Counts of kernels by name; a set's file has them in short, see `opdb.store.shorthand`."""
 
-MEMORY = _document(_read_memory)
+MEMORY = _document(
+    _read_memory,
+    encode=lambda memory: {n: size for n, size in asdict(memory).items() if size is not None},
+)
 CALIBRATION = _document(_read_calibration)
 METER_TESTS = _document(_read_meter_tests, encode=lambda tests: list(map(asdict, tests)))
 DEFINITION = _document(

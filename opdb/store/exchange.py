@@ -6,6 +6,7 @@ they are keys of, every reference is followed, and no field is ever run.
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from sqlalchemy import (
+    Column,
     Connection,
     Select,
     Subquery,
@@ -30,7 +32,7 @@ from opdb.errors import InputError, UnknownNameError
 from opdb.garbage import gc_paused
 from opdb.store import database, schema
 from opdb.store.deriving import costs_of
-from opdb.store.proving import proved
+from opdb.store.proving import STATED, check_facts, proved
 from opdb.store.rows import COST, NewRow
 from opdb.store.set_reading import Contents, read_set
 from opdb.store.set_samples import SAMPLES, looked_up, without_samples
@@ -53,6 +55,18 @@ _ASIDE = ".opdb-"
 _NEVER_LESS = {schema.cost: "visits", schema.learned: "trained_at"}
 """Tables whose stored rows give way to a set's, unless theirs is less in this column: costs that
 rest on fewer visits, estimates that were learned earlier."""
+
+_LASTING: Mapping[Column[Any], float] = {
+    schema.device.c.name: 0.0,
+    schema.device.c.type: 0.0,
+    schema.device.c.power_limit_w: 0.0,
+    schema.device.c.memory_bytes: 0.02,
+    schema.device.c.l2_bytes: 0.0,
+    schema.device.c.max_clock_hz: 0.0,
+    schema.host.c.cpu: 0.0,
+}
+"""Columns in which a set and the database agree on a device or a host, and the share by which they
+may differ all the same: drivers set aside more or less memory. A host's system is upgraded."""
 
 Known: TypeAlias = dict[str, Mapping[str, int]]
 """The row number of each key of a set, by the name of the table."""
@@ -80,7 +94,7 @@ def export_set(store: Store, folder: Path, *, device: str, costs: bool = True) -
     """
     known = [found.slug for found in store.devices()]
     if device not in known:
-        raise UnknownNameError("device", device, known, hint="(opdb status lists what is measured)")
+        raise UnknownNameError("device", device, known, hint="(opdb show lists what is measured)")
     _check_target(folder, device)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -133,6 +147,7 @@ def import_set(
         before = _counts(connection)
         visited = _visited(connection, name)
         number = _forget_source(connection, name, seen)
+        _check_known(connection, contents)
         known: Known = {}
         for file in FILES:
             _insert(connection, file, contents[file.name], number, known)
@@ -148,6 +163,32 @@ def import_set(
     found = {Path(file.name).stem: len(contents[file.name]) for file in FILES}
     added = {stem: max(0, after[stem] - before[stem]) for stem in found}
     return Imported(found, added)
+
+
+def _check_known(connection: Connection, contents: Contents) -> None:
+    """Check that a set does not contradict what the database has of its device and hosts.
+
+    Raises:
+        InputError: it does; the message names the field.
+    """
+    for column, apart in _LASTING.items():
+        [(name, key)] = [(f.name, f.order[0]) for f in FILES if f.table is column.table]
+        stored: dict[Any, Any] = dict(
+            map(tuple, connection.execute(select(column.table.c[key], column)))
+        )
+        for number, row in enumerate(contents[name].rows()):
+            there, here = row[column.name], stored.get(row[key])
+            alike = None in (here, there) or here == there
+            if not alike and not (apart and math.isclose(here or 0.0, there, rel_tol=apart)):
+                why = f"the database has {here!r} of this {column.table.name}"
+                raise contents[name].error(number, column.name, str(there), why)
+    devices = contents["device.csv"].values["slug"]
+    known = {
+        name: Columns(Path(name), [], {column.name: connection.scalars(query).all()})
+        for name, column in STATED.items()
+        for query in [select(column).where(column.table.c.device.in_(devices))]
+    }
+    check_facts(contents, {}, known)
 
 
 def _costs(store: Store, device: str) -> list[NewRow]:

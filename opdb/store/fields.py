@@ -130,8 +130,6 @@ def column_parser(column: Column[Any]) -> AllAtOnce | None:
     check = field.check
     if field.may_be_empty:
         return None
-    if check is _not_negative and convert is _finite and not column.nullable:
-        return _numbers_not_negative
     allowed = getattr(check, "__self__", None)
     if isinstance(allowed, Range) and convert is _finite:
         return _in_range(allowed, _numbers_or_none if column.nullable else _numbers)
@@ -188,12 +186,6 @@ def _numbers(found: Sequence[str]) -> Sequence[float]:
     return numbers
 
 
-def _numbers_not_negative(found: Sequence[str]) -> Sequence[float]:
-    numbers = _numbers(found)
-    _not_negative(min(numbers, default=0.0))
-    return numbers
-
-
 def _numbers_or_none(found: Sequence[str]) -> Sequence[float | None]:
     numbers = [float(field) if field else None for field in found]
     _all_finite(filter(None, numbers))
@@ -239,11 +231,6 @@ def _truth(field: str) -> bool:
     return field == "1"
 
 
-def _not_negative(value: float) -> None:
-    if value < 0:
-        raise ValueError("negative")
-
-
 def _slug(text: str) -> None:
     if not is_slug(text):
         raise ValueError(f"a device may be named by {SLUG_ALLOWED}")
@@ -253,10 +240,8 @@ TEXT = Field(COLLATED)
 TEXT_OR_EMPTY = Field(COLLATED, may_be_empty=True)
 SLUG = Field(COLLATED, check=_slug)
 WHOLE = Field(Integer, _whole)
-WHOLE_NOT_NEGATIVE = Field(Integer, _whole, _not_negative)
 BYTES = Field(BigInteger, _whole)
 NUMBER = Field(Float, _finite)
-NUMBER_NOT_NEGATIVE = Field(Float, _finite, _not_negative)
 TRUTH = Field(Boolean, _truth)
 
 

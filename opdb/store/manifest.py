@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from opdb.errors import InputError
+from opdb.files import parse_json, read_bytes, read_text
 from opdb.records import Json
+from opdb.store.sets import SET_FILE_BYTES
 
 MANIFEST = "manifest.json"
 
@@ -47,12 +49,9 @@ def read_manifest(folder: Path) -> dict[str, Json]:
         InputError: it is not one.
     """
     path = folder / MANIFEST
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+    found = parse_json(path, read_text(path, "a manifest", SET_FILE_BYTES))
     if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
         raise InputError(f"{path}: expected a manifest, an object with `files`")
     return found
@@ -68,5 +67,5 @@ def stated_licence(folder: Path) -> str | None:
 
 
 def _seen(path: Path) -> dict[str, Json]:
-    content = path.read_bytes()
+    content = read_bytes(path, "a file of a set", SET_FILE_BYTES)
     return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}

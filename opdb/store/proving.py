@@ -1,24 +1,27 @@
 """Proves a stranger's set: checks its raw samples, compares its costs with its own visits.
 
-Only visits enter a database from outside; costs are derived from them, never taken on trust.
+Only visits enter a database from outside; costs are derived from them, never taken on trust. Facts
+of calibrations, whose traces no set holds, are held against the samples of visits and runs, and
+against the facts of other boards.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from sqlalchemy import Table
+from sqlalchemy import Column, Table
 
-from opdb.derive.costs import ESTIMATOR
-from opdb.derive.review import board_costs
+from opdb.derive.calibration import ALLOWED, bounds_of
+from opdb.derive.costs import ESTIMATOR, board_costs
 from opdb.errors import InputError
 from opdb.garbage import gc_paused
-from opdb.records import Campaign, HostVisit, Visit
+from opdb.records import Campaign
 from opdb.store import rows, schema
 from opdb.store.deriving import alike
 from opdb.store.fields import field_of
@@ -28,6 +31,19 @@ from opdb.store.sets import FAULTS, Columns
 
 ESTIMATORS = tuple(str(number) for number in range(1, int(ESTIMATOR) + 1))
 """The estimators whose costs are read; the last is this version's."""
+
+_MEASURED: Mapping[str, tuple[Table, rows.Codec[Any]]] = {
+    "visits.csv": (schema.visit, rows.VISIT),
+    "host_visits.csv": (schema.host_visit, rows.HOST_VISIT),
+    "model_runs.csv": (schema.model_run, rows.MODEL_RUN),
+}
+"""The files whose rows have raw samples."""
+
+STATED: Mapping[str, Column[str]] = {
+    "calibrations.csv": schema.board_calibration.c.facts,
+    "campaigns.csv": schema.campaign.c.calibration,
+}
+"""The files whose rows state facts of boards, and the column of these."""
 
 _OLDEST_FIRST = attrgetter("started_at", "id")
 
@@ -43,29 +59,29 @@ def proved(contents: Contents) -> Contents:
     of a logarithm depends on the machine. Those of an older estimator may differ and are replaced.
 
     Raises:
-        InputError: a sample cannot be what was measured, or a cost is not what the visits say.
+        InputError: a sample cannot be what was measured, a cost is not what the visits say, or a
+            fact of a calibration contradicts what was seen of its board or of others.
     """
     campaigns: dict[str, list[Campaign]] = defaultdict(list)
-    boards = {}
     for campaign in sorted(_campaigns(contents), key=_OLDEST_FIRST):
-        boards[campaign.id] = campaign.board.uuid
         campaigns[campaign.board.uuid].append(campaign)
-    visits, hosts = (_by_board(contents[n], boards) for n in ("visits.csv", "host_visits.csv"))
-    for _ in _decoded(contents["model_runs.csv"], schema.model_run):
-        pass
     costs = contents["costs.csv"]
     derived: dict[_Place, NewRow] = {}
-    for board in sorted(visits.keys() | hosts.keys()):
-        seen = sorted(_visits(visits[board]), key=_OLDEST_FIRST) if board in visits else []
-        of_host = sorted(_host_visits(hosts[board]), key=_OLDEST_FIRST) if board in hosts else []
+    bounds: dict[str, dict[str, tuple[float, float]]] = {}
+    for board in sorted(campaigns):
+        # The samples of one board at a time fit into memory.
+        of_board = {campaign.id for campaign in campaigns[board]}
+        visits, host_visits, runs = (_records(contents[name], of_board) for name in _MEASURED)
+        bounds[board] = bounds_of(campaigns[board][0].device, visits, runs)
         try:
-            found = board_costs(campaigns[board], seen, of_host)
+            found = board_costs(campaigns[board], visits, host_visits)
         except (ArithmeticError, *FAULTS) as error:
             raise InputError(
                 f"{costs.path.parent}: no costs can be derived from the visits of {board}: {error}"
             ) from error
         derived |= {(c.board, c.configuration, c.setting): rows.COST.row(c) for c in found}
     derived |= _as_stored(costs, derived)
+    check_facts(contents, bounds)
     columns = {name: [row[name] for row in derived.values()] for name in costs.values}
     return {**contents, "costs.csv": Columns(costs.path, [0] * len(derived), columns)}
 
@@ -82,27 +98,14 @@ def _campaigns(contents: Contents) -> Iterator[Campaign]:
         yield rows.CAMPAIGN.read(row, device=devices[row["device"]], host=hosts[row["host"]])
 
 
-def _by_board(found: Columns, boards: Mapping[str, str]) -> dict[str, Columns]:
-    """Return the rows of each board: the samples of one at a time fit into memory."""
-    return found.by([boards[campaign] for campaign in found.values["campaign"]])
-
-
-def _visits(found: Columns) -> Iterator[Visit]:
-    for row, decoded in _decoded(found, schema.visit):
-        yield replace(rows.VISIT.read(row), **decoded)
-
-
-def _host_visits(found: Columns) -> Iterator[HostVisit]:
-    for row, decoded in _decoded(found, schema.host_visit):
-        yield replace(rows.HOST_VISIT.read(row), times_s=decoded["times"])
-
-
-def _decoded(found: Columns, table: Table) -> Iterator[tuple[NewRow, dict[str, Any]]]:
-    """Yield each row of a table, without its raw samples, and these as they were measured.
+def _records(file: Columns, campaigns: Collection[str]) -> list[Any]:
+    """Return what the rows of some campaigns hold, with the raw samples, oldest first.
 
     Raises:
-        InputError: one cannot be read, or cannot be what was measured.
+        InputError: a sample cannot be read, or cannot be what was measured.
     """
+    table, codec = _MEASURED[file.path.name]
+    found, records = file.only([c in campaigns for c in file.values["campaign"]]), []
     samples = {column.name: field_of(column) for column in table.columns}
     samples = {name: field for name, field in samples.items() if field.verify}
     for number, row in enumerate(found.rows()):
@@ -111,10 +114,11 @@ def _decoded(found: Columns, table: Table) -> Iterator[tuple[NewRow, dict[str, A
             text = row[column]
             row[column] = None
             try:
-                decoded[column] = field.checked(text)
+                decoded["times_s" if column == "times" else column] = field.checked(text)
             except FAULTS as error:
                 raise found.error(number, column, text, error) from error
-        yield row, decoded
+        records.append(replace(codec.read(row), **decoded))
+    return sorted(records, key=_OLDEST_FIRST)
 
 
 def _as_stored(stored: Columns, derived: Mapping[_Place, NewRow]) -> dict[_Place, NewRow]:
@@ -136,7 +140,7 @@ def _as_stored(stored: Columns, derived: Mapping[_Place, NewRow]) -> dict[_Place
         if row["estimator"] != ESTIMATOR:
             continue
         for name, value in row.items():
-            if value != cost[name] and not _alike(value, cost[name]):
+            if value != cost[name] and not alike(value, cost[name]):
                 why = (
                     f"from the visits of the set opdb derives {cost[name]!r}; "
                     "opdb export writes the costs that its visits give"
@@ -146,8 +150,44 @@ def _as_stored(stored: Columns, derived: Mapping[_Place, NewRow]) -> dict[_Place
     return same
 
 
-def _alike(one: Any, other: Any) -> bool:
-    """Return whether two fields of a cost are the same but for rounding."""
-    if isinstance(one, str) and isinstance(other, str) and one.startswith(("{", "[")):
-        return alike(json.loads(one), json.loads(other))
-    return alike(one, other)
+def check_facts(
+    contents: Contents,
+    bounds: Mapping[str, Mapping[str, tuple[float, float]]],
+    known: Contents | None = None,
+) -> None:
+    """Check facts of calibrations and campaigns against the bounds that samples set them.
+
+    `bounds` are by board (UUID) and fact. Facts are held against those of the device's other
+    boards, too, in the set and `known`. Those of a processor, whose power other work raises, are
+    left alone.
+
+    Raises:
+        InputError: one is no number, or none that this leaves possible.
+    """
+    stated = list(_stated(contents) if "cuda" in contents["device.csv"].values["type"] else ())
+    every: dict[str, list[float]] = defaultdict(list)
+    for _, _, fact, value in (*stated, *_stated(known or {})):
+        every[fact] += [value] if isinstance(value, float | int) else []
+    for found, number, fact, value in stated:
+        board = found.values["board"][number]
+        most, apart = next(of for ending, of in ALLOWED.items() if fact.endswith(ending))
+        low, high = bounds.get(board, {}).get(fact, (0.0, most))
+        if len(every[fact]) > 1:
+            usual = statistics.median(every[fact])
+            low, high = max(low, usual / apart), min(high, usual * apart)
+        if not isinstance(value, float | int) or not low <= value <= high:
+            raise found.error(
+                number,
+                STATED[found.path.name].name,
+                f"{fact} {value}",
+                f"what was measured on {board} and its like allows {low:.4g} to {high:.4g}",
+            )
+
+
+def _stated(contents: Contents) -> Iterator[tuple[Columns, int, str, Any]]:
+    """Yield each fact that a calibration or a campaign states: file, row, name and value."""
+    for found, column in [(contents[n], c.name) for n, c in STATED.items() if n in contents]:
+        for number, text in enumerate(found.values[column]):
+            for fact, value in json.loads(text).items():
+                if value is not None and fact not in ("base_power_interval_w", "notes"):
+                    yield found, number, fact, value

@@ -3,8 +3,7 @@
 A column is declared with what it holds (`opdb.store.fields`): its type, its values in a set's file,
 and how a record's attribute of the same name becomes it. JSON columns are canonical text, so that
 equal values are equal rows on every database.
-Change a table here and add a revision to `migrations/versions` and to `REVISIONS`: a test
-compares both.
+Change a table here and raise `SCHEMA`: a database of another schema is refused.
 """
 
 from __future__ import annotations
@@ -41,13 +40,11 @@ from opdb.store.documents import (
 from opdb.store.fields import (
     BYTES,
     NUMBER,
-    NUMBER_NOT_NEGATIVE,
     SLUG,
     TEXT,
     TEXT_OR_EMPTY,
     TRUTH,
     WHOLE,
-    WHOLE_NOT_NEGATIVE,
     column,
     field_of,
     one_of,
@@ -55,14 +52,8 @@ from opdb.store.fields import (
 )
 from opdb.store.samples import HOST_CALLS, LAYERS, NEIGHBOURS, STRETCH, STRETCHES, TIMES
 
-REVISIONS = ("0013", "0014", "0015", "0016", "0017", "0018", "0019")
-"""Every Alembic revision, oldest first; the last is what this version writes.
-
-0014 is that of release 0.1.0: from it on none is taken away (`tests/store/test_released.py`).
-"""
-
-LAST_TO_READ_EARLIER = "2a8102b"
-"""The commit of opdb that brings a database of an earlier revision up to the first of these."""
+SCHEMA = 1
+"""The number of this schema, which every database holds in its table `opdb_schema`."""
 
 QUANTITIES = {
     "time_s": ranges.DIFFERENCE_S,
@@ -94,6 +85,8 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+
+opdb_schema = Table("opdb_schema", metadata, column("number", WHOLE, primary_key=True))
 
 source = Table(
     "source",
@@ -157,7 +150,7 @@ call = Table(
     "call",
     metadata,
     column("workload_id", WHOLE, ForeignKey("workload.id", ondelete="CASCADE")),
-    column("number", WHOLE_NOT_NEGATIVE),
+    column("number", within(ranges.COUNT, WHOLE)),
     column("configuration_id", WHOLE, ForeignKey("configuration.id"), index=True),
     column("form", one_of(Form)),
     column("calls", within(ranges.POSITIVE_COUNT, WHOLE)),
@@ -221,7 +214,7 @@ board_calibration = Table(
     column("power_limit_w", within(ranges.POSITIVE_W), nullable=True),
     column("measured_at", TEXT),
     column("environment", OBJECT),
-    column("cost_s", NUMBER_NOT_NEGATIVE),
+    column("cost_s", within(ranges.DURATION_S)),
     column("facts", OBJECT),
     column("tests", METER_TESTS),
     column("notes", WORDS),
@@ -286,7 +279,7 @@ visit = Table(
     column("outcome", one_of(Outcome)),
     column("reason", TEXT, nullable=True),
     column("started_at", TEXT),
-    column("cost_s", NUMBER_NOT_NEGATIVE),
+    column("cost_s", within(ranges.DURATION_S)),
     column("issue", one_of(Literal["graph", "eager"])),
     column("weights", one_of(Weights)),
     column("copies", within(ranges.COUNT, WHOLE)),
@@ -368,7 +361,7 @@ model_run = Table(
     column("outcome", one_of(Outcome)),
     column("reason", TEXT, nullable=True),
     column("started_at", TEXT),
-    column("cost_s", NUMBER_NOT_NEGATIVE),
+    column("cost_s", within(ranges.DURATION_S)),
     column("repeats", STRETCHES),
     column("peak_memory_bytes", within(ranges.POSITIVE_BYTES, BYTES), nullable=True),
     column("kernels", KERNELS, nullable=True),
@@ -389,7 +382,7 @@ cost = Table(
     column("setting", TEXT),
     column("estimator", TEXT),
     column("visits", within(ranges.COUNT, WHOLE)),
-    column("kernels", WHOLE_NOT_NEGATIVE, nullable=True),
+    column("kernels", within(ranges.COUNT, WHOLE), nullable=True),
     *(
         column(f"{quantity}_{part}", COUNTED if part == "count" else within(held), nullable=True)
         for quantity, held in QUANTITIES.items()

@@ -18,13 +18,14 @@ from pathlib import Path
 from sqlalchemy import Connection, RowMapping, Table, select
 
 from opdb.errors import InputError
+from opdb.files import check_input
 from opdb.records import Json, canonical_json
 from opdb.store import schema
 from opdb.store.packing import MOST_BYTES, pack, unpack
 from opdb.store.published import sets_at_hand
 from opdb.store.rows import NewRow
 from opdb.store.samples import APART, are_left_out, left_out
-from opdb.store.sets import Columns
+from opdb.store.sets import SET_FILE_BYTES, Columns
 from opdb.store.shorthand import lengthened, short_length
 
 SAMPLES = {"visit": "samples.xz", "host_visit": "host_samples.xz"}
@@ -139,6 +140,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
     import lzma  # as above
 
     try:
+        check_input(path, "a file of a set", SET_FILE_BYTES)
         with lzma.open(path, "rb") as stream:
             while line := stream.readline(MOST_BYTES):
                 if not line.endswith(b"\n"):

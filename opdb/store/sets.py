@@ -8,7 +8,6 @@ from a stranger. `opdb.store.shorthand` says how the files are kept small.
 from __future__ import annotations
 
 import csv
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,9 +18,12 @@ from typing import Any
 from sqlalchemy import Column, Table
 
 from opdb.errors import InputError
+from opdb.files import check_input
 from opdb.store import schema
 from opdb.store.fields import AllAtOnce, column_parser, parser, trusting_parser
 from opdb.store.rows import NewRow
+
+SET_FILE_BYTES = 4 * 2**30  # the largest file of a published set has 20 MB at most
 
 _FIELD_BYTES = 16 * 1024 * 1024  # a run of many repeats outgrows the csv module's 128 KiB
 
@@ -121,17 +123,6 @@ class Columns:
             {name: list(compress(found, chosen)) for name, found in self.values.items()},
         )
 
-    def by(self, keys: Sequence[str]) -> dict[str, Columns]:
-        """Return the rows of each key, in order."""
-        places: dict[str, list[int]] = defaultdict(list)
-        for number, key in enumerate(keys):
-            places[key].append(number)
-        return {key: self._at(numbers) for key, numbers in places.items()}
-
-    def _at(self, numbers: Sequence[int]) -> Columns:
-        picked = {name: [found[n] for n in numbers] for name, found in self.values.items()}
-        return Columns(self.path, [self.lines[n] for n in numbers], picked)
-
     def rows(self) -> Iterator[NewRow]:
         """Yield each row by column name."""
         for fields in zip(*self.values.values(), strict=True):
@@ -172,6 +163,7 @@ def read_fields(path: Path, columns: Collection[str]) -> Columns:
     """
     csv.field_size_limit(_FIELD_BYTES)
     try:
+        check_input(path, "a file of a set", SET_FILE_BYTES)
         with path.open(encoding="utf-8", newline="\n") as stream:
             return _read_fields(path, columns, stream)
     except FileNotFoundError as error:

@@ -1,1 +1,4 @@
-"""Studies around the database: questions about models that it answers beside time and energy."""
+"""Questions about the database, each with its command, which nothing else in opdb imports."""
+
+COMMANDS = ("annotate", "complexity", "fx", "modes", "report", "roofline", "sweep", "train")
+"""The modules of this package that are commands: made as `opdb.commands` says, found by name."""

@@ -1,20 +1,29 @@
-"""What models hold and do, counted and not measured: parameters, activations, FLOPs, bytes."""
+"""`opdb complexity`: what models hold and do, counted: parameters, activations, FLOPs, bytes."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from opdb.harvest import harvest
+import typer
+
+from opdb.cli import console, options
+from opdb.cli.console import progress, save
+from opdb.cli.options import batch_sizes_among
+from opdb.errors import OpdbError, kept, raise_all
+from opdb.files import check_writable
 from opdb.kinds import KINDS
-from opdb.lookup.words import describe, workload_columns
-from opdb.models import ModelRequest, load
-from opdb.models.construction import ModelFailureError
+from opdb.models import checked, load_to_look
 from opdb.records import Configuration, Json, Workload
+from opdb.spec import ModelSpec, describe, title, workload_columns
+from opdb.summary import checked_request, requests_in, summary_files
 from opdb.tables import Column, Report, Row, Rows, Table
 from opdb.units import plural, show
+
+PANEL = "studies"
 
 _ENGINES = frozenset(("add", "clone", "contiguous", "copy", "new_zeros"))
 """What autograd's engine runs itself, between the backward passes of calls."""
@@ -53,8 +62,6 @@ class Count:
 
 @dataclass(frozen=True)
 class Complexity:
-    """A workload counted: every configuration that it calls, and its model's parameters."""
-
     workload: Workload
     parameters: int
     parameter_bytes: int
@@ -62,11 +69,9 @@ class Complexity:
 
     @property
     def total(self) -> Count:
-        """All calls together."""
         return sum(self.operators.values(), Count())
 
     def by_kind(self) -> dict[str, Count]:
-        """Return each kind's calls together, the most FLOPs first, then the most bytes."""
         kinds: dict[str, Count] = {}
         for configuration, count in self.operators.items():
             kinds[configuration.kind] = kinds.get(configuration.kind, Count()) + count
@@ -74,12 +79,9 @@ class Complexity:
         return dict(ranked)
 
 
-def complexity(request: ModelRequest) -> Complexity:
-    """Harvest a model and count what its pass comes to.
+def complexity(request: ModelSpec) -> Complexity:
+    from opdb.harvest.passes import harvest
 
-    Raises:
-        InputError: the model cannot be built or run.
-    """
     workload = harvest(request)
     parameters, parameter_bytes = parameters_of(request)
     return Complexity(workload, parameters, parameter_bytes, counted(workload))
@@ -125,28 +127,22 @@ def _of_call(configuration: Configuration) -> Count:
     )
 
 
-def parameters_of(request: ModelRequest) -> tuple[int, int]:
-    """Return how many parameters a model has, each once, and their bytes.
+def parameters_of(request: ModelSpec) -> tuple[int, int]:
+    from opdb.models.construction import bytes_of
 
-    Raises:
-        InputError: the model cannot be built.
-    """
-    try:
-        loaded = load(request, device="meta")
-    except ModelFailureError:  # it computes with values as it is built
-        loaded = load(request, device="cpu")
+    loaded = load_to_look(request)
     module = loaded.module
     if any(hasattr(parameter, "materialize") for parameter in module.parameters()):
         module(*loaded.args, **loaded.kwargs)  # lazy modules have theirs after the first pass
     held = list(module.parameters())
-    return sum(p.numel() for p in held), sum(p.nbytes for p in held)
+    return sum(p.numel() for p in held), bytes_of(held)
 
 
 # What is shown
 
 _COUNTS: dict[str, tuple[str | None, str | None]] = {
     "calls": ("calls", None),
-    "weight_bytes": ("weights", "B"),
+    "weight_bytes": ("weights read", "B"),
     "activation_bytes": ("activations", "B"),
     "flops": ("FLOPs", "FLOP"),
     "forward_flops": (None, None),
@@ -159,8 +155,6 @@ _COUNTS: dict[str, tuple[str | None, str | None]] = {
 
 
 def _count_columns(of: Callable[[Row], Count]) -> tuple[Column[Row], ...]:
-    """Return the columns of a count."""
-
     def counted(name: str, title: str | None, unit: str | None) -> Column[Row]:
         return Column(name, lambda row: getattr(of(row), name), title=title, unit=unit)
 
@@ -193,8 +187,6 @@ WORKLOADS: Table[Complexity] = Table(
 
 @dataclass(frozen=True)
 class _Line:
-    """A row of the CSV file: one configuration of a workload, or all of them."""
-
     of: Complexity
     count: Count
     configuration: Configuration | None = None
@@ -212,12 +204,9 @@ _LINES: Table[_Line] = Table(
 
 @dataclass(frozen=True)
 class Complexities(Report):
-    """Some workloads, each counted."""
-
     workloads: Sequence[Complexity]
 
     def csv(self) -> str:
-        """Return a row for each configuration, and one of kind 'all' for each workload."""
         lines = []
         for each in self.workloads:
             lines += [_Line(each, count, c) for c, count in each.operators.items()]
@@ -225,7 +214,6 @@ class Complexities(Report):
         return _LINES.csv(lines)
 
     def to_dict(self) -> Json:
-        """Return each workload's counts: all together, by kind, and by configuration."""
         return [
             {
                 **WORKLOADS.document(each),
@@ -240,10 +228,10 @@ class Complexities(Report):
         ]
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
-        """Yield the kinds of each workload, and several workloads beside each other."""
         for each in self.workloads:
             workload = each.workload
-            yield f"{workload.name}, {describe(workload)}: {each.parameters:,} parameters"
+            held = f"{each.parameters:,} parameters, {show(each.parameter_bytes, 'B')}"
+            yield f"{title(workload)}: {held}"
             kinds = [
                 (kind, sum(c.kind == kind for c in each.operators), count)
                 for kind, count in each.by_kind().items()
@@ -254,3 +242,69 @@ class Complexities(Report):
             yield ""
         if len(self.workloads) > 1:
             yield Rows(WORKLOADS.without("calls"), self.workloads)
+
+
+def run(
+    models: Annotated[
+        list[str],
+        options.models("Summary files, folders of them, or model names."),
+    ],
+    batch_sizes: options.BatchSizes = None,
+    said: options.PhaseModelAtSizes = ModelSpec(),
+    csv_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--csv",
+            metavar="FILE",
+            help="Write a row for each configuration, and one of kind 'all' for each workload.",
+        ),
+    ] = None,
+    db: Annotated[
+        str | None,
+        typer.Option("--db", metavar="URL", help="Nothing is read from it: models are counted."),
+    ] = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Count what models hold and do: parameters, activation bytes, FLOPs, bytes moved.
+
+    Nothing is measured, and neither weights nor a GPU are needed. FLOPs count a multiply-add as
+    2. Bytes are those that must move at least: each input and weight of a call read once, each
+    output written once. Activations are the outputs that room is made for.
+
+    Training is the forward and the backward pass. The backward pass of a convolution or a matrix
+    product costs two forwards (one where its input needs no gradient, as an image), that of a norm
+    two, that of anything else that computes one. Adding up gradients where a tensor is used more
+    than once is not counted, nor is the optimizer.
+    """
+    names, sizes = batch_sizes_among(models, batch_sizes)
+    requests = [request for name in names for request in _requests(name, sizes, said)]
+    check_writable(csv_file)
+    found, errors = _count(requests, quiet=quiet)
+    if csv_file is not None:
+        save(csv_file, found.csv(), quiet=quiet or as_json)
+    console.show(found, as_json=as_json)
+    raise_all(errors, "shown")
+
+
+def _count(requests: list[ModelSpec], *, quiet: bool) -> tuple[Complexities, list[OpdbError]]:
+    found = []
+    errors: list[OpdbError] = []
+    with progress(len(requests), "count", quiet=quiet) as shown:
+        for request in requests:
+            shown.doing(f"{request.name} {describe(request)}")
+            with kept(errors, request.name):
+                found.append(complexity(request))
+            shown.done()
+    return Complexities(found), errors
+
+
+def _requests(name: str, sizes: list[int], said: ModelSpec) -> list[ModelSpec]:
+    wanted = said.at_sizes(sizes)
+    files = summary_files(name)
+    if files:
+        requests = [each for file in files for one in wanted for each in requests_in(file, one)]
+    else:
+        requests = [checked_request(name, one) for one in wanted]
+    return [checked(request) for request in requests]

@@ -1,23 +1,32 @@
-"""The FX graphs that dynamo captures from a model, each node with its operator's measured cost."""
+"""`opdb fx`: the FX graphs that dynamo captures, each node with its operator's measured cost."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from opdb.lookup.words import describe
-from opdb.predict import choose_device, predictor_for
+import typer
+
+from opdb.cli import console, options
+from opdb.cli.console import save, say
+from opdb.commands.predict import check_named
+from opdb.errors import InputError, NoDatabaseError
+from opdb.files import check_writable
 from opdb.records import Configuration, Cost, Json
-from opdb.store import Store
+from opdb.spec import ModelSpec, describe, dtype_from, dtype_words
+from opdb.summary import checked_request
 from opdb.tables import Column, Report, Rows, Table
 from opdb.units import plural, show
 
 if TYPE_CHECKING:
     from opdb.harvest.graphs import Graph, ModelGraphs, Node
-    from opdb.models import ModelRequest
+    from opdb.store import Store
+
+PANEL = "studies"
 
 _ASSIGNED = re.compile(r"^\s+(\w+)(?::\s*\"[^\"]*\")?\s*=\s")
 """A line of a printed graph that makes a node, by whose name it begins."""
@@ -35,8 +44,6 @@ class Costs:
 
 @dataclass(frozen=True)
 class Sum:
-    """What nodes call, how much of it was measured, and what that takes."""
-
     calls: int
     measured: int
     undescribed: int
@@ -47,13 +54,10 @@ class Sum:
 def costs_of(
     store: Store, found: ModelGraphs, name: str | None = None, prefix: str | None = None
 ) -> Costs:
-    """Return what graphs' operators take on the board that is named, else on the one with most.
-
-    Raises:
-        InputError: there is no such device or board.
-    """
     if name is None and prefix is None and not store.devices():
         return Costs(reason=f"{store.location} holds no measurements")
+    from opdb.predict.predictor import choose_device, predictor_for
+
     device = choose_device(store, name)
     predictor = predictor_for(store, device)
     calls = (call for graph in found.graphs for node in graph.nodes for call in node.calls)
@@ -83,10 +87,10 @@ def _sum(nodes: Sequence[Node], costs: Costs) -> Sum:
     )
 
 
-def _head(request: ModelRequest, found: ModelGraphs, costs: Costs) -> Iterator[str]:
-    """Yield what was captured, where dynamo breaks off, and whose costs are shown."""
+def _head(request: ModelSpec, found: ModelGraphs, costs: Costs) -> Iterator[str]:
     yield (
-        f"{request.name}, {describe(request)}: {plural(len(found.graphs), 'graph')}, "
+        f"{request.name}, {describe(request, dtype=dtype_words(found.loaded))}: "
+        f"{plural(len(found.graphs), 'graph')}, "
         f"{plural(found.graph_breaks, 'break')}, captured on {found.device} by torch "
         f"{found.torch}"
     )
@@ -107,7 +111,6 @@ def _head(request: ModelRequest, found: ModelGraphs, costs: Costs) -> Iterator[s
 
 
 def _lines(graph: Graph, costs: Costs) -> Iterator[str]:
-    """Yield a graph's lines; one that makes a node that calls operators says what they take."""
     nodes = {node.name: node for node in graph.nodes}
     for line in graph.text.strip("\n").splitlines():
         made = _ASSIGNED.match(line)
@@ -117,7 +120,6 @@ def _lines(graph: Graph, costs: Costs) -> Iterator[str]:
 
 
 def _told(node: Node, costs: Costs) -> str:
-    """Say what a node calls and takes; nothing of one that calls nothing."""
     if not node.described:
         return "no operator describes it"
     told = []
@@ -154,9 +156,7 @@ GRAPHS: Table[tuple[int, int, Sum]] = Table(
 
 @dataclass(frozen=True)
 class FxGraphs(Report):
-    """The graphs of a model, and what their operators take on a board."""
-
-    request: ModelRequest
+    request: ModelSpec
     found: ModelGraphs
     costs: Costs
 
@@ -167,7 +167,6 @@ class FxGraphs(Report):
         ]
 
     def text(self) -> str:
-        """Return all graphs: a head, then each as dynamo prints it, with costs as comments."""
         lines = [f"# {line}" for line in _head(self.request, self.found, self.costs)]
         for graph, (number, nodes, known) in zip(self.found.graphs, self._sums(), strict=True):
             lines += [
@@ -180,7 +179,6 @@ class FxGraphs(Report):
         return "\n".join(lines) + "\n"
 
     def to_dict(self) -> Json:
-        """Return the graphs with their nodes, and each node's operators with their costs."""
         request, found, costs = self.request, self.found, self.costs
         kinds = Counter(call.kind for g in found.graphs for node in g.nodes for call in node.calls)
         return {
@@ -188,6 +186,7 @@ class FxGraphs(Report):
             "source": request.source,
             "batch_size": request.batch_size,
             "dtype": request.dtype,
+            "dtype_from": dtype_from(found.loaded),
             "memory_format": request.memory_format,
             "captured_on": found.device,
             "torch": found.torch,
@@ -217,7 +216,77 @@ class FxGraphs(Report):
         }
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
-        """Yield the head, and a row for each graph."""
         yield from _head(self.request, self.found, self.costs)
         if self.found.graphs:
             yield Rows(GRAPHS, self._sums())
+
+
+def run(
+    model: Annotated[
+        str,
+        options.models("A model's name or summary file."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the graphs to a file."),
+    ] = None,
+    said: options.InferenceModel = ModelSpec(),
+    device: options.DeviceName = None,
+    board: Annotated[
+        str | None,
+        typer.Option(
+            "--board",
+            metavar="UUID",
+            help="Costs of this board; the beginning of its UUID will do.  [default: the one that "
+            "has most of them]",
+        ),
+    ] = None,
+    out: options.Output = options.Output(),
+) -> None:
+    """Show the graphs that torch.compile's dynamo captures from a model, as text.
+
+    Each line that calls an operator ends with its kind and what one call takes on the device, as
+    far as it was measured. Where dynamo breaks off, why and at which line of code. Captured
+    without weights and without a GPU, on the meta device, or on the CPU where values decide.
+    """
+    request = checked_request(model, said)
+    if request.phase != "inference":
+        raise InputError(f"graphs of {request.name!r} are those of inference; this is training")
+    check_writable(output)
+    report = _report(request, out.db, device, board)
+    if output is not None:
+        save(output, report.text(), quiet=out.quiet or out.as_json)
+    if out.as_json or output is not None:
+        console.show(report, as_json=out.as_json)
+    else:
+        say(*report.text().splitlines())
+
+
+def _report(request: ModelSpec, db: str | None, device: str | None, board: str | None) -> FxGraphs:
+    from opdb.store import open_store
+
+    try:
+        store = open_store(db, create=False)
+    except NoDatabaseError as error:
+        if any(named is not None for named in (db, device, board)):
+            raise
+        found, costs = _captured(request), Costs(reason=str(error))
+    else:
+        with store:
+            if device is not None or board is not None:
+                check_named(store, device, board)
+            found = _captured(request)
+            costs = costs_of(store, found, device, board)
+    as_loaded = replace(
+        request,
+        batch_size=found.loaded.batch_size,
+        dtype=found.loaded.dtype,
+        memory_format=found.loaded.memory_format,
+    )
+    return FxGraphs(as_loaded, found, costs)
+
+
+def _captured(request: ModelSpec) -> ModelGraphs:
+    from opdb.harvest.graphs import model_graphs
+
+    return model_graphs(request)

@@ -1,18 +1,36 @@
-"""What each mode saves: a board's runs beside those in eager, and beside the operators' sum."""
+"""`opdb modes`: runs in each mode, what they save of eager's, and of the operators' sum."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
+import typer
+
+from opdb.cli import console, options
+from opdb.cli.console import Terminal, save
+from opdb.cli.options import batch_sizes_among
 from opdb.derive.runs import RunCost, run_cost
 from opdb.derive.statistics import typical_on
-from opdb.errors import UnknownNameError
-from opdb.predict import Answer, Predictor
-from opdb.records import Board, Campaign, Mode, ModelRun, Workload
-from opdb.runs.models import ModelPolicy
-from opdb.store import Store
+from opdb.errors import InputError, OpdbError, UnknownNameError, raise_all
+from opdb.files import check_writable
+from opdb.progress import Display
+from opdb.records import Board, Campaign, Device, Json, Mode, ModelRun, Workload
+from opdb.runs import ModelPolicy
+from opdb.spec import ModelSpec, describe, workload_columns
+from opdb.summary import requests_named
+from opdb.tables import MISSING, SHARE, Column, Report, Rows, Table
+from opdb.units import show
+
+if TYPE_CHECKING:
+    from opdb.predict.predictor import Answer, Predictor
+    from opdb.runs import ModelRunSpec
+    from opdb.store import Store
+
+PANEL = "studies"
 
 SUMMED: Mode = "graph"
 """The mode in which a pass is predicted to take what its operators take, and nothing else."""
@@ -22,8 +40,6 @@ NO_POWER = "no power: "
 
 @dataclass(frozen=True)
 class Saving:
-    """The share of time and energy that a mode saves; below 0 where it takes more."""
-
     time: float | None
     energy: float | None
 
@@ -60,13 +76,11 @@ class ModeRow:
 
     @property
     def compiled(self) -> bool | None:
-        """Whether the mode compiled the model, or part of it; None where it compiles nothing."""
         found: bool | None = self.run.facts.get("compiled")
         return found
 
     @property
     def energy_j(self) -> float | None:
-        """The energy of a pass in joules."""
         return self.cost.energy_j.mean if self.cost and self.cost.energy_j else None
 
     @property
@@ -76,7 +90,6 @@ class ModeRow:
 
     @property
     def remarks(self) -> list[str]:
-        """What must be known beside the figures, or why there are none."""
         if self.cost is None:
             return [why_failed(self.run)]
         broken = self.run.facts.get("graph_break_reasons") or []
@@ -84,7 +97,6 @@ class ModeRow:
 
     @property
     def energy_reason(self) -> str | None:
-        """Why there is no energy where there is a time."""
         if self.cost is None or self.cost.energy_j is not None:
             return None
         said = (f.removeprefix(NO_POWER) for f in self.run.flags if f.startswith(NO_POWER))
@@ -92,7 +104,6 @@ class ModeRow:
 
 
 def why_failed(run: ModelRun) -> str:
-    """Say what came of a run that gave no figures."""
     return str(run.reason) if run.outcome == "unsupported" else f"{run.outcome}: {run.reason}"
 
 
@@ -128,9 +139,6 @@ def stored_rows(
     """Return a row for each mode that each board of the predictor's device ran a workload in.
 
     Of inference, of these models and at these batch sizes; where none are named, of all.
-
-    Raises:
-        UnknownNameError: nothing of a model was run on that device.
     """
     slug = predictor.device.slug
     boards = {campaign.id: campaign.board.uuid for campaign in store.campaigns(slug)}
@@ -189,12 +197,10 @@ def by_mode(runs: Sequence[ModelRun]) -> Mapping[Mode, ModelRun]:
 
 
 def place(mode: Mode) -> int:
-    """Return where a mode stands in the order in which modes are listed."""
     return list(get_args(Mode)).index(mode)
 
 
 def saving(cost: RunCost | None, other: RunCost | None) -> Saving:
-    """Return what one run saves of another's time and energy."""
     if other is None:
         return NOTHING_KNOWN
     return _saving(cost, (other.time_s.mean, other.energy_j.mean if other.energy_j else None))
@@ -211,7 +217,6 @@ def _saving(cost: RunCost | None, other: tuple[float, float | None] | None) -> S
 
 
 def _summed(answer: Answer) -> OperatorSum | None:
-    """Return the operators' sum; None where one of them was not measured."""
     found = answer.prediction
     whole = not (found.missing or found.estimated or found.workload.unsupported)
     return OperatorSum(found.time_s, found.energy_j) if whole and found.time_s else None
@@ -219,3 +224,270 @@ def _summed(answer: Answer) -> OperatorSum | None:
 
 def _torch_of(campaign: Campaign) -> str | None:
     return campaign.environment.get("torch")
+
+
+def _fact(name: str) -> Callable[[ModeRow], Json]:
+    return lambda row: row.run.facts.get(name)
+
+
+MODES: Table[ModeRow] = Table(
+    *workload_columns(lambda row: row.workload),
+    Column("board", lambda row: row.board),
+    Column("torch", lambda row: row.torch),
+    Column("mode", lambda row: row.mode, title="mode"),
+    Column("outcome", lambda row: row.run.outcome),
+    Column("reason", lambda row: row.run.reason),
+    Column("compiled", lambda row: row.compiled),
+    Column("time_s", lambda row: row.cost.time_s.mean if row.cost else None, "time", "s"),
+    Column("energy_j", lambda row: row.energy_j, "energy", "J"),
+    Column("energy_reason", lambda row: row.energy_reason),
+    Column("power_w", lambda row: row.cost.power_w if row.cost else None),
+    Column("clock_hz", lambda row: row.cost.clock_hz if row.cost else None),
+    Column("peak_memory_bytes", lambda row: row.run.peak_memory_bytes),
+    Column("launches", lambda row: row.launches),
+    Column(
+        "compile_time_s",
+        _fact("compile_time_s"),
+        "compile",
+        text=lambda row: show(_fact("compile_time_s")(row), "s", digits=3) if row.cost else MISSING,
+        last=True,
+    ),
+    Column("compile_cold", _fact("compile_cold")),
+    Column("graphs", _fact("graphs"), "graphs", last=True),
+    Column("graph_breaks", _fact("graph_breaks"), "breaks", last=True),
+    Column("graph_break_reasons", _fact("graph_break_reasons")),
+    Column("output_difference", _fact("output_difference")),
+    Column("saving_time", lambda row: row.saves.time, "saves: time", SHARE),
+    Column("saving_energy", lambda row: row.saves.energy, "energy", SHARE),
+    Column("operators_time_s", lambda row: row.operators.time_s if row.operators else None),
+    Column("operators_energy_j", lambda row: row.operators.energy_j if row.operators else None),
+    Column("operators_coverage_time", lambda row: row.coverage_time),
+    Column(
+        "saving_time_of_operators",
+        lambda row: row.saves_of_operators.time,
+        "of operators: time",
+        SHARE,
+    ),
+    Column(
+        "saving_energy_of_operators", lambda row: row.saves_of_operators.energy, "energy", SHARE
+    ),
+    Column("started_at", lambda row: row.run.started_at),
+    Column("flags", lambda row: list(row.run.flags)),
+)
+"""A workload in one mode."""
+
+
+@dataclass(frozen=True, repr=False)
+class ModesReport(Report):
+    """Rows of a device; `board` (UUID) is None where they may be of several.
+
+    `left_out` are modes that the device lacks, `errors` say which models could not be harvested.
+    """
+
+    device: Device
+    board: str | None
+    found: Sequence[ModeRow]
+    left_out: Sequence[Mode] = ()
+    errors: Sequence[OpdbError] = ()
+
+    def check(self) -> None:
+        failed = [
+            OpdbError(f"{_named(row)} {row.mode}: {why_failed(row.run)}")
+            for row in self.found
+            if row.mode == "eager" and row.cost is None
+        ]
+        raise_all([*self.errors, *failed], "stored")
+
+    def csv(self) -> str:
+        return MODES.csv(self.found)
+
+    def to_dict(self) -> Json:
+        return {
+            "device": self.device.slug,
+            "board": self.board,
+            "rows": MODES.documents(self.found),
+            "left_out": dict.fromkeys(self.left_out, "it needs a CUDA device"),
+        }
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        for (board, torch), found in groupby(self.found, key=lambda row: (row.board, row.torch)):
+            rows = list(found)
+            yield f"{self.device.name} ({board}), torch {torch}"
+            yield Rows(MODES, rows)
+            yield from _remarks(rows)
+        if self.left_out:
+            yield f"left out, as they need a CUDA device: {', '.join(self.left_out)}"
+
+
+def stored_modes(
+    store: Store,
+    models: Sequence[str],
+    batch_sizes: Sequence[int],
+    modes: Sequence[Mode],
+    device: str | None,
+) -> ModesReport:
+    from opdb.predict.predictor import choose_device, predictor_for
+
+    found = choose_device(store, device)
+    rows = stored_rows(store, predictor_for(store, found, estimates=False), models, batch_sizes)
+    rows = [row for row in rows if row.mode in modes]
+    if not rows:
+        raise InputError(f"no run of that on {found.slug}; without --stored opdb modes makes it")
+    return ModesReport(found, None, rows)
+
+
+def _named(row: ModeRow) -> str:
+    return f"{row.workload.name} {describe(row.workload)}"
+
+
+def _remarks(rows: Sequence[ModeRow]) -> Iterator[str]:
+    """Yield each remark once a workload, with the modes that it concerns; what all share, once."""
+    said: dict[str, dict[str, list[str]]] = {}
+    for row in rows:
+        for remark in row.remarks:
+            said.setdefault(remark, {}).setdefault(_named(row), []).append(row.mode)
+    for remark, concerned in said.items():
+        if len(rows) > 1 and sum(map(len, concerned.values())) == len(rows):
+            yield f"every run: {remark}"
+        else:
+            yield from (f"{who} {', '.join(of)}: {remark}" for who, of in concerned.items())
+
+
+def measure_modes(
+    requests: Sequence[ModelSpec],
+    modes: Sequence[Mode] = (),
+    device: str | None = None,
+    *,
+    repeats: int = 3,
+    retry: bool = False,
+    db: str | None = None,
+    display: Display | None = None,
+) -> ModesReport:
+    """Measure what this board lacks of each request in each mode, with this version of torch.
+
+    No mode named: all that the device has. `device` is cuda, cuda:N or cpu. `repeats` stretches of
+    1 s are timed. With `retry` what failed before is tried again. A model that fails does not stop
+    the others; `check()` of what is returned raises why.
+    """
+    from opdb.bench.harvests import measuring
+    from opdb.bench.model import ModelWork, RunOptions, check_modes, modes_of
+    from opdb.bench.session import detect
+    from opdb.harvest.finding import find_or_harvest
+    from opdb.predict.predictor import predictor_for
+    from opdb.runs import ModelRunSpec
+    from opdb.store import open_store
+
+    display = display or Display()
+    platform = detect(device)
+    chosen = modes or modes_of(platform)
+    check_modes(tuple(chosen), device)
+    errors: list[OpdbError] = []
+    rows: list[ModeRow] = []
+    workloads: dict[str, Workload] = {}
+    specs: dict[str, ModelRunSpec] = {}
+    with open_store(db) as store:
+        with display.progress(len(requests), "harvest") as shown:
+            harvests = find_or_harvest(store, requests, measuring(), shown)
+        counted = policy(platform.board, platform.environment["torch"])
+        for request in requests:
+            stored = harvests[repr(request)]
+            if isinstance(stored, OpdbError):
+                errors.append(stored)
+                continue
+            workload = workloads.setdefault(stored.workload.key, stored.workload)
+            for mode in chosen:
+                spec = ModelRunSpec(request, workload.key, mode, counted.boards)
+                specs[spec.key] = spec
+        work = ModelWork(counted, retry, options=RunOptions(repeats))
+        left = work.pending(store, list(specs.values()))
+        with display.progress(len(left), "measure") as shown:
+            for spec, run in work.run(store, left, device, shown):
+                if run.outcome != "ok":
+                    shown.note(f"{spec.label}: {why_failed(run)}")
+        if workloads:
+            predictor = predictor_for(store, platform.device.slug, estimates=False)
+            rows = mode_rows(store, predictor, platform.board.uuid, workloads.values())
+    rows = [row for row in rows if row.mode in chosen]
+    left_out = [] if modes else [mode for mode in get_args(Mode) if mode not in chosen]
+    return ModesReport(platform.device, platform.board.uuid, rows, left_out, errors)
+
+
+@dataclass(frozen=True)
+class ModeArguments:
+    batch_sizes: options.BatchSizes = None
+    modes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--modes",
+            metavar="MODE…",
+            help="As in eager,compile; may be given several times.  [default: eager, graph, "
+            "compile, compile:reduce-overhead, compile:max-autotune, dynamo and trace, those "
+            "that the device has]",
+        ),
+    ] = None
+    repeats: Annotated[
+        int, typer.Option("--repeats", metavar="N", min=1, help="Stretches of 1 s to measure.")
+    ] = 3
+    retry: Annotated[bool, typer.Option("--retry", help="Try again what failed before.")] = False
+    csv_file: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write every row as CSV.")
+    ] = None
+    stored: Annotated[
+        bool,
+        typer.Option(
+            "--stored", help="Measure nothing: show what the database has, of all boards."
+        ),
+    ] = False
+
+
+def run(
+    models: Annotated[
+        list[str] | None,
+        options.models("Model names or summary files."),
+    ] = None,
+    asked: ModeArguments = ModeArguments(),
+    said: options.InferenceModelAtSizes = ModelSpec(),
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="DEVICE",
+            help="cuda, cuda:N or cpu; with --stored a device, such as h200.",
+        ),
+    ] = None,
+    out: options.Output = options.Output(),
+) -> None:
+    """Measure models in each mode: time and energy, what compiling takes, what is saved.
+
+    Savings are shares of the eager run's time and energy, and of the sum of the model's operators
+    where all were measured. What this board has of this version of torch is not measured again.
+    Compilers start with an empty cache each time. A model that a mode leaves as it is counts as
+    not compiled. A mode that fails does not stop the others.
+    """
+    chosen = options.parse_modes(asked.modes)
+    check_writable(asked.csv_file)
+    names, sizes = batch_sizes_among(models or [], asked.batch_sizes, needed=not asked.stored)
+    from opdb.store import check_openable, open_store
+
+    if asked.stored:
+        with open_store(out.db, create=False) as store:
+            found = stored_modes(store, names, sizes, chosen or get_args(Mode), device)
+    else:
+        check_openable(out.db)  # to load models takes seconds
+        wanted = said.at_sizes(sizes)
+        requests = [each for name in names for one in wanted for each in requests_named(name, one)]
+        found = measure_modes(
+            requests,
+            chosen,
+            device,
+            repeats=asked.repeats,
+            retry=asked.retry,
+            db=out.db,
+            display=Terminal(quiet=out.quiet),
+        )
+    if asked.csv_file is not None:
+        save(asked.csv_file, found.csv(), quiet=out.quiet or out.as_json)
+    if out.as_json or found.found:
+        console.show(found, as_json=out.as_json)
+    if not asked.stored:
+        found.check()

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from opdb.algorithms import swap
+from opdb.algorithms import convolution
 from opdb.algorithms.convolution import ForcedCall
-from opdb.bench import forced
+from opdb.bench import run as campaigns
+from opdb.bench import visit as forced
 from opdb.errors import RefusedError
 
 REFUSAL = "cudnnAny: CUDNN_STATUS_NOT_SUPPORTED (3000)"
@@ -28,9 +29,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[ForcedCall]:
         made.append(call)
         return torch.nn.functional.conv2d(*call[:-1])
 
-    monkeypatch.setattr(swap, "run", run)
+    monkeypatch.setattr(convolution, "run", run)
     monkeypatch.setattr(forced, "run", run)
-    monkeypatch.setattr(forced, "check_algorithms", lambda algorithms, platform: None)
+    for module in (forced, campaigns):
+        monkeypatch.setattr(module, "check_algorithms", lambda algorithms, platform: None)
     guessed = {"guess": "implicit gemm"}
     monkeypatch.setattr(ForcedCall, "ran", lambda call: guessed.get(call.algorithm, call.algorithm))
     return made

@@ -10,10 +10,7 @@ import pytest
 import torch
 
 from opdb.algorithms import cudnn
-from opdb.algorithms.cudnn import Cudnn, CudnnError
-from opdb.algorithms.plans import Planner
-from opdb.algorithms.problem import Convolution
-from opdb.algorithms.workspace import Workspace
+from opdb.algorithms.cudnn import Convolution, Cudnn, CudnnError, Planner, Workspace
 from opdb.errors import CannotMeasureError, RefusedError
 from tests.algorithms.cases import Case
 

@@ -1,4 +1,4 @@
-"""The swap, with the operator put aside: a CPU has no algorithm that could be forced."""
+"""The convolution, with the operator put aside: a CPU has no algorithm that could be forced."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from opdb.algorithms import swap
-from opdb.algorithms.convolution import ForcedCall
+from opdb.algorithms import convolution
+from opdb.algorithms.convolution import ForcedCall, swapped
 from opdb.algorithms.names import algorithm_named
-from opdb.algorithms.swap import swapped
 from tests.algorithms.stand_in import stand_in
 
 FFT = algorithm_named("fft")
@@ -81,7 +80,7 @@ def test_a_class_that_computes_otherwise_is_left_and_said_so(calls: list[ForcedC
     wanted = outputs(model)
     with swapped(model, FFT) as done:
         assert torch.equal(outputs(model), wanted)
-    assert done.refused == {"0": swap.OWN_FORWARD}
+    assert done.refused == {"0": convolution.OWN_FORWARD}
     assert done.forced == ["1"]
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench.platform import detect
-from opdb.bench.session import Session, open_session
+from opdb.bench.session import Session, detect, open_session
 from opdb.meters import NoMeter
 from opdb.store import Store, open_store
 

@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb.api.harvests import HarvestOptions, harvest_all
-from opdb.bench import answered, harvests
-from opdb.bench import around as module
-from opdb.bench.around import around, with_around
+from opdb.bench import harvests as answered
+from opdb.bench import harvests as module
+from opdb.bench.harvests import around, measuring, with_around
 from opdb.errors import UnsupportedError
-from opdb.harvest import harvest
-from opdb.lookup.options import ModelOptions
-from opdb.models import ModelRequest
+from opdb.harvest.finding import find_one
+from opdb.harvest.passes import harvest
+from opdb.models import checked
 from opdb.records import Harvest
+from opdb.spec import ModelSpec
 from opdb.store import open_store
 from opdb.store.exchange import export_set, import_set
 from tests.store.conftest import fill
@@ -93,19 +93,19 @@ def busy_steps() -> nn.Module:
     return _works_in_steps(100_000)
 
 
-def asked(name: str) -> ModelRequest:
-    return ModelRequest(f"tests.bench.test_around:{name}", source="python").checked()
+def asked(name: str) -> ModelSpec:
+    return checked(ModelSpec(f"tests.bench.test_around:{name}", source="python"))
 
 
-def generation(name: str, tokens: int, **said: Any) -> ModelRequest:
+def generation(name: str, tokens: int, **said: Any) -> ModelSpec:
     """Ask for a generation of as many tokens after a prompt of nine."""
     pytest.importorskip("transformers")
     name = name if ":" in name else f"tests.models.decoders:{name}"
     asks: dict[str, Any] = {"input_size": (9,), "max_new_tokens": tokens, **said}
-    return ModelRequest(name, source="python", phase="generate", **asks).checked()
+    return checked(ModelSpec(name, source="python", phase="generate", **asks))
 
 
-def timed_anew(request: ModelRequest) -> float | None:
+def timed_anew(request: ModelSpec) -> float | None:
     return around(request, harvest(request), {})
 
 
@@ -154,33 +154,13 @@ def test_sizes_of_a_model_that_make_the_same_calls_are_timed_once(
     known: module.Known = {}
     found = []
     for name, batch_size in (("mlp", 1), ("mlp", 32), ("transformer", 1)):
-        request = ModelRequest(name, batch_size=batch_size).checked()
+        request = checked(ModelSpec(name, batch_size=batch_size))
         found.append(with_around(request, Harvest(harvest(request)), known))
     assert [each.workload.around for each in found] == [7.0, 7.0, 8.0]
 
 
-def test_a_command_times_all_sizes_of_a_model_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    timed = iter(([7.0], [8.0]))
-    monkeypatch.setattr(module, "times_around", lambda run, answers: next(timed))
-    file = tmp_path / "mlp.yml"
-    file.write_text("model: mlp\nbatch_sizes: [1, 32]\n")
-    db = str(tmp_path / "opdb.sqlite")
-    found = harvest_all([str(file)], [ModelOptions()], HarvestOptions(), db=db)
-    assert [each.around for each in found.workloads] == [7.0, 7.0]
-
-
-def test_why_it_is_not_known_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    request, known = asked("fickle"), module.Known()
-    found = Harvest(harvest(request))
-    first = with_around(request, found, known)
-    monkeypatch.setattr(module, "load", None)  # which is needed no more
-    assert with_around(request, found, known).notes == first.notes != ()
-
-
 def test_steps_of_training_are_not_timed() -> None:
-    request = ModelRequest("mlp", phase="training").checked()
+    request = checked(ModelSpec("mlp", phase="training"))
     assert timed_anew(request) is None
 
 
@@ -232,16 +212,6 @@ def test_steps_that_make_other_calls_are_timed_themselves(
     assert note.endswith("was not timed: too many of its steps make other calls")
 
 
-def test_a_generation_of_one_token_is_timed_as_a_whole(begun: list[int]) -> None:
-    assert (timed_anew(generation("llama", 1)) or 0) > 0
-    assert begun == []
-
-
-def test_a_generation_of_two_tokens_is_not_broken_off(begun: list[int]) -> None:
-    assert (timed_anew(generation("llama", 2)) or 0) > 0
-    assert begun == [2]
-
-
 def test_of_a_generation_that_calls_something_else_nothing_is_timed() -> None:
     static, dynamic = (generation("llama", 20, cache=each) for each in ("static", "dynamic"))
     with pytest.raises(UnsupportedError, match="its calls differ from one pass to the next"):
@@ -255,12 +225,12 @@ def test_of_a_generation_that_calls_something_else_nothing_is_timed() -> None:
 
 
 def test_what_is_to_be_measured_has_it_in_the_database_and_in_sets(tmp_path: Path) -> None:
-    request = ModelRequest("mlp", batch_size=2)
+    request = ModelSpec("mlp", batch_size=2)
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         fill(store)
-        harvests.harvest_into(store, request, swept=True)
+        find_one(store, request, measuring(swept=True))
         assert [each.around for each in store.workloads("mlp")] == [None]
-        harvests.harvest_into(store, request, anew=True)
+        find_one(store, request, measuring(anew=True))
         [timed] = store.workloads("mlp")
         assert timed.around is not None and timed.containers_worth == timed.around
         [tiny] = store.workloads("tiny")
@@ -271,8 +241,3 @@ def test_what_is_to_be_measured_has_it_in_the_database_and_in_sets(tmp_path: Pat
         with open_store(str(tmp_path / f"{name}.sqlite")) as store:
             import_set(store, tmp_path / name)
             assert [each.around for each in store.workloads("tiny")] == [kept]
-
-
-def test_a_workload_without_it_counts_its_containers() -> None:
-    found = harvest(ModelRequest("resnet18").checked())
-    assert found.around is None and found.containers_worth == found.containers > 0

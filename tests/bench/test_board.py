@@ -12,14 +12,13 @@ from typing import cast
 import pytest
 import torch
 
-from opdb.bench import board, calibrate
-from opdb.bench.board import calibrate_board, ensure_board_calibration, trusting
-from opdb.bench.platform import Platform
-from opdb.bench.session import Session, open_session
+from opdb.bench import calibrate
+from opdb.bench import calibrate as board
+from opdb.bench.calibrate import calibrate_board, ensure_board_calibration, trusting
+from opdb.bench.session import Platform, Session, open_session
 from opdb.derive.costs import stretch_power_w
 from opdb.errors import CannotMeasureError
 from opdb.meters import Meter
-from opdb.predict.snapshot import Snapshot
 from opdb.records import BoardCalibration, MeterTest, Stretch, Trace
 from opdb.store import Store
 from tests.meters.replay import ReplayMeter
@@ -87,12 +86,6 @@ def test_another_driver_or_power_limit_is_another_calibration(
     assert found is not None and found.id == "made-0"
 
 
-def test_a_processor_has_none(session: Session, store: Store, made: list[str]) -> None:
-    assert ensure_board_calibration(session, store) is None
-    assert trusting(session, None).meter.window(0.0, 1.0) == session.meter.window(0.0, 1.0)
-    assert made == [] and store.boards() == []
-
-
 def test_what_failed_reaches_no_measurement(gpu: Session) -> None:
     sound = trusting(gpu, calibration("sound")).meter
     assert sound.window(3.7, 4.9) == gpu.meter.window(3.7, 4.9)
@@ -119,12 +112,6 @@ def test_base_power_comes_from_the_counter_where_samples_are_not_trusted(
     base_w, interval, notes = calibrate._base_power(wary)
     assert base_w == pytest.approx(125, abs=3)
     assert (interval, notes) == (None, ())
-
-
-def test_a_board_that_was_calibrated_alone_predicts_nothing(store: Store) -> None:
-    store.save_board(samples.DEVICE, BOARD)
-    store.save_campaign(samples.campaign(board="GPU-2"))
-    assert Snapshot(store, samples.DEVICE).boards == ["GPU-2"]
 
 
 class Watched:
@@ -175,8 +162,9 @@ class Virtual:
 def recording(gpu: Session, monkeypatch: pytest.MonkeyPatch) -> board._Recording:
     """A recording whose loads take virtual time, each a moment."""
     virtual = Virtual()
-    for name in ("WARM_UP_S", "SETTLE_LOAD_S", "EDGE_S", "STEADY_S", "OFF_S", "IDLE_SETTLE_S"):
+    for name in ("SETTLE_LOAD_S", "EDGE_S", "STEADY_S", "OFF_S", "IDLE_SETTLE_S"):
         monkeypatch.setattr(board, name, 0.002)
+    monkeypatch.setattr(board, "BOARD_WARM_UP_S", 0.002)
     for name in ("IDLE_S", "LIMIT_S", "RECOVER_S", "AHEAD_S", "STEP_PERIOD_S"):
         monkeypatch.setattr(board, name, 0.005)
     monkeypatch.setattr(board, "SQUARE_S", 0.03)

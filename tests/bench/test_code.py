@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 
-from opdb.bench.code import INSTRUCTIONS, THREADS, after_others, evicting_ptx
-from opdb.bench.replay import Rotation
-from opdb.operators import build
-from tests.bench.calls import CONV
+from opdb.bench.neighbours import INSTRUCTIONS, THREADS, evicting_ptx
 
 L2_BYTES = 2**24
 
@@ -18,8 +15,3 @@ def test_the_evicting_kernel_is_as_long_as_it_says_and_no_two_lines_are_one() ->
     assert len(sums) == len({number for _, number in sums}) == INSTRUCTIONS
     assert {register for register, _ in sums} == {"%f0", "%f1", "%f2", "%f3"}
     assert f"mad.lo.u32 %r2, %r1, {THREADS}, %r0;" in ptx
-
-
-def test_a_processor_keeps_no_code_to_evict() -> None:
-    rotation = Rotation(build(CONV), l2_bytes=L2_BYTES, cold=True)
-    assert after_others(rotation, 1e-6, 1000, L2_BYTES, cold=True) == {}

@@ -14,21 +14,21 @@ from PIL import Image
 
 from opdb import models
 from opdb.bench import driver
-from opdb.bench.driver import tell_cublas, train, why_no_amp, why_no_mps
-from opdb.bench.images import Images
+from opdb.bench.driver import Images, tell_cublas, train, why_no_amp, why_no_mps
 from opdb.bench.options import DriverOptions, ImageOptions
 from opdb.bench.session import Session
 from opdb.errors import CannotMeasureError, InputError
-from opdb.models import ModelRequest
+from opdb.models import checked
 from opdb.records import ModelRun
+from opdb.spec import ModelSpec
 
 NETWORK = "tests.bench.test_training:network"
 SHORT = DriverOptions(warmup_iters=1, iters=4, repeats=2)
 
 
-def request(**more: object) -> ModelRequest:
-    asked = ModelRequest(NETWORK, phase="training")
-    return replace(asked, **more).checked()  # type: ignore[arg-type]
+def request(**more: object) -> ModelSpec:
+    asked = ModelSpec(NETWORK, phase="training")
+    return checked(replace(asked, **more))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -166,13 +166,6 @@ def test_cublas_is_told_of_trainings_that_must_repeat(monkeypatch: pytest.Monkey
     assert os.environ == {}
     tell_cublas(replace(SHORT, deterministic=True))
     assert os.environ == {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-
-
-def test_a_batch_too_large_is_a_run_that_says_so(session: Session) -> None:
-    made = run(session, SHORT, name="mlp", batch_size=2**40)
-    assert made.outcome == "out_of_memory" and made.repeats == ()
-    assert made.reason is not None and "allocate" in made.reason
-    assert "measured_s" not in made.facts
 
 
 def test_what_a_processor_lacks_is_said(session: Session) -> None:

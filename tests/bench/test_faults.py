@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from opdb.bench import rounds, run
+from opdb.bench import run
+from opdb.bench import run as rounds
 from opdb.bench import session as session_module
 from opdb.bench import visit as visit_module
-from opdb.bench.platform import Platform, detect
-from opdb.bench.readings import RunTarget, run_of
+from opdb.bench.model import run_of
 from opdb.bench.run import campaign
-from opdb.bench.session import Session
+from opdb.bench.session import Platform, Session, detect
 from opdb.bench.visit import VisitRequest, visit
 from opdb.errors import CannotMeasureError
 from opdb.meters import Reading
@@ -61,8 +61,8 @@ def gone(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
     """A session on a GPU that answers nothing any more: CUDA's errors stick."""
     device = replace(session.platform.device, type="cuda")
     cuda = SimpleNamespace(empty_cache=lambda: None)
-    # Of torch the module of sessions asks no more; whatever else runs has it whole.
-    monkeypatch.setattr(session_module, "torch", SimpleNamespace(zeros=broken, cuda=cuda))
+    broken_torch = SimpleNamespace(**vars(torch) | {"zeros": broken, "cuda": cuda})
+    monkeypatch.setattr(session_module, "torch", broken_torch)  # of sessions alone
     return replace(session, platform=replace(session.platform, device=device))
 
 
@@ -72,14 +72,14 @@ SAID = "stopped answering: CUDA error: an illegal .* was encountered; what was f
 def test_a_visit_in_which_the_gpu_falls_off_is_none(
     gone: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visit_module, "_measure", broken)
+    monkeypatch.setattr(visit_module, "built", broken)
     with pytest.raises(CannotMeasureError, match=SAID):
         visit(gone, VisitRequest(RELU))
 
 
 def test_a_run_in_which_the_gpu_falls_off_is_none(gone: Session) -> None:
     with pytest.raises(CannotMeasureError, match=SAID):
-        run_of(gone, RunTarget("a workload", "eager", {}), broken)
+        run_of(gone, "a workload", "eager", broken, {})
 
 
 @pytest.mark.parametrize("place", ["in host times", "as memory is given back"])
@@ -89,12 +89,13 @@ def test_an_error_of_cuda_that_comes_up_late_is_told_as_that(
     """Nothing expects it there."""
     monkeypatch.setattr(run, "open_session", lambda *_: gone)
     monkeypatch.setattr(run, "calibrate", lambda *_: gone.campaign.calibration)
+    monkeypatch.setattr(run, "Launching", lambda _: None)
     monkeypatch.setattr(run, "ensure_board_calibration", lambda *_: None)
     with pytest.raises(CannotMeasureError, match=SAID), campaign("cpu", store) as session:
         if place == "in host times":
             broken()
         monkeypatch.setattr(vars(session_module)["torch"].cuda, "empty_cache", broken)
-        run_of(session, RunTarget("a workload", "eager", {}), lambda readings: None)
+        run_of(session, "a workload", "eager", lambda readings: None, {})
 
 
 def test_a_bench_whose_gpu_falls_off_keeps_its_visits_and_the_next_goes_on(

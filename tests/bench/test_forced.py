@@ -15,20 +15,19 @@ import torch
 
 from opdb.algorithms.convolution import ForcedCall
 from opdb.algorithms.names import algorithms_named
-from opdb.bench import forced
-from opdb.bench.forced import built, check_algorithms
-from opdb.bench.platform import detect
-from opdb.bench.request import BenchRequest
-from opdb.bench.run import BenchResult, bench
+from opdb.bench.plan import BenchRequest
+from opdb.bench.run import BenchResult, _fitted, bench
+from opdb.bench.session import detect
+from opdb.bench.visit import built, check_algorithms
 from opdb.errors import CannotMeasureError, UnsupportedError
 from opdb.operators import build
-from opdb.predict import predictor_for
+from opdb.predict.predictor import predictor_for
 from opdb.records import Configuration
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store
 from tests.algorithms.stand_in import REFUSAL, stand_in
 from tests.bench.calls import CONV, IMAGE, RELU, workload
-from tests.bench.test_run import Heard
+from tests.heard import Heard
 
 pytestmark = pytest.mark.usefixtures("short")
 FFT, GEMM, GUESS, DEFAULT = algorithms_named(["fft", "gemm", "guess", "default"])
@@ -44,7 +43,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[ForcedCall]:
 def benched(store: Store, **options: Any) -> tuple[BenchResult, Heard]:
     heard = Heard()
     options = {"device": "cpu", "duplicates": 0.0, **options}
-    return bench(store, BenchRequest(**options), heard), heard
+    with heard.visiting(store):
+        return bench(store, BenchRequest(**options), heard), heard
 
 
 def test_what_is_forced_is_stored_under_its_name(store: Store, calls: list[ForcedCall]) -> None:
@@ -62,8 +62,9 @@ def test_what_is_forced_is_stored_under_its_name(store: Store, calls: list[Force
 
 
 def test_forced_ones_have_no_duplicates() -> None:
-    assert BenchRequest(duplicates=1.0).planned.duplicates == 1.0
-    assert BenchRequest(duplicates=1.0, algorithms=(FFT,)).planned.duplicates == 0.0
+    here = detect("cpu")
+    assert _fitted(BenchRequest(duplicates=1.0), here).duplicates == 1.0
+    assert _fitted(BenchRequest(duplicates=1.0, algorithms=(FFT,)), here).duplicates == 0.0
 
 
 def test_usual_measurements_know_nothing_of_forced_ones(
@@ -100,15 +101,6 @@ def test_why_one_cannot_run_is_told_of_its_setting_and_device(
     assert not store.refusals(result.device, under, [CONV.key])
     assert not store.refusals("another", under, keys)
     assert not store.refusals(result.device, under.replace("fft", "gemm"), keys)
-
-
-def test_forced_ones_are_pending_though_the_usual_are_measured(
-    store: Store, calls: list[ForcedCall]
-) -> None:
-    store.save_workload(BOTH)
-    benched(store, precision=100.0)
-    result, _ = benched(store, algorithms=(FFT, DEFAULT), precision=100.0)
-    assert result.configurations == 2 and {call.algorithm for call in calls} == {"fft"}
 
 
 def test_a_prediction_takes_each_from_its_own_setting(
@@ -174,10 +166,3 @@ def test_a_processor_has_torchs_own_way_alone(check: Callable[..., None]) -> Non
     check([DEFAULT], detect("cpu"))
     with pytest.raises(CannotMeasureError, match=r"'fft', 'gemm' need an NVIDIA GPU"):
         check([FFT, DEFAULT, GEMM], detect("cpu"))
-
-
-def test_no_database_is_touched_where_nothing_can_be_forced(store: Store) -> None:
-    store.save_workload(BOTH)
-    with pytest.raises(CannotMeasureError):
-        benched(store, algorithms=(FFT,))
-    assert not store.campaigns() and forced.KIND == "conv2d"

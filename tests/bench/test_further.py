@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from opdb.bench import further, run
-from opdb.bench.further import Benched, SumsReached
-from opdb.bench.platform import Platform
-from opdb.bench.request import BenchRequest
-from opdb.bench.session import Session, new_id
+from opdb.bench import plan as further
+from opdb.bench import run
+from opdb.bench.plan import Benched, BenchRequest, SumsReached
+from opdb.bench.session import Platform, Session, new_id
 from opdb.bench.visit import VisitRequest, visit
 from opdb.growth import benched_configurations
 from opdb.records import Call, Configuration, Visit

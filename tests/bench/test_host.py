@@ -21,7 +21,6 @@ from opdb.bench.host import (
     MOST_MOMENTS,
     Moments,
     Timed,
-    _amid,
     blocks_of,
     by_call,
     entry_s,
@@ -31,10 +30,11 @@ from opdb.bench.host import (
 )
 from opdb.bench.session import Session
 from opdb.derive.quiet import BLOCK_S
-from opdb.harvest import harvest
-from opdb.models import ModelRequest
+from opdb.harvest.passes import harvest
+from opdb.models import checked
 from opdb.operators import build
 from opdb.records import Call, Configuration, HostVisit
+from opdb.spec import ModelSpec
 from tests.store import samples
 
 
@@ -68,11 +68,6 @@ def test_moments_are_added_until_the_two_fastest_agree(
     assert asked[2 * MOMENTS :] == [[uneven]] * (moments - MOMENTS)
 
 
-def test_nothing_to_hear_is_nothing_to_settle() -> None:
-    settle([], lambda left: pytest.fail(f"{left} taken"), list)
-    Moments([], lambda left: pytest.fail(f"{left} taken")).until(1.0)
-
-
 def test_moments_are_spread_over_the_visits_each_workload_whole() -> None:
     many = relus(*range(100, 100 + FEW_CALLS))
     few, fewer = relus(1, 2), relus(3)
@@ -97,13 +92,8 @@ def test_blocks_of_few_calls_have_rounds_enough_to_last() -> None:
     assert min(map(min, blocks)) > 0 and sum(map(sum, blocks)) < 0.5 * BLOCK_S
 
 
-def test_a_call_takes_the_mean_of_its_occurrences_in_each_block() -> None:
-    blocks = [[1.0, 5.0, 3.0, 9.0], [2.0, 6.0, 4.0, 1.0]]
-    assert by_call(blocks, [1, 0, 1, 2]) == [[5.0, 6.0], [2.0, 3.0], [9.0, 1.0]]
-
-
 def test_calls_run_in_the_modes_of_their_model_as_they_are_timed() -> None:
-    asked = ModelRequest("mlp", phase="training", batch_size=2, autocast="bfloat16").checked()
+    asked = checked(ModelSpec("mlp", phase="training", batch_size=2, autocast="bfloat16"))
     linear = next(c for c in harvest(asked).occurrences() if c.kind == "linear" and c.autocast)
     built = build(linear, form="module")
     assert built.module is not None
@@ -155,14 +145,6 @@ def test_a_call_that_waits_begins_when_the_device_has_nothing_else_to_do(
     assert [Timed.of(build(each)).waits for each in (nonzero, relu)] == [True, False]
 
 
-def test_calls_of_one_pass_gradient_and_autocast_share_their_modes() -> None:
-    tensor = {"shape": [4], "dtype": "float32"}
-    plain = Configuration("relu", {}, {"input": tensor})
-    others = [replace(plain, gradient=True), replace(plain, autocast="bfloat16")]
-    states = [Timed.of(build(each)).state for each in (plain, plain, *others)]
-    assert states[0] == states[1] and len(set(states)) == 3
-
-
 def test_what_keeps_autograd_from_a_leaf_is_made_anew_before_a_call_is_timed() -> None:
     tensor = {"shape": [4], "dtype": "float32"}
     relu = Configuration("relu", {"inplace": True}, {"input": tensor}, gradient=True)
@@ -211,11 +193,6 @@ def test_entering_autograd_is_taken_off_every_time_of_a_backward_pass_and_no_oth
 def relus(*sizes: int) -> list[Call]:
     tensors = [{"shape": [size], "dtype": "float32"} for size in sizes]
     return [Call(Configuration("relu", {}, {"input": t}), "function") for t in tensors]
-
-
-def test_what_enters_autograd_is_timed_amid_the_calls_that_do() -> None:
-    assert _amid([0, 1, 2, 1, 2, 3, 1, 4], [1, 2], [5, 6]) == [0, 1, 2, 1, 5, 6, 2, 3, 1, 4]
-    assert _amid([0], [0], [1]) == [0, 1]
 
 
 def test_workloads_of_few_calls_are_measured_one_after_the_other(

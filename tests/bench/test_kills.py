@@ -20,12 +20,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from opdb.harvest import harvest
-from opdb.models import ModelRequest
+from opdb.harvest.passes import harvest
 from opdb.records import Quantity, Visit
+from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
 from tests import warm
 from tests.bench.calls import without_restoring
+
+pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("OPDB_TEST_KILLS", "5"))
 LONGEST_LIFE_S = 1.2
@@ -60,7 +62,7 @@ def bench(database: Path, log: Path) -> None:
 def started(database: Path, log: Path) -> BaseProcess:
     """Start a bench in a process of its own, torch imported before it was forked."""
     context = multiprocessing.get_context("forkserver")
-    warm.load_before_forks("opdb.cli.commands.bench", "tests.bench.test_kills")
+    warm.load_before_forks("opdb.commands.bench", "tests.bench.test_kills")
     process = context.Process(target=bench, args=(database, log))
     process.start()
     return process
@@ -85,7 +87,7 @@ def harvested(path: Path) -> Path:
     """Make a database with the operators of ResNet-18 on small images, in-place ones left out."""
     with open_store(str(path)) as store:
         for size in SIZES:
-            request = ModelRequest("resnet18", input_size=(3, size, size))
+            request = ModelSpec("resnet18", input_size=(3, size, size))
             store.save_workload(without_restoring(harvest(request)))
     return path
 

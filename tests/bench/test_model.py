@@ -11,20 +11,27 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb.bench import layers, model
-from opdb.bench.layers import HELD_LEAVES, PASSES, WARM_UP_PASSES, time_layers
-from opdb.bench.model import RunOptions, measure, quiet_facts
-from opdb.bench.readings import RunReadings
-from opdb.bench.replay import HOLD_UP, CpuClock
+from opdb.bench import model
+from opdb.bench import model as layers
+from opdb.bench.model import (
+    HELD_LEAVES,
+    PASSES,
+    WARM_UP_PASSES,
+    RunOptions,
+    RunReadings,
+    measure,
+    quiet_facts,
+    time_layers,
+)
+from opdb.bench.replay import HOLD_UP, MIN_REPLAYS, CpuClock, Observation
 from opdb.bench.session import Session
-from opdb.bench.stretch import MIN_REPLAYS, Observation
-from opdb.harvest import harvest
+from opdb.harvest.passes import harvest
 from opdb.memory import memory_of
 from opdb.meters import Reading
-from opdb.models import ModelRequest
 from opdb.records import Mode, ModelRun, Stretch
+from opdb.spec import ModelSpec
 
-MLP = ModelRequest("mlp", batch_size=2, input_size=(16,))
+MLP = ModelSpec("mlp", batch_size=2, input_size=(16,))
 
 
 @pytest.fixture(autouse=True)
@@ -104,16 +111,6 @@ def test_hooks_are_removed_when_a_pass_fails() -> None:
     with pytest.raises(RuntimeError, match="shapes"):
         time_layers(module, lambda: module(torch.randn(4, 3)), CpuClock())
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
-
-
-def test_a_run_keeps_its_repeats(session: Session) -> None:
-    run = measure(session, MLP, "key", "eager", RunOptions(repeats=3))
-    assert (run.outcome, run.mode, run.workload) == ("ok", "eager", "key")
-    assert 3 <= len(run.repeats) <= 5
-    assert all(r.calls_per_replay == 1 and min(r.replay_times_s) > 0 for r in run.repeats)
-    assert run.layers is None and run.peak_memory_bytes is None
-    assert any(flag.startswith("no power: ") for flag in run.flags)
-    assert len(set(run.flags)) == len(run.flags)
 
 
 @pytest.mark.parametrize("repeats", [1, 3])
@@ -224,21 +221,16 @@ def test_an_eager_run_that_waits_for_the_host_has_blocks(
     assert quiet_facts(mode, seen) == facts
 
 
-def test_layers_of_a_run(session: Session) -> None:
-    run = measure(session, MLP, "key", "eager", RunOptions(repeats=1, layers=True))
-    assert run.layers is not None and run.layers.keys() == {"0", "1", "2", "3", "4"}
-
-
 @pytest.mark.parametrize(
     ("request_", "outcome", "said"),
     [
-        (ModelRequest("mlp", batch_size=2**44), "out_of_memory", "can't allocate memory"),
-        (ModelRequest("tests.bench.test_model:broken", input_size=(3,)), "error", "half way"),
-        (ModelRequest("tests.bench.test_model:unbuildable"), "error", "cannot be built"),
+        (ModelSpec("mlp", batch_size=2**44), "out_of_memory", "can't allocate memory"),
+        (ModelSpec("tests.bench.test_model:broken", input_size=(3,)), "error", "half way"),
+        (ModelSpec("tests.bench.test_model:unbuildable"), "error", "cannot be built"),
     ],
 )
 def test_a_model_that_fails_is_an_outcome(
-    session: Session, request_: ModelRequest, outcome: str, said: str
+    session: Session, request_: ModelSpec, outcome: str, said: str
 ) -> None:
     run = measure(session, request_, "key", "eager", RunOptions(repeats=1))
     assert run.outcome == outcome
@@ -275,7 +267,7 @@ def unbuildable() -> nn.Module:
 
 
 def test_outputs_that_are_not_finite_are_flagged(session: Session) -> None:
-    request = ModelRequest("tests.bench.test_model:overflowing", input_size=(3,))
+    request = ModelSpec("tests.bench.test_model:overflowing", input_size=(3,))
     run = measure(session, request, "key", "eager", RunOptions(repeats=1))
     assert run.outcome == "ok" and "the model's outputs are not finite" in run.flags
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import subprocess
 import tempfile
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,17 +17,17 @@ import torch
 from torch import Tensor, nn
 
 from opdb.bench import model, modes
-from opdb.bench.measure import check_modes, modes_of
-from opdb.bench.model import RunOptions, is_finite, measure
+from opdb.bench.model import RunOptions, check_modes, measure, modes_of
 from opdb.bench.modes import CUDA_ONLY, Passing, flags_of, issuing, output_difference
 from opdb.bench.replay import CpuClock
 from opdb.bench.session import Session
-from opdb.compile.dynamo import Captured, capture_graphs
-from opdb.errors import CannotMeasureError, InputError, NotCompiledError
-from opdb.models import LoadedModel, ModelRequest, load
+from opdb.compiled.inductor import Captured, capture_graphs
+from opdb.errors import CannotMeasureError
+from opdb.models import LoadedModel, load
 from opdb.models.inputs import tensors
 from opdb.records import Mode
-from tests.compile.test_dynamo import Cached, Counting
+from opdb.spec import ModelSpec
+from tests.compiled.test_dynamo import Cached, Counting
 
 ONE = RunOptions(repeats=1)
 HERE = "tests.bench.test_modes"
@@ -137,7 +135,7 @@ def test_compilers_start_with_an_empty_cache_of_their_own() -> None:
 def test_a_new_shape_is_compiled_for_itself() -> None:
     """In a fresh state dynamo does not take the second size for one that varies."""
     for batch in (2, 3, 5):
-        request = ModelRequest("mlp", batch_size=batch, input_size=(16,))
+        request = ModelSpec("mlp", batch_size=batch, input_size=(16,))
         made, facts = passing(load(request, device="cpu")), dict[str, Any]()
         with issuing("dynamo", made, facts):
             assert facts["graphs"] == 1
@@ -153,7 +151,7 @@ def test_graphs_are_counted_once_for_all_modes_of_a_workload(
         return capture_graphs(*given)
 
     monkeypatch.setattr(modes, "capture_graphs", counting)
-    broken, left = ModelRequest(f"{HERE}:broken"), ModelRequest(f"{HERE}:recurrent")
+    broken, left = ModelSpec(f"{HERE}:broken"), ModelSpec(f"{HERE}:recurrent")
     runs = [measure(session, broken, "broken", mode, ONE) for mode in ("dynamo", "compile")]
     assert [run.facts["graphs"] for run in runs] == [3, 3] and len(counted) == 1
     assert runs[0].facts["graph_break_reasons"] == runs[1].facts["graph_break_reasons"]
@@ -164,7 +162,7 @@ def test_graphs_are_counted_once_for_all_modes_of_a_workload(
 
 @pytest.mark.parametrize("mode", ["compile", "dynamo"])
 def test_a_model_that_is_left_as_it_is_gives_no_figures(session: Session, mode: Mode) -> None:
-    run = measure(session, ModelRequest(f"{HERE}:recurrent"), "key", mode, ONE)
+    run = measure(session, ModelSpec(f"{HERE}:recurrent"), "key", mode, ONE)
     assert run.outcome == "unsupported" and run.repeats == ()
     assert run.reason is not None and run.reason.startswith("not compiled: dynamo captures no")
     assert "LSTM" in run.reason and "\n" not in run.reason
@@ -178,7 +176,7 @@ def counting() -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 @pytest.mark.parametrize("mode", ["compile", "dynamo"])
 def test_a_model_that_dynamo_gives_up_gives_no_figures(session: Session, mode: Mode) -> None:
-    run = measure(session, ModelRequest(f"{HERE}:counting"), "key", mode, ONE)
+    run = measure(session, ModelSpec(f"{HERE}:counting"), "key", mode, ONE)
     assert run.outcome == "unsupported" and run.repeats == ()
     assert run.reason is not None
     assert run.reason.startswith("not compiled: in the end dynamo runs it as it stands (a func")
@@ -193,7 +191,7 @@ def cached() -> tuple[nn.Module, tuple[Tensor, ...]]:
 def test_what_is_compiled_in_later_passes_is_compiled_before_it_is_measured(
     session: Session,
 ) -> None:
-    run = measure(session, ModelRequest(f"{HERE}:cached"), "key", "dynamo", ONE)
+    run = measure(session, ModelSpec(f"{HERE}:cached"), "key", "dynamo", ONE)
     assert run.outcome == "ok" and not any("recompiled" in flag for flag in run.flags)
 
 
@@ -217,22 +215,22 @@ def test_what_is_compiled_while_it_is_measured_is_told(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "WINDOW_S", 0.2)
-    run = measure(session, ModelRequest(f"{HERE}:late"), "key", "dynamo", ONE)
+    run = measure(session, ModelSpec(f"{HERE}:late"), "key", "dynamo", ONE)
     assert run.outcome == "ok" and run.facts["compiled_while_measured"] == 1
     assert "recompiled while it was measured, 1 time" in run.flags
-    run = measure(session, ModelRequest("mlp", input_size=(16,)), "key", "dynamo", ONE)
+    run = measure(session, ModelSpec("mlp", input_size=(16,)), "key", "dynamo", ONE)
     assert "compiled_while_measured" not in run.facts
     assert not any(flag.startswith("recompiled") for flag in run.flags)
 
 
 def test_breaks_and_data_that_decide_are_told(session: Session) -> None:
-    run = measure(session, ModelRequest(f"{HERE}:broken"), "key", "dynamo", ONE)
+    run = measure(session, ModelSpec(f"{HERE}:broken"), "key", "dynamo", ONE)
     assert run.outcome == "ok" and run.facts["compiled"] is True
     assert (run.facts["graphs"], run.facts["graph_breaks"]) == (3, 2)
     first, second = run.facts["graph_break_reasons"]
     assert "print" in first and "a branch depends on a tensor's value" in second
     assert run.facts["output_difference"] == 0
-    traced = measure(session, ModelRequest(f"{HERE}:broken"), "key", "trace", ONE)
+    traced = measure(session, ModelSpec(f"{HERE}:broken"), "key", "trace", ONE)
     assert traced.facts["trace_warnings"] == 1
     assert "tracing fixed 1 place that may depend on the inputs' values" in traced.flags
 
@@ -248,10 +246,10 @@ def test_breaks_and_data_that_decide_are_told(session: Session) -> None:
 def test_a_mode_that_refuses_a_model_is_an_outcome(
     session: Session, mode: Mode, outcome: str, said: str
 ) -> None:
-    run = measure(session, ModelRequest(f"{HERE}:refused"), "key", mode, ONE)
+    run = measure(session, ModelSpec(f"{HERE}:refused"), "key", mode, ONE)
     assert (run.outcome, run.repeats) == (outcome, ())
     assert run.reason is not None and said in run.reason
-    assert measure(session, ModelRequest(f"{HERE}:refused"), "key", "eager", ONE).outcome == "ok"
+    assert measure(session, ModelSpec(f"{HERE}:refused"), "key", "eager", ONE).outcome == "ok"
 
 
 @pytest.mark.parametrize(
@@ -272,7 +270,7 @@ def test_what_goes_wrong_inside_a_compiler_is_an_outcome(
         raise raised
 
     monkeypatch.setattr(modes, "_COMPILED", {"compile": {"backend": backend}})
-    request = ModelRequest("mlp", input_size=(16,))
+    request = ModelSpec("mlp", input_size=(16,))
     run = measure(session, request, "key", "compile", ONE)
     assert (run.outcome, run.reason) == (outcome, said)
     assert run.facts["graphs"] == 1, "what was learned before stays"
@@ -294,7 +292,7 @@ def test_a_mode_that_needs_too_much_memory_does_not_take_it_from_the_next(
 ) -> None:
     outcomes = []
     for mode in ("eager", "dynamo", "trace", "eager"):
-        run = measure(session, ModelRequest(f"{HERE}:greedy"), "key", mode, ONE)
+        run = measure(session, ModelSpec(f"{HERE}:greedy"), "key", mode, ONE)
         outcomes.append(run.outcome)
     assert outcomes == ["ok", "out_of_memory", "ok", "ok"]
     assert "Traceback" not in capfd.readouterr().err, "of the graph, which torch prints"
@@ -306,7 +304,7 @@ def test_no_compiler_is_no_finding_about_a_model(
     """What it says, and that nothing is stored, is seen in tests/test_toolchain.py."""
     monkeypatch.setenv("CXX", "g++-none")
     monkeypatch.setenv("PATH", "/nowhere")
-    request = ModelRequest("mlp", input_size=(16,))
+    request = ModelSpec("mlp", input_size=(16,))
     with pytest.raises(CannotMeasureError, match=r"no C\+\+ compiler \(g\+\+-none\)"):
         measure(session, request, "key", "compile", ONE)
     assert measure(session, request, "key", "dynamo", ONE).outcome == "ok"
@@ -321,7 +319,7 @@ def test_tuning_prints_nothing(
 ) -> None:
     """Frozen weights let inductor choose between kernels on a processor, too."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    request = ModelRequest(f"{HERE}:linear")
+    request = ModelSpec(f"{HERE}:linear")
     log = logging.getLogger("torch._inductor.select_algorithm")
     with torch._inductor.config.patch(freezing=True):
         made = passing(load(request, device="cpu"))
@@ -334,7 +332,7 @@ def test_tuning_prints_nothing(
 
 
 def test_modes_of_a_processor() -> None:
-    from opdb.bench.platform import detect
+    from opdb.bench.session import detect
 
     platform = detect("cpu")
     assert not set(modes_of(platform)) & set(CUDA_ONLY)
@@ -397,22 +395,15 @@ def quantized() -> tuple[nn.Module, tuple[Tensor, ...]]:
 def test_outputs_that_are_not_dense_are_looked_at_by_their_numbers(
     session: Session, made: str
 ) -> None:
-    request = ModelRequest(f"{HERE}:{made}")
+    request = ModelSpec(f"{HERE}:{made}")
     run = measure(session, request, "key", "eager", ONE)
     assert (run.outcome, run.reason) == ("ok", None)
     run = measure(session, request, "key", "dynamo", ONE)
     assert (run.outcome, run.facts["output_difference"]) == ("ok", 0)
 
 
-def test_complex_outputs_are_compared_by_both_parts(recwarn: pytest.WarningsRecorder) -> None:
-    one = torch.ones(2, dtype=torch.complex64)
-    assert output_difference([one], [one * 1j]) == pytest.approx(2**0.5)
-    assert output_difference([one], [one]) == 0 and not recwarn.list
-    assert not is_finite([one * complex(0, math.inf)]) and is_finite([one])
-
-
 def test_outputs_that_a_mode_makes_infinite_are_told_and_stored(session: Session) -> None:
-    run = measure(session, ModelRequest(f"{HERE}:overflowing"), "key", "dynamo", ONE)
+    run = measure(session, ModelSpec(f"{HERE}:overflowing"), "key", "dynamo", ONE)
     assert "outputs are finite in eager, and not in dynamo" in run.flags
     assert run.facts["output_difference"] is None
     json.dumps(dict(run.facts), allow_nan=False)
@@ -435,10 +426,6 @@ class Answering(nn.Module):
         return self.make(self.linear(x))
 
 
-def of_dataclass() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Answering(Answer), (torch.ones(2, 8),)
-
-
 def of_nothing() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return Answering(lambda _: None), (torch.ones(2, 8),)
 
@@ -447,17 +434,8 @@ def of_chance() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return Answering(lambda x: x + torch.rand(8)), (torch.ones(2, 8),)
 
 
-@pytest.mark.parametrize("mode", ["dynamo", "trace"])
-def test_outputs_in_a_dataclass_are_compared_and_traced(session: Session, mode: Mode) -> None:
-    run = measure(session, ModelRequest(f"{HERE}:of_dataclass"), "key", mode, ONE)
-    assert (run.outcome, run.facts["output_difference"]) == ("ok", 0)
-    loaded = load(ModelRequest(f"{HERE}:of_dataclass"), device="cpu")
-    with issuing(mode, passing(loaded), {}) as issue:
-        assert [t.shape for t in tensors(issue())] == [(2, 8)]
-
-
 def test_a_model_that_returns_no_tensor_is_no_trace_and_flagged(session: Session) -> None:
-    request = ModelRequest(f"{HERE}:of_nothing")
+    request = ModelSpec(f"{HERE}:of_nothing")
     run = measure(session, request, "key", "trace", ONE)
     assert run.outcome == "error" and "no tensor is in them" in str(run.reason)
     run = measure(session, request, "key", "dynamo", ONE)
@@ -465,7 +443,7 @@ def test_a_model_that_returns_no_tensor_is_no_trace_and_flagged(session: Session
 
 
 def test_outputs_that_hang_on_chance_are_told_from_wrong_ones(session: Session) -> None:
-    run = measure(session, ModelRequest(f"{HERE}:of_chance"), "key", "dynamo", ONE)
+    run = measure(session, ModelSpec(f"{HERE}:of_chance"), "key", "dynamo", ONE)
     assert run.facts["eager_difference"] > 0
     [flag] = [flag for flag in run.flags if flag.startswith("outputs differ")]
     assert "; those of two eager passes by " in flag
@@ -482,9 +460,9 @@ def compiles_itself() -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 def test_an_eager_run_of_a_model_that_compiles_itself_says_so(session: Session) -> None:
     said = "the model compiles a part of itself: not all of it runs in eager"
-    run = measure(session, ModelRequest(f"{HERE}:compiles_itself"), "key", "eager", ONE)
+    run = measure(session, ModelSpec(f"{HERE}:compiles_itself"), "key", "eager", ONE)
     assert said in run.flags
-    run = measure(session, ModelRequest("mlp", input_size=(16,)), "key", "eager", ONE)
+    run = measure(session, ModelSpec("mlp", input_size=(16,)), "key", "eager", ONE)
     assert said not in run.flags
 
 
@@ -501,7 +479,7 @@ def test_a_mode_that_the_environment_switches_off_is_no_finding(
 ) -> None:
     value = "0" if switch == "PYTORCH_JIT" else "1"
     monkeypatch.setenv(switch, value)
-    request = ModelRequest("mlp", input_size=(16,))
+    request = ModelSpec("mlp", input_size=(16,))
     with pytest.raises(CannotMeasureError, match=f"{switch}={value} .* unset it"):
         measure(session, request, "key", mode, ONE)
     with pytest.raises(CannotMeasureError, match=switch):
@@ -517,7 +495,7 @@ def test_a_compiler_that_fails_is_told_of_whatever_the_environment_says(
 
     monkeypatch.setattr(modes, "_COMPILED", {"compile": {"backend": backend}})
     with torch._dynamo.config.patch(suppress_errors=True):
-        run = measure(session, ModelRequest("mlp", input_size=(16,)), "key", "compile", ONE)
+        run = measure(session, ModelSpec("mlp", input_size=(16,)), "key", "compile", ONE)
     assert run.outcome == "error" and "no such kernel" in str(run.reason)
 
 
@@ -536,7 +514,7 @@ def test_a_full_disk_is_no_finding_about_a_model(
     for each in (backend, runs_a_compiler):
         monkeypatch.setattr(modes, "_COMPILED", {"compile": {"backend": each}})
         with pytest.raises(CannotMeasureError, match="No space left on device; free some, or name"):
-            measure(session, ModelRequest("mlp", input_size=(16,)), "key", "compile", ONE)
+            measure(session, ModelSpec("mlp", input_size=(16,)), "key", "compile", ONE)
 
 
 def test_no_folder_to_compile_in_is_no_finding_about_a_model(
@@ -544,7 +522,7 @@ def test_no_folder_to_compile_in_is_no_finding_about_a_model(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nonexistent/folder")
     with pytest.raises(CannotMeasureError, match="no folder for temporary files: No such"):
-        measure(session, ModelRequest("mlp", input_size=(16,)), "key", "compile", ONE)
+        measure(session, ModelSpec("mlp", input_size=(16,)), "key", "compile", ONE)
 
 
 @torch.library.custom_op("opdb_tests::unknown_on_fake", mutates_args=())
@@ -554,32 +532,3 @@ def _unknown(x: Tensor) -> Tensor:
 
 def unknown() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return Answering(_unknown), (torch.ones(2, 8),)
-
-
-def test_what_dynamo_explains_below_its_title_is_told(session: Session) -> None:
-    run = measure(session, ModelRequest(f"{HERE}:unknown"), "key", "dynamo", ONE)
-    assert run.outcome == "error" and run.reason is not None
-    assert "unknown_on_fake" in run.reason and "\n" not in run.reason
-
-
-def test_what_cannot_be_compiled_raises() -> None:
-    module, args = recurrent()
-    empty: dict[str, Any] = {"args": [], "kwargs": {}}
-    made = passing(LoadedModel("own", "python", "0", module, args, {}, empty, 1))
-    with pytest.raises(NotCompiledError), issuing("compile", made, {}):
-        pass
-    assert not issubclass(NotCompiledError, InputError), "a finding, not a mistake of the user"
-
-
-def test_modes_leave_no_warnings(session: Session, recwarn: pytest.WarningsRecorder) -> None:
-    warnings.simplefilter("always")
-    for mode in modes_of(session.platform):
-        measure(session, ModelRequest("mlp", input_size=(16,)), "key", mode, ONE)
-    told = [w for w in recwarn if not (torch.__version__ < "2.14" and warns_of_itself(w))]
-    assert [str(w.message) for w in told] == []
-
-
-def warns_of_itself(warning: warnings.WarningMessage) -> bool:
-    """Whether torch 2.11 warns of a call of its own, in its imports or as inductor tunes."""
-    own = "TypedStorage is deprecated" in str(warning.message)
-    return own or issubclass(warning.category, DeprecationWarning)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from opdb.bench.neighbours import LEAST_SLICE_BYTES, Stream, among_neighbours
+from opdb.bench.neighbours import LEAST_SLICE_BYTES, Stream
 from opdb.bench.replay import L2_EXCESS, Rotation, writable, write_anew
 from opdb.operators import build
 from opdb.records import Configuration
@@ -41,11 +41,6 @@ def test_where_no_weights_are_to_be_cold_nothing_streams(
 ) -> None:
     rotation = Rotation(build(configuration), l2_bytes=L2_BYTES, cold=cold)
     assert Stream(rotation, L2_BYTES, CPU).bytes_a_call == 0
-
-
-def test_a_processor_has_no_neighbours() -> None:
-    rotation = Rotation(build(CONV), l2_bytes=L2_BYTES, cold=True)
-    assert among_neighbours(rotation, 1e-5, L2_BYTES) is None
 
 
 def test_what_shares_memory_with_itself_is_not_written() -> None:

@@ -12,27 +12,25 @@ from opdb.bench.plan import (
     MAX_REDONE,
     ROUNDS,
     SPREAD_SHARE,
+    BenchRequest,
     PlannedVisit,
-    PlanRequest,
-    VisitCounts,
     further_round,
     is_duplicated,
     plan,
 )
-from opdb.bench.platform import current_settings
 from opdb.bench.session import Session, new_id
 from opdb.bench.visit import VisitRequest, visit
-from opdb.derive.rejection import REJECTED
+from opdb.derive.costs import REJECTED
 from opdb.footprint import touched_bytes
 from opdb.growth import benched_configurations
 from opdb.records import Board, Configuration, Outcome
-from opdb.settings import DEFAULT_SETTINGS, relevant_setting
+from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store
 from tests.bench.calls import ADD_IN_PLACE, CONV, RELU, RELU_IN_PLACE, SQUARE, UNKNOWN, workload
 from tests.growth.test_steps import generation
 
 pytestmark = pytest.mark.usefixtures("short")
-ALONE = PlanRequest(seed=1, duplicates=0.0)
+ALONE = BenchRequest(seed=1, duplicates=0.0)
 ALL = (CONV, RELU, RELU_IN_PLACE, ADD_IN_PLACE, SQUARE)
 CONV_ALONE = Configuration("conv2d", {**CONV.parameters, "padding": [0, 0]}, CONV.inputs)
 OTHER_TF32 = {**DEFAULT_SETTINGS, "tf32_convolution": False}
@@ -107,32 +105,10 @@ def test_of_one_round_some_are_visited_twice_to_tell_how_visits_spread(
     assert left[once] == 0 and left[next(iter(twice))] == 1
 
 
-def test_kinds_choose(harvested: Store, session: Session) -> None:
-    assert pending(harvested, session, kinds={"relu"}) == {RELU: 2, RELU_IN_PLACE: 2}
-    assert pending(harvested, session, kinds={"cat"}) == {}
-
-
 def test_what_no_workload_calls_is_not_wanted(harvested: Store, session: Session) -> None:
     unused = Configuration("relu", {}, {"input": {"shape": [3], "dtype": "float32"}})
     harvested.save_configurations([unused])
     assert unused not in pending(harvested, session)
-
-
-def test_a_visit_made_is_a_visit_less(harvested: Store, session: Session) -> None:
-    visited(harvested, session, RELU, "ok")
-    visited(harvested, session, CONV, "ok", "ok")
-    visited(harvested, session, SQUARE, "ok", "ok", "ok")
-    assert pending(harvested, session) == {RELU: 1, RELU_IN_PLACE: 2, ADD_IN_PLACE: 2}
-    found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, ALONE)
-    assert PlannedVisit(RELU) not in found.rounds[0] and PlannedVisit(RELU) in found.rounds[1]
-
-
-def test_anchors_and_limited_visits_do_not_count(harvested: Store, session: Session) -> None:
-    harvested.save_campaign(session.campaign)
-    [made] = visit(session, VisitRequest(RELU, role="anchor"))
-    harvested.save_visit(made)
-    harvested.save_visit(replace(made, id=new_id(), role="limited"))
-    assert pending(harvested, session)[RELU] == 2
 
 
 def test_each_workload_is_pending_by_itself(harvested: Store, session: Session) -> None:
@@ -147,12 +123,6 @@ def test_each_workload_is_pending_by_itself(harvested: Store, session: Session) 
     assert found.rounds[0] == () and len(found.rounds[1]) == len(rest)
     assert set(found.rounds[1]) == {PlannedVisit(c, access="chain") for c in rest}
     assert harvested.failures(session.platform.device.slug) == []
-
-
-def test_another_device_has_everything_pending(harvested: Store, session: Session) -> None:
-    visited(harvested, session, RELU, "ok", "ok")
-    found = plan(harvested, Board("CPU-other", "another-device"), DEFAULT_SETTINGS, ALONE)
-    assert found.visits == 10
 
 
 def test_what_was_compiled_for_another_device_is_not_wanted(
@@ -184,18 +154,6 @@ def test_a_failure_is_tried_again_when_asked(
     visited(harvested, session, RELU, outcome)
     assert RELU not in pending(harvested, session)
     assert pending(harvested, session, retry=True)[RELU] == 2
-
-
-def test_after_one_visit_the_other_is_pending(harvested: Store, session: Session) -> None:
-    visited(harvested, session, RELU, "ok")
-    assert pending(harvested, session)[RELU] == 1
-
-
-def test_wanted_visits_never_fall_below_none() -> None:
-    key = (RELU.key, relevant_setting("relu", DEFAULT_SETTINGS))
-    seen: Counter[Outcome] = Counter({"ok": 7})
-    assert VisitCounts({key: seen}).wanted(RELU, DEFAULT_SETTINGS, rounds=ROUNDS) == 0
-    assert VisitCounts().wanted(RELU, DEFAULT_SETTINGS, rounds=ROUNDS) == 2
 
 
 @pytest.mark.parametrize(
@@ -254,21 +212,9 @@ def test_what_is_duplicated_hangs_on_the_key_alone_and_is_about_the_share() -> N
     assert all(is_duplicated(c, 1.0) for c in many)
 
 
-def test_further_rounds_end(harvested: Store, session: Session) -> None:
-    board, keys = session.platform.board, {RELU.key, CONV.key}
-    visited(harvested, session, RELU, "ok", "ok", "ok")
-    visited(harvested, session, CONV, "ok", "ok", "ok", "ok")
-    found = further_round(harvested, board, DEFAULT_SETTINGS, keys, ALONE)
-    assert found == (PlannedVisit(RELU),)
-
-
 def test_a_kind_of_a_newer_version_stops_no_bench(store: Store, session: Session) -> None:
     store.save_workload(workload(RELU, UNKNOWN))
     assert pending(store, session) == {RELU: 2, UNKNOWN: 2}
-
-
-def test_the_defaults_are_those_of_a_fresh_process() -> None:
-    assert current_settings() == DEFAULT_SETTINGS
 
 
 def test_a_board_is_asked_for_what_it_lacks_itself(harvested: Store, session: Session) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from opdb.bench import profiled, profiles
-from opdb.bench.platform import Platform, detect
+from opdb.bench import profiles
+from opdb.bench import profiles as profiled
 from opdb.bench.profiles import Lens, profile_calls
-from opdb.counters.metrics import definition
-from opdb.counters.ncu import Ncu
+from opdb.bench.session import Platform, detect
 from opdb.errors import CannotMeasureError
+from opdb.meters.ncu import Ncu, definition
 from opdb.records import Board, Configuration
 from opdb.store import Store, open_store
 from tests.counters import stand_in

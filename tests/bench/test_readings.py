@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from opdb.bench.readings import RunReadings, RunTarget, run_of
+from opdb.bench.model import Outcomes, RunReadings, run_of
 from opdb.bench.session import Session
 from opdb.errors import InputError, NotCompiledError, OpdbError, RefusedError, UnsupportedError
 from opdb.records import Stretch
 
-TARGET = RunTarget(
-    "workload", "eager", {InputError: "error", UnsupportedError: "unsupported"}, {"benchmark": True}
-)
+OUTCOMES: Outcomes = {InputError: "error", UnsupportedError: "unsupported"}
 STRETCH = Stretch(1, (0.5,), 0.5, 1.0)
 
 
@@ -23,7 +21,7 @@ def fill(seen: RunReadings) -> None:
 
 
 def test_what_was_seen_is_recorded(session: Session) -> None:
-    run = run_of(session, TARGET, fill)
+    run = run_of(session, "workload", "eager", fill, OUTCOMES, {"benchmark": True})
     assert (run.outcome, run.reason, run.repeats) == ("ok", None, (STRETCH,))
     assert (run.workload, run.mode, run.setting) == ("workload", "eager", {"benchmark": True})
     assert run.campaign == session.campaign.id and run.cost_s > 0
@@ -49,7 +47,7 @@ def test_a_finding_is_an_outcome_and_half_a_measurement_is_none(
         fill(seen)
         raise error
 
-    run = run_of(session, TARGET, fails)
+    run = run_of(session, "workload", "eager", fails, OUTCOMES)
     assert (run.outcome, run.reason, run.repeats) == (outcome, reason, ())
     assert run.kernels == {"gemm": 2} and run.facts == {"label": "mine"}
 
@@ -60,4 +58,4 @@ def test_what_is_no_finding_goes_on_its_way(session: Session, error: OpdbError) 
         raise error
 
     with pytest.raises(type(error), match=str(error)):
-        run_of(session, TARGET, fails)
+        run_of(session, "workload", "eager", fails, OUTCOMES)

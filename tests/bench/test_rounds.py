@@ -10,19 +10,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from opdb.bench import calibrate, rounds, run
-from opdb.bench.plan import MAX_REDONE, PlannedVisit
-from opdb.bench.rounds import Anchors, Budget, Rounds
+from opdb.bench import calibrate, run
+from opdb.bench import run as rounds
+from opdb.bench.plan import MAX_REDONE, PlannedVisit, Share
+from opdb.bench.run import Anchors, BenchResult, Budget, Rounds
 from opdb.bench.session import Session, new_id
-from opdb.bench.share import Share
 from opdb.bench.visit import VisitRequest, visit
-from opdb.derive import rejection
-from opdb.derive.review import is_rejected
+from opdb.derive import costs as rejection
+from opdb.derive.costs import is_rejected
 from opdb.meters import Reading
 from opdb.records import Configuration, Visit
 from opdb.store import Claims, Store
 from tests.bench.calls import CONV, RELU, RELU_IN_PLACE, SQUARE, workload
-from tests.bench.test_run import Heard, benched
+from tests.bench.test_run import benched
+from tests.heard import Heard
 
 pytestmark = pytest.mark.usefixtures("short")
 
@@ -258,7 +259,9 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def rounds_of(session: Session, store: Store) -> Rounds:
     share = Share(Claims(store, "here", session.platform.board.uuid))
-    return Rounds(session, store, Budget(None), Heard(), share)
+    platform = session.platform
+    result = BenchResult(None, platform.device.slug, platform.board.uuid)
+    return Rounds(session, store, Budget(None), Heard(), share, result, lambda share: None)
 
 
 def test_what_another_process_flagged_is_rejected(store: Store, session: Session) -> None:

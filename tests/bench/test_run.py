@@ -13,44 +13,25 @@ import pytest
 
 from opdb.algorithms.names import DEFAULT, algorithm_named
 from opdb.bench import host as host_times
-from opdb.bench import rounds, run
-from opdb.bench.plan import ROUNDS, SPREAD_SHARE, is_duplicated
-from opdb.bench.platform import detect
-from opdb.bench.request import BenchRequest
+from opdb.bench import run
+from opdb.bench import run as rounds
+from opdb.bench.plan import ROUNDS, SPREAD_SHARE, BenchRequest, is_duplicated
 from opdb.bench.run import BenchResult, bench
+from opdb.bench.session import detect
 from opdb.errors import CannotMeasureError
-from opdb.records import Configuration, HostVisit, Visit
+from opdb.records import Configuration, HostVisit
 from opdb.store import Store, VisitFilter, open_store
 from tests.bench.calls import CONV, HUGE, IMPOSSIBLE, RELU, SQUARE, TANH, UNKNOWN, workload
+from tests.heard import Heard
 
 pytestmark = pytest.mark.usefixtures("short")
 
 
-class Heard:
-    """Keeps what a campaign tells; `stop` raises after so many visits, as Ctrl-C does."""
-
-    def __init__(self, stop: int | None = None) -> None:
-        self.said: list[str] = []
-        self.planned: list[int] = []
-        self.visits: list[Visit] = []
-        self._stop = stop
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def begin(self, visits: int) -> None:
-        self.planned.append(visits)
-
-    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
-        assert visit.configuration == configuration.key and cost_s > 0
-        self.visits.append(visit)
-        if len(self.visits) == self._stop:
-            raise KeyboardInterrupt
-
-
 def benched(store: Store, heard: Heard | None = None, **options: object) -> BenchResult:
     request = replace(BenchRequest(device="cpu"), **options)  # type: ignore[arg-type]
-    return bench(store, request, heard or Heard())
+    heard = heard or Heard()
+    with heard.visiting(store):
+        return bench(store, request, heard)
 
 
 def outcomes(store: Store, result: BenchResult) -> dict[str, Counter[str]]:
@@ -118,25 +99,6 @@ def test_a_bench_visits_everything_twice_and_derives_costs(store: Store) -> None
     assert campaign.id == result.campaign
     assert campaign.calibration.base_power_w is None
     assert campaign.calibration.notes[0].startswith("no base power: ")
-
-
-def test_nothing_is_visited_a_third_time(store: Store) -> None:
-    store.save_workload(workload(CONV, RELU))
-    first = benched(store)
-    heard = Heard()
-    second = benched(store, heard)
-    assert second.campaign is None and heard.visits == [] and heard.said == []
-    store.save_workload(workload(SQUARE, RELU, name="another"))
-    third = benched(store, heard)
-    assert {v.configuration for v in heard.visits} == {SQUARE.key}
-    assert costs(store, third) == dict.fromkeys((CONV.key, RELU.key, SQUARE.key), 2)
-    assert first.board == third.board and len(store.campaigns()) == 2
-
-
-def test_kinds_are_all_that_is_benched(store: Store) -> None:
-    store.save_workload(workload(CONV, RELU))
-    result = benched(store, kinds={"relu"})
-    assert outcomes(store, result) == {RELU.key: {"ok": 2}}
 
 
 def test_what_is_named_is_benched_first_to_last_and_nothing_else(store: Store) -> None:
@@ -275,16 +237,6 @@ def test_a_bench_that_is_stopped_within_a_moment_has_the_earlier_ones_whole(
     assert len({visit.started_at for visit in kept}) == 1
 
 
-def test_a_time_limit_spreads_host_times_over_the_time(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Half of it is up after the first visit, which is one of many."""
-    saved = heard_hosts(store, monkeypatch)
-    monkeypatch.setattr(rounds.Budget, "share", 0.5)
-    benched(store, duplicates=0.0, rounds=2, max_s=3600.0)
-    assert [visits for visits, _ in saved[:4]] == [0, 0, 3, 4]
-
-
 def test_a_bench_that_was_killed_before_it_derived_costs_makes_up_for_it(
     store: Store, tmp_path: Path
 ) -> None:
@@ -314,9 +266,9 @@ def test_two_benches_at_once_lose_nothing(store: Store, tmp_path: Path) -> None:
     with open_store(str(tmp_path / "opdb.sqlite")) as other:
 
         class Meddling(Heard):
-            def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
-                super().visited(configuration, visit, cost_s)
-                if len(self.visits) == 1:
+            def done(self, count: int = 1) -> None:
+                super().done(count)
+                if self.finished == 1:
                     benched(other)
 
         result = benched(store, Meddling())

@@ -11,11 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from opdb.bench import replay
-from opdb.bench import stretch as stretches
-from opdb.bench.replay import CpuClock
-from opdb.bench.stretch import MIN_REPLAYS, QUEUE_DEPTH, Observation, Timing, observe
+from opdb.bench import replay as stretches
+from opdb.bench.replay import MIN_REPLAYS, QUEUE_DEPTH, CpuClock, Observation, Timing, observe
 from opdb.meters import NoMeter, Reading
-from tests.meters.replay import ReplayMeter
 
 TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
 REPLAY_S = 0.004
@@ -132,29 +130,6 @@ def test_a_device_keeps_up_with_the_host_that_is_done_soon_after_it(
     assert (found.waited_share, found.outrun_share) == (0.0, outrun)
 
 
-def test_a_processor_does_not_outrun_itself() -> None:
-    found = observe(busy, 1, CpuClock(), NoMeter("none"), Timing(0.0, REPLAY_S / 2, long=True))
-    assert found.outrun_share == 0.0
-
-
-class Trailing(CpuClock):
-    """A device that is done with a replay a moment after it was issued, and never waited for."""
-
-    def reached(self, mark: float) -> bool:
-        return time.perf_counter() - mark > REPLAY_S / 4
-
-
-def test_a_device_may_outrun_the_host_and_never_be_found_idle() -> None:
-    found = observe(busy, 10, Trailing(), NoMeter("none"), Timing(0.01, 0.03))
-    assert (found.waited_share, found.outrun_share) == (0.0, 1.0)
-
-
-@pytest.mark.parametrize("gap_s", [0.0, 1e-4])
-def test_a_window_shorter_than_a_replay_still_holds_some(gap_s: float) -> None:
-    stretch = seen(Timing(0.0, 1e-6, gap_s)).stretch
-    assert len(stretch.replay_times_s) >= MIN_REPLAYS
-
-
 def test_gaps_lower_the_busy_share_and_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock of the test's own: under load a real one says little."""
     now_s = [1_000.0]
@@ -198,15 +173,6 @@ def test_the_meter_is_asked_for_the_timed_window(gap_s: float) -> None:
     assert end_s <= time.monotonic()
 
 
-def test_what_the_meter_saw_is_kept() -> None:
-    meter = ReplayMeter(TRACE, start_s=time.monotonic() - 1.4)
-    found = observe(busy, 1, CpuClock(), meter, Timing(0.0, 0.25))
-    assert len(found.stretch.power_samples) >= 10
-    assert found.stretch.power_samples == found.reading.power_samples
-    assert found.stretch.counter_edges[0][1] == 0
-    assert set(found.stretch.clock_samples_hz) == {1.98e9}
-
-
 def test_utilization_is_kept_as_the_meter_tells_it() -> None:
     class Busy(NoMeter):
         def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
@@ -215,9 +181,3 @@ def test_utilization_is_kept_as_the_meter_tells_it() -> None:
     found = observe(busy, 1, CpuClock(), Busy("none"), Timing(0.0, 0.01))
     assert found.stretch.utilization == 0.97
     assert seen(Timing(0.0, 0.01)).stretch.utilization is None
-
-
-def test_without_a_meter_the_reason_is_kept() -> None:
-    found = seen(Timing(0.0, 0.01))
-    assert found.stretch.power_samples == ()
-    assert found.reading.reason == "none"

@@ -8,20 +8,17 @@ import pytest
 import torch
 from torch import nn
 
-from opdb.bench.host import host_visits
-from opdb.bench.measure import harvested, here, measure_models
-from opdb.bench.model import RunOptions
-from opdb.bench.session import Session
-from opdb.bench.training import TrainingStep
-from opdb.bench.visit import VisitRequest, visit
+from opdb.bench.model import RunOptions, TrainingStep, harvested, measure_models
 from opdb.capturing import answering
 from opdb.derive.runs import run_cost
 from opdb.errors import UnsupportedError
-from opdb.harvest import harvest
-from opdb.models import ModelRequest, load
+from opdb.harvest.passes import harvest
+from opdb.models import checked, load
 from opdb.operators import BuiltBackward, BuiltUpdate, build
-from opdb.operators.update import CAPTURE_CHECKS
+from opdb.operators.call import CAPTURE_CHECKS
+from opdb.progress import Display
 from opdb.records import Configuration, Json, Mode, Workload
+from opdb.spec import ModelSpec
 from opdb.store import Store
 
 pytestmark = pytest.mark.usefixtures("short")
@@ -30,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("short")
 @pytest.fixture(scope="module")
 def trained() -> Workload:
     """A small convolutional network's training step."""
-    return harvest(ModelRequest("tests.bench.test_training:network", phase="training"))
+    return harvest(ModelSpec("tests.bench.test_training:network", phase="training"))
 
 
 class Small(nn.Module):
@@ -57,14 +54,6 @@ def named(workload: Workload, title: str) -> Configuration:
     return next(c for c in workload.occurrences() if c.title == title)
 
 
-def test_every_operator_of_a_step_is_measured(session: Session, trained: Workload) -> None:
-    assert trained.unsupported == {}
-    for configuration in trained.occurrences():
-        [made] = visit(session, VisitRequest(configuration))
-        assert (made.outcome, made.reason) == ("ok", None), configuration.json
-        assert made.stretch is not None and min(made.stretch.replay_times_s) > 0
-
-
 def test_a_backward_pass_takes_its_gradients_and_nothing_else(trained: Workload) -> None:
     call = build(named(trained, "conv2d backward"))
     assert isinstance(call, BuiltBackward)
@@ -87,14 +76,6 @@ def test_a_backward_pass_gives_what_autograd_gives(trained: Workload) -> None:
     torch.testing.assert_close(of_bias, given.sum(0))
 
 
-def test_copies_of_a_backward_pass_share_gradients_alone(trained: Workload) -> None:
-    call = build(named(trained, "batch_norm backward"))
-    other = call.with_fresh_weights()
-    assert [t.data_ptr() for t in call.inputs] == [t.data_ptr() for t in other.inputs]
-    mine, others = ({t.data_ptr() for t in each.weights} for each in (call, other))
-    assert not mine & others
-
-
 def test_a_step_changes_its_parameters_alone(trained: Workload) -> None:
     call = build(named(trained, "sgd update"))
     assert isinstance(call, BuiltUpdate)
@@ -108,19 +89,11 @@ def test_a_step_changes_its_parameters_alone(trained: Workload) -> None:
     assert all(torch.isfinite(t).all() for t in call.weights)
 
 
-def test_host_times_are_taken_of_all_passes(session: Session, trained: Workload) -> None:
-    seen = list(host_visits(session, [list(trained.calls)]))
-    titles = {c.key: c.title for c in trained.occurrences()}
-    assert {titles[v.configuration] for v in seen} == set(titles.values())
-    backward = [v for v in seen if titles[v.configuration].endswith("backward")]
-    assert backward and all("autograd" in v.flags[-1] for v in backward)
-
-
 def test_a_training_step_is_measured(store: Store) -> None:
-    request = ModelRequest("tests.bench.test_training:network", phase="training").checked()
+    request = checked(ModelSpec("tests.bench.test_training:network", phase="training"))
     [found] = harvested(store, [request]).values()
-    jobs: list[tuple[ModelRequest, Workload, Mode]] = [(request, found, "eager")]
-    [(workload, run)] = measure_models(store, jobs, RunOptions(repeats=1), here(store, "cpu"))
+    jobs: list[tuple[ModelSpec, Workload, Mode]] = [(request, found, "eager")]
+    [(workload, run)] = measure_models(store, jobs, RunOptions(repeats=1), "cpu", Display())
     assert (run.outcome, run.reason) == ("ok", None)
     cost = run_cost([run])
     assert cost is not None and cost.time_s.mean > 0
@@ -130,9 +103,9 @@ def test_a_training_step_is_measured(store: Store) -> None:
 
 @pytest.mark.parametrize("batches", [1, 3])
 def test_gradients_of_several_batches_add_up(batches: int) -> None:
-    request = ModelRequest(
-        "tests.bench.test_training:network", phase="training", accumulation=batches
-    ).checked()
+    request = checked(
+        ModelSpec("tests.bench.test_training:network", phase="training", accumulation=batches)
+    )
     loaded = load(request, device="cpu")
     step = TrainingStep(loaded, request)
     for module in loaded.module.modules():  # one batch again and again has one gradient
@@ -151,7 +124,7 @@ def test_gradients_of_several_batches_add_up(batches: int) -> None:
 
 
 def test_a_step_that_fails_leaves_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = ModelRequest("tests.bench.test_training:network", phase="training").checked()
+    request = checked(ModelSpec("tests.bench.test_training:network", phase="training"))
     loaded = load(request, device="cpu")
     step = TrainingStep(loaded, request)
 
@@ -174,9 +147,9 @@ def test_an_optimizer_that_asks_its_stream_is_listed_all_the_same(
         raise RuntimeError("capturable is False")
 
     monkeypatch.setattr(torch.optim.AdamW, check, refuse, raising=False)
-    request = ModelRequest(
-        "tests.bench.test_training:network", phase="training", optimizer="adamw"
-    ).checked()
+    request = checked(
+        ModelSpec("tests.bench.test_training:network", phase="training", optimizer="adamw")
+    )
     step = TrainingStep(load(request, device="cpu"), request)
     with answering(False):
         getattr(step._optimizer, check)()

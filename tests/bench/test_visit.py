@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from opdb.bench.replay import Observation
 from opdb.bench.session import UNCALIBRATED, Session
-from opdb.bench.stretch import Observation
 from opdb.bench.visit import (
     VisitRequest,
     expected_duty,
@@ -35,7 +35,6 @@ from tests.bench.calls import (
     RELU_IN_PLACE,
     UNKNOWN,
 )
-from tests.bench.conftest import NO_POWER
 from tests.meters.replay import ReplayMeter
 from tests.store import samples
 
@@ -83,12 +82,6 @@ def test_a_visit_tells_where_its_outputs_went_and_rotates_for_it(
     assert (made.outcome, made.outputs, made.copies) == ("ok", outputs, copies)
 
 
-def test_a_failed_visit_tells_where_its_outputs_would_have_gone(session: Session) -> None:
-    for configuration, outputs in ((IMPOSSIBLE, "reused"), (OTHER_PASS, "fresh")):
-        [made] = visit(session, VisitRequest(configuration))
-        assert made.outcome != "ok" and made.outputs == outputs
-
-
 def test_an_operator_is_measured(session: Session) -> None:
     began_s = time.monotonic()
     [made] = visit(session, VisitRequest(CONV))
@@ -112,25 +105,6 @@ def test_other_workloads_are_told_as_such(
         assert (made.outcome, made.access, made.weights) == ("ok", access, weights)
         assert (made.neighbours, made.outputs) == (None, "reused")
         assert (made.restore is not None) == (configuration is RELU_IN_PLACE)
-
-
-def test_what_makes_no_chain_is_unsupported(session: Session) -> None:
-    [made] = visit(session, VisitRequest(CONV, access="chain"))
-    assert (made.outcome, made.access) == ("unsupported", "chain")
-    assert made.reason == "the output's shape differs from the input's: no chain"
-
-
-def test_visits_have_their_own_ids(session: Session) -> None:
-    assert visit(session, VisitRequest(RELU))[0].id != visit(session, VisitRequest(RELU))[0].id
-
-
-def test_without_a_meter_there_is_no_energy_and_the_reason_is_kept(session: Session) -> None:
-    [made] = visit(session, VisitRequest(RELU))
-    assert f"no power: {NO_POWER}" in made.flags
-    assert made.stretch is not None and made.stretch.power_samples == ()
-    cost = visit_cost(made, UNCALIBRATED)
-    assert cost is not None and cost.time_s > 0
-    assert (cost.energy_j, cost.dynamic_energy_j, cost.power_w) == (None, None, None)
 
 
 def test_restoring_is_measured_once_a_campaign(session: Session) -> None:

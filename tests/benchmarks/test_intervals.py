@@ -17,10 +17,8 @@ from benchmarks.intervals import (
     independent,
     left_out,
     main,
-    rows_of,
     score,
 )
-from opdb.compose.intervals import ModelError
 from opdb.store import open_store
 from tests import published
 
@@ -66,13 +64,6 @@ def test_a_model_says_nothing_of_its_own_width() -> None:
     assert {each.model: each.half_width for each in found}["z"] < 0.05
 
 
-def test_a_regime_with_few_inside_misses() -> None:
-    cases = [case(name, 0.01) for name in "abcdefghij"] + [case(name, 0.3) for name in "klmnopqrst"]
-    rows, _ = rows_of("time", cases)
-    assert {row.regime for row in rows} == {"all", "all that wait for no host", "graph, 1"}
-    assert all(row.best_constant_score <= row.constant_score for row in rows)
-
-
 def test_models_are_joined_by_their_weights() -> None:
     with open_store(str(published.default_database())) as store:
         named = ("resnet152", "resnet50", "bert_base", "vit_b_16", "lstm")
@@ -83,6 +74,7 @@ def test_models_are_joined_by_their_weights() -> None:
     assert by_name["bert_base"] == by_name["vit_b_16"] != by_name["lstm"]
 
 
+@pytest.mark.slow
 def test_what_is_shipped_is_what_the_published_runs_give(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -112,7 +104,3 @@ def test_too_few_models_are_one_message(
     monkeypatch.setattr("benchmarks.intervals.cases_of", lambda *_: two)
     assert main(["--db", str(published.default_database())]) == 2
     assert "fewer than three models" in capsys.readouterr().err
-
-
-def test_a_half_width_joins_share_and_kernels() -> None:
-    assert ModelError(0.0, 1e-7).half_width(1e-5) == pytest.approx(0.01)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.mutations import mutants
 from tests.paths import python_path
 
 ROOT = Path(__file__).parents[2]
@@ -66,31 +65,3 @@ def test_what_no_test_notices_is_told(tmp_path: Path) -> None:
     ]
     assert summed.endswith("4 killed, 0 hung, 3 survived, 0 not run; 57.1 % noticed")
     assert (tmp_path / "made.py").read_text() == MODULE
-
-
-def test_each_sort_of_fault_is_made_and_nothing_that_types_alone_say(tmp_path: Path) -> None:
-    path = tmp_path / "m.py"
-    path.write_text(
-        'def f(a: int | None, b: bool = True) -> int:\n    """Doc, 1 + 1."""\n'
-        "    for x in a:\n        if not b:\n            break\n"
-        "    if TYPE_CHECKING:\n        import c\n    x = [*zip(a, a, strict=True)]\n"
-        "    g(a, b, key=1)\n    g().where(a, b)\n"
-        "    return -a[0] * 2 if a is b and b else max(a, b)\n"
-    )
-    assert [each.after for each in mutants(path)] == [
-        "def f(a: int | None, b: bool=False) -> int:",
-        "if b:",
-        "continue",
-        "pass",
-        "g(a, b)",
-        "g(b, a, key=1)",
-        "g(a, b, key=2)",
-        "pass",
-        "return None",
-        "return -a[0] * 2 if a is b or b else max(a, b)",
-        "return -a[0] * 2 if a is not b and b else max(a, b)",
-        "return -a[0] / 2 if a is b and b else max(a, b)",
-        "return a[0] * 2 if a is b and b else max(a, b)",
-        "return -a[1] * 2 if a is b and b else max(a, b)",
-        "return -a[0] * 3 if a is b and b else max(a, b)",
-    ]

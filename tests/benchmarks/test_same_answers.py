@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from benchmarks.same_answers import Answer, compare, differences, report
+from benchmarks.same_answers import Answer, compare, compare_values, differences, report
 
 
 def _answer(document: object, status: int = 0, files: Mapping[str, str] | None = None) -> Answer:
@@ -74,3 +74,11 @@ def test_exit_statuses_are_compared_and_every_command_gets_a_line(
     assert lines[0] == "same     0  opdb list"
     assert lines[1].startswith("differs  1  opdb nothing")
     assert lines[-1] == "2 commands, 1 differ"
+
+
+def test_numbers_are_compared_wherever_they_stand() -> None:
+    old = _answer({"time_s": 0.25, "low_s": 0.2}, files={"rows.csv": "model,time_s\na,0.5\n"})
+    moved = _answer({"time": {"value": 0.25, "low": 0.2}, "rows": [0.5]})
+    assert compare_values(old, moved) == []
+    lost = _answer({"time": {"value": 0.25, "low": 0.3}, "rows": [0.5]})
+    assert compare_values(old, lost) == ["1 of 3 numbers gone: 0.2", "1 of 3 numbers new: 0.3"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,6 +49,27 @@ def database(tmp_path: Path, opdb: Opdb) -> Path:
     with open_store(str(path)) as store:
         fill(store)
     return path
+
+
+def flat(found: Any) -> Any:
+    """A document with its quantities as in CSV: `time_s`, `time_s_low`, `time_s_high`."""
+    if isinstance(found, list):
+        return [flat(each) for each in found]
+    if not isinstance(found, dict):
+        return found
+    plain: dict[str, Any] = {}
+    for name, value in found.items():
+        if isinstance(value, dict) and value.keys() == {"value", "low", "high", "unit"}:
+            plain |= {name: value["value"]}
+            plain |= {f"{name}_{end}": value[end] for end in ("low", "high")}
+        else:
+            plain[name] = flat(value)
+    return plain
+
+
+def read(text: str) -> Any:
+    """What a command printed as JSON, its quantities `flat`."""
+    return flat(json.loads(text))
 
 
 def snapshot(folder: Path) -> dict[Path, Any]:

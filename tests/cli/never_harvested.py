@@ -51,7 +51,7 @@ QUESTIONS: tuple[str, ...] = (
     "electra -b 7",
     "t5-small -b 7 --input-size 64",
     "bart -b 3 --dtype float16",
-    "gpt2-medium -b 7 --dtype bfloat16",
+    "gpt2-medium-bare -b 7 --dtype bfloat16",
     "llama --dtype bfloat16 --input-size 16",
     "vit-base-patch16-224 -b 96 --dtype float16",
     "resnet50 -b 96 --phase training --autocast bfloat16",

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from opdb.bench.plan import MAX_REDONE
-from opdb.derive.review import is_rejected
+from opdb.derive.costs import is_rejected
 from opdb.records import Call, Configuration, Workload
 from opdb.store import open_store
 from tests import warm
@@ -268,7 +268,7 @@ BAD = [
     (["bench", "--device", "cpu", "--db", "text.sqlite"], 2, "it is not an SQLite file"),
     (["bench", "--device", "cpu", "--db", "cut.sqlite"], 2, "cut.sqlite: it is truncated"),
     (["bench", "--device", "cpu", "--db", "foreign.sqlite"], 2, "it is not an opdb database"),
-    (["bench", "--device", "cpu", "--db", "newer.sqlite"], 2, "its schema 9999 is newer"),
+    (["bench", "--device", "cpu", "--db", "newer.sqlite"], 2, "its schema 99 is not the one"),
     (["measure", "resnet81"], 2, "unknown model 'resnet81'; did you mean"),
     (["measure", "mlp", "--device", "tpu"], 2, "cannot measure on 'tpu'"),
     (["measure", "mlp", "--mode", "grpah"], 2, "unknown --mode 'grpah'; did you mean 'graph'"),
@@ -293,7 +293,7 @@ def test_what_cannot_be_done_is_one_message_and_changes_nothing(
     Path("cut.sqlite").write_bytes(database.read_bytes()[:5000])
     for name, statement in (
         ("foreign", "CREATE TABLE song (title TEXT)"),
-        ("newer", "UPDATE alembic_version SET version_num = '9999'"),
+        ("newer", "UPDATE opdb_schema SET number = 99"),
     ):
         if name == "newer":
             Path("newer.sqlite").write_bytes(database.read_bytes())

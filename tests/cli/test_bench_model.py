@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from opdb.store import open_store
-from tests.cli.conftest import Opdb
+from tests.cli.conftest import Opdb, read
 
 MLP = ("--model", "mlp", "-b", 3)
 
@@ -33,7 +32,7 @@ def test_what_a_model_lacks_is_harvested_and_measured_alone(opdb: Opdb, tmp_path
     assert ran.status == 0, ran.err
     assert "mlp, batch 3 float32 size 784: 4 configurations, 4 to measure on " in ran.err
     assert measured(database) == called(database, "mlp")
-    predicted = json.loads(opdb("predict", "mlp", "-b", 3, "--json").out)
+    predicted = read(opdb("predict", "mlp", "-b", 3, "--json").out)
     assert predicted["coverage"]["calls"] == 1
 
 
@@ -45,11 +44,11 @@ def test_it_goes_on_where_it_was(opdb: Opdb, tmp_path: Path) -> None:
         keys = measured(tmp_path / "opdb.sqlite")
         assert {store.configuration(key).kind for key in keys} == kinds  # type: ignore[union-attr]
     ran = opdb("bench", *MLP, "--device", "cpu", "--json")
-    found = json.loads(ran.out)["model"]
+    found = read(ran.out)["model"]
     assert (found["model"], found["configurations"], found["lacking"]) == ("mlp", 4, 3)
     assert found["expected_s"] > 0
     ran = opdb("bench", *MLP, "--device", "cpu", "--json")
-    assert json.loads(ran.out)["model"]["lacking"] == 0 == json.loads(ran.out)["visits"]
+    assert read(ran.out)["model"]["lacking"] == 0 == read(ran.out)["visits"]
     assert "all measured on " in ran.err
 
 
@@ -61,20 +60,20 @@ def test_few_steps_of_a_generation_are_benched_and_the_others_interpolated(opdb:
     asked, once = (*sizes, "--cache", "dynamic"), ("--rounds", 1, "--duplicates", 0)
     ran = opdb("bench", "--model", name, *asked, "--device", "cpu", *once, "--json")
     assert ran.status == 0, ran.err
-    model = json.loads(ran.out)["model"]
+    model = read(ran.out)["model"]
     assert model["lacking"] == model["benched"] < model["configurations"] - 50
     ran = opdb("predict", name, *asked, "--mode", "eager", "--json")
     assert ran.status == 0, ran.err
-    found = json.loads(ran.out)
+    found = read(ran.out)
     assert found["missing"] == []
     between = [note for note in found["notes"] if "interpolated between measured sizes" in note]
     assert len(between) == 1
-    assert found["time_interval_s"] is not None
+    assert found["time_s_low"] is not None
     assert opdb("measure", name, *asked, "--device", "cpu", "--mode", "eager").status == 0
-    held = json.loads(opdb("validate", "--json").out)
+    held = read(opdb("validate", "--json").out)
     assert [row["model"] for row in held["rows"]] == [name]
     ran = opdb("bench", "--device", "cpu", *once, "--json")
-    assert json.loads(ran.out)["visits"] == 0, "nor is anything else pending"
+    assert read(ran.out)["visits"] == 0, "nor is anything else pending"
 
 
 @pytest.mark.parametrize(

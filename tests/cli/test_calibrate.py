@@ -1,4 +1,4 @@
-"""`opdb calibrate` without a GPU, and what it shows of a calibration."""
+"""`opdb doctor --calibrate` without a GPU, and what it shows of a calibration."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from opdb.bench import board, platform
-from opdb.bench.platform import Platform
+from opdb.bench import calibrate as board
+from opdb.bench import session as platform
+from opdb.bench.session import Platform
 from opdb.meters import NoMeter
 from opdb.records import BoardCalibration, MeterTest
 from tests.cli.conftest import Opdb, snapshot
@@ -57,7 +58,7 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[MeterTest, ...]],
 @pytest.mark.parametrize(
     ("device", "said"),
     [
-        ([], "run opdb calibrate on a machine with an NVIDIA GPU"),
+        ([], "run opdb doctor --calibrate on a machine with an NVIDIA GPU"),
         (["--device", "cpu"], "has no meters that opdb tests"),
         (["--device", "cuda"], "no CUDA device for --device cuda"),
         (["--device", "cuda:3", "--again", "--json"], "no CUDA device for --device cuda:3"),
@@ -68,7 +69,7 @@ def test_without_a_gpu_it_is_one_message_and_no_database(
     opdb: Opdb, tmp_path: Path, device: list[str], said: str
 ) -> None:
     before = snapshot(tmp_path)
-    ran = opdb("calibrate", *device)
+    ran = opdb("doctor", "--calibrate", *device)
     assert (ran.status, ran.out) == (3, "")
     assert said in ran.err and len(ran.err.splitlines()) == 1
     assert snapshot(tmp_path) == before
@@ -78,7 +79,7 @@ def test_facts_and_tests_are_shown_in_words(
     opdb: Opdb, tested: Callable[[tuple[MeterTest, ...]], None]
 ) -> None:
     tested((STEADY, ABSENT))
-    ran = opdb("calibrate")
+    ran = opdb("doctor", "--calibrate")
     assert ran.status == 0
     progress = ran.err.splitlines()
     assert progress[0].startswith("testing the meters of NVIDIA H200 (GPU-1)")
@@ -97,7 +98,7 @@ def test_facts_and_tests_are_shown_in_words(
         "note: a note",
     ):
         assert " ".join(line.split()) in [" ".join(x.split()) for x in ran.out.splitlines()], line
-    ran = opdb("calibrate", "--quiet")
+    ran = opdb("doctor", "--calibrate", "--quiet")
     assert (ran.status, ran.err) == (0, ""), "the stored one is shown"
 
 
@@ -105,7 +106,7 @@ def test_a_failed_test_is_exit_1_and_names_the_meter_that_is_not_used(
     opdb: Opdb, tested: Callable[[tuple[MeterTest, ...]], None]
 ) -> None:
     tested((STEADY, POLLED, ABSENT))
-    ran = opdb("calibrate", "--json", "--quiet")
+    ran = opdb("doctor", "--calibrate", "--json", "--quiet")
     assert (ran.status, ran.err) == (1, "opdb: GPU-1: failed: counter: polling\n")
     found = json.loads(ran.out)
     assert found["power_meter"] == "samples"
@@ -120,6 +121,6 @@ def test_a_board_without_any_meter_is_exit_3(
     opdb: Opdb, tested: Callable[[tuple[MeterTest, ...]], None]
 ) -> None:
     tested((ABSENT,))
-    ran = opdb("calibrate", "--quiet")
+    ran = opdb("doctor", "--calibrate", "--quiet")
     assert ran.status == 3
     assert ran.err == "opdb: GPU-1: no meter gives power; times can be measured all the same\n"

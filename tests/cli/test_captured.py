@@ -26,7 +26,7 @@ def test_a_captured_model_is_predicted_from_what_it_calls_then(opdb: Opdb, tmp_p
     assert captured["by_kind"]["arange"] == {"calls": 1, "configurations": 1}
     assert "arange" not in told["by_kind"] and told["captured_failure"] is None
     assert opdb("bench", "--device", "cpu", "--quiet").status == 0
-    status = json.loads(opdb("status", "--json").out)
+    status = json.loads(opdb("show", "--json").out)
     assert [each["model"] for each in status["workloads"]] == [CAUSAL]
     assert status["devices"][0]["pending"] == {}
     eager = json.loads(opdb("predict", CAUSAL, "--json").out)
@@ -42,7 +42,7 @@ def test_a_captured_model_is_predicted_from_what_it_calls_then(opdb: Opdb, tmp_p
 def test_what_it_calls_then_is_benched_as_any_other(opdb: Opdb) -> None:
     assert opdb("harvest", CAUSAL, "--quiet").status == 0
     assert opdb("bench", "linear", "chunk", "--device", "cpu", "--quiet").status == 0
-    [device] = json.loads(opdb("status", "--json").out)["devices"]
+    [device] = json.loads(opdb("show", "--json").out)["devices"]
     assert device["pending"]["arange"] == 1
     missing = json.loads(opdb("predict", CAUSAL, *GRAPH).out)["missing"]
     assert "arange" in {each["kind"] for each in missing}

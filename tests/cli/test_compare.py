@@ -59,6 +59,66 @@ def test_the_verb_is_the_command(opdb: Opdb, db: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_both_sides_are_of_one_board_where_one_measured_both(
+    opdb: Opdb, db: str, first: int
+) -> None:
+    """Predicted alone each is of the board that ran it; their difference was that of two boards."""
+    models = ["resnet50", "resnet152"][:: -1 if first else 1]
+    alone = [api.predict(each, batch_size=32, mode="graph", db=db).prediction for each in models]
+    assert alone[0].board != alone[1].board
+    ran = opdb("compare", *models, "-b", 32, "--mode", "graph", "--db", db, "--json")
+    found = json.loads(ran.out)
+    [board] = {row["board"] for row in found["rows"]}
+    assert board in {each.board for each in alone}
+    [difference] = found["differences"]
+    assert difference["boards"] is None
+    for row, model in zip(found["rows"], models, strict=True):
+        own = api.predict(
+            model, batch_size=32, mode="graph", db=db, conditions=api.Conditions(board=board)
+        )
+        assert row["energy_j"]["value"] == own.energy_j
+
+
+def test_boards_that_differ_are_told_by_their_factors(opdb: Opdb, db: str) -> None:
+    """No board measured both models; and two boards that are named."""
+    asked = ("-b", 32, "--mode", "graph", "--db", db)
+    with api.open_store(db) as store:
+        predictor = api.Predictor(store, api.choose_device(store, None))
+        for models in (("resnet50", "vgg16_bn"), ("resnet50", "--board", "0e7b,ea87")):
+            found = json.loads(opdb("compare", *models, *asked, "--json").out)
+            before, after = (row["board"] for row in found["rows"])
+            [difference] = found["differences"]
+            factors = predictor.apart(after, before)
+            assert before != after and difference["boards"] == factors
+            assert all(factor is not None and 0.9 < factor < 1.1 for factor in factors.values())
+            said = (
+                f"the boards differ: the second takes {factors['time']:.3f} times the time, "
+                f"{factors['dynamic_energy']:.3f} times the dynamic energy, "
+                f"{factors['base_power']:.3f} times the base power of the first\n"
+            )
+            assert said in opdb("compare", *models, *asked).out
+
+
+def test_two_devices_are_compared_each_by_a_board_of_its_own(opdb: Opdb, tmp_path: Path) -> None:
+    path = str(published.copy_to(tmp_path / "two.sqlite"))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        board = "GPU-cc8a7e62%"
+        connection.execute("INSERT INTO device SELECT 'other', name, type, power_limit_w,"
+                           " memory_bytes, l2_bytes, max_clock_hz FROM device")  # fmt: skip
+        connection.execute("PRAGMA foreign_keys = OFF")
+        for table, column in (("board", "uuid"), ("campaign", "board"), ("tally", "board")):
+            connection.execute(
+                f"UPDATE {table} SET device = 'other' WHERE {column} LIKE ?", (board,)
+            )
+    asked = ("compare", "resnet50", "-b", 32, "--mode", "graph", "--db", path, "--json")
+    ran = opdb(*asked, "--device", "h200,other")
+    assert ran.status == 0, ran.err
+    found = json.loads(ran.out)
+    assert [row["device"] for row in found["rows"]] == ["nvidia-h200", "other"]
+    assert found["differences"][0]["boards"] is None
+
+
 def test_within_is_a_check_of_what_got_worse(opdb: Opdb, db: str) -> None:
     command = ("compare", "resnet50", "-b", 1, "--db", db, "--within", 0.2, "--mode")
     assert opdb(*command, "eager", "graph").status == 0
@@ -101,7 +161,7 @@ def test_what_cannot_be_compared_is_one_message(opdb: Opdb, db: str, tmp_path: P
         (("resnet50", "resnet18", "--within", -1), "--within -1: give a share of 0 or more"),
         (("--against", tmp_path / "none.sqlite"), "there is none"),
         (("--against", other), "holds nothing of 'nvidia-h200'"),
-        (("resnet50", "--against", db, "--device", "nvidia-h100"), "unknown device 'nvidia-h100'"),
+        (("resnet50", "--against", db, "--device", "nvidia-h20"), "unknown device 'nvidia-h20'"),
     ):
         ran = opdb("compare", *arguments, "--db", db)
         assert ran.status == 2, (arguments, ran.out, ran.err)

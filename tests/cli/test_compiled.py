@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
 from opdb.store import open_store
-from tests.cli.conftest import Opdb
+from tests.cli.conftest import Opdb, read
 
 pytestmark = pytest.mark.usefixtures("short")
 
@@ -20,7 +19,7 @@ HARVEST = ("harvest", *MLP, "--mode", "compile", "--device", "cpu")
 def test_a_compiled_model_is_predicted_from_its_groups(opdb: Opdb, tmp_path: Path) -> None:
     ran = opdb(*HARVEST, "--json", "--quiet")
     assert ran.status == 0, ran.err
-    [told] = json.loads(ran.out)
+    [told] = read(ran.out)
     assert set(told["by_kind"]) == {"enter_graph", "fused"} and told["unsupported"] == {}
     assert told["compiled_for"] and not ran.err
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
@@ -28,21 +27,21 @@ def test_a_compiled_model_is_predicted_from_its_groups(opdb: Opdb, tmp_path: Pat
         [compiled] = store.workloads("mlp", compiled_for=told["compiled_for"])
     assert plain.compiled_for is None and compiled.model_key == plain.key
     assert opdb("bench", "fused", "enter_graph", "--device", "cpu", "--quiet").status == 0
-    assert "compiled for it: 1 workload: opdb" in opdb("status").out
-    [status] = json.loads(opdb("status", "--json").out)["devices"]
+    assert "compiled for it: 1 workload: opdb" in opdb("show").out
+    [status] = read(opdb("show", "--json").out)["devices"]
     assert status["compiled_workloads"] == 1 and "fused" not in status["pending"]
     missing = opdb("predict", *MLP, "--mode", "compile", "--json")
-    answer = json.loads(missing.out)
+    answer = read(missing.out)
     assert answer["coverage"]["calls"] == 1 and answer["time_s"] > 0
     assert answer["mode"] == "compile" and answer["measured"] is None
     assert opdb("measure", *MLP, "--mode", "compile", "--device", "cpu", "--quiet").status == 0
-    answer = json.loads(opdb("predict", *MLP, "--mode", "compile", "--json").out)
+    answer = read(opdb("predict", *MLP, "--mode", "compile", "--json").out)
     assert answer["measured"]["attribution_time"] == pytest.approx(
         answer["time_s"] / answer["measured"]["time_s"]
     )
-    [row] = json.loads(opdb("validate", "--json").out)["rows"]
+    [row] = read(opdb("validate", "--json").out)["rows"]
     assert (row["model"], row["mode"]) == ("mlp", "compile")
-    assert json.loads(opdb("validate", "--mode", "compile", "--json").out)["rows"] == [row]
+    assert read(opdb("validate", "--mode", "compile", "--json").out)["rows"] == [row]
     assert opdb("validate", "--mode", "graph").status == 2
     assert opdb("validate", "--mode", "trace").status == 2
     assert opdb("validate", "--mode", "compile", "--kernels").status == 2
@@ -56,12 +55,12 @@ def test_files_of_differing_dtypes_and_sizes_take_one_call(opdb: Opdb) -> None:
     wanted = [(1, "float32"), (2, "bfloat16"), (3, "bfloat16"), (4, "float64")]
     ran = opdb("harvest", *files, "--mode", "compile")
     assert ran.status == 0, ran.err
-    found = json.loads(ran.out)
+    found = read(ran.out)
     assert [(each["batch_size"], each["dtype"]) for each in found] == wanted
     assert all(each["compiled_for"] and not each["unsupported"] for each in found)
     ran = opdb("modes", *files, "--modes", "dynamo")
     assert ran.status == 0, ran.err
-    rows = json.loads(ran.out)["rows"]
+    rows = read(ran.out)["rows"]
     assert sorted((row["batch_size"], row["dtype"]) for row in rows) == wanted
     assert all(row["outcome"] == "ok" for row in rows)
 
@@ -75,7 +74,7 @@ def test_it_comes_through_a_published_set(opdb: Opdb, tmp_path: Path) -> None:
     again = ("--db", tmp_path / "again.sqlite")
     assert opdb("import", tmp_path / "set", *again, "--quiet").status == 0
     after = opdb("predict", *MLP, "--mode", "compile", "--json", *again)
-    assert json.loads(after.out) == json.loads(before.out)
+    assert read(after.out) == read(before.out)
 
 
 def test_what_was_not_harvested_for_the_device_says_how(opdb: Opdb) -> None:

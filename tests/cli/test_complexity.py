@@ -16,7 +16,7 @@ def test_people_are_shown_kinds_and_totals(opdb: Opdb) -> None:
     ran = opdb("complexity", "mlp", "resnet18", "--batch-sizes", 1, 4, "--quiet")
     assert (ran.status, ran.err) == (0, "")
     lines = ran.out.splitlines()
-    assert "resnet18, batch 4 float32: 11,689,512 parameters" in lines
+    assert "resnet18, batch 4 float32: 11,689,512 parameters, 46.76 MB" in lines
     assert "FLOPs" in ran.out and "activations" in ran.out
     summary = lines[-5:]
     assert summary[0].startswith("model")
@@ -67,8 +67,8 @@ def test_it_reads_no_database(opdb: Opdb, tmp_path: Path) -> None:
 
 
 def test_what_no_operator_describes_is_told(opdb: Opdb) -> None:
-    ran = opdb("complexity", path("scripted"))
-    assert ran.status == 0 and "not counted: " in ran.out
+    ran = opdb("complexity", path("scripted_beyond"))
+    assert ran.status == 0 and "not counted: aten::nanmedian (outside" in ran.out
 
 
 def test_one_model_that_fails_loses_no_other(opdb: Opdb) -> None:
@@ -76,12 +76,6 @@ def test_one_model_that_fails_loses_no_other(opdb: Opdb) -> None:
     assert ran.status == 2
     assert "mlp, batch 1 float32" in ran.out and ",all," in Path("a.csv").read_text()
     assert len(ran.err.splitlines()) == 1 and "fails on" in ran.err
-
-
-def test_several_that_fail_are_all_named(opdb: Opdb) -> None:
-    ran = opdb("complexity", path("fails"), path("fails_in_a_function"), "--quiet")
-    assert (ran.status, ran.out) == (2, "")
-    assert ran.err.startswith("opdb: 2 models failed; what was finished is shown\n")
 
 
 @pytest.mark.parametrize(
@@ -106,8 +100,3 @@ def test_bad_input_is_one_message(opdb: Opdb, arguments: tuple[object, ...], sai
     assert (ran.status, ran.out) == (2, "")
     assert ran.err.startswith("opdb: ") and said in ran.err
     assert len(ran.err.splitlines()) == 1
-
-
-def test_without_a_model_it_is_a_usage_error(opdb: Opdb) -> None:
-    ran = opdb("complexity")
-    assert ran.status == 2 and "MODEL" in ran.err

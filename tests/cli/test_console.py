@@ -4,11 +4,18 @@ import io
 
 import pytest
 
-from opdb.cli.support import console
+from opdb.cli import console
+from opdb.tables import Column, Table
+
+TABLE: Table[tuple[str, int, str]] = Table(
+    Column("kind", lambda row: row[0], title="kind"),
+    Column("calls", lambda row: row[1], title="calls"),
+    Column("why", lambda row: row[2], title="why"),
+)
 
 
 def test_a_table_aligns_words_left_and_numbers_right(capsys: pytest.CaptureFixture[str]) -> None:
-    console.print_table(("kind", "calls", "why"), [("add", 7, "x"), ("conv2d", 10, "longer")])
+    console.say(*TABLE.lines([("add", 7, "x"), ("conv2d", 10, "longer")]))
     assert capsys.readouterr().out.splitlines() == [
         "kind    calls  why",
         "add         7  x",
@@ -17,15 +24,15 @@ def test_a_table_aligns_words_left_and_numbers_right(capsys: pytest.CaptureFixtu
 
 
 def test_an_empty_table_is_its_header(capsys: pytest.CaptureFixture[str]) -> None:
-    console.print_table(("a", "b"), [])
-    assert capsys.readouterr().out == "a  b\n"
+    console.say(*TABLE.lines([]))
+    assert capsys.readouterr().out == "kind  calls  why\n"
 
 
 def test_lines_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter([0.0, 1.0, 6.0, 7.0, 8.0])
-    monkeypatch.setattr("opdb.cli.support.console.time.monotonic", lambda: next(seconds))
+    monkeypatch.setattr("opdb.cli.console.time.monotonic", lambda: next(seconds))
     with console.progress(4, "bench", quiet=False) as shown:
         for name in "abcd":
             shown.doing(name)

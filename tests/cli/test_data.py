@@ -1,4 +1,4 @@
-"""`opdb data`: which sets are there, from where, under which licence, how old."""
+"""`opdb show sets`: which sets are there, from where, under which licence, how old."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_clone_has_its_sets_and_those_that_wait_for_a_sweep(opdb: Opdb, checkout: Path) -> None:
-    document = json.loads(opdb("data", "--json").out)
+    document = json.loads(opdb("show", "sets", "--json").out)
     assert document["database"]["location"] == str(checkout / "db" / "opdb.sqlite")
     first, waiting = document["sets"]
     assert (first["name"], first["from"], first["licence"]) == (SET, "clone", "Apache-2.0")
@@ -41,7 +41,7 @@ def test_a_clone_has_its_sets_and_those_that_wait_for_a_sweep(opdb: Opdb, checko
     assert first["measured_from"][:10] == "2026-11-23"
     assert first["versions"]["driver"] == ["580.159.04"]
     assert first["size_bytes"] == sum(path.stat().st_size for path in (ROOT / "db" / SET).iterdir())
-    out = opdb("data").out
+    out = opdb("show", "sets").out
     assert f"{SET} " in out and "Apache-2.0" in out
     assert "for sweeps, or names their device: nvidia-h200-sweeps" in out
 
@@ -51,7 +51,7 @@ def test_what_was_imported_and_measured_is_told_apart(opdb: Opdb, tmp_path: Path
     with open_store(str(path)) as store:
         fill(store)
         import_set(store, published.SET.with_name(SET))
-    imported, here = package.data(db=str(path)).rows()
+    imported, here = package.show("sets", db=str(path)).rows()
     assert imported["from"] == "import" and imported["licence"] is None
     assert imported["folder"] == str(published.SET.with_name(SET))
     assert (here["name"], here["from"], here["size_bytes"]) == ("measured here", "here", None)
@@ -60,5 +60,5 @@ def test_what_was_imported_and_measured_is_told_apart(opdb: Opdb, tmp_path: Path
 
 def test_a_database_without_measurements_says_how_they_come(opdb: Opdb, tmp_path: Path) -> None:
     open_store(str(tmp_path / "new.sqlite")).close()
-    ran = opdb("data", "--db", str(tmp_path / "new.sqlite"))
+    ran = opdb("show", "sets", "--db", str(tmp_path / "new.sqlite"))
     assert ran.status == 0 and "opdb import or opdb bench brings them" in ran.out

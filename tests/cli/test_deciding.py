@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests import published
-from tests.cli.conftest import Opdb
+from tests.cli.conftest import Opdb, read
 
 RESNET152 = ("predict", "resnet152", "--batch-size", 32)
 
@@ -22,11 +21,13 @@ def h200(opdb: Opdb, tmp_path: Path) -> Path:
 def test_the_document_has_figures_with_units_in_their_names(opdb: Opdb, h200: Path) -> None:
     rates = ("--price", "2.5", "--electricity-price", 0.3, "--carbon", 380)
     ran = opdb(*RESNET152, *rates, "--json")
-    found = json.loads(ran.out)
-    assert found["samples"] == 32 and found["tokens"] is None
+    found = read(ran.out)
+    assert found["samples"] == 32 and found["input_tokens"] is None
     assert found["throughput_samples_per_s"] == pytest.approx(32 / found["time_s"])
-    low, high = found["time_interval_s"]
-    assert found["throughput_interval_samples_per_s"] == pytest.approx([32 / high, 32 / low])
+    low, high = found["time_s_low"], found["time_s_high"]
+    assert [found[f"throughput_samples_per_s_{end}"] for end in ("low", "high")] == pytest.approx(
+        [32 / high, 32 / low]
+    )
     kwh = found["energy_j"] / 32 * 1e6 / 3.6e6
     assert found["energy_per_sample_j"] == pytest.approx(found["energy_j"] / 32)
     assert found["energy_per_million_samples_kwh"] == pytest.approx(kwh)
@@ -34,7 +35,7 @@ def test_the_document_has_figures_with_units_in_their_names(opdb: Opdb, h200: Pa
     assert found["electricity_per_million_samples"] == pytest.approx(0.3 * kwh)
     hours = 1e6 / found["throughput_samples_per_s"] / 3600
     assert found["rent_per_million_samples"] == pytest.approx(2.5 * hours)
-    assert json.loads(opdb(*RESNET152, "--json").out)["rent_per_million_samples"] is None
+    assert read(opdb(*RESNET152, "--json").out)["rent_per_million_samples"] is None
 
 
 def test_people_are_shown_them_beside_what_was_measured(opdb: Opdb, h200: Path) -> None:

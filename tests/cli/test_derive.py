@@ -13,7 +13,7 @@ from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import open_store
 from opdb.store.deriving import derive_costs
 from tests import published
-from tests.cli.conftest import Opdb
+from tests.cli.conftest import Opdb, read
 from tests.store import samples
 
 
@@ -108,7 +108,7 @@ def test_negative_times_of_an_older_opdb_are_mended_by_the_command_that_predict_
     assert opdb("derive").status == 0
     predicted = opdb(*asked)
     assert predicted.status == 0, predicted.err
-    found = json.loads(predicted.out)
+    found = read(predicted.out)
     assert not found["complete"] and found["time_s"] == pytest.approx(4e-6)
     assert [share["kind"] for share in found["missing"]] == ["relu"]
     with open_store(str(path)) as store:

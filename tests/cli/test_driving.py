@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.api.trainings import TRAININGS
+from opdb.commands.measure import TRAININGS
 from opdb.files import AppendedCsv
 from opdb.store import open_store
 from tests.cli.conftest import Opdb
@@ -81,11 +81,19 @@ def test_what_cannot_be(opdb: Opdb, arguments: tuple[object, ...], status: int, 
     assert said in ran.err and "Traceback" not in ran.err
 
 
-@pytest.mark.parametrize("content", [b"a,b\n1,2\n", b"\x89PNG\r\n\x00\xff"])
-def test_a_file_of_other_columns_is_left_alone(opdb: Opdb, tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a,b\n1,2\n", "other.csv: has other columns; give another file for --csv"),
+        (b"\x89PNG\r\n\x00\xff", "other.csv: not a text file (byte 0 is not UTF-8)"),
+    ],
+)
+def test_a_file_of_other_columns_is_left_alone(
+    opdb: Opdb, tmp_path: Path, content: bytes, said: str
+) -> None:
     Path("other.csv").write_bytes(content)
     ran = opdb("measure", *STEP, *SHORT, "--csv", "other.csv")
-    assert ran.status == 2 and "has other columns" in ran.err
+    assert (ran.status, ran.err) == (2, f"opdb: {said}\n")
     assert Path("other.csv").read_bytes() == content
     assert not (tmp_path / "opdb.sqlite").exists(), "it is told before anything is measured"
 

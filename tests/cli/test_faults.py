@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench import rounds
+from opdb.bench import run as rounds
 from opdb.bench.session import Session
 from opdb.bench.visit import VisitRequest, visit
 from opdb.records import Visit

@@ -12,7 +12,7 @@ import pytest
 from opdb.store import open_store
 from tests import published
 from tests.cli.conftest import Opdb
-from tests.harvest import compiled_models
+from tests.compiled import compiled_models
 
 MODEL = ("resnet18", "--batch-size", 32)
 HERE = "tests.harvest.test_graphs"
@@ -111,7 +111,9 @@ def test_every_break_is_accounted_for(opdb: Opdb) -> None:
 @pytest.mark.usefixtures("empty")
 def test_what_a_model_prints_is_kept_out_of_the_text(opdb: Opdb) -> None:
     ran = opdb("fx", f"{HERE}:printing")
-    assert ran.status == 0 and ran.out.startswith(f"# {HERE}:printing, batch 2 float32: ")
+    assert ran.status == 0 and ran.out.startswith(
+        f"# {HERE}:printing, batch 2 float32 (as built): "
+    )
     assert "hello from the model" not in ran.out.splitlines()
     assert "hello from the model" in ran.err.splitlines()
 
@@ -134,7 +136,7 @@ def test_a_compiler_that_is_switched_off_is_told_of(
     [
         (("resnet81",), "unknown model 'resnet81'"),
         ((f"{HERE}:failing",), "fails under dynamo: ValueError: half way"),
-        (("models/mine.py:build",), "named by its import path, mine:build, in the folder"),
+        (("models/mine.py:build",), "there is no file models/mine.py"),
         (("mlp", "--output", "none/x.txt"), "there is no folder none"),
         (("mlp", "--phase", "training"), "No such option"),
         (("mlp", "--db", "none.sqlite"), "database none.sqlite: there is none"),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
+import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from opdb.store import open_store
 from tests import published
-from tests.cli.conftest import Opdb
+from tests.cli.conftest import Opdb, read
 from tests.paths import python_path
 
 pytest.importorskip("transformers")
@@ -32,27 +35,32 @@ def test_a_generation_is_its_prefill_and_a_step_for_each_further_token(
 ) -> None:
     ran = opdb(*ASKED, "--json")
     assert ran.status == 0, ran.err
-    found = json.loads(ran.out)
-    assert (found["prompt"], found["tokens"], found["cache"]) == (20, 12, "static")
+    found = read(ran.out)
+    row = found["rows"][0]
+    asked = (row["prompt_tokens_per_request"], row["new_tokens_per_request"], row["cache"])
+    assert asked == (20, 12, "static")
     assert [row["mode"] for row in found["rows"]] == ["graph", "eager"]
     for row in found["rows"]:
         [step] = row["steps"]
         assert (step["context"], step["stands_for"]) == (20, 11)
         whole = row["time_to_first_token_s"] + 11 * row["time_per_output_token_s"]
         assert math.isclose(row["time_s"], whole)
-        assert math.isclose(row["throughput_tokens_per_s"], 24 / row["time_s"])
+        assert math.isclose(row["throughput_new_tokens_per_s"], 24 / row["time_s"])
+        assert math.isclose(row["throughput_prompt_tokens_per_s"], 40 / row["time_s"])
         assert math.isclose(row["energy_per_request_j"], row["energy_j"] / 2)
         assert math.isclose(sum(row["time_shares"].values()), 1)
         # 2 layers, keys and values, batch 2, 2 heads, 32 positions of 16 numbers of 2 bytes
-        assert row["cache_bytes"] == 2 * 2 * 2 * 2 * 32 * 16 * 2
+        assert row["cache_bytes"] == row["memory"]["cache_bytes"] == 2 * 2 * 2 * 2 * 32 * 16 * 2
+        assert row["weight_bytes"] == row["memory"]["weight_bytes"]
+        assert row["largest_batch"] == row["memory"]["largest_batch"]
     again = opdb(*ASKED, "--json", "--no-harvest")  # now it is stored
-    assert json.loads(again.out) == found
+    assert read(again.out) == found
 
 
 def test_a_dynamic_cache_is_predicted_at_several_lengths(opdb: Opdb, h200: Path) -> None:
     ran = opdb(*ASKED, "--cache", "dynamic", "--mode", "graph", "--json")
     assert ran.status == 0, ran.err
-    [row] = json.loads(ran.out)["rows"]
+    [row] = read(ran.out)["rows"]
     assert [step["context"] for step in row["steps"]] == [20, 24, 30]
     assert math.isclose(sum(step["stands_for"] for step in row["steps"]), 11)
 
@@ -68,7 +76,7 @@ def test_a_sliding_window_is_predicted_before_and_after_it_is_full(
     asked = ("--prompt", 10, "--tokens", 12, "--cache", cache, "--mode", "graph", "--json")
     ran = opdb("generate", windowed, *asked)
     assert ran.status == 0, ran.err
-    [row] = json.loads(ran.out)["rows"]
+    [row] = read(ran.out)["rows"]
     assert [step["context"] for step in row["steps"]] == contexts
     assert counts in (None, [step["stands_for"] for step in row["steps"]])
     assert math.isclose(sum(step["stands_for"] for step in row["steps"]), 11)
@@ -76,9 +84,9 @@ def test_a_sliding_window_is_predicted_before_and_after_it_is_full(
 
 WITHOUT_TORCH = """
 import sys
-from opdb.api.generations import generate
+from opdb.commands.generate import generate
 generate(sys.argv[1], prompt=20, tokens=12, batch_size=2, dtype="bf16", db=sys.argv[2])
-assert not {"torch", "transformers", "scipy", "alembic"} & set(sys.modules)
+assert not {"torch", "transformers", "scipy"} & set(sys.modules)
 """
 
 
@@ -108,7 +116,7 @@ def test_a_published_model_is_answered_between_its_measured_lengths(
         sizes = ("--context", length - 128, "--cache-length", length, "-b", batch)
         ran = opdb("predict", "llama-3.2-1b", *asked, *sizes)
         assert ran.status == 0, ran.err
-        found: dict[str, Any] = json.loads(ran.out)
+        found: dict[str, Any] = read(ran.out)
         return found
 
     # what the L2 writes back, of caches it holds, is on no line: these are longer
@@ -135,7 +143,7 @@ def test_what_is_measured_of_a_prefill_in_part_is_interpolated_and_the_rest_esti
     sizes = ("--input-size", 3000, "--cache-length", 3200, "--dtype", "bf16", "--mode", "graph")
     ran = opdb("predict", "llama-3.1-8b", "--phase", "prefill", *sizes, "--no-harvest", "--json")
     assert ran.status == 0, ran.err
-    found = json.loads(ran.out)
+    found = read(ran.out)
     assert found["complete"] and found["coverage"]["time"] < 0.1
     said = " ".join(found["notes"])
     assert "costs interpolated between measured sizes of the same calls" in said
@@ -153,11 +161,150 @@ def test_a_step_measured_at_one_length_is_taken_at_any_context(
     asked = ("--prompt", 1024, "--tokens", 256, "--dtype", "bf16", "--mode", "graph", "--json")
     ran = opdb("generate", "llama-3.2-1b", *asked, "--no-harvest", *options)
     assert ran.status == 0, ran.err
-    [row] = json.loads(ran.out)["rows"]
+    [row] = read(ran.out)["rows"]
     [step] = row["steps"]
     assert (step["context"], step["stands_for"]) == (1279, 255)
     assert row["coverage"] == {"time": 1, "energy": 1}
     assert row["board"].startswith("GPU-29c25d41"), "the one that measured both passes"
+
+
+@pytest.fixture
+def generations(tmp_path: Path) -> Path:
+    """The database of `opdb`: the published generations alone."""
+    path = tmp_path / "opdb.sqlite"
+    path.write_bytes(published.database_of("nvidia-h200-generation").read_bytes())
+    return path
+
+
+OF_8B = ("llama-3.1-8b", "--dtype", "bf16", "--mode", "graph", "--no-harvest", "--json")
+STEP = ("--phase", "decode", "--context", 2047, "--cache-length", 2048)
+
+
+def asked_json(opdb: Opdb, *words: object) -> dict[str, Any]:
+    ran = opdb(*words)
+    assert ran.status == 0, ran.err
+    found: dict[str, Any] = read(ran.out)
+    return found
+
+
+def test_every_command_states_the_same_largest_batch(opdb: Opdb, generations: Path) -> None:
+    """(150.1 - 16.1 GB) / (268 MB of keys and values + 33.6 MB), whichever batch is asked for.
+
+    A batch of 800 does not fit, and what would is said all the same.
+    """
+    for batch in (1, 8, 64, 100, 800):
+        found = asked_json(opdb, "predict", *OF_8B, *STEP, "-b", batch)
+        memory = found["memory"]
+        assert memory["largest_batch"] == pytest.approx(443, abs=2)
+        assert memory["weight_bytes"] == pytest.approx(16.06e9, rel=0.001)
+        assert memory["cache_bytes"] == pytest.approx(batch * 268.4e6, rel=0.001)
+        assert found["fits"] == (batch < 443)
+    prefill = ("--phase", "prefill", "--input-size", 1024, "--cache-length", 2048)
+    lengths = ("--prompt", 1024, "--tokens", 1024)
+    read = asked_json(opdb, "predict", *OF_8B, *prefill, "-b", 8)["memory"]
+    assert read["weight_bytes"] == pytest.approx(16.06e9, rel=0.001), "measured with other caches"
+    assert read["cache_bytes"] == pytest.approx(8 * 268.4e6, rel=0.001)
+    [row] = asked_json(opdb, "generate", *OF_8B, *lengths, "-b", 8)["rows"]
+    least = min(read["largest_batch"], 443)
+    assert row["largest_batch"] == row["memory"]["largest_batch"] == pytest.approx(least, abs=2)
+    with closing(sqlite3.connect(generations)) as connection, connection:
+        connection.execute("UPDATE device SET memory_bytes = 18000000000")
+    read = asked_json(opdb, "predict", *OF_8B, *prefill, "-b", 8)["memory"]
+    refused = opdb("generate", *OF_8B, *lengths, "-b", 8)
+    assert refused.status == 2 and 0 < read["largest_batch"] < 8
+    assert f"; largest batch about {read['largest_batch']}" in refused.err
+
+
+def test_a_step_says_that_serving_engines_differ_and_how_soon_memory_is_read(
+    opdb: Opdb, generations: Path
+) -> None:
+    """Linear layers have 15.01 GB of weights, and 64 caches of 2,048 positions 17.18 GB."""
+    with open_store(str(generations)) as store:
+        rates = {
+            each.board.uuid: each.facts["copy_bytes_per_s"] or math.nan
+            for each in store.board_calibrations()
+        }
+    found = asked_json(opdb, "predict", *OF_8B, *STEP, "-b", 64)
+    expected_s = (15.01e9 + 17.18e9) / rates[found["board"]]
+    assert found["bandwidth_bound_s"] == pytest.approx(expected_s, rel=0.001)
+    [row] = asked_json(opdb, "generate", *OF_8B, "--prompt", 1024, "--tokens", 1024)["rows"]
+    [step] = row["steps"]
+    assert row["bandwidth_bound_per_output_token_s"] == step["bandwidth_bound_s"]
+    assert 15.01e9 / rates[row["board"]] < step["bandwidth_bound_s"] < row["time_s"] / 1024
+    prefill = ("--phase", "prefill", "--input-size", 1024, "--cache-length", 1280)
+    assert asked_json(opdb, "predict", *OF_8B, *prefill)["bandwidth_bound_s"] is None
+    said = "these are transformers' kernels, serving engines have others"
+    for words in (
+        ("predict", *OF_8B[:-1], *STEP, "-b", 64),
+        ("predict", *OF_8B[:-1], *STEP, "-b", 8, 64),
+        ("generate", *OF_8B[:-1], "--prompt", 1024, "--tokens", 1024),
+        ("generate", *OF_8B[:-1], "--prompt", 1024, "--tokens", 1024, "-b", 1, 8),
+    ):
+        assert any(line.startswith(said) for line in opdb(*words).out.splitlines()[:3])
+    assert said not in opdb("predict", *OF_8B[:-1], *prefill).out
+
+
+def test_without_a_copy_rate_there_is_no_bandwidth_bound(opdb: Opdb, generations: Path) -> None:
+    with closing(sqlite3.connect(generations)) as connection, connection:
+        connection.execute("UPDATE board_calibration SET facts = '{}'")
+    ran = opdb("predict", *OF_8B[:-1], *STEP, "-b", 64)
+    assert "serving engines have others" in ran.out
+    assert "not known, for no copy rate was measured" in ran.out
+    assert asked_json(opdb, "predict", *OF_8B, *STEP, "-b", 64)["bandwidth_bound_s"] is None
+
+
+def test_a_table_of_generations_has_one_unit_a_column_and_intervals(
+    opdb: Opdb, generations: Path
+) -> None:
+    """Joules of an output token are 3.2 and 0.87: both stand as millijoules, below such a name."""
+    lengths = ("--prompt", 1024, "--tokens", 256)
+    rows = asked_json(opdb, "generate", *OF_8B, *lengths, "-b", 1, 8)["rows"]
+    ran = opdb("generate", *OF_8B[:-1], *lengths, "-b", 1, 8)
+    lines = ran.out.splitlines()
+    [header] = [number for number, line in enumerate(lines) if line.startswith("generation")]
+    names = re.split(r" {2,}", lines[header])
+    assert {"first token, ms", "output token, ms", "output token, mJ", "request, J"} <= {*names}
+    assert {"new tokens/s", "prompt tokens/s", "power, W", "cache, MB"} <= {*names}
+    at = names.index("output token, mJ")
+    for row, line in zip(rows, lines[header + 1 :], strict=False):
+        cells = re.split(r" {2,}", line)
+        assert len(cells) == len(names)
+        assert cells[0] == f"batch {row['batch_size']} prompt 1024 graph"
+        value, low, high = map(float, re.findall(r"[\d.]+", cells[at]))
+        assert value == pytest.approx(1000 * row["energy_per_output_token_j"], rel=1e-3)
+        assert low == pytest.approx(1000 * row["energy_per_output_token_j_low"], rel=1e-3)
+        assert high == pytest.approx(1000 * row["energy_per_output_token_j_high"], 1e-3)
+        for cell in cells[1:]:
+            assert re.fullmatch(r"[\d.]+( %| \([\d.]+ to [\d.]+\))?", cell), "no unit of its own"
+
+
+def test_a_note_names_the_rows_that_it_is_of(opdb: Opdb, generations: Path) -> None:
+    """A power limit that one row keeps concerns no other, and what all have is of no row."""
+    ran = opdb("generate", *OF_8B[:-1], "--prompt", 1024, "--tokens", 256, "-b", 1, 8)
+    notes = [line for line in ran.out.splitlines() if line.startswith("note: ")]
+    limits = [line for line in notes if "the power limit, kept at" in line]
+    assert [line.split(": ")[1] for line in limits] == [
+        "batch 1 prompt 1024 graph",
+        "batch 8 prompt 1024 graph",
+    ]
+    [asks] = [line for line in notes if "asks whether it is being captured" in line]
+    assert asks.startswith("note: prefill: ")
+
+
+def test_batch_sizes_and_modes_may_follow_each_other(opdb: Opdb, generations: Path) -> None:
+    lengths = ("--prompt", 1024, "--tokens", 256, "--dtype", "bf16", "--no-harvest", "--json")
+    found = asked_json(
+        opdb, "generate", "llama-3.1-8b", *lengths, "-b", 1, 8, "--mode", "graph", "eager"
+    )
+    assert [(row["batch_size"], row["mode"]) for row in found["rows"]] == [
+        (1, "eager"),
+        (8, "eager"),
+        (1, "graph"),
+        (8, "graph"),
+    ]
+    ran = opdb("generate", "llama-3.1-8b", "llama-3.2-1b", *lengths)
+    assert (ran.status, ran.out) == (2, "")
+    assert "generations are of one model, not of llama-3.1-8b, llama-3.2-1b" in ran.err
 
 
 def test_people_read_what_a_token_takes(opdb: Opdb, h200: Path) -> None:
@@ -169,14 +316,14 @@ def test_people_read_what_a_token_takes(opdb: Opdb, h200: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"), [((), True), (("--quiet",), False), (("--dtype", "float32"), False)]
+    ("said", "told"),
+    [((), "float32 (as built)"), (("--dtype", "bf16"), "bfloat16 (cast from float32)")],
 )
 def test_who_names_no_dtype_is_told_which_was_taken(
-    opdb: Opdb, h200: Path, said: tuple[str, ...], told: bool
+    opdb: Opdb, h200: Path, said: tuple[str, ...], told: str
 ) -> None:
     ran = opdb("generate", TINY, "--prompt", 20, "--tokens", 12, "--mode", "graph", *said)
-    assert ran.status == 0 and "float32, prompt 20" in ran.out
-    assert ("this is float32, the default" in ran.err) == told
+    assert ran.status == 0 and f"batch 1 {told}, prompt 20, 12 new tokens" in ran.out
 
 
 def test_several_batch_sizes_and_prompts_come_in_one_table(
@@ -187,15 +334,16 @@ def test_several_batch_sizes_and_prompts_come_in_one_table(
     written = [word for name, path in files.items() for word in (f"--{name}", path)]
     ran = opdb(*asked, "--prompt", "20,40", "-b", "1,2", "--json", *written)
     assert ran.status == 0, ran.err
-    rows = json.loads(ran.out)["rows"]
-    assert [(r["prompt"], r["batch_size"]) for r in rows] == [(20, 1), (20, 2), (40, 1), (40, 2)]
+    rows = read(ran.out)["rows"]
+    sizes = [(row["prompt_tokens_per_request"], row["batch_size"]) for row in rows]
+    assert sizes == [(20, 1), (20, 2), (40, 1), (40, 2)]
     assert len({row["board"] for row in rows}) == 1
-    one = json.loads(opdb(*ASKED, "--mode", "graph", "--board", rows[0]["board"], "--json").out)
+    one = read(opdb(*ASKED, "--mode", "graph", "--board", rows[0]["board"], "--json").out)
     for name in ("time_s", "energy_per_output_token_j", "largest_batch"):
         assert rows[1][name] == one["rows"][0][name]
     [header, *lines] = files["csv"].read_text().splitlines()
     assert len(lines) == 4
-    assert "time_per_output_token_s,time_per_output_token_interval_s_low" in header
+    assert "time_per_output_token_s,time_per_output_token_s_low" in header
     assert files["png"].read_bytes().startswith(b"\x89PNG")
     assert "prompt 40, graph" in files["svg"].read_text()
 
@@ -209,7 +357,7 @@ def test_the_experts_that_a_step_uses_are_stated(
     chosen = () if experts is None else ("--experts", experts)
     ran = opdb(*mixture, *chosen)
     assert ran.status == 0, ran.err
-    [row] = json.loads(ran.out)["rows"]
+    [row] = read(ran.out)["rows"]
     assert row["experts"] == 8
     assert row["active_experts"] == pytest.approx(3.31, abs=0.01)
     assert kind in {each["kind"] for each in (*row["estimated"], *row["missing"])}
@@ -219,7 +367,7 @@ def test_a_point_without_an_answer_does_not_stop_the_others(opdb: Opdb, h200: Pa
     ran = opdb("generate", TINY, "--prompt", "20,250", "--tokens", 10, "--mode", "graph")
     assert ran.status == 2
     assert "1 of 2 generations failed" in ran.err
-    assert "prompt 250, 10 tokens: " in ran.err
+    assert "prompt 250, 10 new tokens: " in ran.err
     assert "has 256 positions, not 260" in ran.err
     assert len([line for line in ran.out.splitlines() if " graph " in line]) == 1
 
@@ -269,7 +417,7 @@ def test_a_step_is_run_as_a_whole_model(opdb: Opdb) -> None:
     step = ("--phase", "decode", "--context", 20, "--cache-length", 32, "-b", 2)
     ran = opdb("measure", TINY, *step, "--device", "cpu", "--repeats", 1, "--json")
     assert ran.status == 0, ran.err
-    [run] = json.loads(ran.out)
+    [run] = read(ran.out)
     assert (run["outcome"], run["context"], run["cache_length"]) == ("ok", 20, 32)
 
 
@@ -278,5 +426,5 @@ def test_a_whole_generation_is_run_as_a_model(opdb: Opdb) -> None:
     asked = ("--phase", "generate", "--input-size", 8, "--max-new-tokens", 3)
     ran = opdb("measure", TINY, *asked, "--device", "cpu", "--repeats", 1, "--json")
     assert ran.status == 0, ran.err
-    [run] = json.loads(ran.out)
+    [run] = read(ran.out)
     assert (run["outcome"], run["phase"], run["max_new_tokens"]) == ("ok", "generate", 3)

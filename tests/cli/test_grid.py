@@ -90,10 +90,10 @@ def test_status_counts_what_belongs_to_no_workload(opdb: Opdb, grid: Path, datab
         store.save_workload(
             Workload("made", "builtin", "0", inputs, 1, "float32", "contiguous", calls=calls)
         )
-    [device] = json.loads(opdb("status", "--json").out)["devices"]
+    [device] = json.loads(opdb("show", "--json").out)["devices"]
     assert (device["measured"], device["measured_of_no_workload"]) == (4, len(others))
     assert device["pending"] == {"relu": 1}, "a grid is pending where it is asked for alone"
-    assert "4 configurations measured (3 of no workload), 0 model runs" in opdb("status").out
+    assert "4 configurations measured (3 of no workload), 0 model runs" in opdb("show").out
     found = json.loads(opdb("bench", "--device", "cpu", "--duplicates", 0, "--json").out)
     assert found["configurations"] == 1
 
@@ -175,7 +175,7 @@ def test_what_is_about_a_grid_needs_one(opdb: Opdb) -> None:
 
 
 def test_harvest_of_the_summary_files_passes_grids_over(opdb: Opdb) -> None:
-    from opdb.lookup.requests import summary_files
+    from opdb.summary import summary_files
 
     root = Path(__file__).parents[2]
     assert (root / "measurements" / "grids").is_dir()

@@ -1,8 +1,7 @@
-"""A host held against those of boards: `opdb calibrate` times it, `opdb predict` scales by it."""
+"""A host held against those of boards: `doctor --calibrate` times it, `predict` scales by it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,19 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from opdb.api.calibrations import NO_HOST_TIMES, calibrate_host_in
-from opdb.bench.platform import Platform
-from opdb.bench.session import Session, open_session
+from opdb.bench.session import Platform, Session, open_session
+from opdb.commands.doctor import NO_HOST_TIMES, calibrate_host_in
 from opdb.derive.costs import host_quantities
 from opdb.meters import NoMeter
-from opdb.predict import predictor_for, workloads_to_time
-from opdb.predict.hosts import LEAST_CALLS
+from opdb.predict.predictor import LEAST_CALLS, predictor_for, workloads_to_time
 from opdb.records import CalibratedCall, Call, Cost, HostCalibration, Workload
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store, open_store
 from opdb.this_host import this_host
 from tests import published
-from tests.cli.conftest import Opdb
+from tests.cli.conftest import Opdb, read
 from tests.store import samples
 
 SLOWER = (1.0,) * 6 + (1.5,) * 54
@@ -69,10 +66,10 @@ ASKED = "predict", "resnet18", "-b", 1, "--mode"
 
 
 def test_a_pass_that_waits_is_told_as_this_host_issues_it(opdb: Opdb, calibrate: Calibrate) -> None:
-    before = json.loads(opdb(*ASKED, "eager", "--json").out)
+    before = read(opdb(*ASKED, "eager", "--json").out)
     assert before["on_host"] is None and "on this host" not in opdb(*ASKED, "eager").out
     calibrate(2.0)
-    after = json.loads(opdb(*ASKED, "eager", "--json").out)
+    after = read(opdb(*ASKED, "eager", "--json").out)
     found = after.pop("on_host")
     assert after == {name: value for name, value in before.items() if name != "on_host"}
     assert found["factor"] == pytest.approx(2.0, rel=1e-3) and found["calls"] > 50
@@ -89,8 +86,8 @@ def test_on_a_fast_host_the_pass_takes_as_long_as_its_device(
     opdb: Opdb, calibrate: Calibrate
 ) -> None:
     calibrate(0.05)
-    found = json.loads(opdb(*ASKED, "eager", "--json").out)
-    device_s = json.loads(opdb(*ASKED, "graph", "--json").out)["time_s"]
+    found = read(opdb(*ASKED, "eager", "--json").out)
+    device_s = read(opdb(*ASKED, "graph", "--json").out)["time_s"]
     assert 0.9 * device_s < found["on_host"]["time_s"] < 0.8 * found["time_s"]
 
 
@@ -107,7 +104,7 @@ def test_nothing_is_said_of_passes_that_do_not_wait_and_of_other_hosts(
     opdb: Opdb, calibrate: Calibrate, asked: tuple[object, ...], host: str | None
 ) -> None:
     calibrate(2.0, *([host] if host else []))
-    assert json.loads(opdb(*asked, "--json").out)["on_host"] is None
+    assert read(opdb(*asked, "--json").out)["on_host"] is None
 
 
 def test_a_board_without_the_timed_calls_has_no_factor(opdb: Opdb, calibrate: Calibrate) -> None:
@@ -117,7 +114,7 @@ def test_a_board_without_the_timed_calls_has_no_factor(opdb: Opdb, calibrate: Ca
         [workload] = store.workloads("resnet50", batch_size=1, dtype="float32")
         called = {c.key for c in workload.occurrences()}
         bare = next(b for b in others if not called & store.costs(b).keys())
-    found = json.loads(opdb(*ASKED, "eager", "--board", bare, "--json").out)
+    found = read(opdb(*ASKED, "eager", "--board", bare, "--json").out)
     assert found["board"] == bare and found["on_host"] is None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.api.measures import Measured, MeasuredRun
+from opdb.commands.measure import Measured, MeasuredRun
 from opdb.derive.runs import QUIET_BLOCKS, run_cost
 from opdb.store import open_store
 from tests import published

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sqlite3
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import published
-from tests.cli.conftest import Opdb
+from tests.cli.conftest import Opdb, read
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def test_the_command_shows_layers_in_their_order_and_says_that_it_harvested(
         and " other layers " in shown[4]
     )
     assert shown[-1].startswith("sum ") and "100.0 %" in shown[-1]
-    found = json.loads(opdb("predict", "resnet18", "-b", 32, "--layers", "--json").out)
+    found = read(opdb("predict", "resnet18", "-b", 32, "--layers", "--json").out)
     assert found["layers"][0]["path"] == "conv1" and found["layers"][-1]["path"] == "fc"
     whole = math.fsum(each["time_s"] for each in (*found["layers"], *found["rest"]))
     assert whole == pytest.approx(found["time_s"], rel=1e-12)
@@ -45,7 +44,7 @@ def test_the_command_shows_layers_in_their_order_and_says_that_it_harvested(
 def test_what_is_missing_has_its_rows_without_a_time(opdb: Opdb, h200: Path) -> None:
     published.keep_kinds(h200, "conv2d")
     ran = opdb("predict", "resnet18", "-b", 32, "--layers", "--no-estimates", "--json")
-    rows = json.loads(ran.out)["layers"]
+    rows = read(ran.out)["layers"]
     assert {row["status"] for row in rows if row["kind"] == "conv2d"} == {"measured"}
     assert {(row["status"], row["time_s"]) for row in rows if row["kind"] == "relu"} == {
         ("missing", None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,7 +12,7 @@ import pytest
 from opdb.estimates import training
 from opdb.store import open_store
 from tests import published
-from tests.cli.conftest import Opdb
+from tests.cli.conftest import Opdb, read
 
 KINDS = ("relu", "batch_norm", "add", "linear", "max_pool2d", "adaptive_avg_pool2d", "flatten")
 RESNET18 = ("predict", "resnet18", "--device", "nvidia-h200", "--mode", "graph")
@@ -68,9 +67,9 @@ def test_learning_tells_what_from(opdb: Opdb, database: Path) -> None:
 
 
 def test_predict_estimates_what_is_missing_and_tells_it_apart(opdb: Opdb, database: Path) -> None:
-    before = json.loads(opdb(*RESNET18, "--json").out)
+    before = read(opdb(*RESNET18, "--json").out)
     forget(database, "kind IN ('relu', 'batch_norm')")
-    found = json.loads(opdb(*RESNET18, "--json").out)
+    found = read(opdb(*RESNET18, "--json").out)
     assert {row["kind"] for row in found["estimated"]} == {"relu", "batch_norm", "conv2d"}
     rests_on = {row["kind"]: row["rests_on"] for row in found["estimated"]}
     assert rests_on["conv2d"] == "roofline alone", "no convolution was learned from"
@@ -79,11 +78,11 @@ def test_predict_estimates_what_is_missing_and_tells_it_apart(opdb: Opdb, databa
     assert found["time_s"] == pytest.approx(before["time_s"], rel=0.1)
     assert found["energy_j"] == pytest.approx(before["energy_j"], rel=0.1)
     for each in (before, found):
-        assert each["complete"] and each["time_interval_s"] is not None
+        assert each["complete"] and each["time_s_low"] is not None
     for row in found["estimated"]:
-        low, high = row["time_s"]["interval"]
-        assert 0 < low < row["time_s"]["mean"] < high
-        assert row["dynamic_energy_j"]["mean"] > 0
+        low, high = row["time_s_low"], row["time_s_high"]
+        assert 0 < low < row["time_s"] < high
+        assert row["dynamic_energy_j"] > 0
         assert bool(row["host_time_s"]) == (row["kind"] != "conv2d")
     shares = [row["share_time"] for row in (*found["estimated"], *found["missing"])]
     assert found["coverage"]["time"] + sum(shares) == pytest.approx(1)
@@ -92,18 +91,18 @@ def test_predict_estimates_what_is_missing_and_tells_it_apart(opdb: Opdb, databa
 
 def test_the_published_estimates_are_used(opdb: Opdb, tmp_path: Path) -> None:
     path = published.copy_to(tmp_path / "opdb.sqlite")
-    before = json.loads(opdb(*RESNET18, "--json").out)
+    before = read(opdb(*RESNET18, "--json").out)
     forget(path, "kind = 'conv2d'")
-    found = json.loads(opdb(*RESNET18, "--json").out)
+    found = read(opdb(*RESNET18, "--json").out)
     assert {row["kind"] for row in found["estimated"]} == {"conv2d"} and not found["missing"]
     assert found["time_s"] == pytest.approx(before["time_s"], rel=0.2)
-    low, high = found["time_interval_s"]
+    low, high = found["time_s_low"], found["time_s_high"]
     assert low < before["time_s"] < high
 
 
 def test_without_estimates_they_are_missing(opdb: Opdb, database: Path) -> None:
     forget(database, "kind IN ('relu', 'batch_norm')")
-    found = json.loads(opdb(*RESNET18, "--no-estimates", "--json").out)
+    found = read(opdb(*RESNET18, "--no-estimates", "--json").out)
     assert not found["estimated"]
     assert {row["kind"] for row in found["missing"]} == {"conv2d", "relu", "batch_norm"}
 
@@ -112,9 +111,9 @@ def test_where_nothing_was_learned_it_says_how(opdb: Opdb, database: Path) -> No
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("DELETE FROM learned")
         connection.commit()
-    found = json.loads(opdb(*RESNET18, "--json").out)
+    found = read(opdb(*RESNET18, "--json").out)
     assert any("opdb learn" in note for note in found["notes"]) and not found["estimated"]
-    without = json.loads(opdb(*RESNET18, "--no-estimates", "--json").out)
+    without = read(opdb(*RESNET18, "--no-estimates", "--json").out)
     assert not any("opdb learn" in note for note in without["notes"])
 
 
@@ -130,7 +129,7 @@ def test_what_another_board_taught_is_brought_over(opdb: Opdb, database: Path) -
         [taught] = store.learned("nvidia-h200")
         other = next(b.uuid for b in store.boards("nvidia-h200") if b.uuid != taught)
     forget(database, "kind = 'relu'")
-    found = json.loads(opdb(*RESNET18, "--board", other, "--json").out)
+    found = read(opdb(*RESNET18, "--board", other, "--json").out)
     assert found["board"] == other and found["estimated"]
 
 
@@ -140,7 +139,7 @@ def test_validate_leaves_one_model_out(
     learn_little(monkeypatch)
     ran = opdb("validate", "vgg16", "--estimates", "model", "--json", "--quiet")
     assert ran.status == 0, ran.err
-    found = json.loads(ran.out)
+    found = read(ran.out)
     assert {row["model"] for row in found["rows"]} == {"vgg16"}
     ours = found["summary"].pop("estimates")
     assert ours["operators"]["count"] > 5 and 0 < ours["operators"]["inside_time"] <= 1

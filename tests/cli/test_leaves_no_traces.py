@@ -16,7 +16,7 @@ from tests.cli.conftest import Opdb, snapshot
 SUMMARY = "model: mlp\ninput_size: [16]\nbatch_sizes: [1, 4]\n"
 
 LOOKING = [
-    "status",
+    "show",
     "status --json",
     "doctor",
     "validate",
@@ -72,6 +72,28 @@ def test_a_plan_writes_the_list_where_that_is_asked(
     assert listed.read_text() != before
     refused = opdb("build", "models", "--write")
     assert refused.status == 2 and "--write is for --plan" in refused.err
+
+
+@pytest.mark.parametrize("asked", [("harvest",), ("build", "--device", "cpu", "--target", "0.01")])
+def test_the_file_of_a_checkout_is_marked_by_its_own_database_alone(
+    opdb: Opdb, tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    """The marker says what the checkout's database holds, and git would show the change."""
+    checkout = tmp_path / "checkout"
+    for folder in ("opdb/store", "db", "measurements"):
+        (checkout / folder).mkdir(parents=True)
+    file, own = checkout / "measurements/mlp.yml", checkout / "db/opdb.sqlite"
+    file.write_text(SUMMARY)
+    command = (*asked, file, *(() if len(asked) == 1 else ("--gpu-seconds", "0")))
+    private = opdb(*command)
+    assert file.read_text() == SUMMARY
+    said = f"{file} is not marked as processed, for the database is not its checkout's {own}\n"
+    assert said in private.err, private.err
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        assert {each.batch_size for each in store.workloads("mlp")} == {1, 4}
+    ran = opdb(*command, "--db", own)
+    assert f"{file} is marked as processed\n" in ran.err, ran.err
+    assert "processed: true" in file.read_text()
 
 
 def test_a_file_that_cannot_be_marked_is_a_note(opdb: Opdb, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`opdb list`: every name that can be asked for, without torch, and what stands in the database."""
+"""`opdb show`: every name that can be asked for, without torch, and what stands in the database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_catalogue_has_the_names_that_the_source_itself_lists(source: str) -
 def test_models_and_kinds_need_neither_torch_nor_a_database(tmp_path: Path) -> None:
     program = (
         "import sys; from opdb.cli import main\n"
-        "for what in ('models', 'kinds', 'algorithms'): assert main(['list', what]) == 0\n"
+        "for what in ('models', 'kinds', 'algorithms'): assert main(['show', what]) == 0\n"
         "heavy = {'torch', 'torchvision', 'transformers', 'sqlalchemy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
@@ -46,46 +46,34 @@ def test_models_and_kinds_need_neither_torch_nor_a_database(tmp_path: Path) -> N
 def test_workloads_and_devices_are_those_of_the_database(opdb: Opdb, tmp_path: Path) -> None:
     published.copy_to(tmp_path / "opdb.sqlite")
     before = snapshot(tmp_path / "here")
-    workloads = json.loads(opdb("list", "workloads", "--json").out)
+    workloads = json.loads(opdb("show", "workloads", "--json").out)
     assert {"resnet50", "bert_base"} <= {each["model"] for each in workloads}
     assert all(each["calls"] >= each["configurations"] > 0 for each in workloads)
-    (device,) = {each["device"] for each in json.loads(opdb("list", "devices", "--json").out)}
+    (device,) = {each["device"] for each in json.loads(opdb("show", "devices", "--json").out)}
     assert device == published.DEVICE
-    shown = opdb("list", "workloads", "RESNET1").out.splitlines()
+    shown = opdb("show", "workloads", "RESNET1").out.splitlines()
     assert {line.split()[0] for line in shown[1:]} == {"resnet152", "resnet18"}
     assert snapshot(tmp_path / "here") == before
 
 
 def test_a_filter_is_a_part_of_a_name_or_a_pattern_for_all_of_it(opdb: Opdb) -> None:
-    whole = json.loads(opdb("list", "models", "resnet1*", "--json").out)
+    whole = json.loads(opdb("show", "models", "resnet1*", "--json").out)
     assert {each["model"] for each in whole} == {"resnet101", "resnet152", "resnet18"}
-    part = json.loads(opdb("list", "models", "resnet1", "--json").out)
+    part = json.loads(opdb("show", "models", "resnet1", "--json").out)
     assert {"resnet18", "deeplabv3_resnet101"} <= {each["model"] for each in part}
-    kinds = json.loads(opdb("list", "kinds", "--json").out)
+    kinds = json.loads(opdb("show", "kinds", "--json").out)
     assert {each["kind"] for each in kinds} == set(KINDS)
-
-
-def test_all_subjects_are_counted_with_the_command_that_shows_them(
-    opdb: Opdb, database: Path
-) -> None:
-    ran = opdb("list")
-    assert ran.status == 0
-    rows = [line.split() for line in ran.out.splitlines()[1:]]
-    assert [row[0] for row in rows] == ["models", "workloads", "devices", "kinds", "algorithms"]
-    assert all(int(row[1]) > 0 and row[2:] == ["opdb", "list", row[0]] for row in rows)
-    assert opdb("list", "--json").out.count('"kind"') == len(KINDS)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("models", "resnet5O"), "unknown model 'resnet5O'; did you mean"),
-        (("model",), "unknown subject of a list 'model'; did you mean 'models'?"),
     ],
 )
 def test_what_matches_nothing_is_told_with_the_nearest(
     arguments: tuple[str, ...], said: str, opdb: Opdb
 ) -> None:
-    ran = opdb("list", *arguments)
+    ran = opdb("show", *arguments)
     assert (ran.status, ran.out) == (2, "")
     assert ran.err.startswith(f"opdb: {said}")

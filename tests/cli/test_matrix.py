@@ -1,4 +1,4 @@
-"""`opdb matrix`: real trainings of small models, stopped, killed, resumed, tabulated, replayed."""
+"""`opdb train`: real trainings of small models, stopped, killed, resumed, tabulated, replayed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rows(path: str) -> list[dict[str, str]]:
 def test_every_combination_is_run_once_and_tabulated(opdb: Opdb, tmp_path: Path) -> None:
     file = matrix("models: mlp\nbatch_sizes: [2, 4]\nprecision: [fp32, amp]\nrepeats: 2\nnote: n\n")
     written = ("--csv", "m.csv", "--markdown", "m.md", "--plot", "m.png")
-    ran = opdb("matrix", file, *written)
+    ran = opdb("train", file, *written)
     assert ran.status == 0, ran.err
     labels = [f"mlp-b{size}-fp32-{TAIL}{number}" for number in ("", "#2") for size in (2, 4)]
     runs = stored(tmp_path)
@@ -71,7 +71,7 @@ def test_every_combination_is_run_once_and_tabulated(opdb: Opdb, tmp_path: Path)
     assert "not here: mixed precision is for NVIDIA GPUs" in text and "not here" in ran.out
     assert Path("m.png").read_bytes().startswith(b"\x89PNG")
 
-    again = opdb("matrix", file, "--csv", "m2.csv")
+    again = opdb("train", file, "--csv", "m2.csv")
     assert again.status == 0
     assert [run.id for run in stored(tmp_path)] == [run.id for run in runs]
     assert rows("m2.csv") == table
@@ -83,9 +83,9 @@ def test_the_command_of_a_label_repeats_its_run(opdb: Opdb, tmp_path: Path) -> N
         "deterministic: true\ncudnn_benchmark: true\nnote: it's a note\n"
     )
     file = matrix(text)
-    assert opdb("matrix", file).status == 0
+    assert opdb("train", file).status == 0
     label = stored(tmp_path)[1].facts["label"]
-    shown = opdb("matrix", file, "--only", label, "--again", "--plan")
+    shown = opdb("train", file, "--only", label, "--again", "--plan")
     [command] = shown.out.splitlines()
     program, *arguments = shlex.split(command)
     assert program == "opdb"
@@ -96,7 +96,7 @@ def test_the_command_of_a_label_repeats_its_run(opdb: Opdb, tmp_path: Path) -> N
     assert [first.facts[name] for name in same] == [repeated.facts[name] for name in same]
     assert len(first.repeats) == len(repeated.repeats) == 2
 
-    assert opdb("matrix", file, "--only", label, "--again").status == 0
+    assert opdb("train", file, "--only", label, "--again").status == 0
     counts = Counter(run.facts["label"] for run in stored(tmp_path))
     assert counts[label] == 3 and counts.total() == 4
 
@@ -112,35 +112,35 @@ def test_what_failed_stays_failed_until_it_is_tried_again(opdb: Opdb, tmp_path: 
         "models: tests.bench.test_training:network\n"
         "variants: [{images: images, workers: [0, 1], batch_sizes: 4}]\n"
     )
-    failed = opdb("matrix", file, "--allow-code")
+    failed = opdb("train", file, "--allow-code")
     assert failed.status == 2 and "2 of 3 runs failed" in failed.err
     assert failed.err.count(f"{path}: cannot be read as an image") >= 2
     outcomes = [run.outcome for run in stored(tmp_path)]
     assert outcomes == ["ok", "error", "error"]
 
     path.write_bytes(good)
-    assert opdb("matrix", file, "--allow-code").status == 2
+    assert opdb("train", file, "--allow-code").status == 2
     assert [run.outcome for run in stored(tmp_path)] == outcomes
-    assert opdb("matrix", file, "--retry", "--quiet", "--allow-code").status == 0
+    assert opdb("train", file, "--retry", "--quiet", "--allow-code").status == 0
     assert [run.outcome for run in stored(tmp_path)] == [*outcomes, "ok", "ok"]
-    states = json.loads(opdb("matrix", file, "--status", "--json").out)["states"]
+    states = json.loads(opdb("train", file, "--status", "--json").out)["states"]
     assert states == {"done": 3}
 
 
 def test_a_batch_too_large_is_a_result(opdb: Opdb, tmp_path: Path) -> None:
     file = matrix(f"models: mlp\nbatch_sizes: [2, {2**40}]\n")
-    ran = opdb("matrix", file)
+    ran = opdb("train", file)
     assert ran.status == 0, ran.err
     assert "out of memory: " in ran.out
-    assert opdb("matrix", file).status == 0
+    assert opdb("train", file).status == 0
     assert [run.outcome for run in stored(tmp_path)] == ["ok", "out_of_memory"]
-    opdb("matrix", file, "--retry")
+    opdb("train", file, "--retry")
     assert [run.outcome for run in stored(tmp_path)] == ["ok", "out_of_memory", "out_of_memory"]
 
 
 def test_a_run_that_leaves_nothing_does_not_stop_the_others(opdb: Opdb, tmp_path: Path) -> None:
     names = "[tests.matrix.models:fatal, tests.harvest.test_training:nothing, mlp]"
-    ran = opdb("matrix", matrix(f"models: {names}\n"), "--allow-code")
+    ran = opdb("train", matrix(f"models: {names}\n"), "--allow-code")
     assert ran.status == 2
     assert "2 of 3 runs failed" in ran.err and "Traceback" not in ran.err
     assert "its process was ended by SIGKILL" in ran.err and "cannot be trained" in ran.err
@@ -148,22 +148,22 @@ def test_a_run_that_leaves_nothing_does_not_stop_the_others(opdb: Opdb, tmp_path
 
 
 def test_a_machine_that_can_run_nothing_of_it_says_so(opdb: Opdb, tmp_path: Path) -> None:
-    ran = opdb("matrix", matrix("models: mlp\nvariants: [{backend: mps}]\nprecision: amp\n"))
+    ran = opdb("train", matrix("models: mlp\nvariants: [{backend: mps}]\nprecision: amp\n"))
     assert ran.status == 3 and "nothing of the matrix can be run here: " in ran.err
     assert stored(tmp_path) == []
 
 
 def test_tables_of_a_device_that_is_elsewhere(opdb: Opdb, tmp_path: Path) -> None:
     file = matrix("models: mlp\nvariants: [{backend: cuda}]\n")
-    assert opdb("matrix", file).status == 0
+    assert opdb("train", file).status == 0
     [run] = stored(tmp_path)
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         [device] = store.devices()
-    told = opdb("matrix", file, "--status", "--device", device.slug, "--json")
+    told = opdb("train", file, "--status", "--device", device.slug, "--json")
     found = json.loads(told.out)["rows"]
     assert [row["run"] for row in found] == [run.id, None]
     assert [row["state"] for row in found] == ["done", "not here"]
-    unknown = opdb("matrix", file, "--status", "--device", device.slug + "x")
+    unknown = opdb("train", file, "--status", "--device", device.slug + "x")
     assert unknown.status == 2 and f"did you mean '{device.slug}'" in unknown.err
 
 
@@ -184,7 +184,7 @@ def test_tables_of_a_device_that_is_elsewhere(opdb: Opdb, tmp_path: Path) -> Non
 def test_what_cannot_be(
     opdb: Opdb, tmp_path: Path, text: str, arguments: tuple[str, ...], said: str
 ) -> None:
-    ran = opdb("matrix", matrix(text), *arguments)
+    ran = opdb("train", matrix(text), *arguments)
     assert ran.status == 2, ran.err
     assert said in ran.err and "Traceback" not in ran.err
     assert not (tmp_path / "opdb.sqlite").exists() or stored(tmp_path) == []
@@ -192,13 +192,8 @@ def test_what_cannot_be(
 
 def test_a_folder_of_a_models_name_is_not_in_its_way(opdb: Opdb) -> None:
     Path("mlp").mkdir()
-    ran = opdb("matrix", matrix("models: [mlp]\n"), "--plan", "--json")
+    ran = opdb("train", matrix("models: [mlp]\n"), "--plan", "--json")
     assert ran.status == 0 and len(json.loads(ran.out)["left"]) == 1
-
-
-def test_a_file_that_is_not_there(opdb: Opdb) -> None:
-    ran = opdb("matrix", "no.yml")
-    assert (ran.status, ran.err) == (2, "opdb: no.yml: no such file\n")
 
 
 # Real processes, stopped in the middle
@@ -213,7 +208,7 @@ def started(tmp_path: Path) -> subprocess.Popen[str]:
         "PYTHONPATH": python_path(),
         "OPDB_DB": str(tmp_path / "opdb.sqlite"),
     }
-    command = [sys.executable, "-m", "opdb", "matrix", matrix(LONG)]
+    command = [sys.executable, "-m", "opdb", "train", matrix(LONG)]
     return subprocess.Popen(
         command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -253,7 +248,7 @@ def resumes(opdb: Opdb, tmp_path: Path) -> None:
     """Check that what was finished is kept, and the rest is made once."""
     kept = [run.id for run in stored(tmp_path)]
     assert 1 <= len(kept) < 3
-    assert opdb("matrix", "runs.yml").status == 0
+    assert opdb("train", "runs.yml").status == 0
     runs = stored(tmp_path)
     assert [run.id for run in runs][: len(kept)] == kept
     assert [run.facts["label"] for run in runs] == [f"mlp-b{n}-fp32-{TAIL}" for n in (2, 4, 8)]

@@ -11,9 +11,9 @@ import pytest
 
 from opdb.records import ModelRun
 from opdb.store import open_store
-from opdb.studies.mode_report import MODES
+from opdb.studies.modes import MODES
 from tests import published
-from tests.cli.conftest import Opdb
+from tests.cli.conftest import Opdb, read
 
 pytestmark = pytest.mark.usefixtures("short")
 
@@ -67,7 +67,7 @@ def test_savings_of_the_operators_where_all_are_measured(opdb: Opdb) -> None:
     assert opdb("bench", "--device", "cpu", "--quiet").status == 0
     ran = opdb("modes", *MLP, "--modes", "eager", "--json", "--quiet")
     [row] = json.loads(ran.out)["rows"]
-    summed = json.loads(opdb("predict", "mlp", "--input-size", 16, "--mode", "graph", "--json").out)
+    summed = read(opdb("predict", "mlp", "--input-size", 16, "--mode", "graph", "--json").out)
     assert row["operators_time_s"] == summed["time_s"] and row["operators_coverage_time"] == 1
     wanted = 1 - row["time_s"] / summed["time_s"]
     assert row["saving_time_of_operators"] == pytest.approx(wanted)
@@ -109,7 +109,6 @@ def test_what_is_stored_is_shown_where_nothing_can_be_measured(opdb: Opdb, tmp_p
         (("alexnt",), "unknown model 'alexnt'; did you mean 'alexnet'? (of those measured on nvid"),
         (("alexnet", "--batch-sizes", 7), "no run of that on nvidia-h200"),
         (("alexnet", "--modes", "trace"), "no run of that on nvidia-h200"),
-        (("--explain",), "--stored and --explain: choose one"),
         (("--device", "nvidia-x"), "unknown device 'nvidia-x'"),
     ],
     ids=str,
@@ -201,17 +200,6 @@ def test_a_model_that_fails_does_not_stop_the_others(opdb: Opdb) -> None:
     ran = opdb("modes", *given, "--json", "--quiet")
     assert ran.status == 2 and "no such file" in ran.err
     assert [row["model"] for row in json.loads(ran.out)["rows"]] == ["mlp"]
-
-
-def test_measure_takes_the_same_modes(opdb: Opdb) -> None:
-    ran = opdb("measure", *MLP, "--mode", "dynamo", "--mode", "trace", "--json")
-    assert ran.status == 0, ran.err
-    found = json.loads(ran.out)
-    assert [(f["mode"], f["facts"]["graphs"]) for f in found] == [("dynamo", 1), ("trace", 1)]
-    ran = opdb(
-        "measure", f"{HERE}:recurrent", "--device", "cpu", "--mode", "dynamo", "--repeats", 1
-    )
-    assert ran.status == 2 and "unsupported: not compiled: dynamo captures no graph" in ran.err
 
 
 def test_build_refuses_a_mode_that_cannot_be_predicted(opdb: Opdb) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -22,7 +23,9 @@ def test_the_first_line_says_how_measurements_come_in(
         open_store("new one.sqlite").close()
     ran = opdb(command, "mlp", "-b", 9, "--db", "new one.sqlite")
     assert (ran.status, ran.out) == (2, "") and ran.err.count("\n") == 1
-    hint = shlex.split(ran.err.partition("to bring in the published measurements: ")[2])
+    said, _, command = ran.err.partition(" s): ")
+    assert re.search(r"to bring in the published measurements \(\d+ MB, some \d+$", said)
+    hint = shlex.split(command)
     folders = [str(path) for path in usual_sets().values()]
     assert hint == ["opdb", "import", *folders, "--db", "new one.sqlite"]
     assert str(ROOT / "db" / "nvidia-h200") in folders
@@ -30,7 +33,7 @@ def test_the_first_line_says_how_measurements_come_in(
 
 def test_the_command_that_is_proposed_makes_it_answer(opdb: Opdb) -> None:
     ran = opdb("predict", "lstm", "--db", "new.sqlite")
-    hint = shlex.split(ran.err.partition("to bring in the published measurements: ")[2])
+    hint = shlex.split(ran.err.partition(" s): ")[2])
     assert opdb(*hint[1:]).status == 0
     ran = opdb("predict", "lstm", "--db", "new.sqlite")
     assert ran.status == 0 and ran.out.startswith("lstm, batch 1 float32")

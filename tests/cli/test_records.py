@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Annotated
 
-from opdb.cli.support.records import taken_apart
+from opdb.cli.app import taken_apart
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,8 @@ def test_a_models_name_cannot_break_out_of_the_page(opdb: Opdb, h200: Path) -> N
     pytest.importorskip("matplotlib")
     alter(h200, "UPDATE workload SET name = '</script><b>&' WHERE name = 'alexnet'")
     assert opdb("roofline", "</script><b>&", "--html", "a.html").status in (0, 2)
-    from opdb.studies.drawing import Drawing
-    from opdb.studies.page import page
+    from opdb.commands._charts import Drawing
+    from opdb.studies.roofline.figure import page
 
     text = page(Drawing("<svg></svg>", b"", {"a": {"": "</script><b>"}}), "</title><b>")
     assert "<b>" not in text and marks(text)["a"][""] == "</script><b>"
@@ -134,13 +134,6 @@ def test_peaks_of_ones_own_take_the_place_of_the_measured(opdb: Opdb, h200: Path
     names = [part["bound"] for part in found["models"][0]["bounds"]]
     assert names == ["compute", "memory", "peak not known", "outside operators"]
     assert found["models"][0]["reached_time"] is None
-
-
-def test_a_peaks_file_with_a_typo_is_one_message(opdb: Opdb, h200: Path) -> None:
-    Path("peaks.json").write_text('{"flops_per_s": {"tf23": 1e12}}')
-    ran = opdb(*RESNET50, "--peaks", "peaks.json")
-    assert (ran.status, ran.out) == (2, "")
-    assert ran.err == ("opdb: peaks.json: unknown key flops_per_s.tf23; did you mean 'tf32'?\n")
 
 
 def test_without_measured_peaks_it_says_so_and_keeps_the_vendors(opdb: Opdb, h200: Path) -> None:
@@ -173,19 +166,6 @@ def test_bad_input_is_one_message(
     assert (ran.status, ran.out) == (2, "")
     assert ran.err.startswith("opdb: ") and said in ran.err
     assert len(ran.err.splitlines()) == 1
-
-
-def test_a_file_that_cannot_be_written_is_one_message(opdb: Opdb, h200: Path) -> None:
-    ran = opdb(*RESNET50, "--csv", "nowhere/a.csv")
-    assert (ran.status, ran.out) == (2, "")
-    assert ran.err == "opdb: nowhere/a.csv: cannot be written: there is no folder nowhere\n"
-
-
-def test_nothing_measured(opdb: Opdb, h200: Path) -> None:
-    alter(h200, "DELETE FROM cost")
-    ran = opdb(*RESNET50)
-    assert ran.status == 2
-    assert "nothing of resnet50 (batch 32 float32) was measured on nvidia-h200" in ran.err
 
 
 def test_what_was_not_measured_is_left_out_and_counted(opdb: Opdb, h200: Path) -> None:

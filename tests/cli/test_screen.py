@@ -86,7 +86,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 LOOKING = [
     ("doctor",),
-    ("status",),
+    ("show",),
     ("validate",),
     ("modes", "--stored"),
     ("roofline", "resnet50", "vgg16"),
@@ -114,7 +114,7 @@ def test_no_line_is_wider_than_the_terminal(
 
 
 def test_json_on_a_terminal_is_json(database: Path) -> None:
-    document = json.loads("\n".join(printed("status", "--json", "--db", str(database))))
+    document = json.loads("\n".join(printed("show", "--json", "--db", str(database))))
     assert document["devices"]
 
 
@@ -123,7 +123,7 @@ def test_help_and_messages_fit(tmp_path: Path) -> None:
     screen = Screen()
     environment = {**os.environ, "PYTHONPATH": python_path()}
     environment.pop("COLUMNS", None)
-    for arguments in (["--help"], ["bench", "--help"], ["status", "--db", str(tmp_path / "none")]):
+    for arguments in (["--help"], ["bench", "--help"], ["show", "--db", str(tmp_path / "none")]):
         subprocess.run(
             [sys.executable, "-m", "opdb", *arguments],
             env=environment,

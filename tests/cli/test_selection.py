@@ -1,21 +1,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from opdb.cli.support.options import ModelArguments
-from opdb.cli.support.selection import found_workload
 from opdb.errors import InputError
-from opdb.lookup.options import ModelOptions, parse_mode, parse_size
-from opdb.lookup.requests import checked_request, request_for, requests_in, summary_files
-from opdb.lookup.words import IDENTITY, describe, identity
-from opdb.models import ModelRequest
+from opdb.harvest.finding import find_workload
 from opdb.records import Workload
+from opdb.spec import IDENTITY, OF_GENERATION, ModelSpec, describe, identity, parse_mode, parse_size
 from opdb.store import Store, open_store
+from opdb.summary import checked_request, request_for, requests_in, summary_files
 from tests.cli.conftest import Opdb
 from tests.store import samples
 
@@ -26,7 +24,7 @@ batch_sizes: [2, 8]
 variants: [{dtype: bfloat16, memory_format: channels_last, batch_sizes: [4]}]
 """
 
-PLAIN = ModelOptions()
+PLAIN = ModelSpec()
 
 
 @pytest.fixture
@@ -46,28 +44,28 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def meant(request: ModelRequest) -> tuple[int, str, str]:
+def meant(request: ModelSpec) -> tuple[int | None, str | None, str | None]:
     return request.batch_size, request.dtype, request.memory_format
 
 
 def test_a_file_means_its_first_request_that_agrees(summary: Path) -> None:
     name = str(summary)
-    assert meant(request_for(name, ModelOptions())) == (2, "float32", "contiguous")
-    assert meant(request_for(name, ModelOptions(batch_size=8))) == (8, "float32", "contiguous")
-    found = request_for(name, ModelOptions(dtype="bfloat16"))
+    assert meant(request_for(name, ModelSpec())) == (2, "float32", "contiguous")
+    assert meant(request_for(name, ModelSpec(batch_size=8))) == (8, "float32", "contiguous")
+    found = request_for(name, ModelSpec(dtype="bfloat16"))
     assert meant(found) == (4, "bfloat16", "channels_last")
-    found = request_for(name, ModelOptions(batch_size=3, dtype="float16"))
+    found = request_for(name, ModelSpec(batch_size=3, dtype="float16"))
     assert meant(found) == (3, "float16", "contiguous")
     assert found.input_size == (3, 32, 32)
 
 
 def test_a_name_means_plain_defaults_and_what_is_asked(summary: Path) -> None:
     """Whatever a summary file of that name says: it counts where it is named."""
-    assert request_for("tiny", ModelOptions()) == ModelRequest("tiny")
+    assert request_for("tiny", ModelSpec()) == ModelSpec("tiny")
     for batch_size in (2, 3, 4):  # 4 is only of a variant of the file, in bfloat16
-        found = request_for("tiny", ModelOptions(batch_size=batch_size))
-        assert found == ModelRequest("tiny", batch_size=batch_size)
-    found = request_for("tiny", ModelOptions(dtype="bfloat16"))
+        found = request_for("tiny", ModelSpec(batch_size=batch_size))
+        assert found == ModelSpec("tiny", batch_size=batch_size)
+    found = request_for("tiny", ModelSpec(dtype="bfloat16"))
     assert meant(found) == (1, "bfloat16", "contiguous")
 
 
@@ -76,8 +74,8 @@ def test_a_name_of_the_checkout_means_the_same_at_every_batch_size(file: Path) -
     if file.stem == "significant":
         pytest.skip("the list of significant operators")
     for batch_size in (1, 32, 96, 128):
-        found = request_for(file.stem, ModelOptions(batch_size=batch_size))
-        assert found == ModelRequest(file.stem, batch_size=batch_size)
+        found = request_for(file.stem, ModelSpec(batch_size=batch_size))
+        assert found == ModelSpec(file.stem, batch_size=batch_size)
 
 
 def test_a_name_that_only_a_summary_file_has_is_short_for_its_model(opdb: Opdb) -> None:
@@ -85,15 +83,15 @@ def test_a_name_that_only_a_summary_file_has_is_short_for_its_model(opdb: Opdb) 
     text = "model: mlp\ninput_size: [64]\ndtype: bfloat16\nbatch_sizes: [32]\n"
     Path("measurements/our_small_one.yml").write_text(text)
     Path("measurements/lstm.yml").write_text(text)
-    found = checked_request("our_small_one", ModelOptions(batch_size=4))
-    assert found == ModelRequest("mlp", batch_size=4, input_size=(64,), source="builtin")
-    assert checked_request("lstm", PLAIN) == ModelRequest("lstm", source="builtin")
+    found = checked_request("our_small_one", ModelSpec(batch_size=4))
+    assert found == ModelSpec("mlp", batch_size=4, input_size=(64,), source="builtin")
+    assert checked_request("lstm", PLAIN) == ModelSpec("lstm", source="builtin")
     with pytest.raises(InputError, match="unknown model 'our_small_two'"):
         checked_request("our_small_two", PLAIN)
 
 
 def test_options_change_every_request_of_a_file(summary: Path) -> None:
-    found = requests_in(summary, ModelOptions(batch_size=5))
+    found = requests_in(summary, ModelSpec(batch_size=5))
     assert [meant(request) for request in found] == [
         (5, "float32", "contiguous"),
         (5, "bfloat16", "channels_last"),
@@ -124,16 +122,17 @@ def test_a_name_with_a_slash_is_a_model_unless_it_ends_as_a_file(summary: Path) 
 def test_the_hint_repeats_all_that_was_given_and_works(opdb: Opdb, tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "another one.sqlite"))
     store.save_workload(samples.workload("mlp", 2))
-    said = ModelOptions(3, (64,), "bfloat16", None, "training", "adamw", 2)
+    step = {"phase": "training", "optimizer": "adamw", "accumulation": 2}
+    said = ModelSpec.parse(batch_size=3, input_size="64", dtype="bf16", **step)
     with pytest.raises(InputError, match="only for: batch 2 float32") as caught:
-        found_workload(store, "mlp", said, "eager", harvest=False, quiet=True)
+        find_workload(store, "mlp", said, "eager", harvest=False)
     hint = str(caught.value).partition("to add it: opdb ")[2]
     assert hint == (
-        "harvest mlp --batch-size 3 --input-size 64 --dtype bfloat16 --phase training "
+        "harvest mlp --batch-size 3 --dtype bfloat16 --input-size 64 --phase training "
         f"--optimizer adamw --grad-accum-steps 2 --db '{store.location}'"
     )
     assert opdb(*shlex.split(hint)).status == 0
-    found = found_workload(store, "mlp", said, "eager", harvest=False, quiet=True)
+    found = find_workload(store, "mlp", said, "eager", harvest=False)
     assert describe(found.workload) == describe(request_for("mlp", said))
 
 
@@ -145,17 +144,26 @@ def test_workloads_of_one_model_are_told_apart_by_their_size(opdb: Opdb, store: 
     told = [describe(found) for found in store.workloads("tiny", batch_size=8)]
     assert sorted(told) == ["batch 8 float32", "batch 8 float32 3x32x32"]
     store.save_campaign(samples.campaign())
-    shown = opdb("status", "--db", store.location, "--device", samples.DEVICE.slug).out
+    shown = opdb("show", "--db", store.location, "--device", samples.DEVICE.slug).out
     for words in ("batch 8 float32  ", "batch 8 float32 3x32x32  "):
         assert shown.count(words) == 1
 
 
 def test_options_are_checked_and_short_names_understood() -> None:
-    found = ModelArguments(4, "3,8x8", "bf16", "channels_last", "training").options
-    assert found == ModelOptions(4, (3, 8, 8), "bfloat16", "channels_last", "training")
-    for wrong in ("", "3x", "x3", "0x3", "-1", "3 x 3", "9" * 99):
+    found = ModelSpec.parse(batch_size=4, input_size="3,8x8", dtype="bf16", phase="training")
+    expected = ModelSpec(batch_size=4, input_size=(3, 8, 8), dtype="bfloat16", phase="training")
+    assert found == expected
+    assert ModelSpec.parse(input_size=[3, 8, 8]).input_size == (3, 8, 8)
+    for wrong, told in (
+        ({"batchsize": 1}, "unknown option 'batchsize'; did you mean 'batch_size'?"),
+        ({"dtype": "floot32"}, "unknown --dtype 'floot32'; did you mean 'float32'"),
+        ({"batch_size": 0}, "--batch-size 0; allowed: a whole number of 1 or more"),
+    ):
+        with pytest.raises(InputError, match=re.escape(told)):
+            ModelSpec.parse(**wrong)
+    for size in ("", "3x", "x3", "0x3", "-1", "3 x 3", "9" * 99):
         with pytest.raises(InputError, match="--input-size"):
-            parse_size(wrong)
+            parse_size(size)
     assert parse_mode("graph") == "graph"
     with pytest.raises(InputError, match="unknown --mode 'grpah'; did you mean 'graph'"):
         parse_mode("grpah")
@@ -222,16 +230,16 @@ def test_documents_tell_training_steps_apart() -> None:
     assert all(tuple(document) == IDENTITY for document in documents)
     assert len({str(document) for document in documents}) == len(every)
     assert documents[3]["accumulation"] == 4
-    assert [documents[0][name] for name in IDENTITY[-3:]] == [None, None, None]
+    assert [documents[0][name] for name in OF_GENERATION] == [None] * 7
 
 
 def test_an_optimizer_is_of_training_steps_alone(summary: Path) -> None:
-    for said in (ModelOptions(optimizer="adamw"), ModelOptions(accumulation=2)):
+    for said in (ModelSpec(optimizer="adamw"), ModelSpec(accumulation=2)):
         for name in ("tiny", str(summary), "nothing"):
-            with pytest.raises(InputError, match="is of a training step: add --phase training"):
+            with pytest.raises(InputError, match="is for a training step: add --phase training"):
                 request_for(name, said)
-        with pytest.raises(InputError, match="is of a training step: add --phase training"):
+        with pytest.raises(InputError, match="is for a training step: add --phase training"):
             requests_in(summary, said)
-    step = ModelOptions(phase="training", optimizer="adamw", accumulation=2)
+    step = ModelSpec(phase="training", optimizer="adamw", accumulation=2)
     assert request_for("tiny", step).training == {"optimizer": "adamw", "accumulation": 2}
     assert len(requests_in(summary, step)) == 3

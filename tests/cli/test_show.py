@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import pytest
 
 import opdb as api
-from opdb.api.showing import SORTS, bar, sparkline
-from opdb.cli.commands import show as command
+from opdb.commands.show import SORTS
 from opdb.store import open_store
 from tests import published
-from tests.cli.conftest import Opdb
+from tests.cli.conftest import Opdb, read
 
 CONVOLUTION = "cd123c5d8b4a"
 """The first convolution of ResNet-50 at batch 32."""
@@ -27,7 +24,7 @@ def db() -> str:
 def document(opdb: Opdb, *arguments: object) -> Any:
     ran = opdb("show", *arguments, "--json")
     assert ran.status == 0, ran.err
-    return json.loads(ran.out)
+    return read(ran.out)
 
 
 def test_a_kinds_costs_are_those_of_the_database(opdb: Opdb, db: str) -> None:
@@ -66,28 +63,34 @@ def test_a_key_may_be_its_beginning_and_text_has_no_chart(opdb: Opdb, db: str) -
     ran = opdb("show", CONVOLUTION, "--db", db)
     assert ran.status == 0 and CONVOLUTION in ran.out and "95 % interval" in ran.out
     assert not {*"▁▂▃▄▅▆▇█"} & {*ran.out}
-    assert len(opdb("show", "conv2d", "--top", 3, "--db", db).out.splitlines()) == 7
-    [row] = api.show(CONVOLUTION, db=db).costs
-    assert row.configuration.key.startswith(CONVOLUTION)
+    assert len(opdb("show", "conv2d", "--top", 3, "--db", db).out.splitlines()) == 8
+    [row] = api.show(CONVOLUTION, db=db).rows()
+    assert row["configuration"].startswith(CONVOLUTION)
 
 
-def test_charts_stand_where_the_terminal_has_them(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sparkline([1.0, 3.0, 2.0]) == "▁█▅" and sparkline([2.0]) == "▁" and sparkline([]) == ""
-    assert bar(1.0, 2.0) == "████" and bar(0.0, 2.0) == "▏" and bar(0.0, 0.0) == ""
-    assert "█" in str(api.show("gelu", look=api.Look(sparklines=True), db=db))
-    assert "█" not in str(api.show("gelu", db=db))
+def test_a_key_and_a_model_are_answered_for_one_board_that_measured_it(opdb: Opdb, db: str) -> None:
+    """The key was answered for another board, which had not measured it: 171 mJ for 159.8."""
+    of_model = document(opdb, "resnet50", "-b", 32, "--db", db)
+    of_key = document(opdb, CONVOLUTION, "--db", db)
+    [row] = [r for r in of_model["costs"] if r["configuration"].startswith(CONVOLUTION)]
+    [alone] = of_key["costs"]
+    assert of_key["board"] == of_model["board"]
+    assert (alone["energy_j"], alone["time_s"]) == (row["energy_j"], row["time_s"])
+    with open_store(db, create=False) as store:
+        measured = {b.uuid for b in store.boards() if alone["configuration"] in store.costs(b.uuid)}
+    assert set(of_key["measured_on"]) == measured and len(measured) > 5
+    assert of_key["board"] in measured
 
-    class Terminal:
-        encoding = "utf-8"
 
-        def isatty(self) -> bool:
-            return True
-
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
-    assert command._draws_blocks()
-    terminal.encoding = "ascii"
-    assert not command._draws_blocks()
+@pytest.mark.parametrize("what", [("resnet50", "-b", 32), (CONVOLUTION,), ("conv2d",)])
+def test_it_says_that_other_boards_measured_it(
+    opdb: Opdb, db: str, what: tuple[object, ...]
+) -> None:
+    boards = document(opdb, *what, "--db", db)["measured_on"]
+    said = f"measured on {len(boards)} boards, each its own (--board): {boards[0][:12]}, "
+    assert len(boards) > 5 and said in opdb("show", *what, "--db", db).out
+    other = document(opdb, *what, "--db", db, "--board", boards[1])
+    assert (other["board"], other["measured_on"]) == (boards[1], boards)
 
 
 def test_what_cannot_be_shown_is_one_message(opdb: Opdb, db: str) -> None:

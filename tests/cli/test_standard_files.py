@@ -28,16 +28,36 @@ def shell(line: str, database: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
-def test_a_closed_file_is_no_error_and_nothing_is_printed_into_the_database(
-    tmp_path: Path, closed: str
+@pytest.mark.parametrize(
+    ("closed", "status", "said"),
+    [
+        (">&-", 2, "opdb: nothing can be printed to stdout: it is closed"),
+        ("2>&-", 0, ""),
+        ("<&-", 0, ""),
+        ("<&- >&- 2>&-", 2, ""),
+    ],
+)
+def test_nothing_is_printed_into_the_database_and_a_lost_answer_is_an_error(
+    tmp_path: Path, closed: str, status: int, said: str
 ) -> None:
+    """What was done is kept all the same."""
     database = tmp_path / "opdb.sqlite"
     ran = shell(f"$OPDB harvest mlp {closed}", database)
-    assert ran.returncode == 0
-    assert "Traceback" not in ran.stderr
+    assert ran.returncode == status
+    assert "Traceback" not in ran.stderr and said in ran.stderr
     with open_store(str(database)) as store:
         assert store.workload_names() == ["mlp"]
+
+
+@pytest.mark.parametrize(
+    "command", ["show kinds", "show kinds --json", "show algorithms", "--version", "--help"]
+)
+def test_an_answer_that_nobody_gets_is_an_error(tmp_path: Path, command: str) -> None:
+    """Long answers fail while they are printed, short ones when they are written at the end."""
+    ran = shell(f"$OPDB {command} >&-", tmp_path / "opdb.sqlite")
+    assert ran.returncode == 2
+    assert ran.stderr == "opdb: nothing can be printed to stdout: it is closed\n"
+    assert shell(f"$OPDB {command} >&- 2>&-", tmp_path / "opdb.sqlite").returncode == 2
 
 
 def test_what_a_terminal_cannot_show_is_replaced(tmp_path: Path) -> None:

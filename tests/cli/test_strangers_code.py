@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from opdb.models import ModelRequest, load
+from opdb.models import load
+from opdb.spec import ModelSpec
 from opdb.summary import load_summary
 from tests.cli.conftest import Opdb
 
@@ -38,8 +39,8 @@ MEANT = [
     "sweep models/their.yml --device cpu --sizes 8 --plan",
     "complexity models",
     "complexity models/their.yml -b 1 2",
-    "matrix runs.yml",
-    "matrix runs.yml --plan",
+    "train runs.yml",
+    "train runs.yml --plan",
     "predict models/their.yml",
 ]
 BY_NAME = [
@@ -49,7 +50,7 @@ BY_NAME = [
     "complexity theirs",
     "fx theirs",
     "predict theirs",
-    "matrix named.yml",
+    "train named.yml",
 ]
 
 
@@ -75,7 +76,7 @@ def test_code_that_a_file_names_does_not_run_unasked(
     assert ran.status == 2
     assert not marker.exists()
     if not command.startswith("predict"):  # which looks in the database alone
-        name = "runs.yml" if "matrix" in command else "models/their.yml"
+        name = "runs.yml" if command.startswith("train ") else "models/their.yml"
         assert f"{name}: model 'strangers_code:run' is an import path" in ran.err
         assert "--allow-code" in ran.err
         assert "Traceback" not in ran.err
@@ -124,10 +125,10 @@ def test_code_runs_where_it_is_allowed_or_named(opdb: Opdb, marker: Path, comman
 
 def test_a_matrix_trains_what_it_may(opdb: Opdb, marker: Path) -> None:
     Path("runs.yml").write_text(MATRIX + "input_size: [3, 8, 8]\nbatch_sizes: 2\n")
-    ran = opdb("matrix", "runs.yml", "--allow-code", "--plan")
+    ran = opdb("train", "runs.yml", "--allow-code", "--plan")
     assert ran.status == 0, ran.err
     assert "opdb measure strangers_code:run " in ran.out
-    assert opdb("matrix", "runs.yml", "--status").status == 0
+    assert opdb("train", "runs.yml", "--status").status == 0
     assert not marker.exists()  # neither runs anything
 
 
@@ -139,10 +140,10 @@ def test_a_job_takes_the_flag_along(opdb: Opdb, marker: Path) -> None:
 
 
 def test_a_summary_file_says_that_it_names_the_model(marker: Path) -> None:
-    [request] = load_summary(Path("models/their.yml")).requests()
+    [request] = load_summary(Path("models/their.yml")).requests
     with pytest.raises(Exception, match=r"models/their\.yml.*--allow-code"):
         load(request, device="meta")
     assert not marker.exists()
     # What tells requests apart is the model, not who named it.
-    asked = ModelRequest(request.name, batch_size=2, input_size=(3, 8, 8))
+    asked = ModelSpec(request.name, batch_size=2, input_size=(3, 8, 8))
     assert request == asked and repr(request) == repr(asked)

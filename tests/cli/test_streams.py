@@ -93,6 +93,33 @@ def test_a_file_that_may_not_be_written_is_not_replaced(
         check_writable(file)
 
 
+def test_two_results_are_not_written_to_one_file(tmp_path: Path) -> None:
+    """Not by another spelling either, nor over a link; what is no file takes both."""
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (tmp_path / "in").mkdir()
+    check_writable(tmp_path / "a", None, tmp_path / "b", Path("/dev/null"), Path("/dev/null"))
+    for again in ("a", "link", "in/../a"):
+        with pytest.raises(InputError, match=r"a: named for two results; give each a file|link: "):
+            check_writable(tmp_path / "a", tmp_path / "b", tmp_path / again)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("generate", "llama", "--prompt", "8", "--tokens", "8", "--csv", "same", "--svg", "same"),
+        ("roofline", "resnet50", "--csv", "same", "--html", "same"),
+        ("roofline", "resnet50", "--csv", "same", "--ncu", "--ncu-report", "same"),
+        ("train", "no.yml", "--csv", "same", "--markdown", "same"),
+    ],
+)
+def test_a_command_refuses_one_file_for_two_results(tmp_path: Path, asked: Sequence[str]) -> None:
+    ran = opdb(tmp_path, "", *asked)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "same: named for two results" in ran.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @needs_full
 def test_a_full_device_is_an_error_and_stays_a_device() -> None:
     with pytest.raises(InputError, match="/dev/full: cannot be written: No space left"):

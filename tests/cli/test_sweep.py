@@ -13,16 +13,16 @@ import pytest
 import torch
 
 from opdb.algorithms.names import ALGORITHMS
-from opdb.bench.platform import detect
+from opdb.bench.session import detect
 from opdb.distribution import install
 from opdb.store import Claims, open_store
-from opdb.sweep import files as sweeping
-from opdb.sweep import measuring as bench_sweep
-from opdb.sweep import verify
-from opdb.sweep.specs import SweepPolicy
+from opdb.studies.sweep import files as sweeping
+from opdb.studies.sweep import measuring as bench_sweep
+from opdb.studies.sweep import measuring as verify
+from opdb.studies.sweep.request import SweepPolicy
 from tests.algorithms.stand_in import REFUSAL, stand_in
 from tests.cli.conftest import Opdb
-from tests.cluster.conftest import short_workers
+from tests.workers.conftest import short_workers
 
 SMALL = "tests.sweep.models:small"
 STEM = "tests.sweep.models_small"
@@ -85,11 +85,6 @@ def test_a_sweep_measures_writes_and_reuses(opdb: Opdb) -> None:
     assert (Path("results/quick") / f"{figure}.png").is_file()
 
 
-def test_energy_is_missing_with_the_reason_or_read(opdb: Opdb) -> None:
-    [row] = swept(opdb, SMALL, "--sizes", "16")["rows"]
-    assert (row["energy_per_inference_j"] is None) == ("no power" in (row["reason"] or ""))
-
-
 def test_partial_and_unsupported_are_never_full(opdb: Opdb, forced: None) -> None:
     strided = "tests.sweep.models:strided"
     found = swept(opdb, SMALL, strided, "--algorithm", "fft", "--sizes", "16")
@@ -123,7 +118,7 @@ def test_sweeps_are_no_truth_for_usual_predictions(opdb: Opdb, forced: None) -> 
         [device] = store.devices()
         assert store.measured(device.slug, "eager") == []
         assert len(SweepPolicy((device.slug,)).runs(store)) == 2
-    assert "0 model runs" in opdb("status").out
+    assert "0 model runs" in opdb("show").out
 
 
 def test_verification_is_told_by_layer(opdb: Opdb, forced: None) -> None:
@@ -140,10 +135,10 @@ def test_verification_is_told_by_layer(opdb: Opdb, forced: None) -> None:
 def test_a_wrong_output_is_exit_1(
     opdb: Opdb, forced: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from opdb.algorithms import swap
+    from opdb.algorithms import convolution
 
-    right = swap.__dict__["run"]
-    monkeypatch.setattr(swap, "run", lambda *arguments: 1.02 * right(*arguments))
+    right = convolution.__dict__["run"]
+    monkeypatch.setattr(convolution, "run", lambda *arguments: 1.02 * right(*arguments))
     found = opdb("sweep", SMALL, "--algorithm", "fft", "--sizes", "16", "--device", "cpu")
     assert found.status == 1
     assert "what ran is not verified" in found.err and "errs more than 0.005" in found.err
@@ -171,21 +166,6 @@ def test_whatever_a_model_raises_is_the_outcome_of_its_cell(opdb: Opdb) -> None:
     assert good["state"] == "full"
     assert "OfItsOwnMind default at 16: error: LookupError: such a pixel" in found.err
     assert "Traceback" not in found.err
-
-
-def test_a_size_too_large_for_the_memory_is_told_and_the_sweep_goes_on(opdb: Opdb) -> None:
-    arguments = (SMALL, "--sizes", "1048575,16", "--device", "cpu", "--json", "--quiet")
-    found = opdb("sweep", *arguments)
-    assert found.status == 1 and "not verified" in found.err and "Traceback" not in found.err
-    assert [row["state"] for row in json.loads(found.out)["rows"]] == ["out_of_memory", "full"]
-
-
-def test_where_files_go_is_checked_before_anything_is_measured(opdb: Opdb) -> None:
-    Path("file").write_text("")
-    found = opdb("sweep", SMALL, "--sizes", "16", "--device", "cpu", "--output-dir", "file/below")
-    assert found.status == 2 and "file/below/sanity: cannot be made" in found.err
-    with open_store(None) as store:
-        assert store.devices() == []
 
 
 def test_the_prediction_stands_beside_the_run(opdb: Opdb, forced: None) -> None:

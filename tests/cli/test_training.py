@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from opdb.store import open_store
-from tests.cli.conftest import Opdb
+from tests.cli.conftest import Opdb, read
 from tests.store import samples
 
 STEP = ("mlp", "--phase", "training", "--batch-size", 4)
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("short")
 def test_a_step_is_harvested_benched_measured_and_predicted(opdb: Opdb) -> None:
     ran = opdb("harvest", *STEP, "--json")
     assert ran.status == 0, ran.err
-    [found] = json.loads(ran.out)
+    [found] = read(ran.out)
     assert found["training"] == {"optimizer": "sgd", "accumulation": 1}
     assert found["by_kind"]["linear backward"] == {"calls": 3, "configurations": 3}
     assert found["by_kind"]["sgd update"]["calls"] == 1
@@ -27,7 +26,7 @@ def test_a_step_is_harvested_benched_measured_and_predicted(opdb: Opdb) -> None:
     assert opdb("measure", *STEP, "--device", "cpu", "--repeats", 1).status == 0
     predicted = opdb("predict", *STEP, "--json")
     assert predicted.status == 0, predicted.err
-    answer = json.loads(predicted.out)
+    answer = read(predicted.out)
     assert answer["coverage"]["calls"] == 1 and answer["missing"] == []
     assert answer["measured"]["time_s"] > 0 and answer["time_s"] > 0
     assert answer["phase"] == "training"
@@ -48,12 +47,12 @@ def test_autocast_is_part_of_a_workload(opdb: Opdb) -> None:
     ran = opdb("harvest", *STEP, "--autocast", "bf16", "--json")
     assert ran.status == 0, ran.err
     assert opdb("bench", "--device", "cpu", "--precision", 10, "--duplicates", 0).status == 0
-    answer = json.loads(opdb("predict", *STEP, "--autocast", "bfloat16", "--json").out)
+    answer = read(opdb("predict", *STEP, "--autocast", "bfloat16", "--json").out)
     assert answer["coverage"]["calls"] == 1
     ran = opdb("predict", *STEP, "--autocast", "float16", "--no-harvest")
     assert ran.status == 2
     assert "only for: batch 4 float32 autocast bfloat16 training sgd" in ran.err
-    assert "--phase training --autocast float16" in ran.err
+    assert "--autocast float16 --phase training" in ran.err
     ran = opdb("harvest", *STEP, "--autocast", "bfloat61")
     assert ran.status == 2 and "unknown --autocast 'bfloat61'; did you mean 'bfloat16'" in ran.err
 
@@ -64,7 +63,7 @@ def test_a_summary_file_may_say_how_a_step_is_made(opdb: Opdb) -> None:
         "variants:\n  - {autocast: bfloat16}\n"
     )
     Path("net.yml").write_text(text)
-    found, cast = json.loads(opdb("harvest", "net.yml", "--json").out)
+    found, cast = read(opdb("harvest", "net.yml", "--json").out)
     assert found["training"] == cast["training"] == {"optimizer": "adamw", "accumulation": 2}
     assert found["by_kind"]["linear backward"]["calls"] == 6
     Path("net.yml").write_text(text.replace("adamw", "adamax"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.api.measures import MeasuredRun, _differing
+from opdb.commands.measure import MeasuredRun, differing
 from opdb.records import Call
 from opdb.store import open_store
 from tests import published
@@ -66,7 +66,7 @@ def test_every_measured_run_is_a_row_and_the_summary_is_theirs(opdb: Opdb, h200:
 
 
 def test_status_of_models_says_how_right_each_was(opdb: Opdb, h200: Path) -> None:
-    found = json.loads(opdb("status", "--models", "--json").out)
+    found = json.loads(opdb("show", "measured", "--json").out)
     assert found["device"] == "nvidia-h200" and found["estimates"]
     rows = {row["model"]: row for row in found["models"]}
     runs = json.loads(opdb("validate", "vgg16", "--json").out)["rows"]
@@ -75,10 +75,10 @@ def test_status_of_models_says_how_right_each_was(opdb: Opdb, h200: Path) -> Non
     assert vgg16["measured_workloads"] == vgg16["workloads"] >= len(vgg16["batch_sizes"])
     errors = [abs(row["attribution_time"] - 1) for row in runs]
     assert vgg16["time_error"] == pytest.approx(statistics.median(errors))
-    shown = opdb("status", "--models").out
+    shown = opdb("show", "measured").out
     assert "time off by" in shown and "opdb predict MODEL" in shown
-    ran = opdb("status", "--models", "--jobs", ".")
-    assert ran.status == 2 and "one at a time" in ran.err
+    ran = opdb("show", "measured", "resnet50")
+    assert ran.status == 2 and "a filter is for the lists" in ran.err
 
 
 def test_models_choose_and_people_are_shown_a_table(opdb: Opdb, h200: Path) -> None:
@@ -100,7 +100,9 @@ def test_regimes_hold_each_run_once_and_borrowed_costs_stand_apart(opdb: Opdb, h
     rows, regimes = found["rows"], found["regimes"]
     assert sum(regime["runs"] for regime in regimes) == len(rows)
     borrowed = [row for row in rows if row["brought"]]
-    assert {row["model"] for row in borrowed} == {"gpt2"}, "what only one board has of its capture"
+    assert {row["model"] for row in borrowed} == {"gpt2-bare"}, (
+        "what only one board has of its capture"
+    )
     for regime in regimes:
         of_regime = [
             row
@@ -156,7 +158,7 @@ def test_models_launch_their_operators_kernels(opdb: Opdb, h200: Path) -> None:
     assert ran.out.splitlines()[-1].startswith(said)
     before = json.loads(opdb("validate", "--kernels", "--json").out)["kernels"]
     masked = [row for row in before if not row["agree"]]  # see docs/measuring.md
-    assert [(row["model"], row["mode"]) for row in masked] == [("gpt2", "eager")] * 6
+    assert [(row["model"], row["mode"]) for row in masked] == [("gpt2-bare", "eager")] * 6
     assert not any(row["operators_alone"] for row in masked)
     assert {sum(row["model_alone"].values()) for row in masked} == {43}
     with open_store(str(h200)) as store:
@@ -187,22 +189,22 @@ def test_measure_says_where_kernels_differ_and_nothing_where_they_are_not_known(
     with open_store(str(h200)) as store:
         [workload] = store.workloads("resnet18", batch_size=1)
         run = store.model_runs(workload.key, mode="graph")[-1]
-        assert _differing(store, [MeasuredRun(workload, run, None)]) == []
+        assert differing(store, [MeasuredRun(workload, run, None)]) == []
         other = replace(run, kernels={**(run.kernels or {}), "another": 2})
-        assert _differing(store, [MeasuredRun(workload, other, None)]) == [
+        assert differing(store, [MeasuredRun(workload, other, None)]) == [
             "resnet18 batch 1 float32 graph: kernels that are not its operators': 2 of 111, "
             "its operators' that are not the model's: 0"
         ]
         unbenched = replace(workload, calls=(*workload.calls, Call(samples.CONV, "module")))
-        assert _differing(store, [MeasuredRun(unbenched, other, None)]) == []
+        assert differing(store, [MeasuredRun(unbenched, other, None)]) == []
         # What it calls while it is captured is what a graph is held against, and nothing else.
         store.save_workload(workload, replace(workload, calls=workload.calls[1:], captured=True))
         eager = store.model_runs(workload.key, mode="eager")[-1]
-        [line] = _differing(
+        [line] = differing(
             store, [MeasuredRun(workload, run, None), MeasuredRun(workload, eager, None)]
         )
         assert line.startswith("resnet18 batch 1 float32 graph: ")
-        assert _differing(store, [MeasuredRun(workload, replace(run, mode="compile"), None)]) == []
+        assert differing(store, [MeasuredRun(workload, replace(run, mode="compile"), None)]) == []
 
 
 def test_duplicates_are_held_against_measurements(opdb: Opdb, h200: Path) -> None:

@@ -127,10 +127,10 @@ def test_a_result_is_a_table_in_a_notebook_and_a_frame_where_pandas_is(
 def test_bench_answers_as_the_command_does(
     opdb: Opdb, tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = api.BenchOptions(kinds=["relu"], device="cpu", rounds=1)
+    options = api.BenchOptions(device="cpu", rounds=1)
     db = str(tmp_path / "opdb.sqlite")
     api.harvest("mlp", db=db)
-    found = api.bench(model="mlp", options=options, db=db)
+    found = api.bench("relu", model="mlp", options=options, db=db)
     again = said(opdb, "bench", "relu", "--model", "mlp", "--device", "cpu", "--rounds", 1)
     assert isinstance(again, dict)
     document = as_json(found)
@@ -157,25 +157,26 @@ def test_validate_answers_as_the_command_does(opdb: Opdb, published: str) -> Non
 def test_plan_answers_as_the_command_does(opdb: Opdb, published: str) -> None:
     command = ("build", "mlp", "--plan", "--device", "nvidia-h200", "--db", published)
     document = said(opdb, *command)
-    found = api.plan("mlp", device="nvidia-h200", db=published)
+    found = api.plan("mlp", options=api.BuildOptions(device="nvidia-h200"), db=published)
     assert as_json(found) == document
     assert [row["kind"] for row in found.rows()] == [s["kind"] for s in found.to_dict()["steps"]]
     assert repr(found).startswith("1 model, 1 workload, on nvidia-h200\n")
     with pytest.raises(InputError, match="no model is named"):
         api.plan(db=published)
     with pytest.raises(InputError, match="--gpu-seconds -1"):
-        api.plan("mlp", gpu_seconds=-1, db=published)
+        api.plan("mlp", options=api.BuildOptions(gpu_seconds=-1), db=published)
 
 
 def test_a_plan_takes_what_is_stored_and_stores_nothing(opdb: Opdb, tmp_path: Path) -> None:
     db = tmp_path / "own.sqlite"
     with api.open_store(str(db)) as store:
-        found = api.workload_of(store, api.ModelRequest("mlp", batch_size=2)).workload
+        found = api.workload_of(store, api.ModelSpec("mlp", batch_size=2)).workload
         fewer = replace(found, calls=found.calls[:1])  # as other code harvested it
         store.save_workload(fewer, fingerprint="of yesterday")
     before = db.read_bytes()
-    assert len(api.plan("mlp", batch_size=2, device="cpu", db=str(db)).rows()) == 1
-    assert len(api.plan("mlp", batch_size=3, device="cpu", db=str(db)).rows()) > 1
+    of_cpu = api.BuildOptions(device="cpu")
+    assert len(api.plan("mlp", batch_size=2, options=of_cpu, db=str(db)).rows()) == 1
+    assert len(api.plan("mlp", batch_size=3, options=of_cpu, db=str(db)).rows()) > 1
     command = ("build", "mlp", "-b", 2, "--plan", "--device", "cpu", "--db", db)
     document = said(opdb, *command)
     assert isinstance(document, dict) and document["configurations"] == 1
@@ -187,9 +188,9 @@ def test_build_answers_as_the_command_does(opdb: Opdb, tmp_path: Path) -> None:
     Path("models").mkdir()
     file = Path("models/mlp.yml")
     file.write_text("model: mlp\ninput_size: [16]\n")
-    options = api.BuildOptions(target=0.01, device="cpu", batch_sizes=(1, 4))
+    options = api.BuildOptions(target=0.01, device="cpu")
     db = str(tmp_path / "own.sqlite")
-    found = api.build("models", options=options, db=db)
+    found = api.build("models", batch_sizes=(1, 4), options=options, db=db)
     assert found.built.runs == 2 and found.built.benched >= 1
     assert [row["batch_size"] for row in found.rows()] == [1, 4]
     assert "processed: true" in file.read_text() and Path("models/significant.yml").exists()
@@ -197,7 +198,7 @@ def test_build_answers_as_the_command_does(opdb: Opdb, tmp_path: Path) -> None:
     ran = opdb("build", *arguments, "--json")
     document = json.loads(ran.out)
     assert document["runs"] == document["benched"] == 0, "what is built is not built again"
-    again = as_json(api.build("models", options=options, db=db))
+    again = as_json(api.build("models", batch_sizes=(1, 4), options=options, db=db))
     assert isinstance(again, dict)
     assert again | {"elapsed_s": 0} == document | {"elapsed_s": 0}
     with pytest.raises(InputError, match="no model is named"):
@@ -208,32 +209,34 @@ def test_build_answers_as_the_command_does(opdb: Opdb, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("short")
 def test_measure_answers_as_the_command_does(opdb: Opdb, tmp_path: Path) -> None:
-    options = api.MeasureOptions(device="cpu", repeats=1)
-    found = api.measure("mlp", batch_size=2, options=options, db=str(tmp_path / "own.sqlite"))
+    own = str(tmp_path / "own.sqlite")
+    found = api.measure("mlp", batch_size=2, device="cpu", repeats=1, db=own)
     [row] = found.rows()
     document = said(opdb, "measure", "mlp", "-b", 2, "--device", "cpu", "--repeats", 1)
     assert isinstance(document, list)
     assert row.keys() == document[0].keys()
     assert (row["model"], row["mode"], row["outcome"]) == ("mlp", "eager", "ok")
     assert "mlp    batch 2 float32 size 784  eager" in repr(found)
-    with pytest.raises(InputError, match="opdb measure --phase training"):
-        api.measure("mlp", phase="training", options=options, db=str(tmp_path / "own.sqlite"))
+    once = api.TrainingOptions(iters=1, warmup_iters=1)
+    trained = api.measure("mlp", phase="training", training=once, device="cpu", repeats=1, db=own)
+    assert repr(trained).startswith("MEASURED_SEC=")
 
 
-def test_status_answers_as_the_command_does(opdb: Opdb, published: str) -> None:
-    found = api.status(db=published)
-    assert as_json(found) == said(opdb, "status", "--db", published)
+def test_show_answers_as_the_command_does(opdb: Opdb, published: str) -> None:
+    found = api.show(db=published)
+    assert as_json(found) == said(opdb, "show", "--db", published)
     assert f"database {published}, " in repr(found) and "resnet50" in repr(found)
-    assert {row["model"] for row in found.rows()} == {h.workload.name for h in found.workloads}
+    assert found.rows() == found.to_dict()["workloads"]
     with pytest.raises(InputError, match="unknown device 'nothing'"):
-        api.status(device="nothing", db=published)
+        api.show(conditions=api.Conditions(device="nothing"), db=published)
 
 
-def test_listing_answers_as_the_command_does(opdb: Opdb, published: str) -> None:
-    for asked in ((), ("workloads",), ("devices",), ("models", "resnet1*"), ("algorithms",)):
-        found = api.listing(*asked, db=published)
-        assert as_json(found) == said(opdb, "list", *asked, "--db", published)
-    assert api.listing(db=published).rows()[0]["what"] == "models"
-    assert "3 from torchvision" in api.listing("models", "resnet1*", db=published).notes[0]
+def test_lists_answer_as_the_command_does(opdb: Opdb, published: str) -> None:
+    for asked in (("workloads",), ("devices",), ("models", "resnet1*"), ("algorithms",)):
+        found = api.show(*asked, db=published)
+        assert as_json(found) == said(opdb, "show", *asked, "--db", published)
+    told: list[str] = []
+    api.show("models", "resnet1*", db=published, tell=told.append)
+    assert "3 from torchvision" in told[0]
     with pytest.raises(InputError, match="unknown model 'resnet5O'"):
-        api.listing("models", "resnet5O", db=published)
+        api.show("models", "resnet5O", db=published)

@@ -35,7 +35,7 @@ WITH_VALUE = ("--clock-control", "--cache-control", "--profile-from-start", "--m
               "--export", "--import", "--page")
 ALONE = ("--nvtx", "--force-overwrite", "--csv", "--query-metrics", "--version")
 NVTX = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
-UNITS = {{"gpu__time_duration.sum": "nsecond"}}
+UNITS = {{"time": "nsecond", "bytes": "byte", "inst": "inst"}}  # by what is in a metric's name
 
 said, rest = {{}}, sys.argv[1:]
 while rest and rest[0].startswith("-"):
@@ -77,7 +77,9 @@ else:
         rows = csv.writer(stream, quoting=csv.QUOTE_ALL, lineterminator="\\n")
         rows.writerow(["ID", "Process ID", "Process Name", "Host Name", NVTX, "Kernel Name",
                        "Context", "Stream", "Block Size", "Grid Size", "Device", "CC", *metrics])
-        rows.writerow([""] * 12 + [UNITS.get(name, "byte") for name in metrics])
+        rows.writerow([""] * 12 + [
+            next((UNITS[part] for part in UNITS if f"_{{part}}" in name), "") for name in metrics
+        ])
         number = 0
         for key in made:
             if made[key] is not None:
@@ -88,7 +90,8 @@ else:
                              f"opdb call {{key}}")
             )
             for kernel in ("first(float *, int)", "void second<float>(float *)"):
-                values = [f"{{1000 * (number + 1):,}}" for _ in metrics]
+                # times have decimals, which tell what the commas are
+                values = [f"{{1000 * (number + 1):,.{{2 * ('time' in n)}}f}}" for n in metrics]
                 rows.writerow([number, 7, "python", "127.0.0.1", "140 " + ranges, kernel, 1, 7,
                                "(128, 1, 1)", "(4, 1, 1)", 0, "9.0", *values])
                 number += 1

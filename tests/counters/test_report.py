@@ -1,12 +1,33 @@
-"""Reading what Nsight Compute prints; the texts are written by hand after its format."""
+"""What Nsight Compute prints, by texts written after its format; which metrics make a quantity."""
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from opdb.counters.report import board_range, call_range, names_of, read_report
-from opdb.errors import InputError
-from opdb.records import Board
+from opdb.errors import CannotMeasureError, InputError, UnknownNameError
+from opdb.meters.ncu import (
+    Definition,
+    Ncu,
+    board_range,
+    call_range,
+    counters_of,
+    definition,
+    elsewhere,
+    find,
+    metrics_in,
+    names_of,
+    read_metrics,
+    read_report,
+)
+from opdb.records import Board, Configuration, KernelCounts, Profile
+from tests.counters import stand_in
+from tests.counters.stand_in import KNOWN
 
 KEY, OTHER = "a" * 64, "b" * 64
 MOMENT = "2026-11-21T13:00:00.000+00:00"
@@ -42,7 +63,7 @@ RAW = "\n".join(
 def test_kernels_are_told_apart_by_the_call_that_they_are_in() -> None:
     report = read_report(RAW, "a.csv")
     assert (report.board, report.measured_at) == (Board("GPU-1", "nvidia-h200"), MOMENT)
-    assert report.metrics == ("dram__bytes.sum", "gpu__time_duration.sum")
+    assert report.units == {"dram__bytes.sum": "byte", "gpu__time_duration.sum": "nsecond"}
     assert list(report.calls) == [KEY]
     first, second, third = report.calls[KEY]
     assert first.values == {"dram__bytes.sum": 1234567, "gpu__time_duration.sum": 2.5e-6}
@@ -55,6 +76,104 @@ def test_units_that_are_not_base_ones_are_scaled() -> None:
     scaled = RAW.replace(UNITS, '"","","","","","Mbyte","us"')
     values = read_report(scaled, "a.csv").calls[KEY][2].values
     assert values == {"dram__bytes.sum": 0, "gpu__time_duration.sum": 1e-6}
+
+
+def printed(moved: str, time: str, units: str = "byte nsecond") -> str:
+    """Return a report of one kernel with these numbers, and their units."""
+    given = ",".join(f'"{unit}"' for unit in units.split(" "))
+    row = f'"0","7","first","{IN_CALL}","A name","{moved}","{time}"'
+    return "\n".join([HEADER, f'"","","","","",{given}', row])
+
+
+def read(text: str, decimal: str | None = None) -> tuple[float | None, float | None]:
+    report = read_report(text, "a.csv", decimal)
+    chosen = definition(report.units)
+    call = Configuration("relu", {}, {"input": {"shape": [1], "dtype": "float32"}})
+    named = replace(report, calls={call.key: report.calls[KEY]})
+    [profile] = named.profiles([call], Board("GPU-1", "nvidia-h200"), chosen, {}, MOMENT)
+    seen = counters_of(profile)
+    return seen.bytes["memory"], seen.time_s
+
+
+@pytest.mark.parametrize(
+    ("moved", "time", "units", "found"),
+    [
+        ("1.05", "3.50", "Mbyte us", (1.05e6, 3.5e-6)),
+        ("1,05", "3,50", "Mbyte us", (1.05e6, 3.5e-6)),
+        ("1,048,576", "3,500", "byte ns", (1048576, 3.5e-6)),
+        ("1.048.576", "3.500", "byte ns", (1048576, 3.5e-6)),
+        ("2.048,5", "3.500", "byte nsecond", (2048.5, 3.5e-6)),
+        ("2,048.5", "3,500", "byte nsecond", (2048.5, 3.5e-6)),
+        ("1048,576", "0,125", "Kbyte msecond", (1048576, 125e-6)),
+        ("1048576", "3500", "byte ns", (1048576, 3.5e-6)),
+        ("1.05e+06", "3500", "byte ns", (1.05e6, 3.5e-6)),
+        ("1.05", "3.50", "MB µs", (1.05e6, 3.5e-6)),
+        ("1.05", "3.50", "MB μs", (1.05e6, 3.5e-6)),
+        ("1.5", "2.5", "MiB s", (1.5 * 2**20, 2.5)),
+        ("1.5", "2.5", "KiB ms", (1536, 2.5e-3)),
+        ("1.5", "2.5", "kB usec", (1500, 2.5e-6)),
+        ("1.5", "2.5", "Gbytes seconds", (1.5e9, 2.5)),
+        ("2", "3", "TB second", (2e12, 3)),
+    ],
+)
+def test_marks_of_decimals_and_units_are_those_of_the_file(
+    moved: str, time: str, units: str, found: tuple[float, float]
+) -> None:
+    assert read(printed(moved, time, units)) == pytest.approx(found)
+
+
+def test_any_number_of_the_file_tells_which_mark_is_of_decimals() -> None:
+    """Of a kernel outside every call, too; without one, a number that may be two is refused."""
+    alone = printed("2,048", "3,500", "byte ns")
+    with pytest.raises(InputError, match=r"dram__bytes.sum: '2,048' may have a decimal mark or"):
+        read(alone)
+    outside = '"1","7","set up","","A name","{}","1"'
+    assert read(f"{alone}\n{outside.format('0,5')}") == pytest.approx((2.048, 3.5e-9))
+    assert read(f"{alone}\n{outside.format('0.5')}") == pytest.approx((2048, 3.5e-6))
+    assert read(alone, decimal=".") == pytest.approx((2048, 3.5e-6)), "opdb sets LC_ALL itself"
+    with pytest.raises(InputError, match="contradict each other"):
+        read(f"{alone}\n{outside.format('0,5')}\n{outside.format('0.5')}")
+
+
+@pytest.mark.parametrize("number", ["1,05,2", "12,34,567", "1234,567,890"])
+def test_thousands_are_groups_of_three(number: str) -> None:
+    with pytest.raises(InputError, match=f"dram__bytes.sum: '{re.escape(number)}' is no number"):
+        read(printed(number, "1,234,567"))
+
+
+@pytest.mark.parametrize(
+    ("units", "column", "unit"),
+    [
+        ("Mbit ns", "dram__bytes.sum", "Mbit"),
+        ("gbit ns", "dram__bytes.sum", "gbit"),
+        ("sector ns", "dram__bytes.sum", "sector"),
+        ("s ns", "dram__bytes.sum", "s"),
+        (" ns", "dram__bytes.sum", ""),
+        ("byte min", "gpu__time_duration.sum", "min"),
+        ("byte byte", "gpu__time_duration.sum", "byte"),
+    ],
+)
+def test_a_unit_that_is_not_known_names_its_column(units: str, column: str, unit: str) -> None:
+    with pytest.raises(InputError, match=f"^a.csv, column {column}: unknown unit '{unit}' of"):
+        read(printed("1", "2", units))
+
+
+def test_sectors_are_bytes_by_their_weight_and_prefixes_of_counts_are_refused() -> None:
+    text = printed("4", "2", "sector ns").replace("dram__bytes.sum", "lts__t_sectors.sum")
+    own = {"l2_bytes": {"lts__t_sectors.sum": 32.0}}
+    report = read_report(text, "a.csv")
+    assert not report.profiles([], Board("GPU-1", "h"), own, {}, MOMENT)
+    for quantity, weight in (("l2_bytes", 1.0), ("time_s", 32.0)):
+        with pytest.raises(InputError, match="unknown unit 'sector'"):
+            wrong = {quantity: {"lts__t_sectors.sum": weight}}
+            report.profiles([], Board("GPU-1", "h"), wrong, {}, MOMENT)
+    flops = {"float32_flops": {"lts__t_sectors.sum": 2.0}}
+    report.profiles([], Board("GPU-1", "h"), flops, {}, MOMENT)
+    for unit in ("Kinst", "Mbyte"):
+        report = read_report(text.replace('"sector"', f'"{unit}"'), "a.csv")
+        with pytest.raises(InputError, match=f"unknown unit '{unit}' of float32_flops"):
+            report.profiles([], Board("GPU-1", "h"), flops, {}, MOMENT)
+        report.profiles([], Board("GPU-1", "h"), {"other": flops["float32_flops"]}, {}, MOMENT)
 
 
 def test_a_report_of_two_boards_is_refused() -> None:
@@ -83,3 +202,125 @@ def test_a_report_of_two_boards_is_refused() -> None:
 def test_what_is_no_raw_page_is_told(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         read_report(text, "a.csv")
+
+
+SASS = "sm__sass_thread_inst_executed_op_{}_pred_on"
+TENSOR = "sm__ops_path_tensor_src_{}"
+COMMON = (
+    *("gpu__time_duration", "dram__bytes", "lts__t_bytes", "l1tex__t_bytes"),
+    *(SASS.format(letter + name) for letter in "dfh" for name in ("add", "mul", "fma")),
+)
+CHIPS = {
+    "gh100": ("fp16", "bf16_dst_fp32", "tf32_dst_fp32", "fp64"),
+    "ga100": ("fp16_dst_fp16", "fp16_dst_fp32", "bf16_dst_fp32", "tf32_dst_fp32", "fp64"),
+    "gv100": ("fp16_dst_fp16", "fp16_dst_fp32"),
+}
+"""Of the metrics that `ncu --query-metrics --chips` (2024.1.1) names, those that matter here."""
+
+
+def known(chip: str) -> set[str]:
+    return {*COMMON, *(TENSOR.format(name) for name in CHIPS[chip])}
+
+
+def profile(chosen: Definition, *kernels: dict[str, float | None]) -> Profile:
+    counts = tuple(KernelCounts(f"kernel{n}", values) for n, values in enumerate(kernels))
+    return Profile("1", Board("GPU-1", "gpu"), "a" * 64, "{}", "", {}, chosen, counts)
+
+
+def test_each_gpu_has_the_metrics_it_has() -> None:
+    hopper, ampere, volta = (definition(known(chip)) for chip in CHIPS)
+    assert hopper["float16_flops"] == {"sm__ops_path_tensor_src_fp16.sum": 1.0}
+    assert list(ampere["float16_flops"]) == [
+        "sm__ops_path_tensor_src_fp16_dst_fp16.sum",
+        "sm__ops_path_tensor_src_fp16_dst_fp32.sum",
+    ]
+    assert "tf32_flops" in ampere and "tf32_flops" not in volta
+    assert "dram__bytes.sum" in metrics_in(volta)
+    assert len(metrics_in(hopper)) == len(set(metrics_in(hopper)))
+
+
+def test_fused_operations_count_two_and_all_kernels_are_added_up() -> None:
+    add, mul, fma = (f"{SASS.format(name)}.sum" for name in ("fadd", "fmul", "ffma"))
+    chosen = definition(known("gh100"))
+    zeros: dict[str, float | None] = dict.fromkeys(metrics_in(chosen), 0.0)
+    seen = counters_of(
+        profile(
+            chosen,
+            {**zeros, add: 3, mul: 5, fma: 7, "dram__bytes.sum": 64},
+            {**zeros, fma: 1, "dram__bytes.sum": 32, "gpu__time_duration.sum": 2e-6},
+        )
+    )
+    assert seen.flops["float32"] == 3 + 5 + 2 * 8 and seen.flops["tf32"] == 0
+    assert (seen.all_flops, seen.unit, seen.kernels) == (24, "float32", 2)
+    assert (seen.bytes["memory"], seen.time_s) == (96, 2e-6)
+
+
+def test_what_was_not_seen_is_none_and_not_zero() -> None:
+    chosen = definition(KNOWN)
+    missing = counters_of(profile(chosen, {"dram__bytes.sum": 64.0}, {"dram__bytes.sum": None}))
+    assert missing.bytes["memory"] is None and missing.flops["tf32"] is None
+    assert missing.all_flops is None and missing.unit is None
+    assert "float64" not in missing.flops  # nothing here could have counted them
+
+
+def test_a_kernel_that_computes_nothing_has_no_unit() -> None:
+    chosen = definition(KNOWN)
+    seen = counters_of(profile(chosen, dict.fromkeys(metrics_in(chosen), 0.0)))
+    assert seen.all_flops == 0 and seen.unit is None
+
+
+def test_ones_own_metrics_go_first(tmp_path: Path) -> None:
+    path = tmp_path / "own.json"
+    path.write_text('{"l2_bytes": {"lts__t_sectors.sum": 32}, "other": ["a__b.avg", "c__d.max"]}')
+    own = read_metrics(path)
+    chosen = definition({*known("gh100"), "lts__t_sectors", "a__b", "c__d"}, own)
+    assert chosen["l2_bytes"] == {"lts__t_sectors.sum": 32.0}
+    assert chosen["other"] == {"a__b.avg": 1.0, "c__d.max": 1.0}
+    assert chosen["memory_bytes"] == {"dram__bytes.sum": 1.0}
+    seen = counters_of(profile(chosen, {"lts__t_sectors.sum": 4.0}))
+    assert seen.bytes["l2"] == 128
+
+
+def test_a_metric_of_ones_own_that_is_not_known_is_named() -> None:
+    with pytest.raises(UnknownNameError, match=r"'lts__t_byte.sum'; did you mean 'lts__t_bytes'"):
+        definition(known("gh100"), {"l2_bytes": {"lts__t_byte.sum": 1.0}})
+
+
+def test_a_report_has_full_names() -> None:
+    chosen = definition(["dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.avg"])
+    assert chosen == {"memory_bytes": {"dram__bytes_read.sum": 1.0, "dram__bytes_write.sum": 1.0}}
+
+
+OPTIONS = (
+    *("--clock-control", "--cache-control", "--profile-from-start", "--nvtx", "--metrics"),
+    *("--force-overwrite", "--export", "--import", "--csv", "--page", "--query-metrics"),
+)
+
+
+@pytest.mark.skipif(shutil.which("ncu") is None, reason="no Nsight Compute here")
+def test_the_real_one_has_every_option() -> None:
+    told = subprocess.run(["ncu", "--help"], capture_output=True, text=True, check=True).stdout
+    assert [option for option in OPTIONS if option not in told] == []
+    assert find().version[0].isdigit()
+
+
+def test_a_program_runs_and_the_report_is_kept(tmp_path: Path) -> None:
+    tool = Ncu(str(stand_in.install(tmp_path)), "1")
+    assert tool.known_metrics() == set(stand_in.KNOWN)
+    with pytest.raises(CannotMeasureError, match=r"ncu failed: The application returned an error"):
+        tool.profile(["false"], ["dram__bytes.sum"], tmp_path / "a.ncu-rep")
+
+
+def test_one_that_does_not_run_is_told(tmp_path: Path) -> None:
+    broken = tmp_path / "ncu"
+    broken.write_text("no program")
+    with pytest.raises(CannotMeasureError, match=r"ncu does not run: Permission denied"):
+        Ncu(str(broken), "1").known_metrics()
+
+
+def test_the_newest_of_those_that_are_not_on_path(tmp_path: Path) -> None:
+    for version in ("2023.1", "2024.1"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "ncu").touch()
+    assert elsewhere([f"{tmp_path}/*/ncu"]) == f"{tmp_path}/2024.1/ncu"
+    assert elsewhere([f"{tmp_path}/none/ncu"]) is None

@@ -10,18 +10,23 @@ from random import Random
 import pytest
 
 from opdb.derive.boards import (
+    UNKNOWN_DYNAMIC_ENERGY,
+    UNKNOWN_TIME,
     AnchorCost,
     BoardAnchors,
+    Difference,
     Factor,
     Factors,
+    _difference,
+    agreement,
     board_anchors,
     factors,
     in_words,
+    pairs,
     transferred,
     usual_calibration,
 )
-from opdb.derive.duplicates import Difference, _difference, agreement, pairs
-from opdb.derive.launches import compare_launches
+from opdb.derive.runs import compare_launches
 from opdb.derive.statistics import t95
 from opdb.records import Campaign, Cost, Neighbours, OperatingPoint, Quantity, Visit
 from tests.derive.test_review import BASE_W, CAMPAIGN, anchors, stretch, visit
@@ -45,14 +50,17 @@ COST = Cost(
 def test_factors_are_geometric_means_over_shared_anchors_with_their_spread() -> None:
     found = factors(TO, ORIGIN)
     assert found.base_power == pytest.approx(1.1)
-    assert found.time is not None and found.time.value == pytest.approx(1.1)
+    assert found.time.value == pytest.approx(1.1)
     assert found.time.spread == pytest.approx(0, abs=1e-12) and found.time.count == 2
     dynamic = found.dynamic_energy
-    assert dynamic is not None and dynamic.value == pytest.approx(math.sqrt(1.21))
+    assert dynamic.value == pytest.approx(math.sqrt(1.21))
     assert dynamic.spread == pytest.approx(math.log(1.21) / math.sqrt(2))
     back = factors(ORIGIN, TO)
-    assert back.time is not None and back.time.value == pytest.approx(1 / 1.1)
-    assert in_words(found).startswith("time × 1.100 ± 0.0 %, dynamic energy × 1.100 ± 13.5 %")
+    assert back.time.value == pytest.approx(1 / 1.1)
+    assert in_words(found) == (
+        "time × 1.100 ± 0.0 % from 2 anchors, dynamic energy × 1.100 ± 13.5 % from 2 anchors, "
+        "base power × 1.100"
+    )
 
 
 def test_factors_rest_on_values_above_0_that_both_boards_have() -> None:
@@ -70,20 +78,45 @@ def test_factors_rest_on_values_above_0_that_both_boards_have() -> None:
         BoardAnchors(None, {key: AnchorCost(*values) for key, values in origin.items()}),
     )
     assert found.base_power is None
-    assert found.time is not None and found.time.count == 2
+    assert found.time.count == 2
     assert found.time.value == pytest.approx(1.1)
-    assert found.dynamic_energy is not None and found.dynamic_energy.value == pytest.approx(0.5)
-    assert (found.dynamic_energy.spread, found.dynamic_energy.count) == (None, 1)
-    assert found.dynamic_energy.half_width == found.dynamic_energy.half_width_of_one == 0
-    assert in_words(found) == "time × 1.100 ± 0.0 %, dynamic energy × 0.500"
-    assert in_words(Factors(1.25, None, None)) == "base power × 1.250"
+    assert found.dynamic_energy == UNKNOWN_DYNAMIC_ENERGY, "one anchor alone gives no factor"
+    assert in_words(found) == (
+        "time × 1.100 ± 0.0 % from 2 anchors, dynamic energy unscaled ± 11.8 %"
+    )
 
 
-def test_without_shared_anchors_nothing_is_changed() -> None:
-    nothing = factors(TO, BoardAnchors(None, {}))
-    assert nothing == Factors(None, None, None)
-    assert in_words(nothing) == "no factors: they share no anchor"
-    assert transferred(COST, "GPU-2", nothing, 100.0) == replace(COST, board="GPU-2")
+@pytest.mark.parametrize("shared", [0, 1])
+def test_costs_that_too_few_anchors_bring_are_as_they_were_and_as_unsure_as_boards_differ(
+    shared: int,
+) -> None:
+    one = dict(list(ORIGIN.anchors.items())[:shared])
+    nothing = factors(TO, BoardAnchors(100.0, one))
+    assert (nothing.time, nothing.dynamic_energy) == (UNKNOWN_TIME, UNKNOWN_DYNAMIC_ENERGY)
+    assert not nothing.is_known and factors(TO, ORIGIN).is_known
+    assert in_words(nothing) == (
+        "time unscaled ± 1.8 %, dynamic energy unscaled ± 11.8 %, base power × 1.100"
+    )
+    found = transferred(COST, "GPU-2", nothing, 110.0)
+    time_share, energy_share = 2.045 * 0.0087, 2.045 * 0.0576  # t of 29 degrees: of 30 boards
+    for now, was, share in (
+        (found.time_s, COST.time_s, time_share),
+        (found.eager_time_s, COST.eager_time_s, time_share),
+        (found.dynamic_energy_j, COST.dynamic_energy_j, energy_share),
+    ):
+        assert now and was and was.half_width is not None
+        assert (now.median, now.mean) == (was.median, was.mean)
+        assert now.half_width == pytest.approx(math.hypot(was.half_width, share * was.mean))
+    assert found.energy_j and found.energy_j.mean == pytest.approx(200 + 110 * 1.0)
+    assert found.limited == COST.limited
+
+
+def test_without_base_power_a_gross_energy_is_as_unsure_as_an_unscaled_one() -> None:
+    found = transferred(COST, "GPU-2", factors(TO, ORIGIN), None)
+    for now, was in ((found.energy_j, COST.energy_j), (found.power_w, COST.power_w)):
+        assert now and was and was.half_width is not None and now.mean == was.mean
+        unsure = 2.045 * 0.0576 * was.mean
+        assert now.half_width == pytest.approx(math.hypot(was.half_width, unsure))
 
 
 def test_a_cost_is_brought_to_another_board() -> None:
@@ -111,7 +144,7 @@ def test_a_cost_is_brought_to_another_board() -> None:
 
 
 def test_an_estimated_energy_stays_above_0_and_a_measured_one_need_not() -> None:
-    by = Factors(None, None, Factor(1.1, 0.05, 3))
+    by = Factors(None, dynamic_energy=Factor(1.1, 0.05, 3))
     wide = Quantity.around(1.0, 1.0, 3.0, 2, positive=False)
     measured = transferred(replace(COST, dynamic_energy_j=wide), "GPU-2", by, None)
     estimated = transferred(
@@ -125,7 +158,7 @@ def test_an_estimated_energy_stays_above_0_and_a_measured_one_need_not() -> None
         assert found is not None and found.low is not None
         assert found.mean == pytest.approx(1.1) and (found.low > 0) == above
     slow = replace(COST, time_s=Quantity.around(1.0, 1.0, 3.0, 2))
-    time = transferred(slow, "GPU-2", Factors(None, Factor(1.1, 0.05, 3), None), None).time_s
+    time = transferred(slow, "GPU-2", Factors(None, Factor(1.1, 0.05, 3)), None).time_s
     assert time is not None and time.low is not None and time.low > 0
 
 
@@ -141,19 +174,21 @@ def test_what_a_cost_lacks_is_not_brought() -> None:
     )
     found = transferred(bare, "GPU-2", by, 120.0)
     assert (found.eager_time_s, found.energy_j, found.limited) == (None, None, None)
-    assert found.power_w == COST.power_w, "it follows from the gross energy, which is not known"
+    assert found.power_w and COST.power_w, "it follows from the gross energy, which is not known"
+    assert found.power_w.mean == COST.power_w.mean
     assert found.time_s == Quantity(1.1, 1.1, None, None, 1)
     assert found.hot == OperatingPoint(None, 0.55, None)
     powerless = transferred(replace(COST, power_w=None), "GPU-2", by, 120.0)
     assert powerless.energy_j is not None and powerless.power_w is None, "as of an estimate"
-    unbased = transferred(COST, "GPU-2", by, None)
-    assert (unbased.energy_j, unbased.power_w) == (COST.energy_j, COST.power_w)
-    time_alone = transferred(COST, "GPU-2", Factors(None, Factor(1.1, 0.01, 3), None), 120.0)
+    time_alone = transferred(COST, "GPU-2", Factors(None, Factor(1.1, 0.01, 3)), 120.0)
     assert time_alone.limited == OperatingPoint(1.5e9, 2.2, 150.0)
     assert time_alone.energy_j is not None
     assert time_alone.energy_j.mean == pytest.approx(200 + 120 * 1.1)
-    assert time_alone.energy_j.half_width == pytest.approx(0.01 * time_alone.energy_j.mean)
-    energy_alone = transferred(COST, "GPU-2", Factors(None, None, by.dynamic_energy), 120.0)
+    share = math.hypot(0.01, UNKNOWN_DYNAMIC_ENERGY.half_width)
+    assert time_alone.energy_j.half_width == pytest.approx(share * time_alone.energy_j.mean)
+    energy_alone = transferred(
+        COST, "GPU-2", Factors(None, dynamic_energy=by.dynamic_energy), 120.0
+    )
     assert energy_alone.limited == OperatingPoint(1.5e9, 2.0, 135.0)
 
 

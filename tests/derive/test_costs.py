@@ -69,6 +69,7 @@ def derived(*visits: Visit) -> Cost:
 # The published set
 
 
+@pytest.mark.slow
 def test_published_visits_agree_with_each_other() -> None:
     """The bar for a bench: energies of two visits lie within 2 % at the median."""
     with open_store(str(published.database())) as store:

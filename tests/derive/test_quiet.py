@@ -1,24 +1,31 @@
-"""Quiet time: the lowest tenth of blocks, chosen by their totals."""
+"""Quiet times of calls, of runs, and of one host against another."""
 
 from __future__ import annotations
 
 import random
 import statistics
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from opdb.derive.costs import host_quantities
 from opdb.derive.quiet import (
+    BLOCK_S,
     LEAST_BLOCKS,
     QUIET_SHARE,
+    blocks_s,
+    host_factor,
     host_slowdown,
     host_slowdown_in,
+    is_settled,
     quiet_rounds_s,
     quiet_time_s,
-    quiet_times_s,
     quietest,
 )
-from opdb.records import HostVisit
+from opdb.derive.runs import QUIET_BLOCKS, run_blocks_s, run_cost
+from opdb.records import Call, HostVisit, ModelRun, Stretch
+from tests.store import samples
 
 
 @pytest.mark.parametrize(("blocks", "count"), [(1, 1), (10, 1), (11, 2), (50, 5), (70, 7)])
@@ -31,18 +38,6 @@ def test_a_tenth_of_the_blocks_counts_rounded_up(blocks: int, count: int) -> Non
 def test_no_block_is_no_quiet_time() -> None:
     with pytest.raises(ValueError, match="no block"):
         quiet_time_s([])
-
-
-def test_blocks_are_ranked_by_their_totals_and_not_call_by_call() -> None:
-    """The first call is at its fastest in another block than the second, and than the sum."""
-    blocks = [[1.0, 9.0], [5.0, 1.0], [2.0, 3.0], *([6.0, 6.0] for _ in range(7))]
-    assert quiet_times_s(blocks) == [2.0, 3.0]
-    assert quiet_times_s([*blocks, [2.0, 2.0]]) == [2.0, 2.5], "two blocks of eleven"
-
-
-def test_blocks_of_other_calls_are_refused() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        quiet_times_s([[1.0, 1.0], [1.0], *([9.0] for _ in range(9))])
 
 
 def test_quiet_times_of_two_samples_agree_where_their_medians_do_not() -> None:
@@ -59,8 +54,7 @@ def test_quiet_times_of_two_samples_agree_where_their_medians_do_not() -> None:
     quiet, busy = sample(0.1), sample(0.8)
     totals = [[sum(block) for block in blocks] for blocks in (quiet, busy)]
     assert statistics.median(totals[1]) / statistics.median(totals[0]) > 1.7
-    assert sum(quiet_times_s(busy)) == pytest.approx(sum(quiet_times_s(quiet)), rel=0.01)
-    assert quiet_time_s(totals[1]) == pytest.approx(sum(quiet_times_s(busy)))
+    assert quiet_time_s(totals[1]) == pytest.approx(quiet_time_s(totals[0]), rel=0.01)
 
 
 def test_how_much_slower_a_host_was_than_in_its_quiet_tenth() -> None:
@@ -147,3 +141,148 @@ def test_how_slow_a_host_was_is_told_of_all_groups_each_by_its_own_quiet_time() 
     assert found is not None
     assert (found.median, found.low, found.high) == pytest.approx((1.5, 1.0, 2.0))
     assert host_slowdown_in([]) is None
+
+
+PASS_S = BLOCK_S
+
+
+def run(*slowness: float, blocks: int = 30, **facts: Any) -> ModelRun:
+    """A run at 200 W whose repeats each take so many times as long; a fifth of each is quiet."""
+    repeats = tuple(
+        Stretch(
+            calls_per_replay=1,
+            replay_times_s=(PASS_S,) * (blocks // 5) + (PASS_S * factor,) * (blocks - blocks // 5),
+            duration_s=1.0,
+            busy_share=1.0,
+            power_samples=((0.1, 200.0), (0.3, 200.0), (0.5, 200.0)),
+        )
+        for factor in slowness
+    )
+    made = samples.model_run(samples.workload())
+    return replace(made, repeats=repeats, facts={QUIET_BLOCKS: 1, **facts})
+
+
+def test_passes_are_joined_until_they_last_as_long_as_a_block() -> None:
+    assert blocks_s([0.008, 0.008, 0.008, 0.02, 0.03, 0.01]) == pytest.approx([0.008, 0.02, 0.03])
+    assert blocks_s([0.005] * 11) == pytest.approx([0.005] * 2), "three are left over"
+    assert blocks_s([]) == []
+
+
+def test_a_runs_time_is_quiet_and_its_median_that_of_all_blocks() -> None:
+    cost = run_cost([run(2.0, 2.0, 2.0)])
+    assert cost is not None and cost.slowdown is not None
+    assert cost.time_s.mean == pytest.approx(PASS_S)
+    assert cost.time_s.median == pytest.approx(2 * PASS_S)
+    assert cost.slowdown.median == pytest.approx(2.0)
+    assert "2.00 times as long as in quiet moments" in cost.slowdown.words
+    older = run_cost([replace(run(2.0, 2.0, 2.0), facts={})])
+    assert older is not None and older.slowdown is None
+    assert older.time_s.mean == pytest.approx(1.8 * PASS_S)
+
+
+def test_the_energy_of_a_quiet_pass_lacks_base_power_over_the_time_that_it_is_shorter() -> None:
+    cost = run_cost([run(2.0, 2.0, 2.0)], base_power_w=120.0)
+    assert cost is not None and cost.energy_j is not None
+    calm_s = 1.8 * PASS_S
+    assert cost.energy_j.mean == pytest.approx(200 * calm_s - 120 * (calm_s - PASS_S))
+    assert cost.power_w == pytest.approx(cost.energy_j.mean / PASS_S)
+    unknown = run_cost([run(2.0, 2.0, 2.0)])
+    assert unknown is not None and unknown.energy_j is not None
+    assert unknown.energy_j.mean == pytest.approx(200 * calm_s)
+
+
+def test_blocks_of_all_runs_count_together_and_all_must_have_them() -> None:
+    slow, quiet = run(2.0, 2.0), run(1.0, 1.0)
+    both = run_cost([slow, quiet])
+    assert both is not None and both.slowdown is not None
+    assert both.time_s.count == 120 and both.time_s.mean == pytest.approx(PASS_S)
+    mixed = run_cost([slow, replace(quiet, facts={})])
+    assert mixed is not None and mixed.slowdown is None
+    assert run_blocks_s([slow, replace(quiet, facts={})]) == []
+
+
+def test_a_run_of_few_blocks_has_no_quiet_time() -> None:
+    few = run_cost([run(2.0, blocks=LEAST_BLOCKS - 1)])
+    assert few is not None and few.slowdown is None
+    enough = run_cost([run(2.0, blocks=LEAST_BLOCKS)])
+    assert enough is not None and enough.slowdown is not None
+
+
+def calls(count: int) -> list[Call]:
+    """Calls of so many configurations."""
+    configurations = [replace(samples.RELU, parameters={"number": n}) for n in range(count)]
+    return [Call(configuration, "module") for configuration in configurations]
+
+
+def moments(of: list[Call], *slowness: float) -> list[HostVisit]:
+    return [
+        HostVisit(
+            f"{n}", "a-campaign", call.configuration.key, call.form, f"t{n}", (1e-5 * factor,)
+        )
+        for n, factor in enumerate(slowness)
+        for call in of
+    ]
+
+
+@pytest.mark.parametrize(
+    ("slowness", "settled"),
+    [((1.0, 1.1), True), ((1.0, 1.3), False), ((1.3, 1.0, 1.05), True), ((1.3, 1.0, 1.31), False)],
+)
+def test_a_host_is_settled_where_its_two_fastest_moments_agree(
+    slowness: tuple[float, ...], settled: bool
+) -> None:
+    made = calls(9)
+    assert is_settled(moments(made, *slowness), made) is settled
+
+
+def test_calls_that_were_timed_once_cannot_disagree() -> None:
+    made, others = calls(9), calls(18)[9:]
+    assert is_settled(moments(made, 1.0), made)
+    assert is_settled(moments(others, 1.0, 2.0), made), "what other calls took is nothing to these"
+    assert is_settled(moments(made, 0.0, 2.0), made), "nothing can be said of a time of 0"
+
+
+def test_most_calls_decide_each_by_the_median_of_its_times() -> None:
+    made = calls(3)
+    steady, uneven = moments(made[:2], 1.0, 1.1), moments(made[2:], 1.0, 9.0)
+    assert is_settled([*steady, *uneven], made)
+    assert not is_settled([*steady[::2], *moments(made[:2], 1.0, 1.4)[:2], *uneven], made[2:])
+    skewed = [replace(visit, times_s=(*visit.times_s * 2, 9.0)) for visit in steady]
+    assert is_settled(skewed, made[:2])
+    other_form = [replace(visit, form="function") for visit in moments(made, 5.0)]
+    assert is_settled([*moments(made, 1.0), *other_form], made)
+
+
+A, B, C, D = (("key-" + name, "module") for name in "abcd")
+PASSES = {A: 10, B: 1}, {C: 1, D: 4}
+HERE_S = {A: 3e-6, B: 9e-6, C: 8e-6, D: 8e-6}
+
+
+def test_a_factor_weighs_calls_by_how_often_a_pass_makes_them() -> None:
+    there_s = {A: 2e-6, B: 1e-6}
+    found = host_factor(HERE_S, there_s, PASSES)  # type: ignore[arg-type]
+    assert found is not None and (found.calls, found.passes) == (2, 1)
+    assert found.factor == pytest.approx((30 + 9) / (20 + 1))
+
+
+@pytest.mark.parametrize(
+    ("there_s", "factor", "passes"),
+    [
+        ({C: 4e-6, D: 4e-6}, 2.0, 1),
+        ({D: 4e-6}, 2.0, 1),  # four fifths of its pass
+        ({A: 1e-6, C: 4e-6, D: 4e-6}, 2.0, 1),  # a has 30 of 39 µs: too little of its pass
+        ({A: 1e-6, B: 9e-6, C: 4e-6, D: 4e-6}, (39 + 40) / (19 + 20), 2),
+    ],
+)
+def test_a_factor_rests_on_passes_that_are_known_nearly_whole(
+    there_s: dict[tuple[str, str], float], factor: float, passes: int
+) -> None:
+    found = host_factor(HERE_S, there_s, PASSES)  # type: ignore[arg-type]
+    assert found is not None and found.passes == passes
+    assert found.factor == pytest.approx(factor)
+
+
+@pytest.mark.parametrize("there_s", [{}, {A: 0.0, B: 0.0}, {C: 4e-6}])
+def test_without_such_a_pass_no_factor_is_known(there_s: dict[tuple[str, str], float]) -> None:
+    assert host_factor(HERE_S, there_s, PASSES) is None  # type: ignore[arg-type]
+    assert host_factor({}, HERE_S, PASSES) is None  # type: ignore[arg-type]

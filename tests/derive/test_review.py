@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
-from opdb.derive.costs import host_quantities
-from opdb.derive.drift import anchor_drifts, drift_flags
-from opdb.derive.precision import is_within, reached, relative_half_width
-from opdb.derive.rejection import REJECTED, rejection
-from opdb.derive.review import board_costs, clock_flags, is_rejected, marked, reviewed
+from opdb.derive.costs import (
+    REJECTED,
+    anchor_drifts,
+    board_costs,
+    clock_flags,
+    drift_flags,
+    host_quantities,
+    is_rejected,
+    marked,
+    rejection,
+    reviewed,
+)
 from opdb.derive.runs import run_cost
-from opdb.derive.statistics import typical_on
+from opdb.derive.statistics import is_within, reached, relative_half_width, typical_on
 from opdb.records import ALGORITHM_SETTING, Calibration, Cost, Quantity, Stretch, Visit
 from tests.store import samples
 

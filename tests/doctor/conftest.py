@@ -92,7 +92,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     ):
         monkeypatch.setattr(f"opdb.doctor.machine.{name}", value)
     monkeypatch.setattr(
-        "opdb.compile.toolchain.sysconfig.get_paths", lambda: {"include": str(tmp_path / "include")}
+        "opdb.compiled.sysconfig.get_paths", lambda: {"include": str(tmp_path / "include")}
     )
     monkeypatch.setattr(rapl, "unavailable_reason", lambda: None)
     monkeypatch.setattr(

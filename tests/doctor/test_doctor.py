@@ -10,21 +10,18 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import nvitop
 import pynvml
 import pytest
 import torch
-from sqlalchemy import create_engine
 
 from opdb.distribution import install
 from opdb.doctor import Finding, examine, gather, works
 from opdb.meters import rapl
 from opdb.store import open_store
-from opdb.store.migrate import upgrade
-from opdb.store.schema import LAST_TO_READ_EARLIER, REVISIONS
+from opdb.store.schema import SCHEMA
 from tests import postgres
 from tests.doctor.conftest import Machine, refuse
 from tests.meters.test_nvml import UUID
@@ -134,23 +131,6 @@ def test_a_full_disk(machine: Machine) -> None:
     assert words.endswith("put right: disk; nothing can be stored either")
 
 
-def test_an_old_schema(machine: Machine) -> None:
-    machine.database.unlink()
-    engine = create_engine(f"sqlite:///{machine.database}")
-    upgrade(engine, REVISIONS[0])
-    engine.dispose()
-    before = machine.database.read_bytes()
-    the_fault(
-        "database",
-        f"schema {REVISIONS[0]}, older than",
-        "the next command upgrades it",
-        blocks=False,
-    )
-    assert machine.database.read_bytes() == before, "looking at it does not upgrade it"
-    open_store(str(machine.database)).close()
-    assert found_on()[1], "the advice helps"
-
-
 def test_a_missing_extra(machine: Machine) -> None:
     machine.requires = [*machine.requires, 'no-such-package[c]>=3; extra == "postgres"']
     the_fault(
@@ -178,7 +158,7 @@ def test_a_counter_that_does_not_tick(machine: Machine) -> None:
     the_fault(
         "energy counter",
         r"does not tick: the same reading for \d+ ms",
-        "opdb calibrate --again, which keeps it from being used",
+        "opdb doctor --calibrate --again, which keeps it from being used",
         blocks=False,
     )
 
@@ -287,7 +267,7 @@ def test_work_that_nobody_shows(machine: Machine) -> None:
 
 def test_meters_that_are_lacking(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.samples = False
-    the_fault("power samples", "the driver gives none", "opdb calibrate", blocks=False)
+    the_fault("power samples", "the driver gives none", "opdb doctor --calibrate", blocks=False)
     for call in ("TotalEnergyConsumption", "FieldValues"):
         monkeypatch.setattr(pynvml, f"nvmlDeviceGet{call}", lambda *_: refuse())
     findings, healthy, _ = found_on()
@@ -461,9 +441,9 @@ def foreign(path: Path) -> None:
         connection.execute("CREATE TABLE cake (slice)")
 
 
-def of_revision(revision: str, path: Path) -> None:
+def of_another_schema(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+        connection.execute("UPDATE opdb_schema SET number = 99")
 
 
 def a_folder(path: Path) -> None:
@@ -483,12 +463,7 @@ def a_pipe(path: Path) -> None:
         (truncated, "", "restore it"),
         (damaged, "", "restore it"),
         (foreign, "it is not an opdb database", "Name another with --db"),
-        (partial(of_revision, "9999"), "schema 9999, unknown to this opdb", "Upgrade opdb"),
-        (
-            partial(of_revision, "0005"),
-            "schema 0005, unknown to this opdb",
-            f"Check out commit {LAST_TO_READ_EARLIER} of opdb",
-        ),
+        (of_another_schema, f"schema 99; this opdb reads schema {SCHEMA}", "Move the file away"),
         (a_folder, "it is a folder", "Name another with --db"),
         (a_pipe, "it is a device or a pipe", "Name another with --db"),
     ],
@@ -532,9 +507,9 @@ def test_a_database_that_is_not_there_yet(machine: Machine) -> None:
 def test_a_database_at_work_is_read_beside_its_owner(machine: Machine) -> None:
     with closing(sqlite3.connect(machine.database)) as owner:
         owner.execute("PRAGMA journal_mode = WAL")
-        owner.execute("UPDATE alembic_version SET version_num = ?", REVISIONS[:1])
+        owner.execute("UPDATE opdb_schema SET number = 99")
         owner.commit()
-        the_fault("database", f"schema {REVISIONS[0]}, older", "upgrades", blocks=False)
+        the_fault("database", "schema 99; this opdb reads", "Move the file", blocks=True)
 
 
 def test_a_database_too_large_to_check(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -609,11 +584,11 @@ def test_a_server_that_answers(machine: Machine, postgres_server: postgres.Serve
     assert empty.result == "fine" and empty.found.endswith("empty, the first command fills it")
     open_store(url).close()
     whole = database_finding(url)
-    assert whole.result == "fine" and whole.found.endswith(f"it answers, schema {REVISIONS[-1]}")
-    postgres_server.sql(f"UPDATE alembic_version SET version_num = '{REVISIONS[0]}'", name)
-    older = database_finding(url)
-    assert older.result != "fine" and not older.blocks
-    assert f"schema {REVISIONS[0]}, older" in older.found
+    assert whole.result == "fine" and whole.found.endswith(f"it answers, schema {SCHEMA}")
+    postgres_server.sql("UPDATE opdb_schema SET number = 99", name)
+    other = database_finding(url)
+    assert other.blocks and "schema 99; this opdb reads" in other.found
+    postgres_server.sql(f"UPDATE opdb_schema SET number = {SCHEMA}", name)
     postgres_server.sql("CREATE ROLE onlooker LOGIN")
     postgres_server.sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO onlooker", name)
     fault = database_finding(url.replace("opdb@", "onlooker@"))

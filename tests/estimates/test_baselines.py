@@ -12,7 +12,6 @@ from opdb.estimates.baselines import (
     nearest_neighbour,
     plain_roofline,
     proportional_to_flops,
-    scaled_neighbour,
 )
 from opdb.estimates.features import features
 from opdb.estimates.training import Example
@@ -93,7 +92,7 @@ def test_the_nearest_is_of_its_kind_first_then_of_its_dtype() -> None:
         example(call(64, dtype="int32"), 2e-6, dynamic_w=2.0),
     ]
     examples = [*others, *made()]
-    nearest, scaled = nearest_neighbour(examples), scaled_neighbour(examples)
+    nearest, scaled = nearest_neighbour(examples), nearest_neighbour(examples, scaled=True)
     assert nearest(features(call(60))) == pytest.approx((3.5e-6, 3.5e-6 * 140))
     assert nearest(features(call(60, "softmax"))) == pytest.approx((1e-6, 1e-6))
     assert nearest(features(call(10, dtype="int32"))) == pytest.approx((2e-6, 4e-6))

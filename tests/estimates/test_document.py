@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from opdb.errors import InputError
-from opdb.estimates import document as documents
-from opdb.estimates.document import from_document, to_document
-from opdb.estimates.estimator import Estimator
+from opdb.estimates import estimator as documents
+from opdb.estimates.estimator import Estimator, from_document, to_document
 from opdb.records import Json
 from tests.estimates.made import call, example, learned
 

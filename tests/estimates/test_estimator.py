@@ -12,18 +12,19 @@ from opdb.errors import InputError
 from opdb.estimates.estimator import (
     Estimates,
     Estimator,
+    Kernel,
     KindMedians,
     Learned,
+    Process,
     Reach,
+    SumWidths,
     Trend,
     _Asked,
     _Block,
     _quantity,
+    unit_of,
 )
-from opdb.estimates.features import features
-from opdb.estimates.process import Kernel, Process
-from opdb.estimates.roofline import Roofline
-from opdb.estimates.widths import SumWidths, unit_of
+from opdb.estimates.features import Roofline, features
 from opdb.records import Configuration, Quantity
 from opdb.records.cost import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from tests.estimates.made import call, example

@@ -227,12 +227,6 @@ def test_one_channel_a_group_is_depthwise(
     assert features(shuffle).number("depthwise") == 0, "it computes no product"
 
 
-def test_groups_show() -> None:
-    depthwise = features(conv(4, 64, 32, 3, groups=64))
-    assert 2 ** depthwise.number("depth") == pytest.approx(9)
-    assert 2 ** depthwise.number("groups") == pytest.approx(64)
-
-
 @pytest.mark.parametrize(
     ("channels", "groups", "uneven"), [(128, 1, 0), (96, 1, 0), (128, 4, 0), (96, 2, 1), (7, 7, 0)]
 )
@@ -253,25 +247,12 @@ def test_dilation_shows() -> None:
     assert differing == {"dilation"} and dilated.number("dilation") == 2
 
 
-@pytest.mark.parametrize(
-    ("values", "zeros"), [(None, 0.0), ("rectified", 0.5), ({"zeros": 0.9}, 0.9)]
-)
-def test_zeros_among_the_values_show(values: Json, zeros: float) -> None:
-    spec = tensor(8, 8) if values is None else tensor(8, 8, values=values)
-    assert features(Configuration("relu", {}, {"input": spec})).number("zeros") == zeros
-
-
 def test_layout_and_in_place_show() -> None:
     plain = features(Configuration("relu", {}, {"input": tensor(8, 8, 4, 4)}))
     laid = tensor(8, 8, 4, 4, layout="channels_last")
     other = features(Configuration("relu", {"inplace": True}, {"input": laid}))
     differing = {n for n in plain.numbers if plain.number(n) != other.number(n)}
     assert differing == {"channels_last", "inplace"}
-
-
-def test_a_view_launches_nothing() -> None:
-    found = features(Configuration("flatten", {}, {"input": tensor(8, 8, 4, 4)}))
-    assert not found.launches and found.moved_bytes == 0
 
 
 def test_a_kind_that_this_version_lacks_is_told() -> None:

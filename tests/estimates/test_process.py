@@ -9,8 +9,8 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from opdb.estimates import process as processes
-from opdb.estimates.process import Kernel, Process
+from opdb.estimates import estimator as processes
+from opdb.estimates.estimator import Kernel, Process
 
 DRAWN = np.random.default_rng(3)
 POINTS = DRAWN.normal(size=(40, 3))

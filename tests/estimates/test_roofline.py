@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from opdb.estimates.features import Features
-from opdb.estimates.roofline import Roofline, roofline
+from opdb.estimates.features import Features, Roofline, roofline
 
 
 def call(

@@ -11,12 +11,12 @@ import pytest
 
 from benchmarks.intervals import score
 from opdb.errors import InputError
-from opdb.estimates.estimator import Estimator
+from opdb.estimates.estimator import Estimator, Matrix, Process, unit_of
 from opdb.estimates.features import features
-from opdb.estimates.left_out import PointsLeftOut
-from opdb.estimates.process import Matrix, Process
-from opdb.estimates.sums import (
+from opdb.estimates.training import (
     FEWEST_FAMILIES,
+    Example,
+    PointsLeftOut,
     SumError,
     SumErrors,
     Work,
@@ -24,8 +24,6 @@ from opdb.estimates.sums import (
     errors_of,
     width_of,
 )
-from opdb.estimates.training import Example
-from opdb.estimates.widths import unit_of
 from tests.estimates.made import call, example, learned
 
 FAMILIES = tuple("abcdefghijkl")

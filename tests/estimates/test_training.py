@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 
 from opdb.errors import InputError
-from opdb.estimates.document import from_document, to_document
-from opdb.estimates.estimator import Estimator
+from opdb.estimates.estimator import Estimator, from_document, to_document
 from opdb.estimates.features import features
 from opdb.estimates.training import Example, train
 from opdb.records import Configuration, Quantity
@@ -78,6 +77,7 @@ def test_what_was_measured_is_estimated_as_measured(
     assert inside > 0.95 * len(asked)
 
 
+@pytest.mark.slow
 def test_a_model_that_was_left_out_is_estimated_within_its_intervals(
     examples: list[Example],
 ) -> None:

@@ -11,9 +11,8 @@ import pytest
 
 from opdb.errors import InputError
 from opdb.estimates import training
-from opdb.estimates.estimator import Reach
+from opdb.estimates.estimator import Kernel, Process, Reach, SumWidths
 from opdb.estimates.features import KIND, Features, features
-from opdb.estimates.process import Kernel, Process
 from opdb.estimates.training import (
     Example,
     _as_wide_as_single,
@@ -27,7 +26,6 @@ from opdb.estimates.training import (
     placed,
     usable,
 )
-from opdb.estimates.widths import SumWidths
 from opdb.records import Configuration, Cost
 from tests.estimates.made import call, example, learned
 
@@ -52,7 +50,7 @@ def test_twelve_calls_of_a_family_are_enough() -> None:
     relus, softmaxes = scattered(12), scattered(8, "softmax")
     assert learned(relus).configurations == 12
     both = learned(relus[:8] + softmaxes).families["memory"]
-    assert both.kinds == ["relu", "softmax"]
+    assert sorted(both.levels) == ["relu", "softmax"]
     lengths = dict(zip(both.columns, both.time.kernel.lengths, strict=True))
     of_kinds = {lengths.pop(name) for name in list(lengths) if name.startswith(KIND)}
     assert len(of_kinds) == 1 and len({*lengths.values()}) > 1, "kinds share one"

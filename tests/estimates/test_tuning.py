@@ -9,8 +9,8 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from opdb.estimates.process import Matrix
-from opdb.estimates.tuning import _unlikelihood, tuned
+from opdb.estimates.estimator import Matrix
+from opdb.estimates.training import _unlikelihood, tuned
 
 DRAWN = np.random.default_rng(7)
 PLACES = DRAWN.normal(size=(60, 4))

@@ -16,7 +16,8 @@ from opdb.store import open_store
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An SQLite file that holds this board's calibration, and nothing measured.
 
-    It takes a minute to make; OPDB_CALIBRATED names one that `opdb calibrate --db` has made.
+    It takes a minute to make; OPDB_CALIBRATED names one that
+    `opdb doctor --calibrate --db` has made.
     """
     path = tmp_path_factory.mktemp("board") / "calibrated.sqlite"
     if given := os.environ.get("OPDB_CALIBRATED"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from opdb.bench.access import steps_of
+from opdb.bench.neighbours import steps_of
 from opdb.bench.replay import prepare
 from opdb.bench.run import campaign
 from opdb.bench.session import Session

@@ -7,13 +7,12 @@ import torch
 import torchvision
 from torch import Tensor
 
-from opdb.algorithms.convolution import run
+from opdb.algorithms.convolution import run, swapped
+from opdb.algorithms.cudnn import forget_plans, planner_of
 from opdb.algorithms.names import ALGORITHMS, GUESS, WINOGRAD, Algorithm
-from opdb.algorithms.plans import forget_plans, planner_of
-from opdb.algorithms.swap import swapped
-from opdb.bench.kernels import launched_kernels
+from opdb.bench.replay import launched_kernels
 from opdb.errors import CannotMeasureError, RefusedError
-from opdb.sweep.verify import WINOGRAD_FACTOR
+from opdb.studies.sweep.measuring import WINOGRAD_FACTOR
 from tests.algorithms.cases import CASES, Case, error
 
 FORCED = [algorithm for algorithm in ALGORITHMS.values() if algorithm.is_forced]

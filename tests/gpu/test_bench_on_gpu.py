@@ -14,26 +14,21 @@ from typing import Any
 import pytest
 import torch
 
-from opdb.bench import rounds
-from opdb.bench.measure import here, measure_models
-from opdb.bench.model import RunOptions
-from opdb.bench.request import BenchRequest
+from opdb.bench import run as rounds
+from opdb.bench.model import RunOptions, measure_models
+from opdb.bench.plan import BenchRequest
 from opdb.bench.run import bench, campaign
 from opdb.bench.session import Session
 from opdb.bench.visit import VisitRequest, is_at_full_clock, visit
-from opdb.derive.costs import (
-    call_times_s,
-    stretch_power_w,
-    times_among_neighbours_s,
-    visit_cost,
-)
+from opdb.derive.costs import call_times_s, stretch_power_w, times_among_neighbours_s, visit_cost
 from opdb.derive.runs import run_cost
 from opdb.derive.statistics import slope
 from opdb.errors import CannotMeasureError
-from opdb.harvest import harvest
-from opdb.models import ModelRequest
-from opdb.predict import predictor_for
-from opdb.records import Configuration, Mode, Visit
+from opdb.harvest.passes import harvest
+from opdb.predict.predictor import predictor_for
+from opdb.progress import Display
+from opdb.records import Configuration, Mode
+from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
 
 CONV = Configuration(
@@ -70,17 +65,6 @@ HEAVY = Configuration(
         "other": {"shape": [8192, 8192], "dtype": "bfloat16"},
     },
 )
-
-
-class Quiet:
-    def say(self, text: str) -> None:
-        pass
-
-    def begin(self, visits: int) -> None:
-        pass
-
-    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -139,9 +123,8 @@ def test_a_replay_lasts_although_the_host_was_held_up(
 
 
 def test_counter_and_samples_agree_over_a_second(session: Session) -> None:
-    from opdb.bench.loads import square_matmul
-    from opdb.bench.replay import prepare
-    from opdb.bench.stretch import Timing, observe
+    from opdb.bench.calibrate import square_matmul
+    from opdb.bench.replay import Timing, observe, prepare
 
     work = square_matmul(4096, torch.float32, session.platform.torch_device)
     load = prepare(work, device_type="cuda")
@@ -249,7 +232,7 @@ def test_base_power_is_measured_anew_between_visits(
         workloads=[],
         host_times=False,
     )
-    bench(store, request, Quiet())
+    bench(store, request, Display())
     made = [c for c in store.campaigns(board=board) if c.id not in before]
     assert len(made) > 1
     for campaign_made in made[1:]:
@@ -259,19 +242,19 @@ def test_base_power_is_measured_anew_between_visits(
 
 
 def test_a_model_is_predicted_from_its_operators(calibrated: Path, tmp_path: Path) -> None:
-    request = ModelRequest("resnet18", batch_size=32)
+    request = ModelSpec("resnet18", batch_size=32)
     modes: tuple[Mode, ...] = ("eager", "graph")
     with open_store(str(shutil.copy(calibrated, tmp_path))) as store:
         workload = harvest(request)
         store.save_workload(workload)
-        result = bench(store, BenchRequest(device="cuda"), Quiet())
+        result = bench(store, BenchRequest(device="cuda"), Display())
         assert set(result.outcomes) == {"ok"}
         jobs = [(request, workload, mode) for mode in modes]
-        runs = [run for _, run in measure_models(store, jobs, RunOptions(), here(store, "cuda"))]
+        runs = [run for _, run in measure_models(store, jobs, RunOptions(), "cuda", Display())]
         kernels = {v.configuration: v.kernels for v in store.visits(result.board)}
         predictor = predictor_for(store)
         answers = [predictor.answer(workload, mode) for mode in modes]
-        again = bench(store, BenchRequest(device="cuda"), Quiet())
+        again = bench(store, BenchRequest(device="cuda"), Display())
     assert again.campaign is None, "nothing was pending any more"
     for run, answer in zip(runs, answers, strict=True):
         cost = run_cost([run])

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench.board import ensure_board_calibration, stored_calibration, trusting
-from opdb.bench.platform import detect, open_meter
-from opdb.bench.session import Session, open_session
-from opdb.derive.meter_tests import distrusted, power_meter
+from opdb.bench.calibrate import ensure_board_calibration, stored_calibration, trusting
+from opdb.bench.session import Session, detect, open_meter, open_session
+from opdb.derive.calibration import distrusted, power_meter
 from opdb.records import BoardCalibration
 from opdb.store import Store, open_store
 

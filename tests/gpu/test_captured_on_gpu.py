@@ -12,23 +12,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from opdb.bench.kernels import launched_kernels
 from opdb.bench.model import RunOptions, measure
+from opdb.bench.replay import launched_kernels
 from opdb.bench.run import campaign
 from opdb.bench.session import Session
-from opdb.derive.launches import compare_launches
-from opdb.harvest import Harvest, harvest_in_both
-from opdb.models import ModelRequest
+from opdb.derive.runs import compare_launches
+from opdb.harvest.passes import harvest_in_both
+from opdb.models import checked
 from opdb.operators import build
-from opdb.records import Mode, Workload
+from opdb.records import Harvest, Mode, Workload
+from opdb.spec import ModelSpec
 from opdb.store import open_store
 from tests.harvest import captured_models
 
 SMALL = {"batch_size": 2, "input_size": (64,)}
 REQUESTS = {
-    "gpt2": ModelRequest("gpt2", **SMALL),  # type: ignore[arg-type]
-    "bert": ModelRequest("bert", **SMALL),  # type: ignore[arg-type]
-    "causal": ModelRequest(captured_models.path("causal")),
+    "gpt2": ModelSpec("gpt2", **SMALL),  # type: ignore[arg-type]
+    "bert": ModelSpec("bert", **SMALL),  # type: ignore[arg-type]
+    "causal": ModelSpec(captured_models.path("causal")),
 }
 
 
@@ -41,7 +42,7 @@ def session(calibrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @cache
 def harvested(name: str) -> Harvest:
-    return harvest_in_both(REQUESTS[name].checked())
+    return harvest_in_both(checked(REQUESTS[name]))
 
 
 def kernels_of(workload: Workload) -> dict[str, Counter[str]]:
@@ -64,9 +65,7 @@ def test_a_run_launches_what_the_model_calls_in_its_mode(
     found = harvested(name)
     called = (found.captured if mode == "graph" else None) or found.workload
     assert called.unsupported == {}
-    run = measure(
-        session, REQUESTS[name].checked(), found.workload.key, mode, RunOptions(repeats=1)
-    )
+    run = measure(session, checked(REQUESTS[name]), found.workload.key, mode, RunOptions(repeats=1))
     assert (run.outcome, run.reason) == ("ok", None)
     compared = compare_launches(called, run, kernels_of(called))
     assert compared is not None and compared.unseen == ()
@@ -107,7 +106,7 @@ def test_what_only_eager_can_do_is_not_listed() -> None:
 
 def test_a_backward_pass_with_dropout_is_listed_while_the_capture_is_hidden() -> None:
     """Its seed lies elsewhere where its forward pass was captured: opdb itself must know it."""
-    request = replace(REQUESTS["gpt2"], phase="training", optimizer="sgd").checked()
+    request = checked(replace(REQUESTS["gpt2"], phase="training", optimizer="sgd"))
     drawing = [
         configuration
         for configuration in harvest_in_both(request).workload.occurrences()

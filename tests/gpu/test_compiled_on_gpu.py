@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from opdb.bench.host import GRAPHS
-from opdb.bench.kernels import launched_kernels
+from opdb.bench.replay import launched_kernels
 from opdb.cli import main
 from opdb.operators import build
 from opdb.store import open_store
@@ -18,7 +18,7 @@ from opdb.store import open_store
 MODEL = ("resnet18", "--batch-size", "128")
 """So large that the device, not the host, tells what a pass takes."""
 CLOSE = 0.15
-"""A bound for a test, not what is claimed: docs/modes.md says how right predictions were."""
+"""A bound for a test, not what is claimed: docs/studies.md says how right predictions were."""
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import nn
 
-from opdb.bench.platform import Platform, detect
 from opdb.bench.profiles import Lens, profile_calls
+from opdb.bench.session import Platform, detect
 from opdb.cli import main
-from opdb.counters import ncu
-from opdb.counters.metrics import counters_of, definition
 from opdb.errors import CannotMeasureError
+from opdb.meters import ncu
+from opdb.meters.ncu import counters_of, definition
 from opdb.operators import NoNotes, describe_module
 from opdb.store import Store, open_store
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from opdb.derive.rejection import FOREIGN_PROCESS
+from opdb.derive.costs import FOREIGN_PROCESS
 from opdb.store import open_store
 
 pytestmark = pytest.mark.skipif(

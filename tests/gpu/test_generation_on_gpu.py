@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from opdb.bench.kernels import launched_kernels
 from opdb.bench.model import RunOptions, measure
-from opdb.bench.replay import capture, warm_up
+from opdb.bench.replay import capture, launched_kernels, warm_up
 from opdb.bench.run import campaign
 from opdb.bench.session import Session
-from opdb.harvest import harvest_in_both
-from opdb.models import ModelRequest, load
+from opdb.harvest.passes import harvest_in_both
+from opdb.models import checked, load
 from opdb.operators import build
+from opdb.spec import ModelSpec
 from opdb.store import open_store
 
 pytest.importorskip("transformers")
@@ -26,8 +26,8 @@ pytest.importorskip("transformers")
 TINY = "tests.models.decoders:llama"
 
 
-def request_of(phase: str, **said: Any) -> ModelRequest:
-    return ModelRequest(TINY, phase=phase, batch_size=2, dtype="bfloat16", **said)  # type: ignore[arg-type]
+def request_of(phase: str, **said: Any) -> ModelSpec:
+    return ModelSpec(TINY, phase=phase, batch_size=2, dtype="bfloat16", **said)  # type: ignore[arg-type]
 
 
 REQUESTS = {
@@ -68,7 +68,7 @@ def test_a_step_is_replayed_at_its_context_for_ever(name: str) -> None:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_graph_runs_the_kernels_of_its_operators(session: Session, name: str) -> None:
-    request = REQUESTS[name].checked()
+    request = checked(REQUESTS[name])
     found = harvest_in_both(request)
     workload = found.captured or found.workload
     run = measure(session, request, found.workload.key, "graph", RunOptions(repeats=1))

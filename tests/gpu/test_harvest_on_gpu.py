@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from opdb.harvest import record
-from opdb.models import ModelRequest, load
+from opdb.harvest.passes import record
+from opdb.models import load
+from opdb.spec import ModelSpec
 
 NAMES = (
     *("resnet50", "densenet121", "googlenet", "mobilenet_v3_small", "shufflenet_v2_x0_5"),
@@ -22,7 +23,7 @@ FORMATS = (("float32", "contiguous"), ("bfloat16", "channels_last"))
 def test_meta_shows_what_the_gpu_shows(name: str, dtype: str, memory_format: str) -> None:
     if name == "raft_small" and dtype != "float32":
         pytest.skip("RAFT mixes its own float32 grids with its input")
-    request = ModelRequest(name, batch_size=2, dtype=dtype, memory_format=memory_format)
+    request = ModelSpec(name, batch_size=2, dtype=dtype, memory_format=memory_format)
     on_meta, on_gpu = (record(load(request, device=device)) for device in ("meta", "cuda"))
     pairs = zip(on_meta.calls, on_gpu.calls, strict=True)
     differing = [(m.configuration.json, g.configuration.json) for m, g in pairs if m != g]

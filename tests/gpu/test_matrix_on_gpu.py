@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from opdb.derive.rejection import FOREIGN_PROCESS
+from opdb.derive.costs import FOREIGN_PROCESS
 from opdb.store import open_store
 from tests.paths import python_path
 
@@ -32,7 +32,7 @@ def test_every_run_has_the_board_to_itself(calibrated: Path, tmp_path: Path) -> 
         Image.effect_noise((640, 480), 50).convert("RGB").save(path)
     (tmp_path / "runs.yml").write_text(MATRIX)
     database = str(shutil.copy(calibrated, tmp_path))
-    command = [sys.executable, "-m", "opdb", "matrix", "runs.yml", "--json", "--db", database]
+    command = [sys.executable, "-m", "opdb", "train", "runs.yml", "--json", "--db", database]
     environment = {**os.environ, "PYTHONPATH": python_path()}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from opdb.bench.training import TrainingStep
-from opdb.harvest import harvest
+from opdb.bench.model import TrainingStep
+from opdb.harvest.passes import harvest
 from opdb.memory import memory_of
-from opdb.models import ModelRequest, load
+from opdb.models import load
 from opdb.records import Device
+from opdb.spec import ModelSpec
 
 WORKSPACES_BYTES = 200_000_000
 """What libraries may hold beside: cuBLAS some 70 MB on an H200, cuDNN what its choices take."""
@@ -21,14 +22,14 @@ WORKSPACES_BYTES = 200_000_000
 TOLERANCE = 0.05
 
 REQUESTS = [
-    ModelRequest("resnet50"),
-    ModelRequest("resnet50", batch_size=32),
-    ModelRequest("resnet50", batch_size=128),
-    ModelRequest("vit_b_16", batch_size=32),
-    ModelRequest("bert", batch_size=8),
-    ModelRequest("gpt2", batch_size=8, input_size=(512,)),
-    ModelRequest("resnet50", batch_size=32, phase="training"),
-    ModelRequest("resnet50", batch_size=32, phase="training", optimizer="adamw"),
+    ModelSpec("resnet50"),
+    ModelSpec("resnet50", batch_size=32),
+    ModelSpec("resnet50", batch_size=128),
+    ModelSpec("vit_b_16", batch_size=32),
+    ModelSpec("bert", batch_size=8),
+    ModelSpec("gpt2", batch_size=8, input_size=(512,)),
+    ModelSpec("resnet50", batch_size=32, phase="training"),
+    ModelSpec("resnet50", batch_size=32, phase="training", optimizer="adamw"),
 ]
 
 
@@ -43,7 +44,7 @@ def _peak_bytes(step: Callable[[], Any]) -> int:
     return torch.cuda.max_memory_allocated()
 
 
-def _step(request: ModelRequest) -> Callable[[], Any]:
+def _step(request: ModelSpec) -> Callable[[], Any]:
     loaded = load(request, device="cuda")
     if request.training is not None:
         return TrainingStep(loaded, request)
@@ -56,7 +57,7 @@ def _step(request: ModelRequest) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=str)
-def test_stated_memory_is_what_is_allocated(request_: ModelRequest) -> None:
+def test_stated_memory_is_what_is_allocated(request_: ModelSpec) -> None:
     if request_.name in ("bert", "gpt2"):
         pytest.importorskip("transformers")
     total = torch.cuda.get_device_properties(0).total_memory

@@ -18,8 +18,8 @@ from opdb.bench.model import RunOptions, measure
 from opdb.bench.run import campaign
 from opdb.bench.session import Session
 from opdb.derive.runs import agreeing, repeat_spread, run_cost
-from opdb.models import ModelRequest
 from opdb.records import Mode, ModelRun
+from opdb.spec import ModelSpec
 from opdb.store import open_store
 from tests.cli.conftest import Opdb, opdb
 
@@ -27,7 +27,7 @@ __all__ = ["opdb"]
 
 HERE = "tests.gpu.test_modes_on_gpu"
 MODES: tuple[Mode, ...] = get_args(Mode)
-SMALL = ModelRequest(f"{HERE}:small", batch_size=1)
+SMALL = ModelSpec(f"{HERE}:small", batch_size=1)
 
 
 def small() -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -104,11 +104,6 @@ def test_caches_are_cold_each_time(session: Session, runs: dict[Mode, ModelRun])
     assert "opdb-" not in os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
 
 
-def test_repeats_of_a_graph_agree(runs: dict[Mode, ModelRun]) -> None:
-    for mode in ("graph", "compile:reduce-overhead"):
-        assert not any("repeats differ" in flag for flag in runs[mode].flags), runs[mode].flags
-
-
 def asking() -> tuple[nn.Module, tuple[Tensor, ...]]:
     """Asks for a value in the middle, which no CUDA graph can hold."""
 
@@ -126,7 +121,7 @@ def asking() -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 
 def test_a_model_that_asks_for_values_is_refused_by_a_graph_alone(session: Session) -> None:
-    request = ModelRequest(f"{HERE}:asking")
+    request = ModelSpec(f"{HERE}:asking")
     found = {
         mode: measure(session, request, "asking", mode, RunOptions(repeats=1))
         for mode in ("graph", "eager", "compile", "dynamo")
@@ -142,7 +137,7 @@ def recurrent() -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 
 def test_a_recurrent_model_is_not_compiled(session: Session) -> None:
-    request = ModelRequest(f"{HERE}:recurrent")
+    request = ModelSpec(f"{HERE}:recurrent")
     for mode in ("compile", "compile:reduce-overhead", "compile:max-autotune", "dynamo"):
         run = measure(session, request, "recurrent", mode, RunOptions(repeats=1))
         assert (run.outcome, run.repeats) == ("unsupported", ())
@@ -151,7 +146,7 @@ def test_a_recurrent_model_is_not_compiled(session: Session) -> None:
 
 def test_a_batch_that_is_too_large_for_one_mode_alone(session: Session) -> None:
     """That mode is out of memory, and the ones after it go on with all of it."""
-    request = ModelRequest("tests.bench.test_modes:greedy")
+    request = ModelSpec("tests.bench.test_modes:greedy")
     modes: tuple[Mode, ...] = ("eager", "dynamo", "compile:reduce-overhead", "graph", "eager")
     found = [measure(session, request, "greedy", mode, RunOptions(repeats=1)) for mode in modes]
     assert [run.outcome for run in found] == ["ok", *["out_of_memory"] * 2, "ok", "ok"]

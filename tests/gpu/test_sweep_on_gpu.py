@@ -10,20 +10,24 @@ from typing import Any
 import pytest
 
 from opdb.algorithms.names import algorithms_named
-from opdb.bench.platform import detect
-from opdb.bench.request import BenchRequest
+from opdb.bench.plan import BenchRequest
 from opdb.bench.run import bench
+from opdb.bench.session import detect
 from opdb.derive.runs import run_cost
 from opdb.errors import OpdbError
-from opdb.lookup.options import ModelOptions
+from opdb.progress import Display, Progress
 from opdb.records import Configuration, ModelRun
-from opdb.runs.progress import Progress
+from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
-from opdb.sweep.measuring import SweepOptions, SweepWork
-from opdb.sweep.request import SweepRequest, harvested_specs, image_request
-from opdb.sweep.rows import same_kernels
-from opdb.sweep.specs import SweepPolicy, SweepSpec
-from opdb.sweep.verify import unmetered, verify
+from opdb.studies.sweep.measuring import SweepOptions, SweepWork, unmetered, verify
+from opdb.studies.sweep.request import (
+    SweepPolicy,
+    SweepRequest,
+    SweepSpec,
+    harvested_specs,
+    image_request,
+)
+from opdb.studies.sweep.rows import same_kernels
 
 NAMES = ("implicit gemm", "implicit precomp gemm", "fft tiling", "winograd", "direct", "default")
 CONV = Configuration(
@@ -36,12 +40,6 @@ CONV = Configuration(
 )
 
 
-class Silent:
-    def say(self, text: str) -> None: ...
-    def begin(self, visits: int) -> None: ...
-    def visited(self, *_: Any) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def swept(
     calibrated: Path, tmp_path_factory: pytest.TempPathFactory
@@ -49,13 +47,13 @@ def swept(
     path = tmp_path_factory.mktemp("swept") / "opdb.sqlite"
     shutil.copy(calibrated, path)
     store = open_store(str(path))
-    request = image_request("resnet18", ModelOptions(batch_size=1))
+    request = image_request("resnet18", ModelSpec(batch_size=1))
     asked = SweepRequest((request,), (224, 256), tuple(algorithms_named(NAMES)), "graph", "quick")
     errors: list[OpdbError] = []
     cells = harvested_specs(store, asked, errors, Progress())
     assert not errors
     work = SweepWork(SweepPolicy((detect("cuda").device.slug,)), options=SweepOptions())
-    yield store, list(work.run(store, cells, "cuda", lambda spec: "go"))
+    yield store, list(work.run(store, cells, "cuda", Progress()))
     store.close()
 
 
@@ -81,12 +79,6 @@ def test_runs_have_time_power_layers_and_kernels(swept: Any) -> None:
         assert run.layers and run.kernels
         in_place = sum(run.layers.values())
         assert 0.7 * cost.time_s.mean < in_place < 3 * cost.time_s.mean, cell.algorithm.name
-
-
-def test_a_cell_takes_seconds(swept: Any) -> None:
-    _, found = swept
-    costs = sorted(run.cost_s for _, run in found)
-    assert costs[len(costs) // 2] < 3.0
 
 
 def test_direct_ran_no_kernels_but_its_own(swept: Any) -> None:
@@ -117,7 +109,7 @@ def test_energy_by_algorithm_stands_in_the_database(calibrated: Path, tmp_path: 
             algorithms=tuple(algorithms_named(["default", "implicit gemm", "winograd"])),
             duplicates=0.0,
         )
-        result = bench(store, request, Silent())
+        result = bench(store, request, Display())
         costs = {cost.setting: cost for cost in store.costs(result.board)[CONV.key]}
         usual = [cost for setting, cost in costs.items() if "algorithm" not in setting]
         forced = [cost for setting, cost in costs.items() if '"implicit gemm"' in setting]

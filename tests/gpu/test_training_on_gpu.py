@@ -19,18 +19,18 @@ from torch import nn
 
 from opdb.bench.driver import train, why_no_amp
 from opdb.bench.host import blocks_of, host_visits
-from opdb.bench.kernels import launched_kernels
+from opdb.bench.model import TrainingStep
 from opdb.bench.options import DriverOptions
-from opdb.bench.replay import Rotation, capture, warm_up
+from opdb.bench.replay import Rotation, capture, launched_kernels, warm_up
 from opdb.bench.run import campaign
 from opdb.bench.session import Session
-from opdb.bench.training import TrainingStep
 from opdb.bench.visit import VisitRequest, issuing, visit
 from opdb.derive.quiet import quiet_time_s
-from opdb.harvest import harvest
-from opdb.models import ModelRequest, load
+from opdb.harvest.passes import harvest
+from opdb.models import checked, load
 from opdb.operators import build
 from opdb.records import GRADIENTS, Configuration, Workload
+from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
 from opdb.store.deriving import derive_costs
 from tests.harvest import test_step
@@ -52,11 +52,9 @@ TURNS = 3
 """Of calls and steps around them; the median ratio counts."""
 
 
-def request(name: str, optimizer: str = "sgd") -> ModelRequest:
+def request(name: str, optimizer: str = "sgd") -> ModelSpec:
     batch_size = 2 if name in OWN else 4
-    return ModelRequest(
-        name, phase="training", batch_size=batch_size, optimizer=optimizer
-    ).checked()
+    return checked(ModelSpec(name, phase="training", batch_size=batch_size, optimizer=optimizer))
 
 
 @cache

@@ -5,7 +5,7 @@ from itertools import combinations, islice
 
 import pytest
 
-from opdb.grid.axes import Reference, points, reference_order, resolved, spread_points, spread_range
+from opdb.grid import Reference, points, reference_order, resolved, spread_points, spread_range
 from opdb.records import Json
 
 

@@ -9,11 +9,11 @@ from torch import nn
 
 from opdb.errors import InputError
 from opdb.grid import Expansion, expand, load_grids, steps
-from opdb.harvest import harvest
+from opdb.harvest.passes import harvest
 from opdb.kinds import get_kind
-from opdb.models import ModelRequest
 from opdb.operators import NoNotes, build, describe_module
-from opdb.operators.names import find_operator, operators
+from opdb.operators.describe import find_operator, operators
+from opdb.spec import ModelSpec
 from tests.operators.watching import watch
 
 F = nn.functional
@@ -42,7 +42,7 @@ values: rectified
 
 def test_a_convolution_is_the_one_that_a_model_calls(tmp_path: Path) -> None:
     found = only(tmp_path, CONVOLUTION)
-    workload = harvest(ModelRequest("resnet18", input_size=(3, 224, 224)))
+    workload = harvest(ModelSpec("resnet18", input_size=(3, 224, 224)))
     assert found in workload.calls
     assert workload.occurrences()[found.configuration] == 4
     assert found.form == "module"
@@ -51,14 +51,12 @@ def test_a_convolution_is_the_one_that_a_model_calls(tmp_path: Path) -> None:
 def test_so_it_is_in_another_dtype_and_memory_format(tmp_path: Path) -> None:
     changed = CONVOLUTION.replace("batch: 1", "batch: 4")
     text = changed + "dtype: bfloat16\nmemory_format: channels_last\n"
-    request = ModelRequest(
-        "resnet18", batch_size=4, dtype="bfloat16", memory_format="channels_last"
-    )
+    request = ModelSpec("resnet18", batch_size=4, dtype="bfloat16", memory_format="channels_last")
     assert only(tmp_path, text) in harvest(request).calls
 
 
 def test_a_layer_of_a_transformer_is_the_one_that_a_model_calls(tmp_path: Path) -> None:
-    calls = harvest(ModelRequest("vit_b_16", batch_size=2)).calls
+    calls = harvest(ModelSpec("vit_b_16", batch_size=2)).calls
     linear = """\
         operator: nn.Linear
         arguments: {in_features: 768, out_features: {of: in_features, times: 4}}

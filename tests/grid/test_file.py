@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from opdb.errors import InputError
-from opdb.grid import load_grids
-from opdb.grid.axes import Reference
-from opdb.grid.file import SameAs, TensorRequest
+from opdb.grid import Reference, SameAs, TensorRequest, load_grids
 
 ROOT = Path(__file__).parents[2]
 GOOD = """\
@@ -132,7 +130,7 @@ BAD: list[tuple[str | bytes, str]] = [
     (AXIS + "{n: {of: m}, m: {of: n}}", "references in a circle"),
     (AXIS + "{n: {of: m, times: 0}, m: 1}", "times and divided_by are whole numbers"),
     (AXIS + "{n: 1, n: 2}", "key 'sizes.n' is there 2 times"),
-    (AXIS + "{1: 2}", "key sizes.'1' is no text"),
+    (AXIS + "{1: 2}", "key sizes.'1' is not text"),
     (AXIS + "{dtype: 1}", "sizes.dtype: dtype is a key of the file itself"),
     (AXIS + "{n: 1}\narguments: {n: 1}", "sizes.n: an argument has that name already"),
     (AXIS + "{batch: 1}\ninputs: {input: [bach]}", "input: found 'bach'; allowed: a number, or"),

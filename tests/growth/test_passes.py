@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from opdb.growth import Growth, NotAlikeError, Rule, rules, sizes_of
-from opdb.harvest import harvest
-from opdb.models import ModelRequest
+from opdb.growth import Growth, NotAlikeError, Rule, cached, rules, sizes_of, stands_for
+from opdb.harvest.passes import harvest
+from opdb.kinds.view import spec_bytes
 from opdb.records import Configuration, Workload
-from tests.compose.test_ladder import step
+from opdb.spec import ModelSpec
+from tests.compose.test_generation import step
 
 pytest.importorskip("transformers")
 
@@ -21,7 +22,7 @@ WINDOWED = "tests.models.decoders:windowed"
 
 
 def harvested(name: str = TINY, **said: Any) -> Workload:
-    return harvest(ModelRequest(name, **{"phase": "decode", "batch_size": 2, **said}))
+    return harvest(ModelSpec(name, **{"phase": "decode", "batch_size": 2, **said}))
 
 
 def test_a_size_is_a_constant_times_a_product_of_terms() -> None:
@@ -108,3 +109,55 @@ def test_what_cannot_be_told_is_refused() -> None:
         Growth(at).at({**sizes, "batch": 5, "length": 40})
     with pytest.raises(NotAlikeError, match="other calls"):
         Growth([at[0], replace(at[1], calls=at[1].calls[1:])])
+
+
+def asked(context: int, length: int = 96, batch: int = 2) -> dict[str, int]:
+    return {"batch": batch, "context": context, "length": length}
+
+
+def test_a_static_step_stands_for_those_of_its_batch_and_cache_length() -> None:
+    step = harvested(context=20, cache_length=96)
+    assert harvested(context=70, cache_length=96).calls == step.calls
+    assert stands_for(step, asked(70)) and stands_for(step, asked(1))
+    assert not stands_for(step, asked(20, length=97))
+    assert not stands_for(step, asked(20, batch=3))
+    assert not stands_for(step, {"batch": 2, "context": 20}), "of a dynamic cache"
+    assert not stands_for(step, {"batch": 2, "prompt": 20, "length": 96})
+
+
+def test_a_dynamic_step_and_a_prefill_stand_for_no_other() -> None:
+    growing = harvested(TINY, context=20, cache="dynamic")
+    assert not stands_for(growing, {"batch": 2, "context": 21})
+    prefill = harvested(phase="prefill", input_size=(8,), cache_length=96)
+    assert not stands_for(prefill, {"batch": 2, "prompt": 9, "length": 96})
+
+
+def test_a_window_is_full_in_both_or_in_neither() -> None:
+    """A window of 16 positions: it is full before the step at context 16."""
+    below, full = (harvested(WINDOWED, context=c, cache_length=96) for c in (15, 16))
+    assert below.made != full.made
+    assert stands_for(below, asked(3)) and not stands_for(below, asked(16))
+    assert stands_for(full, asked(90)) and not stands_for(full, asked(15))
+
+
+def found_bytes(workload: Workload) -> int:
+    return sum(map(spec_bytes, cached(workload)))
+
+
+@pytest.mark.parametrize("name", [TINY, WINDOWED])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"context": 40, "cache_length": 64},
+        {"context": 8, "cache_length": 64},
+        {"context": 40, "cache": "dynamic"},
+        {"phase": "prefill", "input_size": (48,)},
+        {"phase": "prefill", "input_size": (8,)},
+    ],
+)
+def test_calls_show_the_cache_that_a_harvest_sees(name: str, said: dict[str, Any]) -> None:
+    """So that the memory of workloads is told apart that were harvested before it was recorded."""
+    for batch_size in (1, 2, 5):
+        workload = harvested(name, batch_size=batch_size, **said)
+        assert workload.memory is not None and workload.memory.cache_bytes
+        assert found_bytes(workload) == workload.memory.cache_bytes

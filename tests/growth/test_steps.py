@@ -7,6 +7,8 @@ from itertools import pairwise
 import pytest
 
 from opdb.growth import (
+    CHOICE,
+    RATIO,
     benched_calls,
     benched_configurations,
     growing,
@@ -16,7 +18,6 @@ from opdb.growth import (
     steps_of,
     stretches,
 )
-from opdb.growth.steps import CHOICE, RATIO
 from opdb.records import Call, Configuration, Workload
 
 

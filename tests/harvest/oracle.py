@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opdb.harvest import Recorder, record
-from opdb.models import ModelRequest, load
+from opdb.harvest.passes import record
+from opdb.harvest.recorder import Recorder
+from opdb.models import load
+from opdb.spec import ModelSpec
 
 # Spelled out from the list of ATen operators: these make a view, a handle or bare memory.
 _IDLE = frozenset(
@@ -68,7 +70,7 @@ class Oracle(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def consult(request: ModelRequest, device: str) -> Verdict:
+def consult(request: ModelSpec, device: str) -> Verdict:
     """Run the model under recorder and oracle, on a device: the last pass counts."""
     made: list[Oracle] = []
 

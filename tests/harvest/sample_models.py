@@ -175,18 +175,27 @@ def scale_and_shift(x: Tensor) -> Tensor:
     return x * 2.0 + 1.0
 
 
+def over_its_median(x: Tensor) -> Tensor:
+    return x - x.nanmedian()
+
+
 class Scripted(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.linear = nn.Linear(4, 4)
-        self.scripted: Callable[[Tensor], Tensor] = torch.jit.script(scale_and_shift)
+        self.scripted: Callable[[Tensor], Tensor] = torch.jit.script(function)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.scripted(self.linear(x)))
 
 
 def scripted() -> Built:
-    return Scripted(), (torch.randn(2, 4),)
+    return Scripted(scale_and_shift), (torch.randn(2, 4),)
+
+
+def scripted_beyond() -> Built:
+    """Its scripted function calls an operator that no kind describes."""
+    return Scripted(over_its_median), (torch.randn(2, 4),)
 
 
 class StandardizedConv2d(nn.Conv2d):
@@ -303,10 +312,10 @@ def not_a_module() -> int:
 
 class Nested(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        from opdb.harvest import harvest
-        from opdb.models import ModelRequest
+        from opdb.harvest.passes import harvest
+        from opdb.spec import ModelSpec
 
-        harvest(ModelRequest("mlp"))
+        harvest(ModelSpec("mlp"))
         return x
 
 

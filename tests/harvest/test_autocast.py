@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from opdb.harvest import harvest
-from opdb.models import ModelRequest, load
+from opdb.harvest.passes import harvest
+from opdb.models import load
 from opdb.operators import build
 from opdb.records import Configuration, Workload
+from opdb.spec import ModelSpec
 
 MODULES = {
     "conv2d": nn.Conv2d,
@@ -25,7 +26,7 @@ MODULES = {
 
 
 def harvested(name: str, *, autocast: str | None = "bfloat16", phase: Any = "training") -> Workload:
-    return harvest(ModelRequest(name, phase=phase, batch_size=2, autocast=autocast))
+    return harvest(ModelSpec(name, phase=phase, batch_size=2, autocast=autocast))
 
 
 def titles(workload: Workload) -> Counter[str]:
@@ -39,7 +40,7 @@ def of_kind(workload: Workload, title: str) -> list[Configuration]:
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "vgg11"])
 def test_modules_get_the_dtypes_that_autocast_gives_them(name: str) -> None:
     # of these modules a processor's autocast casts what a GPU's does
-    loaded = load(ModelRequest(name, phase="training", batch_size=2), device="cpu")
+    loaded = load(ModelSpec(name, phase="training", batch_size=2), device="cpu")
     given: list[str] = []
 
     def note(module: nn.Module, args: Any, output: Any) -> None:
@@ -72,7 +73,7 @@ def test_only_what_is_cast_says_so() -> None:
     for kind in ("relu", "batch_norm", "max_pool2d", "add", "sgd update"):
         assert {c.autocast for c in of_kind(workload, kind)} == {None}, kind
     [relu, *_] = of_kind(workload, "relu")
-    halves = harvest(ModelRequest("resnet18", phase="training", batch_size=2, dtype="bfloat16"))
+    halves = harvest(ModelSpec("resnet18", phase="training", batch_size=2, dtype="bfloat16"))
     assert relu in of_kind(halves, "relu")  # one configuration, whoever calls it
     [update] = of_kind(workload, "sgd update")
     assert {spec["dtype"] for spec in update.inputs["params"]} == {"float32"}

@@ -9,20 +9,21 @@ from importlib import import_module
 import pytest
 import torch
 
-from opdb.harvest import Harvest, harvest, harvest_in_both
-from opdb.models import LoadedModel, ModelRequest
+from opdb.harvest.passes import harvest, harvest_in_both
+from opdb.models import LoadedModel, checked
 from opdb.operators import build
-from opdb.records import Workload
+from opdb.records import Harvest, Workload
+from opdb.spec import ModelSpec
 from tests.harvest import captured_models
 
-harvesting = import_module("opdb.harvest")  # `opdb.harvest` is the verb
+harvesting = import_module("opdb.harvest.passes")  # `opdb.harvest` is the verb
 
 
 ATTENTION = "scaled_dot_product_attention"
 
 
 def own(name: str) -> Harvest:
-    return harvest_in_both(ModelRequest(captured_models.path(name)))
+    return harvest_in_both(ModelSpec(captured_models.path(name)))
 
 
 def added(found: Harvest) -> tuple[Counter[str], Counter[str]]:
@@ -73,7 +74,7 @@ def test_its_key_is_its_own_and_its_runs_are_the_models() -> None:
     assert found.captured is not None
     assert found.captured.key != found.workload.key == found.captured.model_key
     assert replace(found.captured, captured=False).key == found.workload.key
-    assert harvest(ModelRequest(captured_models.path("causal"))) == found.workload
+    assert harvest(ModelSpec(captured_models.path("causal"))) == found.workload
 
 
 @pytest.mark.parametrize("name", ["never_asks", "asks_for_nothing", "remembers"])
@@ -84,15 +85,13 @@ def test_one_that_calls_the_same_has_no_second_workload(name: str, passes: list[
 
 
 def test_a_model_that_is_never_asked_about_is_run_once(passes: list[bool]) -> None:
-    assert harvest_in_both(ModelRequest("resnet18")).captured is None
-    harvest(ModelRequest(captured_models.path("causal")))
+    assert harvest_in_both(ModelSpec("resnet18")).captured is None
+    harvest(ModelSpec(captured_models.path("causal")))
     assert passes == [False, False]
 
 
 def test_training_is_harvested_as_it_is_run() -> None:
-    request = ModelRequest(
-        captured_models.path("causal"), phase="training", optimizer="sgd"
-    ).checked()
+    request = checked(ModelSpec(captured_models.path("causal"), phase="training", optimizer="sgd"))
     assert harvest_in_both(request).captured is None
 
 
@@ -127,7 +126,7 @@ def test_gpt2_alone_masks_what_its_version_of_transformers_masks() -> None:
     """Up to 5.17 it makes its mask while captured whatever its inputs; since 5.18 for padding."""
     transformers = pytest.importorskip("transformers")
     version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
-    found = harvest_in_both(ModelRequest("gpt2"))
+    found = harvest_in_both(ModelSpec("gpt2"))
     if version >= (5, 18):
         assert found == Harvest(found.workload)
         return

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from opdb.harvest import harvest
-from opdb.models import ModelRequest, load
+from opdb.harvest.passes import harvest
+from opdb.models import load
+from opdb.spec import ModelSpec
 from tests.harvest.test_round_trip import mismatches
 
 pytest.importorskip("diffusers")
@@ -24,8 +25,8 @@ def in_the_clone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def request_of(name: str, dtype: str) -> ModelRequest:
-    return ModelRequest(f"measurements.diffusion.unets:{name}", batch_size=2, dtype=dtype)
+def request_of(name: str, dtype: str) -> ModelSpec:
+    return ModelSpec(f"measurements.diffusion.unets:{name}", batch_size=2, dtype=dtype)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

@@ -10,25 +10,27 @@ from pathlib import Path
 
 import pytest
 
-from opdb.harvest import fingerprint
-from opdb.models import ModelRequest
+from opdb.harvest.digest import fingerprint
+from opdb.spec import ModelSpec
 from tests.paths import python_path
 
 PROGRAM = """
 import json, os, sys
-from opdb.harvest import fingerprint, harvest_in_both, digest
-from opdb.models import ModelRequest
+from opdb.harvest import digest
+from opdb.harvest.digest import fingerprint
+from opdb.harvest.passes import harvest_in_both
+from opdb.models import ModelSpec
 here, found = sys.argv[1], {}
 
 def told(**more):
     digest._code.cache_clear()
-    return fingerprint(ModelRequest("mlp", **more))
+    return fingerprint(ModelSpec("mlp", **more))
 
 found["request"], found["same"] = told(), told(batch_size=1)
-found["of harvest"] = harvest_in_both(ModelRequest("mlp")).fingerprint
+found["of harvest"] = harvest_in_both(ModelSpec("mlp")).fingerprint
 found["batch size"], found["classes"] = told(batch_size=2), told(num_classes=10)
 found["inputs"] = told(inputs={"args": [{"shape": ["batch", 8], "dtype": "float32"}]})
-found["own code"] = fingerprint(ModelRequest("textwrap:wrap"))
+found["own code"] = fingerprint(ModelSpec("textwrap:wrap"))
 os.environ["TRANSFORMERS_SDPA_FORCE_GQA"] = "1"
 found["variable"] = told()
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = here
@@ -77,9 +79,9 @@ def test_code_that_was_not_installed_leaves_it_open(tmp_path: Path, where: str) 
     (folder / "some.py").write_text("")
     program = (
         "import sys; sys.path.append(sys.argv[1]); import some\n"
-        "from opdb.harvest import fingerprint\n"
-        "from opdb.models import ModelRequest\n"
-        "print(fingerprint(ModelRequest('mlp')) is None)"
+        "from opdb.harvest.digest import fingerprint\n"
+        "from opdb.models import ModelSpec\n"
+        "print(fingerprint(ModelSpec('mlp')) is None)"
     )
     assert ran(program, folder).strip() == str(where == "beside")
 
@@ -88,10 +90,10 @@ def test_a_program_that_may_start_processes_is_no_code_of_a_model(tmp_path: Path
     program = tmp_path / "program.py"
     program.write_text(
         "import multiprocessing, sys\n"
-        "from opdb.harvest import fingerprint\n"
-        "from opdb.models import ModelRequest\n"
+        "from opdb.harvest.digest import fingerprint\n"
+        "from opdb.models import ModelSpec\n"
         "assert sys.modules['__mp_main__'].__file__ == __file__\n"
-        "print(fingerprint(ModelRequest('mlp')) is None)"
+        "print(fingerprint(ModelSpec('mlp')) is None)"
     )
     found = subprocess.run(
         [sys.executable, str(program)],
@@ -133,15 +135,15 @@ def test_what_the_cpu_finds_or_a_failure_hides_has_none(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "own.py").write_text(OWN)
     program = (
-        "from opdb.harvest import harvest_in_both\n"
-        "from opdb.models import ModelRequest\n"
-        "from opdb.models.python import PythonSource\n"
+        "from opdb.harvest.passes import harvest_in_both\n"
+        "from opdb.models import ModelSpec\n"
+        "from opdb.models.sources import PythonSource\n"
         "import sys; sys.path.append(sys.argv[1]); PythonSource.fixed = True\n"
         "for name in ('plain', 'on_the_cpu', 'not_captured'):\n"
-        "    print(harvest_in_both(ModelRequest(f'own:{name}')).fingerprint is not None)"
+        "    print(harvest_in_both(ModelSpec(f'own:{name}')).fingerprint is not None)"
     )
     assert ran(program, folder).split() == ["True", "False", "False"]
 
 
 def test_a_checkout_that_was_imported_leaves_it_open_here() -> None:
-    assert fingerprint(ModelRequest("mlp")) is None
+    assert fingerprint(ModelSpec("mlp")) is None

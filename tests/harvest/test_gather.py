@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from torch import nn
 
 from opdb.errors import OpdbError
-from opdb.harvest import harvest
-from opdb.harvest.gather import gather
-from opdb.lookup.harvesting import harvests_of
-from opdb.models import ModelRequest
-from opdb.records import Harvest
-from opdb.runs.progress import Progress
+from opdb.harvest import finding
+from opdb.harvest.finding import Policy, find_or_harvest, gather
+from opdb.harvest.passes import harvest
+from opdb.progress import Progress
+from opdb.records import Harvest, Stored, Workload
+from opdb.spec import ModelSpec
+from opdb.store import Store, open_store
 from tests.paths import python_path
 
-MLP = ModelRequest("mlp", input_size=(16,))
+MLP = ModelSpec("mlp", input_size=(16,))
 HERE = "tests.harvest.test_gather"
 
 
@@ -29,11 +32,11 @@ def killed() -> nn.Module:
     raise RuntimeError("built in the test's own process")
 
 
-def request(name: str) -> ModelRequest:
-    return ModelRequest(f"{HERE}:{name}", source="python", input_size=(4,))
+def request(name: str) -> ModelSpec:
+    return ModelSpec(f"{HERE}:{name}", source="python", input_size=(4,))
 
 
-def told(found: list[Harvest | OpdbError]) -> list[str | None]:
+def told(found: Sequence[object]) -> list[str | None]:
     return [str(one) if isinstance(one, OpdbError) else None for one in found]
 
 
@@ -51,28 +54,34 @@ class Heard(Progress):
         self.names.append(self._doing)
 
 
-def test_one_that_fails_does_not_stop_the_others() -> None:
+def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     heard = Heard()
-    missing = ModelRequest("resnet81", source="torchvision")
-    requests = [MLP, missing, ModelRequest("mlp", input_size=(8,))]
-    found = list(harvests_of([*requests, MLP], lambda _: None, heard))
-    assert [request for request, *_ in found] == requests, "each once"
-    assert [isinstance(one, Harvest) for _, one, _ in found] == [True, False, True]
-    errors = told([one for _, one, _ in found])
+    missing = ModelSpec("resnet81", source="torchvision")
+    requests = [MLP, missing, ModelSpec("mlp", input_size=(8,))]
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        found = find_or_harvest(store, [*requests, MLP], Policy("nothing"), heard)
+    assert list(found) == [repr(each) for each in requests], "each once"
+    answers = [found[repr(each)] for each in requests]
+    assert [isinstance(each, Stored) for each in answers] == [True, False, True]
+    errors = told(answers)
     assert errors[0] is None and "did you mean" in str(errors[1])
     assert heard.names == ["mlp", "resnet81", "mlp"]
 
 
-def test_what_is_known_is_not_harvested_and_what_cannot_be_looked_up_is_told() -> None:
-    known, other = Harvest(harvest(MLP)), ModelRequest("mlp", input_size=(8,))
+def test_what_is_known_is_not_harvested_and_what_cannot_be_looked_up_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, other = harvest(MLP), ModelSpec("mlp", input_size=(8,))
 
-    def look(request: ModelRequest) -> Harvest:
+    def look(store: Store, request: ModelSpec) -> Workload:
         if request == other:
             raise OpdbError("it cannot be said which")
         return known
 
-    (_, first, took_s), (_, second, _) = harvests_of([MLP, other], look)
-    assert first is known and took_s is None
+    monkeypatch.setattr(finding, "stored_workload", look)
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        first, second = find_or_harvest(store, [MLP, other]).values()
+    assert isinstance(first, Stored) and first.workload is known and first.harvest_s is None
     assert str(second) == "it cannot be said which"
 
 
@@ -81,8 +90,8 @@ def test_processes_find_the_same_and_outlive_one_that_is_killed(
 ) -> None:
     monkeypatch.setenv("OPDB_TEST_PARENT", str(os.getpid()))
     monkeypatch.setenv("PYTHONPATH", python_path())
-    missing = ModelRequest("resnet81", source="torchvision")
-    requests = [MLP, request("killed"), missing, ModelRequest("lstm", input_size=(4,))]
+    missing = ModelSpec("resnet81", source="torchvision")
+    requests = [MLP, request("killed"), missing, ModelSpec("lstm", input_size=(4,))]
     found = list(gather(requests, processes=2))
     assert [isinstance(one, Harvest) for one in found] == [True, False, False, True]
     assert isinstance(found[0], Harvest) and found[0].workload == harvest(MLP)

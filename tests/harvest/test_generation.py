@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from opdb.harvest import generation, harvest, harvest_in_both
-from opdb.models import ModelRequest
+from opdb.harvest import passes as harvesting
+from opdb.harvest.passes import harvest, harvest_in_both
 from opdb.records import Workload
+from opdb.spec import ModelSpec
 
 pytest.importorskip("transformers")
 
 
-def asked(name: str, tokens: int, **said: Any) -> ModelRequest:
-    return ModelRequest(
+def asked(name: str, tokens: int, **said: Any) -> ModelSpec:
+    return ModelSpec(
         f"tests.models.decoders:{name}",
         phase="generate",
         max_new_tokens=tokens,
@@ -26,20 +27,20 @@ def asked(name: str, tokens: int, **said: Any) -> ModelRequest:
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The passes of which each recording consists."""
     seen: list[int] = []
-    real = generation.Passes
+    real = harvesting.Passes
 
     class Counted(real):  # type: ignore[valid-type, misc]
         def __init__(self, model: Any, passes: int, settled: bool) -> None:
             seen.append(passes)
             super().__init__(model, passes, settled)
 
-    monkeypatch.setattr(generation, "Passes", Counted)
+    monkeypatch.setattr(harvesting, "Passes", Counted)
     return seen
 
 
-def whole(request: ModelRequest, monkeypatch: pytest.MonkeyPatch) -> Workload:
+def whole(request: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> Workload:
     """Harvest a generation with each of its steps recorded."""
-    monkeypatch.setattr(generation, "FEW", request.max_new_tokens)
+    monkeypatch.setattr(harvesting, "FEW", request.max_new_tokens)
     return harvest(request)
 
 
@@ -76,7 +77,7 @@ def test_steps_between_recorded_ones_are_those_of_the_generation(
 
 
 def test_a_short_generation_is_recorded_as_it_is(passes: list[int]) -> None:
-    harvest(asked("llama", generation.FEW))
+    harvest(asked("llama", harvesting.FEW))
     assert passes == []
 
 
@@ -93,7 +94,7 @@ def test_sizes_without_a_rule_are_recorded_one_by_one(monkeypatch: pytest.Monkey
     def none(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr("opdb.growth.passes.rules", none)
+    monkeypatch.setattr("opdb.growth.rules", none)
     found = harvest_in_both(asked("llama", 30))
     assert len(found.notes) == 1
     assert [c.configuration.kind for c in found.workload.calls].count("argmax") == 30

@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb.harvest import harvest
+from opdb.harvest.passes import harvest
 from opdb.kinds import get_kind
-from opdb.models import ModelRequest, load
-from opdb.models.loss import Loss
+from opdb.models import load
+from opdb.models.steps import Loss
 from opdb.operators import build
 from opdb.records import Configuration, Json, Workload
+from opdb.spec import ModelSpec
 
 WATCHED = {nn.Conv2d: "conv2d", nn.Linear: "linear", nn.BatchNorm2d: "batch_norm"}
 
@@ -28,7 +29,7 @@ def zeros_of(configuration: Configuration) -> float:
     return float(values["zeros"]) if values else 0.0
 
 
-def seen(request: ModelRequest) -> list[tuple[str, float]]:
+def seen(request: ModelSpec) -> list[tuple[str, float]]:
     """Run a real step on this processor; return the same of the gradients that it makes."""
     torch.manual_seed(0)
     loaded = load(request, device="cpu")
@@ -53,7 +54,7 @@ def seen(request: ModelRequest) -> list[tuple[str, float]]:
     [("alexnet", 128), ("vgg11", 64), ("vgg11_bn", 64), ("squeezenet1_1", 96), ("mnasnet0_5", 96)],
 )
 def test_zeros_are_those_of_a_real_step(name: str, size: int) -> None:
-    request = ModelRequest(name, phase="training", batch_size=4, input_size=(3, size, size))
+    request = ModelSpec(name, phase="training", batch_size=4, input_size=(3, size, size))
     expected, real = described(harvest(request)), seen(request)
     assert [kind for kind, _ in expected] == [kind for kind, _ in real]
     apart = [abs(e - r) for (_, e), (_, r) in zip(expected, real, strict=True)]
@@ -63,7 +64,7 @@ def test_zeros_are_those_of_a_real_step(name: str, size: int) -> None:
 
 
 def test_a_backward_pass_is_given_as_many_zeros_as_its_configuration_says() -> None:
-    request = ModelRequest("alexnet", phase="training", batch_size=2, input_size=(3, 128, 128))
+    request = ModelSpec("alexnet", phase="training", batch_size=2, input_size=(3, 128, 128))
     calls = [c.configuration for c in harvest(request).calls]
     chosen = next(c for c in calls if c.title == "conv2d backward" and zeros_of(c) > 0.5)
     [gradient] = build(chosen, device="cpu").inputs

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from opdb.errors import InputError
-from opdb.harvest import harvest
 from opdb.harvest.graphs import ModelGraphs, model_graphs
-from opdb.models import ModelRequest, load
+from opdb.harvest.passes import harvest
+from opdb.models import load
 from opdb.records import Configuration
-from tests.compile.test_dynamo import explained
-from tests.harvest import compiled_models
+from opdb.spec import ModelSpec
+from tests.compiled import compiled_models
+from tests.compiled.test_dynamo import explained
 
 HERE = "tests.harvest.test_graphs"
 
@@ -58,14 +59,14 @@ def calls(found: ModelGraphs) -> Counter[Configuration]:
 @pytest.mark.parametrize(
     "request_",
     [
-        ModelRequest("resnet18", batch_size=2, input_size=(3, 64, 64)),
-        ModelRequest("mobilenet_v3_small", input_size=(3, 64, 64), memory_format="channels_last"),
-        ModelRequest("distilbert", input_size=(16,), dtype="bfloat16"),
-        ModelRequest("gpt2", input_size=(16,)),
+        ModelSpec("resnet18", batch_size=2, input_size=(3, 64, 64)),
+        ModelSpec("mobilenet_v3_small", input_size=(3, 64, 64), memory_format="channels_last"),
+        ModelSpec("distilbert", input_size=(16,), dtype="bfloat16"),
+        ModelSpec("gpt2", input_size=(16,)),
     ],
     ids=lambda request: request.name,
 )
-def test_nodes_call_what_a_harvest_finds(request_: ModelRequest) -> None:
+def test_nodes_call_what_a_harvest_finds(request_: ModelSpec) -> None:
     found = model_graphs(request_)
     assert (len(found.graphs), found.graph_breaks) == (1, 0)
     # Dynamo of torch 2.14 does not join an empty tensor to another on meta, as GPT-2's cache does.
@@ -81,15 +82,15 @@ def test_nodes_call_what_a_harvest_finds(request_: ModelRequest) -> None:
 @pytest.mark.parametrize(
     ("request_", "device", "graphs", "breaks"),
     [
-        (ModelRequest("resnet18", input_size=(3, 64, 64)), "meta", 1, 0),
-        (ModelRequest(compiled_models.path("between")), "meta", 2, 1),
-        (ModelRequest(f"{HERE}:branching"), "cpu", 2, 1),
-        (ModelRequest(f"{HERE}:recurrent"), "meta", 0, -1),
+        (ModelSpec("resnet18", input_size=(3, 64, 64)), "meta", 1, 0),
+        (ModelSpec(compiled_models.path("between")), "meta", 2, 1),
+        (ModelSpec(f"{HERE}:branching"), "cpu", 2, 1),
+        (ModelSpec(f"{HERE}:recurrent"), "meta", 0, -1),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
 def test_counts_are_those_of_explain_on_a_real_device(
-    request_: ModelRequest, device: str, graphs: int, breaks: int
+    request_: ModelSpec, device: str, graphs: int, breaks: int
 ) -> None:
     found = model_graphs(request_)
     made = load(request_, device="cpu")
@@ -102,13 +103,13 @@ def test_counts_are_those_of_explain_on_a_real_device(
 
 
 def test_what_dynamo_calls_inside_a_public_function_is_that_function() -> None:
-    found = model_graphs(ModelRequest(f"{HERE}:padding"))
+    found = model_graphs(ModelSpec(f"{HERE}:padding"))
     assert all(node.described for node in found.graphs[0].nodes)
     assert {call.kind for call in calls(found)} == {"pad", "conv2d"}
 
 
 def test_a_node_that_no_operator_describes_says_so() -> None:
-    found = model_graphs(ModelRequest("transformer", input_size=(8,)))
+    found = model_graphs(ModelSpec("transformer", input_size=(8,)))
     undescribed = [node.target for g in found.graphs for node in g.nodes if not node.described]
     assert undescribed and all("transformer_encoder_layer" in target for target in undescribed)
 
@@ -152,11 +153,11 @@ def leaving() -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 def test_a_model_that_ends_the_process_fails_like_any_other() -> None:
     with pytest.raises(InputError, match="fails under dynamo: SystemExit: 3"):
-        model_graphs(ModelRequest(f"{HERE}:leaving"))
+        model_graphs(ModelSpec(f"{HERE}:leaving"))
 
 
 def test_a_model_that_fails_is_told_of() -> None:
     with pytest.raises(InputError, match="fails under dynamo: ValueError: half way"):
-        model_graphs(ModelRequest(f"{HERE}:failing"))
+        model_graphs(ModelSpec(f"{HERE}:failing"))
     with pytest.raises(InputError, match="unknown model 'resnet81'"):
-        model_graphs(ModelRequest("resnet81"))
+        model_graphs(ModelSpec("resnet81"))

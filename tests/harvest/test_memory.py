@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from opdb.harvest import harvest
-from opdb.models import ModelRequest
+from opdb.harvest.passes import harvest
 from opdb.records import PassMemory
+from opdb.spec import ModelSpec
 
 SETS = Path(__file__).parents[2] / "db"
 MEGA = 1_000_000
@@ -46,6 +46,56 @@ class Attends(nn.Module):
         return nn.functional.scaled_dot_product_attention(x, x, x)
 
 
+class Keeps(nn.Module):
+    """Attends to a buffer that belongs to the samples, which it may write to; a table does not."""
+
+    def __init__(self, batch_size: int, *, written: bool, dim: int = 0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(SIDE, SIDE, bias=False)
+        self.kept: torch.Tensor
+        self.table: torch.Tensor
+        sizes = (batch_size, 1, SIDE, SIDE)
+        kept = torch.zeros(sizes) if dim == 0 else torch.zeros(2, *sizes)
+        self.written, self.dim = written, dim
+        self.register_buffer("kept", kept)
+        self.register_buffer("table", torch.zeros(1, SIDE, SIDE))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.linear(x) + self.table[:, :1]
+        for kept in [self.kept] if self.dim == 0 else self.kept:
+            if self.written:
+                kept[:, :, 7:8] = x[:, None]
+            x = (kept[:, 0] * x).sum(1, keepdim=True)
+        return x
+
+
+class Makes(nn.Module):
+    """Makes a buffer of its input's batch in its first pass, and reads it in all later ones."""
+
+    kept: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not hasattr(self, "kept"):
+            self.register_buffer("kept", x.new_zeros(x.shape[0], SIDE, SIDE))
+        return self.kept * x
+
+
+def of_samples(batch_size: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Keeps(batch_size, written=True), (torch.zeros(batch_size, 1, SIDE),)
+
+
+def of_layers_and_samples(batch_size: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Keeps(batch_size, written=True, dim=1), (torch.zeros(batch_size, 1, SIDE),)
+
+
+def read_alone(batch_size: int = 2) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Keeps(batch_size, written=False), (torch.zeros(batch_size, 1, SIDE),)
+
+
+def made_first(batch_size: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Makes(), (torch.zeros(batch_size, 1, SIDE),)
+
+
 class Asks(nn.Module):
     """Asks for a value of its input, so it runs on the CPU."""
 
@@ -69,8 +119,8 @@ def asks() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     return Asks(), (torch.randn(SIDE, SIDE),)
 
 
-def memory(name: str, **asked: str) -> PassMemory:
-    found = harvest(ModelRequest(f"{__name__}:{name}", **asked)).memory  # type: ignore[arg-type]
+def memory(name: str, **asked: str | int) -> PassMemory:
+    found = harvest(ModelSpec(f"{__name__}:{name}", **asked)).memory  # type: ignore[arg-type]
     assert found is not None
     return found
 
@@ -100,6 +150,31 @@ def test_what_one_kernel_does_inside_is_not_live() -> None:
 
 def test_a_pass_on_the_cpu_is_watched_too() -> None:
     assert MEGA <= memory("asks").peak_bytes < 2 * MEGA
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "each", "batches"),
+    [
+        ("of_samples", 2, 1, (1, 2, 8)),
+        ("of_layers_and_samples", 2, 2, (1, 3, 8)),
+        ("read_alone", 2, 1, (2, 8)),
+        ("made_first", 0, 1, (1, 2, 8)),
+    ],
+)
+def test_buffers_that_have_the_batch_in_their_shape_are_told_apart(
+    name: str, weights: int, each: int, batches: tuple[int, ...]
+) -> None:
+    """A table does not, though its first size is that of a batch of 1."""
+    for batch_size in batches:
+        seen = memory(name, batch_size=batch_size)
+        kept = each * batch_size * MEGA
+        assert (seen.weight_bytes, seen.cache_bytes) == (weights * MEGA + kept, kept)
+
+
+def test_a_batch_norm_trains_no_cache() -> None:
+    """Its running mean has as many numbers as the batch has images, and is written to."""
+    found = harvest(ModelSpec("resnet18", batch_size=64, phase="training")).memory
+    assert found is not None and found.cache_bytes == 0
 
 
 def _measured(name: str, where: str, mode: str = "eager") -> dict[int, int]:
@@ -141,7 +216,7 @@ def test_memory_grows_with_the_batch_as_it_was_measured_to(
     low, high = sorted(measured)[-3 if len(measured) > 3 else 0], max(measured)
     needs = {}
     for batch in (low, high):
-        seen = harvest(ModelRequest(name, batch_size=batch, phase=phase)).memory  # type: ignore[arg-type]
+        seen = harvest(ModelSpec(name, batch_size=batch, phase=phase)).memory  # type: ignore[arg-type]
         assert seen is not None
         needs[batch] = seen.weight_bytes + seen.input_bytes + seen.peak_bytes
     assert needs[high] < measured[high]

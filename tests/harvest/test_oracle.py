@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from opdb.models import ModelRequest
-from opdb.models.torchvision import family_names
+from opdb.models.sources import family_names
+from opdb.spec import ModelSpec
 from tests.harvest import sample_models
 from tests.harvest.oracle import consult
 
@@ -27,25 +27,25 @@ ON_META = [name for family in FAMILIES for name in family_names(family)]
 
 @pytest.mark.parametrize("name", SMALL)
 def test_every_computing_call_on_real_tensors_is_inside_one_operator(name: str) -> None:
-    verdict = consult(ModelRequest(name, input_size=SMALL[name]), "cpu")
+    verdict = consult(ModelSpec(name, input_size=SMALL[name]), "cpu")
     assert verdict.faults() == []
     assert verdict.inside
 
 
 @pytest.mark.parametrize("name", [*ON_META, "lstm", "transformer", "mlp"])
 def test_every_computing_call_on_meta_is_inside_one_operator(name: str) -> None:
-    verdict = consult(ModelRequest(name), "meta")
+    verdict = consult(ModelSpec(name), "meta")
     assert verdict.faults() == []
     assert verdict.inside
 
 
 @pytest.mark.parametrize("name", sample_models.COMPLETE)
 def test_every_computing_call_of_an_own_model_is_inside_one_operator(name: str) -> None:
-    verdict = consult(ModelRequest(sample_models.path(name)), "cpu")
+    verdict = consult(ModelSpec(sample_models.path(name)), "cpu")
     assert verdict.faults() == []
     assert verdict.inside
 
 
 def test_the_oracle_sees_what_a_scripted_function_hides() -> None:
-    verdict = consult(ModelRequest(sample_models.path("scripted")), "cpu")
+    verdict = consult(ModelSpec(sample_models.path("scripted")), "cpu")
     assert verdict.outside == {"mul": 1, "add": 1}

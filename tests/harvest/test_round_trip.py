@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from opdb.harvest import Recorder, record
-from opdb.models import ModelRequest, load
+from opdb.harvest.passes import record
+from opdb.harvest.recorder import Recorder
+from opdb.models import load
 from opdb.models.inputs import tensors
-from opdb.models.torchvision import family_names
+from opdb.models.sources import family_names
 from opdb.operators import build
 from opdb.records import Configuration, Form, Json
+from opdb.spec import ModelSpec
 from tests.harvest import sample_models
 
 FAMILIES = ("classification", "segmentation", "video")
@@ -27,7 +29,7 @@ def seen(output: Any) -> Outputs:
     return [(list(tensor.shape), tensor.dtype) for tensor in tensors(output)]
 
 
-def outputs_of(request: ModelRequest, device: str) -> dict[tuple[Configuration, Form], Outputs]:
+def outputs_of(request: ModelSpec, device: str) -> dict[tuple[Configuration, Form], Outputs]:
     """Run a model and return the outputs of its recorded calls, by configuration and form."""
     found: dict[tuple[Configuration, Form], Outputs] = {}
 
@@ -40,7 +42,7 @@ def outputs_of(request: ModelRequest, device: str) -> dict[tuple[Configuration, 
     return found
 
 
-def mismatches(request: ModelRequest, device: str) -> list[str]:
+def mismatches(request: ModelSpec, device: str) -> list[str]:
     wrong = []
     for (configuration, form), expected in outputs_of(request, device).items():
         call = build(Configuration.from_json(configuration.json), form=form, device=device)
@@ -52,9 +54,9 @@ def mismatches(request: ModelRequest, device: str) -> list[str]:
 
 @pytest.mark.parametrize("name", [*NAMES, "lstm", "transformer", "mlp"])
 def test_models_round_trip_on_meta(name: str) -> None:
-    assert mismatches(ModelRequest(name), "meta") == []
+    assert mismatches(ModelSpec(name), "meta") == []
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_own_models_round_trip_on_the_cpu(name: str) -> None:
-    assert mismatches(ModelRequest(sample_models.path(name)), "cpu") == []
+    assert mismatches(ModelSpec(sample_models.path(name)), "cpu") == []

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opdb.bench.training import TrainingStep
-from opdb.harvest import harvest, record
-from opdb.models import ModelRequest, load
+from opdb.bench.model import TrainingStep
+from opdb.harvest.passes import harvest, record
+from opdb.models import load
 from opdb.operators import build
+from opdb.spec import ModelSpec
 
 F = nn.functional
 HERE = "tests.harvest.test_step"
@@ -182,8 +183,8 @@ def cells() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return Cells(), (torch.randn(2, 6, 8),)
 
 
-def asked(name: str) -> ModelRequest:
-    return ModelRequest(name, phase="training", batch_size=2)
+def asked(name: str) -> ModelSpec:
+    return ModelSpec(name, phase="training", batch_size=2)
 
 
 @pytest.mark.parametrize(

@@ -11,19 +11,20 @@ from torch.profiler import profile
 from torch.utils.checkpoint import checkpoint
 
 from opdb.errors import InputError
-from opdb.harvest import harvest
-from opdb.models import ModelRequest, load
-from opdb.models.loss import Loss
+from opdb.harvest.passes import harvest
+from opdb.models import load
+from opdb.models.steps import Loss
 from opdb.operators import build
 from opdb.records import Call, Configuration, Workload
+from opdb.spec import ModelSpec
 from tests.harvest import sample_models
 
 F = nn.functional
 
 
 def trained(name: str, **more: object) -> Workload:
-    request = ModelRequest(name, phase="training", batch_size=2)
-    return harvest(ModelRequest(**{**vars(request), **more}))
+    request = ModelSpec(name, phase="training", batch_size=2)
+    return harvest(ModelSpec(**{**vars(request), **more}))
 
 
 def titles(workload: Workload) -> Counter[str]:
@@ -46,7 +47,7 @@ def run_by_autograd(name: str) -> Counter[str]:
 
     No mode watches it: modes change what autograd does.
     """
-    loaded = load(ModelRequest(name, phase="training", batch_size=2), device="cpu")
+    loaded = load(ModelSpec(name, phase="training", batch_size=2), device="cpu")
     outputs = loaded.module(*loaded.args, **loaded.kwargs)
     loss = Loss.of(outputs)(outputs)
     with profile() as seen:
@@ -136,7 +137,7 @@ def _first(configuration: Configuration) -> str:
 
 def test_the_update_holds_every_parameter_whatever_their_order() -> None:
     update = trained("mobilenet_v2").calls[-1].configuration
-    model = load(ModelRequest("mobilenet_v2"), device="meta").module
+    model = load(ModelSpec("mobilenet_v2"), device="meta").module
     shapes = sorted(list(p.shape) for p in model.parameters())
     assert sorted(spec["shape"] for spec in update.inputs["params"]) == shapes
     assert update.parameters == {"momentum": 0.9}
@@ -151,13 +152,13 @@ def test_optimizer_and_accumulation_tell_workloads_apart() -> None:
         if title.endswith("backward") and title != "div backward":
             assert titles(thrice)[title] == 3 * count
     assert titles(thrice)["sgd update"] == 1
-    parameters = len(list(load(ModelRequest("mlp"), device="meta").module.parameters()))
+    parameters = len(list(load(ModelSpec("mlp"), device="meta").module.parameters()))
     assert len(sums(thrice)) == 2 * parameters  # each parameter has a gradient from the second on
     assert all(c.parameters == {"inplace": True} for c in sums(thrice))
 
 
 def test_an_inference_is_what_it_was() -> None:
-    workload = harvest(ModelRequest("resnet18"))
+    workload = harvest(ModelSpec("resnet18"))
     assert {call.configuration.pass_name for call in workload.calls} == {"forward"}
     assert not any(call.configuration.gradient for call in workload.calls)
     assert "training" not in workload.inputs
@@ -213,7 +214,7 @@ def test_what_is_frozen_has_no_backward_pass_and_is_an_inferences_operator() -> 
     assert titles(workload)["linear backward"] == 1
     relu, body, head = (call.configuration for call in workload.calls[:3])
     assert not relu.gradient and not body.gradient
-    inference = harvest(ModelRequest("tests.harvest.test_training:frozen", batch_size=2))
+    inference = harvest(ModelSpec("tests.harvest.test_training:frozen", batch_size=2))
     assert body == inference.calls[1].configuration
     assert head.gradient and head.inputs["input"]["gradient"] is False
     shapes = [spec["shape"] for spec in workload.calls[-1].configuration.inputs["params"]]
@@ -297,9 +298,9 @@ def test_a_model_without_parameters_cannot_be_trained() -> None:
 
 
 def test_a_harvest_leaves_no_gradients_behind() -> None:
-    from opdb.harvest import record
+    from opdb.harvest.passes import record
 
-    loaded = load(ModelRequest("mlp", phase="training"), device="meta")
+    loaded = load(ModelSpec("mlp", phase="training"), device="meta")
     record(loaded, training={"optimizer": "sgd", "accumulation": 1})
     assert all(p.grad is None for p in loaded.module.parameters())
     assert all(m.training for m in loaded.module.modules())

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb.harvest import AS_ON_A_CPU, WITH_VALUES, harvest, harvest_in_both
-from opdb.models import ModelRequest
+from opdb.harvest.passes import AS_ON_A_CPU, WITH_VALUES, harvest, harvest_in_both
+from opdb.models import checked
 from opdb.records import Workload
+from opdb.spec import ModelSpec
 
 
 def by_kind(workload: Workload) -> Counter[str]:
@@ -62,12 +63,12 @@ def drawing() -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 
 def test_a_model_on_the_cpu_is_told_that_it_is_on_a_gpu() -> None:
-    kinds = by_kind(harvest(ModelRequest(own("asking"))))
+    kinds = by_kind(harvest(ModelSpec(own("asking"))))
     assert kinds == {"gt": 1, "getitem": 1, "to": 1, "ones": 1, "add": 1, "sin": 1}
 
 
 def test_one_that_asks_for_what_only_a_gpu_has_runs_as_on_the_cpu() -> None:
-    found = harvest_in_both(ModelRequest(own("asks_a_gpu")))
+    found = harvest_in_both(ModelSpec(own("asks_a_gpu")))
     kinds = by_kind(found.workload)
     assert kinds["exp"] == 1 and kinds["sin"] == 0
     assert found.notes == (WITH_VALUES, AS_ON_A_CPU)
@@ -75,7 +76,7 @@ def test_one_that_asks_for_what_only_a_gpu_has_runs_as_on_the_cpu() -> None:
 
 def test_sizes_that_depend_on_random_numbers_are_the_same_each_time() -> None:
     before = torch.get_rng_state()
-    first, second = (harvest(ModelRequest(own("drawing"))) for _ in range(2))
+    first, second = (harvest(ModelSpec(own("drawing"))) for _ in range(2))
     assert first.calls == second.calls
     [kept] = [c.inputs["input"]["shape"] for c in first.occurrences() if c.kind == "exp"]
     assert 0.4 < kept[0] / (32 * 64) < 0.6, "the norm's statistics are those of its input"
@@ -83,13 +84,13 @@ def test_sizes_that_depend_on_random_numbers_are_the_same_each_time() -> None:
 
 
 def test_a_harvest_says_that_it_ran_with_random_values() -> None:
-    assert harvest_in_both(ModelRequest(own("asking")).checked()).notes == (WITH_VALUES,)
-    assert harvest_in_both(ModelRequest("mlp").checked()).notes == ()
+    assert harvest_in_both(checked(ModelSpec(own("asking")))).notes == (WITH_VALUES,)
+    assert harvest_in_both(checked(ModelSpec("mlp"))).notes == ()
 
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_detector_is_harvested_whole(batch: int) -> None:
-    found = harvest(ModelRequest("ssdlite320_mobilenet_v3_large", batch_size=batch))
+    found = harvest(ModelSpec("ssdlite320_mobilenet_v3_large", batch_size=batch))
     kinds = by_kind(found)
     assert found.unsupported == {}
     # one for each of 90 classes, above 25,000 boxes of an image on a GPU too
@@ -100,7 +101,7 @@ def test_a_detector_is_harvested_whole(batch: int) -> None:
 
 
 def test_a_detector_takes_a_gpus_way_through_its_boxes() -> None:
-    found = harvest(ModelRequest("fasterrcnn_mobilenet_v3_large_320_fpn"))
+    found = harvest(ModelSpec("fasterrcnn_mobilenet_v3_large_320_fpn"))
     assert found.unsupported == {}
     # by coordinates that keep levels apart, all at once: on the CPU level by level
     assert by_kind(found)["nms"] == 1

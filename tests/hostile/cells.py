@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
-from opdb.predict import predictor_for
+from opdb.predict.predictor import predictor_for
 from opdb.store import open_store, schema
 from opdb.store.deriving import derived
 from tests.store.conftest import fill

@@ -16,12 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from opdb.counters.report import read_report
-from opdb.estimates.document import from_document, to_document
-from opdb.estimates.estimator import Learned
-from opdb.estimates.process import Process
+from opdb.estimates.estimator import Learned, Process, from_document, to_document
 from opdb.grid import load_grids, steps
-from opdb.matrix.file import load_matrix
+from opdb.meters.ncu import read_report
 from opdb.records import Configuration
 from opdb.significance import KindEntry, Proposal, load_significance, propose
 from opdb.store import open_store
@@ -30,10 +27,9 @@ from opdb.store.documents import read_json
 from opdb.store.exchange import import_set
 from opdb.store.proving import proved
 from opdb.store.set_reading import read_set
+from opdb.studies.annotate import Index, KernelIndex, find_energies, read_profile
+from opdb.studies.train.file import load_matrix
 from opdb.summary import load_summary, mark_processed
-from opdb.trace.annotate import Index, annotate
-from opdb.trace.by_kernels import KernelIndex
-from opdb.trace.profile import read_profile
 from tests.counters.test_report import RAW
 from tests.grid.test_file import GOOD as GRID
 from tests.hostile import cells
@@ -48,9 +44,7 @@ _LINEAR = {
     "weight": {"shape": [16, 64], "dtype": "float32", "role": "weight"},
 }
 _ASKED = (Configuration("relu", {}, _RELU), Configuration("linear", {}, _LINEAR))
-_PROPOSED = Proposal("a run", [KindEntry.model_validate(
-    {"kind": "relu", "configurations": 1, "models": 1, "share_time": 1, "share_energy": 1}
-)], [])  # fmt: skip
+_PROPOSED = Proposal("a run", [KindEntry("relu", 1, 1, 1.0, 1.0)], [])
 
 
 @dataclass(frozen=True)
@@ -92,7 +86,7 @@ _CSV = ('"', '""', ",", "\n", "\r", "nan", "inf", "-inf", "-1", "1e999", "9" * 5
 
 
 def _summary(path: Path) -> None:
-    load_summary(path).requests()
+    load_summary(path)
     mark_processed(path)
 
 
@@ -117,7 +111,7 @@ def _learned(path: Path) -> None:
 
 
 def _profile(path: Path) -> None:
-    annotate(read_profile(path), Index((), {}), KernelIndex({}, {}))
+    find_energies(read_profile(path), Index((), {}), KernelIndex({}, {}), 100.0)
 
 
 def _files(*patterns: str) -> Callable[[], list[str]]:

@@ -16,7 +16,6 @@ from opdb.estimates.features import units
 from opdb.kinds import KINDS
 from opdb.kinds.view import always
 from opdb.records import Configuration, Json
-from opdb.studies.gains import LEFT_TO_LIBRARIES
 
 FILE = Path(__file__).parents[1] / "data" / "kinds.json"
 
@@ -36,7 +35,6 @@ def traits(name: str) -> dict[str, Json]:
         "positive": list(kind.positive),
         "probabilities": list(kind.probabilities),
         "creates": kind.creates,
-        "library": [group for group, kinds in LEFT_TO_LIBRARIES.items() if name in kinds],
     }
     return {what: value for what, value in said.items() if value}
 
@@ -63,6 +61,7 @@ def _answers(call: Configuration) -> dict[str, Json]:
         "bytes": lambda: list(kind.traffic(call)),
         "output bytes": lambda: [kind.output_bytes(call), kind.activation_bytes(call)],
         "launches": lambda: kind.launches(call),
+        "waits": lambda: kind.waits(call),
         "values": lambda: kind.output_values(call),
         "backward flops": lambda: kind.backward_flops(call),
         "backward bytes": lambda: kind.backward_bytes(call),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opdb.matrix.combination import Combination
-from opdb.matrix.rows import MatrixRun
-from opdb.matrix.specs import BackendDevice, TrainingSpec
 from opdb.records import Json, ModelRun, Stretch
-from opdb.runs.table import State
+from opdb.runs import State
 from opdb.store import RunState
+from opdb.studies.train.file import Combination
+from opdb.studies.train.rows import BackendDevice, MatrixRun, TrainingSpec
 from tests.store import samples
 
 NO_POWER = "no power: this is a test"

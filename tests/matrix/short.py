@@ -1,4 +1,4 @@
-"""A training's process as tests start it: torch imported beforehand, its calibration short."""
+"""A process as tests start it: torch imported beforehand, what it measures short."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import Any
 import pytest
 import torch
 
-from opdb.bench import calibrate
-from opdb.matrix import alone
+from opdb import processes
+from opdb.bench import calibrate, model
 from tests import warm
 
 
 def start_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start trainings' processes so: these have no CUDA to keep apart."""
+    """Start processes so: these have no CUDA to keep apart."""
     warm.load_before_forks("tests.matrix.short")
-    monkeypatch.setattr(alone, "START", "forkserver")
-    monkeypatch.setattr(alone, "begin", begin)
+    monkeypatch.setattr(processes, "START", "forkserver")
+    monkeypatch.setattr(processes, "begin", begin)
 
 
 def begin(work: Callable[..., None], given: tuple[Any, ...], pipe: Any) -> None:
     torch.set_num_threads(1)
     calibrate.BASE_WINDOW_S, calibrate.CONTAINER_ROUNDS = 0.02, 5
-    alone.begin(work, given, pipe)
+    model.SETTLE_S, model.WINDOW_S = 0.002, 0.02
+    processes.begin(work, given, pipe)

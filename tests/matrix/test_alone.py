@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench.measure import harvested
+from opdb.bench.model import harvested
 from opdb.bench.options import DriverOptions
 from opdb.errors import ClaimLostError
-from opdb.matrix.alone import DiedError, Trained, Training, places, train_alone
-from opdb.models import ModelRequest
+from opdb.models import checked
+from opdb.processes import DiedError
+from opdb.spec import ModelSpec
 from opdb.store import Claims, Store, open_store
 from opdb.store.lease import Claim
+from opdb.studies.train.running import Trained, Training, places, train_alone
 from tests.matrix import short
 
 OPTIONS = DriverOptions(warmup_iters=1, iters=2, repeats=1, label="one")
@@ -27,7 +29,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 
 def training(store: Store, claim: Claim, name: str = "mlp") -> Training:
-    request = ModelRequest(name, phase="training", batch_size=2).checked()
+    request = checked(ModelSpec(name, phase="training", batch_size=2))
     [workload] = harvested(store, [request]).values()
     return Training(request, workload.key, "cpu", OPTIONS, claim)
 

@@ -9,8 +9,7 @@ import pytest
 
 from opdb.bench.options import DriverOptions, ImageOptions
 from opdb.errors import InputError
-from opdb.matrix.combination import Combination
-from opdb.matrix.file import load_matrix
+from opdb.studies.train.file import Combination, load_matrix
 
 Write = Callable[[str], Path]
 

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from opdb.errors import InputError
-from opdb.matrix.figure import draw
-from opdb.matrix.report import LINES, RUNS, MatrixReport
-from opdb.matrix.rows import figures, lines_of, mixed, remarks_of
+from opdb.studies.train.figure import draw
+from opdb.studies.train.rows import LINES, RUNS, MatrixReport, figures, lines_of, mixed, remarks_of
 from tests.matrix.made import NO_POWER, cell, made, run
 
 

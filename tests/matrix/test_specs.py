@@ -8,10 +8,10 @@ import pytest
 
 from opdb.bench.options import DriverOptions
 from opdb.errors import UnknownNameError
-from opdb.matrix.combination import Combination
-from opdb.matrix.specs import BackendDevice, MatrixPolicy, TrainingSpec, cells_of, labelled
-from opdb.runs.table import RunTable
+from opdb.runs import RunTable
 from opdb.store import RunState
+from opdb.studies.train.file import Combination
+from opdb.studies.train.rows import BackendDevice, MatrixPolicy, TrainingSpec, cells_of, labelled
 from tests.matrix.made import HERE, cell, state
 
 SLUG = HERE.device
@@ -29,34 +29,11 @@ def table(runs: Sequence[RunState], claimed: Collection[str] = ()) -> RunTable[T
     return RunTable(MatrixPolicy((SLUG,)), runs, claimed)
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "expected"),
-    [
-        ([], "left"),
-        (["ok"], "done"),
-        (["error"], "failed"),
-        (["out_of_memory"], "out of memory"),
-        (["error", "ok"], "done"),
-        (["ok", "error"], "done"),
-        (["out_of_memory", "error"], "failed"),
-    ],
-)
-def test_the_last_good_run_counts_else_the_last(outcomes: list[str], expected: str) -> None:
-    states = [state(outcome, id=f"run {n}") for n, outcome in enumerate(outcomes)]
-    assert table(states).state(cell()) == expected
-
-
 def test_what_cannot_run_here_is_told_unless_it_has_run() -> None:
     amp = cell(precision="amp")
     assert amp.why_not == "no amp in this test"
     assert table([]).state(amp) == "not here"
     assert table([]).pending([amp, cell()]) == [cell()]
-
-
-def test_a_claimed_run_is_not_pending() -> None:
-    claimed = table([], claimed={cell().key})
-    assert claimed.state(cell()) == "running"
-    assert claimed.pending([cell(), cell(batch_size=8)]) == [cell(batch_size=8)]
 
 
 def test_a_run_that_only_borrows_the_label_is_not_taken_for_it() -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from opdb.meters.nvml import recorder, ring
+from opdb.meters import nvml as recorder
+from opdb.meters import nvml as ring
 
 RECORDED = Path(__file__).parents[1] / "data" / "h200_nvml_answers.json"
 BOOT_S = 5_000.0

@@ -14,19 +14,18 @@ import pynvml
 import pytest
 
 from opdb.errors import CannotMeasureError
-from opdb.meters import Reading
+from opdb.meters import Reading, nvml
 from opdb.meters.nvml import (
+    BoardState,
     NvmlMeter,
-    binding,
+    Recorder,
     board_info,
-    boards,
+    board_states,
+    driver_versions,
     foreign_processes,
     gpu_names,
-    meter,
-    ring,
+    try_meters,
 )
-from opdb.meters.nvml.boards import BoardState, board_states, driver_versions, try_meters
-from opdb.meters.nvml.recorder import Recorder
 from opdb.units import MICRO
 from tests.meters.driver import BOOT_S, RecordedDriver
 from tests.paths import python_path
@@ -179,8 +178,7 @@ def test_meters_are_tried_until_ring_and_counter_have_moved(
         time=lambda: 1_000.0 + passed_s[0],
         sleep=lambda seconds: passed_s.__setitem__(0, passed_s[0] + seconds),
     )
-    for module in (boards, ring):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(nvml, "time", clock)
 
     def samples(_: object, kind: int, seen_us: int) -> tuple[int, list[SimpleNamespace]]:
         ticks = (1_000_000_000 + 20_000 * n for n in range(-2, int(passed_s[0] / 0.02) + 1))
@@ -306,10 +304,10 @@ def test_utilization_counts_each_sample_by_its_share_of_the_window(
 
 
 def test_why_the_clock_was_held_back_is_told_by_old_and_new_bindings() -> None:
-    bits = [binding._reason_bit(name) for name in binding._REASONS]
+    bits = [nvml._reason_bit(name) for name in nvml._REASONS]
     assert all(bits) and len(set(bits)) == len(bits)
-    assert binding._reason_bit("NoSuchReason") == 0
-    told = {bits: binding.throttle_reasons(bits) for bits in (0x4, 0x8, 0x20, 0x40, 0x80, 0x2)}
+    assert nvml._reason_bit("NoSuchReason") == 0
+    told = {bits: nvml.throttle_reasons(bits) for bits in (0x4, 0x8, 0x20, 0x40, 0x80, 0x2)}
     assert told == {
         0x4: ("software power cap",),
         0x8: ("hardware slowdown",),
@@ -318,11 +316,11 @@ def test_why_the_clock_was_held_back_is_told_by_old_and_new_bindings() -> None:
         0x80: ("hardware power brake",),
         0x2: ("application clocks",),
     }
-    assert binding.throttle_reasons(0x1) == (), "idle holds nothing back"
+    assert nvml.throttle_reasons(0x1) == (), "idle holds nothing back"
 
 
 def test_the_field_of_instant_power_is_the_one_that_nvml_names() -> None:
-    assert binding.POWER_INSTANT_FIELD == pynvml.NVML_FI_DEV_POWER_INSTANT
+    assert nvml.POWER_INSTANT_FIELD == pynvml.NVML_FI_DEV_POWER_INSTANT
 
 
 def test_foreign_processes_are_those_of_others_on_the_board(
@@ -346,7 +344,7 @@ def test_a_ring_that_is_handed_out_whole_again_has_nothing_new(
         for n in (-20_000, 0)
     ]
     monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda *_: (1, kept))
-    made = ring.power_ring("a handle")
+    made = nvml.power_ring("a handle")
     for now_s, held in ((0.0, 0), (0.02, 2), (0.03, 2), (0.04, 3)):  # read every 20 ms
         if now_s == 0.03:
             value = SimpleNamespace(uiVal=300_000)
@@ -403,7 +401,7 @@ def test_a_recorder_that_hangs_in_the_driver_is_one_error(
     monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # or what is not flushed comes, too
     made = NvmlMeter(UUID)
-    monkeypatch.setattr(meter, "ANSWERED_WITHIN_S", 0.3)
+    monkeypatch.setattr(nvml, "ANSWERED_WITHIN_S", 0.3)
     with pytest.raises(CannotMeasureError, match=f"recorder of {UUID} gave no answer for 0 s"):
         made.window(0.0, 0.1)
     made.close()
@@ -416,7 +414,7 @@ def test_a_recorder_that_does_not_end_is_ended(
     (tmp_path / "pynvml.py").write_text(STAND_IN + HANGS)
     monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
     made = NvmlMeter(UUID)
-    monkeypatch.setattr(meter, "CLOSED_WITHIN_S", 0.1)
+    monkeypatch.setattr(nvml, "CLOSED_WITHIN_S", 0.1)
     made.close()
     made._process.wait(timeout=10)
     assert made._process.returncode == -signal.SIGKILL

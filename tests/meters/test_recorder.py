@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opdb.meters.nvml.recorder import Recorder
+from opdb.meters.nvml import Recorder
 from tests.meters.driver import BOOT_S, RecordedDriver
 
 STAMP_S = 1e-4

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from opdb.models.checkpoints import DECODERS
+from opdb.checkpoints import CHECKPOINTS, DECODERS, published_dtype
 from opdb.records import Json
+from opdb.spec import ModelSpec
 
 transformers: Any = pytest.importorskip("transformers")
 
@@ -82,6 +83,30 @@ def _model(kind: str, sizes: Mapping[str, Json]) -> Any:
     config = transformers.AutoConfig.for_model(kind, **sizes)
     with torch.device("meta"):
         return transformers.AutoModelForCausalLM.from_config(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, "bfloat16") for name in ("llama-3-8b", "llama-3.1-8b", "llama-3.2-1b-bare")),
+        *((name, "bfloat16") for name in ("qwen2.5-7b", "qwen3-30b-a3b", "mistral-7b-v0.3")),
+        *((name, "bfloat16") for name in ("mixtral-8x7b", "gemma-2-9b", "phi-4", "smollm2-135m")),
+        *((name, "float16") for name in ("llama-2-7b", "llama-2-70b", "opt-125m", "opt_125m")),
+        *((name, "float32") for name in ("gpt2", "gpt2-xl-bare", "bert_base", "t5-small")),
+        *((name, None) for name in ("llama", "gpt_neo-bare", "resnet50", "package.module:build")),
+    ],
+)
+def test_a_name_means_the_dtype_that_its_checkpoint_is_published_in(
+    name: str, dtype: str | None
+) -> None:
+    assert published_dtype(name) == dtype
+    if ":" not in name:
+        assert ModelSpec(name).dtype == (dtype or "float32")
+        assert ModelSpec(name, dtype="float64").dtype == "float64"
+
+
+def test_every_listed_checkpoint_names_a_dtype_of_torch() -> None:
+    assert {published_dtype(name) for name in CHECKPOINTS} == {"float32", "float16", "bfloat16"}
 
 
 @pytest.mark.parametrize(

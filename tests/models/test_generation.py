@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from opdb.errors import InputError
-from opdb.harvest import harvest
-from opdb.models import ModelRequest, load
+from opdb.harvest.passes import harvest
+from opdb.models import load
 from opdb.records import Workload
+from opdb.spec import ModelSpec
 
 transformers = pytest.importorskip("transformers")
 
@@ -22,8 +23,8 @@ ODD = "tests.models.decoders:odd"
 BF16: dict[str, Any] = {"context": 4, "dtype": "bfloat16"}
 
 
-def step(name: str = TINY, **said: Any) -> ModelRequest:
-    return ModelRequest(name, **{"phase": "decode", "batch_size": 2, **said})
+def step(name: str = TINY, **said: Any) -> ModelSpec:
+    return ModelSpec(name, **{"phase": "decode", "batch_size": 2, **said})
 
 
 def kinds(workload: Workload) -> list[str]:
@@ -178,9 +179,9 @@ MAMBA_LACKS = (  # transformers 5.24 and later give it their cache, which holds 
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (ModelRequest("resnet18", phase="decode", context=4), "no causal decoder"),
+        (ModelSpec("resnet18", phase="decode", context=4), "no causal decoder"),
         (step("tests.models.decoders:encoder", context=4), "no causal decoder"),
-        (ModelRequest("t5-small", phase="decode", context=4), "no causal decoder"),
+        (ModelSpec("t5-small", phase="decode", context=4), "no causal decoder"),
         (step(context=256), "has 256 positions, not 257"),
         (step(context=16, cache_length=512), "has 256 positions, not 512"),
         (step(context=16, cache_length=16), "the pass needs 17"),
@@ -188,7 +189,7 @@ MAMBA_LACKS = (  # transformers 5.24 and later give it their cache, which holds 
         (step(context=16, cache="paged"), "paged"),
         (step(context=16, cache="dynamic", cache_length=32), "it has no cache length"),
         (step(phase="prefill", context=16), "begins with an empty cache"),
-        (ModelRequest(TINY, context=16), "only prefill and decode have one"),
+        (ModelSpec(TINY, context=16), "only prefill and decode have one"),
         (step(phase="prefill", input_size=(3, 4)), "a prompt is one number"),
         (step(context=4, input_size=(3,)), "takes one token"),
         (step("mamba", context=4), MAMBA_LACKS),
@@ -197,17 +198,17 @@ MAMBA_LACKS = (  # transformers 5.24 and later give it their cache, which holds 
         (step(ODD, **BF16, quantize="fp8"), "'model.layers.0.mlp.gate_proj' has 64 and 100"),
         (step(**BF16, experts="grouped_mm"), "no mixture of experts"),
         (step(EXPERTS, **BF16, imbalance=-1.0), "imbalance -1.0"),
-        (ModelRequest(TINY, quantize="fp8"), "only prefill and decode"),
+        (ModelSpec(TINY, quantize="fp8"), "only prefill and decode"),
         (step(context=4, max_new_tokens=3), "only the phase generate"),
         (
             step(phase="generate", input_size=(250,), max_new_tokens=10),
             "has 256 positions, not 260",
         ),
         (step(phase="generate", cache_length=300), "allocates"),
-        (ModelRequest("mamba", phase="generate"), "no causal decoder|does not know"),
+        (ModelSpec("mamba", phase="generate"), "no causal decoder|does not know"),
         (step("tests.models.decoders:linear", context=4), "family that opdb does not know"),
     ],
 )
-def test_what_is_refused_has_one_message(request_: ModelRequest, message: str) -> None:
+def test_what_is_refused_has_one_message(request_: ModelSpec, message: str) -> None:
     with pytest.raises(InputError, match=message):
         harvest(request_)

@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb.harvest import harvest
-from opdb.models import ModelRequest, load
+from opdb.harvest.passes import harvest
+from opdb.models import load
 from opdb.models.construction import load_from
 from opdb.models.known import MOST_ELEMENTS, KnownValues
+from opdb.spec import ModelSpec
 
-harvesting = import_module("opdb.harvest")  # `opdb.harvest` is the verb
+harvesting = import_module("opdb.harvest.passes")  # `opdb.harvest` is the verb
 
 
 HERE = "tests.models.test_known"
@@ -190,7 +191,7 @@ def test_what_is_known_is_answered_on_meta_as_on_the_cpu(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     devices = devices_of(monkeypatch)
-    request = ModelRequest(f"{HERE}:{name}")
+    request = ModelSpec(f"{HERE}:{name}")
     before = torch.random.get_rng_state()
     found = harvest(request)
     assert devices == ["meta"] and torch.equal(torch.random.get_rng_state(), before)
@@ -207,7 +208,7 @@ def test_what_hangs_on_weights_is_asked_on_the_cpu(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     devices = devices_of(monkeypatch)
-    found = harvest(ModelRequest(f"{HERE}:{name}"))
+    found = harvest(ModelSpec(f"{HERE}:{name}"))
     assert devices == ["meta", "cpu"]
     [linear] = [c.configuration for c in found.calls if c.configuration.kind == "linear"]
     assert linear.inputs["weight"]["shape"] == [2, 4]

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from opdb.models import ModelRequest, load
+from opdb.models import load
 from opdb.records import Json
+from opdb.spec import ModelSpec
 
-harvesting = import_module("opdb.harvest")  # `opdb.harvest` is the verb
+harvesting = import_module("opdb.harvest.passes")  # `opdb.harvest` is the verb
 
 
 transformers = pytest.importorskip("transformers")
@@ -108,7 +109,7 @@ def without_layouts(value: Json) -> Json:
 
 @pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "longformer", "bert", "rt_detr_v2"])
 def test_they_call_on_meta_what_they_call_on_the_cpu(name: str) -> None:
-    request = ModelRequest(f"{HERE}:{name}")
+    request = ModelSpec(f"{HERE}:{name}")
     on_meta, on_cpu = (
         harvesting._recorded(request, load(request, device=device), device).workload
         for device in ("meta", "cpu")

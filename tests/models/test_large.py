@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from opdb.errors import InputError
-from opdb.harvest import harvest
-from opdb.models import ModelRequest, load
+from opdb.harvest.passes import harvest
+from opdb.models import load
 from opdb.models.construction import parameters_on_meta
-from opdb.models.large import LARGE_BYTES, LargeOnMeta
+from opdb.models.known import LARGE_BYTES, LargeOnMeta
+from opdb.spec import ModelSpec
 
 TERABYTE = 2**38
 """So many float32 are more than any machine that runs tests grants at once."""
@@ -39,10 +40,10 @@ def experts() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 
 def test_no_memory_is_asked_for_what_is_large() -> None:
-    workload = harvest(ModelRequest(f"{__name__}:experts"))
+    workload = harvest(ModelSpec(f"{__name__}:experts"))
     (call,) = workload.calls
     assert call.configuration.kind == "matmul"
-    module = load(ModelRequest(f"{__name__}:experts"), device="meta").module
+    module = load(ModelSpec(f"{__name__}:experts"), device="meta").module
     assert {name: t.shape for name, t in module.state_dict().items()} == {
         "weight": (2**20, 2**18),
         "mask": (2**20, 2**18),
@@ -74,8 +75,8 @@ def counts() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 
 def test_what_asks_for_values_of_what_is_large_is_built_with_them() -> None:
-    assert harvest(ModelRequest(f"{__name__}:scaled")).calls
-    loaded = load(ModelRequest(f"{__name__}:counts"), device="meta")
+    assert harvest(ModelSpec(f"{__name__}:scaled")).calls
+    loaded = load(ModelSpec(f"{__name__}:counts"), device="meta")
     assert loaded.inputs["args"][0]["values"] == {"range": [0, 7]}
 
 
@@ -85,7 +86,7 @@ def endless() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 def test_what_asks_for_values_that_no_memory_holds_is_told() -> None:
     with pytest.raises(InputError, match=r"1100 GB\) are too large"):
-        harvest(ModelRequest(f"{__name__}:endless"))
+        harvest(ModelSpec(f"{__name__}:endless"))
 
 
 def test_small_tensors_keep_their_values() -> None:
@@ -117,9 +118,9 @@ def test_a_large_buffer_that_modules_share_stays_one() -> None:
 _PEAK = """
 import re
 from pathlib import Path
-from opdb.harvest import harvest
-from opdb.models import ModelRequest
-harvest(ModelRequest("deepseek_v3"))
+from opdb.harvest.passes import harvest
+from opdb.models import ModelSpec
+harvest(ModelSpec("deepseek_v3"))
 # not getrusage, which starts with the peak of the process that started this one
 print(int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024)
 """

@@ -14,8 +14,8 @@ from opdb.models.meta import (
     attention_on_meta,
     fused_attention_on_meta,
     laid_out_as_on_device,
+    recurrent_on_meta,
 )
-from opdb.models.recurrent import recurrent_on_meta
 
 aten = torch.ops.aten
 F = nn.functional

@@ -15,10 +15,11 @@ from torch import nn
 
 from opdb import models
 from opdb.errors import InputError, UnknownNameError
-from opdb.models import ModelRequest, load, names, sources
+from opdb.models import load, names
 from opdb.models.catalogue import catalogue
 from opdb.models.construction import parameters_on_meta
 from opdb.records import Json
+from opdb.spec import SOURCES, ModelSpec
 from tests.harvest import sample_models
 
 
@@ -28,7 +29,6 @@ def test_importing_models_imports_no_torch() -> None:
 
 
 def test_names_cover_every_source() -> None:
-    assert sources() == ["builtin", "torchvision", "transformers", "python"]
     assert {"resnet50", "lstm", "fcn_resnet50", "raft_small", "gpt2"} <= set(names())
     assert names("builtin") == ["lstm", "mlp", "transformer"]
     assert not any(name.startswith("quantized") for name in names())
@@ -44,18 +44,18 @@ def test_names_cover_every_source() -> None:
     ],
 )
 def test_default_inputs_follow_the_family(name: str, shape: list[int]) -> None:
-    loaded = load(ModelRequest(name, batch_size=2), device="meta")
+    loaded = load(ModelSpec(name, batch_size=2), device="meta")
     assert loaded.inputs["args"][0]["shape"] == shape
     assert list(loaded.args[0].shape) == shape
     assert loaded.source == "torchvision" and "+" not in loaded.source_version
 
 
 def test_meta_loads_hold_no_memory_and_are_in_eval_mode() -> None:
-    loaded = load(ModelRequest("regnet_y_400mf"), device="meta")
+    loaded = load(ModelSpec("regnet_y_400mf"), device="meta")
     held = [*loaded.module.parameters(), *loaded.module.buffers()]
     assert all(tensor.is_meta for tensor in held)
     assert not any(module.training for module in loaded.module.modules())
-    trained = load(ModelRequest("mlp", phase="training"), device="meta")
+    trained = load(ModelSpec("mlp", phase="training"), device="meta")
     assert trained.module.training
 
 
@@ -63,7 +63,7 @@ def test_two_loads_give_the_same_numbers_and_leave_the_generator_alone() -> None
     torch.manual_seed(7)
     expected = torch.rand(1)
     torch.manual_seed(7)
-    first, second = (load(ModelRequest("mlp"), device="cpu") for _ in range(2))
+    first, second = (load(ModelSpec("mlp"), device="cpu") for _ in range(2))
     assert torch.equal(torch.rand(1), expected)
     assert torch.equal(first.args[0], second.args[0])
     for one, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
@@ -72,7 +72,7 @@ def test_two_loads_give_the_same_numbers_and_leave_the_generator_alone() -> None
 
 @pytest.mark.parametrize("name", ["resnet18", "r3d_18", "mvit_v2_s"])
 def test_channels_last_covers_images_and_videos(name: str) -> None:
-    request = ModelRequest(name, dtype="float16", memory_format="channels_last")
+    request = ModelSpec(name, dtype="float16", memory_format="channels_last")
     loaded = load(request, device="meta")
     image = loaded.args[0]
     last = torch.channels_last_3d if image.dim() == 5 else torch.channels_last
@@ -103,7 +103,7 @@ def test_inputs_as_data() -> None:
         "args": [{"shape": ["batch", 7], "dtype": "int64", "values": {"range": [0, 50]}}],
         "kwargs": {},
     }
-    request = ModelRequest(sample_models.path("lstm"), batch_size=3, inputs=inputs)
+    request = ModelSpec(sample_models.path("lstm"), batch_size=3, inputs=inputs)
     loaded = load(request, device="cpu")
     tokens = loaded.args[0]
     assert tokens.shape == (3, 7) and tokens.dtype == torch.int64
@@ -114,12 +114,12 @@ def test_inputs_as_data() -> None:
 def test_inputs_of_which_a_share_is_zero() -> None:
     inputs = {"args": [{"shape": ["batch", 1000], "values": {"zeros": 0.75}}], "kwargs": {}}
     path = sample_models.path("bare")
-    request = ModelRequest(path, batch_size=3, inputs=inputs)
+    request = ModelSpec(path, batch_size=3, inputs=inputs)
     loaded = load(request, device="cpu")
     assert (loaded.args[0] == 0).float().mean().item() == pytest.approx(0.75, abs=0.05)
     assert loaded.inputs["args"][0]["values"] == {"zeros": 0.75}
     none = {"args": [{"shape": ["batch", 4], "values": {"zeros": 0}}], "kwargs": {}}
-    spec = load(ModelRequest(path, inputs=none), device="meta").inputs["args"][0]
+    spec = load(ModelSpec(path, inputs=none), device="meta").inputs["args"][0]
     assert spec == {"shape": [1, 4], "dtype": "float32"}
 
 
@@ -155,34 +155,34 @@ IMAGE = {"shape": ["batch", 3, 8, 8]}
 def test_inputs_that_cannot_be_made_are_told(given: Json, said: str, device: str) -> None:
     name = sample_models.path("bare")
     with pytest.raises(InputError, match=f"^{re.escape(repr(name))}: .*{re.escape(said)}"):
-        load(ModelRequest(name, inputs={"args": [given]}), device=device)
+        load(ModelSpec(name, inputs={"args": [given]}), device=device)
 
 
 def test_no_inputs_are_none_and_not_the_ones_of_the_model() -> None:
-    assert load(ModelRequest("resnet18", inputs={}), device="meta").args == ()
+    assert load(ModelSpec("resnet18", inputs={}), device="meta").args == ()
 
 
 def test_an_example_that_no_data_says_is_refused() -> None:
     with pytest.raises(InputError, match=r"end.: an example input is inf; give a finite number"):
-        load(ModelRequest(sample_models.path("scaled_without_end")), device="meta")
+        load(ModelSpec(sample_models.path("scaled_without_end")), device="meta")
 
 
 def test_a_callable_is_given_the_batch_size() -> None:
-    loaded = load(ModelRequest(sample_models.path("lstm"), batch_size=5), device="meta")
+    loaded = load(ModelSpec(sample_models.path("lstm"), batch_size=5), device="meta")
     assert loaded.batch_size == 5 and loaded.args[0].shape == (5, 7)
-    fixed = load(ModelRequest(sample_models.path("shared")), device="meta")
+    fixed = load(ModelSpec(sample_models.path("shared")), device="meta")
     assert fixed.batch_size == 4
     # The batch of a sequence may come second: what the callable was given is the batch.
-    steps = load(ModelRequest(sample_models.path("steps_first"), batch_size=3), device="meta")
+    steps = load(ModelSpec(sample_models.path("steps_first"), batch_size=3), device="meta")
     assert steps.batch_size == 3 and steps.args[0].shape == (5, 3, 4)
-    with pytest.raises(InputError, match="batch 4, not 6"):
-        load(ModelRequest(sample_models.path("shared"), batch_size=6), device="meta")
+    other = load(ModelSpec(sample_models.path("shared"), batch_size=6), device="meta")
+    assert other.batch_size == 6 and other.inputs["built"] == {"batch_size": 4}
 
 
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 def test_example_inputs_take_the_dtype_and_format_of_the_model(device: str) -> None:
     name = sample_models.path("image_in_float32")
-    request = ModelRequest(name, dtype="float64", memory_format="channels_last")
+    request = ModelSpec(name, dtype="float64", memory_format="channels_last")
     loaded = load(request, device=device)
     (image,) = loaded.args
     assert image.dtype == loaded.module.weight.dtype == torch.float64
@@ -192,7 +192,7 @@ def test_example_inputs_take_the_dtype_and_format_of_the_model(device: str) -> N
 
 
 def test_complex_weights_keep_their_imaginary_part() -> None:
-    loaded = load(ModelRequest(sample_models.path("spectral"), dtype="float64"), device="cpu")
+    loaded = load(ModelSpec(sample_models.path("spectral"), dtype="float64"), device="cpu")
     assert {t.dtype for t in loaded.module.state_dict().values()} == {torch.complex64}
     assert loaded.args[0].dtype == torch.float64
 
@@ -205,7 +205,7 @@ def test_a_script_that_ends_the_process_when_imported(
     with pytest.raises(
         InputError, match=r"importing own_script_file failed: SystemExit: usage: …$"
     ):
-        load(ModelRequest("own_script_file:make"), device="meta")
+        load(ModelSpec("own_script_file:make"), device="meta")
 
 
 def compiled_already() -> tuple[nn.Module, torch.Tensor]:
@@ -218,7 +218,7 @@ def compiled_already() -> tuple[nn.Module, torch.Tensor]:
 
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 def test_a_model_that_is_compiled_already_is_loaded_as_it_was(device: str) -> None:
-    made = load(ModelRequest(f"{__name__}:compiled_already"), device=device)
+    made = load(ModelSpec(f"{__name__}:compiled_already"), device=device)
     assert [type(m) for m in made.module.modules()] == [nn.Sequential, nn.ReLU, nn.Linear]
     assert all(m._compiled_call_impl is None for m in made.module.modules())
     assert made.module(*made.args).shape == (2, 8)
@@ -226,8 +226,8 @@ def test_a_model_that_is_compiled_already_is_loaded_as_it_was(device: str) -> No
 
 def test_a_bare_module_needs_an_input() -> None:
     with pytest.raises(InputError, match="without example inputs"):
-        load(ModelRequest(sample_models.path("bare")), device="meta")
-    loaded = load(ModelRequest(sample_models.path("bare"), input_size=(4,)), device="meta")
+        load(ModelSpec(sample_models.path("bare")), device="meta")
+    loaded = load(ModelSpec(sample_models.path("bare"), input_size=(4,)), device="meta")
     assert loaded.args[0].shape == (1, 4)
 
 
@@ -237,7 +237,7 @@ def test_a_module_beside_the_user_is_found(tmp_path: Path, monkeypatch: pytest.M
     )
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
-    loaded = load(ModelRequest("own_model_file:make", input_size=(3,)), device="meta")
+    loaded = load(ModelSpec("own_model_file:make", input_size=(3,)), device="meta")
     assert loaded.source_version == "1.2"
     assert sys.path == before
 
@@ -245,29 +245,29 @@ def test_a_module_beside_the_user_is_found(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (ModelRequest("resnet51"), "did you mean 'resnet5"),
-        (ModelRequest("lstn"), "did you mean 'lstm'"),
-        (ModelRequest("resnet50", source="torchvison"), "did you mean 'torchvision'"),
-        (ModelRequest("resnet50", source="builtin"), "unknown builtin model"),
-        (ModelRequest("resnet50", dtype="float23"), "unknown dtype 'float23'"),
-        (ModelRequest("resnet50", memory_format="nhwc"), "unknown memory format 'nhwc'"),
-        (ModelRequest("resnet50", weights="IMAGENET1K_V9"), "IMAGENET1K_V1"),
-        (ModelRequest("no_such_module_here:f"), "no module named 'no_such_module_here'"),
-        (ModelRequest(sample_models.path("absent")), "has no 'absent'"),
-        (ModelRequest(sample_models.path("COMPLETE")), "not a callable"),
-        (ModelRequest(sample_models.path("not_a_module")), "returned int"),
-        (ModelRequest(":f"), "package.module:callable"),
-        (ModelRequest("resnet50", batch_size=0), "batch size 0"),
-        (ModelRequest("resnet50", input_size=(3, -1)), "input size"),
-        (ModelRequest("mlp", inputs={"arg": []}), "unknown key of inputs 'arg'"),
-        (ModelRequest("mlp", inputs={"args": [{"shape": ["b"]}]}), "size 'b'"),
-        (ModelRequest("mlp", inputs={"args": [{"shape": [1], "values": "odd"}]}), "values 'odd'"),
+        (ModelSpec("resnet51"), "did you mean 'resnet5"),
+        (ModelSpec("lstn"), "did you mean 'lstm'"),
+        (ModelSpec("resnet50", source="torchvison"), "did you mean 'torchvision'"),
+        (ModelSpec("resnet50", source="builtin"), "unknown builtin model"),
+        (ModelSpec("resnet50", dtype="float23"), "unknown dtype 'float23'"),
+        (ModelSpec("resnet50", memory_format="nhwc"), "unknown memory format 'nhwc'"),
+        (ModelSpec("resnet50", weights="IMAGENET1K_V9"), "IMAGENET1K_V1"),
+        (ModelSpec("no_such_module_here:f"), "no module named 'no_such_module_here'"),
+        (ModelSpec(sample_models.path("absent")), "has no 'absent'"),
+        (ModelSpec(sample_models.path("COMPLETE")), "not a callable"),
+        (ModelSpec(sample_models.path("not_a_module")), "returned int"),
+        (ModelSpec(":f"), "package.module:callable"),
+        (ModelSpec("resnet50", batch_size=0), "batch size 0"),
+        (ModelSpec("resnet50", input_size=(3, -1)), "input size"),
+        (ModelSpec("mlp", inputs={"arg": []}), "unknown key of inputs 'arg'"),
+        (ModelSpec("mlp", inputs={"args": [{"shape": ["b"]}]}), "size 'b'"),
+        (ModelSpec("mlp", inputs={"args": [{"shape": [1], "values": "odd"}]}), "values 'odd'"),
         (
-            ModelRequest("mlp", inputs={"args": [{"shape": [1], "values": {"zeros": 1.5}}]}),
+            ModelSpec("mlp", inputs={"args": [{"shape": [1], "values": {"zeros": 1.5}}]}),
             "share of zeros",
         ),
         (
-            ModelRequest(
+            ModelSpec(
                 "mlp",
                 inputs={"args": [{"shape": [1], "dtype": "int64", "values": {"zeros": 0.5}}]},
             ),
@@ -275,7 +275,7 @@ def test_a_module_beside_the_user_is_found(tmp_path: Path, monkeypatch: pytest.M
         ),
     ],
 )
-def test_bad_requests_are_explained(request_: ModelRequest, message: str) -> None:
+def test_bad_requests_are_explained(request_: ModelSpec, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         load(request_, device="meta")
     assert len(str(caught.value).splitlines()) == 1
@@ -283,7 +283,7 @@ def test_bad_requests_are_explained(request_: ModelRequest, message: str) -> Non
 
 def test_unknown_names_come_with_the_nearest_of_all_sources() -> None:
     with pytest.raises(UnknownNameError, match=r"package\.module:callable"):
-        load(ModelRequest("resnet5O"), device="meta")
+        load(ModelSpec("resnet5O"), device="meta")
 
 
 def test_a_thread_that_waits_its_turn_leaves_no_patch_behind() -> None:
@@ -307,15 +307,15 @@ def test_a_thread_that_waits_its_turn_leaves_no_patch_behind() -> None:
 def test_a_name_is_found_in_the_source_that_comes_first() -> None:
     """The catalogue saves asking the others, and decides nothing."""
     for each in catalogue():
-        first = next(name for name in sources() if models._source(name).has(each.name))
-        assert models._source_name(ModelRequest(each.name)) == first
+        first = next(name for name in SOURCES if models._source(name).has(each.name))
+        assert models._source_name(ModelSpec(each.name)) == first
 
 
 def test_to_find_a_decoder_imports_no_torchvision() -> None:
     code = (
         "import sys\n"
-        "from opdb.models import ModelRequest\n"
-        "found = ModelRequest('llama-3.2-1b', phase='prefill').checked()\n"
+        "from opdb.models import ModelSpec, checked\n"
+        "found = checked(ModelSpec('llama-3.2-1b', phase='prefill'))\n"
         "print(found.source, 'torchvision' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

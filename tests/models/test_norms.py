@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb.models import LoadedModel, ModelRequest, load
-from opdb.models.norms import calibrate_batch_norms
+from opdb.models import LoadedModel, load
+from opdb.models.steps import calibrate_batch_norms
+from opdb.spec import ModelSpec
 
 
 def loaded(module: nn.Module, *args: object) -> LoadedModel:
@@ -22,7 +23,7 @@ def norms(module: nn.Module) -> list[nn.BatchNorm2d]:
 
 
 def test_statistics_of_resnet18_are_calibrated_and_its_outputs_finite() -> None:
-    made = load(ModelRequest("resnet18", batch_size=1, input_size=(3, 64, 64)), device="cpu")
+    made = load(ModelSpec("resnet18", batch_size=1, input_size=(3, 64, 64)), device="cpu")
     calibrate_batch_norms(made)
     found: list[float] = []
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
 
 from opdb.distribution import install
 from opdb.errors import InputError, UnknownNameError
-from opdb.models import ModelRequest, load, names
+from opdb.models import load, names
 from opdb.models import transformers as source
+from opdb.models.catalogue import is_known
+from opdb.spec import ModelSpec
 
 
 def test_a_checkpoints_name_gives_its_model_without_its_weights() -> None:
-    loaded = load(ModelRequest("bert-base-uncased", batch_size=3, dtype="bfloat16"), device="meta")
+    loaded = load(ModelSpec("bert-base-uncased", batch_size=3, dtype="bfloat16"), device="meta")
     assert type(loaded.module).__name__ == "BertModel" and loaded.source == "transformers"
     assert loaded.source_version.partition(".")[0].isdigit()
     assert sum(parameter.numel() for parameter in loaded.module.parameters()) == 109_482_240
@@ -43,43 +46,91 @@ def test_a_checkpoints_name_gives_its_model_without_its_weights() -> None:
         ("opt-125m", 125_239_296),
         ("t5-small", 60_506_624),
         ("t5-base", 222_903_552),
-        ("tinyllama-1.1b", 1_034_512_384),
+        ("tinyllama-1.1b", 1_100_048_384),
         ("vit-base-patch16-224", 86_389_248),
     ],
 )
 def test_listed_checkpoints_have_the_published_sizes(name: str, parameters: int) -> None:
-    module = load(ModelRequest(name), device="meta").module
+    module = load(ModelSpec(name), device="meta").module
     assert sum(parameter.numel() for parameter in module.parameters()) == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "bare"),
+    [
+        ("llama-3.1-8b", 8_030_261_248, 7_504_924_672),
+        ("llama-3.2-1b", 1_235_814_400, 1_235_814_400),  # the head is the embedding
+        ("gpt2", 124_439_808, 124_439_808),
+        ("gpt_neox", 20_554_567_680, 20_244_713_472),
+        ("mamba2", 7_285_403_648, 7_151_185_920),
+    ],
+)
+def test_a_causal_decoder_has_its_head_in_every_phase(
+    name: str, parameters: int, bare: int
+) -> None:
+    def built(name: str, **said: Any) -> Any:
+        return load(ModelSpec(name, **said), device="meta").module
+
+    def count(module: Any) -> int:
+        return sum(parameter.numel() for parameter in module.parameters())
+
+    whole, body = built(name, input_size=(8,)), built(f"{name}-bare", input_size=(8,))
+    assert type(whole).__name__.endswith(("ForCausalLM", "LMHeadModel"))
+    assert type(body).__name__.endswith("Model")
+    assert (count(whole), count(body)) == (parameters, bare)
+    assert count(built(name, phase="training", input_size=(8,))) == parameters
+    if name != "mamba2":  # it keeps no cache of keys and values
+        assert count(built(name, phase="prefill", input_size=(8,))) == parameters
+
+
+@pytest.mark.parametrize("name", ["bert", "bert-generation", "roberta-base", "t5-small", "vit"])
+def test_what_decodes_nothing_is_the_base_model(name: str) -> None:
+    whole = type(load(ModelSpec(name), device="meta").module).__name__
+    assert whole.endswith(("Model", "Encoder"))
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (ModelSpec("bert-base-bare"), "'bert-base-bare' is no causal decoder: it has no head"),
+        (ModelSpec("gpt2-bare", phase="prefill"), "it has no phase prefill"),
+        (ModelSpec("bert", phase="decode", context=4), "it has no phase decode"),
+    ],
+)
+def test_a_body_is_asked_for_of_a_decoder_alone(request_: ModelSpec, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        load(request_, device="meta")
+    assert is_known("llama-bare") and not is_known("resnet50-bare")
 
 
 def test_a_model_type_is_a_name_and_an_input_size_the_number_of_tokens() -> None:
     assert {"bert", "gpt2", "llama", "bert-base", "gpt2-xl"} <= set(names("transformers"))
-    loaded = load(ModelRequest("distilbert", batch_size=2, input_size=(64,)), device="meta")
+    loaded = load(ModelSpec("distilbert", batch_size=2, input_size=(64,)), device="meta")
     assert loaded.args[0].shape == (2, 64)
-    assert type(load(ModelRequest("bert_base"), device="meta").module).__name__ == "BertModel"
-    both = load(ModelRequest("t5", batch_size=2, input_size=(32,)), device="meta")
+    assert type(load(ModelSpec("bert_base"), device="meta").module).__name__ == "BertModel"
+    both = load(ModelSpec("t5", batch_size=2, input_size=(32,)), device="meta")
     assert both.kwargs["decoder_input_ids"].shape == both.args[0].shape == (2, 32)
 
 
 def test_images_have_the_size_of_the_configuration_or_the_one_asked_for() -> None:
-    assert load(ModelRequest("vit", batch_size=2), device="meta").args[0].shape == (2, 3, 224, 224)
-    small = load(ModelRequest("vit", input_size=(3, 96, 96)), device="meta")
+    assert load(ModelSpec("vit", batch_size=2), device="meta").args[0].shape == (2, 3, 224, 224)
+    small = load(ModelSpec("vit", input_size=(3, 96, 96)), device="meta")
     assert small.module(*small.args).last_hidden_state.shape == (1, 37, 768)
-    wide = load(ModelRequest("vit", input_size=(3, 96, 192)), device="meta")
+    wide = load(ModelSpec("vit", input_size=(3, 96, 192)), device="meta")
     assert wide.module(*wide.args).last_hidden_state.shape == (1, 73, 768)
-    clip = load(ModelRequest("clip", batch_size=2), device="meta")
+    clip = load(ModelSpec("clip", batch_size=2), device="meta")
     assert clip.args[0].shape == (2, 77)
     assert clip.kwargs["pixel_values"].shape == (2, 3, 224, 224)
 
 
 def test_attention_is_torchs_and_rotary_frequencies_keep_their_dtype() -> None:
-    llama = load(ModelRequest("tinyllama-1.1b", dtype="bfloat16"), device="meta").module
+    llama = load(ModelSpec("tinyllama-1.1b", dtype="bfloat16"), device="meta").module
     assert getattr(llama.config, "_attn_implementation", None) == "sdpa"
     assert {buffer.dtype for buffer in llama.buffers()} == {torch.float32}
 
 
 def test_two_loads_give_the_same_numbers() -> None:
-    request = ModelRequest("distilbert", input_size=(4,))
+    request = ModelSpec("distilbert", input_size=(4,))
     first, second = (load(request, device="cpu") for _ in range(2))
     assert torch.equal(first.args[0], second.args[0])
     for one, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
@@ -89,22 +140,22 @@ def test_two_loads_give_the_same_numbers() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (ModelRequest("bert-base-uncase"), "did you mean 'bert-base-uncased'"),
-        (ModelRequest("gtp2", source="transformers"), "unknown transformers model 'gtp2'; did"),
-        (ModelRequest("bert", weights="published"), "random weights, not 'published'"),
-        (ModelRequest("bert", num_classes=3), "without classes"),
-        (ModelRequest("bert", input_size=(3, 224, 224)), "it takes one number"),
-        (ModelRequest("bert", input_size=(513,)), "it takes at most 512"),
-        (ModelRequest("roberta-base", input_size=(513,)), "it takes at most 512"),
-        (ModelRequest("gpt2", input_size=(1025,)), "it takes at most 1024"),
-        (ModelRequest("opt-125m", input_size=(2049,)), "it takes at most 2048"),
-        (ModelRequest("bart", input_size=(1025,)), "it takes at most 1024"),
-        (ModelRequest("vit", input_size=(224,)), "an image has channels, height and width"),
-        (ModelRequest("whisper"), "give inputs .it takes input_features, "),
-        (ModelRequest("llava"), "give inputs .it takes input_ids, "),
+        (ModelSpec("bert-base-uncase"), "did you mean 'bert-base-uncased'"),
+        (ModelSpec("gtp2", source="transformers"), "unknown transformers model 'gtp2'; did"),
+        (ModelSpec("bert", weights="published"), "random weights, not 'published'"),
+        (ModelSpec("bert", num_classes=3), "without classes"),
+        (ModelSpec("bert", input_size=(3, 224, 224)), "it takes one number"),
+        (ModelSpec("bert", input_size=(513,)), "it takes at most 512"),
+        (ModelSpec("roberta-base", input_size=(513,)), "it takes at most 512"),
+        (ModelSpec("gpt2", input_size=(1025,)), "it takes at most 1024"),
+        (ModelSpec("opt-125m", input_size=(2049,)), "it takes at most 2048"),
+        (ModelSpec("bart", input_size=(1025,)), "it takes at most 1024"),
+        (ModelSpec("vit", input_size=(224,)), "an image has channels, height and width"),
+        (ModelSpec("whisper"), "give inputs .it takes input_features, "),
+        (ModelSpec("llava"), "give inputs .it takes input_ids, "),
     ],
 )
-def test_bad_requests_are_explained(request_: ModelRequest, message: str) -> None:
+def test_bad_requests_are_explained(request_: ModelSpec, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         load(request_, device="meta")
     assert len(str(caught.value).splitlines()) == 1
@@ -112,7 +163,7 @@ def test_bad_requests_are_explained(request_: ModelRequest, message: str) -> Non
 
 def test_inputs_as_data_take_the_place_of_the_models_own() -> None:
     inputs = {"kwargs": {"input_features": {"shape": ["batch", 80, 3000]}}}
-    loaded = load(ModelRequest("whisper", batch_size=2, inputs=inputs), device="meta")
+    loaded = load(ModelSpec("whisper", batch_size=2, inputs=inputs), device="meta")
     assert loaded.kwargs["input_features"].shape == (2, 80, 3000)
 
 
@@ -121,21 +172,21 @@ def test_without_transformers_a_name_says_what_to_install(monkeypatch: pytest.Mo
     source.model_types.cache_clear()
     try:
         with pytest.raises(InputError, match=re.escape(install("transformers"))):
-            load(ModelRequest("bert-base-uncased"), device="meta")
+            load(ModelSpec("bert-base-uncased"), device="meta")
         with pytest.raises(UnknownNameError, match=re.escape(install("transformers"))):
-            load(ModelRequest("distilbert"), device="meta")
+            load(ModelSpec("distilbert"), device="meta")
         with pytest.raises(UnknownNameError, match=re.escape(install("transformers"))):
-            load(ModelRequest("mistral", source="transformers"), device="meta")
+            load(ModelSpec("mistral", source="transformers"), device="meta")
         assert "gpt2" in names("transformers")
     finally:
         source.model_types.cache_clear()
 
 
-@pytest.mark.parametrize("name", ["resnet18", "lstm", "json:loads"])
-def test_other_models_do_not_import_transformers(name: str) -> None:
+def test_other_models_do_not_import_transformers() -> None:
     code = (
-        "import sys\nfrom opdb.models import ModelRequest\n"
-        f"ModelRequest({name!r}, source={'python' if ':' in name else None!r}).checked()\n"
+        "import sys\nfrom opdb.models import ModelSpec, checked\n"
+        "checked(ModelSpec('resnet18')), checked(ModelSpec('lstm'))\n"
+        "checked(ModelSpec('json:loads', source='python'))\n"
         "sys.exit('transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

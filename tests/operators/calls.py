@@ -44,6 +44,20 @@ def plain(cls: type[nn.Module]) -> Callable[[], tuple[nn.Module, tuple[Tensor, .
     return lambda: (cls(), (noise(2, 6, 4, 4),))
 
 
+ELEMENTWISE = """
+exp sqrt rsqrt sin cos tanh sigmoid erf floor ceil round sign reciprocal square log1p expm1 isnan
+isinf isfinite relu selu trunc frac atan sinh cosh logical_not
+"""
+ACTIVATIONS = """
+relu relu6 elu celu leaky_relu hardswish hardsigmoid hardtanh silu mish gelu softplus softsign
+tanhshrink hardshrink softshrink logsigmoid sigmoid tanh dropout2d
+"""
+MODULES_OF_ONE = """
+ReLU ReLU6 ELU SELU CELU LeakyReLU Hardswish Hardsigmoid Hardtanh SiLU Mish GELU Softplus Softsign
+Tanhshrink Hardshrink Softshrink LogSigmoid Sigmoid Tanh PReLU Dropout Dropout2d AlphaDropout
+Identity Flatten RReLU
+"""
+
 CALLS: dict[str, Callable[[Tensors], Any]] = {
     # operators of Python
     "add": lambda t: t.x + t.y,
@@ -74,38 +88,7 @@ CALLS: dict[str, Callable[[Tensors], Any]] = {
     "ne": lambda t: t.x != 0,
     "xor": lambda t: t.flag ^ t.flag,
     # element-wise functions
-    **{
-        name: on_x(torch, name)
-        for name in [
-            "exp",
-            "sqrt",
-            "rsqrt",
-            "sin",
-            "cos",
-            "tanh",
-            "sigmoid",
-            "erf",
-            "floor",
-            "ceil",
-            "round",
-            "sign",
-            "reciprocal",
-            "square",
-            "log1p",
-            "expm1",
-            "isnan",
-            "isinf",
-            "isfinite",
-            "relu",
-            "selu",
-            "trunc",
-            "frac",
-            "atan",
-            "sinh",
-            "cosh",
-            "logical_not",
-        ]
-    },
+    **{name: on_x(torch, name) for name in ELEMENTWISE.split()},
     "clamp": lambda t: t.x.clamp(min=0),
     "clamp infinite": lambda t: t.x.clamp(-math.inf, 3.0),
     "clamp_min": lambda t: t.x.clamp_min(0.1),
@@ -123,31 +106,7 @@ CALLS: dict[str, Callable[[Tensors], Any]] = {
     "nan_to_num": lambda t: t.x.nan_to_num(0.0),
     "bitwise_not": lambda t: ~t.flag,
     # activations
-    **{
-        name: on_x(F, name)
-        for name in [
-            "relu",
-            "relu6",
-            "elu",
-            "celu",
-            "leaky_relu",
-            "hardswish",
-            "hardsigmoid",
-            "hardtanh",
-            "silu",
-            "mish",
-            "gelu",
-            "softplus",
-            "softsign",
-            "tanhshrink",
-            "hardshrink",
-            "softshrink",
-            "logsigmoid",
-            "sigmoid",
-            "tanh",
-            "dropout2d",
-        ]
-    },
+    **{name: on_x(F, name) for name in ACTIVATIONS.split()},
     "relu inplace": lambda t: F.relu(t.x, inplace=True),
     "relu_": lambda t: t.x.relu_(),
     "gelu tanh": lambda t: F.gelu(t.x, approximate="tanh"),
@@ -337,6 +296,14 @@ CALLS: dict[str, Callable[[Tensors], Any]] = {
     "roll": lambda t: torch.roll(t.x, shifts=(-1, -2), dims=(2, 3)),
     "flip": lambda t: t.x.flip(1),
     "flip torch": lambda t: torch.flip(t.x, dims=[2, 3]),
+    "pack_padded_sequence": lambda t: torch._pack_padded_sequence(
+        t.b, torch.tensor([4, 2, 1]), True
+    ),
+    "pad_packed_sequence": lambda t: torch._pad_packed_sequence(
+        t.m, torch.tensor([2, 1, 1]), True, 0.5, 4
+    ),
+    "pad_sequence": lambda t: nn.utils.rnn.pad_sequence([t.m, t.m[:2]]),
+    "is_all_true": lambda t: torch._is_all_true(t.flag),
     "repeat": lambda t: t.v.repeat(3, 1),
     "tile": lambda t: torch.tile(t.v, (2,)),
     "repeat_interleave": lambda t: t.x.repeat_interleave(2, dim=1),
@@ -436,38 +403,7 @@ MODULES: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
     "GroupNorm": lambda: (nn.GroupNorm(2, 6), (noise(2, 6, 3, 3),)),
     "InstanceNorm2d": lambda: (nn.InstanceNorm2d(6), (noise(2, 6, 3, 3),)),
     "LocalResponseNorm": lambda: (nn.LocalResponseNorm(2), (noise(2, 6, 3, 3),)),
-    **{
-        f"{cls.__name__}": plain(cls)
-        for cls in (
-            nn.ReLU,
-            nn.ReLU6,
-            nn.ELU,
-            nn.SELU,
-            nn.CELU,
-            nn.LeakyReLU,
-            nn.Hardswish,
-            nn.Hardsigmoid,
-            nn.Hardtanh,
-            nn.SiLU,
-            nn.Mish,
-            nn.GELU,
-            nn.Softplus,
-            nn.Softsign,
-            nn.Tanhshrink,
-            nn.Hardshrink,
-            nn.Softshrink,
-            nn.LogSigmoid,
-            nn.Sigmoid,
-            nn.Tanh,
-            nn.PReLU,
-            nn.Dropout,
-            nn.Dropout2d,
-            nn.AlphaDropout,
-            nn.Identity,
-            nn.Flatten,
-            nn.RReLU,
-        )
-    },
+    **{name: plain(getattr(nn, name)) for name in MODULES_OF_ONE.split()},
     "ReLU inplace": lambda: (nn.ReLU(inplace=True), (noise(2, 3),)),
     "Softmax": lambda: (nn.Softmax(dim=-1), (noise(2, 3),)),
     "LogSoftmax": lambda: (nn.LogSoftmax(1), (noise(2, 3),)),

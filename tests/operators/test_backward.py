@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from opdb.harvest import harvest
-from opdb.models import ModelRequest
+from opdb.harvest.passes import harvest
+from opdb.models import checked
 from opdb.operators import build
-from opdb.operators.backward import draws_in_attention
-from opdb.operators.update import CAPTURE_CHECKS
+from opdb.operators.call import CAPTURE_CHECKS, draws_in_attention
+from opdb.spec import ModelSpec
 
 ATTENTIONS = ("_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention")
 
@@ -30,7 +30,7 @@ def test_dropout_elsewhere_keeps_its_mask() -> None:
 
 
 def test_a_backward_pass_runs_outside_autocast() -> None:
-    asked = ModelRequest("mlp", phase="training", batch_size=2, autocast="bfloat16").checked()
+    asked = checked(ModelSpec("mlp", phase="training", batch_size=2, autocast="bfloat16"))
     cast = [c for c in harvest(asked).occurrences() if c.kind == "linear" and c.autocast]
     seen = {}
     for configuration in cast:

@@ -10,7 +10,7 @@ import torch
 from opdb.errors import UnsupportedError
 from opdb.operators import build
 from opdb.records import Configuration
-from tests.operators.test_fused import IN, SQUARE, group, node
+from tests.compiled.test_fused import IN, SQUARE, group, node
 
 BY = {"input": 1}
 LAST = {"node": 0}

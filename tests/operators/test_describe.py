@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,12 +21,9 @@ from opdb.operators import (
     is_operator_module,
 )
 from opdb.records import Configuration
-from tests.operators.calls import CALLS, MODULES, Tensors
 from tests.operators.watching import Weights, watch
 
 F = nn.functional
-
-GOLDEN = Path(__file__).parent / "golden_keys.json"
 
 
 def one(call: Callable[[], Any]) -> Configuration:
@@ -189,33 +184,13 @@ def test_strides_come_back() -> None:
     assert built.inputs[0].stride() == X.transpose(1, 3).stride()
 
 
-def golden() -> dict[str, str]:
-    """Compute the keys of some calls; they may change with `CONFIGURATION_FORMAT` alone."""
-    torch.manual_seed(0)
-    t = Tensors()
-    names = (
-        "add itself,relu_,conv2d,batch_norm,layer_norm,max_pool2d ceil,adaptive_avg_pool2d none,"
-        "attention causal,cat,getitem list,masked_fill,permute,mean,to keyword,arange,embedding,"
-        "interpolate size,clamp infinite"
-    )
-    keys = {name: watch(lambda name=name: CALLS[name](t))[-1].key for name in names.split(",")}  # type: ignore[misc]
-    for name in ("Conv2d", "BatchNorm2d", "LSTM", "MultiheadAttention self", "Linear", "Embedding"):
-        module, inputs = MODULES[name]()
-        keys[f"nn.{name}"] = describe_module(module.eval(), inputs, {}, NoNotes()).key
-    return keys
-
-
-def test_golden_keys() -> None:
-    assert golden() == json.loads(GOLDEN.read_text())
-
-
 def test_every_kind_can_be_described() -> None:
     from opdb.kinds.fused import ENTRY
     from opdb.kinds.fused import NAME as FUSED
+    from opdb.operators.build import SPECIAL
+    from opdb.operators.call import OPTIMIZERS
     from opdb.operators.functions import forms_by_kind
     from opdb.operators.modules import forms_of_kind
-    from opdb.operators.special import SPECIAL
-    from opdb.operators.update import OPTIMIZERS
 
     orphans = [
         name

@@ -9,15 +9,45 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import (
+    FlopCounterMode,
+    conv_flop_count,
+    sdpa_backward_flop_count,
+)
 
-from benchmarks.flops_vs_torch import counter_of_groups
 from opdb.kinds import get_kind
 from opdb.operators import NoNotes, describe_module
 from tests.kinds.test_backward import without_input_gradients
 from tests.operators.watching import watch
 
 F = nn.functional
+
+
+def counter_of_groups() -> FlopCounterMode:
+    """Return a FlopCounterMode that knows the groups of a convolution's backward pass."""
+    return FlopCounterMode(
+        display=False, custom_mapping={torch.ops.aten.convolution_backward: _backward_of_groups}
+    )
+
+
+def _backward_of_groups(
+    outgoing: torch.Size,
+    image: torch.Size,
+    weight: torch.Size,
+    _bias: object,
+    _stride: object,
+    _padding: object,
+    _dilation: object,
+    transposed: bool,
+    _output_padding: object,
+    _groups: int,
+    wanted: list[bool],
+    **_: object,
+) -> int:
+    """Count each gradient as one product of the forward pass's size."""
+    one: int = conv_flop_count(list(image), list(weight), list(outgoing), transposed=transposed)
+    return one * sum(wanted[:2])
 
 
 def meta(*shape: int) -> Tensor:
@@ -45,9 +75,6 @@ FUNCTIONS: dict[str, Callable[[], Any]] = {
     "einsum of three": lambda: torch.einsum(
         "bhlm,bhmk,hkd->bld", meta(2, 3, 5, 6), meta(2, 3, 6, 4), meta(3, 4, 7)
     ),
-    "einsum that sums first": lambda: torch.einsum(
-        "...ij,...jk->...k", meta(2, 1, 3, 4), meta(5, 4, 6)
-    ),
     "attention": lambda: F.scaled_dot_product_attention(
         meta(2, 3, 4, 8), meta(2, 3, 6, 8), meta(2, 3, 6, 8)
     ),
@@ -69,8 +96,16 @@ def test_functions(name: str) -> None:
         ("bii->bi", [(2, 3, 3)], 0, 0),
         ("bij->jib", [(2, 3, 4)], 0, 0),
         ("bij->j", [(2, 3, 4)], 24, 24),
+        ("bii->b", [(3, 4, 4)], 12, 12),
         ("ij,ij->ij", [(3, 4), (3, 4)], 12, 24),
         ("i,j", [(3,), (4,)], 12, 24),
+        # both sides are summed, then multiplied
+        ("ij,kl->il", [(40, 50), (60, 70)], 2_000 + 4_200 + 2_800, 2 * 2_800),
+        ("bijk,bkd->bd", [(2, 30, 40, 8), (2, 8, 16)], 19_200 + 512, 2 * 512),
+        ("...ij,...jk->...k", [(2, 1, 3, 4), (5, 4, 6)], 24 + 480, 2 * 480),
+        # the diagonal is summed; of three, what the first two leave is summed before the third
+        ("bii,bk->bk", [(2, 3, 3), (2, 5)], 6 + 10, 2 * 10),
+        ("ij,jk,lm->im", [(2, 3), (3, 4), (5, 6)], 12 + 12 + 30 + 12, 2 * 24),
     ],
 )
 def test_an_einsum_that_is_no_product(
@@ -81,6 +116,46 @@ def test_an_einsum_that_is_no_product(
     configuration = watch(lambda: torch.einsum(equation, *operands))[-1]
     assert get_kind("einsum").flops(configuration) == forward
     assert get_kind(configuration.kind).backward_flops(configuration) == backward
+
+
+class Dispatched(TorchDispatchMode):
+    """Counts sums by their elements, products of matrices twice, and products of elements once."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        packet = func.overloadpacket
+        if packet is torch.ops.aten.sum:
+            self.flops += args[0].numel()
+        elif packet is torch.ops.aten.bmm:
+            self.flops += 2 * output.numel() * args[0].shape[-1]
+        elif packet is torch.ops.aten.mul:
+            self.flops += output.numel()
+        return output
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bii->b", [(3, 4, 4)]),
+        ("bii,bjj->b", [(3, 4, 4), (3, 2, 2)]),
+        ("ij,kl->il", [(40, 50), (60, 70)]),
+        ("bijk,bkd->bd", [(2, 30, 40, 8), (2, 8, 16)]),
+        ("bik,bkd->bd", [(2, 5, 1), (2, 8, 16)]),
+        ("ij,jk,kl->", [(2, 3), (3, 4), (4, 5)]),
+        ("ab,cd,be,fc->af", [(2, 3), (4, 5), (3, 6), (7, 4)]),
+        ("...ij,jk,...k->...i", [(2, 1, 3, 4), (4, 6), (5, 6)]),
+    ],
+)
+def test_an_einsum_counts_what_torch_computes(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    operands = [meta(*shape) for shape in shapes]
+    configuration = watch(lambda: torch.einsum(equation, *operands))[-1]
+    with torch.backends.opt_einsum.flags(enabled=False), Dispatched() as dispatched:
+        torch.einsum(equation, *operands)
+    assert get_kind("einsum").flops(configuration) == dispatched.flops > 0
 
 
 MODULES: dict[str, tuple[nn.Module, tuple[Tensor, ...]]] = {

@@ -1,29 +1,40 @@
-"""The loop on the processor: what fails is passed over, what misses its target is added to."""
+"""A build benches and measures until its target holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from opdb.bench import rounds
-from opdb.bench.platform import detect
-from opdb.bench.request import BenchRequest
-from opdb.bench.rounds import Progress
-from opdb.bench.run import BenchResult
-from opdb.harvest import harvest
-from opdb.models import ModelRequest
+from opdb.bench import run as rounds
+from opdb.bench.plan import BenchRequest
+from opdb.bench.run import BenchResult, bench
+from opdb.bench.session import detect
+from opdb.harvest.passes import harvest
 from opdb.plan import loop
-from opdb.plan.hands import Alone, BuildModel
-from opdb.plan.loop import BuildRequest, Built, build
+from opdb.plan.loop import BuildModel, BuildRequest, Built, build, of_model
 from opdb.plan.ranking import Step
-from opdb.records import Configuration, Mode, Visit
+from opdb.records import Configuration, Harvest, Mode, Stored
+from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
-from tests.bench.calls import HUGE, IMPOSSIBLE, RELU, workload
+from tests.bench.calls import CONV, HUGE, IMPOSSIBLE, RELU, TANH, workload
+from tests.heard import Heard
 
-MLP = ModelRequest("mlp", input_size=(16,))
+
+def test_a_model_is_asked_for_by_its_calls_and_its_workloads() -> None:
+    plain = workload(CONV, RELU, CONV)
+    captured = replace(workload(RELU, TANH), captured=True)
+    alone = of_model(BenchRequest(), Stored(Harvest(plain), 0, None))
+    assert (alone.configurations, alone.workloads) == ([CONV.key, RELU.key], [plain.key])
+    both = of_model(BenchRequest(retry=True), Stored(Harvest(plain, captured), 0, None))
+    assert both.configurations == [CONV.key, RELU.key, TANH.key]
+    assert both.workloads == [plain.key, captured.key] and both.retry
+
+
+MLP = ModelSpec("mlp", input_size=(16,))
 REQUEST = BuildRequest(0.01)
 
 pytestmark = pytest.mark.usefixtures("short")
@@ -35,26 +46,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-class Heard:
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.visited_keys: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def begin(self, visits: int) -> None:
-        pass
-
-    def visited(self, configuration: Configuration, visit: Visit, cost_s: float) -> None:
-        self.visited_keys.append(configuration.key)
-
-
 def built(store: Store, request: BuildRequest, *jobs: BuildModel) -> tuple[Built, Heard]:
     heard = Heard()
     for job in jobs:
         store.save_workload(job.workload)
-    return build(store, jobs, request, Alone(store, "cpu", request.mode), heard), heard
+    with heard.visiting(store):
+        return build(store, jobs, request, "cpu", heard), heard
 
 
 def test_many_failures_in_a_row_stop_nothing(store: Store) -> None:
@@ -73,35 +70,36 @@ def test_many_failures_in_a_row_stop_nothing(store: Store) -> None:
     assert not other.left and other.answer is not None
     assert other.answer.prediction.coverage_time == 1
     assert found.survey is not None and len(found.survey.failed) == len(many) + 1
-    visits = len(heard.visited_keys)
+    visits = len(heard.visits)
     again, heard = built(store, replace(REQUEST, target=1.0), *both)
-    assert again.benched == 0 and heard.visited_keys == [] and visits > len(many)
+    assert again.benched == 0 and heard.visits == [] and visits > len(many)
 
 
 def test_what_failed_is_tried_again_when_asked(store: Store) -> None:
     job = BuildModel(MLP, workload(RELU, HUGE))
     built(store, REQUEST, job)
     _, heard = built(store, REQUEST, job)
-    assert heard.visited_keys == []
+    assert heard.visits == []
     _, heard = built(store, replace(REQUEST, retry=True), job)
-    assert heard.visited_keys == [HUGE.key], "once, and not in a circle"
+    assert [v.configuration for v in heard.visits] == [HUGE.key], "once, and not in a circle"
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_a_build_benches_for_its_own_models_and_host_times_only_where_its_mode_waits_for_the_host(
-    store: Store, mode: Mode
+    store: Store, mode: Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.save_workload(workload(RELU, name="other"))
     asked: list[BenchRequest] = []
 
-    class Noting(Alone):
-        def bench(self, request: BenchRequest, progress: Progress) -> Sequence[BenchResult]:
-            asked.append(request)
-            return super().bench(request, progress)
+    def noted(store: Store, request: BenchRequest, *given: Any) -> BenchResult:
+        asked.append(request)
+        return bench(store, request, *given)
 
+    monkeypatch.setattr(loop, "bench", noted)
+    # Not run: a processor has no CUDA graphs.
     job = BuildModel(MLP, harvest(MLP))
     store.save_workload(job.workload)
-    build(store, [job], replace(REQUEST, mode=mode), Noting(store, "cpu", "eager"), Heard())
+    build(store, [job], replace(REQUEST, mode=mode, runs=0), "cpu", Heard())
     assert asked and all(request.workloads == [job.workload.key] for request in asked)
     assert all(request.host_times == (mode == "eager") for request in asked)
     for request in asked:
@@ -110,7 +108,7 @@ def test_a_build_benches_for_its_own_models_and_host_times_only_where_its_mode_w
 
 
 def test_so_many_models_are_run_as_are_asked_for_drawn_by_their_keys(store: Store) -> None:
-    sizes = [ModelRequest("mlp", input_size=(size,)) for size in (8, 16, 24)]
+    sizes = [ModelSpec("mlp", input_size=(size,)) for size in (8, 16, 24)]
     jobs = [BuildModel(request, harvest(request)) for request in sizes]
     none, _ = built(store, replace(REQUEST, runs=0), *jobs)
     assert none.runs == 0 and [s.run for s in none.standings] == [None] * 3
@@ -151,7 +149,7 @@ def test_a_model_that_has_no_time_left_is_not_run_and_not_met(store: Store) -> N
     job = BuildModel(MLP, harvest(MLP))
     built(store, REQUEST, job)
     other = BuildModel(
-        ModelRequest("mlp", input_size=(8,)), harvest(ModelRequest("mlp", input_size=(8,)))
+        ModelSpec("mlp", input_size=(8,)), harvest(ModelSpec("mlp", input_size=(8,)))
     )
     found, _ = built(store, replace(REQUEST, target=0.9, gpu_seconds=0.0), job, other)
     assert found.stopped is not None and found.next

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from opdb.plan.ranking import EPSILON, Demand, Step, cheapest, rank
+from opdb.plan.ranking import EPSILON, Demand, Step, rank
 
 
 def demand(name: str, goal: float, **shares: float) -> Demand:
@@ -43,12 +43,6 @@ def test_what_is_cheap_goes_before_what_is_dear() -> None:
     assert keys(rank([one], {"a": 1.0, "b": 0.1})) == ["b"]
 
 
-def test_what_is_measured_counts() -> None:
-    one = Demand("one", {"a": (0.3,), "b": (0.1,)}, (0.6,), 0.9)
-    assert keys(rank([one], ONES)) == ["a"]
-    assert rank([Demand("one", {"a": (0.05,)}, (0.95,), 0.9)], ONES) == []
-
-
 def test_each_quantity_is_to_reach_the_goal() -> None:
     shares = {"a": (0.9, 0.1), "b": (0.05, 0.85), "c": (0.05, 0.05)}
     found = rank([Demand("one", shares, (0.0, 0.0), 0.9)], ONES)
@@ -65,11 +59,6 @@ def test_pins_come_first_and_stay() -> None:
     one = demand("one", 0.5, a=0.9, b=0.1)
     found = rank([one], ONES, first=["h", "b", "nowhere"])
     assert keys(found) == ["h", "b", "a"]
-
-
-def test_nothing_is_asked_of_nobody() -> None:
-    assert rank([], ONES) == [] and rank([], {}) == [] and cheapest([], ONES) == []
-    assert rank([demand("empty", 0.9)], ONES) == []
 
 
 @pytest.mark.parametrize("seed", range(6))

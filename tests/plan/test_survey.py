@@ -1,24 +1,150 @@
-"""What is known of workloads: of one among several, and as a prediction has it."""
+"""What is known of workloads on a device, and what to measure next."""
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from opdb.bench.platform import current_settings, detect
-from opdb.bench.request import BenchRequest
+from opdb.bench.plan import BenchRequest
 from opdb.bench.run import bench
-from opdb.compose.sizes import sizes_of
-from opdb.plan.survey import survey
-from opdb.predict import predictor_for
+from opdb.bench.session import current_settings, detect
+from opdb.plan.survey import Estimated, base_power_w, configurations_of, costs_on, prices, survey
+from opdb.predict.predictor import predictor_for
+from opdb.predict.sizes import DOUBT, FARTHEST, shares_of, sizes_of
+from opdb.records import Configuration, Cost, Workload, mean_of
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.significance import Significance
 from opdb.store import open_store
 from tests import published
 from tests.bench.calls import CONV, RELU, TANH, workload
-from tests.bench.test_run import Heard
+from tests.heard import Heard
+
+
+@pytest.fixture(scope="module")
+def known() -> tuple[list[Workload], dict[str, Cost]]:
+    with open_store(str(published.database())) as store:
+        workloads = store.workloads()
+        called = configurations_of(workloads).values()
+        return workloads, costs_on(store, published.DEVICE, called, DEFAULT_SETTINGS)
+
+
+def counts(workload: Workload) -> dict[str, int]:
+    return {c.key: count for c, count in workload.occurrences().items()}
+
+
+def test_what_was_measured_is_as_measured(known: tuple[list[Workload], dict[str, Cost]]) -> None:
+    workloads, costs = known
+    sizes = sizes_of(configurations_of(workloads).values(), costs)
+    for key, cost in costs.items():
+        size = sizes[key]
+        assert size is not None and cost.time_s is not None and size.doubt == 1
+        assert size.time_s == cost.time_s.mean
+        assert cost.dynamic_energy_j is None or size.dynamic_energy_j >= 0
+
+
+def test_what_was_not_is_sized_by_its_kin_and_doubted(
+    known: tuple[list[Workload], dict[str, Cost]],
+) -> None:
+    """Half of the published operators, sized from the other half."""
+    workloads, costs = known
+    called = configurations_of(workloads)
+    half = {key: cost for n, (key, cost) in enumerate(sorted(costs.items())) if n % 2}
+    sizes = sizes_of(called.values(), half)
+    errors = []
+    for key in costs.keys() - half.keys():
+        size, time = sizes[key], costs[key].time_s
+        assert size is not None and time is not None
+        assert 1 <= size.doubt <= math.exp(DOUBT * FARTHEST)
+        if time.mean > 0 and size.time_s > 0:
+            errors.append(abs(math.log(size.time_s / time.mean)))
+    assert statistics.median(errors) < 0.2, "half of them within 20 %"
+
+
+def test_what_was_learned_sizes_better_than_kin_and_each_configuration_is_estimated_once(
+    known: tuple[list[Workload], dict[str, Cost]],
+) -> None:
+    """One model's operators, as if nothing of the model had been measured but had been learned."""
+    workloads, costs = known
+    [workload] = [w for w in workloads if (w.name, w.batch_size) == ("vgg16", 32)]
+    called = list(workload.occurrences())
+    foreign = Configuration("convolute", {}, {"input": {"shape": [4], "dtype": "float32"}})
+    with open_store(str(published.database())) as store:
+        [device] = store.devices()
+        estimated = Estimated(store, device)
+        found = estimated.of([*called, foreign])
+        again = estimated.of(called)
+        nothing_learned = Estimated(store, replace(device, slug="another")).of(called)
+    assert foreign.key not in found and not nothing_learned
+    assert all(again[key] is found[key] for key in found)
+    by_kin, sizes = sizes_of(called, {}), sizes_of(called, {}, found)
+    whole_s = sum(mean_of(costs[c.key].time_s) for c in called)
+    off: list[float] = []
+    for given in (sizes, by_kin):
+        each_s = [(given[c.key], mean_of(costs[c.key].time_s)) for c in called]
+        off.append(sum(abs(size.time_s - time_s) for size, time_s in each_s if size) / whole_s)
+    assert off[0] < 0.1 < 0.5 < off[1]
+    doubts = [size.doubt for key in found if (size := sizes[key]) is not None and size.time_s]
+    assert len(doubts) > 10 and all(1 < doubt < 2 for doubt in doubts)
+
+
+def test_where_nothing_is_measured_the_order_of_sizes_is_right(
+    known: tuple[list[Workload], dict[str, Cost]],
+) -> None:
+    workloads, costs = known
+    called = [c for c in configurations_of(workloads).values() if c.kind == "conv2d"]
+    sizes = sizes_of(called, {})
+    pairs = [
+        (size.time_s, time.mean)
+        for c in called
+        if (size := sizes[c.key]) is not None and (time := costs[c.key].time_s) is not None
+    ]
+    agreeing = [
+        (one[0] < other[0]) == (one[1] < other[1])
+        for n, one in enumerate(pairs[:200])
+        for other in pairs[:n]
+        if max(one[1], other[1]) > 2 * min(one[1], other[1])
+    ]
+    assert statistics.mean(agreeing) > 0.8
+
+
+def test_shares_add_up_and_doubt_takes_from_what_is_measured(
+    known: tuple[list[Workload], dict[str, Cost]],
+) -> None:
+    workloads, costs = known
+    [workload] = [w for w in workloads if (w.name, w.batch_size) == ("alexnet", 32)]
+    keys = list(counts(workload))
+    some = {key: costs[key] for key in keys[::2]}
+    sizes = sizes_of(workload.occurrences(), some)
+    plain = shares_of(counts(workload), sizes, 120.0)
+    doubted = shares_of(counts(workload), sizes, 120.0, doubted=True)
+    assert plain is not None and doubted is not None
+    for shares in (plain, doubted):
+        for quantity in (0, 1):
+            assert sum(both[quantity] for both in shares.values()) == pytest.approx(1)
+    assert sum(doubted[key][0] for key in some) < sum(plain[key][0] for key in some)
+
+
+def test_prices_are_medians_of_the_published_visits() -> None:
+    with open_store(str(published.database())) as store:
+        found = prices(store, published.DEVICE)
+        assert base_power_w(store, published.DEVICE) == pytest.approx(125, abs=10)
+        assert prices(store, "nowhere").rests_on == 0
+        assert base_power_w(store, "nowhere") == 0
+        board = store.boards(published.DEVICE)[0].uuid
+        spent: dict[str, float] = {}
+        for visit in store.visits(board):
+            if visit.role != "anchor":
+                spent[visit.configuration] = spent.get(visit.configuration, 0.0) + visit.cost_s
+    assert 0.5 < found.usual < 1.2 and found.rests_on > 2000
+    assert found.usual == pytest.approx(statistics.median(spent.values()), rel=0.3)
+    conv = Configuration("conv2d", {}, {})
+    assert found.of(conv) == found.of_kind["conv2d"]
+    assert found.of(Configuration("convolute", {}, {})) == found.usual
+
 
 pytestmark = pytest.mark.usefixtures("short")
 
@@ -39,6 +165,15 @@ def test_one_workload_is_planned_by_itself_beside_what_others_have_measured(
     assert alone.pending == [TANH.key]
     steps = alone.plan({pending.key: 1.0}, Significance())
     assert [step.key for step in steps] == [TANH.key]
+
+
+def test_nothing_is_covered_where_no_operator_describes_a_call(tmp_path: Path) -> None:
+    unknown = replace(workload(), unsupported={"torch.kron": 1})
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        store.save_workload(unknown)
+        known = survey(store, detect("cpu").device, [unknown], current_settings())
+    found = known.coverage(unknown)
+    assert (found.calls, found.time, found.least()) == (0, 0, 0)
 
 
 def test_a_survey_covers_what_a_prediction_covers() -> None:

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
 from functools import cache
 
 import pytest
 
-from opdb.api.reports import ReportPage, report
 from opdb.garbage import gc_paused
+from opdb.studies.report import ReportPage, report
 from tests import published
-
-
-@dataclass(frozen=True)
-class Made:
-    """A report, and the seconds of the processor that it took."""
-
-    found: ReportPage
-    seconds: float
 
 
 @cache
 @gc_paused()
-def _made() -> Made:
-    path = str(published.all_sets())
-    before = time.process_time()
-    found = report(db=path)
+def _made() -> ReportPage:
+    found = report(db=str(published.all_sets()))
     assert found.html
-    return Made(found, time.process_time() - before)
+    return found
 
 
 @pytest.fixture
-def made() -> Made:
+def made() -> ReportPage:
     return _made()

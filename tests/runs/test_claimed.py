@@ -8,48 +8,49 @@ from typing import Any
 
 import pytest
 
-from opdb.bench.measure import AlikeRuns, ModelWork
-from opdb.bench.model import RunOptions
+from opdb import workers
+from opdb.bench.driver import DriverSpec, DriverWork
+from opdb.bench.model import AlikeRuns, ModelWork, RunOptions
 from opdb.bench.options import DriverOptions
-from opdb.bench.platform import detect
-from opdb.bench.trainings import DriverSpec, DriverWork
-from opdb.harvest import harvest
-from opdb.models import ModelRequest
-from opdb.runs import work as runs_work
-from opdb.runs.models import ModelPolicy, ModelSpec
-from opdb.runs.work import Work
+from opdb.bench.session import detect
+from opdb.harvest.passes import harvest
+from opdb.models import checked
+from opdb.progress import Progress
+from opdb.runs import ModelPolicy, ModelRunSpec
+from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
 from opdb.store.claims import held
 from opdb.studies import modes
-from tests.cluster import short
+from opdb.workers import Work
+from tests.workers import short
 
 QUICK = RunOptions(repeats=1)
 SHORT = DriverOptions(warmup_iters=1, iters=2, repeats=1)
 
 
-def serve(url: str, asked: Work[Any], specs: list[ModelSpec], both: Any, told: Any) -> None:
+def serve(url: str, asked: Work[Any], specs: list[ModelRunSpec], both: Any, told: Any) -> None:
     """Make the runs at the same time as the other process; tell which were made here."""
     short.shorten()
-    runs_work.LOOK_EVERY_S = 0.02
+    workers.LOOK_EVERY_S = 0.02
     with open_store(url, create=False) as store:
         both.wait()
-        told.send([spec.key for spec, _ in asked.run(store, specs, "cpu", lambda spec: "go")])
+        told.send([spec.key for spec, _ in asked.run(store, specs, "cpu", Progress())])
 
 
-def question(name: str, store: Store) -> tuple[Work[Any], list[ModelSpec]]:
+def question(name: str, store: Store) -> tuple[Work[Any], list[ModelRunSpec]]:
     platform = detect("cpu")
     board = platform.board
     devices, boards = (board.device,), (board.uuid,)
     phase: Any = "training" if name == "training" else "inference"
-    requests = [ModelRequest("mlp", batch_size=size, phase=phase).checked() for size in (1, 2)]
+    requests = [checked(ModelSpec("mlp", batch_size=size, phase=phase)) for size in (1, 2)]
     workloads = [harvest(request) for request in requests]
     for workload in workloads:
         store.save_workload(workload)
     pairs = [(r, w.key) for r, w in zip(requests, workloads, strict=True)]
     if name == "training":
-        specs: list[ModelSpec] = [DriverSpec(*pair, "eager", boards, SHORT) for pair in pairs]
+        specs: list[ModelRunSpec] = [DriverSpec(*pair, "eager", boards, SHORT) for pair in pairs]
         return DriverWork(ModelPolicy(devices, boards), options=SHORT), specs
-    specs = [ModelSpec(*pair, "eager", boards) for pair in pairs]
+    specs = [ModelRunSpec(*pair, "eager", boards) for pair in pairs]
     if name == "measure":
         policy = AlikeRuns(devices, boards, options=QUICK).without_stored(store)
         return ModelWork(policy, options=QUICK), specs
@@ -90,9 +91,9 @@ def test_a_run_that_is_asked_for_anew_is_made_however_many_are_stored(tmp_path: 
         asked, specs = question("build", store)
         again, _ = question("measure", store)
         assert asked.pending(store, specs) == again.pending(store, specs) == specs
-        [(spec, run)] = asked.run(store, specs[:1], "cpu", lambda spec: "go")
+        [(spec, run)] = asked.run(store, specs[:1], "cpu", Progress())
         assert asked.pending(store, specs) == specs[1:]
         assert again.pending(store, specs) == specs[1:], "made since it was asked for"
         assert question("measure", store)[0].pending(store, specs) == specs
-        assert list(asked.run(store, specs, "cpu", lambda spec: "stop")) == []
+        assert list(asked.run(store, specs, "cpu", Progress(), may_begin=lambda spec: False)) == []
         assert [spec.workload, "ok"] == [run.workload, run.outcome] and held(store) == []

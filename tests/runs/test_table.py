@@ -12,35 +12,34 @@ from typing import Any
 import pytest
 
 from opdb.algorithms.names import algorithm_named
-from opdb.matrix.combination import Combination
-from opdb.matrix.specs import BackendDevice, MatrixPolicy, TrainingSpec
-from opdb.models import ModelRequest
-from opdb.runs.models import ModelPolicy, ModelSpec
-from opdb.runs.table import RunTable
+from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
+from opdb.spec import ModelSpec
 from opdb.store import RunState, Store, open_store
 from opdb.store.claims import Claims, held, this_worker
 from opdb.studies import modes
-from opdb.sweep.specs import SweepPolicy, SweepSpec
+from opdb.studies.sweep.request import SweepPolicy, SweepSpec
+from opdb.studies.train.file import Combination
+from opdb.studies.train.rows import BackendDevice, MatrixPolicy, TrainingSpec
 from tests import published
 from tests.store import samples
 from tests.store.conftest import fill
 
 
-def test_claims_have_the_names_that_they_always_had() -> None:
-    sweep = SweepSpec(ModelRequest("m"), "key", 224, algorithm_named("fft tiling"), "graph")
+def test_claims_name_the_study_and_the_run() -> None:
+    sweep = SweepSpec(ModelSpec("m"), "key", 224, algorithm_named("fft tiling"), "graph")
     assert (SweepPolicy(()).scope("gpu"), sweep.key) == ("sweep gpu", "sweep graph fft_tiling key")
     training = TrainingSpec(Combination("mlp", 8), BackendDevice("cpu", "x86"))
-    assert MatrixPolicy(()).scope("x86") == "matrix x86"
+    assert MatrixPolicy(()).scope("x86") == "train x86"
     assert training.key == "matrix mlp-b8-fp32-cpu"
     boards = ("GPU-2", "GPU-1")
-    run = ModelSpec(ModelRequest("m"), "key", "eager", boards)
-    assert run.key == ModelSpec(ModelRequest("m"), "key", "eager", boards[::-1]).key
+    run = ModelRunSpec(ModelSpec("m"), "key", "eager", boards)
+    assert run.key == ModelRunSpec(ModelSpec("m"), "key", "eager", boards[::-1]).key
     assert ModelPolicy((), ()).scope("gpu") == "runs gpu"
 
 
 def test_the_last_good_run_counts_else_the_last() -> None:
     """Of runs made one after the other, of four models; a fifth was never run."""
-    specs = {name: ModelSpec(ModelRequest("m"), name, "eager", ("GPU-1",)) for name in "abcde"}
+    specs = {name: ModelRunSpec(ModelSpec("m"), name, "eager", ("GPU-1",)) for name in "abcde"}
     made = (
         ("a", "ok"),
         ("a", "error"),
@@ -91,7 +90,7 @@ def test_each_question_finds_its_runs_among_the_published_ones() -> None:
             table = RunTable(policy, policy.runs(store))
             runs = store.model_runs(device=board.device, board=board.uuid)
             for run in runs:
-                spec = ModelSpec(ModelRequest("m"), run.workload, run.mode, policy.boards)
+                spec = ModelRunSpec(ModelSpec("m"), run.workload, run.mode, policy.boards)
                 counts[table.state(spec)] += 1
                 assert table.pending([spec], retry=True) == (
                     [] if table.state(spec) == "done" else [spec]
@@ -126,7 +125,7 @@ def stored(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_runs_count_by_board_device_setting_facts_and_environment(stored: Store) -> None:
-    def counted(*, spec: ModelSpec | None = None, **rules: Any) -> list[str]:
+    def counted(*, spec: ModelRunSpec | None = None, **rules: Any) -> list[str]:
         boards = rules.pop("boards", ("GPU-1", "GPU-2"))
         policy = ModelPolicy(("nvidia-h200",), boards, **rules)
         return sorted(found.id for found in policy.runs(stored, spec))
@@ -140,7 +139,7 @@ def test_runs_count_by_board_device_setting_facts_and_environment(stored: Store)
     assert counted(environment={"cudnn": None}) == ["run-1", "run-2", "run-5"]
     assert counted(ignored=frozenset({"run-1"})) == ["run-2", "run-5"]
     key = samples.workload().key
-    spec = ModelSpec(ModelRequest("m"), key, "graph", ("GPU-1", "GPU-2"))
+    spec = ModelRunSpec(ModelSpec("m"), key, "graph", ("GPU-1", "GPU-2"))
     assert counted(spec=spec) == ["run-2"]
     assert counted(spec=replace(spec, workload="another")) == []
     low = ModelPolicy(("nvidia-h200-500w",), ("GPU-1",))
@@ -155,7 +154,7 @@ def test_a_table_is_read_with_the_claims_of_those_alive(
     stored: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = ModelPolicy(("nvidia-h200", "a-cpu"), ("GPU-1",))
-    spec = ModelSpec(ModelRequest("m"), samples.workload().key, "eager", ("GPU-1",))
+    spec = ModelRunSpec(ModelSpec("m"), samples.workload().key, "eager", ("GPU-1",))
     specs = {mode: replace(spec, mode=mode) for mode in ("eager", "graph", "compile", "trace")}
     assert RunTable.read(stored, policy).state(spec) == "done"
     with Claims(stored, "runs nvidia-h200", "GPU-1") as one, Claims(stored, "runs x", "x") as two:
@@ -182,14 +181,14 @@ def test_what_answers_no_spec_is_the_run_of_none() -> None:
         def run_identity(self, run: RunState) -> Hashable:
             return None if run.mode == "eager" else super().run_identity(run)
 
-        def identity(self, spec: ModelSpec) -> Hashable:
+        def identity(self, spec: ModelRunSpec) -> Hashable:
             return None if spec.mode == "eager" else super().identity(spec)
 
     runs = [
         RunState(mode, "w", mode, {}, "ok", None, 1.0, {}, "c", "gpu", "GPU-1")
         for mode in ("eager", "graph")
     ]
-    specs = [ModelSpec(ModelRequest("m"), "w", mode, ("GPU-1",)) for mode in ("eager", "graph")]
+    specs = [ModelRunSpec(ModelSpec("m"), "w", mode, ("GPU-1",)) for mode in ("eager", "graph")]
     table = RunTable(Picky(("gpu",), ("GPU-1",)), runs)
     assert [table.state(spec) for spec in specs] == ["left", "done"]
     assert RunTable(Picky(("gpu",), ("GPU-1",)), []).state(specs[0]) == "left"

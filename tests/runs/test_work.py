@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
+from opdb import workers
 from opdb.errors import ClaimLostError
-from opdb.models import ModelRequest
-from opdb.runs import work as works
-from opdb.runs.models import ModelPolicy, ModelSpec
-from opdb.runs.progress import Display, Progress
-from opdb.runs.work import Answer, Here, Make, Work, execute
+from opdb.progress import Progress
+from opdb.runs import ModelPolicy, ModelRunSpec
+from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
 from opdb.store.claims import Claims, held, release_dead_claims
+from opdb.workers import Crew, Make, Work
 from tests.store import samples
 
 POLICY = ModelPolicy((samples.DEVICE.slug,), ("GPU-1",))
 
 
 @dataclass(frozen=True)
-class Noting(Work[ModelSpec]):
+class Noting(Work[ModelRunSpec]):
     """Stores a run in no time, and notes what happens."""
 
     happened: list[Any] = field(default_factory=list)
@@ -33,10 +33,10 @@ class Noting(Work[ModelSpec]):
     @contextmanager
     def opened(
         self, store: Store, device: str | None, workers: int
-    ) -> Iterator[tuple[str, str, Make[ModelSpec]]]:
+    ) -> Iterator[tuple[str, str, Make[ModelRunSpec]]]:
         self.happened.append((store, device, workers))
 
-        def make(spec: ModelSpec, claims: Claims) -> Any:
+        def make(spec: ModelRunSpec, claims: Claims) -> Any:
             assert claims.has(spec.key)
             self.happened.append(spec.request.name)
             if spec.key in self.lost:
@@ -49,7 +49,7 @@ class Noting(Work[ModelSpec]):
         yield samples.DEVICE.slug, "GPU-1", make
 
 
-def save(store: Store, spec: ModelSpec, outcome: Any = "ok") -> None:
+def save(store: Store, spec: ModelRunSpec, outcome: Any = "ok") -> None:
     stored = len(store.run_states())
     run = samples.model_run(samples.workload(spec.request.name), f"run {stored}")
     store.save_model_run(replace(run, outcome=outcome))
@@ -62,23 +62,33 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def specs_of(store: Store, *names: str) -> list[ModelSpec]:
+def specs_of(store: Store, *names: str) -> list[ModelRunSpec]:
     found = []
     for name in names:
         store.save_workload(workload := samples.workload(name))
-        found.append(ModelSpec(ModelRequest(name), workload.key, "eager", ("GPU-1",)))
+        found.append(ModelRunSpec(ModelSpec(name), workload.key, "eager", ("GPU-1",)))
     return found
 
 
-def go(_: ModelSpec) -> Answer:
-    return "go"
+class Shown(Progress):
+    def __init__(self) -> None:
+        self.said: list[object] = []
+
+    def doing(self, what: str) -> None:
+        self.said.append(" ".join(what.split()))
+
+    def done(self, count: int = 1) -> None:
+        self.said.append(count)
 
 
-def test_each_run_is_made_once_and_told_as_it_is_stored(store: Store) -> None:
+NOBODY = Progress()
+
+
+def test_each_run_is_made_once_and_told_as_it_is_stored(store: Store, tmp_path: Path) -> None:
     specs = specs_of(store, "a", "b", "unstored", "c")
     work = Noting(POLICY)
     told = []
-    for spec, run in work.run(store, specs, "cuda:3", go, workers=2):
+    for spec, run in work.run(store, specs, "cuda:3", NOBODY, crew=Crew(2, tmp_path)):
         told.append((spec.request.name, run))
         assert [claim.task for claim in held(store)] == [spec.key], "no other is claimed yet"
         assert [(claim.scope, claim.board) for claim in held(store)] == [
@@ -88,29 +98,36 @@ def test_each_run_is_made_once_and_told_as_it_is_stored(store: Store) -> None:
     assert work.happened == [(store, "cuda:3", 2), "a", "b", "unstored", "c"]
     assert held(store) == []
     again = Noting(POLICY)
-    assert list(again.run(store, [*specs[:2], specs[3]], None, go)) == []
+    assert list(again.run(store, [*specs[:2], specs[3]], None, NOBODY)) == []
     assert again.happened == [(store, None, 1)]
     anew = Noting(POLICY, again=True)
-    assert [spec for spec, _ in anew.run(store, specs[:1], None, go)] == specs[:1]
+    assert [spec for spec, _ in anew.run(store, specs[:1], None, NOBODY)] == specs[:1]
 
 
-def test_without_specs_no_device_is_opened(store: Store) -> None:
-    work = Noting(POLICY)
-    assert list(work.run(store, [], None, go)) == [] and work.happened == []
+def test_the_work_ends_at_a_run_that_may_not_begin(store: Store) -> None:
+    specs, work = specs_of(store, "a", "b", "c"), Noting(POLICY)
+    made = work.run(store, specs, None, NOBODY, may_begin=lambda s: s.request.name == "a")
+    assert [spec for spec, _ in made] == specs[:1] and work.happened[1:] == ["a"]
+    assert held(store) == []
 
 
-def test_an_answer_skips_a_run_or_ends_the_work(store: Store) -> None:
-    specs = specs_of(store, "a", "b", "c", "d")
-    answers: dict[str, Answer] = {"a": "skip", "b": "go", "c": "stop", "d": "go"}
-    work = Noting(POLICY)
-    made = [spec for spec, _ in work.run(store, specs, None, lambda s: answers[s.request.name])]
-    assert made == [specs[1]] and work.happened[1:] == ["b"] and held(store) == []
+def test_a_run_that_too_many_died_of_is_left_out(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    specs, work, crew = specs_of(store, "a", "b"), Noting(POLICY), Crew(4, folder)
+    with crew.trying(specs[0].key) as may:
+        [note] = folder.iterdir()
+        assert may
+    assert not list(folder.iterdir()), "who comes to the end of a run lives"
+    for number in range(workers.MOST_DEATHS):
+        note.with_suffix(f".{number}").touch()
+    assert [spec for spec, _ in work.run(store, specs, None, NOBODY, crew=crew)] == specs[1:]
 
 
 def test_a_run_that_another_took_over_is_left_to_it(store: Store) -> None:
     specs = specs_of(store, "a", "b")
     work = Noting(POLICY, lost=frozenset({specs[0].key}))
-    assert [spec for spec, _ in work.run(store, specs, None, go)] == specs[1:]
+    assert [spec for spec, _ in work.run(store, specs, None, NOBODY)] == specs[1:]
 
 
 def test_what_failed_is_made_again_where_that_is_asked_for(store: Store) -> None:
@@ -122,7 +139,7 @@ def test_what_failed_is_made_again_where_that_is_asked_for(store: Store) -> None
     assert Noting(POLICY, again=True).pending(store, specs[1:]) == specs[1:]
 
 
-def of_another(store: Store, monkeypatch: pytest.MonkeyPatch, spec: ModelSpec) -> Claims:
+def of_another(store: Store, monkeypatch: pytest.MonkeyPatch, spec: ModelRunSpec) -> Claims:
     """Claim a run as a process of another machine does."""
     with monkeypatch.context() as patch:
         patch.setattr("opdb.store.claims.this_worker", lambda: "0123456789abcdef:7:1.00")
@@ -146,9 +163,9 @@ def test_the_runs_of_others_come_last_and_are_waited_for(
         if len(waited) == 3:
             others[1].give_back([specs[1].key])
 
-    monkeypatch.setattr("opdb.runs.work.time.sleep", sleep)
+    monkeypatch.setattr("opdb.workers.time.sleep", sleep)
     work = Noting(POLICY)
-    made = [spec for spec, _ in work.run(store, specs, None, go)]
+    made = [spec for spec, _ in work.run(store, specs, None, NOBODY)]
     assert made == [specs[2], specs[3], specs[1]], "the other made the first"
     assert waited == [1.0, 1.0, 1.0]
 
@@ -164,10 +181,10 @@ def test_who_does_not_wait_takes_what_was_left_meanwhile(
 ) -> None:
     specs = specs_of(store, "a", "b", "c")
     others = [of_another(store, monkeypatch, spec) for spec in specs[:2]]
-    monkeypatch.setattr("opdb.runs.work.time.sleep", lambda _: pytest.fail("it waits for nobody"))
+    monkeypatch.setattr("opdb.workers.time.sleep", lambda _: pytest.fail("it waits for nobody"))
     work = Noting(Unwaiting(POLICY.devices, POLICY.boards))
     made = []
-    for spec, _ in work.run(store, specs, None, go):
+    for spec, _ in work.run(store, specs, None, NOBODY):
         made.append(spec)
         others[0].give_back([specs[0].key])
     assert made == [specs[2], specs[0]]
@@ -187,59 +204,17 @@ def test_the_claims_of_the_dead_are_released_first(
             other.give_back([specs[0].key])
         release_dead_claims(of)
 
-    monkeypatch.setattr(works, "release_dead_claims", releasing)
+    monkeypatch.setattr(workers, "release_dead_claims", releasing)
     monkeypatch.setattr(
-        "opdb.runs.work.time.sleep", lambda _: pytest.fail("nothing is left to wait for")
+        "opdb.workers.time.sleep", lambda _: pytest.fail("nothing is left to wait for")
     )
-    assert [spec for spec, _ in Noting(POLICY).run(store, specs, None, go)] == specs[::-1]
+    assert [spec for spec, _ in Noting(POLICY).run(store, specs, None, NOBODY)] == specs[::-1]
     assert released == [1, 1]
 
 
-class Shown(Progress):
-    def __init__(self) -> None:
-        self.said: list[object] = []
-
-    def doing(self, what: str) -> None:
-        self.said.append(what)
-
-    def done(self, count: int = 1) -> None:
-        self.said.append(count)
-
-
-class Two:
-    """A maker on two devices, of which the second was asked to stop."""
-
-    boards, failures = (), ()
-
-    def make(self, work: Any, specs: Sequence[ModelSpec], ask: Any) -> Iterator[Any]:
-        for spec, device in zip(specs, ("cuda:0", "cuda:1"), strict=True):
-            if ask(spec, device) == "go":
-                yield device, spec, f"run of {work}"
-
-
-def test_progress_names_each_run_and_where_there_are_several_its_device(store: Store) -> None:
-    specs, shown = specs_of(store, "a", "b"), Shown()
-    may: dict[str, Answer] = {"a": "go", "b": "stop"}
-    made = list(
-        execute(
-            Two(),  # type: ignore[arg-type]
-            "the work",  # type: ignore[arg-type]
-            specs,
-            shown,
-            lambda spec: spec.request.name.upper(),
-            lambda spec: may[spec.request.name],
-        )
-    )
-    assert made == [(specs[0], "A on cuda:0", "run of the work")]
-    assert shown.said == ["A on cuda:0", 1]
-    here, shown = Here(store, "cpu"), Shown()
-    work = Noting(POLICY)
-    made = list(execute(here, work, specs, shown, lambda spec: spec.request.name))
-    assert made == [(specs[0], "a", "the run of a"), (specs[1], "b", "the run of b")]
-    assert shown.said == ["a", 1, "b", 1] and work.happened[0] == (store, "cpu", 1)
-
-
-def test_where_nobody_looks_progress_shows_nothing() -> None:
-    with Display().progress(3, "measure") as shown:
-        shown.doing("a")
-        shown.done()
+def test_progress_names_each_run_that_is_made(store: Store) -> None:
+    specs, shown = specs_of(store, "a", "b", "unstored"), Shown()
+    save(store, specs[0])
+    made = list(Noting(POLICY).run(store, specs, "cpu", shown))
+    assert made == [(specs[1], "the run of b")]
+    assert shown.said == ["b batch 1 float32 eager", 1, "unstored batch 1 float32 eager"]

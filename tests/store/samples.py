@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opdb.estimates.document import FORMAT
+from opdb.estimates.estimator import FORMAT
 from opdb.records import (
     AfterOthers,
     Board,

@@ -17,44 +17,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy import create_engine
 
 from opdb.errors import DatabaseError
 from opdb.records import Configuration
 from opdb.store import Store, default_url, open_store
-from opdb.store.migrate import upgrade
-from opdb.store.schema import REVISIONS, metadata
+from opdb.store.schema import SCHEMA
 from tests import warm
 from tests.store import samples
 from tests.store.conftest import fill
 from tests.users import nobody
 
 ROOT = Path(__file__).parents[2]
-
-
-def tables(path: Path) -> set[tuple[str, str]]:
-    with closing(sqlite3.connect(path)) as connection:
-        query = "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE '%alembic%'"
-        normal = str.maketrans("", "", '"\n\t ')
-        return {(name, (sql or "").translate(normal)) for name, sql in connection.execute(query)}
-
-
-def test_migrations_and_tables_agree(tmp_path: Path) -> None:
-    engine = create_engine(f"sqlite:///{tmp_path / 'migrated.sqlite'}")
-    upgrade(engine)
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection)
-        assert compare_metadata(context, metadata) == []
-        assert context.get_current_revision() == REVISIONS[-1]
-    engine.dispose()
-    open_store(str(tmp_path / "created.sqlite")).close()
-    migrated, created = tables(tmp_path / "migrated.sqlite"), tables(tmp_path / "created.sqlite")
-    assert migrated == created
-    with open_store(str(tmp_path / "migrated.sqlite")) as store:
-        fill(store)
-        assert store.workloads() == [samples.workload()]
 
 
 def test_a_new_database_has_wal_and_foreign_keys(sqlite: Store) -> None:
@@ -80,7 +53,14 @@ def foreign(path: Path) -> None:
 def newer(path: Path) -> None:
     open_store(str(path)).close()
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE opdb_schema SET number = 99")
+        connection.commit()
+
+
+def older(path: Path) -> None:
+    open_store(str(path)).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE opdb_schema")
         connection.commit()
 
 
@@ -109,7 +89,8 @@ def damaged(path: Path) -> None:
         (directory, "it is a folder"),
         (text_file, "it is not an SQLite file"),
         (foreign, "it is not an opdb database (it holds the tables songs)"),
-        (newer, f"its schema 9999 is newer than this version of opdb reads ({REVISIONS[-1]})"),
+        (newer, f"its schema 99 is not the one that this version of opdb reads ({SCHEMA})"),
+        (older, f"its schema 0 is not the one that this version of opdb reads ({SCHEMA})"),
         (truncated, "it is truncated"),
         (header_alone, "it is truncated (16 of 100 bytes)"),
         (damaged, "it is damaged"),
@@ -335,10 +316,10 @@ def test_many_processes_create_one_database_at_once(url: str) -> None:
     assert [opener.wait(timeout=60) for opener in openers] == [0, 0, 0, 0]
 
 
-def test_opening_imports_neither_torch_nor_alembic(tmp_path: Path) -> None:
+def test_opening_does_not_import_torch(tmp_path: Path) -> None:
     program = (
         "import sys; from opdb.store import open_store; open_store(sys.argv[1]).workloads('x')\n"
-        "heavy = {'torch', 'alembic', 'numpy', 'scipy', 'pandas', 'pydantic', 'sqlalchemy.orm'}\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'pandas', 'pydantic', 'sqlalchemy.orm'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     path = str(tmp_path / "some.sqlite")

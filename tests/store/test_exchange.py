@@ -291,7 +291,7 @@ TAMPERED = [
     ("learned.csv", "ratios", lambda v: v.replace("1.02", "0"), "time is 0; expected a number"),
     ("learned.csv", "ratios", lambda v: v.replace("false", "2"), "waits is 2; expected true or"),
     ("learned.csv", "ratios", lambda _: '{"graph":{"GPU-1":{"a":[1]}}}', "missing 3 required"),
-    ("learned.csv", "ratios", lambda _: "[]", "no JSON object"),
+    ("learned.csv", "ratios", lambda _: "[]", "not a JSON object"),
     ("profiles.csv", "counts", lambda _: '[["a",{"b":"1"}]]', "b is no number"),
     ("profiles.csv", "counts", lambda _: '[["a"]]', "not enough values"),
     ("profiles.csv", "definition", lambda _: '{"a":{"b":NaN}}', "b is no number"),

@@ -9,16 +9,12 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from sqlalchemy import text
 
 from opdb.errors import DatabaseError
-from opdb.predict import predictor_for
-from opdb.store import Store, VisitFilter, database, open_store
+from opdb.predict.predictor import predictor_for
+from opdb.store import VisitFilter, open_store
 from opdb.store.exchange import export_set, import_set
-from opdb.store.migrate import upgrade
-from opdb.store.schema import REVISIONS, metadata
 from opdb.store.set_reading import read_set
 from tests import postgres, warm
 from tests.store import samples
@@ -31,35 +27,6 @@ PUBLISHED = ROOT / "db" / "nvidia-h200"
 def name_of(url: str) -> str:
     """Return the name of a URL's database."""
     return url.partition("?")[0].rpartition("/")[2]
-
-
-COLUMNS = """
-SELECT table_name, column_name, data_type, collation_name, is_nullable, column_default
-FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'alembic_version'
-ORDER BY 1, 2
-"""
-
-
-def columns(store: Store) -> list[tuple[object, ...]]:
-    with store.reading() as connection:
-        return [tuple(row) for row in connection.execute(text(COLUMNS))]
-
-
-def test_migrations_and_tables_agree(postgres_server: postgres.Server) -> None:
-    migrated = postgres_server.new_database()
-    engine = database._engine(database.parse_url(migrated), None)
-    upgrade(engine)
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection)
-        assert compare_metadata(context, metadata) == []
-        assert context.get_current_revision() == REVISIONS[-1]
-    engine.dispose()
-    created = postgres_server.new_database()
-    with open_store(migrated) as one, open_store(created) as other:
-        assert columns(one) == columns(other)
-        assert {row[3] for row in columns(one) if row[2] == "text"} == {"C"}
-        fill(one)
-        assert one.workloads() == [samples.workload()]
 
 
 def test_text_is_in_the_order_of_its_characters(postgres_url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import sqlite3
@@ -221,3 +222,151 @@ def test_ranges_and_characters_of_fields_are_checked(
     assert ran.status == 2 and ran.err.count("\n") == 1, ran.err
     assert f"{folder / name}, line 2, column {column}: " in ran.err and said in ran.err, ran.err
     assert not (tmp_path / "new.sqlite").exists()
+
+
+CURVE = published.SET.parent / "apart" / "nvidia-h200-curve"
+"""A set of one board, with its anchors."""
+
+
+def stating(column: str, fact: str, value: object) -> Callable[[list[dict[str, str]]], None]:
+    """Return the change of a fact of a file's first row; a float multiplies it."""
+
+    def change(rows: list[dict[str, str]]) -> None:
+        stated = json.loads(rows[0][column])
+        stated[fact] = stated[fact] * value if isinstance(value, float) else value
+        rows[0][column] = json.dumps(stated)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("file", "fact", "value"),
+    [
+        *(("calibrations.csv", "limit_power_w", times) for times in (294 / 694, 0.7, 1.2, 10.0)),
+        *(("calibrations.csv", "copy_bytes_per_s", times) for times in (0.1, 0.5, 0.7, 1.5, 10.0)),
+        *(("calibrations.csv", "base_power_w", times) for times in (0.1, 0.5, 1.5, 10.0)),
+        *(("calibrations.csv", "matmul_float32_flops_per_s", times) for times in (0.5, 2.5)),
+        *(("calibrations.csv", "matmul_bfloat16_flops_per_s", times) for times in (0.5, 2.5)),
+        *(("calibrations.csv", "sample_period_s", times) for times in (0.1, 0.5, 2.0, 10.0)),
+        *(("calibrations.csv", "counter_period_s", times) for times in (0.5, 2.0)),
+        *(("calibrations.csv", "l2_resident_bytes", times) for times in (0.1, 10.0)),
+        ("calibrations.csv", "sample_lag_s", 10.0),
+        ("calibrations.csv", "step_response_10_90_s", -1.0),
+        ("calibrations.csv", "limit_recover_s", 100.0),
+        ("calibrations.csv", "copy_bytes_per_s", "4e12"),
+        ("calibrations.csv", "matmul_float64_flops_per_s", float("nan")),
+        *(("campaigns.csv", "base_power_w", times) for times in (0.5, 1.5)),
+        *(("campaigns.csv", "transition_s", times) for times in (0.1, 10.0)),
+        ("campaigns.csv", "container_time_s", 100.0),
+        ("campaigns.csv", "sample_period_s", 2.0),
+    ],
+)
+def test_a_fact_that_samples_contradict_is_refused(
+    file: str,
+    fact: str,
+    value: object,
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    folder = shutil.copytree(CURVE, tmp_path / "set")
+    column = {"calibrations.csv": "facts", "campaigns.csv": "calibration"}[file]
+    edit(folder / file, stating(column, fact, value))
+    target = tmp_path / "new.sqlite"
+    ran = opdb("import", folder, "--db", target)
+    assert ran.status == 2 and ran.err.count("\n") == 1, ran.err
+    assert f"{folder / file}, line 2, column {column}: '{fact} " in ran.err, ran.err
+    assert "what was measured on GPU-e135ec52-" in ran.err and " allows " in ran.err
+    assert not target.exists()
+
+
+def test_a_limit_is_proved_by_runs_where_nothing_was_visited(
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    """Of generations alone; nothing ran at the limit, so half of it is what a board must keep."""
+
+    def only_one(rows: list[dict[str, str]]) -> None:
+        del rows[1:]
+
+    folder = shutil.copytree(CURVE.with_name("nvidia-h200-generations"), tmp_path / "set")
+    edit(folder / "calibrations.csv", only_one)
+    assert opdb("import", folder, "--db", tmp_path / "right.sqlite").status == 0
+    edit(folder / "calibrations.csv", stating("facts", "limit_power_w", 294 / 694))
+    ran = opdb("import", folder, "--db", tmp_path / "new.sqlite")
+    assert ran.status == 2 and "'limit_power_w 294.1" in ran.err and "allows 350 to 735" in ran.err
+
+
+@pytest.mark.parametrize("times", [0.5, 2.0])
+def test_a_peak_that_no_anchor_comes_near_is_held_against_other_boards(
+    times: float,
+    small: Path,
+    folder: Path,
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    """Of the set, or of the database where the set has no other."""
+    change = stating("facts", "matmul_float16_flops_per_s", times)
+    edit(folder / "calibrations.csv", change)
+    ran = opdb("import", folder, "--db", tmp_path / "new.sqlite")
+    assert ran.status == 2 and "matmul_float16_flops_per_s" in ran.err
+    alone = shutil.copytree(CURVE, tmp_path / "alone")
+    edit(alone / "calibrations.csv", change)
+    assert opdb("import", alone, "--db", tmp_path / "empty.sqlite").status == 0
+    assert opdb("import", small, "--db", tmp_path / "other.sqlite").status == 0
+    ran = opdb("import", alone, "--db", tmp_path / "other.sqlite")
+    assert ran.status == 2 and "matmul_float16_flops_per_s" in ran.err, ran.err
+
+
+@pytest.mark.parametrize(
+    ("file", "column", "value", "known"),
+    [
+        ("device.csv", "memory_bytes", "85017493504", "150109880320 of this device"),
+        ("device.csv", "power_limit_w", "690.0", "700.0 of this device"),
+        ("device.csv", "l2_bytes", "52428800", "62914560 of this device"),
+        ("device.csv", "max_clock_hz", "1755000000.0", "1980000000.0 of this device"),
+        ("device.csv", "name", "NVIDIA H100", "'NVIDIA H200' of this device"),
+        ("hosts.csv", "cpu", "Intel(R) N100", "'Intel(R) Xeon(R) Processor' of this host"),
+    ],
+)
+def test_a_set_that_contradicts_the_database_is_refused(
+    file: str,
+    column: str,
+    value: str,
+    known: str,
+    small: Path,
+    folder: Path,
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    target = tmp_path / "all.sqlite"
+    assert opdb("import", small, "--db", target).status == 0
+    before = target.read_bytes()
+    edit(folder / file, lambda rows: rows[0].update({column: value}))
+    ran = opdb("import", folder, "--db", target)
+    assert ran.status == 2 and ran.err.count("\n") == 1, ran.err
+    place = f"{folder / file}, line 2, column {column}: {value!r}: the database has {known}"
+    assert place in ran.err, ran.err
+    assert target.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("file", "column", "value"),
+    [
+        ("device.csv", "memory_bytes", "150754820096"),  # another driver
+        ("device.csv", "l2_bytes", ""),
+        ("hosts.csv", "system", "Linux 6.19.0"),  # an upgrade
+    ],
+)
+def test_what_may_differ_from_the_database_is_taken(
+    file: str,
+    column: str,
+    value: str,
+    small: Path,
+    folder: Path,
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    assert opdb("import", small, "--db", tmp_path / "all.sqlite").status == 0
+    edit(folder / file, lambda rows: rows[0].update({column: value}))
+    ran = opdb("import", folder, "--db", tmp_path / "all.sqlite")
+    assert ran.status == 0, ran.err

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from opdb.errors import DatabaseError
-from opdb.models import ModelRequest
 from opdb.records import ALGORITHM_SETTING, Call, Mode, Workload
-from opdb.runs.models import ModelPolicy, ModelSpec
-from opdb.runs.table import RunTable
+from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
+from opdb.spec import ModelSpec
 from opdb.store import Store, VisitFilter, open_store
 from opdb.store.forced import forced as forced_convolutions
 from tests import warm
@@ -164,7 +163,7 @@ def test_a_good_run_goes_before_a_failed_one_and_the_last_counts(filled: Store) 
     table = RunTable(policy, policy.runs(filled))
 
     def outcome(workload: Workload, mode: Mode) -> tuple[str, str | None] | None:
-        run = table.run(ModelSpec(ModelRequest("m"), workload.key, mode, policy.boards))
+        run = table.run(ModelRunSpec(ModelSpec("m"), workload.key, mode, policy.boards))
         return None if run is None else (run.outcome, run.reason)
 
     assert outcome(good, "eager") == ("ok", None)

@@ -11,14 +11,13 @@ import pytest
 from opdb.algorithms.names import ALGORITHMS
 from opdb.errors import InputError
 from opdb.files import file_name
-from opdb.models import ModelRequest
 from opdb.records import is_slug
+from opdb.spec import ModelSpec
 from opdb.store import open_store
 from opdb.store.exchange import export_set, import_set
 from opdb.store.shards import import_shard
-from opdb.sweep.files import folder_of
-from opdb.sweep.request import SweepRequest
-from opdb.sweep.specs import SweepSpec
+from opdb.studies.sweep.files import folder_of
+from opdb.studies.sweep.request import SweepRequest, SweepSpec
 from tests.cli.conftest import Opdb, opdb  # noqa: F401
 from tests.store import samples
 from tests.store.conftest import fill
@@ -53,7 +52,7 @@ def test_a_database_whose_device_is_named_like_a_path_is_refused(
     path = renamed(shard, slug.replace("/tmp", str(tmp_path / "elsewhere")))
     before = sorted(tmp_path.rglob("*"))
     for arguments in (
-        ("status", "--db", path),
+        ("show", "--db", path),
         ("export", tmp_path / "set", "--db", path),
         ("import", path, "--db", tmp_path / "all.sqlite"),
     ):
@@ -96,7 +95,7 @@ def test_names_of_files_lead_nowhere() -> None:
 
 
 def test_slugs_of_all_that_is_measured_are_allowed() -> None:
-    from opdb.bench.platform import slug_of
+    from opdb.bench.session import slug_of
 
     names = ("NVIDIA H200", "Intel(R) Xeon(R) Platinum 8480+", "AMD EPYC 7763 64-Core Processor")
     assert all(is_slug(slug_of(name)) for name in (*names, "处理器", "x" * 500))
@@ -104,7 +103,7 @@ def test_slugs_of_all_that_is_measured_are_allowed() -> None:
 
 
 def test_results_of_a_sweep_stay_in_their_folder(tmp_path: Path) -> None:
-    request = ModelRequest("../../../x", dtype="/../../../../y", memory_format="z/../..")
+    request = ModelSpec("../../../x", dtype="/../../../../y", memory_format="z/../..")
     cell = SweepSpec(request, "key", 16, ALGORITHMS["default"], "eager")
     asked = SweepRequest((request,), (16,), (cell.algorithm,), "eager", "quick")
     folder = folder_of(asked, cell, "nvidia-h200", tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from opdb.derive import rejection
+from opdb.derive import costs as rejection
 from opdb.records import Board
 from opdb.store import ConfigurationFilter, MissingVisits, Store, VisitFilter, open_store, tallies
 from opdb.store.exchange import export_set, import_set

@@ -10,11 +10,11 @@ import pytest
 
 from opdb.errors import InputError, NothingMeasuredError
 from opdb.kinds import KINDS
-from opdb.predict import predictor_for
+from opdb.predict.predictor import predictor_for
 from opdb.records import Board, Configuration, KernelCounts, Profile, Workload
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store, open_store
-from opdb.studies.counters import (
+from opdb.studies.roofline.counted import (
     compare,
     known_profiles,
     lacking,
@@ -22,7 +22,7 @@ from opdb.studies.counters import (
     median_difference,
     take_csv,
 )
-from opdb.studies.roofline import RoofOptions, study
+from opdb.studies.roofline.points import study
 from tests import published
 from tests.store import samples
 
@@ -157,8 +157,8 @@ def test_points_take_the_unit_that_did_most() -> None:
         board = store.boards(published.DEVICE)[0]
         profiles = {p.configuration: p for p in doubled([workload], board)}
         counted = study(store, predictor, [workload], "graph")
-        seen = study(store, predictor, [workload], "graph", RoofOptions(profiles=profiles))
-        none = study(store, predictor, [workload], "graph", RoofOptions(profiles={}))
+        seen = study(store, predictor, [workload], "graph", profiles=profiles)
+        none = study(store, predictor, [workload], "graph", profiles={})
     assert not any("hardware counters" in note for note in counted.notes)
     assert none.models[0].points == counted.models[0].points
     assert "operations and bytes of 0 of" in none.notes[0]

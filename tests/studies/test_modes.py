@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from opdb.models import ModelRequest
-from opdb.predict import predictor_for
-from opdb.runs.models import ModelSpec
-from opdb.runs.table import RunTable
+from opdb.predict.predictor import predictor_for
+from opdb.runs import ModelRunSpec, RunTable
+from opdb.spec import ModelSpec
 from opdb.store import open_store
 from opdb.studies.modes import mode_rows, policy
 from tests.store import samples
@@ -33,7 +32,7 @@ def test_runs_under_another_power_limit_stand_apart(tmp_path: Path) -> None:
             torch = campaign.environment["torch"]
             counted = policy(campaign.board, torch)
             specs = [
-                ModelSpec(ModelRequest("m"), workload.key, each, counted.boards)
+                ModelRunSpec(ModelSpec("m"), workload.key, each, counted.boards)
                 for each in ("eager", "graph")
             ]
             left = RunTable(counted, counted.runs(store)).pending(specs)

@@ -10,21 +10,28 @@ from typing import Any
 import pytest
 
 from opdb.errors import InputError
-from opdb.predict import predictor_for
-from opdb.records import Board, BoardCalibration, Configuration, Mode
+from opdb.meters.ncu import UNITS
+from opdb.predict.predictor import predictor_for
+from opdb.records import Board, BoardCalibration, Configuration, KernelCounts, Mode, Profile
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import open_store
-from opdb.studies.peaks import (
+from opdb.studies.roofline.peaks import (
     DATA_SHEETS,
-    UNITS,
     Peaks,
     measured_peaks,
     read_peaks,
     unit_of,
     vendor_peaks,
 )
-from opdb.studies.points import Point, least_energy, least_time, with_energy
-from opdb.studies.roofline import Study, study
+from opdb.studies.roofline.points import (
+    Point,
+    Study,
+    _as_metered,
+    least_energy,
+    least_time,
+    study,
+    with_energy,
+)
 from tests import published
 
 PEAKS = Peaks(
@@ -86,6 +93,16 @@ def call(kind: str, dtype: str, **more: Any) -> Configuration:
     return Configuration(kind, {}, inputs, **more)
 
 
+def product(kind: str, factor: str, rest: str = "float32") -> Configuration:
+    """Return a product of two factors of a dtype; its scales, or what is added, are of another."""
+    names = {"scaled_mm": "input mat2", "baddbmm": "batch1 batch2"}[kind].split()
+    shape = [4, 8, 8] if kind == "baddbmm" else [8, 8]
+    others = ("scale_a", "scale_b") if kind == "scaled_mm" else ("input",)
+    given = {name: tensor(shape, factor) for name in names}
+    given |= {name: tensor([8, 1] if len(others) > 1 else shape, rest) for name in others}
+    return Configuration(kind, {"out_dtype": {"dtype": rest}}, given)
+
+
 @pytest.mark.parametrize(
     ("configuration", "unit"),
     [
@@ -94,6 +111,11 @@ def call(kind: str, dtype: str, **more: Any) -> Configuration:
         (call("linear", "bfloat16"), "bfloat16"),
         (call("linear", "float64"), "float64"),
         (call("linear", "float32", autocast="bfloat16"), "bfloat16"),
+        (call("linear", "complex64"), "complex64"),
+        (call("linear", "int8"), None),
+        (product("scaled_mm", "float8_e4m3fn"), "float8_e4m3fn"),
+        (product("scaled_mm", "float8_e5m2", "bfloat16"), "float8_e5m2"),
+        (product("baddbmm", "bfloat16"), "bfloat16"),
         (call("relu", "bfloat16"), "float32"),
         (call("relu", "float64"), "float64_vector"),
         (call("relu", "int64"), None),
@@ -129,6 +151,21 @@ def test_peaks_of_energy_come_from_what_reaches_half_of_a_rate() -> None:
     assert with_energy(rates, [far, cached]).flops_per_j == {}
 
 
+def test_what_no_counter_counts_keeps_its_counted_operations() -> None:
+    """Counters have no metric of float8: its scales in float32 are not what the product does."""
+    scaled = product("scaled_mm", "float8_e4m3fn")
+    plain = Point(call("relu", "float32"), 1, "float32", 1, 1, 1.0, 2.0, 1.0)
+    counted = {"memory_bytes": {"m.sum": 1.0}, "float32_flops": {"f.sum": 1.0}}
+    kernels = (KernelCounts("k", {"m.sum": 64.0, "f.sum": 3.0}),)
+    seen = Profile(
+        "1", Board("GPU-1", "gpu"), scaled.key, "{}", "", {}, definition=counted, kernels=kernels
+    )
+    metered = _as_metered(plain, seen)
+    assert (metered.flops, metered.bytes_moved, metered.metered) == (3.0, 64.0, True)
+    float8 = replace(plain, configuration=scaled, unit="float8_e4m3fn", flops=1024)
+    assert _as_metered(float8, seen) == float8
+
+
 # Peaks
 
 
@@ -149,7 +186,7 @@ def test_a_boards_own_peaks_come_first_and_another_boards_are_told_of() -> None:
 
 def test_peaks_under_another_power_limit_do_not_count() -> None:
     found = measured_peaks([calibration("A", 500.0, copy_bytes_per_s=5.0)], "A", 700.0, 1.0)
-    assert not found.bytes_per_s and "opdb calibrate" in found.notes[0]
+    assert not found.bytes_per_s and "opdb doctor --calibrate" in found.notes[0]
 
 
 def test_data_sheets_are_plausible() -> None:
@@ -243,6 +280,19 @@ def test_peaks_of_energy_are_those_of_no_one_model(resnet50: Study) -> None:
     assert other.measured == resnet50.measured
     assert {"tf32", "float32", "bfloat16"} <= resnet50.measured.flops_per_j.keys()
     assert "float16" not in resnet50.measured.flops_per_j, "no operator was measured in it"
+
+
+def test_float8_is_no_part_of_the_roof_of_float32() -> None:
+    """The database of all published sets holds scaled products of float8, at 568 GFLOP/J."""
+    with open_store(str(published.default_database()), create=False) as store:
+        found = store.workloads("vit_b_16")
+        predictor = predictor_for(store, published.DEVICE)
+        workload = next(w for w in found if (w.batch_size, w.dtype) == (32, "float32"))
+        board = predictor.board("GPU-cc8a7e62")
+        roofs = study(store, predictor, [workload], "graph", board)
+    assert roofs.measured.flops_per_j["float32"] == pytest.approx(94.4e9, rel=0.01)
+    reached = roofs.models[0].reached("energy")
+    assert reached is not None and 0.70 < reached < 0.75, "a quarter by the roof of float8"
 
 
 def test_a_pass_that_waits_for_the_host_is_outside_its_operators() -> None:

@@ -11,24 +11,25 @@ import pytest
 from sqlalchemy import update
 
 from opdb.algorithms.names import algorithm_named
-from opdb.bench import measure as measure_module
-from opdb.bench.platform import detect
+from opdb.bench import model as measure_module
 from opdb.bench.run import campaign
-from opdb.bench.session import Session, new_id
-from opdb.harvest import harvest
-from opdb.models import ModelRequest
+from opdb.bench.session import Session, detect, new_id
+from opdb.harvest.passes import harvest
+from opdb.models import checked
+from opdb.progress import Progress
 from opdb.records import ModelRun
+from opdb.spec import ModelSpec
 from opdb.store import Claims, Store, schema
 from opdb.store.claims import held, this_worker
-from opdb.sweep import measuring as bench_sweep
-from opdb.sweep.measuring import SweepOptions, SweepWork
-from opdb.sweep.specs import SweepPolicy, SweepSpec
+from opdb.studies.sweep import measuring as bench_sweep
+from opdb.studies.sweep.measuring import SweepOptions, SweepWork
+from opdb.studies.sweep.request import SweepPolicy, SweepSpec
 
 OTHER = "another-machine:1:0.00"
 
 
 def cell_of(store: Store, size: int) -> SweepSpec:
-    request = ModelRequest("tests.sweep.models:small", input_size=(3, size, size)).checked()
+    request = checked(ModelSpec("tests.sweep.models:small", input_size=(3, size, size)))
     workload = harvest(request)
     store.save_workload(workload)
     return SweepSpec(request, workload.key, size, algorithm_named("default"), "eager")
@@ -37,7 +38,7 @@ def cell_of(store: Store, size: int) -> SweepSpec:
 def swept(store: Store, cells: Sequence[SweepSpec]) -> Iterator[tuple[SweepSpec, ModelRun]]:
     options = SweepOptions(warm_up=1, measure=3, layers=False)
     work = SweepWork(SweepPolicy((detect("cpu").device.slug,)), options=options)
-    return work.run(store, cells, "cpu", lambda spec: "go")
+    return work.run(store, cells, "cpu", Progress())
 
 
 def take_over(store: Store, session: Session, cell: SweepSpec) -> None:

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from opdb.algorithms.names import ALGORITHMS, algorithm_named
-from opdb.sweep.figure import _STYLES, _handle, draw_curves, draw_slowest
-from opdb.sweep.files import figures
-from opdb.sweep.rows import Row
+from opdb.algorithms.names import algorithm_named
+from opdb.studies.sweep.files import _handle, draw_curves, figures
+from opdb.studies.sweep.rows import Row
 from tests.sweep.test_rows import FFT, PARTIAL, RUN, row
 
 PNG = b"\x89PNG"
@@ -35,12 +34,6 @@ def test_curves_are_drawn_of_full_partial_and_missing_cells() -> None:
     assert draw_curves([none], "made").startswith(PNG)
 
 
-def test_colours_and_marks_tell_all_algorithms_apart() -> None:
-    assert list(_STYLES) == list(ALGORITHMS)
-    for each in zip(*_STYLES.values(), strict=True):
-        assert len(set(each)) == len(ALGORITHMS)
-
-
 def test_what_ran_nowhere_and_what_ran_the_same_kernels_is_named() -> None:
     good, same = at(224), replace(at(256), same_as="gemm")
     none = at(224, outcome="unsupported", repeats=(), layers=None)
@@ -52,12 +45,6 @@ def test_what_ran_nowhere_and_what_ran_the_same_kernels_is_named() -> None:
         ([at(224, outcome="out_of_memory", repeats=())], "fft:\nout of memory"),
     ):
         assert _handle("fft", rows).get_label() == words
-
-
-def test_the_same_rows_make_the_same_figure() -> None:
-    rows = [at(256), at(224)]
-    assert draw_curves(rows, "made") == draw_curves(rows[::-1], "made")
-    assert draw_slowest(rows[0], "made") == draw_slowest(rows[0], "made")
 
 
 def test_layers_are_drawn_at_the_largest_size_of_each_algorithm() -> None:

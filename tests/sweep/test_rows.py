@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from opdb.algorithms.names import algorithm_named
-from opdb.models import ModelRequest
 from opdb.records import ModelRun, Stretch
-from opdb.runs.table import RunTable
+from opdb.runs import RunTable
+from opdb.spec import ModelSpec
 from opdb.store import RunState
-from opdb.sweep.rows import LAYERS, OVERALL, LayerFacts, Predicted, Row, same_kernels
-from opdb.sweep.specs import SweepPolicy, SweepSpec, by_group
+from opdb.studies.sweep.request import SweepPolicy, SweepSpec, by_group
+from opdb.studies.sweep.rows import LAYERS, OVERALL, LayerFacts, Predicted, Row, same_kernels
 
-REQUEST = ModelRequest("made", batch_size=2, input_size=(3, 224, 224))
+REQUEST = ModelSpec("made", batch_size=2, input_size=(3, 224, 224))
 FFT = SweepSpec(REQUEST, "w" * 64, 224, algorithm_named("fft"), "graph")
 POWER = tuple((0.02 * i, 300.0) for i in range(1, 11))
 
@@ -177,20 +177,6 @@ def table(runs: Sequence[RunState], claimed: Collection[str] = ()) -> RunTable[S
     return RunTable(SweepPolicy(("gpu",)), runs, claimed)
 
 
-def test_a_good_run_stands_before_a_failed_one() -> None:
-    assert table([]).state(FFT) == "left"
-    assert table([state("error"), state("ok"), state("error")]).state(FFT) == "full"
-    assert table([state("error"), state("unsupported")]).state(FFT) == "unsupported"
-    assert table([state("ok", PARTIAL)]).state(FFT) == "partial"
-    others = [state("ok", mode="eager"), state("ok", workload="v"), state("ok", setting={})]
-    assert table(others).state(FFT) == "left"
-
-
-def test_what_a_worker_is_at_is_running() -> None:
-    assert table([], {FFT.key}).state(FFT) == "running"
-    assert table([], {FFT.key}).pending([FFT]) == []
-
-
 def test_what_failed_is_pending_when_asked() -> None:
     failed = table([state("out_of_memory")])
     assert failed.state(FFT) == "failed"
@@ -198,9 +184,3 @@ def test_what_failed_is_pending_when_asked() -> None:
     [(group, specs)] = by_group([FFT, replace(FFT, size=9, workload="v")]).items()
     assert (group.model, group.algorithm) == ("made", "fft")
     assert Counter(map(failed.state, specs)) == {"failed": 1, "left": 1}
-
-
-def test_every_cell_has_a_task_of_its_own() -> None:
-    cells = [FFT, replace(FFT, workload="v"), replace(FFT, mode="eager")]
-    cells.append(replace(FFT, algorithm=algorithm_named("gemm")))
-    assert len({cell.key for cell in cells}) == len(cells)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,10 @@ from torch.profiler import ProfilerActivity, profile
 
 import opdb
 from opdb.errors import InputError
-from opdb.models import ModelRequest, load
+from opdb.models import load
+from opdb.spec import ModelSpec
+from opdb.studies.annotate import AnnotatedProfile, Index, KernelIndex, read_profile
+from opdb.studies.annotate import find_energies as annotate_profile
 from tests import published
 from tests.cli.conftest import Opdb
 from tests.cli.conftest import opdb as opdb_run  # noqa: F401
@@ -29,7 +35,7 @@ def db() -> str:
     return str(published.default_database())
 
 
-def profiled(folder: Path, request: ModelRequest) -> Path:
+def profiled(folder: Path, request: ModelSpec) -> Path:
     loaded = load(request, device="cpu")
     with torch.no_grad(), profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
         loaded.module.eval()(*loaded.args, **loaded.kwargs)
@@ -55,7 +61,7 @@ def with_kernels(path: Path, names: frozenset[str]) -> Path:
 @pytest.fixture(scope="module")
 def resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("annotate")
-    made = profiled(folder, ModelRequest("resnet50", source="torchvision", batch_size=1))
+    made = profiled(folder, ModelSpec("resnet50", source="torchvision", batch_size=1))
     return with_kernels(made, frozenset(["aten::convolution", "aten::batch_norm", "aten::relu_"]))
 
 
@@ -65,7 +71,7 @@ def resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_gpus_profile_comes_to_the_energy_that_was_measured(
     profile: str, measured_j: float, db: str
 ) -> None:
-    """Three passes each on an H200, by the costs of another board (docs/trace.md has all)."""
+    """Three passes each on an H200, by the costs of another board (docs/studies.md has all)."""
     path = PROFILES / f"h200_profile_{profile}.json.gz"
     found = opdb.annotate(path, board="GPU-f89dfe68", db=db)
     assert found.share >= 0.95
@@ -99,13 +105,14 @@ def test_the_energies_of_kernels_add_up(resnet: Path, db: str) -> None:
 
 
 def test_what_is_not_known_is_counted_and_not_guessed(tmp_path: Path, db: str) -> None:
-    made = profiled(tmp_path, ModelRequest("mlp", batch_size=9))
+    made = profiled(tmp_path, ModelSpec("mlp", batch_size=9))
     found = opdb.annotate(with_kernels(made, frozenset(["aten::addmm"])), db=db)
     assert found.share == 0.0 and found.known_energy_j == 0.0
     assert set(found.annotation.unknown) == {"aten::addmm"}
     assert "at least" in str(found)
 
 
+@pytest.mark.slow
 def test_work_of_no_known_call_is_known_by_its_kernels(tmp_path: Path, db: str) -> None:
     """Kernels of a graph's replay have no operator: names and times are those the board recorded.
 
@@ -113,7 +120,7 @@ def test_work_of_no_known_call_is_known_by_its_kernels(tmp_path: Path, db: str) 
     """
     with opdb.open_store(db) as store:
         predictor = opdb.Predictor(store, opdb.choose_device(store, None))
-        board = predictor.most_measured(["conv2d"])
+        board = next(iter(predictor.measuring(store.configurations(["conv2d"]))))
         configurations = store.configurations()
         costs = predictor.costs_on(board, configurations)
         launched = store.kernels(board)
@@ -127,7 +134,7 @@ def test_work_of_no_known_call_is_known_by_its_kernels(tmp_path: Path, db: str) 
         and cost.dynamic_energy_j is not None
     ][:20]
     assert len(chosen) == 20
-    made = json.loads(profiled(tmp_path, ModelRequest("mlp")).read_text())
+    made = json.loads(profiled(tmp_path, ModelSpec("mlp")).read_text())
     at_us = 0.0
     for name, time_s, _ in chosen:
         kernel = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "args": {}}
@@ -146,6 +153,11 @@ def test_work_of_no_known_call_is_known_by_its_kernels(tmp_path: Path, db: str) 
         assert known.dynamic_j.low <= energy_j.mean <= known.dynamic_j.high
     assert found.to_dict()["known_share_by_kernels"] == pytest.approx(0.9)
     assert "90.0 % of device time is known by kernel names alone" in str(found)
+    made["traceEvents"] = [e for e in made["traceEvents"] if e.get("cat") == "kernel"]
+    path.write_text(json.dumps(made))
+    bare = opdb.annotate(path, board=board, db=db)
+    assert bare.energy_j == pytest.approx(found.energy_j), "names of kernels need no shapes"
+    assert any("record_shapes=True" in note for note in bare.notes)
 
 
 def test_the_command_writes_and_refuses(
@@ -157,10 +169,10 @@ def test_the_command_writes_and_refuses(
     ran = opdb_run("annotate", resnet, "-o", "out.json.gz", "--json", "--db", db)
     assert ran.status == 0 and json.loads(ran.out)["known_share"] == pytest.approx(1.0)
     assert "opdb" in json.loads(gzip.decompress(Path("out.json.gz").read_bytes()))
-    (tmp_path / "text").write_text("no json")
-    bare = profiled(tmp_path, ModelRequest("mlp"))
+    (tmp_path / "text").write_text("[]")
+    bare = profiled(tmp_path, ModelSpec("mlp"))
     for path, message in (
-        (tmp_path / "none", "cannot be read"),
+        (tmp_path / "none", "no such file"),
         (tmp_path / "text", "no trace of torch's profiler"),
         (bare, "holds no work of a GPU"),
     ):
@@ -169,10 +181,216 @@ def test_the_command_writes_and_refuses(
 
 
 def test_a_profile_without_shapes_says_how_to_make_one(tmp_path: Path, db: str) -> None:
-    trace = {"traceEvents": [
-        {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 0, "dur": 1, "args": {}}
-    ]}  # fmt: skip
-    path = tmp_path / "p.json"
-    path.write_text(json.dumps(trace))
-    with pytest.raises(InputError, match="record_shapes=True"):
+    path = written(tmp_path, [kernel(1, 0.0, name="k")])
+    found = opdb.annotate(path, db=db)
+    assert found.share == 0.0 and "profile with record_shapes=True" in found.notes[0]
+    assert "note: the profile holds no shapes" in str(found)
+
+
+# Profiles made by hand: calls of one linear layer that the published set has, on streams and GPUs
+
+BOARD = "GPU-841ef24a"
+SEQUENCE_J = 0.1791
+"""Two of the layer's calls, one after the other for 100 us each, on this board."""
+
+BASE_W = 123.75
+
+NAMED = {"H200": "NVIDIA H200", "H100": "NVIDIA H100 80GB HBM3", "A100": "NVIDIA A100-SXM4-80GB"}
+
+
+def call(number: int) -> list[dict[str, Any]]:
+    """Return the events of an operator's call on the host: the operator, and its launch."""
+    args = {
+        "External id": number,
+        "Concrete Inputs": ["", "", ""],
+        "Input type": ["float", "float", "float"],
+        "Input Strides": [[98304, 768, 1], [768, 1], [1]],
+        "Input Dims": [[32, 128, 768], [768, 768], [768]],
+    }
+    on_host = {"ph": "X", "pid": 10, "tid": 1, "ts": 40.0 * number, "dur": 30.0}
+    launch = {"External id": number, "correlation": 1000 + number}
+    return [
+        {**on_host, "cat": "cpu_op", "name": "aten::linear", "args": args},
+        {**on_host, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 5.0, "args": launch},
+    ]
+
+
+def kernel(
+    number: int, at_us: float, *, name: str = "gemm", us: float = 100.0, **args: Any
+) -> dict[str, Any]:
+    where = {"pid": args.get("device", 0), "tid": args.get("stream", 7), "ts": 1e6 + at_us}
+    own = {"External id": number, "device": 0, "correlation": 1000 + number, **args}
+    return {"ph": "X", "cat": "kernel", "name": name, **where, "dur": us, "args": own}
+
+
+def written(folder: Path, events: list[dict[str, Any]], *gpus: str) -> Path:
+    named = [{"id": number, "name": name} for number, name in enumerate(gpus or ["NVIDIA H200"])]
+    path = folder / "profile.json"
+    path.write_text(json.dumps({"deviceProperties": named, "traceEvents": events}, indent=1))
+    return path
+
+
+@pytest.fixture(scope="module")
+def annotated(db: str) -> Callable[[Path], AnnotatedProfile]:
+    """Annotate as `opdb.annotate` does from this board; the database is read once."""
+    with opdb.open_store(db) as store:
+        predictor = opdb.Predictor(store, opdb.choose_device(store, "nvidia-h200"))
+        board = predictor.board(BOARD)
+        base_w = predictor.base_power_w(board) or 0.0
+        configurations = store.configurations()
+        costs = predictor.costs_on(board, configurations)
+        known = Index(configurations, costs), KernelIndex(store.kernels(board), costs)
+    assert base_w == pytest.approx(BASE_W, rel=1e-3)
+
+    def annotate(path: Path) -> AnnotatedProfile:
+        profile = read_profile(path)
+        found = annotate_profile(profile, *known, base_w)
+        return AnnotatedProfile(profile, found, "nvidia-h200", board, is_own_device=True, notes=())
+
+    return annotate
+
+
+CALLS = [*call(1), *call(2)]
+SEQUENCE = [*CALLS, kernel(1, 0.0), kernel(2, 100.0)]
+NCCL = kernel(99, 0.0, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", us=200.0, stream=20)
+
+
+@pytest.mark.parametrize(
+    ("events", "energy_j", "idle_us"),
+    [
+        (SEQUENCE, SEQUENCE_J, 0.0),
+        ([*CALLS, kernel(1, 0.0), kernel(2, 0.0, stream=20)], 0.1667, 0.0),
+        ([*CALLS, kernel(1, 0.0), kernel(2, 50.0, stream=20)], 0.1729, 0.0),
+        ([*CALLS, kernel(1, 0.0), kernel(2, 300.0, stream=20)], 0.2039, 200.0),
+        ([*SEQUENCE, NCCL], SEQUENCE_J, 0.0),
+    ],
+    ids=["one after the other", "at once", "half at once", "apart", "beside NCCL"],
+)
+def test_base_power_counts_once_for_a_moment(
+    tmp_path: Path,
+    annotated: Callable[[Path], AnnotatedProfile],
+    events: list[dict[str, Any]],
+    energy_j: float,
+    idle_us: float,
+) -> None:
+    """Base power from the first kernel to the last, and the dynamic energies of known kernels."""
+    found = annotated(written(tmp_path, events))
+    assert found.energy_j == pytest.approx(energy_j, rel=1e-3)
+    assert found.annotation.idle_s == pytest.approx(idle_us * 1e-6)
+    assert ("at least" in str(found)) == (NCCL in events), "a lower bound where one is unknown"
+    given = [
+        event["args"].get("opdb_energy_j", 0.0)
+        for event in found.trace()["traceEvents"]
+        if event["cat"] == "kernel"
+    ]
+    assert math.fsum(given) == pytest.approx(found.known_energy_j)
+    if NCCL not in events:
+        idle_j = BASE_W * idle_us * 1e-6
+        assert found.energy_j == pytest.approx(found.known_energy_j + idle_j, rel=1e-4)
+
+
+def test_gpus_of_one_profile_are_told_apart(
+    tmp_path: Path, annotated: Callable[[Path], AnnotatedProfile]
+) -> None:
+    """Each has its own first kernel and last: what one waits for another is no idle time of it."""
+    events = [*CALLS, kernel(1, 0.0), kernel(2, 500.0, device=1)]
+    found = annotated(written(tmp_path, events, *[NAMED["H200"]] * 8))
+    document = found.to_dict()
+    assert [(each["gpu"], each["name"]) for each in document["gpus"]] == [
+        ("0", NAMED["H200"]),
+        ("1", NAMED["H200"]),
+    ]
+    for each in document["gpus"]:
+        assert each["span_s"] == pytest.approx(100e-6) and each["idle_s"] == 0 and each["complete"]
+        assert each["energy_j"] == pytest.approx(SEQUENCE_J / 2, rel=1e-3)
+    assert document["energy_j"] == pytest.approx(SEQUENCE_J, rel=1e-3)
+    assert "to the last, 0 s idle: 179.1 mJ" in str(found)
+    assert str(found).count("NVIDIA H200                100 µs   0 s  89.5") == 2
+
+
+def test_the_gpu_of_the_profile_decides_whose_costs_are_taken(tmp_path: Path, db: str) -> None:
+    found = opdb.annotate(written(tmp_path, SEQUENCE, NAMED["H200"]), db=db)
+    assert found.device == "nvidia-h200" and not found.notes
+    with pytest.raises(InputError, match="holds nothing of device 'nvidia-h100-80gb-hbm3'"):
+        opdb.annotate(written(tmp_path, SEQUENCE, NAMED["H100"]), db=db)
+    for names in (["A100"], ["H200", "H100"]):
+        gpus = [NAMED[name] for name in names]
+        events = [*CALLS, kernel(1, 0.0), kernel(2, 0.0, device=len(names) - 1)]
+        with pytest.raises(
+            InputError, match=f"made on {' and '.join(sorted(gpus))}; no device"
+        ) as no:
+            opdb.annotate(written(tmp_path, events, *gpus), db=db)
+        assert "--device" in str(no.value) and "nvidia-h200" in str(no.value)
+
+
+@pytest.mark.slow
+def test_costs_of_another_gpu_are_said_to_be_and_bound_nothing(tmp_path: Path, db: str) -> None:
+    path = written(tmp_path, [*SEQUENCE, NCCL], "AMD Instinct MI250X/MI250")
+    with pytest.raises(InputError, match="made on AMD Instinct MI250X/MI250"):
         opdb.annotate(path, db=db)
+    found = opdb.annotate(path, device="nvidia-h200", db=db)
+    assert found.notes == (
+        "the profile was made on AMD Instinct MI250X/MI250; costs and base power are those of "
+        "NVIDIA H200",
+    )
+    assert "at least" not in str(found) and "without what is not known" in str(found)
+    path.write_text(json.dumps({"traceEvents": SEQUENCE}))
+    assert "made on a GPU that it does not name" in opdb.annotate(path, db=db).notes[0]
+
+
+def test_what_profilers_wrote_and_write_is_read(
+    tmp_path: Path, annotated: Callable[[Path], AnnotatedProfile]
+) -> None:
+    """Control characters and bytes that are no text in names; categories of torch 1.8 to 1.11."""
+    path = written(
+        tmp_path, [*SEQUENCE, kernel(0, 200.0, name="TAB"), kernel(0, 300.0, name="BYTE")]
+    )
+    content = path.read_bytes().replace(b"TAB", b"a\tb\x01").replace(b"BYTE", b"a\xff")
+    path.write_bytes(content)
+    found = annotated(path)
+    assert found.share == pytest.approx(0.5)
+    assert set(found.annotation.unknown) == {"a\tb\x01", "a\ufffd"}
+    old = {"cpu_op": "Operator", "cuda_runtime": "Runtime", "kernel": "Kernel"}
+    text = json.dumps([{**event, "cat": old[event["cat"]]} for event in SEQUENCE])
+    events = json.loads(text.replace("External id", "external id"))
+    found = annotated(written(tmp_path, events))
+    assert found.energy_j == pytest.approx(SEQUENCE_J, rel=1e-3)
+    assert found.share == 1.0 and {each.by for each in found.annotation.known} == {"call"}
+
+
+def test_a_profile_that_is_damaged_is_told_where(tmp_path: Path) -> None:
+    path = written(tmp_path, SEQUENCE)
+    whole = path.read_text()
+    line = whole[: whole.index('"gemm"')].count("\n") + 1
+    for text, message in (
+        (
+            whole.replace('"gemm"', '"C:\\work"', 1),
+            rf"line {line}, column \d+: not valid JSON: Inv",
+        ),
+        (whole[: whole.index('"gemm"')], rf"line {line}, .*not valid JSON: .*; is it cut off\?"),
+        (
+            whole.replace('"dur": 100.0', '"dur": -1.0'),
+            r"no trace of .*: event 'gemm': ts and dur are \(.*, -1.0\)",
+        ),
+        (whole.replace('"dur": 100.0', '"dur": 1e400'), "event 'gemm': ts and dur are .*inf"),
+        (
+            whole.replace('"traceEvents"', '"events"'),
+            "no trace of torch's profiler in Chrome's JSON: 'traceEvents'",
+        ),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=message):
+            read_profile(path)
+    path.write_bytes(gzip.compress(whole.encode())[:-20])
+    with pytest.raises(InputError, match=r"profile.json: damaged, or cut off"):
+        read_profile(path)
+
+
+def test_a_compressed_profile_is_read_within_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[read_profile.__module__], "LARGEST_BYTES", 10_000)
+    path = written(tmp_path, SEQUENCE)
+    path.write_bytes(gzip.compress(path.read_bytes() + b" " * 10_000))
+    with pytest.raises(InputError, match="at most 10000 bytes, decompressed"):
+        read_profile(path)

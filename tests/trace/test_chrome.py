@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 import opdb
-from opdb.api.traces import Traced
+from opdb.commands.trace import DEVICE, HOST, PASS, Traced
 from opdb.errors import InputError, NothingMeasuredError, UnknownModelError
-from opdb.trace.chrome import DEVICE, HOST, PASS
 from tests import published
 
 QUESTIONS: list[dict[str, Any]] = [

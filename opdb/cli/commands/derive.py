@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
-from opdb.cli.support import options
-from opdb.cli.support.console import progress, show
+from opdb.cli import options
+from opdb.cli.console import progress, show
+
+PANEL = "data"
 
 
 def run(
@@ -26,7 +28,7 @@ def run(
     A bench does so at its end. This is for a version of opdb that derives costs in a better way,
     and for whoever wants to see that stored costs are what the samples say (--check).
     """
-    from opdb.predict import choose_device
+    from opdb.predict.predictor import choose_device
     from opdb.store import open_store
     from opdb.store.deriving import derived
     from opdb.studies.derivation import Derivation

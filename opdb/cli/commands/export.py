@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from opdb.api.sets import FORMS
 from opdb.api.sets import export as api_export
-from opdb.cli.support import completing, options
-from opdb.cli.support.console import show
+from opdb.cli import options
+from opdb.cli.console import show
+
+PANEL = "data"
 
 
 def run(
@@ -20,19 +21,9 @@ def run(
         typer.Option(
             "--device",
             metavar="DEVICE",
-            help="A device as opdb status names it.  [default: the only one]",
+            help="A device, such as nvidia-h200, 'NVIDIA H200' or h200.  [default: the only one]",
         ),
     ] = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            autocompletion=completing.one_of(*FORMS),
-            help="csv: a set, which opdb import takes. parquet: flat tables with a card, for data "
-            "hubs. sqlite: flat tables with views, for Datasette.",
-        ),
-    ] = "csv",
     licence: Annotated[
         str | None,
         typer.Option(
@@ -54,5 +45,5 @@ def run(
     manifest has the checksum of each file, the licence, and what was measured with; opdb import
     holds the files against it.
     """
-    found = api_export(folder, device=device, form=form, licence=licence, db=db)
+    found = api_export(folder, device=device, licence=licence, db=db)
     show(found, as_json=as_json)

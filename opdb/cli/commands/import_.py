@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from opdb.api.sets import load_all
-from opdb.cli.support import options
-from opdb.cli.support.console import note, show
+from opdb.cli import options
+from opdb.cli.console import note, show
+
+PANEL = "data"
 
 
 def run(

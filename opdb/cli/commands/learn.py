@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
-from opdb.cli.support import options
-from opdb.cli.support.console import note, show
+from opdb.cli import options
+from opdb.cli.console import note, show
+
+PANEL = "data"
 
 
 def run(
@@ -32,7 +34,7 @@ def run(
     some minutes for seven thousand configurations. opdb validate --estimates says how well it goes.
     """
     from opdb.learning import Lesson, learn
-    from opdb.predict import predictor_for
+    from opdb.predict.predictor import predictor_for
     from opdb.store import open_store
 
     with open_store(db, create=False) as store:

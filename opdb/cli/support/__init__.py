@@ -1,1 +1,0 @@
-"""What commands share: options, progress, tables on a terminal, files that are written."""

@@ -1,1 +1,0 @@
-"""The same measuring on several GPUs of one host, and as jobs of a cluster."""

@@ -1,0 +1,408 @@
+"""Estimates held against what was measured, each group of workloads left out of learning in turn.
+
+What `opdb validate --estimates` prints.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from opdb.commands.validate import MEASURES, Measure, attribution, inside
+from opdb.errors import InputError
+from opdb.learning import examples_with_users, first_word, trained, works_of
+from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor
+from opdb.predict.timeline import EstimatedCosts
+from opdb.progress import Display
+from opdb.records import Cost, Json, Mode, Quantity, Workload
+from opdb.spec import workload_columns
+from opdb.store import Store
+from opdb.tables import SHARE, Column, Report, Rows, Table
+from opdb.units import plural, show_share
+
+if TYPE_CHECKING:
+    from opdb.estimates.estimator import Estimator
+    from opdb.estimates.training import Example
+
+Leaving: TypeAlias = Literal["model", "family", "batch_size"]
+"""What is left out together: a model, all whose names begin with one word, a batch size."""
+
+OURS = "estimates"
+"""The name of opdb's own estimates beside the baselines'."""
+
+
+@dataclass(frozen=True)
+class OperatorError:
+    """A configuration that was left out: its measured cost and what was estimated of it.
+
+    `estimated` is None where the estimate was refused, `guessed` what each baseline says.
+    """
+
+    group: str
+    kind: str
+    measured: Cost
+    estimated: Cost | None
+    guessed: Mapping[str, Cost]
+
+
+@dataclass(frozen=True)
+class ModelError:
+    """A measured run predicted with what it alone uses estimated, by `opdb` and by baselines.
+
+    `estimated` is the share of its device time that rests on estimates, `refused` the share that
+    was refused.
+    """
+
+    group: str
+    workload: Workload
+    mode: Mode
+    estimated: float
+    refused: float
+    answers: Mapping[str, Answer]
+
+
+NAMES: Mapping[Leaving, Callable[[Workload], str]] = {
+    "model": lambda workload: workload.name,
+    "family": lambda workload: first_word(workload.name),
+    "batch_size": lambda workload: f"batch {workload.batch_size}",
+}
+"""What can be left out, and which group a workload then belongs to."""
+
+
+def estimation(
+    store: Store,
+    predictor: Predictor,
+    models: Collection[str],
+    leaving: Leaving,
+    display: Display,
+) -> Estimation:
+    """Leave out one group of measured workloads after another, and estimate what it alone uses.
+
+    Where `models` are named, only the groups that these belong to.
+    """
+    named = NAMES[leaving]
+    measured: dict[tuple[str, str], list[tuple[Workload, Mode]]] = defaultdict(list)
+    for mode in PLAIN_MODES:
+        for workload, board in predictor.measured_workloads(mode):
+            measured[named(workload), board].append((workload, mode))
+    if len({group for group, _ in measured}) < 2:
+        raise InputError(f"nothing can be left out: too few {leaving}s were measured whole")
+    works = works_of(store)
+    known: dict[str, list[tuple[Example, list[Workload]]]] = {}
+    operators: list[OperatorError] = []
+    runs: list[ModelError] = []
+    for (group, board), of_group in sorted(measured.items()):
+        if models and not any(workload.name in models for workload, _ in of_group):
+            continue
+        if board not in known:
+            known[board] = examples_with_users(store, predictor, board)
+        own = [(e, users and {named(w) for w in users} == {group}) for e, users in known[board]]
+        out = [example for example, is_out in own if is_out]
+        learned = trained([e for e, is_out in own if not is_out], works, predictor, board)
+        found = _estimated(group, out, [e for e, is_out in own if not is_out], learned)
+        operators += found[0]
+        runs += [
+            _ran(group, run, {e.configuration.key for e in out}, predictor, found[1])
+            for run in of_group
+        ]
+        display.note(f"without {group}: {plural(len(found[0]), 'operator')}")
+    if not operators:
+        raise InputError("nothing measured uses operators that nothing else uses")
+    return Estimation(leaving, operators, runs)
+
+
+def _estimated(
+    group: str, out: Sequence[Example], rest: Sequence[Example], learned: Estimator
+) -> tuple[list[OperatorError], dict[str, EstimatedCosts]]:
+    """Return how far estimates of a group's operators are off, and what each method says."""
+    from opdb.estimates.baselines import BASELINES, apply_rule
+
+    estimates = learned.estimate((e.configuration for e in out), alike_only=True)
+    guesses = {
+        name: apply_rule(made(rest), [e.configuration for e in out], learned.board)
+        for name, made in BASELINES.items()
+    }
+    operators = [
+        OperatorError(
+            group,
+            example.configuration.kind,
+            example.cost,
+            estimates.costs.get(key),
+            {name: guessed.costs[key] for name, guessed in guesses.items()},
+        )
+        for example in out
+        if example.cost.kernels
+        for key in [example.configuration.key]
+    ]
+    return operators, {OURS: estimates, **guesses}
+
+
+def _ran(
+    group: str,
+    run: tuple[Workload, Mode],
+    left_out: set[str],
+    predictor: Predictor,
+    methods: Mapping[str, EstimatedCosts],
+) -> ModelError:
+    """Predict a measured run, what was left out estimated by each method."""
+    parts = predictor.answer(*run).prediction.parts
+    shares = {p.configuration.key: p.share_time for p in parts}
+    out = {key: share for key, share in shares.items() if key in left_out}
+    refused = sum(share for key, share in out.items() if key in methods[OURS].refused)
+    answers = {
+        name: predictor.without(*run, left_out, instead) for name, instead in methods.items()
+    }
+    return ModelError(group, *run, sum(out.values()) - refused, refused, answers)
+
+
+MOSTLY_ESTIMATED = 0.2
+"""A run counts whose estimated share of the time is at least this …"""
+
+HARDLY_REFUSED = 0.02
+"""… and whose refused share is at most this: what is refused is in no prediction."""
+
+WIDTHS = (0.0, 0.15, 0.3, 0.6, math.inf)
+"""Half widths of a time's stated interval, in logarithms, between which errors are told apart."""
+
+
+def _attributions(measure: Measure) -> Callable[[ModelError], Json]:
+    return lambda run: {name: attribution(a, measure) for name, a in run.answers.items()}
+
+
+def _ours(measure: Measure) -> Callable[[ModelError], str]:
+    def ratio(run: ModelError) -> str:
+        found = attribution(run.answers[OURS], measure)
+        return "–" if found is None else f"{found:.3f}"
+
+    return ratio
+
+
+def _half_width(run: ModelError) -> float | None:
+    prediction = run.answers[OURS].prediction
+    if prediction.time_interval_s is None or not prediction.time_s:
+        return None
+    return prediction.time_interval_s[1] / prediction.time_s - 1
+
+
+ESTIMATED_RUNS: Table[ModelError] = Table(
+    *workload_columns(lambda run: run.workload),
+    Column("mode", lambda run: run.mode, title="mode"),
+    Column("left_out", lambda run: run.group),
+    Column("share_estimated", lambda run: run.estimated, title="estimated", unit=SHARE),
+    Column("share_refused", lambda run: run.refused, title="refused", unit=SHARE),
+    Column("attribution_time", _attributions("time"), title="time", text=_ours("time")),
+    Column(title="±", get=_half_width, unit=SHARE),
+    Column("attribution_energy", _attributions("energy"), title="energy", text=_ours("energy")),
+    Column("inside_interval_time", lambda run: inside(run.answers[OURS], "time")),
+    Column("inside_interval_energy", lambda run: inside(run.answers[OURS], "energy")),
+)
+"""A measured run, predicted with what it alone uses estimated."""
+
+
+def _in_all(found: Json, of: str, member: str) -> float | None:
+    value: float | None = (found[of] or {}).get(member)
+    return value
+
+
+def _both(time: float | None, energy: float | None) -> str:
+    if time is None or energy is None:
+        return "–"
+    return f"{show_share(time)}, {show_share(energy)}"
+
+
+METHODS: Table[tuple[str, Json]] = Table(
+    Column("method", lambda row: row[0], title="method"),
+    Column(title="operators: time", get=lambda r: _in_all(r[1], "operators", "time"), unit=SHARE),
+    Column(title="energy", get=lambda r: _in_all(r[1], "operators", "energy"), unit=SHARE),
+    Column(
+        title="inside",
+        text=lambda row: _both(
+            *(_in_all(row[1], "operators", f"inside_{measure}") for measure in MEASURES)
+        ),
+    ),
+    Column(title="models: time", get=lambda r: _in_all(r[1], "models_time", "median"), unit=SHARE),
+    Column(title="energy", get=lambda r: _in_all(r[1], "models_energy", "median"), unit=SHARE),
+    Column(
+        title="inside",
+        text=lambda row: _both(
+            *(_in_all(row[1], f"models_{measure}", "inside") for measure in MEASURES)
+        ),
+    ),
+)
+"""A method and its median errors."""
+
+BY_WIDTH: Table[Json] = Table(
+    Column(
+        "from",
+        lambda row: row["from"],
+        title="interval of a time",
+        text=lambda row: f"± {show_share(row['from'])} or more, in logarithms",
+    ),
+    Column("to", lambda row: row["to"]),
+    Column("count", lambda row: row["count"], title="operators"),
+    Column("median", lambda row: row["median"], title="median error", unit=SHARE),
+    Column("inside", lambda row: row["inside"], title="inside", unit=SHARE),
+)
+"""The errors of times whose intervals were stated about equally wide."""
+
+
+@dataclass(frozen=True)
+class Estimation(Report):
+    """Operators and runs that were estimated after each group was left out of learning."""
+
+    leaving: Leaving
+    operators: Sequence[OperatorError]
+    runs: Sequence[ModelError]
+
+    @cached_property
+    def judged(self) -> list[ModelError]:
+        """The runs that rest on estimates and whose refused share is small."""
+        return [
+            run
+            for run in self.runs
+            if run.estimated >= MOSTLY_ESTIMATED and run.refused <= HARDLY_REFUSED
+        ]
+
+    @cached_property
+    def summary(self) -> dict[str, Json]:
+        return _summary(self.operators, self.judged)
+
+    @property
+    def refused_operators(self) -> int:
+        return sum(each.estimated is None for each in self.operators)
+
+    @property
+    def refused_runs(self) -> int:
+        """The number of runs that do not count because too much of them was refused."""
+        return len(self._resting_on_estimates) - len(self.judged)
+
+    @property
+    def _resting_on_estimates(self) -> list[ModelError]:
+        return [run for run in self.runs if run.estimated + run.refused >= MOSTLY_ESTIMATED]
+
+    def to_dict(self) -> Json:
+        return {
+            "leaving": self.leaving,
+            "rows": ESTIMATED_RUNS.documents(self.runs),
+            "summary": self.summary,
+            "by_width": BY_WIDTH.documents(_by_width(self.operators)),
+            "refused_operators": self.refused_operators,
+            "refused_runs": self.refused_runs,
+        }
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        yield Rows(ESTIMATED_RUNS, self._resting_on_estimates)
+        yield ""
+        yield Rows(METHODS, list(self.summary.items()))
+        yield ""
+        yield Rows(BY_WIDTH, _by_width(self.operators))
+        ours = self.summary[OURS]
+        yield (
+            f"median errors over {plural(ours['operators']['count'], 'operator')} and "
+            f"{plural((ours['models_time'] or {'count': 0})['count'], 'run')}; inside: how many "
+            "truths the 95 % intervals hold, of time and of energy"
+        )
+        yield (
+            f"refused: {self.refused_operators} of {plural(len(self.operators), 'operator')}; so "
+            f"told above and not counted below: {plural(self.refused_runs, 'run')}"
+        )
+
+
+def _summary(operators: Sequence[OperatorError], runs: Sequence[ModelError]) -> dict[str, Json]:
+    """Return each method's errors, over the operators and runs that opdb estimates."""
+    told = [each for each in operators if each.estimated is not None]
+    names = [OURS, *(told[0].guessed if told else ())]
+    return {
+        name: {
+            "operators": _of_operators(told, name),
+            "models_time": _of_runs(runs, name, "time"),
+            "models_energy": _of_runs(runs, name, "energy"),
+        }
+        for name in names
+    }
+
+
+def _by_width(operators: Sequence[OperatorError]) -> list[Json]:
+    """Return the errors of times by how wide their intervals were stated."""
+    found: list[Json] = []
+    for low, high in pairwise(WIDTHS):
+        pairs = [
+            (time, each.measured.time_s)
+            for each in operators
+            if each.estimated is not None
+            and (time := each.estimated.time_s) is not None
+            and time.high is not None
+            and time.mean > 0
+            and low <= math.log(time.high / time.mean) < high
+        ]
+        found.append(
+            {
+                "from": low,
+                "to": None if math.isinf(high) else high,
+                "count": len(pairs),
+                "median": _median(_error(*pair) for pair in pairs),
+                "inside": _share(_holds(*pair) for pair in pairs),
+            }
+        )
+    return found
+
+
+def _of_operators(told: Sequence[OperatorError], name: str) -> Json:
+    pairs = [
+        (estimate, each.measured)
+        for each in told
+        if (estimate := each.estimated if name == OURS else each.guessed[name]) is not None
+    ]
+    return {
+        "count": len(pairs),
+        "time": _median(_error(e.time_s, m.time_s) for e, m in pairs),
+        "energy": _median(_error(e.dynamic_energy_j, m.dynamic_energy_j) for e, m in pairs),
+        "inside_time": _share(_holds(e.time_s, m.time_s) for e, m in pairs)
+        if name == OURS
+        else None,
+        "inside_energy": _share(_holds(e.dynamic_energy_j, m.dynamic_energy_j) for e, m in pairs)
+        if name == OURS
+        else None,
+    }
+
+
+def _of_runs(runs: Sequence[ModelError], name: str, what: Measure) -> Json:
+    answers = [run.answers[name] for run in runs]
+    errors = sorted(abs(ratio - 1) for a in answers if (ratio := attribution(a, what)) is not None)
+    if not errors:
+        return None
+    return {
+        "count": len(errors),
+        "median": statistics.median(errors),
+        "largest": errors[-1],
+        "inside": _share(inside(a, what) for a in answers) if name == OURS else None,
+    }
+
+
+def _error(estimate: Quantity | None, truth: Quantity | None) -> float | None:
+    """Return how far an estimate is off: |ln(estimate / truth)|, None where that says nothing."""
+    if not estimate or not truth or truth.mean <= 0 or estimate.mean <= 0:
+        return None
+    return abs(math.log(estimate.mean / truth.mean))
+
+
+def _holds(estimate: Quantity | None, truth: Quantity | None) -> bool | None:
+    if not estimate or not truth or estimate.low is None or estimate.high is None:
+        return None
+    return estimate.low <= truth.mean <= estimate.high
+
+
+def _median(errors: Iterable[float | None]) -> float | None:
+    found = [e for e in errors if e is not None]
+    return statistics.median(found) if found else None
+
+
+def _share(told: Iterable[bool | None]) -> float | None:
+    found = [each for each in told if each is not None]
+    return sum(found) / len(found) if found else None

@@ -1,0 +1,572 @@
+"""`opdb bench`: what is pending, measured on this device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+
+import typer
+
+from opdb.cli import console, options
+from opdb.errors import CannotMeasureError, InputError, UnknownNameError
+from opdb.growth import benched_configurations
+from opdb.kinds import KINDS
+from opdb.progress import Display
+from opdb.records import Access, Json
+from opdb.spec import ModelSpec, describe, identity
+from opdb.summary import checked_request
+from opdb.tables import Report
+from opdb.units import plural, show, show_duration, show_share
+
+if TYPE_CHECKING:
+    from opdb.bench.plan import BenchRequest
+    from opdb.bench.run import BenchResult
+    from opdb.derive.statistics import Reached
+    from opdb.grid import Expansion
+    from opdb.plan.loop import Lacking
+    from opdb.records import Stored
+    from opdb.store import Store
+    from opdb.workers import WorkerDevice
+
+PANEL = "measure"
+
+
+def chosen_places(device: str | None, devices: str | None) -> list[WorkerDevice]:
+    """Return the places that `--devices` names; none where it is not given.
+
+    Where one device is to be measured, it is looked for: what cannot be measured here is told
+    before a database is opened.
+    """
+    if device is not None and devices is not None:
+        raise InputError(f"--device {device} and --devices {devices}: give one of them")
+    if devices is None:
+        from opdb.bench.session import detect
+
+        detect(device)
+        return []
+    from opdb.workers import places
+
+    return places(devices)
+
+
+def measured_places(device: str | None, devices: str | None) -> list[WorkerDevice]:
+    """Return the places to measure on, as `chosen_places` does.
+
+    A processor is measured only where it is named: all that is published would take it a day.
+    """
+    from opdb.workers import cuda_devices
+
+    if device is None and devices is None and not cuda_devices():
+        raise CannotMeasureError(
+            "no NVIDIA GPU here that torch can use (opdb doctor says why); to measure this "
+            "machine's processor, add --device cpu"
+        )
+    return chosen_places(device, devices)
+
+
+def check_failures(failures: Sequence[str], places: Sequence[WorkerDevice]) -> None:
+    """Raise where a device failed, each named with the reason."""
+    if failures:
+        listed = "\n".join(f"  {failure}" for failure in failures)
+        raise CannotMeasureError(
+            f"{len(failures)} of {plural(len(places), 'device')} failed; what was finished is "
+            f"stored, and the others went on\n{listed}"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class BenchedGrid(Report):
+    """A grid file and the calls that its combinations came to."""
+
+    path: Path
+    found: Expansion
+
+    @classmethod
+    def of(cls, path: Path, *, large: bool = False, display: Display | None = None) -> BenchedGrid:
+        """Read a grid file and make its calls; `large` allows more than 10,000 combinations."""
+        from opdb.grid import MOST, expand, load_grids, steps
+
+        grids = load_grids(path)
+        asked = steps(grids)
+        if asked > MOST and not large:
+            raise InputError(
+                f"{path}: {asked} combinations, more than {MOST}; give fewer values or a sample "
+                "(sample: 400), or say --yes"
+            )
+        with (display or Display()).progress(asked, "grid") as shown:
+            found = expand(grids, shown.done)
+        if not found.calls:
+            why = "; ".join(cls(path, found)._dropped())
+            raise InputError(f"{path}: none of its combinations can be called: {why}")
+        return cls(path, found)
+
+    @property
+    def document(self) -> Json:
+        found = self.found
+        return {
+            "file": str(self.path),
+            "combinations": found.combinations,
+            "sample": found.asked,
+            "tried": found.tried,
+            "configurations": len(found.calls),
+            "repeated": found.repeated,
+            "dropped": [
+                {"reason": each.reason, "combinations": each.count, "first": dict(each.example)}
+                for each in found.dropped
+            ],
+        }
+
+    def to_dict(self) -> dict[str, Json]:
+        configurations = [json.loads(call.configuration.json) for call in self.found.calls]
+        return {"grid": self.document, "configurations": configurations}
+
+    def blocks(self) -> Iterator[str]:
+        found = self.found
+        line = (
+            f"{self.path}: {plural(len(found.calls), 'configuration')} of "
+            f"{plural(found.combinations, 'combination')}"
+        )
+        if found.tried < found.combinations:
+            line += f", {found.tried} tried"
+        if found.asked is not None and len(found.calls) < found.asked:
+            line += f"; no more were found for the sample of {found.asked}"
+        yield line
+        if found.repeated:
+            yield f"  {found.repeated} came to a configuration that was there already"
+        yield from (f"  dropped {line}" for line in self._dropped())
+
+    def _dropped(self) -> Iterator[str]:
+        """Yield each reason why combinations were dropped, how many they are, and the first."""
+        for each in self.found.dropped:
+            first = ", ".join(f"{name} {_shown(value)}" for name, value in each.example.items())
+            yield f"{each.count}: {each.reason}" + (f" (the first: {first})" if first else "")
+
+
+def _shown(value: Json) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name} {part:g}" for name, part in value.items())
+    return "normal" if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What is measured, where, and how exactly.
+
+    Where `rounds` is None, what models call is visited as often as their sums need: until the
+    sampling part of the sums' 95 % intervals is within `precision` (None: 0.01), a share. Operators
+    of no model, or all of them where a number of rounds is given, are visited until the interval of
+    their own energy is (None: 0.02).
+    """
+
+    device: options.MeasuredDevice = None
+    devices: options.Devices = None
+    max_seconds: Annotated[
+        float | None,
+        typer.Option("--max-seconds", metavar="S", min=1, help="Stop after so many seconds."),
+    ] = None
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Try again what failed before (out of memory, errors).")
+    ] = False
+    this_board: Annotated[
+        bool,
+        typer.Option("--this-board", help="Measure what this very board lacks, not its device."),
+    ] = False
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            "--rounds",
+            metavar="N",
+            min=1,
+            max=4,
+            help="Visit each configuration so often at least; with 1, a tenth of them twice.  "
+            "[default: once where models call it, then as their sums need; else twice]",
+        ),
+    ] = None
+    precision: Annotated[
+        float | None,
+        typer.Option(
+            "--precision",
+            metavar="SHARE",
+            help="Go on, up to 4 visits each, until the 95 % intervals of models' sums are within "
+            "± this (their sampling part); of operators of no model, or with --rounds, those of "
+            "their energies.  [default: 0.01; for energies 0.02]",
+        ),
+    ] = None
+    duplicates: Annotated[
+        float,
+        typer.Option(
+            "--duplicates",
+            metavar="SHARE",
+            help="Measure this share of the configurations twice over, to test the intervals.",
+        ),
+    ] = 0.1
+    cache_state: Annotated[
+        str,
+        typer.Option(
+            "--cache-state",
+            metavar="NAME",
+            help="What calls find in the caches: model (as inside one), reused, streamed, chain.",
+        ),
+    ] = "model"
+    algorithms: options.Algorithms = None
+    grid: Annotated[
+        Path | None,
+        typer.Option(
+            "--grid",
+            metavar="FILE",
+            help="Measure the combinations of a grid file, which belong to no model.",
+        ),
+    ] = None
+    large: Annotated[
+        bool, typer.Option("--yes", help="Take a grid of more than 10,000 combinations.")
+    ] = False
+
+    def check(self, kinds: Sequence[str], model: str | None) -> None:
+        if self.cache_state not in get_args(Access):
+            raise UnknownNameError("--cache-state", self.cache_state, get_args(Access))
+        if not 0 <= self.duplicates <= 1:
+            raise InputError(
+                f"--duplicates {self.duplicates:g}: give a share between 0 and 1, such as 0.9"
+            )
+        if self.precision is not None and self.precision <= 0:
+            raise InputError(f"--precision {self.precision:g}: give a share above 0, such as 0.02")
+        for kind in kinds:
+            if kind not in KINDS:
+                raise UnknownNameError("kind", kind, KINDS)
+        if self.grid is not None and kinds:
+            raise InputError(f"{' '.join(kinds)} and --grid {self.grid}: give kinds or a grid")
+        if self.grid is not None and model is not None:
+            raise InputError(f"--model {model} and --grid {self.grid}: give one of them")
+
+    def request(self, kinds: Sequence[str]) -> BenchRequest:
+        """Return what is asked of a campaign, its algorithms found by name."""
+        from opdb.bench.plan import SUM_PRECISION, BenchRequest
+        from opdb.derive.statistics import PRECISION
+
+        forced = options.parse_algorithms(self.algorithms)
+        if any(each.is_forced for each in forced) and list(kinds) not in ([], ["conv2d"]):
+            raise InputError(
+                f"--algorithm {forced[0].name!r} is about convolutions: opdb bench conv2d, not "
+                f"{' '.join(kinds)}"
+            )
+        return BenchRequest(
+            kinds=frozenset(kinds) if kinds else None,
+            device=self.device,
+            max_s=self.max_seconds,
+            retry=self.retry,
+            this_board=self.this_board,
+            rounds=self.rounds,
+            precision=self.precision or PRECISION,
+            sum_precision=self.precision or SUM_PRECISION,
+            duplicates=self.duplicates,
+            access=cast(Access, self.cache_state),
+            algorithms=tuple(forced),
+        )
+
+
+@dataclass(frozen=True)
+class BenchedModel:
+    """A harvested model whose operators are measured, and what was lacking of them before."""
+
+    stored: Stored
+    device: str
+    lacking: Lacking
+
+    @property
+    def benched(self) -> int:
+        """How many configurations are benched: of a whole generation, those of few steps."""
+        return len(benched_configurations([self.stored.found.workload]))
+
+    @property
+    def line(self) -> str:
+        """What the model calls, how much of it is to be measured, and how long that takes."""
+        workload, lacking = self.stored.found.workload, self.lacking
+        left = f"all measured on {self.device}"
+        if lacking.configurations:
+            seconds = show_duration(lacking.seconds)
+            left = f"{len(lacking.configurations)} to measure on {self.device}, about {seconds}"
+        calls = plural(len(workload.occurrences()), "configuration")
+        if self.benched < len(workload.occurrences()):
+            calls += f" ({self.benched} are benched, those of further steps interpolated)"
+        return f"{workload.name}, {describe(workload)}: {calls}, {left}"
+
+    @property
+    def document(self) -> Json:
+        workload = self.stored.found.workload
+        return {
+            **identity(workload),
+            "configurations": len(workload.occurrences()),
+            "benched": self.benched,
+            "lacking": len(self.lacking.configurations),
+            "expected_s": self.lacking.seconds,
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class Benched(Report):
+    """What campaigns measured, one a board; `failures` name the devices that failed, and why.
+
+    `elsewhere` says that the measurements of other boards of the devices counted as well.
+    """
+
+    results: Sequence[BenchResult]
+    places: Sequence[WorkerDevice] = ()
+    failures: Sequence[str] = ()
+    model: BenchedModel | None = None
+    grid: BenchedGrid | None = None
+    elsewhere: bool = False
+
+    def check(self) -> None:
+        check_failures(self.failures, self.places)
+
+    def rows(self) -> list[dict[str, Json]]:
+        return [_document(each) for each in self.results]
+
+    def to_dict(self) -> dict[str, Json]:
+        several: dict[str, Json] = {"boards": self.rows(), "failures": list(self.failures)}
+        found = several if self.places else self.rows()[0]
+        grid = {} if self.grid is None else {"grid": self.grid.document}
+        return found | grid | ({} if self.model is None else {"model": self.model.document})
+
+    def blocks(self) -> Iterator[str]:
+        for each in self.results:
+            yield from _lines(each)
+            if each.campaign is None and self.elsewhere:
+                yield "other boards of this device count; --this-board measures what this one lacks"
+
+
+def _lines(result: BenchResult) -> Iterator[str]:
+    """Yield what a campaign did on a board, in words."""
+    place = f"{result.device} ({result.board})"
+    if result.elsewhere:
+        elsewhere = plural(len(result.elsewhere), "configuration")
+        yield f"{place}: other workers are at {elsewhere}, left to them"
+    if result.campaign is None:
+        yield f"nothing {'else ' if result.elsewhere else ''}is pending on {place}"
+        return
+    visits = ", ".join(f"{count} {outcome}" for outcome, count in result.outcomes.items()) or "0"
+    yield (
+        f"{place}: {plural(result.configurations, 'configuration')}, visits: {visits}; "
+        f"{show_duration(result.elapsed_s)}"
+    )
+    if result.rejected:
+        yield f"rejected and kept: {plural(result.rejected, 'visit')} (opdb show says why)"
+    for (algorithm, reason), count in sorted(result.refused.items()):
+        yield f"{algorithm}: {count} unsupported: {reason}"
+    if (sums := result.sums) is not None:
+        yield (
+            f"models' sums of time and energy: {sums.within} of {sums.sums} within "
+            f"{100 * sums.asked:g} % (sampling part of the 95 % interval; median "
+            f"{show_share(sums.half_width)}, largest {show_share(sums.largest)})"
+        )
+    if result.reached is not None and (said := _precision(result.reached, result.typical_cost_s)):
+        yield "; ".join(said)
+    if result.stopped:
+        yield f"stopped early: {result.stopped}; run it again to go on"
+
+
+def _precision(reached: Reached, typical_cost_s: float | None) -> list[str]:
+    """Say what intervals are like now: how many as narrow as asked, and why others are not."""
+    judged = reached.within + reached.missed.total()
+    said = []
+    if judged:
+        said.append(
+            f"within {100 * reached.asked:g} % (half the 95 % interval of the energy): "
+            f"{reached.within} of {plural(judged, 'configuration')}"
+        )
+        said += [f"{count} not, {why}" for why, count in reached.missed.items()]
+    if reached.unjudged:
+        said.append(f"{reached.unjudged} with a time and no energy")
+    if reached.half_width is not None:
+        said.append(f"median half width {show_share(reached.half_width)}")
+    if typical_cost_s is not None:
+        said.append(f"median device time {show(typical_cost_s, 's', digits=2)} a configuration")
+    return said
+
+
+def bench(
+    *kinds: str,
+    model: str | None = None,
+    options: BenchOptions | None = None,
+    db: str | None = None,
+    display: Display | None = None,
+    check: bool = True,
+    **said: Any,
+) -> Benched:
+    """Measure operators on this machine's device, as `opdb bench` does; it needs torch.
+
+    `model` measures only what that model lacks, `said` are its options: batch_size, dtype … Without
+    it everything that is pending is measured, of these kinds where some are given. Each visit is
+    stored as soon as it is done. Devices that fail stop no others; they raise at the end, unless
+    `check` leaves that to `check()` of what is returned.
+    """
+    from opdb.store import open_store
+
+    asked, of = options or BenchOptions(), ModelSpec.parse(**said)
+    asked.check(kinds, model)
+    if model is None and of != ModelSpec():
+        raise InputError("options of a model are given, but no model: add --model NAME")
+    wanted = None if model is None else checked_request(model, of)
+    request = asked.request(kinds)
+    grid = None if asked.grid is None else BenchedGrid.of(asked.grid, large=asked.large)
+    places = measured_places(asked.device, asked.devices)
+    if request.algorithms and not places:  # workers check their own device
+        from opdb.bench.session import detect
+        from opdb.bench.visit import check_algorithms
+
+        check_algorithms(list(request.algorithms), detect(request.device))
+    of_model = None
+    made, display = grid is not None or wanted is not None, display or Display()
+    with open_store(db, create=made) as store:
+        if grid is not None:
+            for line in grid.blocks():
+                display.note(line)
+            configurations = [call.configuration for call in grid.found.calls]
+            store.save_configurations(configurations)
+            request = replace(request, configurations=[each.key for each in configurations])
+        elif wanted is not None:
+            of_model, request = _of_model(store, wanted, request, places)
+            display.note(of_model.line)
+        elif not store.usage():
+            raise InputError(
+                f"{store.location} holds no workload, so nothing is pending; start with, say, "
+                "opdb harvest measurements/resnet50.yml"
+            )
+        results, failures = _bench(store, request, places, display)
+        boards = {b.uuid for r in results for b in store.boards(r.device)}
+        others = bool(boards - {each.board for each in results}) and not asked.this_board
+    found = Benched(results, places, failures, of_model, grid, others)
+    if check:
+        found.check()
+    return found
+
+
+def _of_model(
+    store: Store, wanted: ModelSpec, request: BenchRequest, places: Sequence[WorkerDevice]
+) -> tuple[BenchedModel, BenchRequest]:
+    """Harvest a model; return what it lacks on the device, and the request for just that."""
+    from opdb.bench.harvests import measuring
+    from opdb.bench.session import detect, platforms
+    from opdb.harvest.finding import find_one
+    from opdb.plan.loop import lacking, of_model
+    from opdb.store import take_in
+
+    stored = find_one(store, wanted, measuring())
+    request = of_model(request, stored)
+    platform = platforms(places[:1])[0] if places else detect(request.device)
+    take_in(store, platform.device.slug)
+    found = BenchedModel(stored, platform.device.slug, lacking(store, request, platform))
+    return found, request
+
+
+def _bench(
+    store: Store, request: BenchRequest, places: Sequence[WorkerDevice], display: Display
+) -> tuple[list[BenchResult], list[str]]:
+    """Bench here, or on several places; return what each campaign did and which places failed."""
+    from opdb.bench import run
+
+    if places:
+        return run.bench_on_each(places, store, request, display)
+    return [run.bench(store, request, display)], []
+
+
+def _document(result: BenchResult) -> dict[str, Json]:
+    return {
+        "device": result.device,
+        "board": result.board,
+        "campaign": result.campaign,
+        "configurations": result.configurations,
+        "visits": sum(result.outcomes.values()),
+        "outcomes": dict(result.outcomes),
+        "duplicates": result.duplicates,
+        "anchors": result.anchors,
+        "rejected": result.rejected,
+        "device_time_s": result.cost_s,
+        "device_time_per_configuration_s": result.typical_cost_s,
+        "elapsed_s": result.elapsed_s,
+        "stopped": result.stopped,
+        "left_to_other_workers": len(result.elsewhere),
+        "refused": [
+            {"algorithm": algorithm, "reason": reason, "visits": count}
+            for (algorithm, reason), count in sorted(result.refused.items())
+        ],
+        "reached": result.reached
+        and {
+            "precision": result.reached.asked,
+            "within": result.reached.within,
+            "missed": dict(result.reached.missed),
+            "without_energy": result.reached.unjudged,
+            "median_half_width": result.reached.half_width,
+        },
+        "sums": result.sums
+        and {
+            "precision": result.sums.asked,
+            "sums": result.sums.sums,
+            "within": result.sums.within,
+            "median_half_width": result.sums.half_width,
+            "largest_half_width": result.sums.largest,
+        },
+    }
+
+
+def run(
+    kinds: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KIND",
+            autocompletion=options.complete_kinds,
+            help="Kinds of operator.  [default: all]",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="Measure what this model alone lacks; it is harvested where it was not.",
+        ),
+    ] = None,
+    said: options.Model = ModelSpec(),
+    how: BenchOptions = BenchOptions(),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what a grid comes to and measure nothing.")
+    ] = False,
+    out: options.Output = options.Output(),
+) -> None:
+    """Measure every pending configuration of these kinds on this device; resumes where it stopped.
+
+    What was harvested and lacks visits is pending. Each visit is stored as soon as it is done; one
+    that heat, another process or a moving clock spoiled is kept and made again. Predictions rest
+    on the cache state model alone; the others are for comparisons, one visit each.
+
+    With --model it is what this model calls, at the batch size and so on that are given with it;
+    how much is lacking and how long that takes is said first.
+
+    --algorithm measures convolutions by algorithms that are named, forced (docs/studies.md); what
+    one cannot run is stored as unsupported, with cuDNN's status, and nothing takes its place.
+
+    A grid file (see measurements/grids/) names one operator and ranges of all that it is called
+    with. Its configurations are stored, and those that lack visits are measured, in its order.
+    """
+    if how.grid is None and (dry_run or how.large):
+        raise InputError("--dry-run and --yes are about a grid: give --grid FILE")
+    if dry_run:
+        how.check(kinds or (), model)
+        assert how.grid is not None
+        grid = BenchedGrid.of(how.grid, large=how.large, display=console.Terminal(quiet=out.quiet))
+        console.show(grid, as_json=out.as_json)
+        return
+    found = bench(
+        *(kinds or ()),
+        model=model,
+        options=how,
+        db=out.db,
+        display=console.Terminal(quiet=out.quiet),
+        check=False,
+        **said.keywords(),
+    )
+    console.show(found, as_json=out.as_json)
+    found.check()

@@ -1,0 +1,766 @@
+"""`opdb generate`: time and energy of whole generations, by the token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from opdb.cli import console, options
+from opdb.cli.options import one_of, split, words_among
+from opdb.commands._figures import (
+    ENGINES,
+    SHARES,
+    engines_line,
+    largest,
+    memory_document,
+    memory_line,
+)
+from opdb.commands.predict import Asking, Conditions, Question, Tell, check_question, opened
+from opdb.errors import InputError, OpdbError, kept
+from opdb.files import check_writable
+from opdb.garbage import gc_off_to_the_end
+from opdb.growth import lengths, window_of
+from opdb.records import Json, Mode, Phase, Workload
+from opdb.spec import CACHES, ModelSpec, dtype_from, dtype_words
+from opdb.tables import MISSING, SHARE, Column, Report, Rows, Table, quantity
+from opdb.units import prefix_of, rounded, show, show_share
+
+if TYPE_CHECKING:
+    from opdb.memory import Memory
+    from opdb.predict.compose import Prediction
+    from opdb.predict.figures import Amount
+    from opdb.predict.predictor import Answer
+
+PANEL = "predict"
+
+MODES: tuple[Mode, ...] = ("graph", "eager")
+"""The modes in which generations are predicted unless told otherwise."""
+
+
+@dataclass(frozen=True, repr=False)
+class Generation:
+    """A generation in one mode: its prefill, and the steps that stand for all others.
+
+    Each sequence of the batch has a `prompt` of so many tokens and gets `tokens` new ones. `steps`
+    pairs each predicted step with how many steps it stands for. The first new token comes from the
+    prefill, so that there is one step fewer than new tokens.
+    """
+
+    prompt: int
+    tokens: int
+    prefill: Answer
+    steps: Sequence[tuple[float, Answer]]
+
+    @property
+    def workload(self) -> Workload:
+        """What reads the prompt."""
+        return self.prefill.prediction.workload
+
+    @property
+    def batch_size(self) -> int:
+        return self.workload.batch_size
+
+    @property
+    def cache(self) -> str:
+        return str(self.workload.inputs["generation"]["cache"])
+
+    @property
+    def passes(self) -> list[tuple[float, Prediction]]:
+        """Every predicted pass, with how often it is run."""
+        return [(1.0, self.prefill.prediction), *((n, s.prediction) for n, s in self.steps)]
+
+    def part(self, name: str) -> list[tuple[float, Prediction]]:
+        """Return the passes of a part: "reading" the prompt, "decoding" (all steps), or "whole".
+
+        Decoding has none where the prefill's token is the only one.
+        """
+        return {"reading": self.passes[:1], "decoding": self.passes[1:], "whole": self.passes}[name]
+
+    @property
+    def power_w(self) -> float | None:
+        """Mean power over the whole; None where a part is left out."""
+        from opdb.predict.generation import Total
+
+        whole = Total.of(self.passes)
+        if whole.energy_j is None or not whole.time_s or not self.complete:
+            return None
+        return whole.energy_j / whole.time_s
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The shares of the device's time: weights, attention, rest."""
+        from opdb.predict.generation import work_shares
+
+        return work_shares(self.passes)
+
+    @property
+    def coverage(self) -> dict[str, float | None]:
+        """The measured shares of all passes' time and energy; None where no energy is known."""
+        times = [_weighed(n, p.time_s, p.coverage_time, p.complete) for n, p in self.passes]
+        energies = [_weighed(n, p.energy_j, p.coverage_energy, p.complete) for n, p in self.passes]
+        return {"time": _mean(times), "energy": _mean(energies)}
+
+    @property
+    def complete(self) -> bool:
+        return all(found.complete for _, found in self.passes)
+
+    @property
+    def cache_bytes(self) -> int:
+        """The memory of the cache as it is at the end: keys and values of all layers."""
+        return (self.steps[-1][1] if self.steps else self.prefill).memory.cache_bytes
+
+    @property
+    def memory(self) -> Memory:
+        """The memory of the pass that needs most."""
+        answers = (self.prefill, *(each for _, each in self.steps))
+        return max((each.memory for each in answers), key=lambda memory: memory.needed_bytes)
+
+    @property
+    def bandwidth_bound_s(self) -> float | None:
+        """The mean bandwidth bound of a step, in seconds; None where there is none."""
+        return _mean([(count, step.bandwidth_bound_s) for count, step in self.steps])
+
+    @property
+    def experts(self) -> tuple[int, float] | None:
+        """The experts of a layer, and how many a step uses on average; None without experts."""
+        from opdb.predict.generation import experts_of
+
+        return experts_of(self.passes[-1][1].workload)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the predictions had to assume, each said once; of which passes, where not of all."""
+        made = list(dict.fromkeys(found.workload.source_version for _, found in self.passes))
+        mixed = f"the passes are those of several versions of the library: {', '.join(made)}"
+        notes = said_once((_PASSES[found.workload.phase], found.notes) for _, found in self.passes)
+        return [*([mixed] if len(made) > 1 else []), *notes]
+
+    def configurations(self, of: str) -> Json:
+        """Return the shares that are "missing" or "estimated" in some pass, each once."""
+        shares = SHARES.documents(s for _, found in self.passes for s in getattr(found, of))
+        return list({share["configuration"]: share for share in shares}.values())
+
+
+_PASSES: Mapping[Phase, str] = {"prefill": "prefill", "decode": "steps"}
+
+
+def said_once(noted: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return notes, each once, after those (named) that have it where not all have."""
+    every = list(noted)
+    of: dict[str, dict[str, None]] = {}
+    for name, notes in every:
+        for each in notes:
+            of.setdefault(each, {})[name] = None
+    names = {name for name, _ in every}
+    return [note if by.keys() == names else f"{', '.join(by)}: {note}" for note, by in of.items()]
+
+
+def _weighed(
+    count: float, value: float | None, coverage: float | None, complete: bool
+) -> tuple[float, float | None]:
+    """Return the weight and the coverage of a pass: what is missing of it has a weight as well.
+
+    The coverage is None where nothing of the pass is known, so that it has no weight.
+    """
+    if complete or not coverage:
+        return count * (value or 0.0), coverage if complete else None
+    return count * (value or 0.0) / coverage, coverage
+
+
+def _mean(parts: Sequence[tuple[float, float | None]]) -> float | None:
+    whole = sum(weight for weight, _ in parts)
+    if not whole or any(value is None for _, value in parts):
+        return None
+    return sum(weight * value for weight, value in parts if value is not None) / whole
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A quantity of a generation: part of it (reading, decoding or whole), divided by a number."""
+
+    name: str
+    title: str
+    unit: str
+    part: str
+    of: str
+    per: Callable[[Generation], float] | None = None
+    inverse: bool = False
+
+    def amount(self, found: Generation) -> Amount | None:
+        """Return the value with its interval; None where it is not known."""
+        from opdb.predict.figures import Amount
+        from opdb.predict.generation import Total
+
+        passes = found.part(self.part)
+        per = 1 if self.per is None else self.per(found)
+        if not passes or not per:
+            return None
+        total = Total.of(passes)
+        whole = Amount.of(total.time_s, total.time_interval_s)
+        if self.of == "energy":
+            whole = Amount.of(total.energy_j, total.energy_interval_j)
+        if whole is None:
+            return None
+        if self.inverse:
+            return whole.inverse(per)
+        within = whole.interval
+        return Amount(whole.value / per, within and (within[0] / per, within[1] / per))
+
+    def is_bound(self, found: Generation) -> bool:
+        """Return whether something of its part is missing, so that the value is a bound."""
+        return not all(each.complete for _, each in found.part(self.part))
+
+    def sign(self, found: Generation) -> str:
+        """Return what stands before the value: ≥ where it is a lower bound, ≤ an upper one."""
+        return "" if not self.is_bound(found) else "≤ " if self.inverse else "≥ "
+
+    def shown(self, value: float | None) -> str:
+        if value is None or "/" not in self.unit:
+            return show(value, self.unit)
+        return f"{value:.4g} {self.unit}"
+
+
+def _steps(found: Generation) -> int:
+    return found.tokens - 1
+
+
+FIGURES = (
+    Figure("time_to_first_token_s", "time to first token", "s", "reading", "time"),
+    Figure("time_per_output_token_s", "time per output token", "s", "decoding", "time", _steps),
+    Figure(
+        "throughput_new_tokens_per_s",
+        "throughput",
+        "new tokens/s",
+        "whole",
+        "time",
+        lambda found: found.batch_size * found.tokens,
+        inverse=True,
+    ),
+    Figure(
+        "throughput_prompt_tokens_per_s",
+        "",
+        "prompt tokens/s",
+        "whole",
+        "time",
+        lambda found: found.batch_size * found.prompt,
+        inverse=True,
+    ),
+    Figure("time_s", "time of the batch", "s", "whole", "time"),
+    Figure(
+        "energy_per_prompt_token_j",
+        "energy, prompt token",
+        "J",
+        "reading",
+        "energy",
+        lambda found: found.batch_size * found.prompt,
+    ),
+    Figure(
+        "energy_per_output_token_j",
+        "energy, output token",
+        "J",
+        "decoding",
+        "energy",
+        lambda found: found.batch_size * _steps(found),
+    ),
+    Figure(
+        "energy_per_output_token_with_prompt_j",
+        "the same with the prompt's",
+        "J",
+        "whole",
+        "energy",
+        lambda found: found.batch_size * found.tokens,
+    ),
+    Figure(
+        "energy_per_request_j",
+        "energy, request",
+        "J",
+        "whole",
+        "energy",
+        lambda found: found.batch_size,
+    ),
+    Figure("energy_j", "energy of the batch", "J", "whole", "energy"),
+)
+"""The quantities of a generation; `energy_per_output_token_j` is of the steps alone."""
+
+
+def _line(row: tuple[Figure, Generation]) -> str:
+    figure, found = row
+    amount = figure.amount(found)
+    return figure.sign(found) + figure.shown(None if amount is None else amount.value)
+
+
+def _within(row: tuple[Figure, Generation]) -> str:
+    amount = row[0].amount(row[1])
+    return " to ".join(map(row[0].shown, (amount and amount.interval) or (None,)))
+
+
+LINES: Table[tuple[Figure, Generation]] = Table(
+    Column(title="", text=lambda row: row[0].title),
+    Column(title="predicted", text=_line),
+    Column(title="95 % interval", text=_within),
+)
+
+
+CURVES: Table[Generation] = Table(
+    Column("batch_size", lambda row: row.batch_size),
+    Column("prompt_tokens_per_request", lambda row: row.prompt),
+    Column("new_tokens_per_request", lambda row: row.tokens),
+    Column("cache", lambda row: row.cache),
+    Column("mode", lambda row: row.prefill.prediction.mode),
+    Column("device", lambda row: row.prefill.prediction.device.slug),
+    Column("board", lambda row: row.prefill.prediction.board),
+    Column("complete", lambda row: row.complete),
+    Column("source_version", lambda row: row.passes[-1][1].workload.source_version),
+    *(quantity(figure.name, figure.unit, figure.amount) for figure in FIGURES),
+    Column("bandwidth_bound_per_output_token_s", lambda row: row.bandwidth_bound_s),
+    Column("power_w", lambda row: row.power_w),
+    Column("coverage", lambda row: row.coverage, members=("time", "energy")),
+    Column("weight_bytes", lambda row: row.memory.weight_bytes),
+    Column("cache_bytes", lambda row: row.cache_bytes),
+    Column("largest_batch", lambda row: row.memory.largest_batch),
+)
+"""A generation as CSV has it."""
+
+STEPS: Table[tuple[float, Answer]] = Table(
+    Column("context", lambda row: row[1].prediction.workload.inputs["generation"]["context"]),
+    Column("stands_for", lambda row: row[0]),
+    Column("time_s", lambda row: row[1].prediction.time_s),
+    Column("bandwidth_bound_s", lambda row: row[1].bandwidth_bound_s),
+    Column("energy_j", lambda row: row[1].prediction.energy_j),
+)
+"""A predicted step, and how many it stands for."""
+
+GENERATIONS: Table[Generation] = Table(
+    *CURVES.columns,
+    Column("time_shares", lambda row: row.shares),
+    Column("missing", lambda row: row.configurations("missing")),
+    Column("estimated", lambda row: row.configurations("estimated")),
+    Column("experts", lambda row: row.experts and row.experts[0]),
+    Column("active_experts", lambda row: row.experts and row.experts[1]),
+    Column("memory", lambda row: memory_document(row.memory)),
+    Column("steps", lambda row: STEPS.documents(row.steps)),
+    Column("notes", lambda row: row.notes),
+)
+"""A generation as JSON has it."""
+
+_READ = {
+    "time_to_first_token_s": "first token",
+    "time_per_output_token_s": "output token",
+    "throughput_new_tokens_per_s": "",
+    "throughput_prompt_tokens_per_s": "",
+    "energy_per_prompt_token_j": "prompt token",
+    "energy_per_output_token_j": "output token",
+    "energy_per_request_j": "request",
+}
+"""The figures that people read in a table, by name, with what stands before their unit."""
+
+
+def _name(row: Generation) -> str:
+    return f"batch {row.batch_size} prompt {row.prompt} {row.prefill.prediction.mode}"
+
+
+def _in_one_unit(
+    title: str,
+    unit: str,
+    rows: Sequence[Generation],
+    get: Callable[[Generation], Amount | float | None],
+    sign: Callable[[Generation], str] = lambda row: "",
+) -> Column[Generation]:
+    """Return a column that people read: values with intervals in the unit that its name states."""
+    from opdb.predict.figures import Amount
+
+    def known(row: Generation) -> Amount | None:
+        found = get(row)
+        return Amount(found) if isinstance(found, int | float) else found
+
+    values = [amount.value for row in rows if (amount := known(row)) and amount.value]
+    scale, prefix = prefix_of(min(values)) if values and "/" not in unit else (1.0, "")
+
+    def text(row: Generation) -> str:
+        amount = known(row)
+        if amount is None:
+            return MISSING
+        ends = [rounded(end / scale, 4) for end in amount.interval or ()]
+        within = f" ({' to '.join(ends)})" if ends else ""
+        return sign(row) + rounded(amount.value / scale, 4) + within
+
+    return Column(title=f"{title}, {prefix}{unit}".removeprefix(", "), text=text)
+
+
+def _readable(rows: Sequence[Generation]) -> Table[Generation]:
+    """Return the table that people read: one unit a column, intervals in brackets."""
+    return Table(
+        Column(title="generation", text=_name),
+        *(
+            _in_one_unit(_READ[f.name], f.unit, rows, f.amount, f.sign)
+            for f in FIGURES
+            if f.name in _READ
+        ),
+        _in_one_unit("bandwidth bound", "s", rows, lambda row: row.bandwidth_bound_s),
+        _in_one_unit("power", "W", rows, lambda row: row.power_w),
+        Column(title="covered", get=lambda row: row.coverage["time"], unit=SHARE),
+        _in_one_unit("cache", "B", rows, lambda row: row.cache_bytes),
+    )
+
+
+def _detailed(each: Generation) -> Iterator[str | Rows[Any]]:
+    """Yield what a generation takes in one mode, and what that rests on."""
+    found = each.prefill.prediction
+    yield (
+        f"{each.workload.name}, batch {each.batch_size} {dtype_words(each.workload)}, "
+        f"prompt {each.prompt}, "
+        f"{each.tokens} new tokens, {each.cache} cache, {found.mode}, on "
+        f"{found.device.name} ({found.board})"
+    )
+    yield memory_line(each.memory)
+    if each.steps:
+        yield engines_line(each.prefill.memory_rate, each.bandwidth_bound_s)
+    yield Rows(LINES, [(figure, each) for figure in FIGURES])
+    if each.power_w is not None:
+        yield f"power: {show(each.power_w, 'W')}"
+    if (experts := each.experts) is not None:
+        yield f"experts: {experts[1]:.3g} of {experts[0]} in a layer of a step, on average"
+    shares = (f"{name} {show_share(share)}" for name, share in each.shares.items())
+    yield "device time: " + ", ".join(shares)
+    known = {name: share for name, share in each.coverage.items() if share is not None}
+    yield "coverage: " + ", ".join(f"{name} {show_share(known[name])}" for name in known)
+    if not each.complete:
+        yield "incomplete: what is missing is in neither time nor energy (lower bounds)"
+    for what in ("missing", "estimated"):
+        if kinds := {share["kind"] for share in each.configurations(what)}:
+            yield f"{what}: {', '.join(sorted(kinds))}"
+    yield from (f"note: {note}" for note in each.notes)
+    yield ""
+
+
+@dataclass(frozen=True, repr=False)
+class Generated(Report):
+    """Generations of a model, and why some (in words) have no answer.
+
+    One batch size with one prompt is printed in detail, several in one table.
+    """
+
+    model: str
+    generations: Sequence[Generation]
+    points: int = 1
+    failures: Sequence[tuple[str, OpdbError]] = ()
+
+    def check(self) -> None:
+        if self.failures:
+            reasons = "\n".join(f"  {words}: {failure}" for words, failure in self.failures)
+            failed = f"{len(self.failures)} of {self.points} generations failed"
+            raise InputError(f"{failed}\n{reasons}")
+
+    def rows(self) -> list[dict[str, Json]]:
+        return [GENERATIONS.document(each) for each in self.generations]
+
+    def csv(self) -> str:
+        """Return a row for each generation as CSV, quantities in base SI."""
+        return CURVES.csv(self.generations)
+
+    def to_dict(self) -> dict[str, Json]:
+        of = next((each.workload for each in self.generations), None)
+        failures = [{"of": words, "reason": str(failure)} for words, failure in self.failures]
+        dtype = {"dtype": of and of.dtype, "dtype_from": of and dtype_from(of)}
+        return {"model": self.model, **dtype, "rows": self.rows(), "failures": failures}
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        found = self.generations
+        if self.points == 1:
+            for each in found:
+                yield from _detailed(each)
+        elif found:
+            first = found[0].prefill.prediction
+            yield (
+                f"{self.model}, {dtype_words(first.workload)}, {found[0].tokens} new tokens, "
+                f"{found[0].cache} cache, on {first.device.name} ({first.board})"
+            )
+            if any(each.steps for each in found):
+                yield ENGINES
+            yield "in brackets: 95 % intervals"
+            yield Rows(_readable(found), found)
+            if not all(each.complete for each in found):
+                yield "incomplete: ≥ and ≤ are bounds, because operators are missing"
+            notes = said_once((_name(each), each.notes) for each in found)
+            yield from (f"note: {note}" for note in notes)
+
+
+def generate(
+    model: str,
+    *,
+    prompt: int | Sequence[int],
+    tokens: int,
+    batch_sizes: Sequence[int] = (),
+    modes: Sequence[Mode] = MODES,
+    conditions: Conditions | None = None,
+    db: str | None = None,
+    tell: Tell | None = None,
+    check: bool = True,
+    **said: Any,
+) -> Generated:
+    """Predict whole generations of a causal decoder, as `opdb generate MODEL` does.
+
+    Each of `batch_size` sequences has a `prompt` of so many tokens and gets `tokens` new ones. The
+    cache is static unless `cache` says dynamic. Passes that are stored need no torch. Of several
+    prompts or `batch_sizes`, one that has no answer, such as a batch that does not fit, does not
+    stop the others; it raises at the end, unless `check` leaves that to `check()` of what is
+    returned. All are for the board of the first one that is answered, unless one is named.
+    """
+    conditions, spec = conditions or Conditions(), ModelSpec.parse(**said)
+    prompts = [prompt] if isinstance(prompt, int) else list(prompt)
+    points = [(length, one) for length in prompts for one in spec.at_sizes(batch_sizes)]
+    for option, value in (("--tokens", tokens), *(("--prompt", length) for length in prompts)):
+        if value < 1:
+            raise InputError(f"{option} {value}: give 1 token or more")
+    if len(points) == 1:
+        _check(model, *points[0], tokens, modes, conditions)  # before a database is opened
+    name, board = model, None
+    found: list[Generation] = []
+    failures: list[tuple[str, OpdbError]] = []
+    with opened(db, conditions, tell) as asking:
+        for length, one in points:
+            errors: list[OpdbError] = []
+            with kept(errors, model):
+                _check(model, length, one, tokens, modes, conditions)
+                made = _answered(model, length, one, tokens, modes, asking, board)
+                board = board or made[0].prefill.prediction.board
+                name = made[0].workload.name
+                found += made
+            if errors and len(points) == 1:
+                raise errors[0]
+            batch = "" if one.batch_size is None else f"batch {one.batch_size}, "
+            failures += [(f"{batch}prompt {length}, {tokens} new tokens", e) for e in errors]
+    if len(points) > 1:
+        found.sort(key=lambda row: (row.prompt, row.prefill.prediction.mode, row.batch_size))
+    answer = Generated(name, found, len(points), failures)
+    if check:
+        answer.check()
+    return answer
+
+
+def _check(
+    model: str,
+    prompt: int,
+    said: ModelSpec,
+    tokens: int,
+    modes: Sequence[Mode],
+    conditions: Conditions,
+) -> None:
+    """Check what is asked for as far as that needs no database."""
+    from opdb.predict.predictor import check_mode
+
+    for mode in modes:
+        check_mode(mode, MODES)
+        for of_pass, _ in _passes(said, prompt, tokens):
+            check_question(Question(model, of_pass, mode), conditions)
+
+
+def _answered(
+    model: str,
+    prompt: int,
+    said: ModelSpec,
+    tokens: int,
+    modes: Sequence[Mode],
+    asking: Asking,
+    board: str | None,
+) -> list[Generation]:
+    """Predict a generation in each mode, all for one board.
+
+    It is the board that the conditions name, else `board` (a UUID), else that of a step.
+    """
+    passes = _passes(said, prompt, tokens)
+    if board is None:
+        [step, *_] = passes[1:] or passes
+        board = asking.board(Question(model, step[0], modes[0]))
+
+    @cache
+    def predicted(of_pass: ModelSpec, mode: Mode) -> Answer:
+        return asking.answer(Question(model, of_pass, mode), board)
+
+    if len(passes) > 1:
+        last = predicted(passes[-1][0], modes[0]).prediction.workload
+        passes = _passes(said, prompt, tokens, window_of(last))
+    made = []
+    for mode in modes:
+        [(_, prefill), *steps] = [(count, predicted(of_pass, mode)) for of_pass, count in passes]
+        made.append(Generation(prompt, tokens, prefill, steps))
+    for each in made:
+        memory = each.memory
+        if memory.fits is False:
+            raise InputError(
+                f"batch {each.batch_size} does not fit: it needs about "
+                f"{show(memory.needed_bytes, 'B')} ({show(each.cache_bytes, 'B')} of cache), the "
+                f"device has {show(memory.device_bytes, 'B')}{largest(memory.largest_batch)}"
+            )
+    return made
+
+
+def _passes(
+    said: ModelSpec, prompt: int, tokens: int, window: int | None = None
+) -> list[tuple[ModelSpec, float]]:
+    """Return what to predict, and how often each pass is run: the prefill, then steps.
+
+    A static step depends on the cache's length alone, so that one stands for all, and another one
+    for those that find a `window` full.
+    """
+    from opdb.predict.generation import step_weights as weights
+
+    cache = said.cache or CACHES[0]
+    if cache == "static" and said.cache_length is None:
+        said = replace(said, cache_length=prompt + tokens)
+    elif said.cache_length is not None and said.cache_length < prompt + tokens:
+        raise InputError(
+            f"--cache-length {said.cache_length}: prompt and tokens need {prompt + tokens}"
+        )
+    said = replace(said, cache=cache)
+    prefill = replace(said, phase="prefill", input_size=(prompt,))
+    found = [(prefill, 1.0)]
+    if tokens == 1:
+        return found
+    first, last = prompt, prompt + tokens - 2
+    within = window is not None and first < window <= last
+    if cache == "static":
+        knots, counts = [first], [float(tokens - 1)]
+        if window is not None and within:
+            knots, counts = [first, window], [float(window - first), float(last - window + 1)]
+    else:
+        knots = lengths(first, last)
+        if window is not None and within:  # from there on nothing grows
+            knots = sorted({*knots, window - 1, window})
+        counts = weights(knots, first, last)
+    for context, count in zip(knots, counts, strict=True):
+        found.append((replace(said, phase="decode", context=context), count))
+    return found
+
+
+_NOT_OF_IT = ("input_size", "memory_format", "phase", "optimizer", "accumulation", "autocast")
+
+
+@dataclass(frozen=True)
+class CurveFiles:
+    """The files that are written, where they are asked for."""
+
+    csv: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE", help="Write a row for each point and mode."),
+    ] = None
+    png: Annotated[
+        Path | None,
+        typer.Option("--png", metavar="FILE", help="Draw time and joules per token, as PNG."),
+    ] = None
+    svg: Annotated[
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="The same figure as SVG."),
+    ] = None
+
+    def write(self, found: Generated, *, quiet: bool) -> None:
+        """Write those that are asked for; a figure of nothing is left out."""
+        if self.csv is not None:
+            console.save(self.csv, found.csv(), quiet=quiet)
+        if (self.png or self.svg) and found.generations:
+            from opdb.commands._charts import draw
+
+            dtype = found.generations[0].workload.dtype
+            drawing = draw(_curves(found), f"{found.model}, {dtype}", console.typed_command())
+            for path, content in ((self.png, drawing.png), (self.svg, drawing.svg)):
+                if path is not None:
+                    console.save(path, content, quiet=quiet)
+
+
+def _curves(found: Generated) -> dict[str, list[tuple[int, float | None, float | None]]]:
+    """Return, of each prompt and mode, batch sizes with seconds and joules of an output token."""
+    drawn = ("time_per_output_token_s", "energy_per_output_token_j")
+    figures = {figure.name: figure for figure in FIGURES}
+    lines: dict[str, list[tuple[int, float | None, float | None]]] = {}
+    for each in found.generations:
+        amounts = (figures[name].amount(each) for name in drawn)
+        time_s, energy_j = (None if amount is None else amount.value for amount in amounts)
+        name = f"prompt {each.prompt}, {each.prefill.prediction.mode}"
+        lines.setdefault(name, []).append((each.batch_size, time_s, energy_j))
+    return lines
+
+
+Prompts: TypeAlias = Annotated[
+    list[str],
+    typer.Option(
+        "--prompt",
+        metavar="N…",
+        help="Tokens of each sequence's prompt; several as in 128,512.",
+    ),
+]
+Tokens: TypeAlias = Annotated[
+    int, typer.Option("--tokens", metavar="N", help="New tokens of each sequence.")
+]
+Modes: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mode",
+        metavar="MODE…",
+        autocompletion=one_of("graph", "eager"),
+        help="How work is issued: graph or eager; may be repeated.  [default: both]",
+    ),
+]
+
+
+@gc_off_to_the_end()
+def run(
+    models: Annotated[list[str], options.models("A causal decoder, or a summary file of one.")],
+    prompt: Prompts,
+    tokens: Tokens,
+    batch_sizes: options.BatchSizes = None,
+    mode: Modes = None,
+    said: Annotated[
+        ModelSpec, options.OfModel("batch_size", *_NOT_OF_IT, "context", "max_new_tokens")
+    ] = ModelSpec(),
+    device: options.DeviceName = None,
+    board: options.Board = None,
+    estimates: options.Estimates = True,
+    no_harvest: options.NoHarvest = False,
+    files: CurveFiles = CurveFiles(),
+    out: options.Output = options.Output(),
+) -> None:
+    """Predict what a generation takes: time to first token, time and joules per token.
+
+    One prefill reads the prompt and gives the first token; a step gives each further one. A step
+    with a static cache depends on the cache's length alone; with a dynamic one on the length that
+    is filled, so that steps at several lengths are predicted and interpolated in between.
+
+    Several batch sizes (-b 1 64) or prompts (--prompt 128,512) come in one table, which --csv,
+    --png and --svg write; a point that has no answer does not stop the others, and the exit status
+    is then 2.
+    """
+    [model, *others], texts, batches = words_among(models, mode, batch_sizes)
+    if others:
+        raise InputError(f"generations are of one model, not of {', '.join((model, *others))}")
+    check_writable(files.csv, files.png, files.svg)
+    found = generate(
+        model,
+        prompt=_prompts(prompt),
+        tokens=tokens,
+        batch_sizes=batches,
+        modes=options.parse_modes(texts) or MODES,
+        conditions=Conditions(device, board, estimates, harvest=not no_harvest),
+        db=out.db,
+        tell=partial(console.note, quiet=out.quiet),
+        check=False,
+        **said.keywords(),
+    )
+    files.write(found, quiet=out.quiet or out.as_json)
+    console.show(found, as_json=out.as_json)
+    found.check()
+
+
+def _prompts(given: list[str]) -> list[int]:
+    """Read the lengths of prompts, each option's separated by commas."""
+    found = []
+    for text in split(given):
+        if not re.fullmatch(r"-?[0-9]{1,10}", text):
+            raise InputError(f"--prompt {text!r}: give whole numbers, as in 128 or 128,512")
+        found.append(int(text))
+    return list(dict.fromkeys(found))

@@ -1,0 +1,333 @@
+"""`opdb harvest`: list the operator calls of models, and store them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from opdb.cli import options
+from opdb.cli.console import Terminal, note, show
+from opdb.cli.options import batch_sizes_among
+from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError, kept, raise_all
+from opdb.harvest.finding import compile_into, find_one, harvest_notes, mark
+from opdb.models import checked
+from opdb.progress import Display
+from opdb.records import Json, Stored, Workload
+from opdb.spec import ModelSpec, describe, title, workload_columns
+from opdb.summary import checked_request, requests_in, summary_files
+from opdb.tables import Column, Report, Row, Rows, Table
+from opdb.units import plural
+
+if TYPE_CHECKING:
+    from opdb.bench.harvests import Known
+    from opdb.bench.session import Platform
+
+PANEL = "measure"
+
+HARVESTED = ("eager", "compile")
+"""The modes whose calls can be listed: those of a model as it stands, and as it is compiled."""
+
+
+def _by_kind(workload: Workload) -> dict[str, Json]:
+    """Return the calls and the configurations of a workload, counted by kind."""
+    calls = Counter(call.configuration.title for call in workload.calls)
+    distinct = Counter(configuration.title for configuration in workload.occurrences())
+    return {
+        kind: {"calls": calls[kind], "configurations": distinct[kind]} for kind in sorted(calls)
+    }
+
+
+def _called(of: Callable[[Row], Workload]) -> tuple[Column[Row], ...]:
+    """Return the columns of what a workload calls."""
+    return (
+        Column("calls", lambda row: len(of(row).calls), title="calls"),
+        Column("configurations", lambda row: len(of(row).occurrences()), title="configurations"),
+        Column("by_kind", lambda row: _by_kind(of(row))),
+        Column(
+            "unsupported",
+            lambda row: dict(of(row).unsupported),
+            title="unsupported",
+            text=lambda row: sum(of(row).unsupported.values()),
+        ),
+    )
+
+
+CALLED: Table[Workload] = Table(*_called(lambda workload: workload))
+
+WORKLOADS: Table[Stored] = Table(
+    *workload_columns(lambda row: row.found.workload),
+    Column("training", lambda row: row.found.workload.inputs.get("training")),
+    *_called(lambda row: row.found.workload),
+    Column("compiled_for", lambda row: row.found.workload.compiled_for),
+    Column("captured", lambda row: row.found.captured and CALLED.document(row.found.captured)),
+    Column("captured_failure", lambda row: row.found.failure),
+    Column("runs_of_other_calls", lambda row: row.stale),
+    Column("stood", lambda row: row.stood),
+)
+"""A harvested workload."""
+
+KINDS: Table[tuple[str, int, int]] = Table(
+    Column("kind", itemgetter(0), title="kind"),
+    Column("calls", itemgetter(1), title="calls"),
+    Column("configurations", itemgetter(2), title="configurations"),
+)
+"""A kind of operators, and how often a workload calls it."""
+
+
+@dataclass(frozen=True, repr=False)
+class Harvested(Report):
+    """Harvested models: of each its workload, whether it was stored before, and what failed.
+
+    `notes` say in words what is unusual; `location` is the database's.
+    """
+
+    stored: Sequence[Stored]
+    errors: Sequence[OpdbError] = ()
+    notes: Sequence[str] = ()
+    location: str = ""
+
+    @property
+    def workloads(self) -> list[Workload]:
+        return [each.found.workload for each in self.stored]
+
+    @property
+    def workload(self) -> Workload:
+        """The only workload.
+
+        Raises:
+            InputError: there are several, or none.
+        """
+        if len(self.stored) != 1:
+            raise InputError(f"{len(self.stored)} workloads were harvested: see workloads")
+        return self.workloads[0]
+
+    def check(self) -> None:
+        """Raise what went wrong with some models, in one message.
+
+        Raises:
+            OpdbError: something did.
+        """
+        raise_all(self.errors, "stored")
+
+    def rows(self) -> list[dict[str, Json]]:
+        return [WORKLOADS.document(each) for each in self.stored]
+
+    def to_dict(self) -> list[dict[str, Json]]:
+        return self.rows()
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        if len(self.stored) == 1:
+            [found] = self.workloads
+            compiled = f", compiled for {found.compiled_for}" if found.compiled_for else ""
+            yield f"{title(found)}{compiled}"
+            rows = [(kind, *counts.values()) for kind, counts in _by_kind(found).items()]
+            yield Rows(KINDS, [*rows, ("all", len(found.calls), len(found.occurrences()))])
+        else:
+            yield Rows(WORKLOADS, self.stored)
+        for each in (stored.found for stored in self.stored):
+            name, captured = each.workload.name, each.captured
+            yield from _unsupported(name, each.workload)
+            if captured is not None:
+                yield (
+                    f"{name} {describe(captured)}: {plural(len(captured.calls), 'call')} of "
+                    f"{plural(len(captured.occurrences()), 'configuration')} while it is captured "
+                    "in a CUDA graph, for it asks (mode graph)"
+                )
+                yield from _unsupported(f"{name} while captured", captured)
+
+
+def _unsupported(name: str, workload: Workload) -> Iterator[str]:
+    for called, count in workload.unsupported.items():
+        yield f"{name}: no operator describes {called} ({plural(count, 'call')})"
+
+
+def harvest(
+    *models: str,
+    mode: str = "eager",
+    device: str | None = None,
+    anew: bool = False,
+    batch_sizes: Sequence[int] = (),
+    db: str | None = None,
+    display: Display | None = None,
+    check: bool = True,
+    **said: Any,
+) -> Harvested:
+    """List the operator calls of models and store them, as `opdb harvest` does; it needs torch.
+
+    `models` are names, patterns of names, summary files or folders of them; `said` are options of
+    all: batch_size, input_size, dtype, phase … What was harvested of the same code and packages is
+    taken as it is, unless `anew`. Mode compile adds what torch.compile makes of them on `device`
+    (cuda, cuda:N or cpu). A summary file gives all of its requests, unless `batch_sizes` are given,
+    and is marked as processed once all are stored. A model that fails does not stop the others; it
+    raises at the end, unless `check` leaves that to `check()` of what is returned.
+    """
+    from opdb.store import check_openable, open_store
+
+    check_openable(db)  # a harvest takes seconds
+    platform = _platform(mode, device)
+    errors: list[OpdbError] = []
+    jobs = requested(models, ModelSpec.parse(**said).at_sizes(batch_sizes), errors)
+    if not jobs:
+        raise_all(errors, "stored")
+    total = sum(len(requests) for _, requests in jobs)
+    from opdb.bench.harvests import measuring
+
+    stored: list[Stored] = []
+    notes: list[str] = []
+    around: Known = {}
+    with open_store(db) as store, (display or Display()).progress(total, "harvest") as shown:
+        for file, requests in jobs:
+            before = len(stored)
+            for request in requests:
+                shown.doing(f"{request.name} {describe(request)}")
+                with kept(errors, request.name, CannotMeasureError):
+                    one = find_one(store, request, measuring(anew=anew, around=around))
+                    if platform is not None:
+                        where = platform.torch_device, platform.device.slug
+                        one = compile_into(store, request, one, *where, anew=anew)
+                    stored.append(one)
+                shown.done()
+            if file is not None and len(stored) - before == len(requests):
+                mark(file, store.path, notes.append)
+        for each in stored:
+            notes += harvest_notes(each.found, each.stale)
+        found = Harvested(stored, errors, notes, store.location)
+    if check:
+        found.check()
+    return found
+
+
+def _platform(mode: str, device: str | None) -> Platform | None:
+    """Return the platform whose device models are compiled for; None where they are not."""
+    if mode not in HARVESTED:
+        raise UnknownNameError("--mode", mode, HARVESTED)
+    if mode == "eager":
+        if device is not None:
+            raise InputError(f"--device {device}: only --mode compile asks for one")
+        return None
+    from opdb.bench.session import detect
+
+    return detect(device)
+
+
+def requested(
+    arguments: Sequence[str], said: Sequence[ModelSpec], errors: list[OpdbError]
+) -> list[tuple[Path | None, list[ModelSpec]]]:
+    """Return what names, patterns, files and folders ask for with each thing said, by file.
+
+    What is wrong with one of them is among the `errors`, and does not stop the others; only a
+    pattern that nothing matches does.
+    """
+    jobs: list[tuple[Path | None, list[ModelSpec]]] = []
+    for argument in arguments:
+        files: Sequence[Path] = ()
+        matching = _matching(argument) if is_pattern(argument) else []
+        with kept(errors, argument):
+            if matching:
+                jobs += [(None, [checked(each.changed(s)) for s in said]) for each in matching]
+            elif not (files := summary_files(argument)):
+                jobs.append((None, [checked_request(argument, one) for one in said]))
+        for file in files:
+            with kept(errors, str(file)):
+                found = [checked(request) for one in said for request in requests_in(file, one)]
+                jobs.append((file, list({repr(each): each for each in found}.values())))
+    return jobs
+
+
+def is_pattern(argument: str) -> bool:
+    """Return whether an argument is a pattern of names: `torchvision:resnet*`."""
+    return any(sign in argument for sign in "*?[") and not Path(argument).exists()
+
+
+def _matching(pattern: str) -> list[ModelSpec]:
+    """Return requests for the models of a source that a pattern matches: `torchvision:resnet*`.
+
+    Without a source all are looked through; `torchvision.classification:` is one family.
+    """
+    from opdb.models import names
+
+    source, colon, rest = pattern.rpartition(":")
+    source, _, family = source.partition(".")
+    valid = _family(source, family) if family else names(source if colon else None)
+    found = [name for name in valid if fnmatchcase(name, rest)]
+    if not found:
+        raise InputError(f"no model's name matches {pattern!r}")
+    return [ModelSpec(name, source=source if colon else None) for name in found]
+
+
+def _family(source: str, family: str) -> Sequence[str]:
+    from opdb.models.sources import family_names
+
+    families = ("classification", "segmentation", "video", "detection", "optical_flow")
+    if source != "torchvision" or family not in families:
+        valid = [f"torchvision.{each}" for each in families]
+        raise UnknownNameError("family", f"{source}.{family}", valid)
+    return family_names(family)
+
+
+CompiledToo: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--mode",
+        metavar="MODE",
+        help="compile: what torch.compile makes of the models, too, on this machine's device.",
+    ),
+]
+
+
+def run(
+    models: Annotated[
+        list[str],
+        options.models("Summary files, folders of them, model names, or patterns of names."),
+    ],
+    batch_sizes: options.BatchSizes = None,
+    said: options.ModelAtSizes = ModelSpec(),
+    mode: CompiledToo = "eager",
+    device: options.AnyDevice = None,
+    anew: Annotated[
+        bool,
+        typer.Option("--anew", help="Harvest and compile again what stands in the database."),
+    ] = False,
+    out: options.Output = options.Output(),
+) -> None:
+    """List the operator calls of models.
+
+    They are stored in the database. Neither weights nor a GPU are needed, unless it is asked what
+    torch.compile makes of them: then each is compiled, as far as its fused groups, on the device.
+    What was stored of the same code and packages stands, and is not harvested again.
+
+    A summary file gives all of its batch sizes and variants, unless others are given here, and is
+    then marked as processed; not so the file of a checkout whose database is another one.
+    A model that fails does not stop the others; the exit status is then 2.
+    """
+    names, sizes = batch_sizes_among(models, batch_sizes)
+    found = harvest(
+        *names,
+        mode=mode,
+        device=device,
+        anew=anew,
+        batch_sizes=sizes,
+        db=out.db,
+        display=Terminal(quiet=out.quiet),
+        check=False,
+        **said.keywords(),
+    )
+    silent = out.quiet or out.as_json
+    for line in found.notes:
+        note(line, quiet=silent)
+    if stood := sum(each.stood for each in found.stored):
+        note(
+            f"{plural(stood, 'workload')} of {len(found.stored)} stood in {found.location}, and "
+            "nothing changed since: --anew harvests all the same",
+            quiet=silent,
+        )
+    if out.as_json or found.stored:
+        show(found, as_json=out.as_json)
+    found.check()

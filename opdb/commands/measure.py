@@ -1,0 +1,602 @@
+"""`opdb measure`: whole models run and stored, the truth for predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
+
+import typer
+
+from opdb.bench.options import BACKENDS, PRECISIONS, DriverOptions, ImageOptions
+from opdb.cli import console, options
+from opdb.cli.options import batch_sizes_among
+from opdb.commands.bench import check_failures, measured_places
+from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError, raise_all
+from opdb.files import AppendedCsv
+from opdb.harvest.finding import note_harvest
+from opdb.models import checked
+from opdb.progress import Display
+from opdb.records import CAPTURED_MODE, Json, Mode
+from opdb.spec import (
+    ModelSpec,
+    describe,
+    identity,
+    parse_mode,
+    times,
+    training_of,
+    workload_columns,
+)
+from opdb.summary import requests_named
+from opdb.tables import Column, Report, Rows, Table
+
+if TYPE_CHECKING:
+    from opdb.derive.runs import RunCost
+    from opdb.records import Campaign, ModelRun, Workload
+    from opdb.store import Store
+    from opdb.workers import WorkerDevice
+
+PANEL = "measure"
+
+TRAINING = "Of training:"
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How trainings are run beyond what all models have; None or False where nothing is said.
+
+    A row of each training is appended to `csv`.
+    """
+
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            "--backend",
+            metavar="NAME",
+            help=f"{TRAINING} auto, cuda, mps or cpu.  [default: auto]",
+        ),
+    ] = None
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            "--precision",
+            metavar="NAME",
+            help=f"{TRAINING} fp32, or amp: autocast to bfloat16, fp32 where that cannot be.  "
+            "[default: fp32]",
+        ),
+    ] = None
+    channels_last: Annotated[
+        bool, typer.Option("--channels-last", help="The same as --memory-format channels_last.")
+    ] = False
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic", help=f"{TRAINING} only algorithms that repeat their results."
+        ),
+    ] = False
+    cudnn_benchmark: Annotated[
+        bool,
+        typer.Option("--cudnn-benchmark", help=f"{TRAINING} let cuDNN try its algorithms first."),
+    ] = False
+    synthetic: Annotated[
+        bool,
+        typer.Option(
+            "--synthetic", help=f"{TRAINING} the model's example inputs, which stay on the device."
+        ),
+    ] = False
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            "--images",
+            metavar="FOLDER",
+            help=f"{TRAINING} read images from here, one folder a class.  [default: --synthetic]",
+        ),
+    ] = None
+    no_augment: Annotated[
+        bool, typer.Option("--no-augment", help="Of --images: no random crops, no mirroring.")
+    ] = False
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            min=0,
+            help="Of --images: processes that read ahead.  [default: 4]",
+        ),
+    ] = None
+    pin_memory: Annotated[
+        bool, typer.Option("--pin-memory", help="Of --images: batches in page-locked memory.")
+    ] = False
+    prefetch_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--prefetch-factor",
+            metavar="N",
+            min=1,
+            help="Of --images: batches a worker reads ahead.",
+        ),
+    ] = None
+    warmup_iters: Annotated[
+        int | None,
+        typer.Option(
+            "--warmup-iters",
+            metavar="N",
+            min=1,
+            help=f"{TRAINING} iterations before timing.  [default: 10]",
+        ),
+    ] = None
+    iters: Annotated[
+        int | None,
+        typer.Option(
+            "--iters", metavar="N", min=1, help=f"{TRAINING} iterations timed.  [default: 50]"
+        ),
+    ] = None
+    nvtx: Annotated[
+        bool,
+        typer.Option("--nvtx", help=f"{TRAINING} mark its parts for NVIDIA's profilers."),
+    ] = False
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="TEXT", help=f"{TRAINING} a name of the run.")
+    ] = None
+    note: Annotated[
+        str | None,
+        typer.Option("--note", metavar="TEXT", help=f"{TRAINING} a remark kept with it."),
+    ] = None
+    csv: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE", help=f"{TRAINING} append a row for each run."),
+    ] = None
+
+    def given(self) -> list[str]:
+        """Return the names of the options that were given and that only a training has."""
+        return [
+            "--" + name.replace("_", "-")
+            for name, value in vars(self).items()
+            if value is not None and value is not False and name != "channels_last"
+        ]
+
+    def with_layout(self, said: ModelSpec) -> ModelSpec:
+        """Return what is said of the model, its memory format by that name or --channels-last."""
+        if not self.channels_last:
+            return said
+        if said.memory_format not in (None, "channels_last"):
+            raise InputError(
+                f"give --memory-format {said.memory_format} or --channels-last, not both"
+            )
+        return replace(said, memory_format="channels_last")
+
+    def on(self, device: str | None) -> str | None:
+        """Return the device that trainings run on, checked; None for the best there is."""
+        if self.precision is not None and self.precision not in PRECISIONS:
+            raise UnknownNameError("--precision", self.precision, PRECISIONS)
+        if self.backend is None:
+            return device
+        if self.backend not in BACKENDS:
+            raise UnknownNameError("--backend", self.backend, BACKENDS)
+        if device is not None:
+            raise InputError(f"give --backend {self.backend} or --device {device}, not both")
+        if self.backend == "mps":
+            from opdb.bench.driver import why_no_mps
+
+            raise CannotMeasureError(why_no_mps())
+        return None if self.backend == "auto" else self.backend
+
+    def driver(self, repeats: int) -> DriverOptions:
+        """Return what the options mean to the driver of a training."""
+        usual = DriverOptions()
+        return DriverOptions(
+            deterministic=self.deterministic,
+            cudnn_benchmark=self.cudnn_benchmark,
+            images=self._image_options(),
+            warmup_iters=self.warmup_iters or usual.warmup_iters,
+            iters=self.iters or usual.iters,
+            repeats=repeats,
+            nvtx=self.nvtx,
+            label=self.label,
+            note=self.note,
+        )
+
+    def _image_options(self) -> ImageOptions | None:
+        of_images = {
+            "--no-augment": self.no_augment,
+            "--workers": self.workers is not None,
+            "--pin-memory": self.pin_memory,
+            "--prefetch-factor": self.prefetch_factor is not None,
+        }
+        if self.images is None:
+            if first := next((name for name, given in of_images.items() if given), None):
+                raise InputError(f"{first} is for images: give a folder with --images")
+            return None
+        if self.synthetic:
+            raise InputError("give --synthetic or --images, not both")
+        if self.workers == 0 and self.prefetch_factor is not None:
+            raise InputError("--prefetch-factor needs workers; there are none (--workers 0)")
+        usual = ImageOptions(self.images)
+        usual.check_folder()
+        return replace(
+            usual,
+            augment=not self.no_augment,
+            workers=usual.workers if self.workers is None else self.workers,
+            pin_memory=self.pin_memory,
+            prefetch_factor=self.prefetch_factor,
+        )
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A run of a model, its cost (None where it failed), and of a training its campaign."""
+
+    workload: Workload
+    run: ModelRun
+    cost: RunCost | None
+    campaign: Campaign | None = None
+
+    @property
+    def words(self) -> str:
+        return f"{self.workload.name} {describe(self.workload)} {self.run.mode}"
+
+    @property
+    def energy_j(self) -> float | None:
+        return self.cost.energy_j.mean if self.cost and self.cost.energy_j else None
+
+
+RUNS: Table[MeasuredRun] = Table(
+    *workload_columns(lambda row: row.workload),
+    Column("mode", lambda row: row.run.mode, title="mode"),
+    Column("outcome", lambda row: row.run.outcome),
+    Column("reason", lambda row: row.run.reason),
+    Column("time_s", lambda row: row.cost and row.cost.time_s.mean, title="time", unit="s"),
+    Column("energy_j", lambda row: row.energy_j, title="energy", unit="J"),
+    Column("power_w", lambda row: row.cost and row.cost.power_w, title="power", unit="W"),
+    Column("clock_hz", lambda row: row.cost and row.cost.clock_hz),
+    Column(
+        "host_slowdown", lambda row: row.cost and row.cost.slowdown and asdict(row.cost.slowdown)
+    ),
+    Column("peak_memory_bytes", lambda row: row.run.peak_memory_bytes),
+    Column("layers", lambda row: row.run.layers),
+    Column(
+        "flags",
+        lambda row: list(row.run.flags),
+        title="flags",
+        text=lambda row: "; ".join(row.run.flags),
+    ),
+    Column("facts", lambda row: dict(row.run.facts)),
+)
+"""A run of a model."""
+
+LAYERS: Table[tuple[str, float]] = Table(
+    Column("module", itemgetter(0), title="module"),
+    Column("time_s", itemgetter(1), title="time", unit="s"),
+)
+"""A leaf module and its time in place."""
+
+
+@dataclass(frozen=True, repr=False)
+class Measured(Report):
+    """Runs of models; `errors` and `failures` name the models and the devices that failed.
+
+    `differing` says of which runs the kernels are not those of the model's operators.
+    """
+
+    runs: Sequence[MeasuredRun]
+    errors: Sequence[OpdbError] = ()
+    places: Sequence[WorkerDevice] = ()
+    failures: Sequence[str] = ()
+    differing: Sequence[str] = ()
+
+    def check(self) -> None:
+        failed = (each for each in self.runs if each.run.outcome != "ok")
+        ran = [OpdbError(f"{r.words}: {r.run.outcome}: {r.run.reason}") for r in failed]
+        raise_all([*self.errors, *ran], "stored")
+        check_failures(self.failures, self.places)
+
+    def to_dict(self) -> list[dict[str, Json]]:
+        return self.rows()
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        yield Rows(RUNS, self.runs)
+        for each in self.runs:
+            if each.cost and each.cost.slowdown:
+                yield f"{each.words}: the host took {each.cost.slowdown.words}"
+            slowest = sorted((each.run.layers or {}).items(), key=itemgetter(1), reverse=True)
+            if slowest:
+                yield ""
+                yield f"{each.workload.name} {describe(each.workload)}: leaf modules in place"
+                yield Rows(LAYERS, slowest)
+        yield from self.differing
+
+
+def _named(
+    of: Callable[[MeasuredRun], Mapping[str, Json]], *names: str
+) -> list[Column[MeasuredRun]]:
+    """Return the columns of these entries of a mapping."""
+
+    def column(name: str) -> Column[MeasuredRun]:
+        return Column(name, lambda one: of(one).get(name))
+
+    return list(map(column, names))
+
+
+def _input_size(one: MeasuredRun) -> str | None:
+    size = identity(one.workload)["input_size"]
+    return None if size is None else times(size)
+
+
+def _facts(one: MeasuredRun) -> Mapping[str, Json]:
+    return one.run.facts
+
+
+def _seconds(name: str, title: str) -> Column[MeasuredRun]:
+    return Column(name, lambda one: one.run.facts.get(name), title, "s", last=True)
+
+
+def _ran(one: MeasuredRun) -> Campaign:
+    assert one.campaign is not None
+    return one.campaign
+
+
+TRAININGS: Table[MeasuredRun] = Table(
+    *_named(_facts, "label"),
+    Column("model", lambda one: one.workload.name, "model"),
+    Column(title="workload", text=lambda one: describe(one.workload)),
+    Column("batch_size", lambda one: one.workload.batch_size),
+    Column("input_size", _input_size),
+    *_named(_facts, "precision"),
+    Column("memory_format", lambda one: one.workload.memory_format),
+    *_named(lambda one: training_of(one.workload) or {}, "optimizer", "accumulation"),
+    *_named(_facts, "data"),
+    Column("deterministic", lambda one: bool(one.run.setting.get("deterministic"))),
+    Column("cudnn_benchmark", lambda one: bool(one.run.setting.get("cudnn_benchmark"))),
+    Column("device", lambda one: _ran(one).device.slug),
+    Column("board", lambda one: _ran(one).board.uuid),
+    Column("outcome", lambda one: one.run.outcome),
+    Column("reason", lambda one: one.run.reason),
+    Column("repeats", lambda one: len(one.run.repeats)),
+    *_named(_facts, "iters", "measured_s", "images_per_s"),
+    _seconds("data_time_s", "waiting for data"),
+    _seconds("compute_time_s", "compute"),
+    Column("time_s", lambda one: one.cost.time_s.mean if one.cost else None, "a step", "s"),
+    Column("energy_j", lambda one: one.energy_j, "energy", "J", last=True),
+    Column("power_w", lambda one: one.cost.power_w if one.cost else None),
+    Column("peak_memory_bytes", lambda one: one.run.peak_memory_bytes),
+    *_named(_facts, "peak_resident_bytes", "os"),
+    Column("host", lambda one: _ran(one).host.id),
+    *_named(lambda one: _ran(one).environment, "torch", "cuda", "cudnn", "driver", "opdb"),
+    Column("started_at", lambda one: one.run.started_at),
+    Column("run", lambda one: one.run.id),
+    *_named(_facts, "note"),
+    Column("flags", lambda one: "; ".join(one.run.flags), "flags", last=True),
+)
+"""A training as a flat row: what it was, what it cost, and where it ran."""
+
+
+@dataclass(frozen=True, repr=False)
+class Trainings(Measured):
+    """Trainings that were run."""
+
+    def rows(self) -> list[dict[str, Json]]:
+        return [TRAININGS.document(one) for one in self.runs]
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        good = [one for one in self.runs if one.run.outcome == "ok"]
+        for facts in (one.run.facts for one in good):
+            seconds, rate = facts["measured_s"], facts["images_per_s"]
+            yield f"MEASURED_SEC={seconds:.6f} IMGS_PER_SEC={rate:.3f}"
+        if good:
+            yield Rows(TRAININGS, good)
+
+
+def measure(
+    *models: str,
+    modes: Sequence[str] = ("eager",),
+    batch_sizes: Sequence[int] = (),
+    layers: bool = False,
+    repeats: int = 3,
+    training: TrainingOptions | None = None,
+    device: str | None = None,
+    devices: str | None = None,
+    db: str | None = None,
+    display: Display | None = None,
+    check: bool = True,
+    **said: Any,
+) -> Measured:
+    """Run whole models and store time, power and energy of a pass, as `opdb measure` does.
+
+    It needs torch. `repeats` stretches of 1 s are timed; `layers` times each leaf module in place
+    as well. `device` is cuda, cuda:N or cpu; `devices` several, as in "0,1". Trainings in mode
+    eager on one device are run as `training` says, and give `Trainings`; in other modes whole steps
+    are timed. A model that fails does not stop the others; it raises at the end, unless `check`
+    leaves that to `check()` of what is returned.
+    """
+    from opdb.store import check_openable
+
+    given = training or TrainingOptions()
+    of_models = given.with_layout(ModelSpec.parse(**said)).at_sizes(batch_sizes)
+    chosen = tuple(parse_mode(mode) for mode in modes)
+    check_openable(db)  # to load models takes seconds
+    requests = [each for name in models for one in of_models for each in requests_named(name, one)]
+    named, trained = given.given(), [request.training is not None for request in requests]
+    if named and not all(trained):
+        raise InputError(f"{named[0]} is for training runs: add --phase training")
+    display = display or Display()
+    found: Measured
+    if all(trained) and chosen == ("eager",) and not devices and not layers:
+        found = _trained(requests, given, repeats, device, db, display)
+    elif named:
+        raise InputError(f"{named[0]} is for training runs in mode eager, on one device")
+    else:
+        found = _measured(requests, chosen, (repeats, layers), (device, devices), db, display)
+    if check:
+        found.check()
+    return found
+
+
+def _measured(
+    requests: Sequence[ModelSpec],
+    modes: Sequence[Mode],
+    timed: tuple[int, bool],
+    where: tuple[str | None, str | None],
+    db: str | None,
+    display: Display,
+) -> Measured:
+    """Measure each request in each mode, timed for so many repeats and with layers, or without."""
+    from opdb.bench.model import RunOptions, check_modes, harvested, measure_models
+    from opdb.derive.runs import run_cost
+    from opdb.derive.statistics import typical_on
+    from opdb.store import open_store
+
+    device, places = where[0], measured_places(*where)
+    if not places or any(place.device == "cpu" for place in places):
+        check_modes(modes, "cpu" if places else device)
+    errors: list[OpdbError] = []
+    done: list[MeasuredRun] = []
+    with open_store(db) as store:
+        workloads = harvested(store, requests, errors, partial(note_harvest, display.note))
+        found = [(r, workloads[repr(r)]) for r in requests if repr(r) in workloads]
+        jobs = [(request, workload, mode) for request, workload in found for mode in modes]
+        failures: list[str] = []
+        where_shown = device, display, places, failures
+        for workload, run in measure_models(store, jobs, RunOptions(*timed), *where_shown):
+            [ran] = [c for c in store.campaigns() if c.id == run.campaign]
+            base_power_w = ran.calibration.base_power_w
+            cost = run_cost([run], typical_on(ran.device), base_power_w)
+            done.append(MeasuredRun(workload, run, cost))
+        return Measured(done, errors, places, failures, differing(store, done))
+
+
+def _trained(
+    requests: Sequence[ModelSpec],
+    asked: TrainingOptions,
+    repeats: int,
+    device: str | None,
+    db: str | None,
+    display: Display,
+) -> Trainings:
+    """Train models one by one; each is stored, and its row written, as soon as it is done."""
+    from opdb.bench.driver import AMP_DTYPE, train_models, why_no_amp
+    from opdb.bench.model import harvested
+    from opdb.bench.session import detect
+    from opdb.derive.runs import run_cost
+    from opdb.derive.statistics import typical_on
+    from opdb.store import open_store
+
+    device, driver = asked.on(device), asked.driver(repeats)
+    table = None if asked.csv is None else AppendedCsv(asked.csv, TRAININGS.fields)
+    done: list[MeasuredRun] = []
+    errors: list[OpdbError] = []
+    if asked.precision == "amp":
+        if why := why_no_amp(detect(device).torch_device):
+            display.note(f"{why}: trained in fp32")
+        else:
+            requests = [checked(replace(request, autocast=AMP_DTYPE)) for request in requests]
+    with open_store(db) as store, display.progress(len(requests), "train") as shown:
+        workloads = harvested(store, requests, errors, partial(note_harvest, display.note))
+        jobs = [(r, workloads[repr(r)]) for r in requests if repr(r) in workloads]
+        for workload, run in train_models(store, jobs, driver, device, shown):
+            if isinstance(run, InputError):
+                errors.append(run)
+                continue
+            [ran] = [c for c in store.campaigns() if c.id == run.campaign]
+            cost = run_cost([run], typical_on(ran.device))
+            done.append(MeasuredRun(workload, run, cost, ran))
+            if table is not None:
+                table.append(TRAININGS.document(done[-1]))
+    return Trainings(done, errors)
+
+
+def differing(store: Store, done: Sequence[MeasuredRun]) -> list[str]:
+    """Say of each run whose kernels are not those of its operators how many differ.
+
+    Of a model whose operators were not all benched here nothing can be said yet; a compiler's
+    kernels are its own.
+    """
+    from opdb.commands.validate import in_words
+    from opdb.derive.runs import compare_launches
+    from opdb.predict.predictor import PLAIN_MODES
+
+    boards = {campaign.id: campaign.board.uuid for campaign in store.campaigns()}
+    kernels = {
+        board: store.kernels(board) for board in {boards[each.run.campaign] for each in done}
+    }
+    lines = []
+    for each in done:
+        workload, model_run = each.workload, each.run
+        if model_run.mode not in PLAIN_MODES:
+            continue
+        captured = store.captured(workload) if model_run.mode == CAPTURED_MODE else None
+        of_board = kernels[boards[model_run.campaign]]
+        found = compare_launches(captured or workload, model_run, of_board)
+        if found is not None and not found.agree and not found.unseen:
+            lines.append(f"{each.words}: {in_words(found)}")
+    return lines
+
+
+Modes: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mode",
+        metavar="MODE",
+        autocompletion=options.one_of(*get_args(Mode)),
+        help="eager, graph, compile, compile:reduce-overhead, compile:max-autotune, dynamo or "
+        "trace; may be repeated.  [default: eager]",
+    ),
+]
+
+Repeats: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--repeats",
+        "--repeat",
+        metavar="N",
+        min=1,
+        help="Stretches to measure: of 1 s, in training of --iters; in mode graph 3 at least, "
+        "each in a process of its own.",
+    ),
+]
+
+
+def run(
+    models: Annotated[
+        list[str],
+        options.models("Model names or summary files."),
+    ],
+    modes: Modes = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Time each leaf module in place as well.")
+    ] = False,
+    repeats: Repeats = 3,
+    batch_sizes: options.BatchSizes = None,
+    said: options.MeasuredModelAtSizes = ModelSpec(),
+    training: TrainingOptions = TrainingOptions(),
+    device: options.MeasuredDevice = None,
+    devices: options.Devices = None,
+    out: options.Output = options.Output(),
+) -> None:
+    """Run whole models on this device and store time, power and energy of a pass.
+
+    Random weights; batch-norm statistics calibrated by one pass. A summary file runs all of its
+    batch sizes and variants, unless others are given here. Training (--phase training) runs a fixed
+    number of iterations, on the model's example inputs or on a folder of images, and tells data
+    loading and compute apart.
+    """
+    names, sizes = batch_sizes_among(models, batch_sizes)
+    found = measure(
+        *names,
+        modes=modes or ("eager",),
+        batch_sizes=sizes,
+        layers=layers,
+        repeats=repeats,
+        training=training,
+        device=device,
+        devices=devices,
+        db=out.db,
+        display=console.Terminal(quiet=out.quiet),
+        check=False,
+        **said.keywords(),
+    )
+    if out.as_json or found.runs:
+        console.show(found, as_json=out.as_json)
+    found.check()

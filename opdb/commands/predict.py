@@ -1,0 +1,1026 @@
+"""`opdb predict`: time and energy of a model from the costs of its operators."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, cached_property, partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from opdb.algorithms.names import ALGORITHMS, Algorithm
+from opdb.cli import console, options
+from opdb.cli.options import words_among
+from opdb.commands._figures import (
+    ENGINES,
+    ESTIMATED,
+    LINES,
+    OPERATORS,
+    REFUSED,
+    SHARES,
+    bounded,
+    coverage,
+    engines_line,
+    estimated_blocks,
+    figure_columns,
+    first_rows,
+    memory_document,
+    memory_line,
+    missing_blocks,
+    prediction_lines,
+    share_columns,
+    with_reasons,
+    with_status,
+)
+from opdb.errors import CannotMeasureError, CheckError, InputError, OpdbError, kept
+from opdb.garbage import gc_off_to_the_end
+from opdb.growth import benched_configurations
+from opdb.harvest.finding import (
+    database_option,
+    find_workload,
+    lookup_notes,
+    other_sizes,
+    sizes_of_pass,
+)
+from opdb.kinds import View, get_kind
+from opdb.models import checked
+from opdb.predict.figures import Layer, Layers, Part
+from opdb.records import CAPTURED_MODE, DECODING, Json, Mode, Stored
+from opdb.settings import DEFAULT_SETTINGS, is_forcible
+from opdb.spec import ModelSpec, describe, title, workload_columns
+from opdb.summary import checked_request, request_for
+from opdb.tables import MISSING, SHARE, Column, Report, Rows, Table, interval, quantity
+from opdb.units import plural, show, show_ratio, show_share
+
+if TYPE_CHECKING:
+    from opdb.algorithms.names import Algorithm
+    from opdb.commands._charts import Drawing
+    from opdb.derive.runs import RunCost
+    from opdb.predict.compose import Prediction, Schedule, Share
+    from opdb.predict.figures import Figures, Layers, Rates
+    from opdb.predict.predictor import Answer, CalibratedHost, OnHost, Predictor
+    from opdb.records import Configuration, Cost, Workload
+    from opdb.store import Store
+
+PANEL = "predict"
+
+
+_COSTS: tuple[Column[Any], ...] = (
+    Column("time_s", lambda row: row.time_s, title="time", unit="s"),
+    Column("share_time", lambda row: row.share_time, title="share of time", unit=SHARE),
+    Column("energy_j", lambda row: row.energy_j, title="energy", unit="J"),
+)
+
+
+def _module(row: Layer | Part) -> str:
+    return (row.path or "(model)") if isinstance(row, Layer) else row.what
+
+
+LAYERS: Table[Any] = Table(
+    Column("path", lambda row: row.path, title="module", text=_module),
+    Column(
+        "kind",
+        lambda row: row.configuration.kind,
+        title="kind",
+        text=lambda row: row.configuration.title if isinstance(row, Layer) else "",
+    ),
+    Column("pass", lambda row: row.configuration.pass_name),
+    Column("configuration", lambda row: row.configuration.key),
+    Column(
+        "shape",
+        lambda row: row.shape,
+        title="shape",
+        text=lambda row: "x".join(map(str, row.shape or ())) if isinstance(row, Layer) else "",
+    ),
+    Column(
+        "status",
+        lambda row: row.status,
+        title="cost",
+        text=lambda row: row.status if isinstance(row, Layer) else "",
+    ),
+    Column(
+        "count",
+        lambda row: row.count,
+        title="calls",
+        text=lambda row: "" if row.count is None else row.count,
+    ),
+    *_COSTS,
+    Column("dynamic_energy_j", lambda row: row.dynamic_energy_j),
+)
+"""A layer; people read other parts of the pass below the layers, and their sum."""
+
+REST: Table[Part] = Table(Column("what", lambda part: part.what), *_COSTS)
+"""A part of a pass beside its calls."""
+
+
+def layers_document(found: Layers) -> dict[str, Json]:
+    """Return the layers, and the rest of the pass, as JSON."""
+    return {"layers": LAYERS.documents(found.layers), "rest": REST.documents(found.rest)}
+
+
+def layers_blocks(found: Layers, top: int | None) -> Iterator[str | Rows[Any]]:
+    """Yield the layers in their order, what a pass takes beside them, and the sum."""
+    shown = found.longest(top)
+    rows: list[Layer | Part] = [*shown]
+    kept = {id(each) for each in shown}
+    if hidden := [each for each in found.layers if id(each) not in kept]:
+        rows.append(found.together(f"{len(hidden)} other layers", hidden))
+    rows += [each for each in found.rest if each.time_s]
+    rows.append(found.together("sum", [*found.layers, *found.rest]))
+    yield "layer by layer:"
+    yield Rows(LAYERS, rows)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What one prediction is about: a model as named, what is said of it, and a mode.
+
+    `given` is the module that Python holds, where it is not found by its name, and its inputs.
+    """
+
+    model: str
+    said: ModelSpec
+    mode: Mode
+    given: tuple[Any, Any] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def words(self) -> str:
+        """The question in a few words: "resnet50 -b 32 --mode eager"."""
+        size = "" if self.said.batch_size is None else f" -b {self.said.batch_size}"
+        return f"{self.model}{size} --mode {self.mode}"
+
+
+FAILURES: Table[tuple[Question, OpdbError]] = Table(
+    Column("model", lambda row: row[0].model),
+    Column("batch_size", lambda row: row[0].said.batch_size),
+    Column("mode", lambda row: row[0].mode),
+    Column("reason", lambda row: str(row[1])),
+)
+"""A question that has no answer, and why."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What holds for all predictions of a comparison.
+
+    `device` and `board` (the beginning of its UUID) None are chosen, `estimates` stand in for what
+    was never measured, convolutions take `algorithm` (None: as torch chooses). A model that is not
+    stored is harvested unless `harvest` is false. `layers` adds what each layer takes, of which the
+    `top` that take longest are shown, `schedule` each call at its time. `rates` are prices and a
+    carbon intensity. `target` is a share that coverage should reach, and attribution come within.
+    """
+
+    device: str | None = None
+    board: str | None = None
+    estimates: bool = True
+    algorithm: Algorithm | None = None
+    harvest: bool = True
+    layers: bool = False
+    top: int | None = None
+    rates: Rates | None = None
+    schedule: bool = False
+    target: float | None = None
+
+    @property
+    def forced(self) -> bool:
+        """Whether convolutions are told an algorithm, rather than left to torch."""
+        return self.algorithm is not None and self.algorithm.is_forced
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of a workload: its share of a pass, and what a call of it was benched to cost.
+
+    `cost` is that on the board predicted for, its own or brought there.
+    """
+
+    share: Share
+    cost: Cost
+
+
+@dataclass(frozen=True, repr=False)
+class Predicted(Report):
+    """What a pass of a model takes: time, energy, power, each with what it rests on.
+
+    `answer` holds the prediction and, where the same board ran the model, the measured truth.
+    `convolutions` are there where an algorithm is named, `layers` and `schedule` where they are
+    asked for. `gpu_seconds` is what `how_to_measure` is likely to take on one device. `on_host` is
+    what a pass that waits for its host takes on this machine's, where that was calibrated.
+    """
+
+    question: Question
+    answer: Answer
+    conditions: Conditions = field(default_factory=Conditions)
+    convolutions: Sequence[Convolution] = ()
+    layers: Layers | None = None
+    database: Sequence[str] = ()
+    schedule: Schedule | None = None
+    gpu_seconds: float | None = None
+    on_host: OnHost | None = None
+
+    @property
+    def prediction(self) -> Prediction:
+        return self.answer.prediction
+
+    @property
+    def time_s(self) -> float | None:
+        """The time of a pass in seconds; None where nothing of it is known."""
+        return self.prediction.time_s
+
+    @property
+    def energy_j(self) -> float | None:
+        """The board's energy of a pass in joules; None on a device without power readings."""
+        return self.prediction.energy_j
+
+    @property
+    def figures(self) -> Figures:
+        from opdb.predict.figures import NO_RATES, Figures
+
+        return Figures.predicted(self.prediction, self.conditions.rates or NO_RATES)
+
+    @property
+    def how_to_measure(self) -> str:
+        """The commands that measure what the prediction lacks; empty where it lacks nothing.
+
+        What an algorithm refuses cannot be measured. What a model is compiled to has no name of its
+        own, so that its kinds are benched; a module that Python holds has none.
+        """
+        if self.question.given is not None:
+            return ""
+        algorithm, forced = self.conditions.algorithm, self.conditions.forced
+        lacking = [configuration.kind for configuration in lacking_in(self.answer)]
+        by_algorithm = [kind for kind in lacking if forced and is_forcible(kind)]
+        model = [self.question.model, *self.question.said.as_arguments(), *self.database]
+        of_model = ["opdb", "bench", "--model", *model]
+        commands = []
+        if self.prediction.workload.compiled_for is not None and lacking:
+            commands.append(["opdb", "bench", *dict.fromkeys(lacking)])
+        elif len(by_algorithm) < len(lacking):
+            commands.append(of_model)
+        if by_algorithm and algorithm is not None:
+            commands.append([*of_model, "--algorithm", algorithm.slug])
+        return "; ".join(map(shlex.join, commands))
+
+    def operators(self) -> list[dict[str, Json]]:
+        """Return each configuration of the pass as data, the longest first.
+
+        `status` is measured, estimated or missing; shares are of the pass's time and energy, and
+        `count` says how many calls there are.
+        """
+        return [OPERATORS.document(row) for row in with_status(self.prediction)]
+
+    def chart(self) -> Drawing:
+        from opdb.commands._charts import pass_chart
+
+        return pass_chart(self)
+
+    def rows(self) -> list[dict[str, Json]]:
+        return self.operators()
+
+    def check(self) -> None:
+        if self.why_missed:
+            raise CheckError(self.why_missed)
+
+    @property
+    def why_missed(self) -> str:
+        prediction, target = self.prediction, self.conditions.target
+        if target is None or self.answer.meets(target):
+            return ""
+        why = []
+        if prediction.workload.unsupported:
+            why.append("the model makes calls that no operator describes")
+        for name, share in prediction.coverages.items():
+            if share < target:
+                why.append(f"coverage of {name} is {share:.3f}")
+        ratios = {"time": self.answer.attribution_time, "energy": self.answer.attribution_energy}
+        for name, ratio in ratios.items():
+            if ratio is not None and abs(ratio - 1) > 1 - target:
+                why.append(f"attribution of {name} is {ratio:.3f}")
+        return f"target {target:g} missed: " + ", ".join(why)
+
+    def to_dict(self) -> dict[str, Json]:
+        found, algorithm = PREDICTIONS.document(self), self.conditions.algorithm
+        if algorithm is not None:
+            found["algorithm"] = algorithm.name
+            found["convolutions"] = CONVOLUTIONS.documents(self.convolutions)
+            missing = with_reasons(self.prediction.missing, self.answer.refused)
+            found["missing"] = REFUSED.documents(missing)
+        if self.layers is not None:
+            found |= layers_document(self.layers)
+        return found
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        return _predicted_blocks(self)
+
+
+@dataclass(frozen=True, repr=False)
+class Compared(Report):
+    """Several predictions beside each other, and why other questions have no answer."""
+
+    predicted: Sequence[Predicted]
+    failures: Sequence[tuple[Question, OpdbError]] = ()
+
+    def check(self) -> None:
+        if self.failures:
+            whole = len(self.predicted) + len(self.failures)
+            reasons = "\n".join(f"  {question.words}: {error}" for question, error in self.failures)
+            raise InputError(f"{len(self.failures)} of {whole} predictions failed\n{reasons}")
+        missed = [f"{_name(each)}: {each.why_missed}" for each in self.predicted if each.why_missed]
+        if missed:
+            raise CheckError("; ".join(missed))
+
+    def chart(self) -> Drawing:
+        from opdb.commands._charts import predictions_chart
+
+        return predictions_chart(self.predicted)
+
+    def rows(self) -> list[dict[str, Json]]:
+        return [PREDICTIONS.document(each) for each in self.predicted]
+
+    def to_dict(self) -> dict[str, Json]:
+        return {
+            "rows": PREDICTIONS.documents(self.predicted),
+            "failures": FAILURES.documents(self.failures),
+        }
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        return _compared_blocks(self.predicted)
+
+
+def _name(found: Predicted) -> str:
+    workload, mode = found.prediction.workload, found.prediction.mode
+    return f"{workload.name}, {describe(workload)}, {mode}"
+
+
+FITS = {True: "yes", False: "no", None: MISSING}
+
+
+def _sizes(sizes: int | Collection[int]) -> str:
+    return str(sizes) if isinstance(sizes, int) else "x".join(map(str, sizes))
+
+
+def _view(convolution: Convolution) -> View:
+    configuration = convolution.share.configuration
+    return get_kind(configuration.kind).view(configuration)
+
+
+def _share(convolution: Convolution) -> Share:
+    return convolution.share
+
+
+def _convolution_columns() -> Table[Convolution]:
+    kind, *share = share_columns(_share)
+    return Table(
+        kind,
+        Column(title="input", text=lambda row: _sizes(_view(row).shape())),
+        Column(title="weight", text=lambda row: _sizes(_view(row).shape("weight"))),
+        Column(title="stride", text=lambda row: _sizes(_view(row)["stride"])),
+        *share,
+        Column("parameters", lambda row: dict(row.share.configuration.parameters)),
+        Column("inputs", lambda row: dict(row.share.configuration.inputs)),
+        quantity("time_s", "s", lambda row: row.cost.time_s, title="time of a call"),
+        quantity("energy_j", "J", lambda row: row.cost.energy_j, title="energy of a call"),
+    )
+
+
+CONVOLUTIONS = _convolution_columns()
+"""A convolution and what a call of it was benched to cost."""
+
+MEASURED: Table[Answer] = Table(
+    Column("time_s", lambda row: row.measured and row.measured.time_s.mean),
+    Column(
+        "energy_j",
+        lambda row: row.measured and row.measured.energy_j and row.measured.energy_j.mean,
+    ),
+    Column("attribution_time", lambda row: row.attribution_time),
+    Column("attribution_energy", lambda row: row.attribution_energy),
+    Column("inside_interval_time", lambda row: row.inside_time),
+    Column("inside_interval_energy", lambda row: row.inside_energy),
+    Column("repeat_spread", lambda row: row.measured and row.measured.spread),
+    Column("flags", lambda row: row.measured and list(row.measured.flags)),
+    Column(
+        "host_slowdown",
+        lambda row: row.measured and row.measured.slowdown and asdict(row.measured.slowdown),
+    ),
+)
+"""What was measured beside a prediction."""
+
+
+ON_HOST: Table[OnHost] = Table(
+    Column("factor", lambda row: row.factor.factor),
+    Column("calls", lambda row: row.factor.calls),
+    Column("passes", lambda row: row.factor.passes),
+    Column("calibrated_at", lambda row: row.calibrated_at),
+    Column("time_s", lambda row: row.time_s),
+    Column("host_slowdown", lambda row: row.slowdown and asdict(row.slowdown)),
+    Column("slowed_time_s", lambda row: row.slowed_s),
+)
+"""What a pass takes on this machine's host, in quiet moments and as that was when calibrated."""
+
+
+def _on_host(found: OnHost) -> str:
+    """Say what a pass takes on this machine's host."""
+    said = (
+        f"on this host, which takes {found.factor.factor:.2f} times as long as that board's: "
+        f"{show(found.time_s, 's')} in quiet moments"
+    )
+    if found.slowed_s is None or found.slowdown is None:
+        return said
+    return (
+        f"{said}, {show(found.slowed_s, 's')} as it was when calibrated ({found.calibrated_at}), "
+        f"{found.slowdown.words}"
+    )
+
+
+def _measured(run: RunCost | None) -> str:
+    """Return a measured time as people read it, and that its repeats disagree."""
+    if run is None:
+        return MISSING
+    return show(run.time_s.mean, "s") + (", uneven" if run.is_uneven else "")
+
+
+def _ratio(one: Predicted) -> str:
+    """Return predicted / measured time as people read it, and that the energy is outside."""
+    answer = one.answer
+    energy = "; energy outside" if answer.inside_energy is False else ""
+    return show_ratio(answer.attribution_time, answer.inside_time) + energy
+
+
+PREDICTIONS: Table[Predicted] = Table(
+    *workload_columns(lambda one: one.prediction.workload),
+    Column("device", lambda one: one.prediction.device.slug),
+    Column("board", lambda one: one.prediction.board),
+    Column("setting", lambda one: dict(one.answer.setting)),
+    Column("mode", lambda one: one.prediction.mode, title="mode"),
+    Column("complete", lambda one: one.prediction.complete),
+    quantity(
+        "time_s",
+        "s",
+        lambda one: one.figures.time_s,
+        title="time",
+        text=lambda one: bounded(one.figures, one.figures.time_s, "s"),
+    ),
+    interval("s", lambda one: one.figures.time_s),
+    quantity(
+        "energy_j",
+        "J",
+        lambda one: one.figures.energy_j,
+        title="energy",
+        text=lambda one: bounded(one.figures, one.figures.energy_j, "J"),
+    ),
+    Column("power_w", lambda one: one.prediction.power_w, title="power", unit="W"),
+    Column(
+        "coverage",
+        lambda one: coverage(one.prediction),
+        title="coverage",
+        text=lambda one: show_share(one.prediction.coverage_time),
+        last=True,
+    ),
+    Column("target", lambda one: one.conditions.target),
+    Column("target_met", lambda one: None if one.conditions.target is None else not one.why_missed),
+    Column("measured", lambda one: one.answer.measured and MEASURED.document(one.answer)),
+    Column("on_host", lambda one: one.on_host and ON_HOST.document(one.on_host)),
+    Column("missing", lambda one: SHARES.documents(one.prediction.missing)),
+    Column("estimated", lambda one: ESTIMATED.documents(one.prediction.estimated)),
+    Column("how_to_measure", lambda one: one.how_to_measure),
+    Column("gpu_seconds_to_measure", lambda one: one.gpu_seconds),
+    Column("unsupported", lambda one: dict(one.prediction.workload.unsupported)),
+    Column(
+        "fits",
+        lambda one: one.answer.memory.fits,
+        title="fits",
+        text=lambda one: FITS[one.answer.memory.fits],
+        last=True,
+    ),
+    Column(
+        "bandwidth_bound_s",
+        lambda one: one.answer.bandwidth_bound_s,
+        title="bandwidth bound",
+        unit="s",
+    ),
+    Column("memory", lambda one: memory_document(one.answer.memory)),
+    Column("notes", lambda one: list(one.prediction.notes)),
+    *figure_columns(lambda one: one.figures),
+    Column(
+        title="measured",
+        text=lambda one: _measured(one.answer.measured),
+        last=True,
+    ),
+    Column(
+        title="predicted / measured",
+        text=_ratio,
+        last=True,
+    ),
+)
+"""What was asked and is predicted, what that rests on, and what was measured."""
+
+
+def lacking_in(answer: Answer) -> list[Configuration]:
+    """Return what a bench would measure: what is estimated or missing, and no algorithm refuses."""
+    found = answer.prediction
+    benched = benched_configurations([found.workload]).keys() - answer.refused.keys()
+    lacking = (share.configuration for share in (*found.estimated, *found.missing))
+    return [each for each in lacking if each.key in benched]
+
+
+def _rested_on(found: Predicted) -> str:
+    """Say how much of the time is measured and estimated, and what measuring the rest takes."""
+    prediction = found.prediction
+    shares = {
+        "measured": prediction.coverage_time,
+        "estimated": sum(share.share_time for share in prediction.estimated),
+        "missing": sum(share.share_time for share in prediction.missing),
+    }
+    said = ", ".join(f"{show_share(share)} {name}" for name, share in shares.items() if share)
+    lacking = plural(len(lacking_in(found.answer)), "configuration")
+    seconds = "" if found.gpu_seconds is None else f", about {found.gpu_seconds:.0f} GPU-seconds"
+    return f"time: {said}; to measure what is missing, on the device ({lacking}{seconds})"
+
+
+def _predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
+    """Yield what people read of one prediction, the measured truth beside it."""
+    from opdb.predict.compose import shortfall
+
+    answer, by = found.answer, found.conditions.algorithm
+    prediction, lacks = answer.prediction, shortfall(answer.prediction)
+    under = "" if by is None else f"convolutions by {by.name}, "
+    yield (
+        f"{title(prediction.workload)}, {prediction.mode}, {under}"
+        f"on {prediction.device.name} ({prediction.board})"
+        + ("" if lacks is None else f": {lacks}")
+    )
+    yield memory_line(answer.memory)
+    if prediction.workload.phase in DECODING:
+        yield engines_line(answer.memory_rate, answer.bandwidth_bound_s)
+    alone = LINES.without("measured", "predicted / measured")
+    yield Rows(alone if answer.measured is None else LINES, prediction_lines(answer, found.figures))
+    if answer.measured is not None and answer.measured.is_uneven:
+        apart = show_share(answer.measured.spread)
+        yield f"measured: no three repeats agree within 3 %, those that count are {apart} apart"
+    if answer.measured is not None and answer.measured.slowdown is not None:
+        yield f"host: when this was measured, it took {answer.measured.slowdown.words}"
+    if found.on_host is not None:
+        yield _on_host(found.on_host)
+    yield (
+        f"coverage: calls {show_share(prediction.coverage_calls)}, "
+        f"time {show_share(prediction.coverage_time)}, "
+        f"energy {show_share(prediction.coverage_energy)}"
+    )
+    if found.convolutions and by is not None:
+        yield f"convolutions by {by.name}, a call as it was benched:"
+        yield from first_rows(CONVOLUTIONS, found.convolutions)
+    yield from estimated_blocks(prediction.estimated)
+    yield from missing_blocks(prediction.missing)
+    for each in prediction.notes:
+        yield f"note: {each}"
+    if commands := found.how_to_measure:
+        yield f"{_rested_on(found)}: {commands}"
+    if found.layers is not None:
+        yield from layers_blocks(found.layers, found.conditions.top)
+    if found.conditions.target is not None and not found.why_missed:
+        yield f"target {found.conditions.target:g}: met"
+
+
+def _compared_blocks(predicted: Sequence[Predicted]) -> Iterator[str | Rows[Any]]:
+    """Yield one row a prediction; columns in which no prediction has anything are left out."""
+    places = dict.fromkeys(
+        f"{p.device.name} ({p.board})" for p in (each.prediction for each in predicted)
+    )
+    for place in places:
+        yield f"on {place}"
+    if any(each.prediction.workload.phase in DECODING for each in predicted):
+        yield ENGINES
+    if predicted:
+        empty = [
+            column.title
+            for column in PREDICTIONS.columns
+            if column.title and all(column.cell(each) == MISSING for each in predicted)
+        ]
+        yield Rows(PREDICTIONS.without(*empty), predicted)
+
+
+Tell = Callable[[str], None]
+"""Hears in words of what takes time, such as a harvest."""
+
+
+def predict(
+    model: Any,
+    inputs: Any = None,
+    *,
+    mode: str | None = None,
+    conditions: Conditions | None = None,
+    db: str | None = None,
+    tell: Tell | None = None,
+    **said: Any,
+) -> Predicted:
+    """Predict time and energy of one pass of a model, as `opdb predict MODEL` does.
+
+    `model` is a name or a summary file, `said` its options: batch_size, input_size, dtype, phase …
+    `mode` is eager unless given, and graph where an algorithm is forced. A model that is stored
+    needs no torch; another one is harvested and stored, and `tell` hears of it.
+
+    Or `model` is a module, and `inputs` are what it is called with: a tensor, a tuple of positional
+    arguments, or a dict of keyword arguments. It is left as it is, and nothing of it is stored.
+    """
+    conditions = conditions or Conditions()
+    spec, chosen = ModelSpec.parse(**said), mode_for(mode, conditions)
+    if not isinstance(model, str):
+        question = Question(type(model).__name__, spec, chosen, (model, inputs))
+    elif inputs is not None:
+        raise InputError(f"inputs of {model!r}: only a module takes them; a name has its own")
+    else:
+        question = Question(model, spec, chosen)
+    return ask_one(question, conditions, db=db, tell=tell)
+
+
+def mode_for(mode: str | None, conditions: Conditions) -> Mode:
+    """Return a mode, checked; none given: eager, and graph where an algorithm is forced."""
+    from opdb.spec import parse_mode
+
+    return parse_mode(mode or (CAPTURED_MODE if conditions.forced else "eager"))
+
+
+def ask_one(
+    question: Question, conditions: Conditions, *, db: str | None = None, tell: Tell | None = None
+) -> Predicted:
+    """Answer one question; what is wrong with it is said before a database is opened."""
+    check_question(question, conditions)
+    with opened(db, conditions, tell) as asking:
+        return asking.predicted(question)
+
+
+def ask_all(
+    questions: Sequence[Question],
+    conditions: Conditions,
+    *,
+    db: str | None = None,
+    tell: Tell | None = None,
+) -> Compared:
+    """Answer several questions; one that fails does not stop the others."""
+    predicted: list[Predicted] = []
+    failures: list[tuple[Question, OpdbError]] = []
+    with opened(db, conditions, tell) as asking:
+        for question in questions:
+            errors: list[OpdbError] = []
+            with kept(errors, question.model, CannotMeasureError):
+                check_question(question, conditions)
+                predicted.append(asking.predicted(question))
+            failures += [(question, error) for error in errors]
+    return Compared(predicted, failures)
+
+
+def check_question(question: Question, conditions: Conditions) -> None:
+    """Check a question as far as that needs no database."""
+    from opdb.predict.predictor import PLAIN_MODES, check_compiled, check_forced, check_mode
+
+    if question.given is not None:
+        check_mode(question.mode, PLAIN_MODES)
+        if conditions.layers:
+            raise InputError("layers are known of a model that has a name; predict it by that")
+        return
+    request = request_for(question.model, question.said)
+    if conditions.algorithm is not None and conditions.forced:
+        check_forced(conditions.algorithm.name, request.name, question.mode, request.phase)
+    check_mode(question.mode)
+    check_compiled(request.name, question.mode, request.phase, request.autocast)
+
+
+def check_named(store: Store, device: str | None, board: str | None) -> None:
+    """Check that there is such a device and board, before a harvest takes its time."""
+    from opdb.predict.predictor import predictor_for
+
+    predictor = predictor_for(store, device)
+    if board is not None:
+        predictor.board(board)
+
+
+@contextmanager
+def opened(db: str | None, conditions: Conditions, tell: Tell | None = None) -> Iterator[Asking]:
+    """Yield what answers questions from a database under some conditions."""
+    from opdb.predict.predictor import predictor_for
+    from opdb.store import open_store
+
+    algorithm = conditions.algorithm
+    under = {**DEFAULT_SETTINGS, **(algorithm.setting if algorithm else {})}
+    # Only the sets of sweeps hold what was measured by a forced algorithm.
+    with open_store(db, create=False, sweeps=conditions.forced) as store:
+        predictor = predictor_for(store, conditions.device, under, estimates=conditions.estimates)
+        named = None if conditions.board is None else predictor.board(conditions.board)
+        yield Asking(store, predictor, conditions, tell or (lambda text: None), named)
+
+
+class Asking:
+    """Answers questions from a database; what one answer has read serves the next ones."""
+
+    def __init__(
+        self,
+        store: Store,
+        predictor: Predictor,
+        conditions: Conditions,
+        tell: Tell,
+        board: str | None,
+    ) -> None:
+        self._store, self._predictor, self._conditions = store, predictor, conditions
+        self._tell, self._board = tell, board
+        self._stored = cache(store.workloads)
+
+    def board(self, question: Question) -> str:
+        """Return the board (UUID) that a question is answered for."""
+        if self._board is not None:
+            return self._board
+        between = self._between(question, None)
+        return self.answer(question).prediction.board if between is None else between[1]
+
+    def answer(self, question: Question, board: str | None = None) -> Answer:
+        """Answer a question, its model harvested where it is not stored.
+
+        `board` (a UUID) is the one to predict for where the conditions name none.
+        """
+        store, mode, board = self._store, question.mode, self._board or board
+        if question.given is not None:
+            return self._predictor.answer(_called_by(question), mode, board)
+        between = self._between(question, board)
+        if between is not None:
+            return self._predictor.answer(between[0], mode, between[1])
+        harvest = self._conditions.harvest
+        found = find_workload(store, question.model, question.said, mode, harvest=harvest)
+        for line in lookup_notes(found, store.location):
+            self._tell(line)
+        return self._predictor.answer(found.in_mode(mode), mode, board)
+
+    def predicted(self, question: Question) -> Predicted:
+        """Answer a question, with all that the conditions ask for beside the prediction."""
+        answer, asked = self.answer(question), self._conditions
+        named = asked.algorithm is not None
+        return Predicted(
+            question,
+            answer,
+            asked,
+            _convolutions(self._predictor, answer) if named else (),
+            self._layers(question, answer) if asked.layers else None,
+            database_option(self._store),
+            self._predictor.schedule(answer.prediction) if asked.schedule else None,
+            self._gpu_seconds(lacking_in(answer)),
+            self._on_host(answer),
+        )
+
+    def _on_host(self, answer: Answer) -> OnHost | None:
+        """Return what a pass that waits for its host takes on this one, where that is known."""
+        if answer.prediction.mode == CAPTURED_MODE or self._host is None:
+            return None
+        return self._predictor.on_host(answer.prediction, self._host)
+
+    @cached_property
+    def _host(self) -> CalibratedHost | None:
+        """This machine's host as it was calibrated last; None where it never was."""
+        from opdb.predict.predictor import CalibratedHost
+        from opdb.this_host import this_host
+
+        found = self._store.host_calibration(this_host().id)
+        return None if found is None else CalibratedHost(self._store, found)
+
+    def _gpu_seconds(self, lacking: Sequence[Configuration]) -> float | None:
+        """Return what measuring configurations is likely to take, as their kinds' visits took."""
+        if not lacking:
+            return None
+        from opdb.plan.survey import prices
+
+        known = prices(self._store, self._predictor.device.slug, {c.kind for c in lacking})
+        return sum(map(known.of, lacking))
+
+    def _between(self, question: Question, board: str | None) -> tuple[Workload, str] | None:
+        """Return a pass of a generation as measured or between measured ones, and their board.
+
+        None of other passes, where none reach it, and where nothing is to be estimated.
+        """
+        request = request_for(question.model, question.said)
+        if request.phase not in ("prefill", "decode") or not self._conditions.estimates:
+            return None
+        rungs = other_sizes(self._stored, request)
+        return self._predictor.between(rungs, sizes_of_pass(request), question.mode, board)
+
+    def _layers(self, question: Question, answer: Answer) -> Layers:
+        """Return a prediction layer by layer; tell where it takes a harvest."""
+        from opdb.bench.paths import located
+        from opdb.garbage import collected
+        from opdb.predict.figures import check_layered, layers
+        from opdb.units import show_duration
+
+        request = checked_request(question.model, question.said)
+        prediction, workload = answer.prediction, answer.prediction.workload
+        check_layered(prediction)
+        with collected():
+            found = located(workload, request)
+        if found.harvest_s is not None:
+            self._tell(
+                f"{workload.name}, {describe(workload)}: which modules make its calls is not "
+                f"stored, harvested now ({show_duration(found.harvest_s)})"
+            )
+        return layers(prediction, self._predictor.breakdown(prediction), found.calls)
+
+
+AT_HAND = "opdb_model_at_hand"
+"""The name under which a module that Python holds is found by its import path meanwhile."""
+
+
+def _called_by(question: Question) -> Workload:
+    """Return what a module that Python holds calls with its inputs."""
+    from opdb.harvest.passes import harvest_in_both
+
+    assert question.given is not None
+    module, inputs = question.given
+    called = ((), dict(inputs)) if isinstance(inputs, Mapping) else (inputs, {})
+    place = ModuleType(AT_HAND)
+    parts = called if inputs is not None else ()
+    setattr(place, question.model, lambda: (deepcopy(module), *parts))
+    sys.modules[AT_HAND] = place
+    try:
+        found = harvest_in_both(checked(replace(question.said, name=f"{AT_HAND}:{question.model}")))
+    finally:
+        del sys.modules[AT_HAND]
+    return replace(Stored(found).in_mode(question.mode), name=question.model)
+
+
+def _convolutions(predictor: Predictor, answer: Answer) -> list[Convolution]:
+    """Return the measured convolutions of an answer, the longest first."""
+    shares = [s for s in answer.prediction.parts if is_forcible(s.configuration.kind)]
+    costs = predictor.costs_on(answer.prediction.board, [s.configuration for s in shares])
+    return [Convolution(share, costs[share.configuration.key]) for share in shares]
+
+
+@dataclass(frozen=True)
+class Prices:
+    """The options that say what the GPU and its energy cost."""
+
+    price: Annotated[
+        str | None,
+        typer.Option(
+            "--price",
+            metavar="AMOUNT",
+            help="What an hour of the GPU costs, in any currency: adds the rent of a million "
+            "samples.",
+        ),
+    ] = None
+    electricity_price: Annotated[
+        str | None,
+        typer.Option(
+            "--electricity-price",
+            metavar="AMOUNT",
+            help="What a kWh costs, in any currency: adds what the board's energy costs.",
+        ),
+    ] = None
+    carbon: Annotated[
+        str | None,
+        typer.Option(
+            "--carbon",
+            metavar="GRAMS",
+            help="Grams of CO2 a kWh: adds the CO2 of the board's energy.",
+        ),
+    ] = None
+
+    @property
+    def rates(self) -> Rates:
+        from opdb.predict.figures import Rates
+
+        return Rates(
+            _amount("--price", self.price, "2.5 an hour"),
+            _amount("--electricity-price", self.electricity_price, "0.3 a kWh"),
+            _amount("--carbon", self.carbon, "380 grams a kWh"),
+        )
+
+
+def _amount(option: str, text: str | None, example: str) -> float | None:
+    if text is None:
+        return None
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not (math.isfinite(found) and found >= 0):
+        number, _, unit = example.partition(" ")
+        raise InputError(
+            f"{option} {text!r}: give a number of 0 or more, such as {number} ({unit})"
+        )
+    return found
+
+
+def one_algorithm(names: list[str] | None) -> Algorithm | None:
+    """Return the algorithm of these names; None where none is named."""
+    found = options.parse_algorithms(names)
+    if len(found) > 1:
+        raise InputError(
+            f"--algorithm {', '.join(names or [])}: a prediction is under one algorithm; name one "
+            f"of {', '.join(ALGORITHMS)}"
+        )
+    return found[0] if found else None
+
+
+LayersFlag: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--layers",
+        help="Break the prediction down by layer: module path, kind, shape, time, energy.",
+    ),
+]
+Top: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--top", metavar="N", min=1, help="Of --layers: show those N that take longest.  "
+        "[default: all]",
+    ),
+]  # fmt: skip
+
+
+Modes: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mode",
+        metavar="MODE…",
+        autocompletion=options.predicted_modes,
+        help="How work is issued: eager, graph, compile or compile:reduce-overhead.  "
+        "[default: eager; graph where --algorithm forces one]",
+    ),
+]
+
+
+@gc_off_to_the_end()
+def run(
+    models: Annotated[
+        list[str],
+        options.models("Names of models, or summary files of one."),
+    ],
+    target: options.Target = None,
+    algorithm: options.OneAlgorithm = None,
+    mode: Modes = None,
+    batch_sizes: options.BatchSizes = None,
+    said: options.ModelAtSizes = ModelSpec(),
+    device: options.DeviceName = None,
+    board: options.Board = None,
+    estimates: options.Estimates = True,
+    no_harvest: options.NoHarvest = False,
+    layers: LayersFlag = False,
+    top: Top = None,
+    prices: Prices = Prices(),
+    out: options.Output = options.Output(),
+) -> None:
+    """Predict time and energy of one pass of a model, with interval, coverage and what is missing.
+
+    Where the model was measured on the same board, the measured truth stands beside it. A model
+    that is not in the database is harvested first, which takes some seconds and needs torch.
+
+    Several models, modes (--mode eager graph) or batch sizes (-b 1 32) come in one table; one that
+    fails does not stop the others, and the exit status is then 2.
+
+    With --algorithm convolutions cost what opdb bench conv2d --algorithm measured, each is shown,
+    and what opdb sweep ran under that algorithm is the truth. What it cannot run is missing.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # estimates multiply small matrices
+    check_share("--target", target)
+    if top is not None and not layers:
+        raise InputError(f"--top {top} is about layers: add --layers")
+    conditions = Conditions(
+        device,
+        board,
+        estimates,
+        one_algorithm(algorithm),
+        harvest=not no_harvest,
+        layers=layers,
+        top=top,
+        rates=prices.rates,
+        target=target,
+    )
+    named, texts, sizes = words_among(models, mode, batch_sizes)
+    modes = dict.fromkeys(mode_for(text, conditions) for text in texts or [""])
+    asked = [
+        Question(model, of_model, each)
+        for model in dict.fromkeys(named)
+        for each in modes
+        for of_model in said.at_sizes(sizes)
+    ]
+    if layers and len(asked) > 1:
+        raise InputError(
+            f"--layers is of one prediction, not of {len(asked)}: name one model, mode and batch "
+            "size"
+        )
+    tell = partial(console.note, quiet=out.quiet)
+    found: Predicted | Compared
+    if len(asked) == 1:
+        found = ask_one(asked[0], conditions, db=out.db, tell=tell)
+    else:
+        found = ask_all(asked, conditions, db=out.db, tell=tell)
+    console.show(found, as_json=out.as_json)
+    found.check()
+
+
+def check_share(option: str, value: float | None) -> None:
+    """Check a share that an option gives."""
+    if value is not None and not 0 <= value <= 1:
+        raise InputError(f"{option} {value:g}: give a share between 0 and 1, such as 0.9")

@@ -1,0 +1,603 @@
+"""A board's raw traces, the facts that follow from them, and the tests of its meters.
+
+Pure, so that a recorded board can be looked at anew where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+from opdb.derive.costs import AT_THE_LIMIT, call_times_s, stretch_power_w
+from opdb.records import Device, MeterTest, ModelRun, Series, Trace, Visit
+
+# A board's raw traces and their analysis: periods, mean powers, how samples follow a load.
+#
+# Pure, so that a recorded board can be looked at anew where there is no GPU.
+
+
+METERS = ("samples", "counter", "instant")
+POWER_METERS = ("samples", "counter")
+"""The meters that may give power, the better one first."""
+
+FULL_CLOCK_SHARE = 0.985
+"""A clock below this share of the highest was held back."""
+
+STANDS_OUT = 1.25
+"""A load must raise a meter to this many times its level without the load, or it tests nothing."""
+
+MIN_EDGES = 5
+LATE_STEP = 1.5
+"""An edge this many periods after the one before was not seen when it happened."""
+
+LEVELS = (0.1, 0.5, 0.9)
+
+
+@dataclass(frozen=True)
+class Wave:
+    """A load switched on and off: when it was on (s since the trace began), and its trace."""
+
+    period_s: float
+    on: Series
+    trace: Trace
+
+
+@dataclass(frozen=True)
+class BoardRecord:
+    """Everything that is recorded of one board, raw.
+
+    `steady` holds traces of one steady load by how the counter was polled ("none": not at all but
+    for the ends, "usual", "fast"); `off` is the trace of what runs between the loads of a wave.
+    `limit` begins with a load that reaches the power limit and goes on after its end. `rates` are
+    facts measured as such. `passes` are (bytes, seconds a pass) of reading a buffer over and over.
+    """
+
+    steady: Mapping[str, Trace]
+    off: Trace
+    step: Wave
+    squares: tuple[Wave, ...]
+    idle: Trace
+    limit: Trace
+    limit_end_s: float
+    rates: Mapping[str, float | None]
+    passes: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """The board's rated figures and the settling time of visits; None where one is not known."""
+
+    max_clock_hz: float | None
+    l2_bytes: int | None
+    settle_s: float
+
+
+def period_s(series: Sequence[tuple[float, float]]) -> float | None:
+    steps = [b - a for (a, _), (b, _) in pairwise(series)]
+    return statistics.median(steps) if steps else None
+
+
+def counter_power_w(edges: Series) -> float | None:
+    """Return the power (W) by a line through a counter's edges; None below five of them.
+
+    An edge that was seen late, because the counter was not read for a while, is left out.
+    """
+    usual_s = period_s(edges)
+    if usual_s is None:
+        return None
+    seen = edges[:1] + tuple(
+        edge for before, edge in pairwise(edges) if edge[0] - before[0] <= LATE_STEP * usual_s
+    )
+    return line_through(seen)[0] if len(seen) >= MIN_EDGES else None
+
+
+def mean_power_w(trace: Trace, meter: str) -> float | None:
+    """Return the mean power (W) that one meter saw over a trace; None if it saw too little."""
+    if meter == "counter":
+        return counter_power_w(trace.counter_edges)
+    series = series_of(trace, meter)
+    return statistics.fmean(w for _, w in series) if len(series) >= MIN_EDGES else None
+
+
+def crossing_s(samples: Series, after_s: float, level: float, within_s: float) -> float | None:
+    """Return when samples first rise through a level after a moment, by interpolation."""
+    for (t0, w0), (t1, w1) in pairwise(samples):
+        if after_s <= t1 < after_s + within_s and w0 < level <= w1:
+            return t0 + (t1 - t0) * (level - w0) / (w1 - w0)
+    return None
+
+
+def series_of(trace: Trace, meter: str) -> Series:
+    return trace.power_samples if meter == "samples" else trace.instant_samples
+
+
+def line_through(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    found = statistics.linear_regression([x for x, _ in points], [y for _, y in points])
+    return found.slope, found.intercept
+
+
+def highest(series: Series) -> float | None:
+    return max((value for _, value in series), default=None)
+
+
+def best_mean_w(trace: Trace) -> float | None:
+    means = (mean_power_w(trace, meter) for meter in POWER_METERS)
+    return next((mean for mean in means if mean is not None), None)
+
+
+def part_of(trace: Trace, start_s: float, end_s: float) -> Trace:
+    def cut(series: Series) -> Series:
+        return tuple((t, value) for t, value in series if start_s <= t <= end_s)
+
+    return Trace(
+        end_s - start_s,
+        cut(trace.power_samples),
+        cut(trace.counter_edges),
+        cut(trace.instant_samples),
+        cut(trace.clock_samples),
+        trace.answering,
+    )
+
+
+def expected_energy_j(
+    on: Series, levels_w: tuple[float, float], start_s: float, end_s: float
+) -> float:
+    low, high = levels_w
+    busy_s = sum(max(0.0, min(b, end_s) - max(a, start_s)) for a, b in on)
+    return low * (end_s - start_s) + (high - low) * busy_s
+
+
+@dataclass(frozen=True)
+class Rise:
+    """How samples follow a load switched on: when they are half way, and from 10 % to 90 %."""
+
+    lag_s: float | None
+    response_s: float | None
+
+
+def rise_of(record: BoardRecord) -> Rise:
+    """Return how the samples follow the load that is switched on slowly; None where they do not."""
+    high = mean_power_w(record.steady["usual"], "samples")
+    low = mean_power_w(record.off, "samples")
+    if high is None or low is None or high < STANDS_OUT * low:
+        return Rise(None, None)
+    samples = record.step.trace.power_samples
+    lags, responses = [], []
+    for start_s, end_s in record.step.on:
+        first, half, last = (
+            crossing_s(samples, start_s, low + share * (high - low), end_s - start_s)
+            for share in LEVELS
+        )
+        if half is not None:
+            lags.append(half - start_s)
+        if first is not None and last is not None:
+            responses.append(last - first)
+    return Rise(
+        max(0.0, statistics.median(lags)) if lags else None,
+        statistics.median(responses) if len(responses) > len(record.step.on) / 2 else None,
+    )
+
+
+# A board's facts from its traces: periods, lag, base power, the power limit, the L2. Pure.
+#
+# The traces are not kept. The samples of visits and runs are: `bounds_of` reads them.
+
+
+CACHED_SHARE = 0.25
+"""Reads of up to this share of the L2 certainly stay in it."""
+
+BEYOND_SHARE = 1.7
+"""Reads of this many times the L2 or more certainly do not."""
+
+LEAST_CONTRAST = 1.1
+"""By how much reading a byte must take longer beyond the L2, for a step to be seen."""
+
+ALLOWED = {
+    "container_time_s": (1e-4, math.inf),
+    "_per_s": (math.inf, 1.4),
+    "_s": (10.0, 3.0),
+    "": (math.inf, 1.4),
+}
+"""What a fact whose name ends so (the first that does) is at most, and by which factor boards of
+one device may lie apart: 60 boards lie within 1.13 of their median in powers, rates and bytes, 2.2
+in times; no trace of a calibration takes 10 s. A container's time is the host's."""
+
+# Anchors by the beginning of their keys. In the one with the least to do, 48 boards drew 1.17 to
+# 1.27 of their base power. Others come near a peak (the bytes or FLOPs of a call, and how many
+# times its rate the peak is at most): 60 boards reached 0.97 to 0.99 of the rate of a copy, and
+# 0.84 to 0.9 of the peaks of products.
+LEAST_ANCHOR = "0f27a99fed91"
+NEAR_A_PEAK = {
+    "copy_bytes_per_s": ("bb6b294fe4b3", 411_041_792, 1.4),
+    "matmul_bfloat16_flops_per_s": ("aed964611278", 34_359_738_368, 2.0),
+    "matmul_float32_flops_per_s": ("a3f93debd956", 4_294_967_296, 2.0),
+}
+
+
+def facts_of(record: BoardRecord, ratings: Ratings) -> tuple[dict[str, float | None], list[str]]:
+    usual = record.steady["usual"]
+    rise = rise_of(record)
+    highest_hz = ratings.max_clock_hz or highest(record.limit.clock_samples)
+    pulled_s, recovered_s = limit_times_s(record.limit, record.limit_end_s, highest_hz)
+    l2_resident, why_not = resident_bytes(record.passes, ratings.l2_bytes)
+    facts = {
+        "sample_period_s": period_s(usual.power_samples),
+        "counter_period_s": period_s(usual.counter_edges),
+        "instant_period_s": period_s(usual.instant_samples),
+        "sample_lag_s": rise.lag_s,
+        "step_response_10_90_s": rise.response_s,
+        "base_power_w": best_mean_w(record.idle),
+        "limit_pull_down_s": pulled_s,
+        "limit_recover_s": recovered_s,
+        "limit_power_w": None if pulled_s is None else _late_power_w(record),
+        **record.rates,
+        "l2_resident_bytes": l2_resident,
+    }
+    reasons = {
+        "instant_period_s": "the driver reports no instant power",
+        "limit_pull_down_s": "the load did not pull the clock down",
+        "limit_recover_s": "the clock was not seen to fall and rise again",
+        "limit_power_w": "the load did not pull the clock down",
+        "l2_resident_bytes": why_not,
+    }
+    notes = [
+        f"{name}: {reasons.get(name, 'it could not be measured')}"
+        for name, value in facts.items()
+        if value is None
+    ]
+    return facts, notes
+
+
+def limit_times_s(
+    trace: Trace, end_s: float, highest_hz: float | None
+) -> tuple[float | None, float | None]:
+    """Return how long a load runs until the clock is pulled down, and how long it stays so after.
+
+    `end_s` is when the load ended. None where the clock was not held back, or did not come back.
+    """
+    if not highest_hz:
+        return None, None
+    held = [(t, hz < FULL_CLOCK_SHARE * highest_hz) for t, hz in trace.clock_samples]
+    pulled_s = next((t for t, low in held if low and t <= end_s), None)
+    if pulled_s is None:
+        return None, None
+    last_low_s = max(end_s, *(t for t, low in held if low))
+    recovered_s = next((t - end_s for t, _ in held if t > last_low_s), None)
+    return pulled_s, recovered_s
+
+
+def _late_power_w(record: BoardRecord) -> float | None:
+    return best_mean_w(part_of(record.limit, record.limit_end_s / 2, record.limit_end_s))
+
+
+def resident_bytes(
+    passes: Sequence[tuple[float, float]], l2_bytes: int | None
+) -> tuple[float | None, str]:
+    """Return the most bytes that stay in the L2 from one pass to the next, or why it is not known.
+
+    `passes` are (bytes, seconds a pass), in growing size. What a pass takes whatever its size comes
+    from a line through the small ones; the rest, a byte, rises from what it is in the cache to what
+    it is far beyond, and half way up is the answer.
+    """
+    if not l2_bytes:
+        return None, "the driver does not report the size of the L2"
+    small = [p for p in passes if p[0] <= CACHED_SHARE * l2_bytes]
+    large = [p for p in passes if p[0] >= BEYOND_SHARE * l2_bytes]
+    if len(small) < MIN_EDGES or not large:
+        return None, "too few sizes were read"
+    cached, fixed_s = line_through(small)
+    per_byte = [(size, (seconds - fixed_s) / size) for size, seconds in passes]
+    beyond = statistics.median(rate for size, rate in per_byte if size >= large[0][0])
+    if cached <= 0 or beyond < LEAST_CONTRAST * cached:
+        return None, "reading beyond the L2 takes hardly longer than within it"
+    half = (cached + beyond) / 2
+    for (size0, rate0), (size1, rate1) in pairwise(per_byte):
+        if size0 > small[-1][0] and rate0 < half <= rate1:
+            return size0 + (size1 - size0) * (half - rate0) / (rate1 - rate0), ""
+    return None, "reading grew slower in no one place"
+
+
+def bounds_of(
+    device: Device, visits: Sequence[Visit], runs: Sequence[ModelRun]
+) -> dict[str, tuple[float, float]]:
+    """Return the least and the most that facts of a board can be, by its visits and runs.
+
+    They leave room for other GPUs and drivers, and for a board that warms up. What facts can be
+    that are not among them is in `ALLOWED`.
+    """
+    seen = [
+        (
+            "" if '"tf32_matmul":true' in each.setting else each.configuration,
+            each.stretch,
+            each.flags,
+        )
+        for each in visits
+        if each.stretch is not None
+    ]
+    seen += [("", stretch, run.flags) for run in runs for stretch in run.repeats]
+    powers_w = [(key, w, flags) for key, each, flags in seen if (w := stretch_power_w(each))]
+    kept_w = [w for _, w, flags in powers_w if any(f.startswith(AT_THE_LIMIT) for f in flags)]
+    limit_w, l2_bytes = device.power_limit_w, device.l2_bytes
+    found = {
+        "limit_power_w": (
+            max(0.5 * (limit_w or 0.0), *(0.8 * w for _, w, _ in powers_w), 0.0),
+            min(1.05 * (limit_w or math.inf), 1.1 * max(kept_w, default=math.inf)),
+        ),
+        "base_power_w": (
+            0.45 * min((w for key, w, _ in powers_w if key.startswith(LEAST_ANCHOR)), default=0.0),
+            1.25 * min((w for _, w, _ in powers_w), default=limit_w or math.inf),
+        ),
+        "l2_resident_bytes": (0.2 * (l2_bytes or 0.0), 2.0 * (l2_bytes or math.inf)),
+    }
+    for fact, series in (
+        ("sample_period_s", "power_samples"),
+        ("counter_period_s", "counter_edges"),
+    ):
+        steps_s = [step for _, each, _ in seen if (step := period_s(getattr(each, series)))]
+        if steps_s:
+            found[fact] = statistics.median(steps_s) / 1.5, 1.5 * statistics.median(steps_s)
+    for fact, (anchor, work, most) in NEAR_A_PEAK.items():
+        of_calls = [call_times_s(each) for key, each, _ in seen if key.startswith(anchor)]
+        if of_calls:
+            rate = work / statistics.median(chain.from_iterable(of_calls))
+            found[fact] = 0.75 * rate, most * rate
+    return found
+
+
+# Tests of a board's meters on its traces: each passed, failed, or not made and why. Pure.
+#
+# A test is named after what it is about ("samples: square wave"); a meter that fails one is not
+# used.
+
+
+CALLED = {
+    "samples": "the driver's ring of samples",
+    "counter": "the energy counter",
+    "instant": "the instant power",
+}
+STEADY_BOUND = 0.02
+"""Limit on how far a meter may lie from the middle one on a steady load, and a counter that is
+polled from one that is not."""
+
+SQUARE_BOUND = 0.1
+"""Limit on how far a meter's mean over a load switched on and off may lie from what its two levels
+give.
+
+On two H200 boards ring and counter lay 2 to 6 % low, for a load just switched on draws less than
+one that lasts; instant power, which looks a part of the time, lay 22 and 35 % off.
+"""
+
+IN_STEP = 0.05
+"""A wave whose period is this near the driver's tick is in step with it."""
+
+STABLE_BOUND = 0.02
+"""Limit on how far the two halves of the base power's window may lie apart."""
+
+MIN_SAMPLES = 10
+
+
+def tests_of(record: BoardRecord, ratings: Ratings) -> tuple[MeterTest, ...]:
+    """Return every test of the board's meters, passed, failed, or why it could not be made."""
+    return (
+        *steady_tests(record.steady["usual"]),
+        polling_test(record.steady),
+        *(square_test(record, meter) for meter in METERS),
+        step_test(record, ratings.settle_s),
+        base_power_test(record.idle),
+        idle_clock_test(record.idle, ratings.max_clock_hz),
+    )
+
+
+def distrusted(tests: Iterable[MeterTest]) -> dict[str, str]:
+    """Return the meters that failed a test, each with the words of the first that it failed."""
+    failed: dict[str, str] = {}
+    for test in tests:
+        meter = test.name.partition(":")[0]
+        if test.passed is False and meter in METERS:
+            failed.setdefault(meter, test.words)
+    return failed
+
+
+def power_meter(tests: Sequence[MeterTest]) -> tuple[str | None, str]:
+    """Return the meter that gives power, and in words which it is, or why there is none."""
+    failed = distrusted(tests)
+    lost = [f"{CALLED[meter]} is not used ({failed[meter]})" for meter in METERS if meter in failed]
+    for meter in POWER_METERS:
+        named = [test for test in tests if test.name.startswith(f"{meter}:")]
+        if meter not in failed and any(test.passed for test in named):
+            return meter, "; ".join([f"power comes from {CALLED[meter]}", *lost])
+    return None, "; ".join(["no meter gives power", *lost])
+
+
+# A steady load
+
+
+def steady_tests(trace: Trace) -> list[MeterTest]:
+    """Compare the meters with each other on one steady load.
+
+    Of three the middle one is the measure, so that one alone can be found wrong; of two it is the
+    samples, else the counter, whose own test cannot be made then.
+    """
+    found: dict[str, float] = {}
+    for meter in METERS:
+        mean = mean_power_w(trace, meter)
+        if mean is not None:
+            found[meter] = mean
+    middle = _middle(found)
+    return [_steady_test(trace, meter, found, middle) for meter in METERS]
+
+
+def _middle(found: Mapping[str, float]) -> str | None:
+    if len(found) == len(METERS):
+        return sorted(found, key=lambda meter: found[meter])[1]
+    return next(iter(found), None)
+
+
+def _steady_test(
+    trace: Trace, meter: str, found: Mapping[str, float], middle: str | None
+) -> MeterTest:
+    name = f"{meter}: steady load"
+    if meter not in found:
+        if meter not in trace.answering:
+            return _not_made(name, f"the driver does not report {CALLED[meter]}")
+        words = f"{CALLED[meter]} hardly changed in {trace.duration_s:.1f} s of load"
+        return MeterTest(name, False, None, STEADY_BOUND, words)
+    words = f"{CALLED[meter]} reads {found[meter]:.1f} W on a steady load"
+    if middle is None or (meter == middle and len(found) < len(METERS)):
+        return _not_made(name, f"{words}, and nothing says whether that is right")
+    apart = found[meter] / found[middle] - 1
+    if meter == middle:
+        words += ", in the middle of three meters"
+    else:
+        words += f", {CALLED[middle]} {found[middle]:.1f} W: {_percent(apart)}"
+    return MeterTest(name, abs(apart) <= STEADY_BOUND, abs(apart), STEADY_BOUND, words)
+
+
+def polling_test(steady: Mapping[str, Trace]) -> MeterTest:
+    """Compare the counter read often with the counter left alone, each against the samples.
+
+    Some boards under-count when they are read fast (up to 95 % on an RTX 4090, arXiv 2312.02741).
+    """
+    name = "counter: polling"
+    alone = _against_samples(steady["none"])
+    if alone is None:
+        return _not_made(name, "the energy counter gave too few edges when it was left alone")
+    apart = {}
+    for how in ("usual", "fast"):
+        seen = _against_samples(steady[how])
+        apart[how] = (0.0 if seen is None else seen / alone) - 1
+    worst = max(map(abs, apart.values()))
+    words = (
+        "against the counter left alone, reading it every few milliseconds changes its power by "
+        f"{_percent(apart['usual'])}, back to back by {_percent(apart['fast'])}"
+    )
+    return MeterTest(name, worst <= STEADY_BOUND, worst, STEADY_BOUND, words)
+
+
+def _against_samples(trace: Trace) -> float | None:
+    counter, samples = (mean_power_w(trace, meter) for meter in ("counter", "samples"))
+    if not counter:
+        return None
+    return counter / samples if samples else counter
+
+
+# A load switched on and off
+
+
+def square_test(record: BoardRecord, meter: str) -> MeterTest:
+    """Compare a meter's mean over loads switched on and off with what its two levels give.
+
+    A meter that looks a part of the time alone sees too much or too little of a load whose period
+    is near its own. A wave of the very period in which the driver samples shows every sample the
+    same phase, so no mean of samples is right there: it is reported, and decides nothing.
+    """
+    name = f"{meter}: square wave"
+    high = mean_power_w(record.steady["usual"], meter)
+    low = mean_power_w(record.off, meter)
+    if high is None or low is None:
+        return _not_made(name, f"{CALLED[meter]} gave no level to compare with")
+    if high < STANDS_OUT * low:
+        return _not_made(name, f"{CALLED[meter]} does not tell the load from its absence")
+    ratios = {}
+    for wave in record.squares:
+        ratio = _wave_ratio(wave, meter, rise_of(record), (low, high))
+        if ratio is not None:
+            ratios[wave.period_s] = ratio - 1
+    tick_s = period_s(record.steady["usual"].power_samples)
+    in_step = {p: ratios.pop(p) for p in list(ratios) if tick_s and abs(p / tick_s - 1) <= IN_STEP}
+    if not ratios:
+        return _not_made(name, f"{CALLED[meter]} saw too little of any wave")
+    period = max(ratios, key=lambda p: abs(ratios[p]))
+    words = (
+        f"of {len(ratios)} loads that are switched on and off, {CALLED[meter]} is farthest off at "
+        f"a period of {1e3 * period:.0f} ms: {_percent(ratios[period])} of what its two levels give"
+    )
+    for p, ratio in in_step.items():
+        words += f"; in step with the driver's samples, at {1e3 * p:.0f} ms, {_percent(ratio)}"
+    worst = abs(ratios[period])
+    return MeterTest(name, worst <= SQUARE_BOUND, worst, SQUARE_BOUND, words)
+
+
+def _wave_ratio(wave: Wave, meter: str, rise: Rise, levels_w: tuple[float, float]) -> float | None:
+    """Return seen over expected power of one wave, over the time that the meter covers."""
+    start_s, end_s = wave.on[0][0], wave.on[-1][1]
+    if meter == "counter":
+        points = [
+            (expected_energy_j(wave.on, levels_w, start_s, t), joules)
+            for t, joules in wave.trace.counter_edges
+            if start_s <= t <= end_s
+        ]
+        return line_through(points)[0] if len(points) >= MIN_EDGES else None
+    samples = series_of(wave.trace, meter)
+    if meter == "samples":
+        # A sample shows the tick around the moment that its lag leads back to.
+        half_s = (period_s(samples) or 0.0) / 2
+        moved = [(t - (rise.lag_s or 0.0), w) for t, w in samples]
+        kept = [(t, w) for t, w in moved if start_s <= t - half_s and t + half_s <= end_s]
+        if kept:
+            start_s, end_s = kept[0][0] - half_s, kept[-1][0] + half_s
+    else:
+        kept = [(t, w) for t, w in samples if start_s <= t <= end_s]
+    if len(kept) < MIN_SAMPLES:
+        return None
+    expected_w = expected_energy_j(wave.on, levels_w, start_s, end_s) / (end_s - start_s)
+    return statistics.fmean(w for _, w in kept) / expected_w
+
+
+def step_test(record: BoardRecord, settle_s: float) -> MeterTest:
+    name = "samples: step"
+    if len(record.step.trace.power_samples) < MIN_SAMPLES:
+        return _not_made(name, "the driver gave no samples")
+    response_s = rise_of(record).response_s
+    if response_s is None:
+        words = "the samples do not follow a load that is switched on and off"
+        return MeterTest(name, False, None, settle_s, words)
+    words = (
+        f"after a load is switched on the samples rise from 10 to 90 % in {1e3 * response_s:.0f} "
+        f"ms; a visit lets them settle for {1e3 * settle_s:.0f} ms"
+    )
+    return MeterTest(name, response_s <= settle_s, response_s, settle_s, words)
+
+
+# No load
+
+
+def base_power_test(idle: Trace) -> MeterTest:
+    name = "board: base power"
+    halves = [
+        best_mean_w(part_of(idle, share * idle.duration_s, (share + 0.5) * idle.duration_s))
+        for share in (0.0, 0.5)
+    ]
+    if halves[0] is None or halves[1] is None:
+        return _not_made(name, "no meter saw enough of the board at rest")
+    apart = halves[1] / halves[0] - 1
+    words = (
+        f"with nothing running the board draws {halves[0]:.1f} W and, {idle.duration_s / 2:.1f} s "
+        f"later, {halves[1]:.1f} W: {_percent(apart)}"
+    )
+    return MeterTest(name, abs(apart) <= STABLE_BOUND, abs(apart), STABLE_BOUND, words)
+
+
+def idle_clock_test(idle: Trace, max_clock_hz: float | None) -> MeterTest:
+    """Look whether the clock stays up while a context is open and nothing runs."""
+    name = "board: clock at rest"
+    if not max_clock_hz or not idle.clock_samples:
+        return _not_made(name, "the driver does not report the clock")
+    lowest = min(hz for _, hz in idle.clock_samples)
+    words = (
+        f"with a context open and nothing running the clock is at {lowest / 1e6:.0f} of "
+        f"{max_clock_hz / 1e6:.0f} MHz or more; base power is meant with clocks up"
+    )
+    share = lowest / max_clock_hz
+    return MeterTest(name, share >= FULL_CLOCK_SHARE, share, FULL_CLOCK_SHARE, words)
+
+
+def _not_made(name: str, why: str) -> MeterTest:
+    return MeterTest(name, None, None, None, f"not made: {why}")
+
+
+def _percent(apart: float) -> str:
+    return f"{100 * apart:+.1f} %"

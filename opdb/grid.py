@@ -1,0 +1,794 @@
+"""Grids: one operator and ranges of all that it is called with, benched without any model.
+
+A grid file names an operator and, for each argument and size, the values that it takes. Every
+point of these axes is described as a harvest would describe the call, and then tried on the meta
+device, where nothing is computed: what torch itself refuses is dropped, counted and explained."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from itertools import count as counting
+from itertools import islice, product
+from math import ceil, floor, log2, prod
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+from opdb.errors import InputError, OpdbError, UnknownNameError, shown
+from opdb.files import read_text
+from opdb.kinds import get_kind
+from opdb.models.inputs import in_layout, tensors
+from opdb.operators import build, describe_function, describe_module, dtype_of
+from opdb.operators.describe import NamedOperator, find_operator
+from opdb.records import Call, Configuration, Json
+from opdb.spec import DTYPES, MEMORY_FORMATS, nearest
+from opdb.summary import parse_mapping, unknown_key
+
+LONGEST = 10_000
+"""Values of one range, at most."""
+
+MOST_DRAWS = 100_000
+"""Points drawn for one sample, at most; many fall on points that were drawn before."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The value of another axis, times a number, divided by one and rounded down."""
+
+    name: str
+    times: int = 1
+    divided_by: int = 1
+
+    def of(self, value: Json) -> Json:
+        """Return what the reference is where the axis has a value; of a list, each entry.
+
+        Raises:
+            ValueError: the value is no whole number.
+        """
+        if isinstance(value, list):
+            return [self.of(entry) for entry in value]
+        if self.times == self.divided_by == 1:
+            return value
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"{self.name} is {value!r}, not a whole number")
+        return value * self.times // self.divided_by
+
+
+Axes = Mapping[str, Sequence[Json | Reference]]
+
+
+def spread_range(
+    low: float, high: float, *, step: float | None, factor: float | None
+) -> list[Json]:
+    """Return the numbers from `low` to `high`, both included where a step or factor meets them.
+
+    They are whole where `low` and `high` (and the step) are.
+
+    Raises:
+        ValueError: the range is empty, does not move, or has too many values.
+    """
+    if low > high:
+        raise ValueError("from lies above to")
+    if factor is not None and (factor <= 1 or low <= 0):
+        raise ValueError("a factor is above 1, and from above 0")
+    if step is not None and step <= 0:
+        raise ValueError("a step is above 0")
+    whole = isinstance(low, int) and isinstance(high, int) and not isinstance(step, float)
+    found: list[Json] = []
+    for number in range(LONGEST + 1):
+        value = low + number * step if step is not None else low * (factor or 1) ** number
+        value = round(value) if whole else value
+        if value > high:
+            return found
+        if value not in found[-1:]:
+            found.append(value)
+    raise ValueError(f"more than {LONGEST} values")
+
+
+def reference_order(axes: Axes) -> list[str]:
+    """Return the axes' names, each after those that its levels refer to.
+
+    Raises:
+        ValueError: a reference names no axis, or references lead in a circle.
+    """
+    graph: dict[str, set[str]] = {}
+    for name, levels in axes.items():
+        graph[name] = {level.name for level in levels if isinstance(level, Reference)}
+        for other in graph[name]:
+            if other not in axes:
+                raise ValueError(f"{name}: of {other!r}: there is no such name")
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        raise ValueError("references in a circle: " + " of ".join(error.args[1])) from error
+
+
+def count(axes: Axes) -> int:
+    """Return how many points the axes have."""
+    return prod(len(levels) for levels in axes.values())
+
+
+def points(axes: Axes) -> Iterator[tuple[int, ...]]:
+    """Yield every point: the index of each axis's level, the last axis moving first."""
+    return product(*(range(len(levels)) for levels in axes.values()))
+
+
+def spread_points(axes: Axes, seed: int) -> Iterator[tuple[int, ...]]:
+    """Yield distinct points, any first few of them spread evenly over each axis and all together.
+
+    They are Halton's, each digit permuted at random, and equal on every machine. Ends when no new
+    ones are met.
+    """
+    sizes = [len(levels) for levels in axes.values()]
+    generator = random.Random(seed)
+    digits = [_Digits(prime, generator) for prime in _primes(len(sizes))]
+    seen: set[tuple[int, ...]] = set()
+    for number in range(MOST_DRAWS):
+        drawn = tuple(
+            min(floor(place.of(number) * size), size - 1)
+            for place, size in zip(digits, sizes, strict=True)
+        )
+        if drawn not in seen:
+            seen.add(drawn)
+            yield drawn
+        if len(seen) == prod(sizes):
+            return
+
+
+class _Digits:
+    """One dimension of Halton's sequence: a number's digits behind the point, in reverse."""
+
+    def __init__(self, base: int, generator: random.Random) -> None:
+        self._base = base
+        length = ceil(32 / log2(base))
+        self._permutations = [generator.sample(range(base), base) for _ in range(length)]
+
+    def of(self, number: int) -> float:
+        """Return where the number lies in [0, 1)."""
+        place, found = 1.0, 0.0
+        for permutation in self._permutations:
+            place /= self._base
+            number, digit = divmod(number, self._base)
+            found += permutation[digit] * place
+        return found
+
+
+def _primes(number: int) -> list[int]:
+    primes = (n for n in counting(2) if all(n % divisor for divisor in range(2, n)))
+    return list(islice(primes, number))
+
+
+def resolved(axes: Axes, order: Sequence[str], point: Sequence[int]) -> dict[str, Json]:
+    """Return the value of each name at a point, references followed, in the axes' order.
+
+    Raises:
+        ValueError: a reference is to something that is no whole number.
+    """
+    levels = {name: axes[name][index] for name, index in zip(axes, point, strict=True)}
+    values: dict[str, Json] = {}
+    for name in order:
+        level = levels[name]
+        values[name] = level.of(values[level.name]) if isinstance(level, Reference) else level
+    return {name: values[name] for name in axes}
+
+
+VALUES = ("normal", "rectified", "mask")
+
+_ALLOWED = {
+    "operator": "a torch.nn class or a torch function, such as nn.Conv2d or F.conv2d",
+    "arguments": "a mapping of names to values, lists or ranges",
+    "sizes": "a mapping of names to values, lists or ranges",
+    "inputs": "a mapping of the call's tensors to their shapes",
+    "weights": "a mapping of a function's parameters to their shapes",
+    "dtype": "one or a list of " + ", ".join(DTYPES),
+    "memory_format": "one or a list of " + ", ".join(MEMORY_FORMATS),
+    "values": "one or a list of " + ", ".join(VALUES),
+    "zeros": "one or a list of shares from 0 to 1, such as [0, 0.5, 0.9]",
+    "at_most": "a mapping of bytes or flops to a number above 0",
+    "sample": "a whole number of 1 or more, or null",
+    "seed": "a whole number of 0 or more",
+    "variants": "a list of mappings that say what differs",
+}
+_WORDS = {"dtype": DTYPES, "memory_format": MEMORY_FORMATS, "values": VALUES}
+_MAPPINGS = ("arguments", "sizes", "inputs", "weights", "at_most")
+_RANGE = "a value, a list, {from, to, step}, {from, to, factor} or {of, times, divided_by}"
+_TENSOR = "a shape such as [batch, 64], {shape, dtype, values}, {same: another input} or a list"
+_TENSOR_DTYPES = (*DTYPES, "bool", "uint8", "int8", "int16", "int32", "int64")
+_CLASSES = ", ".join(VALUES) + ", {range: [low, high]}, {density: share} or {zeros: share}"
+_WHAT = "a grid file"
+_LEAST = "operator: NAME"
+
+
+@dataclass(frozen=True)
+class TensorRequest:
+    """A tensor to make: a shape of numbers and names, and what differs from the grid's axes."""
+
+    shape: tuple[int | str, ...]
+    dtype: str | None = None
+    values: Json | None = None
+
+
+@dataclass(frozen=True)
+class SameAs:
+    """The tensor that an earlier input was given."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One operator and its axes: arguments, sizes, and `dtype`, `memory_format`, `values`.
+
+    `inputs` and `weights` are what the call takes: tensors, lists of them, or plain values.
+    `at_most` bounds a call's bytes and FLOPs. `sample` is how many valid points are wanted, None
+    for all.
+    """
+
+    path: Path
+    operator: str
+    axes: Axes
+    arguments: tuple[str, ...] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    weights: Mapping[str, Any] = field(default_factory=dict)
+    at_most: Mapping[str, float] = field(default_factory=dict)
+    sample: int | None = None
+    seed: int = 0
+
+
+def load_grids(path: Path) -> list[Grid]:
+    """Read a grid file: the grid that it says itself, then one for each variant.
+
+    Raises:
+        InputError: it cannot be read or does not hold a grid; all of its mistakes at once.
+    """
+    document = parse_mapping(path, read_text(path, _WHAT), _WHAT, _LEAST)
+    problems = _unknown(document, _ALLOWED, "")
+    variants = document.get("variants", [])
+    if not isinstance(variants, list) or not all(isinstance(v, dict) for v in variants):
+        problems.append(_found("variants", variants, _ALLOWED["variants"]))
+        variants = []
+    grids = []
+    said = [("", document), *((f"variants[{n}].", v) for n, v in enumerate(variants))]
+    allowed = [name for name in _ALLOWED if name != "variants"]
+    for at, mapping in said:
+        if at:
+            problems += _unknown(mapping, allowed, at)
+            if problems:
+                continue  # a variant would only repeat what is wrong with the file
+        reader = _Reader(path, _merged(document, mapping) if at else document, at)
+        grids.append(reader.grid())
+        problems += reader.problems
+    if problems:
+        raise InputError(f"{path}: " + "; ".join(dict.fromkeys(problems)))
+    return [grid for grid in grids if grid is not None]
+
+
+def _merged(file: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the file with what a variant says otherwise; mappings are joined name by name.
+
+    What another operator is called with has other names: there they are replaced.
+    """
+    merged = {**file, **variant}
+    if merged.get("operator") != file.get("operator"):
+        return merged
+    for name in _MAPPINGS:
+        if isinstance(file.get(name), dict) and isinstance(variant.get(name), dict):
+            merged[name] = {**file[name], **variant[name]}
+    return merged
+
+
+class _Reader:
+    """Reads one grid out of a mapping and keeps every mistake."""
+
+    def __init__(self, path: Path, document: Mapping[str, Any], at: str) -> None:
+        self.path, self.document, self.at = path, document, at
+        self.problems: list[str] = []
+
+    def grid(self) -> Grid | None:
+        """Return the grid; None where something of it is wrong."""
+        operator = self.document.get("operator")
+        if operator is None:
+            self.problems.append(f"key operator is missing; give {_ALLOWED['operator']}")
+        elif not isinstance(operator, str) or not operator:
+            self._wrong("operator", operator)
+        arguments, sizes = self._axes("arguments"), self._axes("sizes")
+        for name in arguments.keys() & sizes.keys():
+            self.problems.append(f"{self.at}sizes.{name}: an argument has that name already")
+        axes = {**sizes, **arguments, **self._common_axes()}
+        self._check_references(axes)
+        inputs, weights = self._tensors("inputs", axes), self._tensors("weights", axes)
+        at_most, sample, seed = self._limits(), self._whole("sample", 1), self._whole("seed", 0)
+        if self.problems:
+            return None
+        return Grid(
+            self.path,
+            str(operator),
+            axes,
+            tuple(arguments),
+            inputs,
+            weights,
+            at_most,
+            sample,
+            seed or 0,
+        )
+
+    def _wrong(self, key: str, value: object, allowed: str | None = None) -> None:
+        self.problems.append(_found(self.at + key, value, allowed or _ALLOWED[key]))
+
+    def _mapping(self, key: str) -> Mapping[str, Any]:
+        value = self.document.get(key)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self._wrong(key, value)
+            return {}
+        return value
+
+    # axes
+
+    def _axes(self, key: str) -> dict[str, tuple[Json | Reference, ...]]:
+        found = {}
+        for name, value in self._mapping(key).items():
+            if name in _WORDS:
+                self.problems.append(f"{self.at}{key}.{name}: {name} is a key of the file itself")
+                continue
+            found[name] = self._levels(f"{key}.{name}", value)
+        return found
+
+    def _levels(self, key: str, value: Any) -> tuple[Json | Reference, ...]:
+        if not isinstance(value, list):
+            return self._some(key, value)
+        if not value:
+            self._wrong(key, value, _RANGE)
+        levels: list[Json | Reference] = []
+        for number, item in enumerate(value):
+            if isinstance(item, list):
+                plain = all(not isinstance(entry, list | dict) for entry in item)
+                if not plain:
+                    self._wrong(f"{key}[{number}]", item, "a value or a list of plain values")
+                levels.append(item)
+            else:
+                levels += self._some(f"{key}[{number}]", item)
+        return tuple(levels)
+
+    def _some(self, key: str, value: Any) -> tuple[Json | Reference, ...]:
+        """Return the levels that one value, range or reference stands for."""
+        if not isinstance(value, dict):
+            return (value,)
+        try:
+            return _reference(value) if "of" in value else tuple(_range(value))
+        except ValueError as error:
+            self._wrong(key, value, f"{_RANGE} ({error})" if str(error) else _RANGE)
+            return (None,)
+
+    def _common_axes(self) -> dict[str, tuple[Json | Reference, ...]]:
+        values = [None if v == "normal" else v for v in self._words("values", ())]
+        classes = [*values, *self._zeros()]
+        distinct = [v for number, v in enumerate(classes) if v not in classes[:number]]
+        return {
+            "dtype": self._words("dtype", ("float32",)),
+            "memory_format": self._words("memory_format", ("contiguous",)),
+            "values": tuple(distinct) or (None,),
+        }
+
+    def _words(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        value = self.document.get(key)
+        if value is None:
+            return default
+        words = value if isinstance(value, list) and value else [value]
+        for word in words:
+            if word not in _WORDS[key]:
+                near = nearest(str(word), _WORDS[key])
+                self._wrong(key, word, _ALLOWED[key] + (near and f"; {near}"))
+        return tuple(words)
+
+    def _zeros(self) -> list[Json | None]:
+        value: Json = self.document.get("zeros")
+        shares: list[Json] = (
+            value if isinstance(value, list) and value else [] if value is None else [value]
+        )
+        for share in shares:
+            if not _is_number(share) or not 0 <= share <= 1:
+                self._wrong("zeros", share)
+                return []
+        return [{"zeros": float(share)} if share else None for share in shares]
+
+    def _check_references(self, axes: Axes) -> None:
+        try:
+            reference_order(axes)
+        except ValueError as error:
+            self.problems.append(f"{self.at}{error}")
+
+    # tensors
+
+    def _tensors(self, key: str, axes: Axes) -> dict[str, Any]:
+        given = self._mapping(key)
+        return {
+            name: self._tensor(f"{key}.{name}", value, axes, list(given)[:number])
+            for number, (name, value) in enumerate(given.items())
+        }
+
+    def _tensor(self, key: str, value: Any, axes: Axes, earlier: list[str]) -> Any:
+        if isinstance(value, list) and any(isinstance(item, list | dict) for item in value):
+            return [
+                self._tensor(f"{key}[{number}]", item, axes, earlier)
+                for number, item in enumerate(value)
+            ]
+        if isinstance(value, list):
+            return TensorRequest(self._shape(key, value, axes))
+        if not isinstance(value, dict):
+            return value
+        if set(value) == {"same"}:
+            if value["same"] not in earlier:
+                self._wrong(f"{key}.same", value["same"], "an input above: " + ", ".join(earlier))
+            return SameAs(str(value["same"]))
+        if "shape" not in value or not isinstance(value["shape"], list):
+            self._wrong(key, value, _TENSOR)
+            return None
+        self.problems += _unknown(value, ("shape", "dtype", "values"), f"{self.at}{key}.")
+        dtype, values = value.get("dtype"), value.get("values")
+        if dtype is not None and dtype not in _TENSOR_DTYPES:
+            self._wrong(f"{key}.dtype", dtype, "one of " + ", ".join(_TENSOR_DTYPES))
+        if values is not None and not _is_class(values, axes):
+            self._wrong(f"{key}.values", values, _CLASSES)
+        return TensorRequest(self._shape(f"{key}.shape", value["shape"], axes), dtype, values)
+
+    def _shape(self, key: str, value: list[Any], axes: Axes) -> tuple[int | str, ...]:
+        names = [name for name in axes if name not in _WORDS]
+        for size in value:
+            if isinstance(size, str) and size not in names:
+                near = nearest(size, names) or "names here: " + ", ".join(names)
+                self._wrong(key, size, f"a number, or the name of an argument or size; {near}")
+            elif not isinstance(size, str) and not _is_whole(size, 0):
+                self._wrong(key, size, "a number, or the name of an argument or size")
+        return tuple(value)
+
+    # numbers
+
+    def _limits(self) -> dict[str, float]:
+        given = self._mapping("at_most")
+        self.problems += _unknown(given, ("bytes", "flops"), f"{self.at}at_most.")
+        for name, value in given.items():
+            if not _is_number(value) or value <= 0:
+                self._wrong(f"at_most.{name}", value, "a number above 0, such as 1.0e+9")
+        return dict(given)
+
+    def _whole(self, key: str, least: int) -> int | None:
+        value = self.document.get(key)
+        if value is not None and not _is_whole(value, least):
+            self._wrong(key, value)
+        return value if isinstance(value, int) else None
+
+
+def _reference(value: Mapping[str, Any]) -> tuple[Reference]:
+    """Return the reference that {of, times, divided_by} spells.
+
+    Raises:
+        ValueError: it spells none.
+    """
+    if set(value) - {"of", "times", "divided_by"} or not isinstance(value["of"], str):
+        raise ValueError
+    numbers = [value.get(name, 1) for name in ("times", "divided_by")]
+    if not all(_is_whole(number, 1) for number in numbers):
+        raise ValueError("times and divided_by are whole numbers of 1 or more")
+    return (Reference(value["of"], *numbers),)
+
+
+def _range(value: Mapping[str, Any]) -> list[Json]:
+    """Return the numbers that {from, to, step} or {from, to, factor} spells.
+
+    Raises:
+        ValueError: it spells none.
+    """
+    if not {"from", "to"} <= set(value) or not all(map(_is_number, value.values())):
+        raise ValueError
+    if set(value) - {"from", "to", "step", "factor"} or len(value) > 3:
+        raise ValueError
+    step = value.get("step", None if "factor" in value else 1)
+    return spread_range(value["from"], value["to"], step=step, factor=value.get("factor"))
+
+
+def _is_class(values: Json, axes: Axes) -> bool:
+    """Return whether something is a value class, names in a range included."""
+    if not isinstance(values, dict):
+        return values in VALUES
+    if set(values) == {"range"}:
+        ends = values["range"]
+        known = isinstance(ends, list) and len(ends) == 2
+        return known and all(_is_number(end) or end in axes for end in ends)
+    share: Json = values.get("density", values.get("zeros"))
+    return len(values) == 1 and _is_number(share) and 0 <= share <= 1
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    # the bounds also refuse what YAML spells .inf and .nan
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30
+
+
+def _is_whole(value: object, least: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _found(key: str, value: object, allowed: str) -> str:
+    return f"{key}: found {shown(value)}; allowed: {allowed}"
+
+
+def _unknown(mapping: Mapping[str, Any], valid: Iterable[str], at: str) -> list[str]:
+    """Return what is wrong with a mapping's keys, the nearest valid ones offered."""
+    names = list(valid)
+    return [unknown_key(key, names, at) for key in mapping if key not in names]
+
+
+MOST = 10_000
+"""Steps of a file's grids that are taken by default."""
+
+REFUSED = (
+    *(OpdbError, RuntimeError, ValueError, TypeError, IndexError, AttributeError),
+    *(AssertionError, ArithmeticError, KeyError),
+)
+"""Errors of constructing or running an operator whose arguments do not fit together."""
+
+_NUMBER = re.compile(r"-?\d+")
+
+
+@dataclass
+class Dropped:
+    """Why some points of a grid are no calls: how many, and what the first of them is."""
+
+    reason: str
+    count: int
+    example: Mapping[str, Json]
+
+
+@dataclass
+class Expansion:
+    """The calls of a grid, and what became of the other points.
+
+    `combinations` is how many points the grid has, `tried` how many of them were looked at,
+    `repeated` how many came to a call that another point had come to. `asked` is the sample
+    that was wanted, None for all; `keys` are the calls' configurations'.
+    """
+
+    calls: list[Call] = field(default_factory=list)
+    combinations: int = 0
+    tried: int = 0
+    repeated: int = 0
+    asked: int | None = None
+    dropped: list[Dropped] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+
+
+def steps(grids: Iterable[Grid]) -> int:
+    """Return how many steps `expand` takes: points, or calls where a sample is asked for."""
+    return sum(
+        count(grid.axes) if grid.sample is None else min(grid.sample, count(grid.axes))
+        for grid in grids
+    )
+
+
+def expand(grids: Iterable[Grid], step: Callable[[], object] = lambda: None) -> Expansion:
+    """Return the distinct calls of a file's grids; `step` hears of every step.
+
+    They are in each grid's order, the grids mixed evenly: who measures the first half of them has
+    half of every grid.
+
+    Raises:
+        InputError: an operator is unknown or does not take what a grid gives it.
+    """
+    expansion = Expansion()
+    places: list[float] = []
+    for grid in grids:
+        before = len(expansion.calls)
+        source = _Source(grid, _operator(grid), reference_order(grid.axes))
+        expansion.combinations += count(grid.axes)
+        wanted = None if grid.sample is None else len(expansion.calls) + grid.sample
+        if grid.sample is not None:
+            expansion.asked = (expansion.asked or 0) + grid.sample
+        for point in _points(grid):
+            if len(expansion.calls) == wanted:
+                break
+            if _try(source, point, expansion) or wanted is None:
+                step()
+        found = len(expansion.calls) - before
+        places += ((number + 0.5) / found for number in range(found))
+    mixed = sorted(range(len(places)), key=places.__getitem__)
+    expansion.calls = [expansion.calls[number] for number in mixed]
+    expansion.dropped.sort(key=lambda each: -each.count)
+    return expansion
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A grid with its operator, and its axes in the order in which references are followed."""
+
+    grid: Grid
+    operator: NamedOperator
+    order: list[str]
+
+
+def _points(grid: Grid) -> Iterator[tuple[int, ...]]:
+    return points(grid.axes) if grid.sample is None else spread_points(grid.axes, grid.seed)
+
+
+def _try(source: _Source, point: tuple[int, ...], expansion: Expansion) -> bool:
+    """Add a point's call to the expansion, or the reason why it has none; return which."""
+    grid = source.grid
+    values: Mapping[str, Json] = {}
+    expansion.tried += 1
+    try:
+        values = resolved(grid.axes, source.order, point)
+        call = _call(grid, source.operator, values)
+        reason = _beyond(grid, call.configuration)
+    except REFUSED as error:
+        reason = one_line(error)
+    if reason is not None:
+        moving = {name: value for name, value in values.items() if len(grid.axes[name]) > 1}
+        _drop(expansion, reason, moving)
+    elif call.configuration.key in expansion.keys:
+        expansion.repeated += 1
+    else:
+        expansion.keys.add(call.configuration.key)
+        expansion.calls.append(call)
+        return True
+    return False
+
+
+def _drop(expansion: Expansion, reason: str, example: Mapping[str, Json]) -> None:
+    """Count a dropped point with those whose reason differs in its numbers alone."""
+    alike = _NUMBER.sub("N", reason)
+    for each in expansion.dropped:
+        if _NUMBER.sub("N", each.reason) == alike:
+            each.count += 1
+            return
+    expansion.dropped.append(Dropped(reason, 1, example))
+
+
+def one_line(error: BaseException) -> str:
+    """Return what an error says, in its first line."""
+    lines = str(error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__
+
+
+def _beyond(grid: Grid, configuration: Configuration) -> str | None:
+    """Say which of the grid's bounds a call exceeds, None where it exceeds none."""
+    kind = get_kind(configuration.kind)
+    for name, measure in (("bytes", kind.bytes_moved), ("flops", kind.flops)):
+        if name in grid.at_most and measure(configuration) > grid.at_most[name]:
+            return f"at_most: it has more than {grid.at_most[name]:g} {name}"
+    return None
+
+
+# what an operator takes
+
+
+def _operator(grid: Grid) -> NamedOperator:
+    """Return the operator of a grid, checked against the names that the grid gives.
+
+    Raises:
+        InputError: it is unknown, or takes other names.
+    """
+    try:
+        operator = find_operator(grid.operator)
+    except UnknownNameError as error:
+        raise InputError(f"{grid.path}: operator: {error}") from error
+    module = operator.form == "module"
+    if module and grid.weights:
+        raise InputError(f"{grid.path}: weights: {operator.name} has its own; leave them out")
+    arguments = operator.constructed if module else operator.taken
+    for key, given, valid in (
+        ("arguments", grid.arguments, arguments),
+        ("inputs", grid.inputs, operator.taken),
+        ("weights", grid.weights, operator.taken),
+    ):
+        for name in given:
+            if name not in valid:
+                unknown = UnknownNameError(f"name in {key}", name, valid, hint=f"({operator.name})")
+                raise InputError(f"{grid.path}: {unknown}")
+    given_anywhere = {*grid.inputs, *grid.weights, *grid.arguments}
+    for key, names in (("arguments", operator.constructed), ("inputs", operator.taken)):
+        for name, must in names.items():
+            if must and name not in given_anywhere:
+                raise InputError(
+                    f"{grid.path}: key {key}.{name} is missing; {operator.name} takes "
+                    + ", ".join(names)
+                )
+    return operator
+
+
+# calls
+
+
+class _Notes:
+    """The value classes of the tensors that were made, and which of them are weights."""
+
+    def __init__(self) -> None:
+        self.classes: dict[int, Json] = {}
+        self.weights: set[int] = set()
+
+    def values(self, tensor: Tensor) -> Json | None:
+        return self.classes.get(id(tensor))
+
+    def is_weight(self, tensor: Tensor) -> bool:
+        return id(tensor) in self.weights
+
+    def needs_gradient(self, tensor: Tensor) -> bool | None:
+        return None
+
+
+def _call(grid: Grid, operator: NamedOperator, values: Mapping[str, Json]) -> Call:
+    """Return the call at a point of a grid.
+
+    Raises:
+        Exception: one of `REFUSED`: the operator cannot be called so.
+    """
+    notes = _Notes()
+    arguments = {name: _argument(values[name]) for name in grid.arguments}
+    made: dict[str, Any] = {}
+    for name, request in grid.inputs.items():
+        made[name] = _made(request, values, made, notes)
+    for name, request in grid.weights.items():
+        made[name] = _made(request, values, made, notes)
+        notes.weights |= {id(tensor) for tensor in tensors(made[name])}
+    if operator.form == "module":
+        module = _module(operator.called, arguments, values)
+        configuration = describe_module(module, (), made, notes)
+    else:
+        configuration = describe_function(operator.called, (), {**arguments, **made}, notes)
+    build(configuration, form=operator.form, device="meta")()
+    return Call(configuration, operator.form)
+
+
+def _argument(value: Json) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _module(
+    cls: Callable[..., nn.Module], arguments: Mapping[str, Any], values: Mapping[str, Json]
+) -> nn.Module:
+    with torch.device("meta"):
+        module = cls(**arguments)
+    module.eval().to(dtype_of(values["dtype"]))
+    for parameter in module.parameters():
+        parameter.data = in_layout(parameter.data, values["memory_format"])
+    return module
+
+
+def _made(
+    request: Any, values: Mapping[str, Json], earlier: Mapping[str, Any], notes: _Notes
+) -> Any:
+    """Return what an input is: a tensor on meta, several in a tuple, or the plain value given."""
+    if isinstance(request, list):
+        return tuple(_made(item, values, earlier, notes) for item in request)
+    if isinstance(request, SameAs):
+        return earlier[request.name]
+    if not isinstance(request, TensorRequest):
+        return request
+    shape = [values[size] if isinstance(size, str) else size for size in request.shape]
+    for name, size in zip(request.shape, shape, strict=True):
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise ValueError(f"{name} is {size!r}, not a size")
+    dtype = dtype_of(request.dtype or values["dtype"])
+    tensor = in_layout(torch.empty(shape, dtype=dtype, device="meta"), values["memory_format"])
+    given = request.values
+    if given is not None:
+        classes = _own_class(given, values)
+    else:  # the value class of the point, for tensors that can have it
+        classes = values["values"] if tensor.is_floating_point() else None
+    if classes is not None:
+        notes.classes[id(tensor)] = classes
+    return tensor
+
+
+def _own_class(given: Json, values: Mapping[str, Json]) -> Json | None:
+    """Return an input's own value class, names in its range replaced: [0, num_embeddings]."""
+    if given == "normal" or given == {"zeros": 0}:
+        return None
+    if isinstance(given, dict) and "range" in given:
+        return {"range": [values[end] if isinstance(end, str) else end for end in given["range"]]}
+    return {"zeros": float(given["zeros"])} if "zeros" in given else given

@@ -1,0 +1,557 @@
+"""The one way from a request to its workload: what is stored, else a harvest then and there.
+
+A `Policy` says what of the database counts and what becomes of a harvest. Importing this module
+imports no torch: only a harvest does, and a look at what a model takes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from opdb.errors import DatabaseError, InputError, OpdbError, UnknownModelError, kept
+from opdb.garbage import collected
+from opdb.growth import stands_for
+from opdb.models import missing_library
+from opdb.models.catalogue import is_known, is_usual, unknown_hint, unknown_model
+from opdb.progress import Progress
+from opdb.records import COMPILED_MODES, Harvest, Json, Mode, Stored, Workload
+from opdb.spec import ModelSpec, describe, generation_of, is_import_path, size_of, training_of
+from opdb.summary import mark_processed, request_for, short_for
+from opdb.units import show
+
+if TYPE_CHECKING:
+    from opdb.store import Store
+
+WORTH_A_PROCESS = 8
+"""Requests from which a process of its own pays: it imports torch first, some seconds."""
+
+MOST_PROCESSES = 4
+"""Each holds a model's modules: some 0.8 GB."""
+
+
+class NotHarvestedError(InputError):
+    """No stored workload is the one that a request means, and none is to be harvested."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What of the database counts for a request, and what becomes of a harvest.
+
+    All that reads accepts what is "stored", even where other code or packages harvested it. All
+    that measures accepts only what the "same code" and packages harvested, or "nothing".
+
+    A harvest is saved where `save` is not "no"; "may" puts up with a database that cannot be
+    written. What only sweeps ask for (`swept`) calls nothing that `opdb bench` takes for pending.
+    `finish` completes a harvest before it is saved. With `processes` None, models are harvested
+    in several processes where that pays.
+    """
+
+    accept: Literal["stored", "same code", "nothing"] = "stored"
+    harvest: bool = True
+    save: Literal["must", "may", "no"] = "may"
+    swept: bool = False
+    finish: Callable[[ModelSpec, Harvest], Harvest] | None = None
+    processes: int | None = 1
+
+
+READ = Policy()
+
+
+def find_or_harvest(
+    store: Store,
+    requests: Iterable[ModelSpec],
+    policy: Policy = READ,
+    shown: Progress | None = None,
+) -> dict[str, Stored | OpdbError]:
+    """Return what each request means, or why that is not known, by the request's `repr`.
+
+    A request that fails does not stop the others. `shown` hears of each request, and what is
+    unusual about a workload.
+
+    Raises:
+        DatabaseError: the database cannot be read, or not be written where it must be.
+        OpdbError: torch, with which models are harvested, is not installed.
+    """
+    shown = shown or Progress()
+    distinct = list({repr(request): request for request in requests}.values())
+    known = [_known(store, request, policy) for request in distinct]
+    lacking = [request for request, found in zip(distinct, known, strict=True) if found is None]
+    harvests = _gathered(lacking, policy.processes)
+    answers: dict[str, Stored | OpdbError] = {}
+    for request, found in zip(distinct, known, strict=True):
+        shown.doing(f"{request.name} {describe(request)}")
+        started_s = time.monotonic()
+        answer: Stored | OpdbError
+        if isinstance(found, OpdbError):
+            answer = found
+        elif found is not None:
+            if policy.accept != "stored" and not policy.swept:
+                store.ask_for(found.workload)
+            answer = Stored(found)
+        else:
+            with collected():
+                harvested = next(harvests)
+            harvest_s = time.monotonic() - started_s
+            if isinstance(harvested, OpdbError):
+                answer = harvested
+                # Where a model of one's own cannot be harvested, what is stored of it serves.
+                if policy.accept == "stored" and (own := _of_own_inputs(store, request)):
+                    answer = Stored(_with_captured(store, own))
+            else:
+                answer = _saved(store, request, harvested, harvest_s, policy)
+                note_harvest(shown.note, answer.found, answer.stale)
+        answers[repr(request)] = answer
+        shown.done()
+    return answers
+
+
+def find_one(store: Store, request: ModelSpec, policy: Policy = READ) -> Stored:
+    """Return what one request means: see `find_or_harvest`.
+
+    Raises:
+        NotHarvestedError: it is not stored, and not to be harvested.
+        InputError: it is not stored, and the model is not known or cannot be harvested.
+    """
+    [found] = find_or_harvest(store, [request], policy).values()
+    if isinstance(found, OpdbError):
+        raise found
+    return found
+
+
+def workload_of(store: Store, request: ModelSpec, *, harvest: bool = True) -> Stored:
+    """Return the workload that a request means: as it is stored, else harvested now and saved.
+
+    Where the database cannot be written, `unsaved` says so.
+
+    Raises:
+        NotHarvestedError: it is not stored, and not to be harvested.
+        InputError: it is not stored, and the model is not known or cannot be harvested.
+    """
+    return find_one(store, request, Policy(harvest=harvest))
+
+
+def _known(store: Store, request: ModelSpec, policy: Policy) -> Harvest | OpdbError | None:
+    """Return what is known of a request without a harvest; None where one is needed."""
+    try:
+        if policy.accept == "nothing":
+            return None
+        if policy.accept == "same code":
+            return standing(store, request)
+        if (found := stored_workload(store, request)) is not None:
+            return _with_captured(store, found)
+        unknown = request.source is None and not is_known(request.name)
+        if not unknown and policy.harvest:
+            return None
+        if (own := _of_own_inputs(store, request)) is not None:
+            return _with_captured(store, own)
+        if unknown:
+            return _unknown(store, request)
+        return NotHarvestedError(_unharvested(store, request))
+    except DatabaseError:
+        raise
+    except OpdbError as error:
+        return error
+
+
+def _with_captured(store: Store, workload: Workload) -> Harvest:
+    return Harvest(workload, store.captured(workload))
+
+
+def standing(store: Store, request: ModelSpec) -> Harvest | None:
+    """Return what is stored of a request where a harvest would find just that, else None."""
+    from opdb.harvest.digest import fingerprint
+
+    known = fingerprint(request)
+    found = None if known is None else store.harvested(known)
+    return None if found is None else Harvest(*found, fingerprint=known)
+
+
+def _saved(
+    store: Store, request: ModelSpec, found: Harvest, harvest_s: float, policy: Policy
+) -> Stored:
+    if policy.finish is not None:
+        found = policy.finish(request, found)
+    if policy.save == "no":
+        return Stored(found, harvest_s=harvest_s)
+    if policy.save == "may" and request.num_classes is not None:
+        unsaved = "a stored workload does not tell of how many classes it is"
+        return Stored(found, 0, harvest_s, unsaved)
+    try:
+        stale = store.save_workload(
+            found.workload, found.captured, swept=policy.swept, fingerprint=found.fingerprint
+        )
+    except DatabaseError as error:
+        if policy.save == "must":
+            raise
+        return Stored(found, 0, harvest_s, str(error))
+    return Stored(found, stale, harvest_s)
+
+
+def compile_into(
+    store: Store, request: ModelSpec, plain: Stored, device: str, slug: str, *, anew: bool = False
+) -> Stored:
+    """Compile what is stored of a request for a device, unless that stands; save it.
+
+    Raises:
+        InputError: the model cannot be compiled, or is no inference without autocast.
+        NotCompiledError: dynamo captures no graph of it.
+        CannotMeasureError: this version of torch does not show what inductor makes.
+    """
+    from opdb.compiled.groups import harvest_compiled
+    from opdb.harvest.digest import fingerprint
+
+    known = fingerprint(request)
+    found = None if anew or known is None else store.harvested(known, compiled_for=slug)
+    started_s = time.monotonic()
+    if found is not None:
+        workload = found[0]
+    else:
+        workload = harvest_compiled(request, plain.workload, device, slug)
+        # Asked again: the pass may have imported what was not installed.
+        store.save_workload(workload, fingerprint=fingerprint(request))
+    compiled = Harvest(workload, failure=plain.found.failure)
+    harvest_s = time.monotonic() - started_s if found is None else None
+    return replace(plain, found=compiled, harvest_s=harvest_s)
+
+
+def mark(path: Path, database: Path | None, note: Callable[[str], None]) -> None:
+    """Mark a summary file as processed, for all that it asks for is in a database, and say so.
+
+    The marker is for people. In a checkout it tells of the checkout's own database: another one
+    (None: on a server) leaves it as it is, and the note says why, as it does where the file cannot
+    be written.
+    """
+    from opdb.store import checkout_database
+
+    own = checkout_database(path)
+    if own is not None and (database is None or database.resolve() != own):
+        note(f"{path} is not marked as processed, for the database is not its checkout's {own}")
+        return
+    try:
+        mark_processed(path)
+    except InputError as error:
+        note(f"not marked as processed, though all of it is stored: {error}")
+    else:
+        note(f"{path} is marked as processed")
+
+
+def find_workload(
+    store: Store, name: str, options: ModelSpec, mode: Mode, *, harvest: bool = True
+) -> Stored:
+    """Return the workload that a name and options mean, harvested now where it is not stored.
+
+    A name that no source knows may be short for the model of a summary file. For a mode that
+    compiles, nothing is harvested: only a model's device shows what it is compiled to.
+
+    Raises:
+        InputError: it is not known, cannot be harvested, or is not stored and not to be harvested.
+    """
+    request = request_for(name, options)
+    may = harvest and mode not in COMPILED_MODES
+    try:
+        try:
+            return workload_of(store, request, harvest=may)
+        except UnknownModelError:
+            if (meant := short_for(request, options)) is None:
+                raise
+            return workload_of(store, meant, harvest=may)
+    except NotHarvestedError as error:
+        hint = ["opdb", "harvest", name, *options.as_arguments(), *database_option(store)]
+        then = ""
+        if mode in COMPILED_MODES:
+            hint += ["--mode", "compile"]
+            then = " on the device, then opdb bench fused enter_graph"
+        raise InputError(f"{error}; to add it: {shlex.join(hint)}{then}") from error
+
+
+def database_option(store: Store) -> list[str]:
+    """Return the option that names a database; none of the one that is opened without it."""
+    from opdb.store import default_url
+
+    return [] if store.url == default_url() else ["--db", store.location]
+
+
+def stored_workload(store: Store, request: ModelSpec) -> Workload | None:
+    """Return the stored workload that a request means; None where there is none.
+
+    A size that the request does not say is the model's own.
+
+    Raises:
+        InputError: several are stored, and which the model takes unless told cannot be said here.
+    """
+    if request.num_classes is not None:
+        return None  # no workload tells of how many classes it is
+    alike = _alike(store, request)
+    possible = [each for each in alike if request.batch_size in (None, each.batch_size)]
+    if request.phase == "decode":
+        if possible:
+            return possible[0]  # one token: nothing else tells them apart
+        sizes = sizes_of_pass(request)
+        return _first(
+            [each for each in other_sizes(store.workloads, request) if stands_for(each, sizes)]
+        )
+    if request.inputs is not None:
+        return _of_inputs(possible, request)
+    if request.input_size is not None:
+        return _first([each for each in possible if size_of(each) == tuple(request.input_size)])
+    usual = [(each, is_usual(each.source, each.name, size_of(each))) for each in possible]
+    if known := [each for each, is_so in usual if is_so]:
+        return _first(known)
+    if unsure := [each for each, is_so in usual if is_so is None]:
+        return _of_inputs(unsure, request)
+    return None
+
+
+def _alike(store: Store, request: ModelSpec) -> list[Workload]:
+    """Return the stored workloads that are as requested, their inputs and batch apart."""
+    return [
+        each
+        for each in _named(store.workloads, request)
+        if training_of(each) == request.training
+        and each.autocast == request.autocast
+        and generation_of(each) == request.generation
+    ]
+
+
+def other_sizes(read: Callable[..., Sequence[Workload]], request: ModelSpec) -> list[Workload]:
+    """Return the stored prefills or steps of the requested model and cache, at all their sizes.
+
+    `read` is `Store.workloads`.
+    """
+    if request.generation is None or request.num_classes is not None:
+        return []
+    return [
+        each
+        for each in _named(read, request)
+        if _but_lengths(each.inputs["generation"]) == _but_lengths(request.generation)
+    ]
+
+
+def _named(read: Callable[..., Sequence[Workload]], request: ModelSpec) -> list[Workload]:
+    """Return the stored workloads of a request's model, dtype, memory format and phase.
+
+    Where it leaves something to a model of one's own, they are those that have it as it was built.
+    """
+    found = read(
+        request.name, dtype=request.dtype, memory_format=request.memory_format, phase=request.phase
+    )
+    return [
+        each
+        for each in found
+        if request.source in (None, each.source)
+        and all(getattr(request, name) is not None for name in each.inputs.get("built", {}))
+    ]
+
+
+def sizes_of_pass(request: ModelSpec) -> dict[str, int]:
+    """Return the sizes of a requested prefill or step, by the names of `opdb.growth.Sizes`."""
+    found = {"batch": request.batch_size or 1}
+    if request.phase == "decode":
+        found["context"] = request.filled
+    else:
+        found["prompt"] = request.new_tokens
+    length = (request.generation or {}).get("cache_length")
+    return found if length is None else {**found, "length": length}
+
+
+def _but_lengths(generation: Json) -> Json:
+    return {n: value for n, value in generation.items() if n not in ("context", "cache_length")}
+
+
+def _of_own_inputs(store: Store, request: ModelSpec) -> Workload | None:
+    """Return the one workload that contradicts nothing requested, of a model that nobody else has.
+
+    It is one's own, whose code may say what its inputs are, the batch among them; or one that no
+    source knows, but the database does.
+    """
+    if request.inputs is not None or request.num_classes is not None:
+        return None
+    if not is_import_path(request.name) and is_known(request.name):
+        return None
+    size = request.input_size
+    own = [each for each in _alike(store, request) if size is None or size_of(each) == tuple(size)]
+    of_batch = [each for each in own if request.batch_size in (None, each.batch_size)]
+    if request.batch_size == 1 and not is_import_path(request.name):  # as where none is said
+        of_batch = of_batch or own
+    return of_batch[0] if len(of_batch) == 1 else None
+
+
+def _of_inputs(possible: Sequence[Workload], request: ModelSpec) -> Workload | None:
+    """Return the one that takes just the inputs that the model would be given here.
+
+    Where that cannot be told here, for want of a library perhaps, a single one is taken to be it.
+
+    Raises:
+        InputError: it cannot be told, and several are stored.
+    """
+    if not possible:
+        return None
+    if len(possible) == 1 and possible[0].source == "python" and request.inputs is None:
+        return possible[0]  # its code says what its inputs are
+    try:
+        from opdb.models import load_to_look
+
+        inputs = load_to_look(request).inputs
+    except (ImportError, InputError) as error:
+        if len(possible) == 1:
+            return possible[0]
+        stored = "; ".join(describe(each, usual_size=True) for each in possible)
+        raise InputError(
+            f"{request.name} was harvested for several inputs ({stored}); choose with "
+            f"--input-size or --batch-size: which it takes unless told cannot be said here: {error}"
+        ) from error
+    given = {**inputs, "training": None}
+    return _first([each for each in possible if {**each.inputs, "training": None} == given])
+
+
+def _first(found: Sequence[Workload]) -> Workload | None:
+    return found[0] if found else None
+
+
+def _unknown(store: Store, request: ModelSpec) -> InputError:
+    """Return the error of a model that no source knows: what of it is stored, if any is."""
+    stored = store.workload_names()
+    if request.name in stored:
+        return InputError(
+            f"{_unharvested(store, request)}; unknown model {request.name!r} in the packages "
+            f"installed here {unknown_hint(request.name)}"
+        )
+    return unknown_model(request.name, stored)
+
+
+def _unharvested(store: Store, request: ModelSpec) -> str:
+    """Say that a request is not stored, and what of its model is."""
+    found = [describe(each, usual_size=True) for each in store.workloads(request.name)[:8]]
+    only = f", only for: {'; '.join(dict.fromkeys(found))}" if found else f" into {store.location}"
+    return f"{request.name} was not harvested for {describe(request, usual_size=True)}{only}"
+
+
+def harvest_notes(found: Harvest, stale: int = 0) -> list[str]:
+    """Return in words what is unusual about a workload just harvested.
+
+    `stale` counts runs that were measured when it made other calls.
+    """
+    workload = found.workload
+    name = f"{workload.name} {describe(workload)}"
+    notes = [f"{name}: {note}" for note in found.notes]
+    if found.failure is not None:
+        notes.append(
+            f"{name} asks whether it is being captured in a CUDA graph, and what it calls then is "
+            "not known, so that mode graph is predicted from what it calls in eager: "
+            f"{found.failure}"
+        )
+    if stale:
+        notes.append(
+            f"{name} calls something else in {workload.source} {workload.source_version} than when "
+            f"runs of it were measured ({stale}): they are held against these calls now"
+        )
+    return notes
+
+
+def note_harvest(note: Callable[[str], None], found: Harvest, stale: int = 0) -> None:
+    """Note what is unusual about a workload just harvested: see `harvest_notes`."""
+    for line in harvest_notes(found, stale):
+        note(line)
+
+
+def lookup_notes(found: Stored, location: str) -> list[str]:
+    """Return in words what was harvested just now; `location` is the database's."""
+    if found.harvest_s is None:
+        return []
+    kept = f"stored in {location}" if found.unsaved is None else f"not stored: {found.unsaved}"
+    workload, took = found.workload, show(found.harvest_s, "s")
+    return [
+        f"{workload.name}, {describe(workload)}: not in the database, harvested now ({took}), "
+        f"{kept}",
+        *harvest_notes(found.found, found.stale),
+    ]
+
+
+def _gathered(
+    requests: Sequence[ModelSpec], processes: int | None
+) -> Iterator[Harvest | OpdbError]:
+    if not requests:
+        return iter(())
+    try:
+        import torch  # noqa: F401 (without it nothing is harvested)
+    except ModuleNotFoundError as error:
+        raise missing_library(error, f"to harvest {requests[0].name!r}") from error
+    return gather(requests, processes)
+
+
+def gather(
+    requests: Sequence[ModelSpec], processes: int | None = None
+) -> Iterator[Harvest | OpdbError]:
+    """Harvest each request; yield what was found, or why nothing was, in the order given.
+
+    A request that fails does not stop the others. `processes` defaults to what the machine and the
+    number of requests suggest.
+    """
+    count = _processes(len(requests)) if processes is None else processes
+    return _in_processes(requests, count) if count > 1 else map(_harvested, requests)
+
+
+def _processes(requests: int) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(cores or 1, MOST_PROCESSES, requests // WORTH_A_PROCESS)
+
+
+def _harvested(request: ModelSpec) -> Harvest | OpdbError:
+    errors: list[OpdbError] = []
+    from opdb.harvest.passes import harvest_in_both
+
+    with kept(errors, repr(request.name)):
+        return harvest_in_both(request)
+    return errors[0]
+
+
+def _as_text(request: ModelSpec) -> Harvest | OpdbError:
+    """Harvest in a process: errors with arguments of their own do not survive the way back."""
+    found = _harvested(request)
+    return InputError(str(found)) if isinstance(found, OpdbError) else found
+
+
+def _in_processes(requests: Sequence[ModelSpec], count: int) -> Iterator[Harvest | OpdbError]:
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
+    try:
+        futures = [pool.submit(_as_text, request) for request in requests]
+        for request, future in zip(requests, futures, strict=True):
+            yield _result(request, future, alone=count == 1)
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C the models under way alone are waited for
+
+
+def _begin() -> None:
+    """Prepare a process: one thread; Ctrl-C and stdout are the parent's."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdout = sys.stderr
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _result(
+    request: ModelSpec, future: Future[Harvest | OpdbError], *, alone: bool
+) -> Harvest | OpdbError:
+    failure = future.exception()
+    if failure is None:
+        return future.result()
+    if not isinstance(failure, BrokenProcessPool):
+        return InputError(f"{request.name!r}: {type(failure).__name__}: {failure}")
+    if alone:
+        return InputError(f"{request.name!r}: the process that harvested it was killed (memory?)")
+    # A process that was killed takes its neighbours' work along: what is left gets one each.
+    [found] = _in_processes([request], 1)
+    return found

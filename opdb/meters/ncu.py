@@ -1,0 +1,523 @@
+"""Nsight Compute: the program, its CSV, and which of its metrics make which quantity."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+import shutil
+import subprocess
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from opdb.errors import CannotMeasureError, InputError, UnknownNameError
+from opdb.files import parse_json, read_text
+from opdb.records import Board, Configuration, Json, KernelCounts, Profile
+from opdb.settings import DEFAULT_SETTINGS, relevant_setting
+from opdb.units import plural
+
+ELSEWHERE = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
+"""Where it is installed without being put on PATH."""
+
+INSTALL = "install Nsight Compute (apt install nsight-compute, or with the CUDA toolkit)"
+PERMISSION = (
+    "write options nvidia NVreg_RestrictProfilingToAdminUsers=0 to a file in /etc/modprobe.d and "
+    "reboot, or run as root (a container with --cap-add=SYS_ADMIN)"
+)
+
+_BASE_NAME = re.compile(r"[A-Za-z_]\w*__\w+")
+_VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
+
+
+def elsewhere(patterns: Sequence[str] = ELSEWHERE) -> str | None:
+    """Return the newest ncu that is installed and not on PATH; None where there is none."""
+    found = [str(path) for pattern in patterns for path in Path("/").glob(pattern.lstrip("/"))]
+    return max(found, default=None)
+
+
+@dataclass(frozen=True)
+class Ncu:
+    """An ncu that answers: its path and version."""
+
+    path: str
+    version: str
+
+    @property
+    def name(self) -> str:
+        """The tool as it is stored with what it counted."""
+        return f"ncu {self.version}"
+
+    def known_metrics(self) -> set[str]:
+        """Return the metrics that it knows on this machine's GPUs, without their suffixes.
+
+        Raises:
+            CannotMeasureError: it finds no GPU.
+        """
+        output = self._run(["--query-metrics", "--csv"])
+        rows = csv.reader(line for line in output.splitlines() if not line.startswith("=="))
+        found = {row[0] for row in rows if row and _BASE_NAME.fullmatch(row[0])}
+        if not found:
+            raise CannotMeasureError(f"{self.path} --query-metrics names no metric: {_why(output)}")
+        return found
+
+    def profile(self, program: Sequence[str], metrics: Sequence[str], report: Path) -> str:
+        """Run a program under the profiler, keep the report, and return its raw page as CSV.
+
+        What the program runs between cudaProfilerStart and Stop is profiled, kernel by kernel, the
+        clocks left alone and the caches emptied before each.
+
+        Raises:
+            CannotMeasureError: the counters may not be read, or nothing was profiled.
+        """
+        options = [
+            *("--clock-control", "none", "--cache-control", "all"),
+            *("--profile-from-start", "off", "--nvtx"),
+            *("--metrics", ",".join(metrics)),
+            *("--force-overwrite", "--export", str(report).replace("%", "%%")),
+        ]
+        output = self._run([*options, *program])
+        if not report.exists():
+            raise CannotMeasureError(f"ncu wrote no report: {_why(output)}")
+        return self._run(["--import", str(report), "--csv", "--page", "raw"], LC_ALL="C")
+
+    def _run(self, arguments: Sequence[str], **variables: str) -> str:
+        """Run it, with these environment variables; return all that it and its program print.
+
+        Raises:
+            CannotMeasureError: it fails; the message says why and what to do.
+        """
+        try:
+            done = subprocess.run(
+                [self.path, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                check=False,
+                env={**os.environ, **variables},
+            )
+        except OSError as error:
+            raise CannotMeasureError(f"{self.path} does not run: {error.strerror}") from error
+        if "ERR_NVGPUCTRPERM" in done.stdout:
+            raise CannotMeasureError(
+                f"this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM): "
+                f"{PERMISSION}"
+            )
+        if done.returncode != 0:
+            raise CannotMeasureError(f"ncu failed: {_why(done.stdout)}")
+        return done.stdout
+
+
+def find() -> Ncu:
+    """Return the ncu on PATH.
+
+    Raises:
+        CannotMeasureError: there is none, or it does not run.
+    """
+    path = shutil.which("ncu")
+    if path is None:
+        there = elsewhere()
+        advice = f"put {Path(there).parent} on PATH" if there else f"{INSTALL} and put it on PATH"
+        raise CannotMeasureError(f"no ncu on PATH to read hardware counters with: {advice}")
+    output = Ncu(path, "")._run(["--version"])
+    version = _VERSION.search(output)
+    return Ncu(path, version[1] if version else "of unknown version")
+
+
+def _why(output: str) -> str:
+    """Return what went wrong in one line: the program's last word, and the profiler's error."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("==ERROR==", "==WARNING=="))]
+    errors = [line.partition("== ")[2] for line in told]
+    said = [line for line in lines if not line.startswith("==")][-1:]
+    return "; ".join([*errors[:2], *said]) or "it says nothing"
+
+
+Definition: TypeAlias = Mapping[str, Mapping[str, float]]
+"""Quantity → metric → weight."""
+
+UNITS = ("float32", "tf32", "float16", "bfloat16", "float64", "float64_vector")
+LEVELS = ("memory", "l2", "l1")
+OTHER = "other"
+"""Metrics that are in no quantity and are kept all the same."""
+
+QUANTITIES = ("time_s", *(f"{n}_bytes" for n in LEVELS), *(f"{n}_flops" for n in UNITS), OTHER)
+
+_THREADS = "sm__sass_thread_inst_executed_op_{}_pred_on.sum"
+_TENSOR = "sm__ops_path_tensor_src_{}.sum"
+
+
+def _threads(letter: str) -> dict[str, float]:
+    """Count one operation an addition or product, two a fused one; of the threads that ran it."""
+    weights = (("add", 1.0), ("mul", 1.0), ("fma", 2.0))
+    return {_THREADS.format(letter + name): weight for name, weight in weights}
+
+
+def _tensor(*names: str) -> dict[str, float]:
+    """Take the operations of tensor cores, which the counters count already."""
+    return {_TENSOR.format(name): 1.0 for name in names}
+
+
+_USUAL: Mapping[str, tuple[Mapping[str, float], ...]] = {
+    "time_s": ({"gpu__time_duration.sum": 1.0},),
+    "memory_bytes": (
+        {"dram__bytes.sum": 1.0},
+        {"dram__bytes_read.sum": 1.0, "dram__bytes_write.sum": 1.0},
+    ),
+    "l2_bytes": ({"lts__t_bytes.sum": 1.0},),
+    "l1_bytes": ({"l1tex__t_bytes.sum": 1.0},),
+    "float32_flops": (_threads("f"),),
+    "tf32_flops": (_tensor("tf32_dst_fp32"),),
+    "float16_flops": (_tensor("fp16"), _tensor("fp16_dst_fp16", "fp16_dst_fp32")),
+    "bfloat16_flops": (_tensor("bf16_dst_fp32"),),
+    "float64_flops": (_tensor("fp64"),),
+    "float64_vector_flops": (_threads("d"),),
+    # how many operations one of these is depends on whether it works on pairs: in no sum
+    OTHER: (_threads("h"),),
+}
+"""Each quantity's definitions, the first that a GPU has the metrics of is taken."""
+
+_METRIC = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What hardware counters saw of one call; None where a metric was missing.
+
+    `bytes` are by memory level; `flops` by unit, those alone that this GPU has metrics of.
+    `time_s` is the kernels' time under the profiler.
+    """
+
+    time_s: float | None
+    bytes: Mapping[str, float | None]
+    flops: Mapping[str, float | None]
+    kernels: int
+
+    @property
+    def all_flops(self) -> float | None:
+        """The operations on all units; None where those of one are missing."""
+        known = [value for value in self.flops.values() if value is not None]
+        return sum(known) if known and len(known) == len(self.flops) else None
+
+    @property
+    def unit(self) -> str | None:
+        """The unit that did most of them; None where none did any."""
+        most = max(((value or 0.0, unit) for unit, value in self.flops.items()), default=(0.0, ""))
+        return most[1] if most[0] else None
+
+
+def counters_of(profile: Profile) -> Counters:
+    """Return what a profile comes to by the definition that it was collected for."""
+
+    def of(quantity: str) -> float | None:
+        weights = profile.definition.get(quantity)
+        if not weights:
+            return None
+        total = 0.0
+        for kernel in profile.kernels:
+            for metric, weight in weights.items():
+                value = kernel.values.get(metric)
+                if value is None:
+                    return None
+                total += weight * value
+        return total
+
+    return Counters(
+        of("time_s"),
+        {level: of(f"{level}_bytes") for level in LEVELS},
+        {unit: of(f"{unit}_flops") for unit in UNITS if f"{unit}_flops" in profile.definition},
+        len(profile.kernels),
+    )
+
+
+def definition(known: Collection[str], own: Definition | None = None) -> Definition:
+    """Choose each quantity's metrics among those that are known: full names, or without suffix.
+
+    A user's own go first. A quantity of which none of the usual metrics is known is left out.
+
+    Raises:
+        UnknownNameError: a metric of the user's own is not known.
+    """
+    chosen: dict[str, Mapping[str, float]] = {}
+    for quantity in QUANTITIES:
+        if own is not None and quantity in own:
+            for metric in own[quantity]:
+                if not _is_known(metric, known):
+                    hint = "(ncu --query-metrics lists what this ncu knows here)"
+                    raise UnknownNameError("metric", metric, known, hint=hint)
+            chosen[quantity] = own[quantity]
+            continue
+        fitting = (
+            usual for usual in _USUAL[quantity] if all(_is_known(metric, known) for metric in usual)
+        )
+        if (first := next(fitting, None)) is not None:
+            chosen[quantity] = first
+    return chosen
+
+
+def metrics_in(chosen: Definition) -> list[str]:
+    """Return every metric that a definition needs, each once."""
+    return list(dict.fromkeys(metric for weights in chosen.values() for metric in weights))
+
+
+def _is_known(metric: str, known: Collection[str]) -> bool:
+    return metric in known or metric.partition(".")[0] in known
+
+
+def read_metrics(path: Path) -> Definition:
+    """Read a user's own metric names from a JSON file: quantities, each with its metrics.
+
+    A quantity's value is a metric, a list of metrics to add up, or a mapping of metrics to weights.
+
+    Raises:
+        InputError: it cannot be read or does not hold metrics; all of its mistakes at once.
+    """
+    document = parse_json(path, read_text(path, "a metrics file"))
+    if not isinstance(document, dict) or not document:
+        allowed = ", ".join(QUANTITIES)
+        raise InputError(f"{path}: a metrics file is one mapping of quantities: {allowed}")
+    problems: list[str] = []
+    found = {}
+    for quantity, value in document.items():
+        if quantity not in QUANTITIES:
+            problems.append(str(UnknownNameError("quantity", quantity, QUANTITIES)))
+        elif (weights := _weights(value)) is None:
+            problems.append(
+                f"{quantity}: found {str(value)[:60]!r}; give a metric such as "
+                "'dram__bytes.sum', a list of them, or a mapping of them to weights"
+            )
+        else:
+            found[quantity] = weights
+    if problems:
+        raise InputError(f"{path}: " + "; ".join(problems))
+    return found
+
+
+def _weights(value: Json) -> dict[str, float] | None:
+    """Return a quantity's metrics with their weights; None where the value is none."""
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, list):
+        value = dict.fromkeys(map(str, value), 1.0)
+    if not isinstance(value, dict) or not value:
+        return None
+    names = all(_METRIC.fullmatch(name) for name in value)
+    numbers = all(
+        isinstance(n, int | float) and not isinstance(n, bool) and 0 < n < 1e12
+        for n in value.values()
+    )
+    return {name: float(n) for name, n in value.items()} if names and numbers else None
+
+
+_CALL = re.compile(r"opdb call ([0-9a-f]{64})")
+_BOARD = re.compile(r"opdb board ([\w.-]+) ([a-z0-9][a-z0-9.-]*) (\d{4}-\d\d-\d\dT[\d:.]+\+00:00)")
+
+_COUNTED = re.compile(r"\w+__\w+\.[\w.]+")
+"""What is counted; attributes of the device or the launch, some of them words, have no suffix."""
+
+_MISSING = frozenset(("", "n/a", "nan", "-nan", "(!) nan", "(!) n/a"))
+
+_UNITS = {
+    f"{prefix}{name}": ("time", scale)
+    for prefix, scale in {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}.items()
+    for name in ("s", "sec", "second", "seconds")
+} | {
+    f"{prefix}{name}": ("bytes", base**power)
+    for base, infix in ((1000.0, ""), (1024.0, "i"))
+    for power, prefix in enumerate(("", *(f"{letter}{infix}" for letter in "kmgt")))
+    for name in ("b", "byte", "bytes")
+}
+"""Units in small letters: what they measure, and their size in seconds or bytes.
+
+µ is there as the sign of micro (U+00B5) and as a letter (U+03BC).
+"""
+
+_MARKS = {".": ",", ",": "."}
+"""What may mark decimals, and what marks thousands then."""
+
+
+def call_range(configuration: str) -> str:
+    """Return the name of the NVTX range around the call of a configuration (key)."""
+    return f"opdb call {configuration}"
+
+
+def board_range(board: Board, moment: str) -> str:
+    """Return the name of the NVTX range around calls on a board, begun at a moment (ISO, UTC)."""
+    return f"opdb board {board.uuid} {board.device} {moment}"
+
+
+@dataclass
+class Report:
+    """The kernels of each configuration (key) that was called, in order; on which board, when.
+
+    `units` has the unit of each metric as it is printed, `source` names the text in messages.
+    """
+
+    source: str
+    units: Mapping[str, str]
+    board: Board | None = None
+    measured_at: str = ""
+    calls: dict[str, list[KernelCounts]] = field(default_factory=dict)
+
+    def profiles(
+        self,
+        configurations: Iterable[Configuration],
+        board: Board,
+        definition: Definition,
+        environment: Mapping[str, str | None],
+        measured_at: str,
+    ) -> list[Profile]:
+        """Return a profile of each of the configurations that the report saw a kernel of.
+
+        Backend settings are those of a fresh torch process, in which the calls were made.
+
+        Raises:
+            InputError: the unit of a metric is none of its quantity's: it names the column.
+        """
+        for quantity, weights in definition.items():
+            wanted = {"time_s": "time", OTHER: ""}.get(quantity, quantity.rpartition("_")[2])
+            for metric, weight in weights.items():
+                unit = self.units[metric]
+                # what is counted, such as FLOPs, has no prefix; a weight makes bytes of sectors
+                counted = "flops" if unit == unit.lower() else "unknown"
+                measured, _ = _UNITS.get(unit.lower(), (counted, 1.0))
+                weighted = measured == "flops" and wanted == "bytes" and weight != 1
+                if wanted and measured != wanted and not weighted:
+                    raise InputError(
+                        f"{self.source}, column {metric}: unknown unit {unit!r} of {quantity}; "
+                        "known are byte, Kbyte, MB, MiB … of bytes; s, ms, us, µs and ns of time"
+                    )
+        return [
+            Profile(
+                id=uuid.uuid4().hex,
+                board=board,
+                configuration=configuration.key,
+                setting=relevant_setting(configuration.kind, DEFAULT_SETTINGS),
+                measured_at=measured_at,
+                environment=dict(environment),
+                definition=definition,
+                kernels=tuple(self.calls[configuration.key]),
+            )
+            for configuration in configurations
+            if configuration.key in self.calls
+        ]
+
+
+def read_report(text: str, source: str, decimal: str | None = None) -> Report:
+    """Read the CSV of a report's raw page; lines of the profiler before and after are skipped.
+
+    `source` names the text in messages. Its numbers tell what marks their decimals, a dot or a
+    comma, unless `decimal` says so.
+
+    Raises:
+        InputError: it is no such CSV, a number in it is none or may be two, or no call in it is
+            named.
+    """
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
+    start = next((n for n, line in enumerate(lines) if line.startswith('"ID","')), None)
+    if start is None:
+        raise InputError(f'{source}: no CSV of Nsight Compute: no line begins with "ID"')
+    try:
+        rows = list(csv.reader(io.StringIO("\n".join(lines[start:])), strict=False))
+    except csv.Error as error:
+        raise InputError(f"{source}: no CSV of Nsight Compute: {error}") from error
+    header = rows[0]
+    if "Metric Name" in header:
+        raise InputError(
+            f"{source}: that is the details page; print the raw one: "
+            "ncu --import REPORT --csv --page raw"
+        )
+    if "Kernel Name" not in header or len(rows) < 2:
+        length = plural(len(lines) - start, "line")
+        raise InputError(f"{source}: no kernel in it: it has {length}")
+    return _read(header, rows[1:], source, decimal)
+
+
+def _read(header: list[str], printed: list[list[str]], source: str, decimal: str | None) -> Report:
+    units, *rows = printed
+    ranges = [n for n, name in enumerate(header) if "Range:" in name]
+    columns = {
+        name: n for n, name in enumerate(header) if n not in ranges and _COUNTED.fullmatch(name)
+    }
+    if len(units) != len(header):
+        there = plural(len(units), "unit")
+        raise InputError(f"{source}: {there}; expected {len(header)}, one a column")
+    report = Report(source, {name: units[n] for name, n in columns.items()})
+    scales = {name: _UNITS.get(unit.lower(), ("", 1.0))[1] for name, unit in report.units.items()}
+    whole = [row for row in rows if len(row) == len(header)]
+    marks = {_mark(row[n]) for row in whole for n in columns.values()} - {None}
+    decimal = decimal or (marks.pop() if len(marks) == 1 else None)
+    for number, row in enumerate(rows):
+        where = f"{source}, kernel {number}"
+        if len(row) != len(header):
+            there = plural(len(row), "field")
+            raise InputError(f"{where}: {there}; expected {len(header)}; is it cut off?")
+        ranged = " ".join(row[n] for n in ranges)
+        called = _CALL.search(ranged)
+        if called is None:
+            continue
+        if (on := _BOARD.search(ranged)) is not None:
+            report.board = _same_board(report.board, Board(on[1], on[2]), where)
+            report.measured_at = report.measured_at or on[3]
+        values = {
+            name: _value(row[n], decimal, scales[name], f"{where}, {name}")
+            for name, n in columns.items()
+        }
+        kernels = report.calls.setdefault(called[1], [])
+        kernels.append(KernelCounts(row[header.index("Kernel Name")], values))
+    if not report.calls:
+        raise InputError(
+            f"{source}: of {plural(len(rows), 'kernel')} none is in a range that names a call; "
+            "opdb roofline --ncu sets them, and --ncu-report keeps them"
+        )
+    return report
+
+
+def _same_board(known: Board | None, found: Board, where: str) -> Board:
+    if known is not None and known != found:
+        raise InputError(f"{where}: on {found.uuid}, others on {known.uuid}; import one at a time")
+    return found
+
+
+def _mark(field: str) -> str | None:
+    """Return what marks the decimals of a number: "." or ","; None where it does not tell.
+
+    One mark before three digits may mark thousands, too.
+    """
+    marks = [sign for sign in field if sign in _MARKS]
+    if len({*marks}) == 1 < len(marks):
+        return _MARKS[marks[0]]
+    if not marks or re.fullmatch(r"[-+]?[1-9]\d{0,2}[.,]\d{3}", field.strip()):
+        return None
+    return marks[-1]
+
+
+def _value(field: str, decimal: str | None, scale: float, where: str) -> float | None:
+    if field.strip().lower() in _MISSING:
+        return None
+    if decimal is None and {*field} & _MARKS.keys():
+        raise InputError(
+            f"{where}: {field[:40]!r} may have a decimal mark or one of thousands: the numbers of "
+            "the file do not tell, or contradict each other; print it with LC_ALL=C and "
+            "--print-units base"
+        )
+    whole, mark, rest = field.strip().partition(decimal or ".")
+    grouped = re.fullmatch(rf"[-+]?\d{{1,3}}(\{_MARKS[decimal or '.']}\d{{3}})+", whole)
+    try:
+        value = float((re.sub("[.,]", "", whole) if grouped else whole) + "." * bool(mark) + rest)
+    except ValueError as error:
+        raise InputError(f"{where}: {field[:40]!r} is no number") from error
+    if not math.isfinite(value):
+        return None
+    return value * scale
+
+
+def names_of(kernels: Sequence[KernelCounts]) -> list[str]:
+    """Return the kernels' names without their arguments, each once, in order."""
+    return list(dict.fromkeys(kernel.name.partition("(")[0] for kernel in kernels))

@@ -1,0 +1,558 @@
+"""NVIDIA boards through NVML: identity, power samples, energy counter, clocks.
+
+The only importer of pynvml. What a board or a driver does not have is None. A meter asks a recorder
+in a process of its own (`python -m opdb.meters.nvml UUID`): the energy counter takes milliseconds
+to read, and a thread would make the issuing thread wait for the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
+
+import pynvml
+
+from opdb.errors import CannotMeasureError
+from opdb.meters import Reading
+from opdb.records import Trace
+from opdb.units import MEGA, MICRO, MILLI
+
+POWER_INSTANT_FIELD = 186
+"""NVML_FI_DEV_POWER_INSTANT; older bindings lack the name."""
+
+PERCENT = 0.01
+
+_REASONS = {
+    "SwPowerCap": "software power cap",
+    "HwSlowdown": "hardware slowdown",
+    "SwThermalSlowdown": "software thermal slowdown",
+    "HwThermalSlowdown": "hardware thermal slowdown",
+    "HwPowerBrakeSlowdown": "hardware power brake",
+    "ApplicationsClocksSetting": "application clocks",
+}
+
+
+def start() -> None:
+    """Start NVML; doing so again is harmless."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise CannotMeasureError(
+            f"NVML cannot be used ({error}); install the NVIDIA driver (libnvidia-ml.so.1), "
+            "or bench the processor with --device cpu"
+        ) from error
+
+
+def optional(call: str, *arguments: Any) -> Any:
+    """Call an NVML function that not every board or driver has; None where it has not."""
+    try:
+        return getattr(pynvml, call)(*arguments)
+    except (pynvml.NVMLError, AttributeError):
+        return None
+
+
+@contextmanager
+def answering(board: str) -> Iterator[None]:
+    """Ask NVML for what every board has; where it refuses, say so of the board."""
+    try:
+        yield
+    except pynvml.NVMLError as error:
+        raise CannotMeasureError(
+            f"NVML does not answer for {board} ({error}); has the GPU gone away? See nvidia-smi; "
+            "a lost GPU comes back with a reset (nvidia-smi -r) or a restart of the machine"
+        ) from error
+
+
+def scaled(value: int | None, factor: float) -> float | None:
+    """Return a reading in base SI; None where there is none."""
+    return None if value is None else value * factor
+
+
+def handle_of(uuid: str) -> Any:
+    try:
+        return pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    except pynvml.NVMLError as error:
+        raise CannotMeasureError(
+            f"NVML does not know the board {uuid} ({error}); was the GPU removed or reset? "
+            "See nvidia-smi -L"
+        ) from error
+
+
+def instant_power_w(handle: Any) -> float | None:
+    """Return the board's instant power; None where the driver does not report it."""
+    found = optional("nvmlDeviceGetFieldValues", handle, [POWER_INSTANT_FIELD])
+    if found is None or found[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return float(found[0].value.uiVal) * MILLI
+
+
+def _reason_bit(name: str) -> int:
+    """Return the bit of a clock reason; older bindings spell the prefix differently."""
+    for prefix in ("nvmlClocksEventReason", "nvmlClocksThrottleReason"):
+        if hasattr(pynvml, prefix + name):
+            return int(getattr(pynvml, prefix + name))
+    return 0
+
+
+def throttle_reasons(bits: int) -> tuple[str, ...]:
+    return tuple(words for name, words in _REASONS.items() if bits & _reason_bit(name))
+
+
+# Values kept with their moments: one of the driver's rings of samples, and changes of a value.
+
+POLL_PERIOD_S = 0.004
+"""How often the counter and the clock are read; the counter changes every 20 to 100 ms."""
+
+RING_PERIOD_S = 0.02
+"""How often the driver's ring of power samples is emptied (the ring holds 2.4 s)."""
+
+CLOCK_STEP_S = 0.5
+"""A host's clock that moves by more between two looks was set; NTP moves it less."""
+
+
+def keep_change(history: deque[tuple[float, float]], value: float | None) -> None:
+    if value is not None and (not history or history[-1][1] != value):
+        history.append((time.monotonic(), value))
+
+
+class Ring:
+    """What was taken out of one of the driver's rings of samples: (monotonic seconds, value)."""
+
+    def __init__(self, handle: Any, kind: int, *, scale: float, period_s: float) -> None:
+        self._handle, self._kind, self._scale, self._period_s = handle, kind, scale, period_s
+        self._seen_us = 0
+        self._read_s = 0.0
+        self._to_monotonic = time.monotonic() - time.time()
+        self._stale_us: set[int] = set()
+        self.samples: deque[tuple[float, float]] = deque()
+
+    def _newer(self, seen_us: int) -> Sequence[Any]:
+        found = optional("nvmlDeviceGetSamples", self._handle, self._kind, seen_us)
+        return () if found is None else found[1]
+
+    def poll(self, now: float) -> None:
+        if now - self._read_s >= self._period_s:
+            self.read(now)
+
+    def read(self, now: float) -> None:
+        """Take the driver's new samples; their time stamps are wall-clock microseconds.
+
+        Where the host's clock was set meanwhile, those stamped before are left out: nobody knows
+        when they were.
+        """
+        self._read_s = now
+        to_monotonic = time.monotonic() - time.time()
+        if abs(to_monotonic - self._to_monotonic) > CLOCK_STEP_S:
+            self._stale_us = {sample.timeStamp for sample in self._newer(0)}
+            self._seen_us = round(time.time() / MICRO)
+        self._to_monotonic = to_monotonic
+        for sample in self._newer(self._seen_us):
+            if sample.timeStamp > self._seen_us and sample.timeStamp not in self._stale_us:
+                self._seen_us = sample.timeStamp
+                seconds = sample.timeStamp * MICRO + to_monotonic
+                self.samples.append((seconds, sample.sampleValue.uiVal * self._scale))
+
+
+def power_ring(handle: Any) -> Ring:
+    return Ring(handle, pynvml.NVML_TOTAL_POWER_SAMPLES, scale=MILLI, period_s=RING_PERIOD_S)
+
+
+# The boards of this machine: what they are, their state, who works on them.
+
+
+@dataclass(frozen=True)
+class BoardInfo:
+    """NVML's facts about one board; a quantity that it does not report is None."""
+
+    uuid: str
+    name: str
+    driver: str
+    power_limit_w: float | None
+    default_power_limit_w: float | None
+    max_clock_hz: float | None
+
+
+def board_info(uuid: str) -> BoardInfo:
+    start()
+    handle = handle_of(uuid)
+    mig = optional("nvmlDeviceGetMigMode", handle)
+    if uuid.startswith("MIG-") or (mig and mig[0] == 1):
+        raise CannotMeasureError(
+            f"the board of {uuid} is split by MIG: NVML reports the power of the whole board, not "
+            "of an instance, so no energy can be attributed; measure on a board without MIG"
+        )
+    with answering(uuid):
+        name, driver = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlSystemGetDriverVersion()
+    return BoardInfo(
+        uuid=uuid,
+        name=name,
+        driver=driver,
+        power_limit_w=scaled(optional("nvmlDeviceGetEnforcedPowerLimit", handle), MILLI),
+        default_power_limit_w=scaled(
+            optional("nvmlDeviceGetPowerManagementDefaultLimit", handle), MILLI
+        ),
+        max_clock_hz=scaled(
+            optional("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM), MEGA
+        ),
+    )
+
+
+def gpu_names() -> list[str]:
+    """Name the GPUs of this machine that answer; empty where there is no NVIDIA driver."""
+    try:
+        return [state.name for state in board_states() if state.name is not None]
+    except CannotMeasureError:
+        return []
+
+
+@dataclass(frozen=True)
+class BoardState:
+    """The state of one board at this moment; what NVML does not report is None.
+
+    Without a `uuid` the driver lists the board and cannot reach it. `utilization` is a share of 1.
+    """
+
+    uuid: str | None
+    name: str | None = None
+    capability: tuple[int, int] | None = None
+    mig: bool | None = None
+    power_limit_w: float | None = None
+    default_power_limit_w: float | None = None
+    clock_hz: float | None = None
+    max_clock_hz: float | None = None
+    application_clock_hz: float | None = None
+    default_application_clock_hz: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    utilization: float | None = None
+
+
+@dataclass(frozen=True)
+class MeterAnswers:
+    """What a board's meters said within `waited_s`.
+
+    `new_samples` is how many power samples the driver's ring gained, None where it gives none;
+    `ticks` how often the energy counter changed, None where there is no counter.
+    """
+
+    waited_s: float
+    new_samples: int | None
+    ticks: int | None
+    instant_w: float | None
+
+
+def driver_versions() -> tuple[str, str | None]:
+    """Return the driver's version and the newest CUDA that it serves ("13.1")."""
+    start()
+    version = optional("nvmlSystemGetCudaDriverVersion_v2")
+    cuda = None if version is None else f"{version // 1000}.{version % 1000 // 10}"
+    return pynvml.nvmlSystemGetDriverVersion(), cuda
+
+
+def board_states() -> list[BoardState]:
+    start()
+    handles = [
+        optional("nvmlDeviceGetHandleByIndex", index)
+        for index in range(optional("nvmlDeviceGetCount") or 0)
+    ]
+    return [BoardState(None) if handle is None else _state(handle) for handle in handles]
+
+
+def _state(handle: Any) -> BoardState:
+    def clock_hz(call: str) -> float | None:
+        return scaled(optional(call, handle, pynvml.NVML_CLOCK_SM), MEGA)
+
+    mig = optional("nvmlDeviceGetMigMode", handle)
+    capability = optional("nvmlDeviceGetCudaComputeCapability", handle)
+    rates = optional("nvmlDeviceGetUtilizationRates", handle)
+    reasons = optional("nvmlDeviceGetCurrentClocksEventReasons", handle) or 0
+    limit = optional("nvmlDeviceGetEnforcedPowerLimit", handle)
+    default = optional("nvmlDeviceGetPowerManagementDefaultLimit", handle)
+    return BoardState(
+        uuid=optional("nvmlDeviceGetUUID", handle),
+        name=optional("nvmlDeviceGetName", handle),
+        capability=None if capability is None else (capability[0], capability[1]),
+        mig=None if mig is None else mig[0] == 1,
+        power_limit_w=scaled(limit, MILLI),
+        default_power_limit_w=scaled(default, MILLI),
+        clock_hz=clock_hz("nvmlDeviceGetClockInfo"),
+        max_clock_hz=clock_hz("nvmlDeviceGetMaxClockInfo"),
+        application_clock_hz=clock_hz("nvmlDeviceGetApplicationsClock"),
+        default_application_clock_hz=clock_hz("nvmlDeviceGetDefaultApplicationsClock"),
+        throttle_reasons=throttle_reasons(reasons),
+        utilization=None if rates is None else rates.gpu * PERCENT,
+    )
+
+
+def try_meters(uuid: str, wait_s: float) -> MeterAnswers:
+    """Read each meter of a board until the counter and the ring have moved, `wait_s` at most."""
+    start()
+    handle = handle_of(uuid)
+    start_s = time.monotonic()
+    ring = power_ring(handle)
+    ring.read(start_s)
+    before = len(ring.samples)
+    counter: deque[tuple[float, float]] = deque()
+    while True:
+        now_s = time.monotonic()
+        energy = optional("nvmlDeviceGetTotalEnergyConsumption", handle)
+        keep_change(counter, scaled(energy, MILLI))
+        ring.poll(now_s)
+        moved = len(counter) > 1 and before < len(ring.samples)
+        if moved or now_s - start_s >= wait_s:
+            break
+        time.sleep(POLL_PERIOD_S)
+    return MeterAnswers(
+        waited_s=now_s - start_s,
+        new_samples=len(ring.samples) - before if ring.samples else None,
+        ticks=len(counter) - 1 if counter else None,
+        instant_w=instant_power_w(handle),
+    )
+
+
+def foreign_processes(uuid: str) -> list[str]:
+    from nvitop import Device, GpuProcess
+
+    with answering(uuid), GpuProcess.failsafe():  # one that ends meanwhile has no name any more
+        found = Device(uuid=uuid).processes().items()
+        return [f"{pid} ({process.name()})" for pid, process in found if pid != os.getpid()]
+
+
+# Power of one board over a window of time, asked of a recorder in a process of its own.
+
+Polling: TypeAlias = Literal["usual", "fast", "none"]
+"""How often the counter is read: every few milliseconds, back to back, not at all."""
+
+ANSWERED_WITHIN_S = 60.0
+"""A recorder that says nothing for so long hangs in the driver, as it may where a GPU is lost."""
+
+CLOSED_WITHIN_S = 10.0
+
+_SERIES = ("samples", "counter", "instant", "clock")
+
+
+class NvmlMeter:
+    """Power of one NVIDIA board, recorded by a process of its own."""
+
+    name = "nvml"
+
+    def __init__(self, uuid: str) -> None:
+        self.uuid = uuid
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "opdb.meters.nvml", uuid],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        # It answers each question with one line, so none is left in the buffer.
+        if not select.select([self._process.stdout], [], [], ANSWERED_WITHIN_S)[0]:
+            self._process.kill()
+            raise CannotMeasureError(
+                f"the NVML recorder of {self.uuid} gave no answer for {ANSWERED_WITHIN_S:.0f} s; "
+                "has the GPU gone away? See nvidia-smi"
+            )
+        line = self._process.stdout.readline()
+        if not line:
+            raise CannotMeasureError(
+                f"the NVML recorder of {self.uuid} ended (status {self._process.wait()}); "
+                "has the GPU gone away? See nvidia-smi"
+            )
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise CannotMeasureError(f"NVML on {self.uuid}: {answer['error']}")
+        return answer
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # the recorder's last line says why it ended
+            self._process.stdin.write(json.dumps(request) + "\n")
+        return self._answer()
+
+    def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
+        answer = self._ask({"window": [start_s, end_s, lag_s]})
+        edges = answer["counter"]
+        return Reading(
+            power_samples=tuple((t, w) for t, w in answer["power"]),
+            counter_edges=tuple((t, j - edges[0][1]) for t, j in edges),
+            clock_samples_hz=tuple(answer["clock"]),
+            temperature_c=answer["temperature"],
+            throttle_reasons=tuple(answer["reasons"]),
+            utilization=answer["utilization"],
+            reason=None if answer["power"] else "the driver gave no power sample in the window",
+        )
+
+    def watch(self, polling: Polling = "usual", *, instant: bool = False) -> None:
+        """Read the counter this often from now on and, where asked, the instant power as well."""
+        self._ask({"watch": [polling, instant]})
+
+    def trace(self, start_s: float, end_s: float) -> Trace:
+        """Return all that was recorded from `start_s` to `end_s` (monotonic seconds)."""
+        answer = self._ask({"trace": [start_s, end_s]})
+        series = {name: tuple((t, v) for t, v in answer[name]) for name in _SERIES}
+        edges = series["counter"]
+        return Trace(
+            duration_s=end_s - start_s,
+            power_samples=series["samples"],
+            counter_edges=tuple((t, j - edges[0][1]) for t, j in edges),
+            instant_samples=series["instant"],
+            clock_samples=series["clock"],
+            answering=tuple(answer["answering"]),
+        )
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it may have ended by itself
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=CLOSED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+
+UTILIZATION_PERIOD_S = 0.2
+"""How often the ring of utilization samples is emptied; the driver makes one in 1/6 to 1 s."""
+
+HISTORY_S = 120.0
+"""How long readings are kept for a window that is asked for late."""
+
+RING_WAIT_S = 0.3
+"""How long to wait for the ring to reach the end of a window."""
+
+
+class Recorder:
+    """The recording side: polls NVML and answers windows, one JSON line each."""
+
+    def __init__(self, uuid: str) -> None:
+        start()
+        self.handle = handle_of(uuid)
+        self.ring = power_ring(self.handle)
+        self.power = self.ring.samples
+        self.utilization = Ring(
+            self.handle,
+            pynvml.NVML_GPU_UTILIZATION_SAMPLES,
+            scale=PERCENT,
+            period_s=UTILIZATION_PERIOD_S,
+        )
+        self.counter: deque[tuple[float, float]] = deque()
+        self.clock: deque[tuple[float, float, int]] = deque()
+        self.instant: deque[tuple[float, float]] = deque()
+        self.polling: Polling = "usual"
+        self.watches_instant = False
+
+    @property
+    def pause_s(self) -> float:
+        return 0.0 if self.polling == "fast" else POLL_PERIOD_S
+
+    def poll(self) -> None:
+        if self.polling != "none":
+            counter = optional("nvmlDeviceGetTotalEnergyConsumption", self.handle)
+            keep_change(self.counter, scaled(counter, MILLI))
+        if self.watches_instant:
+            keep_change(self.instant, instant_power_w(self.handle))
+        now = time.monotonic()
+        clock = optional("nvmlDeviceGetClockInfo", self.handle, pynvml.NVML_CLOCK_SM)
+        reasons = optional("nvmlDeviceGetCurrentClocksEventReasons", self.handle)
+        if clock is not None:
+            self.clock.append((now, clock * MEGA, reasons or 0))
+        self.ring.poll(now)
+        self.utilization.poll(now)
+        kept = (self.power, self.utilization.samples, self.counter, self.clock, self.instant)
+        for history in kept:
+            while history and history[0][0] < now - HISTORY_S:
+                history.popleft()
+
+    def utilization_between(self, start_s: float, end_s: float) -> float | None:
+        """Return the mean utilization of a window (0 to 1) by the samples that end in it or after.
+
+        Each covers the time since the one before it, and counts by how much of that lies in the
+        window: visits are hardly longer than the driver's sampling period.
+        """
+        self.utilization.read(time.monotonic())
+        weights, shares = [], []
+        for (before_s, _), (at_s, share) in pairwise(self.utilization.samples):
+            inside_s = min(at_s, end_s) - max(before_s, start_s)
+            if inside_s > 0:
+                weights.append(inside_s)
+                shares.append(share)
+        return statistics.fmean(shares, weights) if weights else None
+
+    def await_ring(self, end_s: float) -> None:
+        deadline = time.monotonic() + RING_WAIT_S
+        while (not self.power or self.power[-1][0] < end_s) and time.monotonic() < deadline:
+            self.poll()
+            time.sleep(POLL_PERIOD_S)
+
+    def reply(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "window" in request:
+            return self.answer(*request["window"])
+        if "trace" in request:
+            return self.trace(*request["trace"])
+        self.polling, self.watches_instant = request["watch"]
+        return {}
+
+    def trace(self, start_s: float, end_s: float) -> dict[str, Any]:
+        self.await_ring(end_s)
+        series = {
+            "samples": self.power,
+            "counter": self.counter,
+            "instant": self.instant,
+            "clock": [(t, hz) for t, hz, _ in self.clock],
+        }
+        cut = {
+            name: [(t - start_s, value) for t, value in values if start_s <= t <= end_s]
+            for name, values in series.items()
+        }
+        return {**cut, "answering": [name for name, values in series.items() if values]}
+
+    def answer(self, start_s: float, end_s: float, lag_s: float) -> dict[str, Any]:
+        self.await_ring(end_s + lag_s)
+        first, last = start_s + lag_s, end_s + lag_s
+        clocks = [(hz, reasons) for t, hz, reasons in self.clock if start_s <= t <= end_s]
+        seen = 0
+        for _, reasons in clocks:
+            seen |= reasons
+        return {
+            "power": [(t - first, w) for t, w in self.power if first <= t <= last],
+            "counter": [(t - start_s, j) for t, j in self.counter if start_s <= t <= end_s],
+            "clock": [hz for hz, _ in clocks],
+            "temperature": optional(
+                "nvmlDeviceGetTemperature", self.handle, pynvml.NVML_TEMPERATURE_GPU
+            ),
+            "utilization": self.utilization_between(start_s, end_s),
+            "reasons": throttle_reasons(seen),
+        }
+
+    def serve(self) -> None:
+        print(json.dumps({"ready": True}), flush=True)
+        while True:
+            self.poll()
+            readable, _, _ = select.select([sys.stdin], [], [], self.pause_s)
+            if readable:
+                line = sys.stdin.readline()
+                if not line:
+                    return
+                print(json.dumps(self.reply(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        Recorder(sys.argv[1]).serve()
+    except CannotMeasureError as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+    except KeyboardInterrupt:
+        pass  # the parent was interrupted too and closes the database in order

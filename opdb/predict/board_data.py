@@ -1,0 +1,734 @@
+"""What a store holds of one device's boards, each part read once and when it is first needed."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, TypeVar
+
+from opdb.derive.boards import (
+    BoardAnchors,
+    Factors,
+    board_anchors,
+    factors,
+    in_words,
+    transferred,
+    usual_calibration,
+)
+from opdb.derive.costs import cost_in
+from opdb.derive.quiet import LEAST_BLOCKS, CallForm
+from opdb.derive.runs import RunCost, run_cost
+from opdb.derive.statistics import typical_on
+from opdb.errors import DatabaseError, InputError, NothingMeasuredError, UnknownNameError
+from opdb.footprint import resident_bytes
+from opdb.predict.compose import inputs_in_pass
+from opdb.predict.generation import InPart, Interpolated, between_steps
+from opdb.predict.timeline import Pass, PredictionInputs, with_estimates
+from opdb.records import (
+    ALGORITHM_SETTING,
+    CAPTURED_MODE,
+    COMPILED_MODES,
+    ELSEWHERE,
+    AfterOthers,
+    Calibration,
+    Configuration,
+    Cost,
+    Device,
+    Form,
+    Json,
+    Mode,
+    ModelRun,
+    RunRatio,
+    RunRatios,
+    Workload,
+)
+from opdb.settings import is_forcible, relevant_setting
+from opdb.store import Measured, Store
+from opdb.units import plural
+
+if TYPE_CHECKING:
+    from opdb.estimates.estimator import Estimates, Estimator
+
+T = TypeVar("T")
+
+NO_TRANSITION_TIMES = "transition times between operators were never calibrated on this device"
+TRANSITION_TIMES_OF_OTHERS = "transition times between operators were taken from other boards"
+NOTHING_LEARNED = "no estimates: none were learned on this device; opdb learn learns them"
+NOTHING_FORCED = "{} makes no calls whose algorithm can be forced: this is its usual prediction"
+CAPTURED_NOTE = (
+    "{} asks whether it is being captured in a CUDA graph, and then calls other operators than in "
+    "eager: the prediction sums these"
+)
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What all predictions of a workload on a board start from, whatever their mode.
+
+    `refused` says why the forced algorithm cannot run some of its configurations (keys).
+    """
+
+    pass_: Pass
+    inputs: PredictionInputs
+    notes: tuple[str, ...]
+    refused: Mapping[str, str]
+
+
+class BoardData:
+    """The boards of a device that measured something: costs, runs, and what was learned of them.
+
+    `boards` are their UUIDs, in the order in which they were stored. Costs are those under some
+    backend settings. Where these force an algorithm on convolutions, costs and runs are those under
+    it; `usual` is the same data where torch chooses.
+    """
+
+    def __init__(self, store: Store, device: Device, settings: Mapping[str, Json]) -> None:
+        self.device = device
+        self._store = store
+        self._campaigns = {c.id: c for c in store.campaigns(device.slug)}
+        measured = {c.board.uuid for c in self._campaigns.values()}  # calibrated alone is no help
+        self.boards = [b.uuid for b in store.boards(device.slug) if b.uuid in measured]
+        self._costs: dict[str, dict[str, Sequence[Cost]]] = {board: {} for board in self.boards}
+        self._timed_on: dict[str, Mapping[str, Collection[str]]] = {}
+        self._different: dict[str, int | None] = {}
+        self._after_others: dict[str, AfterOthers | None] = {}
+        self._workloads: dict[str, Workload] = {}
+        self._captured: dict[str, Workload | None] = {}
+        self._runs_in: dict[Mode, Mapping[str, Sequence[ModelRun]]] = {}
+        self._between: dict[tuple[Workload, str], Interpolated] = {}
+        self._anchors = cache(self._read_anchors)
+        self._estimator = cache(self._read_estimator)
+        self._kept_limit_w = cache(self._read_kept_limit_w)
+        self._kernels = cache(store.kernels)
+        self._host_seen = cache(store.host_seen)
+        self._usual_host_s = cache(lambda board, kind: self._host_seen(board).usual_s(kind))
+        self._pass_of = cache(Pass)
+        self.groups = cache(self._read_groups)
+        self.measured_in = cache(self._choose_measured)
+        self._under(settings)
+
+    def _under(self, settings: Mapping[str, Json]) -> None:
+        """Choose costs and runs under other settings; what was read stays."""
+        self.settings = settings
+        self.algorithm = settings.get(ALGORITHM_SETTING)
+        self._setting = cache(lambda kind: relevant_setting(kind, settings))
+        self._cost = cache(self._choose_cost)
+        self._lent_to = cache(self._read_lent)
+        self._runs_of = cache(self._read_runs)
+        self.run_cost = cache(self._cost_of_runs)
+        self.basis = cache(self._measured_basis)
+        self.basis_with_steps = cache(self._with_steps)
+        self.basis_with_estimates = cache(self._with_estimates)
+
+    @cached_property
+    def usual(self) -> BoardData:
+        """The same data where torch chooses the algorithms of convolutions."""
+        if self.algorithm is None:
+            return self
+        other = copy(self)
+        other._under({k: v for k, v in self.settings.items() if k != ALGORITHM_SETTING})
+        return other
+
+    # The boards
+
+    def board(self, prefix: str) -> str:
+        """Return the board whose UUID begins so, with or without its "GPU-", in any case."""
+        start = prefix.lower()
+        found = [b for b in self.boards if start and b.lower().startswith((start, f"gpu-{start}"))]
+        if not found:
+            hint = "(opdb show --json lists all)"
+            raise UnknownNameError("board", prefix, self.boards, hint=hint)
+        if len(found) > 1:
+            raise InputError(f"board {prefix!r} is the beginning of several: {', '.join(found)}")
+        return found[0]
+
+    def check_any(self) -> None:
+        if not self.boards:
+            raise NothingMeasuredError(
+                f"nothing was measured on {self.device.slug!r}; run opdb bench there"
+            )
+
+    def most_measured(self) -> str:
+        self.check_any()
+        counts = self._store.cost_counts()
+        return max(self.boards, key=lambda board: counts.get(board, 0))
+
+    def measured(self, configurations: Iterable[Configuration]) -> dict[str, set[Configuration]]:
+        """Return which of these each board measured in these settings; no cost is read."""
+        given = {c.key: c for c in configurations}
+        found: dict[str, set[Configuration]] = {board: set() for board in self.boards}
+        for key, timed_on in self._settings_timed(given).items():
+            for board, settings in timed_on.items():
+                if board in found and self._setting(given[key].kind) in settings:
+                    found[board].add(given[key])
+        return found
+
+    def measuring(self, configurations: Iterable[Configuration]) -> dict[str, set[Configuration]]:
+        """Return what boards themselves measured of these, the board that measured most first.
+
+        Boards that measured none are left out.
+        """
+        self.check_any()
+        measured = self.measured(configurations)
+        chosen = sorted(filter(measured.get, measured), key=lambda board: -len(measured[board]))
+        return {board: measured[board] for board in chosen}
+
+    def best_board(self, workload: Workload) -> str:
+        """Return the board that measured the most of a workload's configurations.
+
+        Where none measured any, it is one that measured operators at all, if there is one: others
+        ran whole models alone.
+        """
+        if measuring := self.measuring(workload.occurrences()):
+            return next(iter(measuring))
+        counts = self._store.cost_counts()
+        return next((each for each in self.boards if counts.get(each)), self.boards[0])
+
+    def factors(self, board: str, origin: str) -> Factors:
+        return factors(self._anchors(board), self._anchors(origin))
+
+    def _read_anchors(self, board: str) -> BoardAnchors:
+        campaigns = [c for c in self._campaigns.values() if c.board.uuid == board]
+        visits = self._store.visits(board, role="anchor")
+        # what the same board saw under another power limit is another device's
+        return board_anchors(campaigns, [v for v in visits if v.campaign in self._campaigns])
+
+    def calibration(self, board: str) -> Calibration:
+        return usual_calibration([c for c in self._campaigns.values() if c.board.uuid == board])
+
+    def base_power_w(self, board: str) -> float | None:
+        return self.calibration(board).base_power_w
+
+    def _last(self, board: str) -> list[str]:
+        """Return the device's boards, this one last: what it has itself replaces the others'."""
+        return [*(b for b in self.boards if b != board), board]
+
+    @cached_property
+    def _transition_s(self) -> float | None:
+        """The median time that the boards' campaigns found a transition to take, in seconds."""
+        seen = (campaign.calibration.transition_s for campaign in self._campaigns.values())
+        known = [seconds for seconds in seen if seconds is not None]
+        return statistics.median(known) if known else None
+
+    def _memory_rate(self, board: str) -> float | None:
+        """Return the highest rate of a copy, in bytes/s read and written, as last calibrated.
+
+        Of a board without one it is the others' median; None where no board has one.
+        """
+        rates = self._copy_rates
+        return rates.get(board, statistics.median(rates.values()) if rates else None)
+
+    @cached_property
+    def _copy_rates(self) -> dict[str, float]:
+        found = (
+            (each.board.uuid, each.facts.get("copy_bytes_per_s"))
+            for each in self._store.board_calibrations()
+            if each.board.uuid in self.boards and each.power_limit_w == self.device.power_limit_w
+        )
+        return {board: rate for board, rate in found if rate is not None}
+
+    def _read_kept_limit_w(self, board: str) -> float | None:
+        """Return the power that the board keeps to at its limit, as last calibrated."""
+        found = [
+            each.facts.get("limit_power_w")
+            for each in self._store.board_calibrations(board)
+            if each.power_limit_w == self.device.power_limit_w
+        ]
+        return next((kept for kept in reversed(found) if kept is not None), None)
+
+    # What operators cost
+
+    def _stored_costs(self, board: str, keys: Collection[str]) -> dict[str, Sequence[Cost]]:
+        """Return a board's costs of configurations (keys), of every setting and estimator.
+
+        None of those that have no time on the board.
+        """
+        seen = self._costs[board]
+        if unread := [key for key in keys if key not in seen]:
+            timed_on = self._settings_timed(unread)
+            timed = [key for key in unread if board in timed_on[key]]
+            read = self._store.costs(board, timed) if timed else {}
+            seen |= {key: read.get(key, ()) for key in unread}
+        return {key: seen[key] for key in keys}
+
+    def _settings_timed(self, keys: Collection[str]) -> dict[str, Mapping[str, Collection[str]]]:
+        """Return the settings in which configurations (keys) were timed, by board.
+
+        Of most configurations, few boards have a cost.
+        """
+        _read(self._timed_on, keys, self._store.timed_on, {})
+        return {key: self._timed_on[key] for key in keys}
+
+    def read_costs(self, workloads: Iterable[Workload]) -> None:
+        """Read at once what all boards' answers for these workloads ask of the database.
+
+        Many small queries are slow; of a board with fewer costs than there are keys, all are read.
+        """
+        keys = {c.key for w in workloads for c in w.occurrences()}
+        counts = self._store.cost_counts()
+        for board, seen in self._costs.items():
+            if counts.get(board, 0) <= len(keys):
+                read = self._store.costs(board)
+                seen |= {key: read.get(key, ()) for key in keys}
+            else:
+                self._stored_costs(board, keys)
+        self._read_others(keys)
+
+    def read_costs_on(self, called: Mapping[str, Collection[str]]) -> None:
+        """Read the costs of configurations (keys) on each board, all those of one board at once."""
+        for board, keys in called.items():
+            self._stored_costs(board, keys)
+        self._read_others(set().union(*called.values()))
+
+    def _read_others(self, keys: Collection[str]) -> None:
+        slug = self.device.slug
+        _read(self._different, keys, partial(self._store.different_kernels, slug), None)
+        _read(self._after_others, keys, partial(self._store.after_others, slug), None)
+
+    def own(self, configurations: Iterable[Configuration], board: str) -> dict[str, Cost]:
+        """Return what a board measured of these (by key), in these settings."""
+        given = {c.key: c for c in configurations}
+        read = self._stored_costs(board, given)  # one query for all
+        costs = {key: self._cost(given[key], board) for key, found in read.items() if found}
+        return {key: cost for key, cost in costs.items() if cost is not None}
+
+    def _choose_cost(self, configuration: Configuration, board: str) -> Cost | None:
+        [costs] = self._stored_costs(board, [configuration.key]).values()
+        cost = cost_in(costs, self._setting(configuration.kind))
+        if cost is not None and (why := cost.impossible) is not None:
+            raise DatabaseError(
+                f"database {self._store.location}: the cost of {configuration.kind} "
+                f"{cost.configuration[:12]} on {cost.board} is none that was measured: {why}; "
+                "opdb derive restores it"
+            )
+        return cost
+
+    def _lent(
+        self, configurations: Iterable[Configuration], board: str
+    ) -> Iterator[tuple[str, Mapping[str, Cost]]]:
+        """Yield the costs that a board lacks, by the other board that has them, the last one first.
+
+        Where several boards have a cost, the last one lends it.
+        """
+        given = list(configurations)
+        own = self.own(given, board)
+        lacking = [c for c in given if c.key not in own]
+        for other in reversed(self._last(board)[:-1]):
+            if lacking and (found := self.own(lacking, other)):
+                lacking = [c for c in lacking if c.key not in found]
+                yield other, found
+
+    def _read_lent(
+        self, workload: Workload, board: str
+    ) -> Sequence[tuple[str, Mapping[str, Cost]]]:
+        return list(self._lent(workload.occurrences(), board))
+
+    def costs_on(self, board: str, configurations: Collection[Configuration]) -> dict[str, Cost]:
+        """Return the costs of configurations on a board, by key, as far as any board has them.
+
+        What only other boards of the device have is brought over by factors.
+        """
+        costs = self.own(configurations, board)
+        for other, lent in self._lent(configurations, board):
+            costs |= self._transferred(lent, board, other)
+        return costs
+
+    def _transferred(self, costs: Mapping[str, Cost], board: str, origin: str) -> dict[str, Cost]:
+        by = self.factors(board, origin)
+        base_w = self.base_power_w(board)
+        return {key: transferred(cost, board, by, base_w) for key, cost in costs.items()}
+
+    def _forced(self, configurations: Iterable[Configuration]) -> list[Configuration]:
+        if self.algorithm is None:
+            return []
+        return [c for c in configurations if is_forcible(c.kind)]
+
+    def _refused(self, configurations: Iterable[Configuration]) -> dict[str, str]:
+        by_setting: dict[str, list[str]] = {}
+        for each in self._forced(configurations):
+            by_setting.setdefault(self._setting(each.kind), []).append(each.key)
+        return {
+            key: reason
+            for setting, keys in by_setting.items()
+            for key, reason in self._store.refusals(self.device.slug, setting, keys).items()
+        }
+
+    # What was learned from them
+
+    @cached_property
+    def _learned(self) -> dict[str, Json]:
+        return self._store.learned(self.device.slug)
+
+    def _read_estimator(self, board: str) -> Estimator:
+        from opdb.estimates.estimator import from_document  # imports numpy, which takes its time
+
+        return from_document(self._learned[board])
+
+    def estimates(self, missing: Sequence[Configuration], board: str) -> Estimates | None:
+        """Estimate what nobody measured; None where nothing was learned on the device.
+
+        Of all boards' estimators, the one that refuses the fewest configurations estimates them,
+        and among those the one that leaves the fewest to a roofline alone;
+        among equals the board's own, then the latest. Estimates of another board's estimator keep
+        its name in `board`, and factors bring them to this board as they bring its costs.
+        """
+        best: Estimates | None = None
+        doubt = (0, 0)
+        own = [board] if board in self._learned else []
+        for each in (*own, *(other for other in reversed(self._learned) if other != board)):
+            found = self._estimator(each).estimate(missing)
+            of_found = len(found.refused), found.doubtful
+            if best is None or of_found < doubt:
+                best, doubt = found, of_found
+            if not any(doubt):
+                break
+        if best is None or best.board == board:
+            return best
+        return replace(best, costs=self._transferred(best.costs, board, best.board))
+
+    def stored_ratios(self, mode: Mode, board: str) -> Mapping[str, RunRatio | None]:
+        """Return what a board's runs in a mode showed of sums, by workload (key).
+
+        They are as they were learned last; nothing of a board that has measured since.
+        """
+        learned_at, ratios = self._run_ratios
+        of = [c.started_at for c in self._campaigns.values() if c.board.uuid == board]
+        return ratios.get(mode, {}).get(board, {}) if max(of, default="") < learned_at else {}
+
+    @cached_property
+    def _run_ratios(self) -> tuple[str, RunRatios]:
+        return self._store.run_ratios(self.device.slug)
+
+    # How long the hosts take
+
+    def host_times_s(
+        self, configurations: Iterable[Configuration], board: str
+    ) -> dict[CallForm, float]:
+        """Return the quiet host times (seconds) of calls on a board's host, of each form timed."""
+        return {
+            (key, form): quantity.mean
+            for key, cost in self.own(configurations, board).items()
+            for form, quantity in cost.host_time_s.items()
+        }
+
+    def _quiet_calls(self, board: str, keys: Collection[str] | None = None) -> set[CallForm]:
+        """Return the calls whose host time on a board is a quiet time; of configurations (keys)."""
+        found = self._store.host_blocks(board, keys)
+        return {call for call, blocks in found.items() if blocks >= LEAST_BLOCKS}
+
+    def has_quiet_host(self, workload: Workload, board: str, costs: Mapping[str, Cost]) -> bool:
+        """Return whether most of the host time that costs have of a workload is quiet time.
+
+        Costs do not say so, but a board's host visits do. Where costs have no host time, the usual
+        ones are taken, which are the board's latest. It matters only where the time around the
+        workload's calls is known. On a CPU the host is the device.
+        """
+        if workload.around is None or self.device.type == "cpu":
+            return True
+        quiet = self._quiet_calls(board, [c.key for c in workload.occurrences()])
+        all_s = quiet_s = 0.0
+        for call in workload.calls:
+            key, form = call.configuration.key, call.form
+            if (cost := costs.get(key)) and (own := cost.host_time_s.get(form)):
+                all_s += own.mean
+                quiet_s += own.mean if (key, form) in quiet else 0.0
+        if not all_s:
+            return bool(self._quiet_calls(board))
+        return quiet_s > all_s / 2
+
+    def _usual_host_times_s(
+        self, workload: Workload, board: str, costs: Mapping[str, Cost]
+    ) -> Mapping[tuple[str, Form], float]:
+        """Return the usual host times of kinds, where a call of the workload has none of its own.
+
+        A host time depends on how a call is issued, hardly on its shape. Times of the board itself
+        come first, then those of the other boards, the last board first.
+        """
+        lacking = {
+            (call.configuration.issued_as, call.form): call.configuration.kind
+            for call in workload.calls
+            for cost in [costs.get(call.configuration.key)]
+            if cost is None or call.form not in cost.host_time_s
+        }
+        found: dict[tuple[str, Form], float] = {}
+        if self.device.type != "cpu":
+            for each in reversed(self._last(board)):
+                for kind in {kind for call, kind in lacking.items() if call not in found}:
+                    found = {**self._usual_host_s(each, kind), **found}
+        return found
+
+    # What predictions start from
+
+    def inputs(
+        self, workload: Workload, board: str, left_out: Collection[str] = ()
+    ) -> PredictionInputs:
+        """Gather what a prediction starts from, without the costs of what is left out (keys).
+
+        Costs that are brought from another board lose the times of that board's host: the usual
+        times of calls of their kind on this board's host are nearer.
+        """
+        costs = self.own(workload.occurrences(), board)
+        brought: dict[str, Factors] = {}
+        for other, lent in self._lent_to(workload, board):
+            brought |= dict.fromkeys(lent, self.factors(board, other))
+            for key, cost in self._transferred(lent, board, other).items():
+                costs[key] = replace(cost, host_time_s={})
+        kept = {key: cost for key, cost in costs.items() if key not in left_out}
+        found = self.inputs_of(workload, board, self.calibration(board), kept)
+        return replace(found, brought=brought)
+
+    def inputs_of(
+        self,
+        workload: Workload,
+        board: str,
+        calibration: Calibration,
+        costs: Mapping[str, Cost],
+        *,
+        timed_on: str | None = None,
+    ) -> PredictionInputs:
+        """Gather what a prediction starts from, with these costs and this calibration.
+
+        Host times in the costs are those of the board `timed_on`; None: of the board itself. What
+        was not measured on the board, but depends on the kind of device and hardly on the board,
+        is other boards': how long a transition takes, and what calls take longer after others.
+        """
+        notes: tuple[str, ...] = ()
+        if calibration.transition_s is None and self.device.type != "cpu":
+            lacks = self._transition_s is None
+            notes = (NO_TRANSITION_TIMES if lacks else TRANSITION_TIMES_OF_OTHERS,)
+            calibration = replace(calibration, transition_s=self._transition_s)
+        lacking = [key for key, cost in costs.items() if cost.after_others is None]
+        after_others = partial(self._store.after_others, self.device.slug)
+        _read(self._after_others, lacking, after_others, None)
+        lent = {key: found for key in lacking if (found := self._after_others[key]) is not None}
+        costs = {
+            key: replace(cost, after_others=lent[key]) if key in lent else cost
+            for key, cost in costs.items()
+        }
+        several = [
+            key
+            for key, cost in costs.items()
+            if cost.after_others is None and cost.kernels and cost.kernels > 1
+        ]
+        _read(
+            self._different,
+            several,
+            partial(self._store.different_kernels, self.device.slug),
+            None,
+        )
+        return PredictionInputs(
+            self.device,
+            board,
+            calibration,
+            costs,
+            cache(lambda: self._usual_host_times_s(workload, board, costs)),
+            resident_bytes=resident_bytes(self.device),
+            kept_limit_w=self._kept_limit_w(board),
+            memory_rate=self._memory_rate(board),
+            notes=notes,
+            different_kernels={k: n for k in several if (n := self._different[k]) is not None},
+            quiet_host=self.has_quiet_host(workload, timed_on or board, costs),
+        )
+
+    def interpolate(self, workload: Workload, board: str, costs: Interpolated) -> None:
+        """Take these costs for what the board did not measure of a pass between measured ones."""
+        self._between[workload, board] = costs
+
+    def is_between(self, workload: Workload, board: str) -> bool:
+        return (workload, board) in self._between
+
+    def _measured_basis(self, workload: Workload, board: str) -> Basis:
+        pass_ = self._pass_of(workload)
+        inputs = inputs_in_pass(pass_, self.inputs(workload, board))
+        refused = self._refused(
+            c for key, c in pass_.configurations.items() if key not in inputs.costs
+        )
+        notes = [CAPTURED_NOTE.format(workload.name)] if workload.captured else []
+        if self.algorithm is not None and not self._forced(pass_.configurations.values()):
+            notes.append(NOTHING_FORCED.format(workload.name))
+        elif self.algorithm is not None:
+            notes += [
+                f"{plural(count, 'configuration')} unsupported by {self.algorithm}: {reason}"
+                for reason, count in Counter(refused.values()).items()
+            ]
+        for other, lent in self._lent_to(workload, board):
+            scaled = _scaled_by(self.factors(board, other))
+            of = plural(len(lent), "configuration")
+            notes.append(f"measured only on board {other}: {of}; {scaled}")
+        return Basis(pass_, inputs, tuple(notes), refused)
+
+    def _with_steps(self, workload: Workload, board: str) -> Basis:
+        """Return the basis of a workload on a board; of a whole generation, with all its steps.
+
+        Those that were not measured are interpolated between those that were, where these suffice.
+        """
+        basis = self.basis(workload, board)
+        configurations, inputs = basis.pass_.configurations, basis.inputs
+        missing = configurations.keys() - inputs.costs.keys()
+        if workload.phase != "generate" or not missing:
+            return basis
+        steps = between_steps(workload, inputs.costs)
+        if missing - steps.costs.keys():
+            return basis
+        inputs = replace(inputs, estimates=steps)
+        return replace(basis, inputs=with_estimates(configurations, inputs))
+
+    def _with_estimates(self, workload: Workload, board: str) -> Basis:
+        """Return the basis of a workload on a board, with estimates of what nobody measured.
+
+        Calls whose algorithm is forced have none: estimates are of the algorithms that torch takes.
+        """
+        basis = self.basis_with_steps(workload, board)
+        configurations, inputs = basis.pass_.configurations, basis.inputs
+        forced = {c.key for c in self._forced(configurations.values())}
+        known = inputs.costs.keys() | forced
+        missing = [c for key, c in configurations.items() if key not in known]
+        if not missing:
+            return basis
+        between = self._between.get((workload, board))
+        if between is not None:
+            missing = [c for c in missing if c.key not in between.costs]
+            inputs = replace(inputs, estimates=between)
+        estimates = self.estimates(missing, board) if missing else None
+        if estimates is not None:
+            brought = dict(inputs.brought)
+            if estimates.board != board:
+                by = self.factors(board, estimates.board)
+                brought |= dict.fromkeys(estimates.costs, by)
+                if not by.is_known:
+                    noted = f"estimated as for board {estimates.board}; {_scaled_by(by)}"
+                    inputs = replace(inputs, notes=(*inputs.notes, noted))
+            both = estimates if between is None else InPart(between, estimates)
+            inputs = replace(inputs, estimates=both, brought=brought)
+        elif missing:
+            inputs = replace(inputs, notes=(*inputs.notes, NOTHING_LEARNED))
+        return replace(basis, inputs=with_estimates(configurations, inputs))
+
+    # The models that the boards ran
+
+    def _read_groups(self, mode: Mode) -> Sequence[Measured]:
+        """Return each workload with each board that has a good run of it in a mode, torch choosing.
+
+        In a mode that compiles, the workloads are the compiled ones, where these are known; in
+        that of a CUDA graph, the captured ones, where these differ.
+        """
+        found = self._store.measured(self.device.slug, mode)
+        if mode in COMPILED_MODES:
+            plain = self._store.workloads_by_key([each.key for each in found])
+            keys = {w.key: self._compiled_key(w) for w in plain}
+            known = {w.key: w for w in self._store.workloads_by_key(list(keys.values()))}
+            self._workloads |= known
+            return [replace(each, key=key) for each in found if (key := keys[each.key]) in known]
+        if mode == CAPTURED_MODE and found:
+            keys = self._store.captured_keys()
+            return [replace(each, key=keys.get(each.key, each.key)) for each in found]
+        return found
+
+    def _compiled_key(self, workload: Workload) -> str:
+        return replace(workload, compiled_for=self.device.slug).key
+
+    def _choose_measured(self, mode: Mode) -> Mapping[str, Measured]:
+        """Return the workloads (by key) of a mode's groups, each on one board.
+
+        Of several boards that ran a workload it is the one that measured most of its operators, and
+        among equals the one of the latest run.
+        """
+        by_key: dict[str, list[Measured]] = {}
+        for each in self.groups(mode):
+            by_key.setdefault(each.key, []).append(each)
+        several = [key for key, measured in by_key.items() if len(measured) > 1]
+        counts = self._store.cost_counts_of_workloads(several)
+        return {
+            key: max(reversed(measured), key=lambda each: counts.get((each.key, each.board), 0))
+            for key, measured in by_key.items()
+        }
+
+    def captured(self, workloads: Sequence[Workload]) -> list[Workload]:
+        """Return what workloads call while a CUDA graph captures them; as they are where alike."""
+        if unread := [each for each in workloads if each.key not in self._captured]:
+            keys = {each.key: replace(each, captured=True).key for each in unread}
+            read = {each.key: each for each in self._store.workloads_by_key(list(keys.values()))}
+            self._captured |= {key: read.get(captured) for key, captured in keys.items()}
+        return [self._captured[each.key] or each for each in workloads]
+
+    def compiled(self, workload: Workload) -> Workload | None:
+        return next(iter(self._store.workloads_by_key([self._compiled_key(workload)])), None)
+
+    def all_compiled(self, name: str) -> list[Workload]:
+        return self._store.workloads(name, compiled_for=self.device.slug)
+
+    def uncompiled(self, modes: Collection[Mode] = COMPILED_MODES) -> int:
+        """Count the good runs in modes that compile of which the compiled calls are not known."""
+        return sum(
+            len(self._store.measured(self.device.slug, mode)) - len(self.groups(mode))
+            for mode in modes
+            if mode in COMPILED_MODES
+        )
+
+    def workloads_of(self, keys: Sequence[str]) -> list[Workload]:
+        if unread := [key for key in keys if key not in self._workloads]:
+            self._workloads |= {w.key: w for w in self._store.workloads_by_key(unread)}
+        return [self._workloads[key] for key in keys]
+
+    def measured_workloads(self, mode: Mode) -> list[tuple[Workload, str]]:
+        """Return the workloads that were measured in a mode, with the board whose run counts."""
+        on = self.measured_in(mode)
+        return [(workload, on[workload.key].board) for workload in self.workloads_of(list(on))]
+
+    def read_runs(self, mode: Mode) -> None:
+        """Read the runs of all workloads in a mode at once: many small queries are slow."""
+        by_key: dict[str, list[ModelRun]] = defaultdict(list)
+        for run in self._store.model_runs(device=self.device.slug, mode=mode):
+            by_key[run.workload].append(run)
+        self._runs_in[mode] = by_key
+
+    def runs_of(self, workload: Workload, mode: Mode) -> list[ModelRun]:
+        """Return a workload's runs in a mode that succeeded; raw, so read when needed.
+
+        A run in which a convolution did not take the forced algorithm does not count.
+        """
+        return self._runs_of(workload.model_key, mode)
+
+    def _read_runs(self, key: str, mode: Mode) -> list[ModelRun]:
+        runs: Iterable[ModelRun]
+        if self.algorithm is None and mode in self._runs_in:
+            runs = self._runs_in[mode].get(key, ())
+        else:
+            setting = {} if self.algorithm is None else {ALGORITHM_SETTING: self.algorithm}
+            slug = self.device.slug
+            runs = self._store.model_runs(key, device=slug, mode=mode, setting=setting)
+        return [r for r in runs if r.outcome == "ok" and not r.facts.get(ELSEWHERE)]
+
+    def board_of(self, run: ModelRun) -> str:
+        return self._campaigns[run.campaign].board.uuid
+
+    def _cost_of_runs(self, workload: Workload, mode: Mode, board: str) -> RunCost | None:
+        runs = [run for run in self.runs_of(workload, mode) if self.board_of(run) == board]
+        if not runs:
+            return None
+        return run_cost(runs, typical_on(self.device), self.base_power_w(board))
+
+    def kernels_seen(self, run: ModelRun) -> dict[str, Mapping[str, int]]:
+        """Return the kernels of configurations (keys), as a run's board saw them, else another."""
+        found: dict[str, Mapping[str, int]] = {}
+        for board in self._last(self.board_of(run)):
+            found |= self._kernels(board)
+        return found
+
+
+def _read(
+    known: dict[str, T], keys: Iterable[str], read: Callable[[list[str]], Mapping[str, T]], no: T
+) -> None:
+    """Read what is not known yet of configurations (keys); `no` where there is nothing."""
+    if unread := [key for key in keys if key not in known]:
+        found = read(unread)
+        known |= {key: found.get(key, no) for key in unread}
+
+
+def _scaled_by(by: Factors) -> str:
+    how = "scaled" if by.is_known else "not scaled"
+    return f"costs are {how} to this board ({in_words(by)})"

@@ -1,0 +1,204 @@
+"""Runs of whole models: which of them a question lacks, by the stored runs and the claims."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
+
+from opdb.records import Json, Mode
+from opdb.spec import ModelSpec, describe
+
+if TYPE_CHECKING:
+    from opdb.store import RunState, Store
+
+State: TypeAlias = Literal[
+    "full",
+    "partial",
+    "done",
+    "unsupported",
+    "out of memory",
+    "failed",
+    "running",
+    "left",
+    "not here",
+]
+"""`full`, `partial`: of a sweep, all or some convolutions ran as asked for; elsewhere `done`.
+`running`: a process has claimed it. `not here`: this machine cannot run it; its spec says why."""
+
+
+class RunSpec(Protocol):
+    @property
+    def key(self) -> str:
+        """The text that identifies the run; a claim of it has this name."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def why_not(self) -> str | None:
+        """Why this machine cannot make the run; None where it can."""
+
+
+Spec = TypeVar("Spec", bound=RunSpec)
+
+
+@dataclass(frozen=True)
+class Policy(ABC, Generic[Spec]):
+    """A question's rules: which runs are the same, what a run's end means, what is retried.
+
+    `devices` are the slugs of the devices whose runs count.
+    """
+
+    devices: tuple[str, ...]
+
+    retry: ClassVar[Sequence[State]] = ("unsupported", "out of memory", "failed")
+    """The states that a retry takes up."""
+
+    waits: ClassVar[bool] = True
+    """Whether the question needs the runs that another process is making, or leaves them out."""
+
+    @abstractmethod
+    def runs(self, store: Store, spec: Spec | None = None) -> list[RunState]: ...
+
+    @abstractmethod
+    def scope(self, device: str) -> str: ...
+
+    @abstractmethod
+    def identity(self, spec: Spec) -> Hashable: ...
+
+    @abstractmethod
+    def run_identity(self, run: RunState) -> Hashable | None:
+        """Return what a run has in common with its spec; None of a run that answers no spec."""
+
+    def ended(self, run: RunState) -> State:
+        if run.outcome == "ok":
+            return "done"
+        if run.outcome == "unsupported":
+            return "unsupported"
+        return "out of memory" if run.outcome == "out_of_memory" else "failed"
+
+
+class RunTable(Generic[Spec]):
+    """The state of each spec of a question: the last good run of it counts, else the last."""
+
+    def __init__(
+        self, policy: Policy[Spec], runs: Iterable[RunState], claimed: Collection[str] = ()
+    ) -> None:
+        self._policy, self._claimed = policy, claimed
+        good_last = sorted(runs, key=lambda run: run.outcome == "ok")
+        self._runs = {policy.run_identity(run): run for run in good_last}
+        self._runs.pop(None, None)
+
+    @classmethod
+    def read(cls, store: Store, policy: Policy[Spec]) -> RunTable[Spec]:
+        """Read a question's runs and claims; the claims of dead processes are released first."""
+        from opdb.store.claims import held, release_dead_claims
+
+        release_dead_claims(store)
+        scopes = set(map(policy.scope, policy.devices))
+        claimed = {each.task for each in held(store) if each.scope in scopes and each.left_s > 0}
+        return cls(policy, policy.runs(store), claimed)
+
+    def run(self, spec: Spec) -> RunState | None:
+        return self._runs.get(self._policy.identity(spec))
+
+    def state(self, spec: Spec) -> State:
+        if spec.key in self._claimed:
+            return "running"
+        run = self.run(spec)
+        if run is None:
+            return "left" if spec.why_not is None else "not here"
+        return self._policy.ended(run)
+
+    def pending(
+        self, specs: Iterable[Spec], *, retry: bool = False, again: bool = False
+    ) -> list[Spec]:
+        """Return the specs to run here: those left, with `retry` also those that failed.
+
+        With `again` also those that are done; never those that are running.
+        """
+        wanted: set[State] = {"left", *(self._policy.retry if retry else ())}
+        here = [spec for spec in specs if spec.why_not is None]
+        if again:
+            return [spec for spec in here if self.state(spec) != "running"]
+        return [spec for spec in here if self.state(spec) in wanted]
+
+
+@dataclass(frozen=True)
+class ModelRunSpec:
+    """One run of a model in a mode, on any of these boards (UUIDs).
+
+    `workload` is the key under which the run is stored. Two processes that ask for the same run on
+    the same boards make it once; a run on other boards is another run.
+    """
+
+    request: ModelSpec
+    workload: str
+    mode: Mode
+    boards: tuple[str, ...]
+
+    why_not: ClassVar[None] = None
+
+    @property
+    def key(self) -> str:
+        """The text that identifies the run; a claim of it has this name."""
+        return f"run {self.mode} on {','.join(sorted(self.boards))} {self.workload}"
+
+    @property
+    def label(self) -> str:
+        return f"{self.request.name} {describe(self.request)} {self.mode}"
+
+
+@dataclass(frozen=True)
+class ModelPolicy(Policy[ModelRunSpec]):
+    """Count the runs of these boards, made as boards of these devices under one setting.
+
+    A board under another power limit is a board of another device. `environment` is what the
+    campaigns must say of themselves, such as the version of torch, and `facts` what the runs must
+    say. The runs in `ignored` (ids) do not count.
+    """
+
+    boards: tuple[str, ...]
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    setting: Mapping[str, Json] = field(default_factory=dict)
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
+
+    def runs(self, store: Store, spec: ModelRunSpec | None = None) -> list[RunState]:
+        workload, mode = (None, None) if spec is None else (spec.workload, spec.mode)
+        found = [
+            run
+            for board in self.boards
+            for run in store.run_states(workload, board=board, mode=mode, setting=self.setting)
+            if run.device in self.devices and run.id not in self.ignored
+        ]
+        if self.facts:
+            found = [run for run in found if _has(run.facts, self.facts)]
+        if self.environment:
+            environments = {campaign.id: campaign.environment for campaign in store.campaigns()}
+            found = [run for run in found if _has(environments[run.campaign], self.environment)]
+        return found
+
+    def without_stored(self, store: Store) -> Self:
+        """Return the policy that counts only runs that are not stored yet.
+
+        So a run is made however many are stored; but not twice, where two processes ask for it at
+        the same time.
+        """
+        return replace(self, ignored=frozenset(run.id for run in ModelPolicy.runs(self, store)))
+
+    def scope(self, device: str) -> str:
+        return f"runs {device}"
+
+    def identity(self, spec: ModelRunSpec) -> Hashable:
+        return spec.workload, spec.mode
+
+    def run_identity(self, run: RunState) -> Hashable:
+        return run.workload, run.mode
+
+
+def _has(found: Mapping[str, Json], wanted: Mapping[str, Json]) -> bool:
+    """Return whether each wanted value is there; None is wanted of what may be missing."""
+    return all(found.get(name) == value for name, value in wanted.items())

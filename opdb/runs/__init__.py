@@ -1,1 +1,0 @@
-"""Runs of whole models: their specs, states and claims, and making those that are left."""

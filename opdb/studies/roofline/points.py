@@ -1,0 +1,548 @@
+"""Operators and models under roofs: rates against arithmetic intensity, for time and for energy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from opdb.derive.boards import usual_calibration
+from opdb.errors import NothingMeasuredError
+from opdb.footprint import bytes_moved, resident_bytes
+from opdb.kinds import KINDS
+from opdb.meters.ncu import counters_of
+from opdb.predict.compose import inputs_in_pass
+from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor, check_mode
+from opdb.predict.timeline import Pass, PredictionInputs
+from opdb.records import Configuration, Cost, Mode, Profile, Workload
+from opdb.settings import DEFAULT_SETTINGS
+from opdb.store import Store
+from opdb.studies.roofline.peaks import (
+    MEMORY,
+    Peaks,
+    measured_peaks,
+    read_peaks,
+    unit_of,
+    vendor_peaks,
+)
+from opdb.units import plural
+
+Side = Literal["compute", "memory"]
+
+NEAR = 0.5
+"""A call that reaches a smaller share of its roof is limited by something that no roof shows."""
+
+BEYOND_CACHES = 2**27
+"""Operators that move at least this many bytes read them from memory, not from a cache."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The side that limits a call, the lower bound that it sets, and the share of it reached.
+
+    `least` is in seconds or joules; `reached` is `least` over the measured value, above 1 where a
+    call is better than the peak.
+    """
+
+    side: Side
+    least: float
+    reached: float
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """A call's bounds under one set of peaks; None where a peak that they need is not known."""
+
+    time: Bound | None = None
+    energy: Bound | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One operator of a model: operations and bytes of one call, its cost, and its bounds.
+
+    `count` is how often the model makes the call. `energy_j` holds base power over the call's time
+    and `dynamic_energy_j`; both are None where the board has no power readings. A call that
+    gives the device no work has a time of 0 and no bounds. `metered` says that hardware counters
+    measured `flops` and `bytes_moved`; otherwise they are counted.
+    """
+
+    configuration: Configuration
+    count: int
+    unit: str | None
+    flops: float
+    bytes_moved: float
+    time_s: float
+    energy_j: float | None
+    dynamic_energy_j: float | None
+    measured: Roofs = Roofs()
+    vendor: Roofs = Roofs()
+    metered: bool = False
+
+    @property
+    def works(self) -> bool:
+        return self.time_s > 0
+
+    @property
+    def intensity(self) -> float | None:
+        return self.flops / self.bytes_moved if self.bytes_moved else None
+
+    @property
+    def flops_per_s(self) -> float | None:
+        return self.flops / self.time_s if self.works else None
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        return self.bytes_moved / self.time_s if self.works else None
+
+    @property
+    def flops_per_j(self) -> float | None:
+        """FLOP/J of one call, base power counted in."""
+        return self.flops / self.energy_j if self.works and self.energy_j else None
+
+    @property
+    def flops_per_dynamic_j(self) -> float | None:
+        """FLOP/J of one call above base power."""
+        energy_j = self.dynamic_energy_j
+        return self.flops / energy_j if self.works and energy_j and energy_j > 0 else None
+
+
+@dataclass(frozen=True)
+class Part:
+    """The calls of a model that one side limits: number, shares of time and energy, roofs reached.
+
+    `reached_time` and `reached_energy` are the lower bound of all these calls over their measured
+    sum; `far` is the share of the model's time in calls that reach less than half of their roof.
+    """
+
+    name: str
+    calls: int
+    share_time: float
+    share_energy: float | None
+    reached_time: float | None
+    reached_energy: float | None
+    far: float
+
+
+@dataclass(frozen=True)
+class ModelRoofline:
+    """A model and its operators as points, the longest first.
+
+    `outside_s` is the time of a pass beyond its operators' times: waiting for the host,
+    transitions, a clock that the power limit lowers. `unmeasured` configurations have no cost.
+    """
+
+    workload: Workload
+    answer: Answer
+    points: tuple[Point, ...]
+    unmeasured: Mapping[Configuration, int]
+    base_power_w: float | None
+
+    @cached_property
+    def flops(self) -> float:
+        return sum(p.count * p.flops for p in self.points)
+
+    @cached_property
+    def bytes_moved(self) -> float:
+        return sum(p.count * p.bytes_moved for p in self.points)
+
+    @property
+    def intensity(self) -> float | None:
+        return self.flops / self.bytes_moved if self.bytes_moved else None
+
+    @property
+    def time_s(self) -> float:
+        assert self.answer.prediction.time_s is not None
+        return self.answer.prediction.time_s
+
+    @property
+    def energy_j(self) -> float | None:
+        return self.answer.prediction.energy_j
+
+    @property
+    def flops_per_s(self) -> float | None:
+        return self.flops / self.time_s if self.time_s else None
+
+    @property
+    def flops_per_j(self) -> float | None:
+        """FLOP/J of a pass, base power counted in."""
+        return self.flops / self.energy_j if self.energy_j else None
+
+    @cached_property
+    def operators_s(self) -> float:
+        """The device's time of all operators, at full clock."""
+        return math.fsum(p.count * p.time_s for p in self.points)
+
+    @property
+    def outside_s(self) -> float:
+        """The time of a pass beyond that of its operators."""
+        return max(0.0, self.time_s - self.operators_s)
+
+    @cached_property
+    def operators_j(self) -> float | None:
+        """The energy of all operators, at full clock; None where one has none."""
+        energies = [p.energy_j for p in self.points if p.works]
+        if not energies or any(e is None for e in energies):
+            return None
+        return math.fsum(p.count * (p.energy_j or 0.0) for p in self.points)
+
+    @property
+    def whole_j(self) -> float | None:
+        """The energy that shares refer to: the operators', and base power outside them."""
+        if self.operators_j is None or self.base_power_w is None:
+            return None
+        return self.operators_j + self.base_power_w * self.outside_s
+
+    def share_time(self, point: Point) -> float:
+        whole_s = self.operators_s + self.outside_s
+        return point.count * point.time_s / whole_s if whole_s else 0.0
+
+    def share_energy(self, point: Point) -> float | None:
+        if not self.whole_j or point.energy_j is None:
+            return None
+        return point.count * point.energy_j / self.whole_j
+
+    def reached(self, what: Literal["time", "energy"]) -> float | None:
+        """Return the lower bound of a pass over its cost; None where an operator has no roof."""
+        working = [p for p in self.points if p.works]
+        taken = self.time_s if what == "time" else self.energy_j
+        least = _least(working, what)
+        return least / taken if least is not None and taken else None
+
+    def parts(self) -> list[Part]:
+        """Return the calls by what limits them: compute, memory, no known peak, no operator."""
+        found = [
+            self._part("compute", self._on("compute")),
+            self._part("memory", self._on("memory")),
+        ]
+        if unknown := [p for p in self.points if p.works and p.measured.time is None]:
+            found.append(self._part("peak not known", unknown))
+        whole_s = self.operators_s + self.outside_s
+        energy = None
+        if self.whole_j and self.base_power_w is not None:
+            energy = self.base_power_w * self.outside_s / self.whole_j
+        share = self.outside_s / whole_s if whole_s else 0.0
+        found.append(Part("outside operators", 0, share, energy, None, None, 0.0))
+        return found
+
+    def _on(self, side: Side) -> list[Point]:
+        return [p for p in self.points if p.measured.time and p.measured.time.side == side]
+
+    def _part(self, name: str, points: Sequence[Point]) -> Part:
+        shares = [self.share_energy(p) for p in points]
+        taken_s = math.fsum(p.count * p.time_s for p in points)
+        taken_j = math.fsum(p.count * (p.energy_j or 0.0) for p in points)
+        least_s, least_j = _least(points, "time"), _least(points, "energy")
+        far = [p for p in points if p.measured.time and p.measured.time.reached < NEAR]
+        return Part(
+            name,
+            sum(p.count for p in points),
+            math.fsum(self.share_time(p) for p in points),
+            None if None in shares or not self.whole_j else math.fsum(s or 0.0 for s in shares),
+            least_s / taken_s if least_s is not None and taken_s else None,
+            least_j / taken_j if least_j is not None and taken_j else None,
+            math.fsum(self.share_time(p) for p in far),
+        )
+
+
+def _least(points: Iterable[Point], what: Literal["time", "energy"]) -> float | None:
+    """Return the lower bound of calls together; None where one of them has no roof."""
+    bounds = [(p.count, p.measured.time if what == "time" else p.measured.energy) for p in points]
+    if not bounds or any(bound is None for _, bound in bounds):
+        return None
+    return math.fsum(count * bound.least for count, bound in bounds if bound is not None)
+
+
+# The arithmetic
+
+
+def least_time(flops: float, moved: float, unit: str | None, peaks: Peaks) -> Bound | None:
+    """Return the least time (s) of so many operations and bytes; None without the peaks it needs.
+
+    `reached` is 1: there is no measurement yet.
+    """
+    return _larger(
+        _over(flops, peaks.flops_per_s.get(unit or "")),
+        _over(moved, peaks.bytes_per_s.get(MEMORY)),
+    )
+
+
+def least_energy(flops: float, moved: float, unit: str | None, peaks: Peaks) -> Bound | None:
+    """Return the least energy (J) of so many operations and bytes, base power over the least time.
+
+    None without the peaks it needs.
+    """
+    time = least_time(flops, moved, unit, peaks)
+    dynamic = _larger(
+        _over(flops, peaks.flops_per_j.get(unit or "")),
+        _over(moved, peaks.bytes_per_j.get(MEMORY)),
+    )
+    if time is None or dynamic is None or peaks.base_power_w is None:
+        return None
+    return replace(dynamic, least=dynamic.least + peaks.base_power_w * time.least)
+
+
+def _over(amount: float, rate: float | None) -> float | None:
+    if amount == 0:
+        return 0.0
+    return amount / rate if rate else None
+
+
+def _larger(computing: float | None, moving: float | None) -> Bound | None:
+    if computing is None or moving is None:
+        return None
+    return Bound("compute" if computing > moving else "memory", max(computing, moving), 1.0)
+
+
+def _reached(least: Bound | None, taken: float | None) -> Bound | None:
+    if least is None or not taken:
+        return None
+    return replace(least, reached=least.least / taken)
+
+
+def under_roofs(point: Point, peaks: Peaks) -> Roofs:
+    if not point.works:
+        return Roofs()
+    what = point.flops, point.bytes_moved, point.unit, peaks
+    return Roofs(
+        _reached(least_time(*what), point.time_s), _reached(least_energy(*what), point.energy_j)
+    )
+
+
+def with_energy(peaks: Peaks, points: Iterable[Point]) -> Peaks:
+    """Return measured peaks with the least dynamic energy that operators spent on work.
+
+    Only operators that reach half of a peak's rate count, for memory those that move more than
+    caches hold. Operators on inputs with a share of zeros are left out: they draw less power.
+    """
+    flops: dict[str, float] = {}
+    moved: dict[str, float] = {}
+    memory = peaks.bytes_per_s.get(MEMORY)
+    for point in points:
+        dynamic_j = point.dynamic_energy_j
+        if not point.works or dynamic_j is None or dynamic_j <= 0 or _has_zeros(point):
+            continue
+        rate = peaks.flops_per_s.get(point.unit or "")
+        if rate and point.unit and point.flops / point.time_s >= NEAR * rate:
+            flops[point.unit] = max(flops.get(point.unit, 0.0), point.flops / dynamic_j)
+        is_far = point.bytes_moved >= BEYOND_CACHES
+        if memory and is_far and point.bytes_moved / point.time_s >= NEAR * memory:
+            moved[MEMORY] = max(moved.get(MEMORY, 0.0), point.bytes_moved / dynamic_j)
+    return replace(peaks, flops_per_j=flops, bytes_per_j=moved)
+
+
+def _has_zeros(point: Point) -> bool:
+    return '"zeros":' in point.configuration.json
+
+
+ABOVE = 1.05
+"""A note says so where a call exceeds its roof by more than this."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """Models on one board, under the same peaks: measured ones (or a user's), and the vendor's."""
+
+    device: str
+    board: str
+    mode: Mode
+    measured: Peaks
+    vendor: Peaks
+    models: tuple[ModelRoofline, ...]
+    notes: tuple[str, ...] = ()
+
+
+def study(
+    store: Store,
+    predictor: Predictor,
+    workloads: Sequence[Workload],
+    mode: Mode,
+    board: str | None = None,
+    *,
+    peaks_file: Path | None = None,
+    profiles: Mapping[str, Profile] | None = None,
+) -> Study:
+    """Place workloads under the roofs of one board (UUID): the one named, else the first answer's.
+
+    Peaks of a user's file take the place of the measured ones. With `profiles` (by configuration
+    key) operations and bytes are those that hardware counters saw, counted where there is none.
+    Backend settings are torch's own.
+    """
+    check_mode(mode, PLAIN_MODES)
+    answers = []
+    for workload in workloads:
+        answers.append(predictor.answer(workload, mode, board))
+        board = answers[-1].prediction.board
+        if answers[-1].prediction.time_s is None:
+            raise NothingMeasuredError(
+                f"nothing of {workload.name} (batch {workload.batch_size} {workload.dtype}) was "
+                f"measured on {predictor.device.slug}; run opdb bench there"
+            )
+    assert board is not None
+    reader = _Reader(store, predictor, board, mode, profiles or {})
+    if peaks_file is not None:
+        peaks = read_peaks(peaks_file, reader.base_power_w)
+    else:
+        known = {w.key: w for on in PLAIN_MODES for w, _ in predictor.measured_workloads(on)}
+        known |= {answer.prediction.workload.key: answer.prediction.workload for answer in answers}
+        peaks = with_energy(reader.peaks(), reader.points_of(known.values()))
+    vendor = vendor_peaks(predictor.device.name)
+    models = tuple(reader.model(answer, peaks, vendor) for answer in answers)
+    notes = _notes(models, peaks)
+    if profiles is not None:
+        notes = (_metered_note(models), *notes)
+    return Study(predictor.device.slug, board, mode, peaks, vendor, models, notes)
+
+
+class _Reader:
+    def __init__(
+        self,
+        store: Store,
+        predictor: Predictor,
+        board: str,
+        mode: Mode,
+        profiles: Mapping[str, Profile],
+    ) -> None:
+        self._store, self._predictor, self._board, self._mode = store, predictor, board, mode
+        self._profiles = profiles
+        self._calibration = usual_calibration(store.campaigns(board=board))
+
+    @property
+    def base_power_w(self) -> float | None:
+        return self._calibration.base_power_w
+
+    def peaks(self) -> Peaks:
+        """Return the peaks measured on the board, else on another of its device."""
+        device = self._predictor.device
+        boards = {b.uuid for b in self._store.boards(device.slug)}
+        found = [c for c in self._store.board_calibrations() if c.board.uuid in boards]
+        return measured_peaks(found, self._board, device.power_limit_w, self.base_power_w)
+
+    def points_of(self, workloads: Iterable[Workload]) -> list[Point]:
+        """Return each configuration that workloads call as a point, weights cold."""
+        configurations = {c.key: c for w in workloads for c in w.occurrences()}
+        costs = self._predictor.costs_on(self._board, list(configurations.values()))
+        return [
+            p for key, cost in costs.items() if (p := self._point(configurations[key], 1, cost))
+        ]
+
+    def model(self, answer: Answer, peaks: Peaks, vendor: Peaks) -> ModelRoofline:
+        """Return a workload as points, its weights in the state that a pass finds them in."""
+        workload = answer.prediction.workload
+        counts = workload.occurrences()
+        costs = self._costs_in(workload, counts)
+        points, unmeasured = [], {}
+        for configuration, count in counts.items():
+            cost = costs.get(configuration.key)
+            point = None if cost is None else self._point(configuration, count, cost)
+            if point is None:
+                unmeasured[configuration] = count
+            else:
+                under = under_roofs(point, peaks)
+                points.append(replace(point, measured=under, vendor=under_roofs(point, vendor)))
+        points.sort(key=lambda p: (p.count * p.time_s, p.bytes_moved), reverse=True)
+        return ModelRoofline(workload, answer, tuple(points), unmeasured, self.base_power_w)
+
+    def _costs_in(
+        self, workload: Workload, configurations: Collection[Configuration]
+    ) -> Mapping[str, Cost]:
+        device = self._predictor.device
+        inputs = PredictionInputs(
+            device,
+            self._board,
+            self._calibration,
+            self._predictor.costs_on(self._board, configurations),
+            resident_bytes=resident_bytes(device),
+        )
+        return inputs_in_pass(Pass(workload), inputs).costs
+
+    def _point(self, configuration: Configuration, count: int, cost: Cost) -> Point | None:
+        kind = KINDS.get(configuration.kind)
+        if kind is None or cost.time_s is None:
+            return None
+        eager = cost.eager_time_s if self._mode == "eager" else None
+        # subtracting what restores an input of a short call can leave less than nothing of it
+        time_s = eager.mean if eager is not None and eager.mean > 0 else cost.time_s.mean
+        dynamic_j = cost.dynamic_energy_j.mean if cost.dynamic_energy_j else None
+        base_w = self.base_power_w
+        known = dynamic_j is not None and base_w is not None
+        point = Point(
+            configuration,
+            count,
+            unit_of(configuration, DEFAULT_SETTINGS),
+            kind.flops(configuration),
+            bytes_moved(configuration),
+            time_s,
+            (dynamic_j or 0.0) + (base_w or 0.0) * time_s if known else None,
+            dynamic_j,
+        )
+        return _as_metered(point, self._profiles.get(configuration.key))
+
+
+def _as_metered(point: Point, profile: Profile | None) -> Point:
+    """Return a point with the operations and bytes that counters saw, where they saw both.
+
+    Of several units it is the one that did most; the operations are all of them. A unit that has no
+    counter, such as float8's, keeps what is counted.
+    """
+    if profile is None:
+        return point
+    seen = counters_of(profile)
+    flops, moved = seen.all_flops, seen.bytes[MEMORY]
+    uncounted = point.unit is not None and point.unit not in seen.flops
+    if flops is None or moved is None or uncounted:
+        return point
+    unit = seen.unit or point.unit
+    return replace(point, unit=unit, flops=flops, bytes_moved=moved, metered=True)
+
+
+def _metered_note(models: Sequence[ModelRoofline]) -> str:
+    """Say of how many configurations hardware counters saw operations and bytes."""
+    working = {p.configuration.key: p.metered for m in models for p in m.points if p.works}
+    return (
+        f"operations and bytes of {sum(working.values())} of "
+        f"{plural(len(working), 'configuration')} are those that hardware counters saw; the "
+        "others' are counted"
+    )
+
+
+def _notes(models: Sequence[ModelRoofline], peaks: Peaks) -> tuple[str, ...]:
+    found = list(peaks.notes)
+    working = [p for m in models for p in m.points if p.works]
+    computing = {p.unit or "whole numbers" for p in working if p.flops}
+    for unit in sorted(computing - peaks.flops_per_s.keys()):
+        found.append(f"no peak is known for {unit}: what computes in it has no roof")
+    if working and MEMORY not in peaks.bytes_per_s:
+        found.append("no peak is known for memory: nothing has a roof")
+    if peaks.base_power_w is None:
+        found.append("base power is not known: there is no roof for energy")
+    else:
+        for unit in sorted(computing & (peaks.flops_per_s.keys() - peaks.flops_per_j.keys())):
+            found.append(
+                f"no energy of an operation is known for {unit}: no roof for energy (no operator "
+                "that was measured in it reaches half of its peak)"
+            )
+        if MEMORY in peaks.bytes_per_s and MEMORY not in peaks.bytes_per_j:
+            found.append("no energy of a byte is known for memory: no roof for energy")
+    above = [p for p in working if p.measured.time and p.measured.time.reached > ABOVE]
+    if above:
+        found.append(
+            f"more than the roof is reached by {plural(len(above), 'configuration')}: data come "
+            "from a cache, or kernels move or compute less than is counted"
+        )
+    for model in models:
+        limited = [n for n in model.answer.prediction.notes if n.startswith("the power limit")]
+        found += [f"{model.workload.name}: {note}" for note in limited]
+        if model.unmeasured:
+            calls = sum(model.unmeasured.values())
+            found.append(
+                f"not measured and left out: {plural(calls, 'call')} of {model.workload.name}; "
+                "opdb bench measures what is lacking"
+            )
+        if model.workload.unsupported:
+            calls = sum(model.workload.unsupported.values())
+            found.append(f"of no known operator: {plural(calls, 'call')} of {model.workload.name}")
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,365 @@
+"""A roofline study as data, as CSV, and as text: peaks, models, their operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opdb.errors import NothingMeasuredError
+from opdb.predict.predictor import predictor_for
+from opdb.records import Json, Mode, Workload
+from opdb.spec import title, workload_columns
+from opdb.store import Store
+from opdb.studies.roofline.counted import Seen, seen_by_counters
+from opdb.studies.roofline.peaks import MEMORY, Peaks
+from opdb.studies.roofline.points import (
+    Bound,
+    ModelRoofline,
+    Part,
+    Point,
+    Study,
+    study,
+)
+from opdb.tables import SHARE, Column, Report, Rows, Table
+from opdb.units import plural, rounded, show, show_share
+
+_SHOWN = 12
+"""Operators of a model that people are shown; JSON and CSV have all."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    study: Study
+    model: ModelRoofline
+    point: Point
+
+    @property
+    def reached(self) -> tuple[float | None, float | None, float | None]:
+        """The share reached of the measured roofs of time and energy, and of the vendor's."""
+        roofs = (self.point.measured.time, self.point.measured.energy, self.point.vendor.time)
+        time, energy, vendor = (bound.reached if bound else None for bound in roofs)
+        return time, energy, vendor
+
+
+def _rate(value: float | None) -> str:
+    return show(value, "", digits=3).strip()
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else rounded(value, 3)
+
+
+def _bound(name: str, of: Any) -> Column[Placed]:
+    """Return the column of a bound: which side holds, the least it allows, the share reached."""
+
+    def get(row: Placed) -> Json:
+        bound: Bound | None = of(row.point)
+        if bound is None:
+            return None
+        return {"bound": bound.side, "least": bound.least, "reached": bound.reached}
+
+    return Column(name, get, members=("bound", "least", "reached"))
+
+
+_OPERATOR: tuple[Column[Placed], ...] = (
+    Column(title="operator", text=lambda row: row.point.configuration.title),
+    Column("kind", lambda row: row.point.configuration.kind),
+    Column("configuration", lambda row: row.point.configuration.key),
+    Column("count", lambda row: row.point.count, title="calls"),
+    Column("unit", lambda r: r.point.unit, title="unit", text=lambda r: r.point.unit or "–"),
+    Column("metered", lambda row: row.point.metered),
+    Column("flops", lambda row: row.point.flops),
+    Column("bytes", lambda row: row.point.bytes_moved),
+    Column(
+        "intensity",
+        lambda row: row.point.intensity,
+        title="FLOP/byte",
+        text=lambda row: _number(row.point.intensity),
+    ),
+    Column("time_s", lambda row: row.point.time_s),
+    Column("energy_j", lambda row: row.point.energy_j),
+    Column("dynamic_energy_j", lambda row: row.point.dynamic_energy_j),
+    Column(
+        "flops_per_s",
+        lambda row: row.point.flops_per_s,
+        title="FLOP/s",
+        text=lambda row: _rate(row.point.flops_per_s),
+    ),
+    Column(
+        "bytes_per_s",
+        lambda row: row.point.bytes_per_s,
+        title="byte/s",
+        text=lambda row: _rate(row.point.bytes_per_s),
+    ),
+    Column(
+        "flops_per_j",
+        lambda row: row.point.flops_per_j,
+        title="FLOP/J",
+        text=lambda row: _rate(row.point.flops_per_j),
+    ),
+    Column("flops_per_dynamic_j", lambda row: row.point.flops_per_dynamic_j),
+    Column(
+        title="bound",
+        get=lambda row: row.point.measured.time.side if row.point.measured.time else None,
+    ),
+    Column("share_time", lambda r: r.model.share_time(r.point), title="time", unit=SHARE),
+    Column("share_energy", lambda r: r.model.share_energy(r.point), title="energy", unit=SHARE),
+    Column(title="time: reached", get=lambda row: row.reached[0], unit=SHARE),
+    Column(title="energy: reached", get=lambda row: row.reached[1], unit=SHARE),
+    Column(title="of data sheet", get=lambda row: row.reached[2], unit=SHARE),
+    _bound("measured_time", lambda point: point.measured.time),
+    _bound("measured_energy", lambda point: point.measured.energy),
+    _bound("vendor_time", lambda point: point.vendor.time),
+    _bound("vendor_energy", lambda point: point.vendor.energy),
+)
+
+OPERATORS: Table[Placed] = Table(*_OPERATOR)
+"""An operator under its roofs."""
+
+LINES: Table[Placed] = Table(
+    *workload_columns(lambda row: row.model.workload),
+    Column("device", lambda row: row.study.device),
+    Column("board", lambda row: row.study.board),
+    Column("mode", lambda row: row.study.mode),
+    *_OPERATOR,
+)
+"""The same, with the workload and the board that it is of: a line of the CSV file."""
+
+PARTS: Table[Part] = Table(
+    Column("bound", lambda part: part.name, title="held back by"),
+    Column("calls", lambda p: p.calls, title="calls", text=lambda part: part.calls or "–"),
+    Column("share_time", lambda part: part.share_time, title="time", unit=SHARE),
+    Column("share_energy", lambda part: part.share_energy, title="energy", unit=SHARE),
+    Column("reached_time", lambda part: part.reached_time, title="time: reached", unit=SHARE),
+    Column("reached_energy", lambda p: p.reached_energy, title="energy: reached", unit=SHARE),
+    Column(
+        "share_time_below_half",
+        lambda part: part.far,
+        title="time below half of the roof",
+        unit=SHARE,
+    ),
+)
+"""What one bound holds back of a model."""
+
+MODELS: Table[ModelRoofline] = Table(
+    *workload_columns(lambda model: model.workload),
+    Column("flops", lambda model: model.flops),
+    Column("bytes", lambda model: model.bytes_moved),
+    Column("intensity", lambda model: model.intensity),
+    Column("time_s", lambda model: model.time_s),
+    Column("energy_j", lambda model: model.energy_j),
+    Column("flops_per_s", lambda model: model.flops_per_s),
+    Column("flops_per_j", lambda model: model.flops_per_j),
+    Column("reached_time", lambda model: model.reached("time")),
+    Column("reached_energy", lambda model: model.reached("energy")),
+    Column("measured", lambda model: _measured(model)),
+    Column("operators_time_s", lambda model: model.operators_s),
+    Column("operators_energy_j", lambda model: model.operators_j),
+    Column("bounds", lambda model: PARTS.documents(model.parts())),
+    Column(
+        "unmeasured",
+        lambda model: [
+            {"kind": c.kind, "configuration": c.key, "count": count}
+            for c, count in model.unmeasured.items()
+        ],
+    ),
+    Column("unsupported", lambda model: dict(model.workload.unsupported)),
+)
+"""A model's pass; its operators are rows of their own."""
+
+PEAKS: Table[Peaks] = Table(
+    Column("source", lambda peaks: peaks.source),
+    Column("flops_per_s", lambda peaks: dict(peaks.flops_per_s)),
+    Column("bytes_per_s", lambda peaks: dict(peaks.bytes_per_s)),
+    Column("flops_per_j", lambda peaks: dict(peaks.flops_per_j)),
+    Column("bytes_per_j", lambda peaks: dict(peaks.bytes_per_j)),
+    Column("base_power_w", lambda peaks: peaks.base_power_w),
+    Column("notes", lambda peaks: list(peaks.notes)),
+)
+"""The peaks of a device by unit, from one source."""
+
+
+def _measured(model: ModelRoofline) -> Json:
+    run = model.answer.measured
+    if run is None:
+        return None
+    return {"time_s": run.time_s.mean, "energy_j": run.energy_j.mean if run.energy_j else None}
+
+
+def title_of(model: ModelRoofline) -> str:
+    return title(model.workload)
+
+
+@dataclass(frozen=True)
+class RooflineReport(Report):
+    study: Study
+    counters: Seen | None = None
+
+    def csv(self) -> str:
+        rows = [row for model in self.study.models for row in self._placed(model)]
+        return LINES.csv(rows) if rows else "\n"
+
+    def _placed(self, model: ModelRoofline) -> list[Placed]:
+        return [Placed(self.study, model, point) for point in model.points]
+
+    def to_dict(self) -> Json:
+        found = self.study
+        return {
+            "device": found.device,
+            "board": found.board,
+            "mode": found.mode,
+            "peaks": {
+                "measured": PEAKS.document(found.measured),
+                "vendor": PEAKS.document(found.vendor),
+            },
+            "models": [
+                {
+                    **MODELS.document(model),
+                    "operators": OPERATORS.documents(self._placed(model)),
+                }
+                for model in found.models
+            ],
+            "notes": list(found.notes),
+            "counters": self.counters and self.counters.to_dict(),
+        }
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        found = self.study
+        yield f"{found.device} ({found.board}), {found.mode}"
+        yield _peaks(found)
+        base_power = show(found.measured.base_power_w, "W")
+        yield f"peaks {found.measured.source}; base power {base_power}"
+        yield f"data sheet: {found.vendor.source}"
+        for model in found.models:
+            yield ""
+            yield from self._of_model(model)
+        if found.notes:
+            yield ""
+        yield from (f"note: {each}" for each in (*found.notes, *found.vendor.notes))
+        if self.counters is not None:
+            yield ""
+            yield from self.counters.blocks()
+
+    def _of_model(self, model: ModelRoofline) -> Iterator[str | Rows[Any]]:
+        yield from _pass(model)
+        yield Rows(PARTS, model.parts())
+        working = [row for row in self._placed(model) if row.point.works]
+        yield Rows(OPERATORS, working[:_SHOWN])
+        if len(working) > _SHOWN:
+            more = plural(len(working) - _SHOWN, "more configuration")
+            yield f"… and {more} (all with --json or --csv)"
+        yield from _without_flops(model, [row.point for row in working])
+
+
+@dataclass(frozen=True)
+class _Rates:
+    name: str
+    flops: Mapping[str, float]
+    bytes_moved: Mapping[str, float]
+    per: str
+
+
+def _peaks(found: Study) -> Rows[_Rates]:
+    used = {p.unit for m in found.models for p in m.points if p.works and p.flops and p.unit}
+    known = found.measured.flops_per_s
+    units = sorted(used, key=lambda unit: (known.get(unit, 0.0), unit))
+    rows = []
+    for name, peaks, energy_of in (
+        ("measured", found.measured, "above base power"),
+        ("data sheet", found.vendor, "at its power"),
+    ):
+        rows.append(_Rates(name, peaks.flops_per_s, peaks.bytes_per_s, "s"))
+        rows.append(_Rates(f"  {energy_of}", peaks.flops_per_j, peaks.bytes_per_j, "J"))
+    return Rows(
+        Table(
+            Column(title="peaks", text=lambda row: row.name),
+            Column(
+                title="memory",
+                text=lambda row: show(row.bytes_moved.get(MEMORY), f"B/{row.per}"),
+            ),
+            *map(_of_unit, units),
+        ),
+        rows,
+    )
+
+
+def _of_unit(unit: str) -> Column[_Rates]:
+    return Column(title=unit, text=lambda row: show(row.flops.get(unit), f"FLOP/{row.per}"))
+
+
+def _pass(model: ModelRoofline) -> Iterator[str]:
+    prediction = model.answer.prediction
+    bound = "" if prediction.complete else "at least "
+    yield f"{title_of(model)}, {prediction.mode}"
+    yield (
+        f"a pass: {show(model.flops, 'FLOP')}, {show(model.bytes_moved, 'B')}, "
+        f"{_number(model.intensity)} FLOP/byte; predicted {bound}"
+        f"{show(model.time_s, 's')}, {show(model.energy_j, 'J')}: "
+        f"{show(model.flops_per_s, 'FLOP/s')}, {show(model.flops_per_j, 'FLOP/J')}"
+    )
+    if (run := _measured(model)) is not None:
+        yield f"measured on this board: {show(run['time_s'], 's')}, {show(run['energy_j'], 'J')}"
+    yield (
+        f"of its operators' roofs it reaches {show_share(model.reached('time'))} (time), "
+        f"{show_share(model.reached('energy'))} (energy)"
+    )
+
+
+def _without_flops(model: ModelRoofline, working: Sequence[Point]) -> Iterator[str]:
+    moving = [p for p in working if not p.flops]
+    if moving:
+        calls = sum(p.count for p in moving)
+        moved = sum(p.count * p.bytes_moved for p in moving)
+        share = sum(model.share_time(p) for p in moving)
+        kinds = ", ".join(dict.fromkeys(p.configuration.kind for p in moving))
+        of_time = f"{show_share(share)} of the time"
+        yield f"without FLOPs (calls: {calls}): {show(moved, 'B')}, {of_time} ({kinds})"
+    idle = sum(p.count for p in model.points if not p.works)
+    if idle:
+        yield f"calls that give the device no work: {idle}"
+
+
+@dataclass(frozen=True)
+class CountersAlone(Report):
+    """What counters saw of models of which nothing was measured, and why there is no roofline."""
+
+    counters: Seen
+    why: str
+
+    def to_dict(self) -> Json:
+        return {"models": [], "notes": [self.why], "counters": self.counters.to_dict()}
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        yield from self.counters.blocks()
+        yield f"note: no roofline: {self.why}"
+
+
+def roofline(
+    store: Store,
+    workloads: Sequence[Workload],
+    mode: Mode,
+    device: str | None = None,
+    board: str | None = None,
+    *,
+    peaks: Path | None = None,
+    counters: bool = False,
+) -> RooflineReport | CountersAlone:
+    """Place workloads under the roofs of a device, or of a board (a prefix of its UUID).
+
+    `peaks` is a file of peaks to use instead of the measured ones; with `counters`, operations and
+    bytes are those that hardware counters measured.
+    """
+    predictor = predictor_for(store, device, estimates=False)
+    uuid, seen = None if board is None else predictor.board(board), None
+    if counters:
+        seen = seen_by_counters(store, workloads, predictor.device.slug, uuid)
+    profiles = seen.profiles if seen else None
+    try:
+        found = study(store, predictor, workloads, mode, uuid, peaks_file=peaks, profiles=profiles)
+    except NothingMeasuredError as error:
+        if seen is None:
+            raise
+        return CountersAlone(seen, str(error))
+    return RooflineReport(found, seen)

@@ -1,0 +1,396 @@
+"""`opdb sweep`: convolution algorithms × input sizes, whole models, resumable."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from opdb.algorithms.names import ALGORITHMS, DEFAULT, Algorithm
+from opdb.cli import options
+from opdb.cli.console import Terminal, note, print_json, show
+from opdb.commands.bench import check_failures, chosen_places
+from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError
+from opdb.files import make_folder
+from opdb.progress import Display
+from opdb.records import ALGORITHM_SETTING, Json, Mode
+from opdb.runs import RunTable
+from opdb.spec import ModelSpec
+from opdb.studies.sweep.files import write_all
+from opdb.studies.sweep.request import (
+    SweepPolicy,
+    SweepRequest,
+    SweepSpec,
+    by_group,
+    harvested_specs,
+    image_request,
+    parse_sizes,
+    sizes_of,
+    stored_specs,
+)
+from opdb.studies.sweep.rows import (
+    GroupStanding,
+    SweepLists,
+    SweepReport,
+    SweepStanding,
+)
+from opdb.units import plural, show_duration
+
+if TYPE_CHECKING:
+    from opdb.bench.session import Platform
+    from opdb.store import RunState, Store
+    from opdb.studies.sweep.measuring import SweepOptions, Verification
+    from opdb.studies.sweep.rows import Row
+    from opdb.workers import WorkerDevice
+
+PANEL = "studies"
+
+
+def sweep_standing(
+    swept: SweepRequest, here: str, *, named: bool, db: str | None = None
+) -> SweepStanding:
+    """Say of every model and algorithm how many sizes are in which state; measure nothing.
+
+    Where no model is named, of all that was ever swept, at its own sizes. `here` is the slug of
+    this machine's device, which is meant where it is `named` or where sweeps of it are stored.
+    """
+    from opdb.store import open_store
+
+    with open_store(db, create=db is None, sweeps=True) as store:
+        device = _swept_device(store, here, named=named)
+        policy = SweepPolicy((device,))
+        table = RunTable.read(store, policy)
+        if swept.requests:
+            algorithms = swept.algorithms or tuple(ALGORITHMS.values())
+            swept = replace(_in_its_mode(store, swept, device), algorithms=algorithms)
+            cells = stored_specs(store, swept)
+        else:
+            cells = _swept_cells(store, swept, policy.runs(store))
+    groups = [
+        GroupStanding(
+            device,
+            group,
+            Counter(map(table.state, some)),
+            [run.cost_s for run in map(table.run, some) if run],
+        )
+        for group, some in by_group(cells).items()
+    ]
+    return SweepStanding(device, [cell.size for cell in cells], groups)
+
+
+def stored_sweep(
+    swept: SweepRequest,
+    here: str,
+    output: Path,
+    display: Display,
+    *,
+    named: bool,
+    db: str | None = None,
+) -> SweepReport:
+    """Write files and figures of what is stored of a device, as above; measure nothing."""
+    from opdb.store import open_store
+
+    with open_store(db, create=db is None, sweeps=True) as store:
+        device = _swept_device(store, here, named=named)
+        swept = _in_its_mode(store, swept, device)
+        every = stored_specs(store, swept)
+        cells = [cell for cell in every if cell.workload]
+        rows = write_all(store, swept, cells, device, output, display.note) if cells else []
+    if not rows:
+        names = ", ".join(request.name for request in swept.requests)
+        raise InputError(
+            f"nothing of {names} was swept on {device} in mode {swept.mode} at these sizes "
+            f"({', '.join(map(str, swept.sizes))}): opdb sweep --status tells what was"
+        )
+    if lacking := len(every) - len(rows):
+        display.note(f"not in these files: {plural(lacking, 'cell')} not measured")
+    return SweepReport(rows)
+
+
+def _swept_device(store: Store, here: str, *, named: bool) -> str:
+    if named:
+        return here
+    swept = [device.slug for device in store.devices() if SweepPolicy((device.slug,)).runs(store)]
+    return here if here in swept or not swept else swept[0]
+
+
+def _in_its_mode(store: Store, swept: SweepRequest, device: str) -> SweepRequest:
+    on_gpu = any(each.slug == device and each.type == "cuda" for each in store.devices())
+    return replace(swept, mode=swept.mode or ("graph" if on_gpu else "eager"))
+
+
+def _swept_cells(store: Store, swept: SweepRequest, runs: Sequence[RunState]) -> list[SweepSpec]:
+    """Return the cells of every workload that was swept, under all algorithms that were, too."""
+    workloads = {head.workload.key: head.workload for head in store.heads()}
+    used = {run.setting[ALGORITHM_SETTING] for run in runs}
+    algorithms = swept.algorithms or [a for name, a in ALGORITHMS.items() if name in used]
+    cells = []
+    for key, mode in dict.fromkeys((run.workload, run.mode) for run in runs):
+        if swept.mode in (None, mode):
+            workload = workloads[key]
+            size = workload.inputs["args"][0]["shape"][-1]
+            request = ModelSpec(
+                workload.name,
+                batch_size=workload.batch_size,
+                dtype=workload.dtype,
+                memory_format=workload.memory_format,
+                named_in=store.location,
+            )
+            cells += [SweepSpec(request, key, size, algorithm, mode) for algorithm in algorithms]
+    return cells
+
+
+class Sweep:
+    """A sweep on a platform: what of it was harvested, what is left, and what went wrong."""
+
+    def __init__(
+        self,
+        store: Store,
+        swept: SweepRequest,
+        platform: Platform,
+        display: Display,
+        *,
+        retry: bool,
+    ) -> None:
+        on_gpu = platform.device.type == "cuda"
+        if swept.mode == "graph" and not on_gpu:
+            raise CannotMeasureError(
+                f"mode 'graph' needs a CUDA device; {platform.device.name} is none: use --mode "
+                "eager"
+            )
+        self._store, self._display, self._retry = store, display, retry
+        self._swept = replace(swept, mode=swept.mode or ("graph" if on_gpu else "eager"))
+        self._device = platform.device.slug
+        self._policy = SweepPolicy((self._device,))
+        self.errors: list[OpdbError] = []
+        with display.progress(len(swept.sized()), "harvest") as shown:
+            self._cells = harvested_specs(store, self._swept, self.errors, shown)
+
+    def plan(self) -> tuple[dict[str, Json], str]:
+        """Return how many cells are left and what they are likely to take, as data and in words."""
+        from opdb.studies.sweep.measuring import planned_seconds
+
+        table = RunTable(self._policy, self._policy.runs(self._store))
+        left = table.pending(self._cells, retry=self._retry)
+        seconds, rests_on = planned_seconds(self._store, left, self._device)
+        document = {
+            "cells": len(self._cells),
+            "left": len(left),
+            "planned_s": seconds,
+            "rests_on_runs": rests_on,
+        }
+        grounds = f"as {plural(rests_on, 'run')} here took" if rests_on else "as cells usually take"
+        return document, (
+            f"{self._device}: {len(left)} of {plural(len(self._cells), 'cell')} to be measured, "
+            f"about {show_duration(seconds)} ({plural(round(seconds), 'GPU-second')}, {grounds})"
+        )
+
+    def measure(
+        self, device: str | None, places: Sequence[WorkerDevice], options: SweepOptions
+    ) -> list[str]:
+        """Measure what is left, on one device or several; return why some of these failed."""
+        from opdb.studies.sweep.measuring import SweepWork
+        from opdb.workers import run_on_each
+
+        work = SweepWork(self._policy, self._retry, options=options)
+        left = work.pending(self._store, self._cells)
+        if places:
+            return run_on_each(places, self._store, work, left, self._display, "sweep")
+        with self._display.progress(len(left), "sweep") as shown:
+            for cell, run in work.run(self._store, left, device, shown):
+                if run.outcome not in ("ok", "unsupported"):
+                    shown.note(f"{cell.label}: {run.outcome}: {run.reason}")
+        return []
+
+    def write(self, output: Path) -> list[Row]:
+        """Write files and figures of all that was ever run of the sweep; return its rows."""
+        tell = self._display.note
+        found = write_all(self._store, self._swept, self._cells, self._device, output, tell)
+        if lacking := len(self._cells) - len(found):
+            lacks = plural(lacking, "cell")
+            tell(f"not in these files: {lacks}, which others measure or nobody could")
+        return found
+
+    def verify(self, store: Store, device: str | None) -> list[Verification]:
+        """Verify every algorithm at the first size of each model."""
+        from opdb.bench.session import detect
+        from opdb.studies.sweep.measuring import unmetered, verify
+
+        session = unmetered(detect(device))
+        found: list[Verification] = []
+        for name in dict.fromkeys(cell.request.name for cell in self._cells):
+            of_model = [cell for cell in self._cells if cell.request.name == name]
+            first = [cell for cell in of_model if cell.size == of_model[0].size]
+            self._display.note(f"verifying {name} at {first[0].size} pixels")
+            [workload] = store.workloads_by_key([first[0].workload])
+            found += verify(session, first, workload)
+        return found
+
+
+MODES = ("graph", "eager")
+"""In which modes a sweep's passes are issued."""
+
+
+@dataclass(frozen=True)
+class SweepArguments:
+    algorithms: options.Algorithms = None
+    stage: Annotated[
+        str,
+        typer.Option(
+            "--stage", metavar="NAME", help="sanity (1 size, verified), quick (10), full (100)."
+        ),
+    ] = "sanity"
+    num_sizes: Annotated[
+        int | None, typer.Option("--num-sizes", metavar="N", help="So many sizes, 224 to 512.")
+    ] = None
+    sizes: Annotated[
+        str | None, typer.Option("--sizes", metavar="LIST", help="These sizes, as in 224,256.")
+    ] = None
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", "-b", metavar="N", min=1, help="Batch size.")
+    ] = 1
+    warm_up: Annotated[
+        int, typer.Option("--warmup", metavar="N", min=1, help="Passes before measuring.")
+    ] = 10
+    measure: Annotated[
+        int, typer.Option("--measure", metavar="N", min=2, help="Passes measured, at least.")
+    ] = 20
+    output_dir: Annotated[
+        Path, typer.Option("--output-dir", metavar="FOLDER", help="Where files are written.")
+    ] = Path("results")
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            "--mode", metavar="MODE", help="graph or eager.  [default: graph on a GPU, else eager]"
+        ),
+    ] = None
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Prove what ran: outputs, kernels, time.")
+    ] = False
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what is left and its seconds; measure nothing.")
+    ] = False
+    status: Annotated[
+        bool,
+        typer.Option("--status", help="Say what is done, running, failed, left; measure nothing."),
+    ] = False
+    files: Annotated[
+        bool,
+        typer.Option("--files", help="Write the files of what is stored; measure nothing."),
+    ] = False
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Try again what failed (errors, out of memory).")
+    ] = False
+    list_models: Annotated[
+        bool, typer.Option("--list-models", help="List models that can be swept.")
+    ] = False
+    list_algorithms: Annotated[
+        bool, typer.Option("--list-algorithms", help="List the algorithms.")
+    ] = False
+
+    def request(
+        self, models: Sequence[str], algorithms: Sequence[Algorithm], said: ModelSpec
+    ) -> SweepRequest:
+        sizes = None if self.sizes is None else parse_sizes(self.sizes)
+        found = sizes_of(self.stage, self.num_sizes, sizes)
+        if self.mode is not None and self.mode not in MODES:
+            raise UnknownNameError("--mode of a sweep", self.mode, MODES)
+        of_models = replace(said, batch_size=self.batch_size)
+        return SweepRequest(
+            tuple(image_request(name, of_models) for name in dict.fromkeys(models)),
+            tuple(found),
+            tuple(algorithms),
+            cast("Mode", self.mode),
+            self.stage,
+        )
+
+
+def run(
+    models: Annotated[
+        list[str] | None,
+        options.models("Models that take images."),
+    ] = None,
+    asked: SweepArguments = SweepArguments(),
+    said: options.ModelFormat = ModelSpec(),
+    device: options.AnyDevice = None,
+    devices: options.Devices = None,
+    out: options.Output = options.Output(),
+) -> None:
+    """Run whole models at many input sizes, their convolutions forced to take named algorithms.
+
+    At each size: time with its distribution, power, energy, every layer's time in place.
+    Each run is stored as soon as it is done; a stage reuses what an earlier one measured. What an
+    algorithm cannot run is stored as unsupported; a model in which it cannot run some layer is
+    partial. Files for pandas are written under results/STAGE/.
+    """
+    if asked.list_models or asked.list_algorithms:
+        show(SweepLists(asked.list_models, asked.list_algorithms), as_json=out.as_json)
+        if asked.list_models and not out.as_json:
+            note("and any other model that opdb harvests and that takes a batch of images")
+        return
+    if not models and not asked.status:
+        raise InputError("give models, as in: opdb sweep resnet50 --algorithm all --stage quick")
+    from opdb.bench.session import detect
+    from opdb.bench.visit import check_algorithms
+    from opdb.store import open_store
+
+    algorithms = options.parse_algorithms(asked.algorithms or ([] if asked.status else [DEFAULT]))
+    places = chosen_places(device, devices)
+    if not (places or asked.status or asked.files or asked.plan):
+        check_algorithms(algorithms, detect(device))  # told before models are loaded
+    swept = asked.request(models or [], algorithms, said)
+    here, named = places[0].device if places else device, bool(device or places)
+    display = Terminal(quiet=out.quiet)
+    if asked.status:
+        slug = detect(here).device.slug
+        show(sweep_standing(swept, slug, named=named, db=out.db), as_json=out.as_json)
+    elif asked.files:
+        slug = detect(here).device.slug
+        files = stored_sweep(swept, slug, asked.output_dir, display, named=named, db=out.db)
+        show(files, as_json=out.as_json)
+    elif asked.plan:
+        with open_store(out.db, sweeps=True) as store:
+            plan, words = Sweep(store, swept, detect(here), display, retry=asked.retry).plan()
+        if out.as_json:
+            print_json(plan)
+        else:
+            display.note(words)
+    else:
+        found = _measured(asked, swept, places, device, display, out.db)
+        show(found, as_json=out.as_json)
+        found.check()
+        check_failures(found.failures, places)
+
+
+def _measured(
+    asked: SweepArguments,
+    swept: SweepRequest,
+    places: Sequence[WorkerDevice],
+    device: str | None,
+    display: Display,
+    db: str | None,
+) -> SweepReport:
+    """Measure what is left of a sweep, write files and figures, and verify what ran."""
+    from opdb.bench.session import detect, platforms
+    from opdb.bench.visit import check_algorithms
+    from opdb.store import open_store
+    from opdb.studies.sweep.measuring import SweepOptions
+
+    make_folder(asked.output_dir / swept.stage)  # ahead of the work
+    with open_store(db, sweeps=True) as store:
+        platform = platforms(places)[0] if places else detect(device)
+        check_algorithms(list(swept.algorithms), platform)
+        sweep = Sweep(store, swept, platform, display, retry=asked.retry)
+        display.note(sweep.plan()[1])
+        how = SweepOptions(asked.warm_up, asked.measure)
+        failures = sweep.measure(device, places, how)
+        rows = sweep.write(asked.output_dir)
+    verified = []
+    if asked.verify or asked.stage == "sanity":
+        with open_store(db) as store:  # the workers have ended and left their devices
+            verified = sweep.verify(store, places[0].name if places else device)
+    return SweepReport(rows, verified, sweep.errors, failures)

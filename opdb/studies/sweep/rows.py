@@ -1,0 +1,587 @@
+"""The rows of a sweep: stored runs, energies of layers, predictions beside them; its tables."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from opdb.algorithms.names import ALGORITHMS, DEFAULT, GUESS, Algorithm
+from opdb.derive.runs import RunCost, agreeing, run_cost
+from opdb.errors import CheckError, InputError, OpdbError
+from opdb.records import ELSEWHERE, Json, ModelRun, Quantity, Workload
+from opdb.runs import RunTable, State
+from opdb.settings import relevant_setting
+from opdb.spec import ModelSpec, describe
+from opdb.studies.sweep.request import STATES, Group, SweepPolicy, SweepSpec, state_of
+from opdb.tables import MISSING, Column, Report, Rows, Table
+from opdb.units import MILLI, plural, show, show_share
+
+if TYPE_CHECKING:
+    from opdb.predict.predictor import Predictor
+    from opdb.store import Store
+    from opdb.studies.sweep.measuring import Verification
+
+LONGEST_GAP_S = 2.2e-6
+"""Seconds that a launch and the events around a layer add at most in place, where nothing waits.
+
+In 522 of 534 runs on an H200 they added 0.6 to 1.85 µs a kernel and layer, in 12 that waited 2.4 to
+10.4 µs.
+"""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What operators say of a cell: time (s) and energy (J) of a pass, where they are measured."""
+
+    time_s: float | None = None
+    energy_j: float | None = None
+
+
+@dataclass(frozen=True)
+class LayerFacts:
+    """What a convolution layer is, whatever the input's size: its path, channels and kernel."""
+
+    path: str
+    in_channels: int
+    out_channels: int
+    kernel_size: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell with its run, its board (UUID), and what was predicted of it.
+
+    `same_as` is the first algorithm that ran the very same kernels at this size, where one did.
+    `energies_j` are those of one call of its convolution layers, by path, where they are measured.
+    """
+
+    cell: SweepSpec
+    run: ModelRun
+    board: str
+    predicted: Predicted
+    same_as: str | None
+    energies_j: Mapping[str, float]
+
+    @property
+    def state(self) -> State:
+        return state_of(self.run.outcome, self.run.facts)
+
+    @cached_property
+    def iteration_s(self) -> list[float]:
+        """The times of the measured passes of the stretches that agree."""
+        if self.run.outcome != "ok":
+            return []
+        return [t for stretch in agreeing(self.run.repeats) for t in stretch.replay_times_s]
+
+    @cached_property
+    def cost(self) -> RunCost | None:
+        return run_cost([self.run])
+
+    @property
+    def time_s(self) -> Quantity | None:
+        return self.cost.time_s if self.cost and self.iteration_s else None
+
+    @property
+    def energy_j(self) -> Quantity | None:
+        return self.cost.energy_j if self.cost else None
+
+    @property
+    def elsewhere(self) -> Mapping[str, Json]:
+        """Why convolutions ran by another algorithm than the one named, and by which, by layer."""
+        found: Mapping[str, Json] = self.run.facts.get(ELSEWHERE, {})
+        return found
+
+    def an_inference(self, pass_j: float | None) -> float | None:
+        return None if pass_j is None else pass_j / (self.cell.request.batch_size or 1)
+
+    @cached_property
+    def reason(self) -> str | None:
+        """Why there are no figures, or what must be known beside them."""
+        whole = self.run.reason or ""
+        said = [whole] if whole else []
+        elsewhere = self.elsewhere.values()
+        said += sorted({each["why"] for each in elsewhere if each["why"] not in whole})
+        passes = self._passes_waited
+        if passes is not None:
+            told = f"layers in place add up to {passes:.1f} passes"
+            said.append(f"{told}: they most likely waited for the host")
+        said += [flag for flag in self.run.flags if flag.startswith("no power")]
+        return "; ".join(said) or None
+
+    @property
+    def _passes_waited(self) -> float | None:
+        """How many passes the layers in place add up to, where their device waited for the host.
+
+        A pass in a CUDA graph never waits. None where the layers did not either, as far as told.
+        """
+        cost, kernels = self.cost, self.run.kernels
+        if self.run.mode != "graph" or cost is None or not self.run.layers or not kernels:
+            return None
+        in_place_s = sum(self.run.layers.values())
+        gaps = sum(kernels.values()) + len(self.run.layers)
+        waited = in_place_s > cost.time_s.mean + gaps * LONGEST_GAP_S
+        return in_place_s / cost.time_s.mean if waited else None
+
+    def layers(self, layers: Sequence[LayerFacts]) -> list[LayerTime]:
+        times = self.run.layers
+        if self.run.outcome != "ok" or not times:
+            return []
+        total_s = sum(times.values())
+        timed = [layer for layer in layers if layer.path in times]
+        return [LayerTime(self, each, times[each.path], total_s) for each in timed]
+
+    def ran(self, path: str) -> str:
+        """Return the algorithm by which a layer ran: cuDNN's guess where it was to guess."""
+        if path in self.run.facts.get(ELSEWHERE, {}):
+            return DEFAULT
+        if self.cell.algorithm.name == GUESS:
+            guessed = self.run.facts.get("guessed", {}).get(path)
+            return " and ".join(guessed) if guessed else GUESS
+        return self.cell.algorithm.name
+
+
+def same_kernels(runs: Sequence[tuple[str, ModelRun]]) -> dict[str, str]:
+    """Return, of algorithms at one size, each that ran the kernels of an earlier one, and which.
+
+    Runs whose kernels could not be seen are like no other.
+    """
+    found: dict[str, str] = {}
+    first: dict[tuple[tuple[str, int], ...], str] = {}
+    for algorithm, run in runs:
+        if run.outcome != "ok" or not run.kernels:
+            continue
+        kernels = tuple(sorted(run.kernels.items()))
+        if kernels in first:
+            found[algorithm] = first[kernels]
+        else:
+            first[kernels] = algorithm
+    return found
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """A convolution layer's time in place, and that of all leaf modules of the pass (seconds)."""
+
+    row: Row
+    layer: LayerFacts
+    time_s: float
+    total_s: float
+
+
+def _milli(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds / MILLI
+
+
+def _time(name: str, of: Callable[[list[float]], float]) -> Column[Row]:
+    return Column(name, lambda row: _milli(of(row.iteration_s)) if row.time_s else None)
+
+
+def _time_bound(side: str) -> Column[Row]:
+    return Column(
+        f"mean_{side}_ms", lambda row: _milli(getattr(row.time_s, side)) if row.time_s else None
+    )
+
+
+def _energy_bound(side: str) -> Column[Row]:
+    return Column(
+        f"energy_{side}_j",
+        lambda row: row.an_inference(getattr(row.energy_j, side)) if row.energy_j else None,
+    )
+
+
+def _fact(name: str) -> Column[Row]:
+    return Column(name, lambda row: row.run.facts.get(name))
+
+
+def _state(row: Row) -> str:
+    return row.run.outcome if row.state == "failed" else row.state
+
+
+def _state_words(row: Row) -> str:
+    share = row.run.facts.get("share_elsewhere")
+    return _state(row) + (f", {show_share(share)} elsewhere" if share else "")
+
+
+OVERALL: Table[Row] = Table(
+    Column("model", lambda row: row.cell.request.name, "model"),
+    Column("algorithm", lambda row: row.cell.algorithm.name, "algorithm"),
+    Column("input_size", lambda row: row.cell.size, "size"),
+    Column(
+        "mean_ms",
+        lambda row: _milli(row.time_s.mean) if row.time_s else None,
+        "time",
+        text=lambda row: show(row.time_s.mean if row.time_s else None, "s"),
+    ),
+    Column(
+        "std_ms",
+        lambda row: (
+            _milli(statistics.stdev(row.iteration_s))
+            if row.time_s and len(row.iteration_s) > 1
+            else None
+        ),
+    ),
+    _time("min_ms", min),
+    _time("max_ms", max),
+    Column("power_mean_w", lambda row: row.cost.power_w if row.cost and row.energy_j else None),
+    Column(
+        "energy_per_inference_j",
+        lambda row: row.an_inference(row.energy_j.mean) if row.energy_j else None,
+        "energy",
+        "J",
+    ),
+    *map(_time_bound, ("low", "high")),
+    *map(_energy_bound, ("low", "high")),
+    Column("iterations", lambda row: len(row.iteration_s) if row.time_s else None),
+    Column("state", _state, "state", text=_state_words),
+    *map(_fact, ("convolutions", "forced")),
+    Column(
+        "elsewhere",
+        lambda row: len(row.elsewhere) if row.cell.algorithm.is_forced and row.run.facts else None,
+    ),
+    Column(
+        "elsewhere_ran",
+        lambda row: "; ".join(sorted({e["ran"] for e in row.elsewhere.values()})) or None,
+    ),
+    _fact("share_elsewhere"),
+    Column(
+        "same_kernels_as",
+        lambda row: row.same_as,
+        "same kernels as",
+        text=lambda r: r.same_as or "",
+    ),
+    Column("predicted_ms", lambda row: _milli(row.predicted.time_s)),
+    Column("predicted_energy_j", lambda row: row.an_inference(row.predicted.energy_j)),
+    Column("mode", lambda row: row.run.mode),
+    Column("batch_size", lambda row: row.cell.request.batch_size),
+    Column("dtype", lambda row: row.cell.request.dtype),
+    Column("board", lambda row: row.board),
+    Column("reason", lambda row: row.reason, "why", text=lambda row: row.reason or ""),
+)
+"""The rows of a sweep's file of cells; people's scripts read the first nine columns."""
+
+LAYERS: Table[LayerTime] = Table(
+    Column("input_size", lambda each: each.row.cell.size),
+    Column("layer", lambda each: each.layer.path),
+    Column("in_channels", lambda each: each.layer.in_channels),
+    Column("out_channels", lambda each: each.layer.out_channels),
+    Column("kernel_size", lambda each: str(each.layer.kernel_size)),
+    Column("mean_ms", lambda each: _milli(each.time_s)),
+    Column("percentage", lambda each: 100 * each.time_s / each.total_s),
+    Column("algorithm", lambda each: each.row.ran(each.layer.path)),
+    Column("energy_j", lambda each: each.row.energies_j.get(each.layer.path)),
+)
+"""The rows of a sweep's file of convolution layers; percentages are of all leaf modules' time."""
+
+KIND = "conv2d"
+
+
+class SweepResults:
+    """The rows of a sweep, read from the store: runs, layers' energies, predictions beside them."""
+
+    def __init__(self, store: Store, device: str, settings: Mapping[str, Json]) -> None:
+        self._store, self._device, self._settings = store, device, settings
+        self._boards = {c.id: c.board.uuid for c in store.campaigns(device)}
+        policy = SweepPolicy((device,))
+        self._table = RunTable(policy, policy.runs(store))
+        self._predictors: dict[str, Predictor] = {}
+        self._workloads: dict[str, Workload] = {}
+
+    def rows(self, cells: Sequence[SweepSpec], calls: Sequence[str]) -> list[Row]:
+        """Return a row of each cell of one model that was run; `calls` as its layers are called."""
+        found = []
+        for size in dict.fromkeys(cell.size for cell in cells):
+            runs = []
+            for cell in cells:
+                if cell.size == size and (run := self._run(cell)) is not None:
+                    runs.append((cell, run))
+            same = same_kernels([(cell.algorithm.name, run) for cell, run in runs])
+            for cell, run in runs:
+                row = Row(
+                    cell,
+                    run,
+                    self._boards[run.campaign],
+                    Predicted(),
+                    same.get(cell.algorithm.name),
+                    self._energies(cell, self._boards[run.campaign], calls),
+                )
+                found.append(replace(row, predicted=self._predicted(row)))
+        return found
+
+    def _run(self, cell: SweepSpec) -> Any:
+        state = self._table.run(cell)
+        if state is None:
+            return None
+        runs = self._store.model_runs(
+            cell.workload, device=self._device, mode=cell.mode, setting=cell.setting
+        )
+        return next(run for run in runs if run.id == state.id)
+
+    def _workload(self, cell: SweepSpec) -> Workload:
+        if cell.workload not in self._workloads:
+            [self._workloads[cell.workload]] = self._store.workloads_by_key([cell.workload])
+        return self._workloads[cell.workload]
+
+    def _under(self, algorithm: Algorithm) -> dict[str, Json]:
+        return {**self._settings, **algorithm.setting}
+
+    def _energies(self, cell: SweepSpec, board: str, calls: Sequence[str]) -> dict[str, float]:
+        """Return the energy of each convolution layer's calls, where all are measured."""
+        made = [c.configuration for c in self._workload(cell).calls if c.configuration.kind == KIND]
+        if len(made) != len(calls):
+            return {}
+        setting = relevant_setting(KIND, self._under(cell.algorithm))
+        costs = self._store.costs(board, {c.key for c in made})
+        known = {
+            key: cost.energy_j.mean
+            for key, some in costs.items()
+            for cost in some
+            if cost.setting == setting and cost.energy_j is not None
+        }
+        found: dict[str, float] = {}
+        missing = set()
+        for path, configuration in zip(calls, made, strict=True):
+            if configuration.key not in known:
+                missing.add(path)
+            else:
+                found[path] = found.get(path, 0.0) + known[configuration.key]
+        return {path: energy for path, energy in found.items() if path not in missing}
+
+    def _predicted(self, row: Row) -> Predicted:
+        """Return the prediction of a run from its operators, where all of them were measured.
+
+        A partial run has none, nor has a forced convolution whose time depends on the host.
+        """
+        cell, run = row.cell, row.run
+        waits = run.mode == "eager" and cell.algorithm.is_forced
+        if row.state != "full" or waits:
+            return Predicted()
+        name = cell.algorithm.name
+        if name not in self._predictors:
+            from opdb.predict.predictor import predictor_for
+
+            under = self._under(cell.algorithm)
+            self._predictors[name] = predictor_for(
+                self._store, self._device, under, estimates=False
+            )
+        workload = self._workload(cell)
+        prediction = self._predictors[name].answer(workload, run.mode, row.board).prediction
+        if prediction.missing or prediction.estimated or prediction.workload.unsupported:
+            return Predicted()
+        return Predicted(prediction.time_s, prediction.energy_j)
+
+
+MODELS = ("vgg16", "densenet121", "resnet50", "resnet152", "googlenet", "alexnet")
+"""The models that are published; any other that takes images can be swept as well."""
+
+FORCED: Table[Algorithm] = Table(
+    Column("algorithm", lambda each: each.name, "algorithm"),
+    Column(
+        "cudnn_number",
+        lambda each: each.number,
+        "cuDNN's number",
+        text=lambda each: "" if each.number is None else each.number,
+    ),
+    Column("what", lambda each: each.words, "what runs"),
+)
+"""The algorithms that convolutions can be forced to take."""
+
+
+@dataclass(frozen=True, repr=False)
+class SweepLists(Report):
+    models: bool
+    algorithms: bool
+
+    @property
+    def _names(self) -> list[str]:
+        from opdb.models import names
+
+        return [*MODELS, *(name for name in names("torchvision") if name not in MODELS)]
+
+    def to_dict(self) -> dict[str, Json]:
+        models = {"models": self._names} if self.models else {}
+        if self.algorithms:
+            return {**models, "algorithms": FORCED.documents(ALGORITHMS.values())}
+        return dict(models)
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        if self.models:
+            yield from self._names
+        if self.algorithms:
+            yield Rows(FORCED, list(ALGORITHMS.values()))
+
+
+@dataclass(frozen=True)
+class GroupStanding:
+    """How many sizes of a group are in each state, and what its runs took (seconds)."""
+
+    device: str
+    group: Group
+    states: Counter[State]
+    took_s: Sequence[float]
+
+    @property
+    def words(self) -> str:
+        group = self.group
+        what = ModelSpec(
+            group.model,
+            batch_size=group.batch_size,
+            dtype=group.dtype,
+            memory_format=group.memory_format,
+        )
+        return describe(what)
+
+
+def _of_group(name: str, title: str | None = None) -> Column[GroupStanding]:
+    return Column(name, lambda each: getattr(each.group, name), title)
+
+
+def _in_state(state: State) -> Column[GroupStanding]:
+    return Column(state, lambda each: each.states[state], state)
+
+
+STANDINGS: Table[GroupStanding] = Table(
+    Column("device", lambda each: each.device),
+    _of_group("model", "model"),
+    Column(title="workload", text=lambda each: each.words),
+    *map(_of_group, ("batch_size", "dtype", "memory_format")),
+    _of_group("mode", "mode"),
+    _of_group("algorithm", "algorithm"),
+    Column(title="sizes", text=lambda each: each.states.total()),
+    *map(_in_state, STATES),
+    Column("took_s", lambda each: sum(each.took_s), "took", "s"),
+)
+"""Where each model and algorithm of a sweep stands."""
+
+
+@dataclass(frozen=True, repr=False)
+class SweepStanding(Report):
+    """Where a sweep stands on a device (slug), at these sizes."""
+
+    device: str
+    sizes: Sequence[int]
+    groups: Sequence[GroupStanding]
+
+    def to_dict(self) -> list[Json]:
+        return STANDINGS.documents(self.groups)
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        sizes = self.sizes
+        between = f", sizes {min(sizes)} to {max(sizes)}" if sizes else ": no sweep yet"
+        yield f"{self.device}{between}"
+        yield Rows(STANDINGS, self.groups)
+        if each := [seconds for group in self.groups for seconds in group.took_s]:
+            yield (
+                f"{plural(len(each), 'run')} took {sum(each):.0f} s: "
+                f"{statistics.fmean(each):.2f} s each in the mean, "
+                f"{statistics.median(each):.2f} s in the median"
+            )
+
+
+def verdict(each: Verification) -> str:
+    if each.failure is not None:
+        return each.failure
+    if not each.cell.algorithm.is_forced:
+        return "torch's own"
+    said = "yes" if each.holds else f"no: {each.worst_layer} errs more than {each.tolerance:g}"
+    if each.time_s and each.default_s:
+        said += f", {each.time_s / each.default_s:.2f} of torch's time"
+    if each.same_kernels_as:
+        said += f", the kernels of {each.same_kernels_as}"
+    return said
+
+
+VERIFIED: Table[Verification] = Table(
+    Column("model", lambda each: each.cell.request.name, "model"),
+    Column("algorithm", lambda each: each.cell.algorithm.name, "algorithm"),
+    Column("input_size", lambda each: each.cell.size, "size"),
+    Column("convolutions", lambda each: each.convolutions),
+    Column(
+        "forced",
+        lambda each: each.forced,
+        "forced",
+        text=lambda each: f"{each.forced} of {each.convolutions}",
+    ),
+    Column("refused", lambda each: each.refused),
+    Column(
+        "layer_error",
+        lambda each: each.layer_error,
+        "largest error",
+        text=lambda each: MISSING if each.layer_error is None else f"{each.layer_error:.1e}",
+    ),
+    Column("worst_layer", lambda each: each.worst_layer),
+    Column("output_error", lambda each: each.output_error),
+    Column("tolerance", lambda each: each.tolerance),
+    Column("time_s", lambda each: each.time_s, "time", "s"),
+    Column("default_time_s", lambda each: each.default_s),
+    Column("kernels", lambda each: each.kernels),
+    Column("same_kernels_as", lambda each: each.same_kernels_as),
+    Column("failure", lambda each: each.failure),
+    Column("holds", lambda each: each.holds, "verified", text=verdict),
+)
+"""What proves of each algorithm that it ran."""
+
+
+@dataclass(frozen=True, repr=False)
+class SweepReport(Report):
+    """The rows of a sweep, and what was verified.
+
+    `errors` name the sizes at which a model cannot be run, `failures` the devices that failed.
+    """
+
+    cells: Sequence[Row]
+    verified: Sequence[Verification] = ()
+    errors: Sequence[OpdbError] = ()
+    failures: Sequence[str] = ()
+
+    def to_dict(self) -> dict[str, Json]:
+        return {
+            "rows": OVERALL.documents(self.cells),
+            "composed": composed(self.cells),
+            "verified": VERIFIED.documents(self.verified),
+        }
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        if self.cells:
+            yield Rows(OVERALL, self.cells)
+        for quantity, errors in composed(self.cells).items():
+            yield (
+                f"{quantity} composed of operators against "
+                f"{plural(round(errors['runs']), 'run')}: median error "
+                f"{show_share(errors['median'])}, largest {show_share(errors['largest'])}"
+            )
+        if self.verified:
+            yield ""
+            yield Rows(VERIFIED, self.verified)
+
+    def check(self) -> None:
+        if self.errors:
+            raise InputError("\n".join(str(error) for error in self.errors))
+        wrong = [f"{each.cell.label}: {verdict(each)}" for each in self.verified if not each.holds]
+        if wrong:
+            raise CheckError("what ran is not verified:\n" + "\n".join(f"  {w}" for w in wrong))
+
+
+def composed(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """Hold what operators say of runs against these: errors (shares) of time and of energy."""
+    found: dict[str, dict[str, float]] = {}
+    told = OVERALL.documents(rows)
+    for quantity, predicted, measured in (
+        ("time", "predicted_ms", "mean_ms"),
+        ("energy", "predicted_energy_j", "energy_per_inference_j"),
+    ):
+        errors = [
+            abs(each[predicted] / each[measured] - 1)
+            for each in told
+            if each[predicted] is not None and each[measured] is not None
+        ]
+        if errors:
+            found[quantity] = {
+                "runs": len(errors),
+                "median": statistics.median(errors),
+                "largest": max(errors),
+            }
+    return found

@@ -1,0 +1,541 @@
+"""The runs of a matrix: which stored runs answer them, their results, repeats joined, as tables."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from opdb.bench.options import DriverOptions
+from opdb.derive.costs import quantity_of, stretch_power_w
+from opdb.errors import CannotMeasureError, OpdbError, UnknownNameError
+from opdb.models import checked
+from opdb.records import Campaign, Json, ModelRun, Quantity, canonical_json
+from opdb.runs import Policy, State
+from opdb.spec import ModelSpec, times
+from opdb.studies.train.file import Combination
+from opdb.summary import request_for
+from opdb.tables import MISSING, Column, Report, Rows, Table, in_markdown
+from opdb.units import plural, rounded, show, show_share
+
+if TYPE_CHECKING:
+    from opdb.bench.options import ImageOptions
+    from opdb.spec import ModelSpec
+    from opdb.store import RunState, Store
+
+
+@dataclass(frozen=True)
+class BackendDevice:
+    """Where the runs of one backend are made: its name, the device (slug) and the board (UUID).
+
+    `why_not` says why nothing can be run there, `why_no_amp` why not in mixed precision.
+    """
+
+    backend: str
+    device: str = ""
+    board: str = ""
+    why_not: str | None = None
+    why_no_amp: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """One run of a matrix at the place where it is to be made."""
+
+    combination: Combination
+    place: BackendDevice
+
+    @property
+    def label(self) -> str:
+        return self.combination.label(self.place.backend)
+
+    @property
+    def group(self) -> str:
+        return self.combination.group(self.place.backend)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.combination.parts(self.place.backend)
+
+    @property
+    def key(self) -> str:
+        return f"matrix {self.label}"
+
+    @property
+    def options(self) -> DriverOptions:
+        return replace(self.combination.options, label=self.label)
+
+    @property
+    def why_not(self) -> str | None:
+        if self.place.why_not is None and self.combination.precision == "amp":
+            return self.place.why_no_amp
+        return self.place.why_not
+
+
+def cells_of(
+    combinations: Iterable[Combination], places: Mapping[str, BackendDevice]
+) -> list[TrainingSpec]:
+    """Return the runs of a matrix; those that `auto` and a backend's name both mean, once."""
+    found: dict[str, TrainingSpec] = {}
+    for combination in combinations:
+        cell = TrainingSpec(combination, places[combination.backend])
+        found.setdefault(cell.label, cell)
+    return list(found.values())
+
+
+def labelled(cells: Sequence[TrainingSpec], labels: Collection[str]) -> list[TrainingSpec]:
+    known = {cell.label for cell in cells}
+    for label in labels:
+        if label not in known:
+            raise UnknownNameError("label", label, known)
+    return [cell for cell in cells if not labels or cell.label in labels]
+
+
+@dataclass(frozen=True)
+class MatrixPolicy(Policy[TrainingSpec]):
+    """A matrix counts the runs of a device that have its label and were made with its options."""
+
+    retry = ("failed", "out of memory")
+    waits = False
+
+    def runs(self, store: Store, spec: TrainingSpec | None = None) -> list[RunState]:
+        devices = self.devices if spec is None else (spec.place.device,)
+        each = [store.run_states(device=name, setting=None, naming="label") for name in devices]
+        return [run for some in each for run in some if isinstance(run.facts.get("label"), str)]
+
+    def scope(self, device: str) -> str:
+        return f"train {device}"
+
+    def identity(self, spec: TrainingSpec) -> Hashable:
+        """Return the device, label and options of a spec: anybody may give a run its label."""
+        options = spec.combination.options
+        of_run = canonical_json(options.setting), options.iters, options.warmup_iters
+        return spec.place.device, spec.label, *of_run
+
+    def run_identity(self, run: RunState) -> Hashable:
+        facts = run.facts
+        of_run = canonical_json(dict(run.setting)), facts.get("iters"), facts.get("warmup_iters")
+        return run.device, facts["label"], *of_run
+
+    def ended(self, run: RunState) -> State:
+        state = super().ended(run)
+        return "failed" if state == "unsupported" else state
+
+
+_NAMED = 3
+"""The most combinations that a remark names; of more it gives the number."""
+
+
+@dataclass(frozen=True)
+class MatrixRun:
+    """A run of a matrix as far as it was made; `run` and its campaign None where it was not."""
+
+    cell: TrainingSpec
+    state: State
+    run: ModelRun | None = None
+    campaign: Campaign | None = None
+
+    @cached_property
+    def figures(self) -> Figures | None:
+        return None if self.run is None else figures([self.run])
+
+    @property
+    def images_per_s(self) -> float | None:
+        images = self.cell.combination.images_per_step
+        return None if self.figures is None else images / self.figures.time_s.mean
+
+    @property
+    def reason(self) -> str | None:
+        if self.run is not None:
+            return self.run.reason
+        return self.cell.why_not if self.state == "not here" else None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The cost of a step, over one run or several: times and energy with intervals.
+
+    Each of several runs is one value, so their interval includes differences between processes. The
+    interval of one run alone is that of its stretches. Times are means of all iterations timed,
+    slow ones too. `waits` is the share of a step in which the device waited for data.
+    """
+
+    time_s: Quantity
+    energy_j: Quantity | None
+    energy_reason: str | None
+    power_w: float | None
+    data_time_s: float
+    compute_time_s: float
+
+    @property
+    def waits(self) -> float:
+        """The share of a step in which the device was idle and the host waited."""
+        idle_s = max(0.0, self.time_s.mean - self.compute_time_s)
+        return min(self.data_time_s, idle_s) / self.time_s.mean
+
+
+def figures(runs: Sequence[ModelRun]) -> Figures | None:
+    good = [run for run in runs if run.outcome == "ok"]
+    if not good:
+        return None
+    times = [[statistics.fmean(r.replay_times_s) for r in run.repeats] for run in good]
+    powers = [[stretch_power_w(r) for r in run.repeats] for run in good]
+    known = [p for some in powers for p in some if p is not None]
+    energies = []
+    if len(known) == sum(map(len, powers)):
+        energies = [
+            [p * t for p, t in zip(some, each, strict=True) if p is not None]
+            for some, each in zip(powers, times, strict=True)
+        ]
+    facts = [run.facts for run in good]
+    return Figures(
+        time_s=_joined(times),
+        energy_j=_joined(energies) if energies else None,
+        energy_reason=None if energies else _no_energy(good),
+        power_w=statistics.fmean(known) if energies else None,
+        data_time_s=statistics.fmean(each["data_time_s"] for each in facts),
+        compute_time_s=statistics.fmean(each["compute_time_s"] for each in facts),
+    )
+
+
+def _joined(values: Sequence[Sequence[float]]) -> Quantity:
+    """Join the values of each run's stretches: by run where there are several."""
+    return quantity_of(values[0] if len(values) == 1 else list(map(statistics.fmean, values)), None)
+
+
+def _no_energy(runs: Iterable[ModelRun]) -> str:
+    said = [flag for run in runs for flag in run.flags if flag.startswith("no power")]
+    return said[0] if said else "no power was read"
+
+
+@dataclass(frozen=True)
+class Line:
+    """The repeats of one combination, joined."""
+
+    runs: tuple[MatrixRun, ...]
+
+    @property
+    def cell(self) -> TrainingSpec:
+        return self.runs[0].cell
+
+    @cached_property
+    def figures(self) -> Figures | None:
+        return figures([made.run for made in self.runs if made.run is not None])
+
+    @property
+    def done(self) -> list[ModelRun]:
+        return [m.run for m in self.runs if m.run is not None and m.run.outcome == "ok"]
+
+    @property
+    def images_per_step(self) -> int:
+        return self.cell.combination.images_per_step
+
+    def remarks(self) -> list[str]:
+        said = [
+            made.state if made.reason is None else f"{made.state}: {made.reason}"
+            for made in self.runs
+            if made.state != "done"
+        ]
+        found = self.figures
+        if found is not None and found.energy_reason is not None:
+            said.append(found.energy_reason)
+        flags = [flag for made in self.runs if made.run is not None for flag in made.run.flags]
+        said += [flag for flag in flags if not flag.startswith("no power")]
+        return list(dict.fromkeys(said))
+
+
+def lines_of(made: Iterable[MatrixRun]) -> list[Line]:
+    found: dict[str, list[MatrixRun]] = {}
+    for each in made:
+        found.setdefault(each.cell.group, []).append(each)
+    return [Line(tuple(some)) for some in found.values()]
+
+
+def remarks_of(lines: Sequence[Line]) -> list[str]:
+    """Return all remarks, each said once with the combinations that it concerns."""
+    concerned: dict[str, list[str]] = {}
+    for line in lines:
+        for remark in line.remarks():
+            concerned.setdefault(remark, []).append(line.cell.group)
+    return [
+        f"{', '.join(whom) if len(whom) <= _NAMED else f'{len(whom)} of {len(lines)}'}: {remark}"
+        for remark, whom in concerned.items()
+    ]
+
+
+def mixed(made: Iterable[MatrixRun]) -> list[str]:
+    """Say where figures of one table come from several boards, hosts or versions of torch."""
+    campaigns = [each.campaign for each in made if each.campaign is not None]
+    kinds = (
+        ("boards", {c.board.uuid for c in campaigns}),
+        ("hosts", {c.host.id for c in campaigns}),
+        ("versions of torch", {str(c.environment.get("torch")) for c in campaigns}),
+    )
+    return [
+        f"runs come from {len(found)} {what}: {', '.join(sorted(found))}"
+        for what, found in kinds
+        if len(found) > 1
+    ]
+
+
+def request_of(cell: TrainingSpec, *, allow_code: bool) -> ModelSpec:
+    """Return the model and workload that a run trains.
+
+    That the matrix may name its model was checked as it was read; a summary file of that name may
+    name code only where that is allowed.
+    """
+    from opdb.bench.driver import AMP_DTYPE
+
+    one = cell.combination
+    said = ModelSpec(
+        batch_size=one.batch_size,
+        input_size=one.input_size,
+        dtype=one.dtype,
+        memory_format=_memory_format(cell),
+        phase="training",
+        optimizer=one.optimizer,
+        accumulation=one.grad_accum_steps,
+        allow_code=allow_code,
+    )
+    request = request_for(one.model, said)
+    if one.precision == "amp":
+        request = replace(request, autocast=AMP_DTYPE)
+    return checked(request)
+
+
+def command_of(cell: TrainingSpec) -> str:
+    return shlex.join(["opdb", "measure", *_arguments(cell)])
+
+
+def _arguments(cell: TrainingSpec) -> Iterator[str]:
+    """Yield the arguments; what tells workloads apart is all said: a summary file says it, too."""
+    one = cell.combination
+    yield from (one.model, "--phase", "training", "--batch-size", str(one.batch_size))
+    if one.input_size is not None:
+        yield from ("--input-size", "x".join(map(str, one.input_size)))
+    yield from ("--dtype", one.dtype, "--memory-format", _memory_format(cell))
+    yield from ("--precision", one.precision, "--backend", cell.place.backend)
+    yield from ("--optimizer", one.optimizer, "--grad-accum-steps", str(one.grad_accum_steps))
+    yield from _driven(one.options)
+    yield from ("--label", cell.label)
+    if one.options.note is not None:
+        yield from ("--note", one.options.note)
+
+
+def _driven(options: DriverOptions) -> Iterator[str]:
+    for name, given in (
+        ("--deterministic", options.deterministic),
+        ("--cudnn-benchmark", options.cudnn_benchmark),
+        ("--nvtx", options.nvtx),
+    ):
+        if given:
+            yield name
+    images = options.images
+    if images is not None:
+        yield from ("--images", str(images.folder), "--workers", str(images.workers))
+        yield from () if images.augment else ("--no-augment",)
+        yield from ("--pin-memory",) if images.pin_memory else ()
+        if images.prefetch_factor is not None:
+            yield from ("--prefetch-factor", str(images.prefetch_factor))
+    yield from ("--warmup-iters", str(options.warmup_iters), "--iters", str(options.iters))
+    yield from ("--repeat", str(options.repeats))
+
+
+def _memory_format(cell: TrainingSpec) -> str:
+    return "channels_last" if cell.combination.channels_last else "contiguous"
+
+
+SLOW_LOADER = 0.1
+"""The share of a step in which the device waits for data from which on the loader is called so."""
+
+
+def _of_campaign(name: str) -> Column[MatrixRun]:
+    return Column(name, lambda made: made.campaign.environment.get(name) if made.campaign else None)
+
+
+def _fact(name: str) -> Column[MatrixRun]:
+    return Column(name, lambda made: made.run.facts.get(name) if made.run else None)
+
+
+def _figure(name: str, of: Callable[[Figures], Json]) -> Column[MatrixRun]:
+    return Column(name, lambda made: None if made.figures is None else of(made.figures))
+
+
+def _energy(name: str, of: Callable[[Quantity], float | None]) -> Column[MatrixRun]:
+    """Return the column of a step's energy (J), given per image."""
+
+    def an_image(made: MatrixRun) -> float | None:
+        energy = made.figures.energy_j if made.figures else None
+        step_j = None if energy is None else of(energy)
+        return None if step_j is None else step_j / made.cell.combination.images_per_step
+
+    return Column(name, an_image)
+
+
+def _said(name: str, of: Callable[[Combination], Json]) -> Column[MatrixRun]:
+    return Column(name, lambda made: of(made.cell.combination))
+
+
+def _of_images(name: str, of: Callable[[ImageOptions], Json]) -> Column[MatrixRun]:
+    return _said(name, lambda one: of(one.options.images) if one.options.images else None)
+
+
+RUNS: Table[MatrixRun] = Table(
+    Column("label", lambda made: made.cell.label),
+    _said("model", lambda one: one.model),
+    _said("batch_size", lambda one: one.batch_size),
+    _said("precision", lambda one: one.precision if one.dtype == "float32" else one.dtype),
+    Column("backend", lambda made: made.cell.place.backend),
+    _said("repeat", lambda one: one.number),
+    _said("input_size", lambda one: times(one.input_size) if one.input_size is not None else None),
+    _said("memory_format", lambda one: "channels_last" if one.channels_last else "contiguous"),
+    _said("optimizer", lambda one: one.optimizer),
+    _said("grad_accum_steps", lambda one: one.grad_accum_steps),
+    _said("deterministic", lambda one: one.options.deterministic),
+    _said("cudnn_benchmark", lambda one: one.options.cudnn_benchmark),
+    _of_images("images", lambda images: str(images.folder)),
+    _of_images("workers", lambda images: images.workers),
+    _said("iters", lambda one: one.options.iters),
+    _said("stretches", lambda one: one.options.repeats),
+    Column("state", lambda made: made.state),
+    Column("reason", lambda made: made.reason),
+    Column("images_per_s", lambda made: made.images_per_s),
+    _figure("time_s", lambda found: found.time_s.mean),
+    _figure("time_low_s", lambda found: found.time_s.low),
+    _figure("time_high_s", lambda found: found.time_s.high),
+    _figure("data_time_s", lambda found: found.data_time_s),
+    _figure("compute_time_s", lambda found: found.compute_time_s),
+    _figure("waits_for_data", lambda found: found.waits),
+    _energy("energy_per_image_j", lambda energy: energy.mean),
+    _energy("energy_low_j", lambda energy: energy.low),
+    _energy("energy_high_j", lambda energy: energy.high),
+    _figure("energy_reason", lambda found: found.energy_reason),
+    _figure("power_w", lambda found: found.power_w),
+    Column("peak_memory_bytes", lambda made: made.run.peak_memory_bytes if made.run else None),
+    _fact("peak_resident_bytes"),
+    Column("device", lambda made: made.cell.place.device or None),
+    Column("board", lambda made: made.campaign.board.uuid if made.campaign else None),
+    *map(_fact, ("os", "host")),
+    *map(_of_campaign, ("torch", "cuda", "cudnn", "driver", "opdb")),
+    Column("started_at", lambda made: made.run.started_at if made.run else None),
+    Column("run", lambda made: made.run.id if made.run else None),
+    _fact("note"),
+    Column("flags", lambda made: "; ".join(made.run.flags) if made.run else None),
+    Column("command", lambda made: command_of(made.cell)),
+)
+"""A run as a flat row: what it is, what it took, where it ran, how to repeat it."""
+
+STATES: Table[MatrixRun] = Table(
+    Column(title="run", text=lambda made: made.cell.label),
+    Column(title="state", text=lambda made: made.state),
+    Column(title="why", text=lambda made: made.reason or ""),
+)
+"""Every run with its state."""
+
+
+def _waiting(share: float) -> str:
+    return show_share(share) + (", slow loader" if share >= SLOW_LOADER else "")
+
+
+def _with_interval(value: Quantity | None, unit: str, per: int) -> str:
+    """Return a quantity for people, with the half width of its interval in percent."""
+    if value is None:
+        return "–"
+    text = show(value.mean / per, unit)
+    if value.half_width is None or not value.mean:
+        return text
+    return f"{text} ± {rounded(100 * value.half_width / value.mean, 2)} %"
+
+
+def _rate(line: Line) -> str:
+    found = line.figures
+    return MISSING if found is None else rounded(line.images_per_step / found.time_s.mean, 4)
+
+
+def _most(title: str, of: Callable[[ModelRun], float | None]) -> Column[Line]:
+    """Return the column of the most memory that a run took."""
+
+    def cell(line: Line) -> str:
+        known = [taken for run in line.done if (taken := of(run)) is not None]
+        return show(max(known, default=None), "B", digits=3)
+
+    return Column(title=title, text=cell)
+
+
+LINES: Table[Line] = Table(
+    Column(title="training", text=lambda line: line.cell.group),
+    Column(title="runs", text=lambda line: f"{len(line.done)} of {len(line.runs)}"),
+    Column(title="images/s", text=_rate),
+    Column(
+        title="a step",
+        text=lambda line: _with_interval(line.figures.time_s if line.figures else None, "s", 1),
+    ),
+    Column(
+        title="waits for data",
+        text=lambda line: _waiting(line.figures.waits) if line.figures else MISSING,
+    ),
+    Column(
+        title="energy an image",
+        text=lambda line: _with_interval(
+            line.figures.energy_j if line.figures else None, "J", line.images_per_step
+        ),
+    ),
+    _most("peak memory", lambda run: run.peak_memory_bytes),
+    _most("on the host", lambda run: run.facts["peak_resident_bytes"]),
+)
+"""A line for each combination, its repeats joined, as people read it."""
+
+
+@dataclass(frozen=True, repr=False)
+class MatrixReport(Report):
+    """The runs of a matrix; `failures` say what could not be stored.
+
+    With `states` people read every run with its state, too.
+    """
+
+    runs: Sequence[MatrixRun]
+    failures: Sequence[str] = ()
+    states: bool = False
+
+    def to_dict(self) -> dict[str, Json]:
+        return {
+            "rows": RUNS.documents(self.runs),
+            "states": dict(Counter(made.state for made in self.runs)),
+            "failures": list(self.failures),
+        }
+
+    def csv(self) -> str:
+        return RUNS.csv(self.runs)
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        if self.states:
+            yield Rows(STATES, self.runs)
+            yield ""
+        lines = lines_of(self.runs)
+        yield Rows(LINES, lines)
+        yield from remarks_of(lines)
+        yield from mixed(self.runs)
+
+    def markdown(self, title: str) -> str:
+        lines = lines_of(self.runs)
+        remarks = [*remarks_of(lines), *mixed(self.runs)]
+        below = "".join(f"- {in_markdown(remark)}\n" for remark in remarks)
+        return f"# {title}\n\n{LINES.markdown(lines)}" + (f"\n{below}" if below else "")
+
+    def check(self) -> None:
+        if all(each.state == "not here" for each in self.runs):
+            raise CannotMeasureError(
+                f"nothing of the matrix can be run here: {self.runs[0].reason}"
+            )
+        lines = list(self.failures)
+        lines += [f"{m.cell.label}: {m.reason}" for m in self.runs if m.state == "failed"]
+        if lines:
+            listed = "\n".join(f"  {line}" for line in lines)
+            raise OpdbError(
+                f"{len(lines)} of {plural(len(self.runs), 'run')} failed; what was finished is "
+                f"stored, --retry tries the others again\n{listed}"
+            )

@@ -1,0 +1,499 @@
+"""Who measures: one process a device, each claiming its work from the database.
+
+A command given several devices starts a process for each, waits, shows what they say, and sums up
+from the database. Nothing is handed out: a worker claims what it comes to, and what one leaves that
+fails or dies is free for the others (`opdb.store.claims`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from multiprocessing.connection import wait
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any, Generic, NamedTuple, TypeAlias
+
+from opdb.errors import CannotMeasureError, ClaimLostError, InputError, OpdbError
+from opdb.processes import STOPPED_WITHIN_S, Pipe, begin, started
+from opdb.progress import Display, Progress
+from opdb.runs import Policy, RunTable, Spec
+from opdb.store import Claims, Store, open_store
+from opdb.store.claims import release_dead_claims
+from opdb.units import plural, show_duration
+
+LOOK_EVERY_S = 1.0
+"""How often to check whether another process has finished the awaited run."""
+
+SILENT_S = 6 * 3600.0
+"""A worker that says nothing for so long hangs, and is killed: a run, which may be a training, says
+nothing before its end. A bench says something after each visit, and has `BENCH_SILENT_S`."""
+
+BENCH_SILENT_S = 3600.0
+
+HEARD_EVERY_S = 10.0
+
+MOST_DEATHS = 2
+"""A run of which so many workers died is tried by no other."""
+
+
+# Devices
+
+
+@dataclass(frozen=True)
+class WorkerDevice:
+    """A worker's device: its name here, and all of CUDA's devices that its process is to see.
+
+    A GPU's worker sees its own GPU alone, so that it can leave nothing on another's board.
+    """
+
+    name: str
+    visible: str | None
+
+    @property
+    def device(self) -> str:
+        return "cpu" if self.name == "cpu" else "cuda"
+
+
+def cuda_devices() -> int:
+    """Return how many CUDA devices this process may see; none of them is touched."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def places(text: str) -> list[WorkerDevice]:
+    """Read "all", or devices such as "0,1,3"; the processor may be named, even twice, to try it."""
+    count = cuda_devices()
+    if text == "all":
+        names = [f"cuda:{index}" for index in range(count)]
+        if not names:
+            raise CannotMeasureError(
+                "--devices all: this machine has no CUDA device; run on a machine with NVIDIA GPUs"
+            )
+    else:
+        names = [_named(part.strip(), text) for part in text.split(",")]
+    twice = [name for name, times in Counter(names).items() if times > 1 and name != "cpu"]
+    if twice:
+        raise InputError(
+            f"--devices {text}: {twice[0]} is named twice; two workers on one GPU would each "
+            "measure the other"
+        )
+    # What is visible here already may be chosen and reordered; the index counts within that.
+    visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    found = []
+    for name in names:
+        index = None if name == "cpu" else int(name.removeprefix("cuda:"))
+        if index is not None and index >= count:
+            raise CannotMeasureError(
+                f"--devices {text}: no device {name}; this machine has "
+                f"{plural(count, 'CUDA device')}"
+            )
+        sees = None if index is None else visible[index] if visible != [""] else str(index)
+        found.append(WorkerDevice(name, sees))
+    return found
+
+
+def _named(part: str, text: str) -> str:
+    found = re.fullmatch(r"(?:cuda:)?(\d{1,4})", part)
+    if part == "cpu":
+        return part
+    if not found:
+        raise InputError(f"--devices {text}: {part!r} is no device; give all, or as in 0,1,3")
+    return f"cuda:{int(found[1])}"
+
+
+# What the workers of one command share
+
+
+class Crew:
+    """The workers of one command on this host, as each of them sees it; by default it is alone.
+
+    All that measure hold a lock together, and who takes host times has it alone. The locks are the
+    kernel's on files of a `folder`: a process that dies holds none.
+    """
+
+    def __init__(self, workers: int = 1, folder: Path | None = None) -> None:
+        self.workers, self._folder = workers, folder
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Measure beside the others, but never while one of them has the host alone."""
+        self._enter(fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def make_way(self) -> None:
+        """Let a worker that waits for it have the host alone; called between measurements."""
+        self._leave()
+        self._enter(fcntl.LOCK_SH)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Have the host alone inside `measuring`: all others wait."""
+        self._leave()
+        self._enter(fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            self.make_way()
+
+    @contextmanager
+    def trying(self, key: str) -> Iterator[bool]:
+        """Note which run is being made; yields False where too many workers died of it.
+
+        Its claim keeps others from it meanwhile, so a note that is left is that of a worker that
+        died, or hung for as long as its lease.
+        """
+        if self._folder is None:
+            yield True
+            return
+        name = hashlib.sha256(key.encode()).hexdigest()[:32]
+        if len(list(self._folder.glob(f"{name}.*"))) >= MOST_DEATHS:
+            yield False
+            return
+        note = self._folder / f"{name}.{os.getpid()}"
+        note.touch()
+        try:
+            yield True
+        finally:
+            with suppress(FileNotFoundError):  # the folder goes with the command
+                note.unlink()
+
+    @cached_property
+    def _locks(self) -> tuple[IO[str], IO[str]]:
+        assert self._folder is not None
+        return (self._folder / "gate").open("a"), (self._folder / "host").open("a")
+
+    def _enter(self, how: int) -> None:
+        if self._folder is None:
+            return
+        gate, host = self._locks
+        fcntl.flock(gate, fcntl.LOCK_EX)  # who waits for the host keeps others from entering
+        fcntl.flock(host, how)
+        if how == fcntl.LOCK_SH:
+            fcntl.flock(gate, fcntl.LOCK_UN)
+
+    def _leave(self) -> None:
+        if self._folder is not None:
+            for lock in reversed(self._locks):
+                fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+ALONE = Crew()
+
+
+# One process a device
+
+
+class Said(NamedTuple):
+    """What a worker's display is told: the name of the method, and what it was called with."""
+
+    method: str
+    what: Any
+    number: int = 0
+
+
+class _Told(Display, Progress):
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+
+    def note(self, text: str) -> None:
+        self._pipe.send(Said("note", text))
+
+    @contextmanager
+    def progress(self, total: int, what: str) -> Iterator[Progress]:
+        self._pipe.send(Said("progress", what, total))
+        yield self
+
+    def doing(self, what: str) -> None:
+        self._pipe.send(Said("doing", what))
+
+    def done(self, count: int = 1) -> None:
+        self._pipe.send(Said("done", None, count))
+
+
+@dataclass(eq=False)
+class Worker:
+    """A worker's process, seen from the command that waits for it."""
+
+    place: WorkerDevice
+    process: Any
+    pipe: Pipe
+    heard_s: float = field(default_factory=time.monotonic)
+    planned: int = 0
+    failed: str | None = None
+
+
+def serve(
+    work: Callable[..., object],
+    given: tuple[object, ...],
+    place: WorkerDevice,
+    crew: Crew,
+    pipe: Pipe,
+) -> None:
+    """Work on one device; what runs in a worker's process."""
+    if place.visible is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = place.visible  # read when CUDA is first used
+    begin(work, (place.device, _Told(pipe), crew, *given), pipe)
+
+
+def on_each(
+    places: Sequence[WorkerDevice],
+    work: Callable[..., Any],
+    given: tuple[object, ...],
+    display: Display,
+    *,
+    again: tuple[object, ...] | None = None,
+    silent_s: float = SILENT_S,
+) -> tuple[list[Any], list[str]]:
+    """Call `work(device, display, crew, *given)` in a process for each place, and wait for all.
+
+    All of it must be picklable. Returns what the calls returned, and of each worker that failed its
+    device and why; that stops no other. What such a worker left is taken up by the others, for
+    which they are called once more, with what is given `again`.
+
+    Raises:
+        CannotMeasureError: all have failed.
+    """
+    results: list[Any] = []
+    failures: list[str] = []
+    with TemporaryDirectory(prefix="opdb-") as folder:
+        left = list(places)
+        while left:
+            crew = Crew(len(left), Path(folder))
+            workers = [
+                Worker(place, *started(serve, work, given, place, crew, name=f"opdb {place.name}"))
+                for place in left
+            ]
+            results += _results(workers, display, silent_s)
+            left = [worker.place for worker in workers if worker.failed is None]
+            failures += [worker.failed for worker in workers if worker.failed is not None]
+            if len(left) == len(workers):
+                return results, failures
+            given = given if again is None else again
+    raise CannotMeasureError("; ".join(failures))
+
+
+def _results(workers: Sequence[Worker], display: Display, silent_s: float) -> list[Any]:
+    """Wait for workers; return the results of those that have one, and end them all."""
+    results: list[Any] = []
+    busy, looked_s = list(workers), time.monotonic()
+    try:
+        with _Shown(display, len(workers)) as shown:
+            while busy:
+                ready = wait([worker.pipe for worker in busy], HEARD_EVERY_S)
+                before_s, looked_s = looked_s, time.monotonic()
+                if looked_s - before_s > 60.0 + HEARD_EVERY_S:  # all was stopped, as by Ctrl-Z
+                    _hear_from(busy)
+                for worker in [worker for worker in busy if worker.pipe in ready]:
+                    worker.heard_s = looked_s
+                    message = _received(worker)
+                    if isinstance(message, Said):
+                        shown.say(worker, message)
+                        continue
+                    busy.remove(worker)
+                    if worker.failed is None:
+                        results.append(message)
+                for worker in [w for w in busy if looked_s - w.heard_s > silent_s]:
+                    worker.process.kill()
+                    worker.failed = (
+                        f"{worker.place.name}: it told nothing for {show_duration(silent_s)} and "
+                        "was ended; look at nvidia-smi and opdb doctor before it is used again"
+                    )
+                    busy.remove(worker)
+                    _hear_from(busy)  # they may have waited for it
+    finally:
+        for worker in busy:
+            worker.process.terminate()
+        for worker in workers:
+            worker.process.join(STOPPED_WITHIN_S)
+            if worker.process.is_alive():
+                worker.process.kill()
+            worker.process.join()
+            worker.pipe.close()
+    return results
+
+
+def _hear_from(workers: Iterable[Worker]) -> None:
+    for worker in workers:
+        worker.heard_s = time.monotonic()
+
+
+def _received(worker: Worker) -> Any:
+    try:
+        message = worker.pipe.recv()
+    except (EOFError, OSError):
+        worker.process.join(STOPPED_WITHIN_S)
+        message = OpdbError(f"its process ended by itself (exit status {worker.process.exitcode})")
+    if isinstance(message, OpdbError):
+        worker.failed = f"{worker.place.name}: {message}"
+    return message
+
+
+class _Shown:
+    """The progress of several workers as one bar, each message with its device."""
+
+    def __init__(self, display: Display, workers: int) -> None:
+        self._display, self._several = display, workers > 1
+        self._stack, self._bar = ExitStack(), Progress()
+        self._most = 0
+
+    def __enter__(self) -> _Shown:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def say(self, worker: Worker, said: Said) -> None:
+        if said.method == "progress":
+            # All plan the same list, of which each makes its share.
+            worker.planned += said.number
+            if worker.planned > self._most:
+                self._most = worker.planned
+                self._stack.close()
+                self._bar = self._stack.enter_context(self._display.progress(self._most, said.what))
+        elif said.method == "done":
+            self._bar.done(said.number)
+        else:
+            text = f"{worker.place.name}: {said.what}" if self._several else said.what
+            shown = self._bar if self._most else self._display
+            getattr(shown, said.method)(text)
+
+
+# Runs of models, each claimed, made by one process, and stored
+
+Make: TypeAlias = Callable[[Spec, Claims], Any]
+"""Makes the run of a spec and stores it under its claim; returns how it ended, None where it is not
+stored. Where it raises ClaimLostError another process took the run over, and stores it."""
+
+
+@dataclass(frozen=True)
+class Work(ABC, Generic[Spec]):
+    """Makes runs of a question in one process.
+
+    With `retry` runs are made that failed before, with `again` even those that are done.
+    """
+
+    policy: Policy[Spec]
+    retry: bool = False
+    again: bool = False
+
+    @abstractmethod
+    def opened(
+        self, store: Store, device: str | None, workers: int
+    ) -> AbstractContextManager[tuple[str, str, Make[Spec]]]:
+        """Open a device ("cuda", "cpu"); yield its slug, its board (UUID) and how to make runs.
+
+        `workers` measure on this host at once.
+        """
+
+    def run(
+        self,
+        store: Store,
+        specs: Sequence[Spec],
+        device: str | None,
+        shown: Progress,
+        *,
+        may_begin: Callable[[Spec], bool] = lambda _: True,
+        crew: Crew = ALONE,
+    ) -> Iterator[tuple[Spec, Any]]:
+        """Make runs on one device; yield each spec with its run as soon as that is stored.
+
+        A run is claimed when its turn comes, so that processes may share a list. A run that another
+        process has made meanwhile, or took over, is left out. The work ends at the first run that
+        may not begin.
+        """
+        if not specs:
+            return
+        with ExitStack() as stack:
+            with crew.measuring():
+                opened = self.opened(store, device, crew.workers)
+                slug, board, make = stack.enter_context(opened)
+            claims = stack.enter_context(Claims(store, self.policy.scope(slug), board))
+            for spec in _claimed(store, claims, specs, waits=self.policy.waits):
+                run = None
+                if self.pending(store, [spec]):
+                    if not may_begin(spec):
+                        return
+                    with crew.trying(spec.key) as may, suppress(ClaimLostError):
+                        if may:
+                            shown.doing(spec.label)
+                            with crew.measuring():
+                                run = make(spec, claims)
+                if run is not None:
+                    yield spec, run
+                    shown.done()
+                claims.give_back([spec.key])
+
+    def pending(self, store: Store, specs: Sequence[Spec]) -> list[Spec]:
+        runs = self.policy.runs(store, specs[0] if len(specs) == 1 else None)
+        return RunTable(self.policy, runs).pending(specs, retry=self.retry, again=self.again)
+
+
+def _claimed(store: Store, claims: Claims, specs: Iterable[Spec], *, waits: bool) -> Iterator[Spec]:
+    """Yield specs as they are claimed; those of other processes last.
+
+    With `waits` until the others have finished; else only where their processes died.
+    """
+    release_dead_claims(store)
+    of_others = []
+    for spec in specs:
+        if claims.take(spec.key):
+            yield spec
+        else:
+            of_others.append(spec)
+    while of_others:
+        release_dead_claims(store)
+        left = []
+        for spec in of_others:
+            if claims.take(spec.key):
+                yield spec
+            else:
+                left.append(spec)
+        of_others = left if waits else []
+        if of_others:
+            time.sleep(LOOK_EVERY_S)
+
+
+def run_on_each(
+    places: Sequence[WorkerDevice],
+    store: Store,
+    work: Work[Spec],
+    specs: Sequence[Spec],
+    display: Display,
+    what: str,
+) -> list[str]:
+    """Make runs on several devices, each on whichever is free; return why devices failed."""
+    further = replace(work, retry=False)  # what was tried again is not tried for ever
+    given, again = (store.url, work, specs, what), (store.url, further, specs, what)
+    return on_each(places, _run, given, display, again=again)[1] if specs else []
+
+
+def _run(
+    device: str,
+    display: Display,
+    crew: Crew,
+    url: str,
+    work: Work[Spec],
+    specs: Sequence[Spec],
+    what: str,
+) -> None:
+    with (
+        open_store(url, create=False) as store,
+        display.progress(len(specs), what) as shown,
+    ):
+        for spec, run in work.run(store, specs, device, shown, crew=crew):
+            if run.outcome not in ("ok", "unsupported"):
+                shown.note(f"{spec.label}: {run.outcome}: {run.reason}")

@@ -1,0 +1,106 @@
+"""A name is one model in every command, in the dtype that it has or is asked for in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import published
+from tests.cli.conftest import Opdb
+
+OWN = "tests.models.test_as_built"
+
+
+@pytest.fixture(autouse=True)
+def h200(tmp_path: Path) -> Path:
+    """The database of `opdb`: the published set."""
+    return published.copy_to(tmp_path / "opdb.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["half"], "batch 2 float16 (as built) size 8, eager"),
+        (["half", "-b", 16], "batch 16 float16 (as built) size 8, eager"),
+        (["half", "--dtype", "float32"], "batch 2 float32 (cast from float16) size 8, eager"),
+        (["mixed"], "batch 2 float16+float32 (as built) size 8, eager"),
+        (["full", "--dtype", "fp16"], "batch 2 float16 (cast from float32) size 8, eager"),
+    ],
+)
+def test_the_first_line_says_whose_dtype_it_is(opdb: Opdb, asked: list[str], said: str) -> None:
+    model, *options = asked
+    ran = opdb("predict", f"{OWN}:{model}", *options)
+    assert ran.status == 0 and ran.out.startswith(f"{OWN}:{model}, {said}")
+    assert opdb("predict", f"{OWN}:{model}", *options).err == "", "stored, and found again"
+    counted = opdb("complexity", f"{OWN}:{model}", *(() if "-b" in options else options))
+    graphs = opdb("fx", f"{OWN}:{model}", *options)
+    words = said.removesuffix(", eager")
+    assert graphs.out.startswith(f"# {OWN}:{model}, {words.removesuffix(' size 8')}")
+    assert counted.out.startswith(f"{OWN}:{model}, {words.replace('batch 16', 'batch 2')}: ")
+
+
+def test_json_says_whose_dtype_it_is(opdb: Opdb) -> None:
+    def dtype_of(*arguments: object) -> tuple[str, str | None]:
+        found = json.loads(opdb(*arguments, "--json").out)
+        found = found[0] if isinstance(found, list) else found
+        return found["dtype"], found["dtype_from"]
+
+    cast = ("--dtype", "bfloat16")
+    assert dtype_of("predict", f"{OWN}:half") == ("float16", "as built")
+    assert dtype_of("predict", f"{OWN}:half", *cast) == ("bfloat16", "cast from float16")
+    assert dtype_of("fx", f"{OWN}:half", *cast) == ("bfloat16", "cast from float16")
+    assert dtype_of("complexity", "smollm2-135m") == ("bfloat16", "as published")
+    assert dtype_of("predict", "gpt2-bare") == ("float32", "as published")
+    assert dtype_of("predict", "resnet50") == ("float32", None)
+    generated = ("generate", "llama-3.2-1b", "--prompt", 1024, "--tokens", 256, "--mode", "graph")
+    assert dtype_of(*generated) == ("bfloat16", "as published")
+    assert dtype_of(*generated, "-b", "1,8") == ("bfloat16", "as published")
+
+
+def test_a_decoder_has_the_same_weights_in_every_command(opdb: Opdb) -> None:
+    """1,235,814,400 parameters in bfloat16, the head being the embedding."""
+    name = "llama-3.2-1b"
+    [counted] = json.loads(opdb("complexity", name, "--json").out)
+    assert counted["parameter_bytes"] == 2 * counted["parameters"] == 2_471_628_800
+    assert (
+        opdb("complexity", name).out.splitlines()[0].endswith("1,235,814,400 parameters, 2.472 GB")
+    )
+    said = ("generate", name, "--prompt", 1024, "--tokens", 256, "--mode", "graph")
+    [row] = json.loads(opdb(*said, "--json").out)["rows"]
+    passed = json.loads(opdb("predict", name, "--json").out)
+    assert row["weight_bytes"] == pytest.approx(2_471_628_800, rel=1e-3)
+    assert passed["memory"]["weight_bytes"] == pytest.approx(2_471_628_800, rel=1e-3)
+    for words in (said, ("predict", name)):
+        assert "(weights 2.47 GB, " in opdb(*words).out
+
+
+def test_measured_bodies_are_found_by_their_name(opdb: Opdb) -> None:
+    ran = opdb("predict", "gpt2-bare", "-b", 32, "--input-size", 512, "--mode", "graph")
+    assert (ran.status, ran.err) == (0, "")
+    assert "83.78 ms" in ran.out and "52.48 J" in ran.out, "as it was measured"
+    whole = opdb(
+        "predict", "gpt2", "-b", 32, "--input-size", 512, "--mode", "graph", "--no-harvest"
+    )
+    assert whole.status == 2 and "gpt2 was not harvested for batch 32 float32" in whole.err
+
+
+def test_a_model_is_named_by_its_file(opdb: Opdb, tmp_path: Path) -> None:
+    text = "import torch\ndef build():\n    return torch.nn.Linear(8, 4), (torch.zeros(2, 8),)\n"
+    (tmp_path / "net.py").write_text(text)
+    name = f"{tmp_path / 'net.py'}:build"
+    ran = opdb("predict", name)
+    assert ran.status == 0 and ran.out.startswith(f"{name}, batch 2 float32 (as built) size 8")
+    (tmp_path / "net.yml").write_text(f"model: {name}\n")
+    refused = opdb("harvest", tmp_path / "net.yml")
+    assert refused.status == 2 and "--allow-code" in refused.err
+
+
+def test_a_checkpoint_is_named_as_on_the_hub(opdb: Opdb) -> None:
+    step = ("--phase", "decode", "--context", 512)
+    usual = opdb("predict", "llama-3.1-8b", *step)
+    name = "meta-llama/Llama-3.1-8B-Instruct"
+    assert opdb("predict", name, *step).out.replace(name, "llama-3.1-8b") == usual.out
+    unknown = opdb("predict", "nobody/nothing")
+    assert unknown.status == 2 and "nothing is downloaded from a hub" in unknown.err

@@ -1,0 +1,213 @@
+"""Graphs and breaks are those that torch's own `explain` counts, on real models."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from opdb.compiled.inductor import NO_REASON, Captured, capture_graphs, in_short
+from opdb.harvest.passes import harvest
+from opdb.models import load
+from opdb.spec import ModelSpec
+
+
+class Broken(nn.Module):
+    """A break in the middle: dynamo cannot trace a print."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        print(end="")
+        y: Tensor = self.second(x).relu()
+        return y
+
+
+class Branching(nn.Module):
+    """Control flow that hangs on data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        if x.sum() > 0:
+            x = self.second(x)
+        return x.relu()
+
+
+class Early(nn.Module):
+    """A break before there is anything to keep."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        print(end="")
+        return x.relu() + 1
+
+
+class Counting(nn.Module):
+    """Counts its passes, which dynamo takes for a constant; its outputs do not tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.passes = nn.Linear(8, 8), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        y: Tensor = self.linear(x)
+        return y + 1 if self.passes % 1_000_000 == 0 else y.relu()
+
+
+class Layer(nn.Module):
+    """One of many, each with a number of its own, and a break."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number, self.linear = number, nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.linear(x) * (self.number + 1)
+        torch._dynamo.graph_break()
+        return y.relu()
+
+
+class Cached(nn.Module):
+    """Has another graph in each of its first passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.kept: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept = [*self.kept, self.linear(x)][-3:]
+        return torch.stack(self.kept).sum(0)
+
+
+def explained(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch._dynamo.explain(module)(*args, **kwargs)
+
+
+def both(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Captured, Any]:
+    return capture_graphs(module, args, kwargs), explained(module, args, kwargs)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "graphs", "breaks"),
+    [
+        (Broken(), (2, 8), 2, 1),
+        (Branching(), (2, 8), 2, 1),
+        (Early(), (2, 8), 1, 0),
+        (nn.Sequential(nn.Linear(8, 8), Broken(), Branching()), (2, 8), 4, 3),
+    ],
+    ids=["break", "branch", "early", "several"],
+)
+def test_as_many_graphs_and_breaks_as_explain_counts(
+    module: nn.Module, shape: tuple[int, ...], graphs: int, breaks: int
+) -> None:
+    found, told = both(module.eval(), torch.ones(shape))
+    assert len(found.graphs) == told.graph_count == graphs
+    assert found.graph_breaks == told.graph_break_count == breaks
+    ended = [each for each in found.breaks if each.place is not None]
+    assert [each.reason for each in ended] == [in_short(b.reason) for b in told.break_reasons]
+    assert [len(g.graph.nodes) for g in found.graphs] == [len(g.graph.nodes) for g in told.graphs]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ModelSpec("resnet18", input_size=(3, 64, 64)),
+        ModelSpec("lstm", input_size=(8,)),
+        ModelSpec("distilbert", input_size=(8,)),
+        ModelSpec("transformer", input_size=(8,)),
+    ],
+    ids=lambda request: request.name,
+)
+def test_real_models_are_captured_as_explain_does(request_: ModelSpec) -> None:
+    made = load(request_, device="cpu")
+    found, told = both(made.module, *made.args, **made.kwargs)
+    assert len(found.graphs) == told.graph_count
+    taken = request_.name != "lstm" or torch.__version__ >= "2.15"
+    assert (told.graph_count > 0) == taken
+    assert found.graph_breaks == max(told.graph_break_count, 0)
+    assert sum(len(g.graph.nodes) for g in found.graphs) == sum(
+        len(g.graph.nodes) for g in told.graphs
+    )
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.LSTM(8, 8), nn.Sequential(nn.Linear(8, 8), nn.LSTM(8, 8))],
+    ids=["lstm", "lstm in a sequence"],
+)
+def test_a_model_that_is_left_as_it_is_has_no_graph_and_it_is_told_why(module: nn.Module) -> None:
+    found, told = both(module, torch.ones(3, 2, 8))
+    assert found.graphs == () and told.graph_count == 0
+    assert found.graph_breaks == 0, "no graph was broken; explain counts one less than graphs: -1"
+    assert "LSTM" in found.why
+
+
+def test_breaks_tell_why_and_where() -> None:
+    [broken] = capture_graphs(Broken(), (torch.ones(2, 8),), {}).breaks
+    assert "print" in broken.reason and "\n" not in broken.reason
+    assert broken.place is not None and "test_dynamo.py:" in broken.place
+    [branch] = capture_graphs(Branching(), (torch.ones(2, 8),), {}).breaks
+    assert branch.reason == "a branch depends on a tensor's value"
+    [early] = capture_graphs(Early(), (torch.ones(2, 8),), {}).breaks
+    assert "print" in early.reason and early.place is None
+    assert capture_graphs(nn.Linear(8, 8), (torch.ones(2, 8),), {}).why == NO_REASON
+
+
+def test_a_model_that_dynamo_gives_up_after_some_passes_is_left_as_it_is() -> None:
+    found, told = both(Counting(), torch.ones(2, 8))
+    assert len(found.graphs) == told.graph_count == 1
+    assert found.given_up and "recompiled too often" in found.why
+    assert not capture_graphs(nn.Linear(8, 8), (torch.ones(2, 8),), {}).given_up
+
+
+def test_parts_that_are_compiled_too_often_are_told_of() -> None:
+    found, told = both(nn.Sequential(*map(Layer, range(12))), torch.ones(2, 8))
+    assert len(found.graphs) == told.graph_count
+    assert not found.given_up and "recompiled too often" in found.why
+
+
+def test_passes_go_on_until_nothing_more_is_captured() -> None:
+    found, told = both(Cached(), torch.ones(2, 8))
+    assert len(found.graphs) == told.graph_count == 1
+    assert (found.passes, found.given_up, found.breaks) == (4, False, ())
+    assert capture_graphs(Broken(), (torch.ones(2, 8),), {}).passes == 1
+
+
+def test_what_a_module_raises_is_raised() -> None:
+    class Failing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half way"):
+        capture_graphs(Failing(), (torch.ones(2),), {})
+
+
+def test_graphs_are_run_in_their_place_by_what_is_given() -> None:
+    seen = []
+
+    def run(graph: torch.fx.GraphModule, inputs: tuple[Any, ...]) -> Any:
+        seen.append((graph, [type(i) for i in inputs]))
+        return graph.forward(*inputs)
+
+    found = capture_graphs(Broken(), (torch.ones(2, 8),), {}, run)
+    assert [graph for graph, _ in seen] == list(found.graphs)
+
+
+def test_a_harvest_leaves_no_hook_that_compilers_would_warn_of() -> None:
+    harvest(ModelSpec("mlp"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(capture_graphs(nn.Linear(8, 8), (torch.ones(2, 8),), {}).graphs) == 1

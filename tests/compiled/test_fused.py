@@ -1,0 +1,157 @@
+"""Fused groups from JSON: they come back compiled, and nothing else does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from opdb.compiled.fused import ALLOWED, is_allowed, layout_of, operator_named
+from opdb.errors import UnsupportedError
+from opdb.operators import build
+from opdb.records import Configuration
+
+SQUARE = {"shape": [4, 4], "dtype": "float32"}
+
+
+def group(*nodes: dict[str, Any], inputs: list[Any] | None = None, **more: Any) -> Configuration:
+    outputs = more.pop("outputs", [{"node": len(nodes) - 1, "dtype": "float32"}])
+    parameters = {"nodes": list(nodes), "outputs": outputs, **more}
+    text = Configuration("fused", parameters, {"inputs": inputs or [SQUARE]}).json
+    return Configuration.from_json(text)
+
+
+def node(op: str, *args: Any, shape: Any = (4, 4), **kwargs: Any) -> dict[str, Any]:
+    found = {"op": op, "args": list(args), "shape": list(shape)}
+    return {**found, "kwargs": kwargs} if kwargs else found
+
+
+IN = {"input": 0}
+ADD = node("aten.add.Tensor", IN, 1)
+
+
+def test_a_group_computes_what_it_says() -> None:
+    configuration = group(
+        ADD,
+        node("aten.mul.Tensor", {"node": 0}, {"input": 1}),
+        node("prims.convert_element_type.default", {"node": 1}, {"dtype": "bfloat16"}),
+        inputs=[SQUARE, {**SQUARE, "role": "weight"}],
+        outputs=[{"node": 1, "dtype": "float32"}, {"node": 2, "dtype": "bfloat16"}],
+    )
+    call = build(configuration)
+    [x], [weight] = call.inputs, call.weights
+    first, second = call()
+    torch.testing.assert_close(first, (x + 1) * weight)
+    assert second.dtype == torch.bfloat16
+    other = call.with_fresh_weights()
+    assert other.weights[0] is not weight and other.inputs[0] is x
+    torch.testing.assert_close(other()[0], first)
+
+
+def test_outputs_lie_as_they_are_told_to() -> None:
+    image = {"shape": [2, 3, 5, 5], "dtype": "float32"}
+    relu = node("aten.relu.default", IN, shape=[2, 3, 5, 5])
+    for layout in (None, "channels_last", [75, 1, 3, 15]):
+        output = {"node": 0, "dtype": "float32"} | ({"layout": layout} if layout else {})
+        [found] = build(group(relu, inputs=[image], outputs=[output]))()
+        assert found.is_contiguous() == (layout is None)
+
+
+def test_constants_are_made_on_the_groups_device() -> None:
+    full = node("aten.full.default", [4, 4], 2, dtype={"dtype": "float32"}, device={"device": True})
+    [found] = build(group(full, node("aten.add.Tensor", {"node": 0}, IN)))()
+    assert found.device.type == "cpu"
+
+
+def test_roots_and_logarithms_find_what_they_need() -> None:
+    variance = {"shape": [4], "dtype": "float32", "role": "weight"}
+    added = node("aten.add.Tensor", IN, 1e-5, shape=[4])
+    root = node("aten.rsqrt.default", {"node": 0}, shape=[4])
+    [found] = build(group(added, root, inputs=[variance]))()
+    assert bool(torch.isfinite(found).all())
+
+
+@pytest.mark.parametrize(
+    ("op", "why"),
+    [
+        ("aten.from_file.default", "no group may call"),
+        ("aten.add_.Tensor", "no group may call"),
+        ("aten.add.out", "has no operator"),
+        ("aten.add.Nothing", "has no operator"),
+        ("aten.add", "no group may call"),
+        ("builtins.eval.default", "no group may call"),
+        ("aten.add.__class__", "has no operator"),
+        ("prims.rng_prims.philox", "no group may call"),
+        ("", "no group may call"),
+    ],
+)
+def test_no_other_operator_is_called(op: str, why: str) -> None:
+    with pytest.raises(UnsupportedError, match=why):
+        build(group(node(op, IN, IN)))
+
+
+def test_every_allowed_name_is_spelled_as_torch_spells_it() -> None:
+    from torch._inductor import inductor_prims  # noqa: F401
+
+    lacking = []
+    for name in sorted(ALLOWED):
+        library, packet = name.split(".")
+        if not hasattr(getattr(torch.ops, library), packet):
+            lacking.append(name)
+    # Names that only older or newer versions of torch have.
+    assert set(lacking) <= {
+        "prims._low_memory_max_pool2d_with_offsets",
+        "prims._low_memory_max_pool2d_offsets_to_indices",
+        "prims._low_memory_max_pool_with_offsets",
+        "prims._low_memory_max_pool_offsets_to_indices",
+        "prims.fma",
+    }
+
+
+def test_no_allowed_operator_changes_its_arguments() -> None:
+    for name in sorted(ALLOWED):
+        library, packet = name.split(".")
+        found = getattr(getattr(torch.ops, library), packet, None)
+        for overload in found.overloads() if found is not None else ():
+            if is_allowed(f"{name}.{overload}"):
+                schema = getattr(found, overload)._schema
+                if schema.is_mutable:
+                    with pytest.raises(UnsupportedError):
+                        operator_named(f"{name}.{overload}")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        group(node("aten.add.Tensor", IN, 1, shape=[4, 5])),
+        group(node("aten.as_strided.default", IN, [4, 400], [4, 1], shape=[4, 400])),
+        group(node("aten.as_strided.default", IN, [4, 4], [4, 1], 1, shape=[4, 4])),
+        group(node("aten.as_strided.default", IN, [2, 2], [4, 1], -1, shape=[2, 2])),
+        group(node("aten.add.Tensor", {"node": 7}, 1)),
+        group(node("aten.add.Tensor", {"input": 3}, 1)),
+        group(node("aten.add.Tensor", {"surprise": 1}, 1)),
+        group(node("aten.add.Tensor")),
+        group(ADD, outputs=[{"node": 9, "dtype": "float32"}]),
+        Configuration("fused", {"nodes": [ADD]}, {"inputs": [SQUARE]}),
+        Configuration("fused", {"nodes": 3, "outputs": []}, {"inputs": [SQUARE]}),
+        Configuration("fused", {"nodes": [ADD], "outputs": []}, {"inputs": [{"shape": "x"}]}),
+    ],
+)
+def test_what_is_no_group_is_refused(told: Configuration) -> None:
+    with pytest.raises(UnsupportedError):
+        build(told)
+
+
+def test_a_strided_view_within_its_tensor_is_one() -> None:
+    view = node("aten.as_strided.default", IN, [2, 2], [4, 2], shape=[2, 2])
+    [found] = build(group(view, node("aten.add.Tensor", {"node": 0}, 1, shape=[2, 2])))()
+    assert list(found.shape) == [2, 2]
+
+
+def test_dimensions_of_one_element_have_no_layout() -> None:
+    assert layout_of([1, 8, 1, 1], [8, 1, 8, 8]) is None
+    assert layout_of([2, 8, 4, 4], [128, 1, 32, 8]) == "channels_last"
+    assert layout_of([2, 8], [1, 2]) == [1, 2]
+    assert json.dumps(layout_of([0, 8], [1, 2])) == "null"

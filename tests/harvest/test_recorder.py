@@ -1,0 +1,348 @@
+"""Tensors that torch takes for numbers, and calls that give the device nothing to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import rnn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from opdb.harvest.passes import record
+from opdb.harvest.recorder import Recorder
+from opdb.kinds import KINDS
+from opdb.models import LoadedModel, load
+from opdb.operators import is_metadata
+from opdb.records import Configuration
+from opdb.spec import ModelSpec
+from tests.harvest.oracle import Oracle
+from tests.operators.calls import CALLS, Tensors
+
+F = nn.functional
+
+
+class Applied(nn.Module):
+    """Computes by a function of its linear layer, an input, and numbers as a tensor."""
+
+    def __init__(self, function: Callable[[nn.Linear, Any, Any], Any]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+        self.function = function
+
+    def forward(self, x: Tensor, n: Tensor) -> Any:
+        return self.function(self.linear, x, n)
+
+
+_chosen: list[nn.Module] = []
+
+
+def chosen() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return _chosen[-1], (torch.randn(16, 8), torch.tensor([2, 3, 14]))
+
+
+def recorded(function: Callable[[nn.Linear, Any, Any], Any], device: str = "meta") -> Recorder:
+    _chosen.append(Applied(function))
+    return record(load(ModelSpec(f"{__name__}:chosen"), device=device))
+
+
+def kinds(recorder: Recorder) -> Counter[str]:
+    return Counter(call.configuration.kind for call in recorder.calls)
+
+
+def last(recorder: Recorder) -> Configuration:
+    return recorder.calls[-1].configuration
+
+
+NUMBERS: dict[str, tuple[Callable[[nn.Linear, Any, Any], Any], dict[str, Any], int]] = {
+    # a call with tensors in place of numbers: its parameters, and how many numbers it waits for
+    "split": (lambda _, x, n: x.split(n.max()), {"split_size_or_sections": 14}, 1),
+    "split in parts": (
+        lambda _, x, n: torch.split(x, [n[0], n[2]]),
+        {"split_size_or_sections": [2, 14]},
+        2,
+    ),
+    "chunk": (lambda _, x, n: x.chunk(n[1]), {"chunks": 3}, 1),
+    "narrow": (lambda _, x, n: x.narrow(0, n[0], n[1]), {"dim": 0, "start": 2, "length": 3}, 2),
+    "repeat": (lambda _, x, n: x.repeat(n[0], 1), {"repeats": [2, 1]}, 1),
+    "topk": (lambda _, x, n: x.topk(n[0], 1)[0], {"k": 2}, 1),
+    "pad": (lambda _, x, n: F.pad(x, (0, 0, 0, n[1])), {"pad": [0, 0, 0, 3]}, 1),
+    "roll": (lambda _, x, n: x.roll(n[1], 0), {"shifts": [3], "dims": 0}, 1),
+    "softmax": (lambda _, x, n: x.softmax(n[0] - 1), {"dim": 1}, 1),
+    "one_hot": (lambda _, x, n: F.one_hot(n, n[2] + 1), {"num_classes": 15}, 1),
+    "pixel_shuffle": (
+        lambda _, x, n: F.pixel_shuffle(x.view(1, 8, 4, 4), n[0]),
+        {"upscale_factor": 2},
+        1,
+    ),
+    "interpolate": (lambda _, x, n: F.interpolate(x[None], size=n[1]), {"size": [3]}, 1),
+    "max_pool1d": (lambda _, x, n: F.max_pool1d(x[None], n[0]), {"kernel_size": [2]}, 1),
+    "lp_pool1d": (
+        lambda _, x, n: F.lp_pool1d(x[None], 2.0, n[0]),
+        {"norm_type": 2.0, "kernel_size": 2},
+        1,
+    ),
+    "view": (lambda _, x, n: x.view(n[0], -1), {"shape": [2, 64]}, 1),
+    "reshape": (lambda _, x, n: x.reshape(n[0], 8, 8), {"shape": [2, 8, 8]}, 1),
+    "expand": (lambda _, x, n: x[None].expand(n[1], 16, 8), {"size": [3, 16, 8]}, 1),
+    "zeros": (lambda _, x, n: torch.zeros(n[1], 8, device=x.device), {"size": [3, 8]}, 1),
+    "new_zeros": (lambda _, x, n: x.new_zeros((n[1], n[0])), {"size": [3, 2]}, 2),
+    "as_strided": (
+        lambda _, x, n: x.as_strided((n[0], 4), (n[1], 1)),
+        {"size": [2, 4], "stride": [3, 1]},
+        2,
+    ),
+    "a slice": (lambda _, x, n: x[: n[1]], {"index": [{"slice": [None, 3, None]}]}, 1),
+    "a place": (lambda _, x, n: x[n[1]], {"index": [3]}, 1),
+    "a slice written": (
+        lambda _, x, n: x.__setitem__(slice(n[1]), 1.0),
+        {"index": [{"slice": [None, 3, None]}], "value": 1.0, "inplace": True},
+        1,
+    ),
+    "full": (
+        lambda _, x, n: torch.full((n[0],), n[1], device=x.device),
+        {"size": [2], "fill_value": 3},
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_tensor_that_torch_takes_for_a_number_is_that_number(name: str) -> None:
+    function, parameters, waits = NUMBERS[name]
+    recorder = recorded(function)
+    assert recorder.unsupported == {}
+    made = [call.configuration for call in recorder.calls]
+    found = next(c for c in reversed(made) if c.kind != "getitem" or c.parameters == parameters)
+    assert found.parameters == parameters
+    assert kinds(recorder)["item"] == waits
+    for configuration in made:  # each rule has numbers to work with
+        assert KINDS[configuration.kind].flops(configuration) >= 0
+        assert KINDS[configuration.kind].bytes_moved(configuration) >= 0
+
+
+def test_the_description_is_that_of_the_number_written_out() -> None:
+    taken = recorded(lambda linear, x, n: linear(x.repeat(n[0], 1)))
+    asked = recorded(lambda linear, x, n: linear(x.repeat(int(n[0]), 1)))
+    assert [c.configuration for c in taken.calls] == [c.configuration for c in asked.calls]
+    assert KINDS["linear"].flops(last(taken)) == 2048
+
+
+def test_the_host_waits_for_no_number_that_lies_on_the_cpu() -> None:
+    recorder = recorded(lambda linear, x, n: x.view(torch.div(4, 2, rounding_mode="trunc"), -1))
+    assert last(recorder).parameters == {"shape": [2, 64]}
+    assert "item" not in kinds(recorder)
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_nobody_waits_for_a_number_on_the_host(device: str) -> None:
+    """As Longformer does, which divides sizes by torch.div."""
+    host = recorded(
+        lambda linear, x, n: x.view(torch.div(16, 2, rounding_mode="trunc"), 2, 8), device
+    )
+    assert kinds(host) == {"div": 1, "view": 1}
+    there = recorded(lambda _, x, n: x.view(torch.tensor(8, device=x.device), 2, 8), device)
+    assert kinds(there) == {"tensor": 1, "item": 1, "view": 1}
+    less = recorded(lambda _, x, n: x.view(torch.tensor(9) - 1, 2, 8), device)
+    assert kinds(less) == {"tensor": 1, "sub": 1, "view": 1}
+    moved = recorded(lambda _, x, n: x.view(torch.tensor(8).to(x.device), 2, 8), device)
+    assert kinds(moved) == {"tensor": 1, "to": 1, "item": 1, "view": 1}
+
+
+def test_a_number_that_is_asked_for_is_no_argument() -> None:
+    recorder = recorded(lambda linear, x, n: int(n[0]) + bool(n[1]) + n[2].item())
+    assert kinds(recorder) == {"getitem": 3, "item": 3}
+    assert all(c.configuration.inputs for c in recorder.calls)
+
+
+def test_a_number_in_a_text_is_waited_for() -> None:
+    """As SwitchTransformers does, to find an expert by its name."""
+    recorder = recorded(lambda linear, x, n: {"2": linear}[f"{n[0]}"](x), "cpu")
+    assert kinds(recorder) == {"getitem": 1, "item": 1, "linear": 1}
+    assert recorder.unsupported == {}
+
+
+class Outer(TorchFunctionMode):
+    """Keeps the functions that are called, with their arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Callable[..., Any], Any]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not is_metadata(func):
+            self.calls.append((func, (args, kwargs or {})))
+        return func(*args, **(kwargs or {}))
+
+
+def with_tensors(value: Any) -> Iterator[Any]:
+    """Yield the arguments with one whole number after another as a tensor."""
+    if type(value) is int:
+        yield torch.tensor(value)
+    elif isinstance(value, slice):
+        for ends in with_tensors((value.start, value.stop, value.step)):
+            yield slice(*ends)
+    elif isinstance(value, dict):
+        for items in with_tensors(tuple(value.values())):
+            yield dict(zip(value, items, strict=True))
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            for other in with_tensors(item):
+                yield type(value)([*value[:place], other, *value[place + 1 :]])
+
+
+def alone(function: Callable[..., Any], given: Any) -> list[Configuration]:
+    args, kwargs = pytree.tree_map_only(Tensor, torch.Tensor.clone, given)
+    recorder = Recorder(nn.Module())
+    with torch.no_grad(), recorder.watching():
+        function(*args, **kwargs)
+    assert recorder.unsupported == {}
+    return [call.configuration for call in recorder.calls]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_any_whole_number_of_any_call_may_be_a_tensor(name: str) -> None:
+    torch.manual_seed(0)
+    with torch.no_grad(), Outer() as outer:
+        CALLS[name](Tensors())
+    function, given = outer.calls[-1]
+    for taken in with_tensors(given):
+        try:
+            found = alone(function, taken)
+        except (TypeError, RuntimeError, IndexError):
+            with pytest.raises((TypeError, RuntimeError, IndexError)):
+                function(*taken[0], **taken[1])  # torch refuses a tensor there
+            continue
+        numbers = [c for c in found if c.kind == "item"]
+        if numbers:  # else torch computes with the tensor
+            assert [c for c in found if c.kind != "item"] == alone(function, given)
+        for configuration in found:
+            assert KINDS[configuration.kind].flops(configuration) >= 0
+            assert KINDS[configuration.kind].bytes_moved(configuration) >= 0
+
+
+class Windowed(nn.Module):
+    """Keeps the size of its window as a tensor, as a checkpoint would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = nn.MaxPool1d(2)
+        self.register_buffer("window", torch.tensor(2))
+
+    def forward(self, x: Tensor) -> Any:
+        held: Any = self.window
+        self.pool.kernel_size = self.pool.stride = held
+        return self.pool(x)
+
+
+def windowed() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Windowed(), (torch.randn(2, 4, 8),)
+
+
+def test_a_module_that_holds_a_tensor_for_a_number_is_what_it_calls() -> None:
+    recorder = record(load(ModelSpec(f"{__name__}:windowed"), device="meta"))
+    assert last(recorder).parameters == {"kernel_size": [2]}
+    assert recorder.unsupported == {}
+
+
+def moved(linear: nn.Linear, x: Tensor, n: Tensor) -> Any:
+    return linear.to(x.device)(x)
+
+
+def set_anew(linear: nn.Linear, x: Tensor, n: Tensor) -> Any:
+    linear.weight.data = linear.weight.data
+    return linear(x)
+
+
+def turned_in_place(linear: nn.Linear, x: Tensor, n: Tensor) -> Any:
+    return linear(x.unsqueeze_(0).squeeze_(0).view(torch.int32).view(torch.float32))
+
+
+IDLE: dict[str, Callable[[nn.Linear, Any, Any], Any]] = {
+    "a module moved to where it is": moved,
+    "data set": set_anew,
+    "from NumPy": lambda linear, x, n: linear(
+        x + torch.from_numpy(np.ones(8, dtype="float32")).to(x.device)
+    ),
+    "a view of a size that is a tensor": lambda linear, x, n: linear(x.view(torch.tensor(8), 2, 8)),
+    "views by their other names": lambda linear, x, n: linear(
+        torch.hsplit(torch.atleast_3d(x), 1)[0].squeeze(2).adjoint().H
+    ),
+    "a view that changes what it is of": turned_in_place,
+    "memory": lambda linear, x, n: linear(x) if x.new(3, 2).numel() else x,
+}
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+@pytest.mark.parametrize("name", IDLE)
+def test_a_call_that_gives_the_device_nothing_to_do_is_not_missing(name: str, device: str) -> None:
+    recorder = recorded(IDLE[name], device)
+    assert recorder.unsupported == {}
+    flops = Counter[str]()
+    for call in recorder.calls:
+        flops[call.configuration.kind] += KINDS[call.configuration.kind].flops(call.configuration)
+    assert flops["linear"] == 2 * 16 * 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda linear, x, n: torch.kron(x, x), "torch.kron"),
+        # data from the host: none of torch's operators is seen to make it
+        (lambda linear, x, n: x.new([1.0, 2.0]), "torch.Tensor.new"),
+        (lambda linear, x, n: x.put_(n, x[0, :3].clone()), "torch.Tensor.put_"),
+    ],
+)
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_a_call_that_works_is_missing(
+    function: Callable[[nn.Linear, Any, Any], Any], name: str, device: str
+) -> None:
+    assert recorded(function, device).unsupported == {name: 1}
+
+
+def test_whether_all_are_true_is_one_reduction() -> None:
+    recorder = recorded(lambda linear, x, n: torch._is_all_true(x > 0))
+    assert kinds(recorder) == {"gt": 1, "all": 1}
+    assert recorder.unsupported == {}
+
+
+class Packed(nn.Module):
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, n: Tensor) -> Tensor:
+        rows = rnn.pack_padded_sequence(x, n.cpu(), batch_first=True, enforce_sorted=False)
+        padded: Tensor = rnn.pad_packed_sequence(self.layer(rows)[0], batch_first=True)[0]
+        return padded
+
+
+def packed() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Packed(nn.LSTM(8, 16, batch_first=True)), (
+        torch.randn(3, 7, 8),
+        torch.tensor([3, 7, 1]),
+    )
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_packed_sequences_are_described(device: str) -> None:
+    loaded: LoadedModel = load(ModelSpec(f"{__name__}:packed"), device=device)
+    oracles: list[Oracle] = []
+
+    def observer(recorder: Recorder) -> Oracle:
+        oracles.append(Oracle(recorder))
+        return oracles[-1]
+
+    recorder = record(loaded, observer=observer)
+    assert recorder.unsupported == {}
+    assert oracles[-1].verdict.faults() == []
+    found = {c.configuration.kind: c.configuration for c in recorder.calls}
+    assert KINDS["lstm"].flops(found["lstm"]) == 33_792
+    assert found["lstm"].parameters["batch_sizes"] == [3, 2, 2, 1, 1, 1, 1]
+    assert found["pack_padded_sequence"].parameters["lengths"] == [7, 3, 1]
+    assert found["pad_packed_sequence"].parameters["batch_sizes"] == [3, 2, 2, 1, 1, 1, 1]

@@ -1,0 +1,202 @@
+"""Models of one's own count as they are built, unless an option says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn, ones
+
+from opdb.errors import InputError
+from opdb.harvest.passes import harvest
+from opdb.models import LoadedModel, load
+from opdb.spec import ModelSpec
+from opdb.summary import load_summary
+
+Built = tuple[Any, ...]
+
+
+def full() -> Built:
+    return nn.Linear(8, 4), (ones(2, 8),)
+
+
+def half() -> Built:
+    return nn.Linear(8, 4).half(), (ones(2, 8).half(),)
+
+
+class Widening(nn.Module):
+    """A product of halves, then a norm in float32, whose index stays a whole number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.product = nn.Linear(8, 4, dtype=torch.float16)
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, input: Tensor, index: Tensor) -> Tensor:
+        found: Tensor = self.norm(self.product(input).float())[index]
+        return found
+
+
+def mixed() -> Built:
+    return Widening(), (ones(2, 8).half(), torch.tensor([0, 1]))
+
+
+def with_table() -> Built:
+    """A model in bfloat16 that keeps a table in float32, as rotary frequencies are kept."""
+    module = nn.Linear(8, 4, dtype=torch.bfloat16)
+    module.register_buffer("table", ones(3))
+    return module, (ones(2, 8, dtype=torch.bfloat16),)
+
+
+def last() -> Built:
+    last = torch.channels_last
+    return nn.Conv2d(3, 8, 3).to(memory_format=last), (ones(4, 3, 9, 9).to(memory_format=last),)
+
+
+class Several(nn.Module):
+    def forward(self, a: Tensor, more: dict[str, Any], *, scale: Tensor) -> Tensor:
+        found: Tensor = a * more["mask"][0] + more["ids"] + scale.sum()
+        return found
+
+
+def several() -> Built:
+    ids = torch.tensor([[5], [6], [7]])
+    more = {"mask": [ones(3, 1)], "ids": ids, "three": 3}
+    return Several(), (ones(8, 3).t(), more), {"scale": ones(5)}
+
+
+def sized(batch_size: int = 6) -> Built:
+    return nn.Linear(8, 4), (ones(5, batch_size, 8),)
+
+
+def scalar() -> Built:
+    return nn.Identity(), (torch.tensor(1.0),)
+
+
+def loaded(build: Callable[..., Built], device: str = "meta", **said: Any) -> LoadedModel:
+    return load(ModelSpec(f"{__name__}:{build.__name__}", **said), device=device)
+
+
+def dtypes(found: LoadedModel) -> set[torch.dtype]:
+    return {p.dtype for p in found.module.parameters()}
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+@pytest.mark.parametrize(
+    ("build", "dtype"), [(full, "float32"), (half, "float16"), (mixed, "float16+float32")]
+)
+def test_dtypes_are_those_that_were_built(
+    build: Callable[..., Built], dtype: str, device: str
+) -> None:
+    found = loaded(build, device)
+    module, args = build()
+    assert found.dtype == dtype and "built" not in found.inputs
+    assert dtypes(found) == {p.dtype for p in module.parameters()}
+    assert [t.dtype for t in found.args] == [t.dtype for t in args]
+
+
+def test_a_model_of_halves_is_harvested_as_one() -> None:
+    workload = harvest(ModelSpec(f"{__name__}:half"))
+    [call] = workload.calls
+    assert workload.dtype == "float16" and workload.batch_size == 2
+    assert {spec["dtype"] for spec in call.configuration.inputs.values()} == {"float16"}
+
+
+def test_mixed_dtypes_are_kept_in_the_calls() -> None:
+    workload = harvest(ModelSpec(f"{__name__}:mixed"))
+    of = {call.configuration.kind: call.configuration.inputs for call in workload.calls}
+    assert workload.dtype == "float16+float32"
+    assert of["linear"]["weight"]["dtype"] == "float16"
+    assert of["layer_norm"]["weight"]["dtype"] == "float32"
+
+
+def test_an_option_casts_and_the_workload_says_from_what() -> None:
+    found = loaded(mixed, dtype="bfloat16")
+    assert found.dtype == "bfloat16" and dtypes(found) == {torch.bfloat16}
+    assert [t.dtype for t in found.args] == [torch.bfloat16, torch.int64]
+    assert found.inputs["built"] == {"dtype": "float16+float32"}
+    assert loaded(half, dtype="float32").inputs["built"] == {"dtype": "float16"}
+
+
+def test_an_option_that_says_what_was_built_changes_nothing() -> None:
+    assert harvest(ModelSpec(f"{__name__}:half", dtype="float16", batch_size=2)) == harvest(
+        ModelSpec(f"{__name__}:half")
+    )
+    kept = loaded(with_table, dtype="bfloat16")
+    assert dict(kept.module.named_buffers())["table"].dtype == torch.float32
+
+
+def test_autocast_is_refused_where_the_model_was_built_in_halves() -> None:
+    assert loaded(full, autocast="bfloat16").dtype == "float32"
+    with pytest.raises(InputError, match="in float16: autocast is for a model in float32; add"):
+        loaded(half, autocast="bfloat16")
+    assert loaded(half, autocast="bfloat16", dtype="float32").dtype == "float32"
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_a_batch_is_that_of_the_inputs_that_share_their_first_size(device: str) -> None:
+    assert loaded(several, device).batch_size == 3
+    found = loaded(several, device, batch_size=7)
+    a, more = found.args
+    assert found.batch_size == 7 and found.inputs["built"] == {"batch_size": 3}
+    assert a.shape == (7, 8) and more["mask"][0].shape == more["ids"].shape == (7, 1)
+    assert found.kwargs["scale"].shape == (5,) and more["three"] == 3
+    # A transposed input stays transposed; whole numbers are those that were there.
+    assert a.stride() == (1, 7)
+    assert found.inputs["args"][1]["ids"]["values"] == {"range": [5, 8]}
+    assert loaded(several, device, batch_size=1).args[0].shape == (1, 8)
+
+
+def test_readmes_own_example_takes_a_batch() -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    example = text.partition("# mypackage/models.py\n")[2].partition("```")[0]
+    built: dict[str, Any] = {}
+    exec(example, built)
+    globals()["of_readme"] = built["build"]
+    request = ModelSpec(f"{__name__}:of_readme")
+    assert harvest(request).batch_size == 2
+    workload = harvest(ModelSpec(request.name, batch_size=32))
+    assert workload.inputs["args"] == [{"shape": [32, 8], "dtype": "float32"}]
+
+
+def test_inputs_without_a_batch_take_none() -> None:
+    assert loaded(scalar).batch_size == 1
+    with pytest.raises(InputError, match="inputs without a batch, not of batch 2"):
+        loaded(scalar, batch_size=2)
+
+
+def test_a_callable_that_takes_the_batch_makes_its_default_unless_told() -> None:
+    found = loaded(sized)
+    assert found.batch_size == 6 and found.args[0].shape == (5, 6, 8)
+    told = loaded(sized, batch_size=2)
+    assert told.args[0].shape == (5, 2, 8) and told.inputs["built"] == {"batch_size": 6}
+
+
+def test_a_memory_format_is_the_one_that_was_built() -> None:
+    found = loaded(last)
+    assert found.memory_format == harvest(ModelSpec(f"{__name__}:last")).memory_format
+    assert found.memory_format == "channels_last"
+    assert found.inputs["args"][0]["layout"] == "channels_last"
+    plain = loaded(last, memory_format="contiguous")
+    assert plain.memory_format == "contiguous" and plain.args[0].is_contiguous()
+    assert next(plain.module.parameters()).is_contiguous()
+    assert "layout" not in plain.inputs["args"][0]
+    scaled = loaded(last, batch_size=2)
+    assert scaled.args[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_an_input_size_takes_the_dtype_of_the_model() -> None:
+    found = loaded(half, input_size=(8,))
+    assert found.batch_size == 1 and found.args[0].dtype == torch.float16
+    assert "built" not in found.inputs
+
+
+def test_a_summary_file_leaves_to_the_model_what_it_does_not_say(tmp_path: Path) -> None:
+    path = tmp_path / "own.yml"
+    path.write_text(f"model: {__name__}:half\nvariants:\n  - {{dtype: bfloat16}}\n")
+    plain, cast = load_summary(path).requests
+    assert (plain.dtype, plain.memory_format, plain.batch_size) == (None, None, None)
+    assert cast.dtype == "bfloat16"

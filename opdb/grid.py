@@ -20,13 +20,13 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from opdb.errors import InputError, OpdbError, UnknownNameError, shown
+from opdb.errors import InputError, OpdbError, UnknownNameError, said_by, shown
 from opdb.files import read_text
 from opdb.kinds import get_kind
 from opdb.models.inputs import in_layout, tensors
-from opdb.operators import build, describe_function, describe_module, dtype_of
+from opdb.operators import NoNotes, build, describe_function, describe_module, dtype_of
 from opdb.operators.describe import NamedOperator, find_operator
-from opdb.records import Call, Configuration, Json
+from opdb.records import Call, Json
 from opdb.spec import DTYPES, MEMORY_FORMATS, nearest
 from opdb.summary import parse_mapping, unknown_key
 
@@ -179,24 +179,6 @@ def resolved(axes: Axes, order: Sequence[str], point: Sequence[int]) -> dict[str
 
 
 VALUES = ("normal", "rectified", "mask")
-
-_ALLOWED = {
-    "operator": "a torch.nn class or a torch function, such as nn.Conv2d or F.conv2d",
-    "arguments": "a mapping of names to values, lists or ranges",
-    "sizes": "a mapping of names to values, lists or ranges",
-    "inputs": "a mapping of the call's tensors to their shapes",
-    "weights": "a mapping of a function's parameters to their shapes",
-    "dtype": "one or a list of " + ", ".join(DTYPES),
-    "memory_format": "one or a list of " + ", ".join(MEMORY_FORMATS),
-    "values": "one or a list of " + ", ".join(VALUES),
-    "zeros": "one or a list of shares from 0 to 1, such as [0, 0.5, 0.9]",
-    "at_most": "a mapping of bytes or flops to a number above 0",
-    "sample": "a whole number of 1 or more, or null",
-    "seed": "a whole number of 0 or more",
-    "variants": "a list of mappings that say what differs",
-}
-_WORDS = {"dtype": DTYPES, "memory_format": MEMORY_FORMATS, "values": VALUES}
-_MAPPINGS = ("arguments", "sizes", "inputs", "weights", "at_most")
 _RANGE = "a value, a list, {from, to, step}, {from, to, factor} or {of, times, divided_by}"
 _TENSOR = "a shape such as [batch, 64], {shape, dtype, values}, {same: another input} or a list"
 _TENSOR_DTYPES = (*DTYPES, "bool", "uint8", "int8", "int16", "int32", "int64")
@@ -205,29 +187,75 @@ _WHAT = "a grid file"
 _LEAST = "operator: NAME"
 
 
+def _is_number(value: object) -> TypeGuard[int | float]:
+    # the bounds also refuse what YAML spells .inf and .nan
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30
+
+
+def _is_whole(value: object, least: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_share(value: object) -> bool:
+    return _is_number(value) and 0 <= value <= 1
+
+
 @dataclass(frozen=True)
-class TensorRequest:
-    """A tensor to make: a shape of numbers and names, and what differs from the grid's axes."""
+class _Key:
+    """A key of a grid file: its values in words, and the test of one; `listed`: of each of a list.
 
-    shape: tuple[int | str, ...]
-    dtype: str | None = None
-    values: Json | None = None
+    `words` are the values, where they are names.
+    """
+
+    allowed: str
+    allows: Callable[[object], bool]
+    listed: bool = False
+    words: tuple[str, ...] = ()
+
+    def given(self, value: Any) -> list[Any]:
+        """Return the values that are given; none of null."""
+        if self.listed and isinstance(value, list) and value:
+            return value
+        return [] if value is None else [value]
 
 
-@dataclass(frozen=True)
-class SameAs:
-    """The tensor that an earlier input was given."""
+def _mapping(allowed: str) -> _Key:
+    return _Key(allowed, lambda value: isinstance(value, dict))
 
-    name: str
+
+def _words(words: tuple[str, ...]) -> _Key:
+    allowed = "one or a list of " + ", ".join(words)
+    return _Key(allowed, words.__contains__, listed=True, words=words)
+
+
+_OPERATOR = "a torch.nn class or a torch function, such as nn.Conv2d or F.conv2d"
+_KEYS = {
+    "operator": _Key(_OPERATOR, lambda value: isinstance(value, str) and value != ""),
+    "arguments": _mapping("a mapping of names to values, lists or ranges"),
+    "sizes": _mapping("a mapping of names to values, lists or ranges"),
+    "inputs": _mapping("a mapping of the call's tensors to their shapes"),
+    "weights": _mapping("a mapping of a function's parameters to their shapes"),
+    "dtype": _words(DTYPES),
+    "memory_format": _words(MEMORY_FORMATS),
+    "values": _words(VALUES),
+    "zeros": _Key("one or a list of shares from 0 to 1, such as [0, 0.5, 0.9]", _is_share, True),
+    "at_most": _mapping("a mapping of bytes or flops to a number above 0"),
+    "sample": _Key("a whole number of 1 or more, or null", lambda value: _is_whole(value, 1)),
+    "seed": _Key("a whole number of 0 or more", lambda value: _is_whole(value, 0)),
+}
+_VARIANTS = "a list of mappings that say what differs"
+_COMMON = ("dtype", "memory_format", "values")
+"""The axes that every grid has."""
 
 
 @dataclass(frozen=True)
 class Grid:
     """One operator and its axes: arguments, sizes, and `dtype`, `memory_format`, `values`.
 
-    `inputs` and `weights` are what the call takes: tensors, lists of them, or plain values.
-    `at_most` bounds a call's bytes and FLOPs. `sample` is how many valid points are wanted, None
-    for all.
+    `inputs` and `weights` are what the call takes, as the file spells it: tensors (a shape of
+    numbers and names; {shape, dtype, values}, which say what differs from the axes; or {same: an
+    input above}), lists of them, or plain values. `at_most` bounds a call's bytes and FLOPs.
+    `sample` is how many valid points are wanted, None for all.
     """
 
     path: Path
@@ -248,25 +276,22 @@ def load_grids(path: Path) -> list[Grid]:
         InputError: it cannot be read or does not hold a grid; all of its mistakes at once.
     """
     document = parse_mapping(path, read_text(path, _WHAT), _WHAT, _LEAST)
-    problems = _unknown(document, _ALLOWED, "")
+    file = _Reader(path, document)
+    file.unknown(document, [*_KEYS, "variants"])
     variants = document.get("variants", [])
     if not isinstance(variants, list) or not all(isinstance(v, dict) for v in variants):
-        problems.append(_found("variants", variants, _ALLOWED["variants"]))
+        file.wrong("variants", variants, _VARIANTS)
         variants = []
-    grids = []
-    said = [("", document), *((f"variants[{n}].", v) for n, v in enumerate(variants))]
-    allowed = [name for name in _ALLOWED if name != "variants"]
-    for at, mapping in said:
-        if at:
-            problems += _unknown(mapping, allowed, at)
-            if problems:
-                continue  # a variant would only repeat what is wrong with the file
-        reader = _Reader(path, _merged(document, mapping) if at else document, at)
-        grids.append(reader.grid())
+    grids, problems = [file.grid()], file.problems
+    for number, variant in enumerate(variants):
+        reader = _Reader(path, _merged(document, variant), f"variants[{number}].")
+        reader.unknown(variant, _KEYS)
+        if not (problems or reader.problems):  # it would only repeat what is wrong with the file
+            grids.append(reader.grid())
         problems += reader.problems
     if problems:
         raise InputError(f"{path}: " + "; ".join(dict.fromkeys(problems)))
-    return [grid for grid in grids if grid is not None]
+    return grids
 
 
 def _merged(file: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,7 +302,7 @@ def _merged(file: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, An
     merged = {**file, **variant}
     if merged.get("operator") != file.get("operator"):
         return merged
-    for name in _MAPPINGS:
+    for name in _KEYS:
         if isinstance(file.get(name), dict) and isinstance(variant.get(name), dict):
             merged[name] = {**file[name], **variant[name]}
     return merged
@@ -286,56 +311,73 @@ def _merged(file: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, An
 class _Reader:
     """Reads one grid out of a mapping and keeps every mistake."""
 
-    def __init__(self, path: Path, document: Mapping[str, Any], at: str) -> None:
+    def __init__(self, path: Path, document: Mapping[str, Any], at: str = "") -> None:
         self.path, self.document, self.at = path, document, at
         self.problems: list[str] = []
 
-    def grid(self) -> Grid | None:
-        """Return the grid; None where something of it is wrong."""
-        operator = self.document.get("operator")
-        if operator is None:
-            self.problems.append(f"key operator is missing; give {_ALLOWED['operator']}")
-        elif not isinstance(operator, str) or not operator:
-            self._wrong("operator", operator)
-        arguments, sizes = self._axes("arguments"), self._axes("sizes")
+    def wrong(self, key: str, value: object, allowed: str) -> None:
+        self.problems.append(f"{self.at}{key}: found {shown(value)}; allowed: {allowed}")
+
+    def unknown(self, mapping: Mapping[str, Any], valid: Iterable[str], at: str = "") -> None:
+        names = list(valid)
+        self.problems += [
+            unknown_key(key, names, self.at + at) for key in mapping if key not in names
+        ]
+
+    def grid(self) -> Grid:
+        """Return the grid, which is one where nothing is wrong."""
+        if self.document.get("operator") is None:
+            self.problems.append(f"key operator is missing; give {_OPERATOR}")
+        said: dict[str, list[Any]] = {}
+        for name, entry in _KEYS.items():
+            said[name] = []
+            for value in entry.given(self.document.get(name)):
+                if entry.allows(value):
+                    said[name].append(value)
+                else:
+                    near = nearest(str(value), entry.words)
+                    self.wrong(name, value, entry.allowed + (near and f"; {near}"))
+        maps = {name: (said[name] or [{}])[0] for name in _KEYS}
+        arguments, sizes = (self._axes(name, maps[name]) for name in ("arguments", "sizes"))
         for name in arguments.keys() & sizes.keys():
             self.problems.append(f"{self.at}sizes.{name}: an argument has that name already")
-        axes = {**sizes, **arguments, **self._common_axes()}
-        self._check_references(axes)
-        inputs, weights = self._tensors("inputs", axes), self._tensors("weights", axes)
-        at_most, sample, seed = self._limits(), self._whole("sample", 1), self._whole("seed", 0)
-        if self.problems:
-            return None
+        classes = [None if v == "normal" else v for v in said["values"]]
+        classes += [{"zeros": float(share)} if share else None for share in said["zeros"]]
+        axes = {
+            **sizes,
+            **arguments,
+            "dtype": tuple(said["dtype"]) or ("float32",),
+            "memory_format": tuple(said["memory_format"]) or ("contiguous",),
+            "values": tuple(v for n, v in enumerate(classes) if v not in classes[:n]) or (None,),
+        }
+        try:
+            reference_order(axes)
+        except ValueError as error:
+            self.problems.append(f"{self.at}{error}")
+        for key in ("inputs", "weights"):
+            names = list(maps[key])
+            for number, name in enumerate(names):
+                self._check_tensor(f"{key}.{name}", maps[key][name], axes, names[:number])
+        self.unknown(maps["at_most"], ("bytes", "flops"), "at_most.")
+        for name, value in maps["at_most"].items():
+            if not _is_number(value) or value <= 0:
+                self.wrong(f"at_most.{name}", value, "a number above 0, such as 1.0e+9")
         return Grid(
             self.path,
-            str(operator),
+            str(self.document.get("operator")),
             axes,
             tuple(arguments),
-            inputs,
-            weights,
-            at_most,
-            sample,
-            seed or 0,
+            maps["inputs"],
+            maps["weights"],
+            maps["at_most"],
+            sample=next(iter(said["sample"]), None),
+            seed=next(iter(said["seed"]), 0),
         )
 
-    def _wrong(self, key: str, value: object, allowed: str | None = None) -> None:
-        self.problems.append(_found(self.at + key, value, allowed or _ALLOWED[key]))
-
-    def _mapping(self, key: str) -> Mapping[str, Any]:
-        value = self.document.get(key)
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            self._wrong(key, value)
-            return {}
-        return value
-
-    # axes
-
-    def _axes(self, key: str) -> dict[str, tuple[Json | Reference, ...]]:
+    def _axes(self, key: str, given: Mapping[str, Any]) -> dict[str, tuple[Json | Reference, ...]]:
         found = {}
-        for name, value in self._mapping(key).items():
-            if name in _WORDS:
+        for name, value in given.items():
+            if name in _COMMON:
                 self.problems.append(f"{self.at}{key}.{name}: {name} is a key of the file itself")
                 continue
             found[name] = self._levels(f"{key}.{name}", value)
@@ -345,16 +387,15 @@ class _Reader:
         if not isinstance(value, list):
             return self._some(key, value)
         if not value:
-            self._wrong(key, value, _RANGE)
+            self.wrong(key, value, _RANGE)
         levels: list[Json | Reference] = []
         for number, item in enumerate(value):
-            if isinstance(item, list):
-                plain = all(not isinstance(entry, list | dict) for entry in item)
-                if not plain:
-                    self._wrong(f"{key}[{number}]", item, "a value or a list of plain values")
-                levels.append(item)
-            else:
+            if not isinstance(item, list):
                 levels += self._some(f"{key}[{number}]", item)
+                continue
+            if any(isinstance(entry, list | dict) for entry in item):
+                self.wrong(f"{key}[{number}]", item, "a value or a list of plain values")
+            levels.append(item)
         return tuple(levels)
 
     def _some(self, key: str, value: Any) -> tuple[Json | Reference, ...]:
@@ -364,106 +405,38 @@ class _Reader:
         try:
             return _reference(value) if "of" in value else tuple(_range(value))
         except ValueError as error:
-            self._wrong(key, value, f"{_RANGE} ({error})" if str(error) else _RANGE)
+            self.wrong(key, value, f"{_RANGE} ({error})" if str(error) else _RANGE)
             return (None,)
 
-    def _common_axes(self) -> dict[str, tuple[Json | Reference, ...]]:
-        values = [None if v == "normal" else v for v in self._words("values", ())]
-        classes = [*values, *self._zeros()]
-        distinct = [v for number, v in enumerate(classes) if v not in classes[:number]]
-        return {
-            "dtype": self._words("dtype", ("float32",)),
-            "memory_format": self._words("memory_format", ("contiguous",)),
-            "values": tuple(distinct) or (None,),
-        }
-
-    def _words(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        value = self.document.get(key)
-        if value is None:
-            return default
-        words = value if isinstance(value, list) and value else [value]
-        for word in words:
-            if word not in _WORDS[key]:
-                near = nearest(str(word), _WORDS[key])
-                self._wrong(key, word, _ALLOWED[key] + (near and f"; {near}"))
-        return tuple(words)
-
-    def _zeros(self) -> list[Json | None]:
-        value: Json = self.document.get("zeros")
-        shares: list[Json] = (
-            value if isinstance(value, list) and value else [] if value is None else [value]
-        )
-        for share in shares:
-            if not _is_number(share) or not 0 <= share <= 1:
-                self._wrong("zeros", share)
-                return []
-        return [{"zeros": float(share)} if share else None for share in shares]
-
-    def _check_references(self, axes: Axes) -> None:
-        try:
-            reference_order(axes)
-        except ValueError as error:
-            self.problems.append(f"{self.at}{error}")
-
-    # tensors
-
-    def _tensors(self, key: str, axes: Axes) -> dict[str, Any]:
-        given = self._mapping(key)
-        return {
-            name: self._tensor(f"{key}.{name}", value, axes, list(given)[:number])
-            for number, (name, value) in enumerate(given.items())
-        }
-
-    def _tensor(self, key: str, value: Any, axes: Axes, earlier: list[str]) -> Any:
+    def _check_tensor(self, key: str, value: Any, axes: Axes, earlier: list[str]) -> None:
         if isinstance(value, list) and any(isinstance(item, list | dict) for item in value):
-            return [
-                self._tensor(f"{key}[{number}]", item, axes, earlier)
-                for number, item in enumerate(value)
-            ]
-        if isinstance(value, list):
-            return TensorRequest(self._shape(key, value, axes))
-        if not isinstance(value, dict):
-            return value
-        if set(value) == {"same"}:
+            for number, item in enumerate(value):
+                self._check_tensor(f"{key}[{number}]", item, axes, earlier)
+        elif isinstance(value, list):
+            self._check_shape(key, value, axes)
+        elif isinstance(value, dict) and set(value) == {"same"}:
             if value["same"] not in earlier:
-                self._wrong(f"{key}.same", value["same"], "an input above: " + ", ".join(earlier))
-            return SameAs(str(value["same"]))
-        if "shape" not in value or not isinstance(value["shape"], list):
-            self._wrong(key, value, _TENSOR)
-            return None
-        self.problems += _unknown(value, ("shape", "dtype", "values"), f"{self.at}{key}.")
-        dtype, values = value.get("dtype"), value.get("values")
-        if dtype is not None and dtype not in _TENSOR_DTYPES:
-            self._wrong(f"{key}.dtype", dtype, "one of " + ", ".join(_TENSOR_DTYPES))
-        if values is not None and not _is_class(values, axes):
-            self._wrong(f"{key}.values", values, _CLASSES)
-        return TensorRequest(self._shape(f"{key}.shape", value["shape"], axes), dtype, values)
+                self.wrong(f"{key}.same", value["same"], "an input above: " + ", ".join(earlier))
+        elif isinstance(value, dict) and isinstance(value.get("shape"), list):
+            self.unknown(value, ("shape", "dtype", "values"), f"{key}.")
+            dtype, values = value.get("dtype"), value.get("values")
+            if dtype is not None and dtype not in _TENSOR_DTYPES:
+                self.wrong(f"{key}.dtype", dtype, "one of " + ", ".join(_TENSOR_DTYPES))
+            if values is not None and not _is_class(values, axes):
+                self.wrong(f"{key}.values", values, _CLASSES)
+            self._check_shape(f"{key}.shape", value["shape"], axes)
+        elif isinstance(value, dict):
+            self.wrong(key, value, _TENSOR)
 
-    def _shape(self, key: str, value: list[Any], axes: Axes) -> tuple[int | str, ...]:
-        names = [name for name in axes if name not in _WORDS]
+    def _check_shape(self, key: str, value: list[Any], axes: Axes) -> None:
+        names = [name for name in axes if name not in _COMMON]
         for size in value:
+            allowed = "a number, or the name of an argument or size"
             if isinstance(size, str) and size not in names:
                 near = nearest(size, names) or "names here: " + ", ".join(names)
-                self._wrong(key, size, f"a number, or the name of an argument or size; {near}")
+                self.wrong(key, size, f"{allowed}; {near}")
             elif not isinstance(size, str) and not _is_whole(size, 0):
-                self._wrong(key, size, "a number, or the name of an argument or size")
-        return tuple(value)
-
-    # numbers
-
-    def _limits(self) -> dict[str, float]:
-        given = self._mapping("at_most")
-        self.problems += _unknown(given, ("bytes", "flops"), f"{self.at}at_most.")
-        for name, value in given.items():
-            if not _is_number(value) or value <= 0:
-                self._wrong(f"at_most.{name}", value, "a number above 0, such as 1.0e+9")
-        return dict(given)
-
-    def _whole(self, key: str, least: int) -> int | None:
-        value = self.document.get(key)
-        if value is not None and not _is_whole(value, least):
-            self._wrong(key, value)
-        return value if isinstance(value, int) else None
+                self.wrong(key, size, allowed)
 
 
 def _reference(value: Mapping[str, Any]) -> tuple[Reference]:
@@ -502,27 +475,7 @@ def _is_class(values: Json, axes: Axes) -> bool:
         ends = values["range"]
         known = isinstance(ends, list) and len(ends) == 2
         return known and all(_is_number(end) or end in axes for end in ends)
-    share: Json = values.get("density", values.get("zeros"))
-    return len(values) == 1 and _is_number(share) and 0 <= share <= 1
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    # the bounds also refuse what YAML spells .inf and .nan
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30
-
-
-def _is_whole(value: object, least: int) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _found(key: str, value: object, allowed: str) -> str:
-    return f"{key}: found {shown(value)}; allowed: {allowed}"
-
-
-def _unknown(mapping: Mapping[str, Any], valid: Iterable[str], at: str) -> list[str]:
-    """Return what is wrong with a mapping's keys, the nearest valid ones offered."""
-    names = list(valid)
-    return [unknown_key(key, names, at) for key in mapping if key not in names]
+    return len(values) == 1 and _is_share(values.get("density", values.get("zeros")))
 
 
 MOST = 10_000
@@ -563,6 +516,24 @@ class Expansion:
     dropped: list[Dropped] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
 
+    def add(self, call: Call) -> bool:
+        """Add a call, and return whether it is a new one."""
+        if call.configuration.key in self.keys:
+            self.repeated += 1
+            return False
+        self.keys.add(call.configuration.key)
+        self.calls.append(call)
+        return True
+
+    def drop(self, reason: str, example: Mapping[str, Json]) -> None:
+        """Count a dropped point with those whose reason differs in its numbers alone."""
+        alike = _NUMBER.sub("N", reason)
+        for each in self.dropped:
+            if _NUMBER.sub("N", each.reason) == alike:
+                each.count += 1
+                return
+        self.dropped.append(Dropped(reason, 1, example))
+
 
 def steps(grids: Iterable[Grid]) -> int:
     """Return how many steps `expand` takes: points, or calls where a sample is asked for."""
@@ -585,86 +556,31 @@ def expand(grids: Iterable[Grid], step: Callable[[], object] = lambda: None) -> 
     places: list[float] = []
     for grid in grids:
         before = len(expansion.calls)
-        source = _Source(grid, _operator(grid), reference_order(grid.axes))
+        operator, order = _operator(grid), reference_order(grid.axes)
         expansion.combinations += count(grid.axes)
-        wanted = None if grid.sample is None else len(expansion.calls) + grid.sample
+        wanted, every = None, points(grid.axes)
         if grid.sample is not None:
             expansion.asked = (expansion.asked or 0) + grid.sample
-        for point in _points(grid):
+            wanted, every = before + grid.sample, spread_points(grid.axes, grid.seed)
+        for point in every:
             if len(expansion.calls) == wanted:
                 break
-            if _try(source, point, expansion) or wanted is None:
+            expansion.tried += 1
+            found, values = None, dict[str, Json]()
+            try:
+                values = resolved(grid.axes, order, point)
+                found = _call(grid, operator, values)
+            except REFUSED as error:
+                moving = {name: v for name, v in values.items() if len(grid.axes[name]) > 1}
+                expansion.drop(said_by(error) or type(error).__name__, moving)
+            if (found is not None and expansion.add(found)) or wanted is None:
                 step()
-        found = len(expansion.calls) - before
-        places += ((number + 0.5) / found for number in range(found))
+        new = len(expansion.calls) - before
+        places += ((number + 0.5) / new for number in range(new))
     mixed = sorted(range(len(places)), key=places.__getitem__)
     expansion.calls = [expansion.calls[number] for number in mixed]
     expansion.dropped.sort(key=lambda each: -each.count)
     return expansion
-
-
-@dataclass(frozen=True)
-class _Source:
-    """A grid with its operator, and its axes in the order in which references are followed."""
-
-    grid: Grid
-    operator: NamedOperator
-    order: list[str]
-
-
-def _points(grid: Grid) -> Iterator[tuple[int, ...]]:
-    return points(grid.axes) if grid.sample is None else spread_points(grid.axes, grid.seed)
-
-
-def _try(source: _Source, point: tuple[int, ...], expansion: Expansion) -> bool:
-    """Add a point's call to the expansion, or the reason why it has none; return which."""
-    grid = source.grid
-    values: Mapping[str, Json] = {}
-    expansion.tried += 1
-    try:
-        values = resolved(grid.axes, source.order, point)
-        call = _call(grid, source.operator, values)
-        reason = _beyond(grid, call.configuration)
-    except REFUSED as error:
-        reason = one_line(error)
-    if reason is not None:
-        moving = {name: value for name, value in values.items() if len(grid.axes[name]) > 1}
-        _drop(expansion, reason, moving)
-    elif call.configuration.key in expansion.keys:
-        expansion.repeated += 1
-    else:
-        expansion.keys.add(call.configuration.key)
-        expansion.calls.append(call)
-        return True
-    return False
-
-
-def _drop(expansion: Expansion, reason: str, example: Mapping[str, Json]) -> None:
-    """Count a dropped point with those whose reason differs in its numbers alone."""
-    alike = _NUMBER.sub("N", reason)
-    for each in expansion.dropped:
-        if _NUMBER.sub("N", each.reason) == alike:
-            each.count += 1
-            return
-    expansion.dropped.append(Dropped(reason, 1, example))
-
-
-def one_line(error: BaseException) -> str:
-    """Return what an error says, in its first line."""
-    lines = str(error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
-
-
-def _beyond(grid: Grid, configuration: Configuration) -> str | None:
-    """Say which of the grid's bounds a call exceeds, None where it exceeds none."""
-    kind = get_kind(configuration.kind)
-    for name, measure in (("bytes", kind.bytes_moved), ("flops", kind.flops)):
-        if name in grid.at_most and measure(configuration) > grid.at_most[name]:
-            return f"at_most: it has more than {grid.at_most[name]:g} {name}"
-    return None
-
-
-# what an operator takes
 
 
 def _operator(grid: Grid) -> NamedOperator:
@@ -701,10 +617,7 @@ def _operator(grid: Grid) -> NamedOperator:
     return operator
 
 
-# calls
-
-
-class _Notes:
+class _Notes(NoNotes):
     """The value classes of the tensors that were made, and which of them are weights."""
 
     def __init__(self) -> None:
@@ -717,67 +630,59 @@ class _Notes:
     def is_weight(self, tensor: Tensor) -> bool:
         return id(tensor) in self.weights
 
-    def needs_gradient(self, tensor: Tensor) -> bool | None:
-        return None
-
 
 def _call(grid: Grid, operator: NamedOperator, values: Mapping[str, Json]) -> Call:
     """Return the call at a point of a grid.
 
     Raises:
-        Exception: one of `REFUSED`: the operator cannot be called so.
+        Exception: one of `REFUSED`: the operator cannot be called so, or exceeds a bound.
     """
     notes = _Notes()
-    arguments = {name: _argument(values[name]) for name in grid.arguments}
+    arguments = {
+        name: tuple(values[name]) if isinstance(values[name], list) else values[name]
+        for name in grid.arguments
+    }
     made: dict[str, Any] = {}
-    for name, request in grid.inputs.items():
-        made[name] = _made(request, values, made, notes)
-    for name, request in grid.weights.items():
-        made[name] = _made(request, values, made, notes)
+    for name, given in grid.inputs.items():
+        made[name] = _made(given, values, made, notes)
+    for name, given in grid.weights.items():
+        made[name] = _made(given, values, made, notes)
         notes.weights |= {id(tensor) for tensor in tensors(made[name])}
     if operator.form == "module":
-        module = _module(operator.called, arguments, values)
+        with torch.device("meta"):
+            module: nn.Module = operator.called(**arguments)
+        module.eval().to(dtype_of(values["dtype"]))
+        for parameter in module.parameters():
+            parameter.data = in_layout(parameter.data, values["memory_format"])
         configuration = describe_module(module, (), made, notes)
     else:
         configuration = describe_function(operator.called, (), {**arguments, **made}, notes)
     build(configuration, form=operator.form, device="meta")()
+    kind = get_kind(configuration.kind)
+    for name, measure in (("bytes", kind.bytes_moved), ("flops", kind.flops)):
+        if name in grid.at_most and measure(configuration) > grid.at_most[name]:
+            raise ValueError(f"at_most: it has more than {grid.at_most[name]:g} {name}")
     return Call(configuration, operator.form)
 
 
-def _argument(value: Json) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _module(
-    cls: Callable[..., nn.Module], arguments: Mapping[str, Any], values: Mapping[str, Json]
-) -> nn.Module:
-    with torch.device("meta"):
-        module = cls(**arguments)
-    module.eval().to(dtype_of(values["dtype"]))
-    for parameter in module.parameters():
-        parameter.data = in_layout(parameter.data, values["memory_format"])
-    return module
-
-
-def _made(
-    request: Any, values: Mapping[str, Json], earlier: Mapping[str, Any], notes: _Notes
-) -> Any:
+def _made(given: Any, values: Mapping[str, Json], earlier: Mapping[str, Any], notes: _Notes) -> Any:
     """Return what an input is: a tensor on meta, several in a tuple, or the plain value given."""
-    if isinstance(request, list):
-        return tuple(_made(item, values, earlier, notes) for item in request)
-    if isinstance(request, SameAs):
-        return earlier[request.name]
-    if not isinstance(request, TensorRequest):
-        return request
-    shape = [values[size] if isinstance(size, str) else size for size in request.shape]
-    for name, size in zip(request.shape, shape, strict=True):
-        if not isinstance(size, int) or isinstance(size, bool):
+    if isinstance(given, list):
+        if any(isinstance(item, list | dict) for item in given):
+            return tuple(_made(item, values, earlier, notes) for item in given)
+        given = {"shape": given}
+    if not isinstance(given, dict):
+        return given
+    if "same" in given:
+        return earlier[given["same"]]
+    shape = [values[size] if isinstance(size, str) else size for size in given["shape"]]
+    for name, size in zip(given["shape"], shape, strict=True):
+        if isinstance(size, bool) or not isinstance(size, int):
             raise ValueError(f"{name} is {size!r}, not a size")
-    dtype = dtype_of(request.dtype or values["dtype"])
+    dtype = dtype_of(given.get("dtype") or values["dtype"])
     tensor = in_layout(torch.empty(shape, dtype=dtype, device="meta"), values["memory_format"])
-    given = request.values
-    if given is not None:
-        classes = _own_class(given, values)
+    if given.get("values") is not None:
+        classes = _own_class(given["values"], values)
     else:  # the value class of the point, for tensors that can have it
         classes = values["values"] if tensor.is_floating_point() else None
     if classes is not None:

@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 31_700, "lines": 58_150, "files": 196},
-    "studies": {"statements": 4_470, "lines": 8_290, "files": 25},
-    "tests": {"lines": 53_250, "files": 364},
+    "core": {"statements": 31_630, "lines": 58_050, "files": 196},
+    "studies": {"statements": 4_460, "lines": 8_280, "files": 25},
+    "tests": {"lines": 53_230, "files": 364},
     "benchmarks": {"lines": 2_310, "files": 10},
 }
 

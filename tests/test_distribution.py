@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from opdb.distribution import DISTRIBUTION, install
-from opdb.doctor import machine
+from opdb.doctor import missing_extras
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -100,4 +100,4 @@ def test_doctor_does_not_take_the_other_projects_extras_for_its_own(
         return ["rich; extra == 'other'"]
 
     monkeypatch.setattr(importlib.metadata, "requires", requires)
-    assert machine.missing_extras() is None
+    assert missing_extras() is None

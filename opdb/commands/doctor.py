@@ -18,7 +18,7 @@ from opdb.cli import options
 from opdb.cli.console import note, show
 from opdb.derive.calibration import distrusted, power_meter
 from opdb.derive.quiet import HostFactor, Slowdown
-from opdb.doctor import Facts, Finding, examine, gather, works
+from opdb.doctor import Finding, Machine, examine, works
 from opdb.errors import CannotMeasureError, CheckError, InputError
 from opdb.records import BoardCalibration, Host, Json, MeterTest
 from opdb.tables import RATIO, Column, Report, Rows, Table
@@ -67,13 +67,13 @@ ADVICE: Table[Named] = Table(
 class Diagnosis(Report):
     """The findings of all checks of a machine."""
 
-    facts: Facts
+    machine: Machine
     findings: Sequence[Finding]
 
     @cached_property
     def verdict(self) -> tuple[bool, str]:
         """Whether a GPU can be measured, and in one sentence what works."""
-        return works(self.facts, self.findings)
+        return works(self.machine, self.findings)
 
     def check(self) -> None:
         healthy, words = self.verdict
@@ -85,7 +85,7 @@ class Diagnosis(Report):
         return {
             "healthy": healthy,
             "words": words,
-            "boards": [board.state.uuid for board in self.facts.nvidia.boards],
+            "boards": [board.uuid for board in self.machine.boards],
             "findings": FINDINGS.documents(self.findings),
         }
 
@@ -101,7 +101,7 @@ class Diagnosis(Report):
             yield words
 
     def _name(self, finding: Finding) -> str:
-        if finding.board is None or len(self.facts.nvidia.boards) < 2:
+        if finding.board is None or len(self.machine.boards) < 2:
             return finding.check
         return f"GPU {finding.board}: {finding.check}"
 
@@ -313,8 +313,7 @@ def calibrate_host_in(store: Store, session: Session, tell: Callable[[str], None
 
 def diagnose(db: str | None = None) -> Diagnosis:
     """Check what measuring needs on this machine, and in the database `db` (a file or URL)."""
-    facts = gather(db)
-    return Diagnosis(facts, examine(facts))
+    return Diagnosis(*examine(db))
 
 
 def run(

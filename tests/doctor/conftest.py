@@ -90,7 +90,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         ("NSIGHT", (f"{tmp_path}/nsight/*/ncu",)),
         ("METERS_WAIT_S", 0.1),
     ):
-        monkeypatch.setattr(f"opdb.doctor.machine.{name}", value)
+        monkeypatch.setattr(f"opdb.doctor.{name}", value)
     monkeypatch.setattr(
         "opdb.compiled.sysconfig.get_paths", lambda: {"include": str(tmp_path / "include")}
     )

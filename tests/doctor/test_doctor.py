@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from opdb.distribution import install
-from opdb.doctor import Finding, examine, gather, works
+from opdb.doctor import Finding, examine, works
 from opdb.meters import rapl
 from opdb.store import open_store
 from opdb.store.schema import SCHEMA
@@ -28,9 +28,8 @@ from tests.meters.test_nvml import UUID
 
 
 def found_on(url: str | None = None) -> tuple[list[Finding], bool, str]:
-    facts = gather(url)
-    findings = examine(facts)
-    return findings, *works(facts, findings)
+    machine, findings = examine(url)
+    return findings, *works(machine, findings)
 
 
 def the_fault(name: str, found: str, advice: str, *, blocks: bool) -> Finding:
@@ -513,7 +512,7 @@ def test_a_database_at_work_is_read_beside_its_owner(machine: Machine) -> None:
 
 
 def test_a_database_too_large_to_check(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opdb.doctor.machine.CHECKED_UP_TO_BYTES", 10)
+    monkeypatch.setattr("opdb.doctor.CHECKED_UP_TO_BYTES", 10)
     findings, healthy, _ = found_on()
     fault = next(each for each in findings if each.result != "fine")
     assert (fault.check, fault.result, healthy) == ("database", "unknown", True)

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from opdb.algorithms.names import Algorithm
 from opdb.bench.session import current_settings
+from opdb.bench.visit import VisitRequest
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.statistics import PRECISION, PRIOR_DEGREES, is_within, visit_deviation
 from opdb.footprint import touched_bytes, weight_bytes
@@ -127,69 +128,38 @@ class BenchRequest:
         return rounds
 
 
-@dataclass(frozen=True)
-class PlannedVisit:
-    """One visit to make: a configuration, the role in which it is stored, and what calls find.
-
-    `algorithm` is the one that the convolution is forced to take; None: torch chooses.
-    """
-
-    configuration: Configuration
-    role: Role = "measurement"
-    access: Access = "model"
-    weights: Weights = "cold"
-    algorithm: str | None = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    rounds: tuple[tuple[PlannedVisit, ...], ...]
-
-    @property
-    def visits(self) -> int:
-        return sum(len(r) for r in self.rounds)
+Rounds: TypeAlias = list[list[VisitRequest]]
+"""Visits to make, round by round."""
 
 
 @dataclass(frozen=True)
 class VisitCounts:
-    """The visits of one role that a device or board has of every configuration and setting."""
+    """The visits of one role that a device or board has in some settings, by configuration."""
 
-    outcomes: Mapping[tuple[str, str], Counter[Outcome]] = field(default_factory=dict)
-    rejected: Mapping[tuple[str, str], Counter[Outcome]] = field(default_factory=dict)
+    settings: Mapping[str, Json]
+    outcomes: Mapping[tuple[str, str], Counter[Outcome]]
+    rejected: Mapping[tuple[str, str], Counter[Outcome]]
 
-    @classmethod
-    def of(cls, store: Store, sort: VisitFilter, configurations: Collection[str]) -> VisitCounts:
-        """Count what is stored of a sort, of these configurations (keys)."""
-        return cls(
-            store.outcomes(sort, configurations),
-            store.outcomes(sort, configurations, rejected=True),
-        )
+    def good(self, configuration: Configuration) -> int:
+        """Return how many succeeded, rejected ones included."""
+        return self.outcomes.get(self._key(configuration), Counter())["ok"]
 
-    def counts(
-        self, configuration: Configuration, settings: Mapping[str, Json]
-    ) -> tuple[Counter[Outcome], int]:
-        key = configuration.key, relevant_setting(configuration.kind, settings)
-        nothing: Counter[Outcome] = Counter()
-        return self.outcomes.get(key, nothing), self.rejected.get(key, nothing)["ok"]
-
-    def wanted(
-        self,
-        configuration: Configuration,
-        settings: Mapping[str, Json],
-        *,
-        rounds: int,
-        retry: bool = False,
-    ) -> int:
+    def wanted(self, configuration: Configuration, *, rounds: int, retry: bool = False) -> int:
         """Return how many visits are still wanted for `rounds` good ones.
 
         Rejected visits are repeated, a limited number of times.
         """
-        outcomes, rejected = self.counts(configuration, settings)
+        key = self._key(configuration)
+        outcomes: Counter[Outcome] = self.outcomes.get(key, Counter())
+        rejected = self.rejected.get(key, Counter())["ok"]
         if retry:
             return max(0, rounds - outcomes["ok"] + rejected)
         if any(outcomes[outcome] for outcome in FINAL_OUTCOMES):
             return 0
         return max(0, rounds - outcomes["ok"] + min(rejected, MAX_REDONE))
+
+    def _key(self, configuration: Configuration) -> tuple[str, str]:
+        return configuration.key, relevant_setting(configuration.kind, self.settings)
 
 
 def is_duplicated(configuration: Configuration, share: float) -> bool:
@@ -226,32 +196,10 @@ def _states(configuration: Configuration, cold: bool, hot: bool) -> tuple[Weight
     return ("cold", "hot") if cold else ("hot",)
 
 
-def plan(store: Store, board: Board, settings: Mapping[str, Json], request: BenchRequest) -> Plan:
-    """Order what is pending: in random order, each round the reverse of the one before.
-
-    Reversing makes a slow drift fall on all visits of a configuration alike. Duplicates lie among
-    the measurements, in the same random order. Where an order is given, all rounds keep it, and
-    duplicates are each round's last.
-    """
-    query = _PlanQuery(store, board, settings, request)
-    if request.access == "model":
-        wanted = _measurements(query)
-        wanted |= _duplicates(query)
-    else:
-        wanted = _other_workloads(query)
-    order = _ordered([job for job, count in wanted.items() if count], request)
-    made = []
-    for left in range(request.most_rounds, 0, -1):
-        made.append(tuple(job for job in order if wanted[job] >= left))
-        if request.configurations is None:
-            order.reverse()
-    return Plan(tuple(made))
-
-
-def _ordered(jobs: Iterable[PlannedVisit], request: BenchRequest) -> list[PlannedVisit]:
+def _ordered(jobs: Iterable[VisitRequest], request: BenchRequest, seed: int) -> list[VisitRequest]:
     """Return jobs in the order that was given, duplicates last; without one, in random order."""
     order = list(jobs)
-    random.Random(request.seed).shuffle(order)
+    random.Random(seed).shuffle(order)
     if request.configurations is not None:
         place = {key: number for number, key in enumerate(request.configurations)}
         order.sort(key=lambda job: (job.role == "duplicate", place[job.configuration.key]))
@@ -270,148 +218,6 @@ def interpolated(store: Store, device: str) -> set[str]:
     calls = store.calls_of(found, device)
     own = {each.key for each in generations}
     return found.difference(*(calls[key] for key in calls.keys() - own))
-
-
-@dataclass(frozen=True)
-class _PlanQuery:
-    """A query of the store: the visits that a board lacks, in these settings."""
-
-    store: Store
-    board: Board
-    settings: Mapping[str, Json]
-    request: BenchRequest
-
-    @property
-    def algorithm(self) -> str | None:
-        return self.settings.get(ALGORITHM_SETTING)
-
-    def sort(
-        self, role: Role = "measurement", weights: Weights | None = None, *, here: bool = False
-    ) -> VisitFilter:
-        """Return which visits count; with `here`, those of this board whatever is requested."""
-        board = self.board.uuid if here or self.request.this_board else None
-        return VisitFilter(self.board.device, board, role, self.request.access, weights)
-
-    def lacking(
-        self, sort: VisitFilter, visits: int, among: ConfigurationFilter | None = None
-    ) -> list[Configuration]:
-        """Return what may lack visits of a sort: all that does, and some that failed."""
-        request = self.request
-        given = (
-            ConfigurationFilter(request.kinds, request.configurations) if among is None else among
-        )
-        lack = MissingVisits(sort, visits, relevant_settings(self.settings, request.kinds))
-        found = self.store.lacking(lack, replace(given, device=self.board.device))
-        return found if given.keys is not None else [c for c in found if c.key not in self.between]
-
-    @cached_property
-    def between(self) -> set[str]:
-        return interpolated(self.store, self.board.device)
-
-    def called(self, configurations: Iterable[Configuration]) -> set[str]:
-        if self.request.rounds is not None:
-            return set()
-        keys = [c.key for c in configurations]
-        return set().union(*self.store.calls_of(keys, self.board.device).values())
-
-    def lacking_by_weights(
-        self, visits: int, keys: Collection[str] | None, *, here: bool = False
-    ) -> dict[Configuration, tuple[Weights, ...]]:
-        resident = self.request.resident_bytes
-        _know_footprints(self.store, resident)
-        given = ConfigurationFilter(
-            self.request.kinds, keys, called=self.request.configurations is None
-        )
-        found = self.lacking(self.sort(weights="cold", here=here), visits, given)
-        if resident is not None:
-            given = replace(given, called_in=("at most", resident))
-            found += self.lacking(self.sort(weights="hot", here=here), visits, given)
-        return weight_states(self.store, found, resident)
-
-    def seen_by_weights(
-        self, configurations: Iterable[Configuration], *, here: bool = False
-    ) -> dict[Weights, VisitCounts]:
-        keys = [c.key for c in configurations]
-        states: tuple[Weights, ...] = ("cold", "hot")
-        return {
-            s: VisitCounts.of(self.store, self.sort(weights=s, here=here), keys) for s in states
-        }
-
-
-def _measurements(query: _PlanQuery) -> dict[PlannedVisit, int]:
-    request = query.request
-    found = query.lacking_by_weights(request.most_rounds, request.configurations)
-    seen = query.seen_by_weights(found)
-    called = query.called(found)
-    return {
-        PlannedVisit(c, weights=state, algorithm=query.algorithm): seen[state].wanted(
-            c, query.settings, rounds=request.rounds_of(c, called), retry=request.retry
-        )
-        for c, states in found.items()
-        for state in states
-    }
-
-
-def _other_workloads(query: _PlanQuery) -> dict[PlannedVisit, int]:
-    request, rounds = query.request, OTHER_WORKLOAD_ROUNDS
-    found = query.lacking(query.sort(), rounds)
-    seen = VisitCounts.of(query.store, query.sort(), [c.key for c in found])
-    return {
-        PlannedVisit(c, access=request.access, algorithm=query.algorithm): seen.wanted(
-            c, query.settings, rounds=rounds, retry=request.retry
-        )
-        for c in found
-    }
-
-
-def _duplicates(query: _PlanQuery) -> dict[PlannedVisit, int]:
-    store, request, settings = query.store, query.request, query.settings
-    if request.duplicates <= 0:
-        return {}
-    end = None if request.duplicates >= 1 else f"{math.ceil(request.duplicates * 2**32):08x}"
-    given = ConfigurationFilter(request.kinds, request.configurations, keys_below=end)
-    found = query.lacking(query.sort("duplicate"), request.most_rounds, given)
-    keys = [c.key for c in found]
-    called = query.called(found)
-    here = VisitCounts.of(store, query.sort(here=True), keys)
-    on_device = VisitCounts.of(store, query.sort(), keys)
-    duplicated = VisitCounts.of(store, query.sort("duplicate"), keys)
-    wanted = {}
-    for configuration, states in weight_states(store, found, request.resident_bytes).items():
-        if not is_duplicated(configuration, request.duplicates):
-            continue
-        outcomes, _ = here.counts(configuration, settings)
-        rounds = request.rounds_of(configuration, called)
-        anywhere = on_device.wanted(configuration, settings, rounds=rounds, retry=request.retry)
-        if outcomes["ok"] or anywhere == rounds:
-            algorithm = query.algorithm
-            job = PlannedVisit(configuration, "duplicate", weights=states[0], algorithm=algorithm)
-            wanted[job] = duplicated.wanted(configuration, settings, rounds=rounds)
-    return wanted
-
-
-def further_round(
-    store: Store,
-    board: Board,
-    settings: Mapping[str, Json],
-    coarse: Collection[str],
-    request: BenchRequest,
-) -> tuple[PlannedVisit, ...]:
-    """Return one more visit of each of these configurations (keys), in the order of a plan.
-
-    Those that have all the rounds there are, or have been rejected too often, are left out.
-    """
-    query = _PlanQuery(store, board, settings, request)
-    given = request.configurations
-    keys = set(coarse) if given is None else set(coarse) & set(given)
-    found = query.lacking_by_weights(MAX_ROUNDS, keys, here=True)
-    seen = query.seen_by_weights(found, here=True)
-    jobs = [
-        PlannedVisit(c, weights=states[0], algorithm=query.algorithm)
-        for c, states in found.items()
-        if seen[states[0]].wanted(c, settings, rounds=MAX_ROUNDS)
-    ]
-    return tuple(_ordered(jobs, request))
 
 
 # Further visits where they narrow the sums of models most.
@@ -627,36 +433,173 @@ class SumsReached:
         return cls(asked, len(widths), within, statistics.median(widths), max(widths))
 
 
-def further(
-    store: Store, board: Board, request: BenchRequest, number: int
-) -> tuple[PlannedVisit, ...]:
+def benched_in(store: Store, board: Board, request: BenchRequest) -> list[Benched]:
+    """Return what a board has and lacks under each of the settings that a bench is asked for."""
+    return [Benched(store, board, request, settings) for settings in request.settings]
+
+
+def further(store: Store, board: Board, request: BenchRequest, number: int) -> list[VisitRequest]:
     """Return the visits of a further round: what this board has not as precise as asked."""
     if request.access != "model":
-        return ()
-    asked = replace(request, seed=request.seed + number)
-    found: list[PlannedVisit] = []
-    for settings in request.settings:
-        coarse = Benched(store, board, request, settings).coarse()
-        found += further_round(store, board, settings, coarse, asked)
-    return tuple(found)
-
-
-def sums_to_reach(store: Store, board: Board, request: BenchRequest) -> list[Sum]:
-    return [
-        each
-        for settings in request.settings
-        for each in Benched(store, board, request, settings).sums
-    ]
+        return []
+    seed = request.seed + number
+    benched = benched_in(store, board, request)
+    return [job for each in benched for job in each.further_round(each.coarse(), seed)]
 
 
 @dataclass(frozen=True)
 class Benched:
-    """What a board has of what a bench is asked for, in some backend settings."""
+    """What a board has and lacks of what a bench is asked for, in some backend settings."""
 
     store: Store
     board: Board
     request: BenchRequest
     settings: Mapping[str, Json]
+
+    def plan(self) -> Rounds:
+        """Order what is pending: in random order, each round the reverse of the one before.
+
+        Reversing makes a slow drift fall on all visits of a configuration alike. Duplicates lie
+        among the measurements, in the same random order. Where an order is given, all rounds keep
+        it, and duplicates are each round's last.
+        """
+        request = self.request
+        if request.access == "model":
+            wanted = self._measurements()
+            wanted |= self._duplicates()
+        else:
+            wanted = self._other_workloads()
+        order = _ordered([job for job, count in wanted.items() if count], request, request.seed)
+        made = []
+        for left in range(request.most_rounds, 0, -1):
+            made.append([job for job in order if wanted[job] >= left])
+            if request.configurations is None:
+                order.reverse()
+        return made
+
+    def further_round(self, coarse: Collection[str], seed: int) -> list[VisitRequest]:
+        """Return one more visit of each of these configurations (keys), in the order of a plan.
+
+        Those that have all the rounds there are, or have been rejected too often, are left out.
+        """
+        given = self.request.configurations
+        keys = set(coarse) if given is None else set(coarse) & set(given)
+        found = self._lacking_by_weights(MAX_ROUNDS, keys, here=True)
+        seen = self._seen_by_weights(found, here=True)
+        jobs = [
+            VisitRequest(c, weights=states[0], algorithm=self._algorithm)
+            for c, states in found.items()
+            if seen[states[0]].wanted(c, rounds=MAX_ROUNDS)
+        ]
+        return _ordered(jobs, self.request, seed)
+
+    @property
+    def _algorithm(self) -> str | None:
+        return self.settings.get(ALGORITHM_SETTING)
+
+    def _sort(
+        self, role: Role = "measurement", weights: Weights | None = None, *, here: bool = False
+    ) -> VisitFilter:
+        """Return which visits count; with `here`, those of this board whatever is requested."""
+        board = self.board.uuid if here or self.request.this_board else None
+        return VisitFilter(self.board.device, board, role, self.request.access, weights)
+
+    def _seen(self, sort: VisitFilter, configurations: Iterable[Configuration]) -> VisitCounts:
+        keys = [c.key for c in configurations]
+        rejected = self.store.outcomes(sort, keys, rejected=True)
+        return VisitCounts(self.settings, self.store.outcomes(sort, keys), rejected)
+
+    def _seen_by_weights(
+        self, configurations: Iterable[Configuration], *, here: bool = False
+    ) -> dict[Weights, VisitCounts]:
+        among = list(configurations)
+        states: tuple[Weights, ...] = ("cold", "hot")
+        return {s: self._seen(self._sort(weights=s, here=here), among) for s in states}
+
+    def _lacking(
+        self, sort: VisitFilter, visits: int, among: ConfigurationFilter | None = None
+    ) -> list[Configuration]:
+        """Return what may lack visits of a sort: all that does, and some that failed."""
+        request = self.request
+        given = among or ConfigurationFilter(request.kinds, request.configurations)
+        lack = MissingVisits(sort, visits, relevant_settings(self.settings, request.kinds))
+        found = self.store.lacking(lack, replace(given, device=self.board.device))
+        return found if given.keys is not None else [c for c in found if c.key not in self._between]
+
+    def _lacking_by_weights(
+        self, visits: int, keys: Collection[str] | None, *, here: bool = False
+    ) -> dict[Configuration, tuple[Weights, ...]]:
+        resident = self.request.resident_bytes
+        _know_footprints(self.store, resident)
+        given = ConfigurationFilter(
+            self.request.kinds, keys, called=self.request.configurations is None
+        )
+        found = self._lacking(self._sort(weights="cold", here=here), visits, given)
+        if resident is not None:
+            given = replace(given, called_in=("at most", resident))
+            found += self._lacking(self._sort(weights="hot", here=here), visits, given)
+        return weight_states(self.store, found, resident)
+
+    @cached_property
+    def _between(self) -> set[str]:
+        return interpolated(self.store, self.board.device)
+
+    def _called(self, configurations: Iterable[Configuration]) -> set[str]:
+        """Return which of these configurations (keys) models call; none where rounds are given."""
+        if self.request.rounds is not None:
+            return set()
+        keys = [c.key for c in configurations]
+        return set().union(*self.store.calls_of(keys, self.board.device).values())
+
+    def _measurements(self) -> dict[VisitRequest, int]:
+        request = self.request
+        found = self._lacking_by_weights(request.most_rounds, request.configurations)
+        seen = self._seen_by_weights(found)
+        called = self._called(found)
+        return {
+            VisitRequest(c, weights=state, algorithm=self._algorithm): seen[state].wanted(
+                c, rounds=request.rounds_of(c, called), retry=request.retry
+            )
+            for c, states in found.items()
+            for state in states
+        }
+
+    def _other_workloads(self) -> dict[VisitRequest, int]:
+        request, rounds = self.request, OTHER_WORKLOAD_ROUNDS
+        found = self._lacking(self._sort(), rounds)
+        seen = self._seen(self._sort(), found)
+        return {
+            VisitRequest(c, access=request.access, algorithm=self._algorithm): seen.wanted(
+                c, rounds=rounds, retry=request.retry
+            )
+            for c in found
+        }
+
+    def _duplicates(self) -> dict[VisitRequest, int]:
+        request = self.request
+        if request.duplicates <= 0:
+            return {}
+        end = None if request.duplicates >= 1 else f"{math.ceil(request.duplicates * 2**32):08x}"
+        given = ConfigurationFilter(request.kinds, request.configurations, keys_below=end)
+        found = self._lacking(self._sort("duplicate"), request.most_rounds, given)
+        called = self._called(found)
+        here = self._seen(self._sort(here=True), found)
+        on_device = self._seen(self._sort(), found)
+        duplicated = self._seen(self._sort("duplicate"), found)
+        wanted = {}
+        for configuration, states in weight_states(
+            self.store, found, request.resident_bytes
+        ).items():
+            if not is_duplicated(configuration, request.duplicates):
+                continue
+            rounds = request.rounds_of(configuration, called)
+            anywhere = on_device.wanted(configuration, rounds=rounds, retry=request.retry)
+            if here.good(configuration) or anywhere == rounds:
+                job = VisitRequest(
+                    configuration, "duplicate", weights=states[0], algorithm=self._algorithm
+                )
+                wanted[job] = duplicated.wanted(configuration, rounds=rounds)
+        return wanted
 
     @cached_property
     def costs(self) -> list[Cost]:
@@ -699,7 +642,7 @@ class Benched:
         self, calls: Mapping[str, dict[str, int]], measured: Collection[str]
     ) -> dict[str, dict[str, int]]:
         missing = {key: counts.keys() - set(measured) for key, counts in calls.items()}
-        between = interpolated(self.store, self.board.device) if any(missing.values()) else set()
+        between = self._between if any(missing.values()) else set()
         return {key: calls[key] for key, keys in missing.items() if keys <= between}
 
     def coarse(self) -> set[str]:
@@ -753,11 +696,11 @@ class Benched:
 # made on one board. What a plan holds may be out of date by then, so what is left of a
 # configuration is asked again once it is claimed.
 
-Lacking: TypeAlias = Callable[[Configuration], Iterable[PlannedVisit]]
+Lacking: TypeAlias = Callable[[Configuration], Iterable[VisitRequest]]
 """Says which visits of a configuration are lacking now, each as often as it is wanted."""
 
 
-def task_of(job: PlannedVisit) -> str:
+def task_of(job: VisitRequest) -> str:
     """Return what is claimed for a job: its configuration, in each sort of workload."""
     return f"{job.access} {job.configuration.key}"
 
@@ -767,27 +710,25 @@ class Share:
 
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
-        self._planned: dict[str, Counter[PlannedVisit]] = {}
-        self._spare: Counter[PlannedVisit] = Counter()
+        self._planned: dict[str, Counter[VisitRequest]] = {}
+        self._spare: Counter[VisitRequest] = Counter()
         self._lacking: Lacking = lambda configuration: ()
         self.missed: set[str] = set()
         """Configurations (keys) that were another worker's when they came up."""
 
-    def begin(self, rounds: Sequence[Sequence[PlannedVisit]], lacking: Lacking) -> None:
+    def begin(self, rounds: Rounds, lacking: Lacking) -> None:
         self._planned, self._spare, self._lacking = {}, Counter(), lacking
         for job in (job for jobs in rounds for job in jobs):
             self._planned.setdefault(task_of(job), Counter())[job] += 1
 
-    def unclaimed(self, plan: Plan) -> Plan:
+    def unclaimed(self, rounds: Rounds) -> Rounds:
         others = self._claims.others()
-        found = Plan(
-            tuple(tuple(j for j in jobs if task_of(j) not in others) for jobs in plan.rounds)
-        )
-        kept = {job.configuration.key for jobs in found.rounds for job in jobs}
-        self.missed |= {j.configuration.key for jobs in plan.rounds for j in jobs} - kept
+        found = [[job for job in jobs if task_of(job) not in others] for jobs in rounds]
+        kept = {job.configuration.key for jobs in found for job in jobs}
+        self.missed |= {job.configuration.key for jobs in rounds for job in jobs} - kept
         return found
 
-    def is_mine(self, job: PlannedVisit) -> bool:
+    def is_mine(self, job: VisitRequest) -> bool:
         """Return whether this worker is to make a visit now; claims what nobody has."""
         task = task_of(job)
         if not self._claims.has(task):
@@ -805,9 +746,9 @@ class Share:
             return False
         return True
 
-    def claim(self, job: PlannedVisit) -> Claim:
+    def claim(self, job: VisitRequest) -> Claim:
         return self._claims.claim(task_of(job))
 
-    def lose(self, job: PlannedVisit) -> None:
+    def lose(self, job: VisitRequest) -> None:
         self._claims.give_back([task_of(job)])
         self.missed.add(job.configuration.key)

@@ -11,7 +11,7 @@ import random
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -28,17 +28,13 @@ from opdb.bench.plan import (
     MAX_REDONE,
     MAX_ROUNDS,
     ROUNDS,
-    Benched,
     BenchRequest,
     Lacking,
-    Plan,
-    PlannedVisit,
+    Rounds,
     Share,
     SumsReached,
+    benched_in,
     further,
-    further_round,
-    plan,
-    sums_to_reach,
 )
 from opdb.bench.session import (
     Launching,
@@ -226,36 +222,112 @@ def duty_after(made: Sequence[Visit]) -> float:
     return min(duty for duty in (1.0, *LOWERED_DUTIES) if duty >= last.busy_share)
 
 
-class Rounds:
-    """Makes the visits of rounds one by one, each saved as soon as it is done.
+class BenchCampaign:
+    """All that a bench does in its campaign: visits round by round, host times between them.
 
     The measuring code knows nothing of roles: a duplicate gets its role when it is stored. Where
     other workers share the list, a visit is made by the one that claimed its configuration.
-    `between` is told before each visit which share of the rounds, or of the time, will be over.
     """
 
     def __init__(
         self,
         session: Session,
         store: Store,
+        request: BenchRequest,
+        share: Share,
         budget: Budget,
         display: Display,
-        share: Share,
+        crew: Crew,
         result: BenchResult,
-        between: Callable[[float], None],
+        unheard: Sequence[list[Call]] = (),
     ) -> None:
-        self._session, self._store, self._share = session, store, share
-        self._between, self._begun, self._planned = between, 0, 0
-        self._budget, self._display, self._shown = budget, display, Progress()
-        self.board = session.platform.board
-        self._result = result
+        """Make what is asked of a campaign; the calls `unheard` are those that lack host times."""
+        self._session, self._store, self._request = session, store, request
+        self._host_session = session  # host times stay with the campaign that a bench opens
+        self._share, self._budget, self._display, self._crew = share, budget, display, crew
+        self._result, self._unheard = result, unheard
+        # Where others measure on the host, the first host times are taken while they wait.
+        self._moments = Moments(unheard, self._hear, MOMENTS - (crew.workers > 1))
+        self._shown, self._begun, self._planned = Progress(), 0, 0
+        self._board = session.platform.board
         self.anchors = Anchors(session, store)
-        self._known: dict[PlannedVisit, VisitRequest] = {}
-        self._redone: Counter[PlannedVisit] = Counter()
+        self._known: dict[VisitRequest, VisitRequest] = {}
+        self._redone: Counter[VisitRequest] = Counter()
         self._failed: set[tuple[str, str | None]] = set()
         self._failures = 0
 
-    def make(self, rounds: Sequence[Sequence[PlannedVisit]], lacking: Lacking) -> bool:
+    def run(self, todo: Rounds) -> None:
+        """Make what is to be made, and derive the board's costs."""
+        try:
+            if self._crew.workers > 1 and self._unheard:
+                with self._crew.alone():
+                    self._take_host_times(self._unheard)
+            self._visit_all(todo)
+            self._moments.until(1.0)
+            settle(
+                self._unheard,
+                self._take_host_times,
+                lambda: self._store.host_visits(self._board.uuid),
+            )
+        finally:
+            derive_costs(self._store, self._board.uuid)
+            result, budget = self._result, self._budget
+            result.anchors = self.anchors.made
+            result.stopped, result.elapsed_s = budget.stopped, budget.elapsed_s
+
+    def _take_host_times(self, workloads: Sequence[list[Call]]) -> None:
+        if not workloads or self._budget.spent():
+            return
+        self._display.note(f"host times of {plural(len(workloads), 'workload')}")
+        Moments(workloads, self._hear, 1).until(1.0)
+
+    def _hear(self, calls: list[list[Call]]) -> None:
+        """Take one moment of workloads, and save it whole: a part of it cannot be ranked."""
+        if not self._budget.spent():
+            self._store.save_host_visits(list(host_visits(self._host_session, calls)))
+
+    def _visit_all(self, todo: Rounds) -> None:
+        store, request, board = self._store, self._request, self._board
+        self.anchors.at_an_end()
+        _freeze()  # these visits have imported what all visits need
+        going_on = self.make(todo, self._lacking)
+        going_on = going_on and self._visit_what_was_given_up()
+        for number in range(request.rounds or 1, MAX_ROUNDS):
+            if not going_on:
+                break
+            derive_costs(store, board.uuid)
+            jobs = further(store, board, request, number)
+            if not jobs:
+                break
+            asked = request.precision if request.rounds else request.sum_precision
+            self._display.note(
+                f"not within {100 * asked:g} % yet: "
+                f"{plural(len(jobs), 'configuration')}; a further round"
+            )
+            going_on = self.make([jobs], self._lacking_further)
+        self.anchors.at_an_end()
+
+    def _visit_what_was_given_up(self) -> bool:
+        """Visit what other workers had and did not finish; False when the time was up first."""
+        if not self._share.missed:
+            return True
+        asked = replace(self._request, configurations=sorted(self._share.missed))
+        self._share.missed.clear()
+        left = _planned(self._store, self._board, asked)
+        return self.make(self._share.unclaimed(left), self._lacking)
+
+    def _lacking(self, configuration: Configuration) -> list[VisitRequest]:
+        asked = replace(self._request, configurations=[configuration.key])
+        return [job for jobs in _planned(self._store, self._board, asked) for job in jobs]
+
+    def _lacking_further(self, configuration: Configuration) -> list[VisitRequest]:
+        asked = replace(self._request, configurations=[configuration.key])
+        benched = benched_in(self._store, self._board, asked)
+        return [
+            job for each in benched for job in each.further_round([configuration.key], asked.seed)
+        ]
+
+    def make(self, rounds: Rounds, lacking: Lacking) -> bool:
         """Visit what rounds hold, what was rejected once more; False when the time was up first.
 
         `lacking` is asked of each configuration once it is claimed: others may have been there.
@@ -270,9 +342,9 @@ class Rounds:
             again = self._visited([again])
         return again is not None
 
-    def _visited(self, rounds: Sequence[Sequence[PlannedVisit]]) -> list[PlannedVisit] | None:
+    def _visited(self, rounds: Rounds) -> list[VisitRequest] | None:
         """Visit what rounds hold; return what was rejected and may be redone, None out of time."""
-        again: list[PlannedVisit] = []
+        again: list[VisitRequest] = []
         with self._display.progress(sum(len(jobs) for jobs in rounds), "bench") as self._shown:
             for jobs in rounds:
                 found = self._round(jobs)
@@ -281,14 +353,15 @@ class Rounds:
                 again += found
         return again
 
-    def _round(self, jobs: Sequence[PlannedVisit]) -> list[PlannedVisit] | None:
+    def _round(self, jobs: Sequence[VisitRequest]) -> list[VisitRequest] | None:
         """Visit each; return what was rejected and may be redone, None when the time was up."""
         again = []
         for job in jobs:
             if self._budget.spent():
                 return None
             self._begun += 1
-            self._between(max(self._begun / self._planned, self._budget.share))
+            self._crew.make_way()
+            self._moments.until(max(self._begun / self._planned, self._budget.share))
             if (job.configuration.key, job.algorithm) in self._failed:
                 continue
             if not self._share.is_mine(job):
@@ -310,15 +383,10 @@ class Rounds:
             self._session = with_base_power_anew(self._session, self._store)
             self.anchors.session = self._session
 
-    def _visit(self, job: PlannedVisit) -> Visit | None:
+    def _visit(self, job: VisitRequest) -> Visit | None:
         """Make a visit and save it; None where another worker has taken it over meanwhile."""
         same = replace(job, role="measurement")  # a duplicate is the same call
-        request = self._known.get(same) or VisitRequest(
-            job.configuration,
-            access=job.access,
-            weights=job.weights,
-            algorithm=job.algorithm,
-        )
+        request = self._known.get(same, same)
         made = visit(self._session, request)
         kept = [self._as_stored(one, job) for one in made]
         try:
@@ -350,7 +418,7 @@ class Rounds:
             self._shown.note(f"{configuration.title}: {last.outcome}: {last.reason}")
         self._shown.done()
 
-    def _as_stored(self, one: Visit, job: PlannedVisit) -> Visit:
+    def _as_stored(self, one: Visit, job: VisitRequest) -> Visit:
         """Return a visit with its role and what is said of it; a failure is never a duplicate."""
         one = replace(one, flags=(*one.flags, *self.anchors.flags))
         if one.role == "measurement" and one.outcome == "ok":
@@ -523,21 +591,28 @@ def bench(store: Store, request: BenchRequest, display: Display, crew: Crew = AL
         share = Share(claims)
         todo = share.unclaimed(_planned(store, board, request))
         unheard = _without_host_times(store, platform, request)
-        if not todo.visits:
+        if not any(todo):
             derive_costs(store, board.uuid)  # a bench that was killed has not come to it
-        if todo.visits or unheard or further(store, board, request, 0):
-            with crew.measuring():
-                _Bench(store, request, platform, share, budget, display, crew).run(
-                    todo, unheard, result
-                )
+        if any(todo) or unheard or further(store, board, request, 0):
+            display.note(f"calibrating {platform.device.name} ({board.uuid})")
+            before = store.campaigns(board=board.uuid)[-1:]
+            with crew.measuring(), campaign(request.device, store, crew.workers) as session:
+                result.campaign = session.campaign.id
+                for said in [changed(earlier, session.campaign) for earlier in before]:
+                    if said is not None:
+                        display.note(said)
+                BenchCampaign(
+                    session, store, request, share, budget, display, crew, result, unheard
+                ).run(todo)
         result.elsewhere = frozenset(share.missed)
     if request.access == "model" and result.campaign is not None:
         result.reached = _reached(store, board, request, result)
-        result.sums = SumsReached.of(sums_to_reach(store, board, request), request.sum_precision)
+        sums = [sum_ for each in benched_in(store, board, request) for sum_ in each.sums]
+        result.sums = SumsReached.of(sums, request.sum_precision)
     return result
 
 
-def pending(store: Store, platform: Platform, request: BenchRequest) -> Plan:
+def pending(store: Store, platform: Platform, request: BenchRequest) -> Rounds:
     return _planned(store, platform.board, _fitted(request, platform))
 
 
@@ -558,132 +633,21 @@ def _fitted(request: BenchRequest, platform: Platform) -> BenchRequest:
     return replace(request, resident_bytes=resident_bytes(platform.device))
 
 
-@dataclass(frozen=True)
-class _Bench:
-    store: Store
-    request: BenchRequest
-    platform: Platform
-    share: Share
-    budget: Budget
-    display: Display
-    crew: Crew
-
-    def run(self, todo: Plan, unheard: list[list[Call]], result: BenchResult) -> None:
-        """Open a campaign and make what is to be made; `result` says what became of it."""
-        device, board = self.platform.device, self.platform.board
-        self.display.note(f"calibrating {device.name} ({board.uuid})")
-        before = self.store.campaigns(board=board.uuid)[-1:]
-        with campaign(self.request.device, self.store, self.crew.workers) as session:
-            result.campaign = session.campaign.id
-            for said in [changed(earlier, session.campaign) for earlier in before]:
-                if said is not None:
-                    self.display.note(said)
-            together = self.crew.workers > 1
-            moments = Moments(
-                unheard,
-                lambda calls: self._hear(session, calls),
-                # where others measure on the host, the first are taken while they wait
-                MOMENTS - together,
-            )
-
-            def between(share: float) -> None:
-                self.crew.make_way()
-                moments.until(share)
-
-            rounds = Rounds(
-                session, self.store, self.budget, self.display, self.share, result, between
-            )
-            try:
-                if together and unheard:
-                    with self.crew.alone():
-                        self._take_host_times(session, unheard)
-                self._visit_all(todo, rounds)
-                moments.until(1.0)
-                settle(
-                    unheard,
-                    lambda left: self._take_host_times(session, left),
-                    lambda: self.store.host_visits(board.uuid),
-                )
-            finally:
-                derive_costs(self.store, board.uuid)
-                result.anchors = rounds.anchors.made
-                result.stopped, result.elapsed_s = self.budget.stopped, self.budget.elapsed_s
-
-    def _take_host_times(self, session: Session, unheard: list[list[Call]]) -> None:
-        if not unheard or self.budget.spent():
-            return
-        self.display.note(f"host times of {plural(len(unheard), 'workload')}")
-        Moments(unheard, lambda calls: self._hear(session, calls), 1).until(1.0)
-
-    def _hear(self, session: Session, calls: list[list[Call]]) -> None:
-        """Take one moment of workloads, and save it whole: a part of it cannot be ranked."""
-        if not self.budget.spent():
-            seen = list(host_visits(session, calls))
-            self.store.save_host_visits(seen)
-
-    def _visit_all(self, todo: Plan, rounds: Rounds) -> None:
-        store, request, board = self.store, self.request, rounds.board
-        rounds.anchors.at_an_end()
-        _freeze()  # these visits have imported what all visits need
-        going_on = rounds.make(todo.rounds, self._lacking)
-        going_on = going_on and self._visit_what_was_given_up(rounds)
-        for number in range(request.rounds or 1, MAX_ROUNDS):
-            if not going_on:
-                break
-            derive_costs(store, board.uuid)
-            jobs = further(store, board, request, number)
-            if not jobs:
-                break
-            asked = request.precision if request.rounds else request.sum_precision
-            self.display.note(
-                f"not within {100 * asked:g} % yet: "
-                f"{plural(len(jobs), 'configuration')}; a further round"
-            )
-            going_on = rounds.make([jobs], self._lacking_further)
-        rounds.anchors.at_an_end()
-
-    def _visit_what_was_given_up(self, rounds: Rounds) -> bool:
-        """Visit what other workers had and did not finish; False when the time was up first."""
-        if not self.share.missed:
-            return True
-        asked = replace(self.request, configurations=sorted(self.share.missed))
-        self.share.missed.clear()
-        left = _planned(self.store, rounds.board, asked)
-        return rounds.make(self.share.unclaimed(left).rounds, self._lacking)
-
-    def _lacking(self, configuration: Configuration) -> list[PlannedVisit]:
-        asked = replace(self.request, configurations=[configuration.key])
-        found = _planned(self.store, self.platform.board, asked)
-        return [job for jobs in found.rounds for job in jobs]
-
-    def _lacking_further(self, configuration: Configuration) -> list[PlannedVisit]:
-        key, board = configuration.key, self.platform.board
-        asked = replace(self.request, configurations=[key])
-        return [
-            job
-            for settings in asked.settings
-            for job in further_round(self.store, board, settings, [key], asked)
-        ]
-
-
-def _planned(store: Store, board: Board, request: BenchRequest) -> Plan:
-    plans = [plan(store, board, settings, request) for settings in request.settings]
-    numbers = range(len(plans[0].rounds))
-    rounds = [[job for each in plans for job in each.rounds[n]] for n in numbers]
+def _planned(store: Store, board: Board, request: BenchRequest) -> Rounds:
+    plans = [each.plan() for each in benched_in(store, board, request)]
+    rounds = [[job for jobs in each for job in jobs] for each in zip(*plans, strict=True)]
     if len(plans) > 1 and request.configurations is None:
         for number, jobs in enumerate(rounds):
             random.Random(request.seed + number).shuffle(jobs)
-    return Plan(tuple(tuple(jobs) for jobs in rounds))
+    return rounds
 
 
 def _reached(store: Store, board: Board, request: BenchRequest, result: BenchResult) -> Reached:
     costs: list[Cost] = []
     unfinished: set[tuple[str, str]] = set()
-    for settings in request.settings:
-        benched = Benched(store, board, request, settings)
+    for benched in benched_in(store, board, request):
         found = [cost for cost in benched.costs if cost.configuration not in benched.called]
-        keys = [cost.configuration for cost in found]
-        left = further_round(store, board, settings, keys, request)
+        left = benched.further_round([cost.configuration for cost in found], request.seed)
         left_keys = {job.configuration.key for job in left}
         unfinished |= {(c.configuration, c.setting) for c in found if c.configuration in left_keys}
         costs += found

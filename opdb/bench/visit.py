@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -100,20 +100,22 @@ OUT_OF_HOST_MEMORY = "DefaultCPUAllocator: "
 
 @dataclass(frozen=True)
 class VisitRequest:
-    """The call to visit, its role, and the busy share to begin with (1: back to back, no gaps).
+    """A call to visit, the role in which the visit is stored, and what the call finds.
 
-    `algorithm` is the one that a convolution is forced to take (None: torch chooses).
-    `kernels` are those that an earlier visit of the campaign saw, to save looking again. `weights`
+    `algorithm` is the one that a convolution is forced to take (None: torch chooses). `weights`
     concerns the `access` of a model alone: the other workloads say themselves what weights are.
+
+    What earlier visits of the campaign saw makes no other request: `duty` is the busy share to
+    begin with (1: back to back, no gaps), `kernels` are those launched, to save looking again.
     """
 
     configuration: Configuration
     role: Role = "measurement"
-    duty: float = 1.0
-    weights: Weights = "cold"
-    kernels: Mapping[str, int] | None = None
     access: Access = "model"
+    weights: Weights = "cold"
     algorithm: str | None = None
+    duty: float = field(default=1.0, compare=False)
+    kernels: Mapping[str, int] | None = field(default=None, compare=False)
 
     @property
     def outputs(self) -> Outputs:

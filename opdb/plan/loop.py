@@ -53,7 +53,7 @@ def of_model(request: BenchRequest, stored: Stored) -> BenchRequest:
 
 def lacking(store: Store, request: BenchRequest, platform: Platform) -> Lacking:
     """Return what a bench of this request would find to do on a platform, and its price."""
-    jobs = [job for jobs in pending(store, platform, request).rounds for job in jobs]
+    jobs = [job for jobs in pending(store, platform, request) for job in jobs]
     price = prices(store, platform.device.slug)
     found = {job.configuration.key: job.configuration for job in jobs}
     seconds = math.fsum(price.of(each) for each in found.values())

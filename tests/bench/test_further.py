@@ -68,7 +68,8 @@ def visited_again(store: Store, session: Session, **asked: Any) -> set[Configura
 def within(store: Store, session: Session, **asked: Any) -> tuple[int, int]:
     """Return how many sums there are, and how many within 1 %."""
     request = replace(BenchRequest(rounds=None), **asked)
-    reached = SumsReached.of(further.sums_to_reach(store, session.platform.board, request), 0.01)
+    benched = further.benched_in(store, session.platform.board, request)
+    reached = SumsReached.of([sum_ for each in benched for sum_ in each.sums], 0.01)
     return (0, 0) if reached is None else (reached.sums, reached.within)
 
 

@@ -12,11 +12,10 @@ from opdb.bench.plan import (
     MAX_REDONE,
     ROUNDS,
     SPREAD_SHARE,
+    Benched,
     BenchRequest,
-    PlannedVisit,
-    further_round,
+    Rounds,
     is_duplicated,
-    plan,
 )
 from opdb.bench.session import Session, new_id
 from opdb.bench.visit import VisitRequest, visit
@@ -34,6 +33,10 @@ ALONE = BenchRequest(seed=1, duplicates=0.0)
 ALL = (CONV, RELU, RELU_IN_PLACE, ADD_IN_PLACE, SQUARE)
 CONV_ALONE = Configuration("conv2d", {**CONV.parameters, "padding": [0, 0]}, CONV.inputs)
 OTHER_TF32 = {**DEFAULT_SETTINGS, "tf32_convolution": False}
+
+
+def plan(store: Store, board: Board, settings: Any, request: BenchRequest) -> Rounds:
+    return Benched(store, board, request, settings).plan()
 
 
 @pytest.fixture
@@ -62,17 +65,17 @@ def pending(store: Store, session: Session, **changes: Any) -> Counter[Configura
     settings = changes.pop("settings", DEFAULT_SETTINGS)
     request = replace(ALONE, **changes)
     found = plan(store, session.platform.board, settings, request)
-    assert {job.role for each in found.rounds for job in each} <= {"measurement"}
-    return Counter(job.configuration for each in found.rounds for job in each)
+    assert {job.role for each in found for job in each} <= {"measurement"}
+    return Counter(job.configuration for each in found for job in each)
 
 
 def test_at_first_everything_is_wanted_twice(harvested: Store, session: Session) -> None:
     assert pending(harvested, session) == dict.fromkeys(ALL, 2)
     found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, ALONE)
-    assert found.visits == 10
-    assert found.rounds[1] == tuple(reversed(found.rounds[0]))
+    assert sum(map(len, found)) == 10
+    assert found[1] == found[0][::-1]
     other = plan(harvested, session.platform.board, DEFAULT_SETTINGS, replace(ALONE, seed=2))
-    assert other.rounds[0] != found.rounds[0]
+    assert other[0] != found[0]
 
 
 def test_so_many_rounds_are_planned_as_are_asked(harvested: Store, session: Session) -> None:
@@ -81,9 +84,9 @@ def test_so_many_rounds_are_planned_as_are_asked(harvested: Store, session: Sess
     assert pending(harvested, session, rounds=3)[RELU] == 2
     request = replace(ALONE, rounds=3, duplicates=1.0)
     found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, request)
-    jobs = Counter(job for each in found.rounds for job in each)
-    assert len(found.rounds) == 3
-    assert {jobs[PlannedVisit(c, "duplicate")] for c in ALL} == {3}
+    jobs = Counter(job for each in found for job in each)
+    assert len(found) == 3
+    assert {jobs[VisitRequest(c, "duplicate")] for c in ALL} == {3}
 
 
 def test_of_one_round_some_are_visited_twice_to_tell_how_visits_spread(
@@ -120,8 +123,8 @@ def test_each_workload_is_pending_by_itself(harvested: Store, session: Session) 
     rest = set(ALL) - {CONV}
     request = replace(ALONE, access="chain", duplicates=1.0)
     found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, request)
-    assert found.rounds[0] == () and len(found.rounds[1]) == len(rest)
-    assert set(found.rounds[1]) == {PlannedVisit(c, access="chain") for c in rest}
+    assert found[0] == [] and len(found[1]) == len(rest)
+    assert set(found[1]) == {VisitRequest(c, access="chain") for c in rest}
     assert harvested.failures(session.platform.device.slug) == []
 
 
@@ -176,7 +179,7 @@ def everything(store: Store, board: Board, share: float = 1.0) -> Counter[tuple[
     """Count the planned visits by kind and role."""
     request = replace(ALONE, duplicates=share)
     found = plan(store, board, DEFAULT_SETTINGS, request)
-    return Counter((j.configuration.key, j.role) for each in found.rounds for j in each)
+    return Counter((j.configuration.key, j.role) for each in found for j in each)
 
 
 def test_duplicates_lie_among_the_measurements(harvested: Store, session: Session) -> None:
@@ -185,8 +188,8 @@ def test_duplicates_lie_among_the_measurements(harvested: Store, session: Sessio
         (c.key, role): 2 for c in ALL for role in ("measurement", "duplicate")
     }
     request = replace(ALONE, duplicates=1.0, seed=2)
-    first, second = plan(harvested, board, DEFAULT_SETTINGS, request).rounds
-    assert second == tuple(reversed(first))
+    first, second = plan(harvested, board, DEFAULT_SETTINGS, request)
+    assert second == first[::-1]
     roles = [job.role for job in first]
     assert roles not in (sorted(roles), sorted(roles, reverse=True)), "mixed"
 
@@ -223,7 +226,7 @@ def test_a_board_is_asked_for_what_it_lacks_itself(harvested: Store, session: Se
     other = Board("CPU-other", board.device)
     here = replace(ALONE, this_board=True)
     visits = [
-        plan(harvested, where, DEFAULT_SETTINGS, request).visits
+        sum(map(len, plan(harvested, where, DEFAULT_SETTINGS, request)))
         for where, request in ((other, ALONE), (board, here), (other, here))
     ]
     assert visits == [8, 8, 10]
@@ -237,20 +240,22 @@ def test_weights_are_measured_in_the_states_that_workloads_leave_them_in(
     store.save_workload(small)
     resident = (touched_bytes(small) + touched_bytes(large)) / 2
     board, request = session.platform.board, replace(ALONE, resident_bytes=resident)
-    jobs = Counter(plan(store, board, DEFAULT_SETTINGS, request).rounds[0])
-    assert jobs == {PlannedVisit(CONV, weights="hot"): 1, PlannedVisit(RELU): 1}
+    jobs = Counter(plan(store, board, DEFAULT_SETTINGS, request)[0])
+    assert jobs == {VisitRequest(CONV, weights="hot"): 1, VisitRequest(RELU): 1}
     store.save_workload(large)
-    jobs = Counter(plan(store, board, DEFAULT_SETTINGS, request).rounds[0])
+    jobs = Counter(plan(store, board, DEFAULT_SETTINGS, request)[0])
     assert jobs == {
-        PlannedVisit(CONV): 1,
-        PlannedVisit(CONV, weights="hot"): 1,
-        PlannedVisit(RELU): 1,
+        VisitRequest(CONV): 1,
+        VisitRequest(CONV, weights="hot"): 1,
+        VisitRequest(RELU): 1,
     }
     visited(store, session, CONV, "ok", "ok", weights="hot")
-    jobs = Counter(plan(store, board, DEFAULT_SETTINGS, request).rounds[0])
-    assert jobs == {PlannedVisit(CONV): 1, PlannedVisit(RELU): 1}
-    [found] = further_round(store, board, DEFAULT_SETTINGS, [CONV.key], request)
-    assert found == PlannedVisit(CONV)
+    jobs = Counter(plan(store, board, DEFAULT_SETTINGS, request)[0])
+    assert jobs == {VisitRequest(CONV): 1, VisitRequest(RELU): 1}
+    [found] = Benched(store, board, request, DEFAULT_SETTINGS).further_round(
+        [CONV.key], request.seed
+    )
+    assert found == VisitRequest(CONV)
 
 
 def test_a_given_order_is_kept_in_every_round_and_is_all_that_is_planned(
@@ -259,17 +264,17 @@ def test_a_given_order_is_kept_in_every_round_and_is_all_that_is_planned(
     board, order = session.platform.board, (SQUARE.key, CONV.key, UNKNOWN.key, RELU.key)
     request = replace(ALONE, configurations=order)
     found = plan(harvested, board, DEFAULT_SETTINGS, request)
-    assert [[job.configuration for job in each] for each in found.rounds] == [
+    assert [[job.configuration for job in each] for each in found] == [
         [SQUARE, CONV, RELU],
         [SQUARE, CONV, RELU],
     ]
     twice = plan(harvested, board, DEFAULT_SETTINGS, replace(request, duplicates=1.0))
-    roles = [(job.configuration, job.role) for job in twice.rounds[0]]
+    roles = [(job.configuration, job.role) for job in twice[0]]
     measured = [(c, "measurement") for c in (SQUARE, CONV, RELU)]
     assert roles == [*measured, *((c, "duplicate") for c, _ in measured)]
     visited(harvested, session, CONV, "ok", "ok")
     keys = {RELU.key, CONV.key, SQUARE.key}
-    further = further_round(harvested, board, DEFAULT_SETTINGS, keys, request)
+    further = Benched(harvested, board, request, DEFAULT_SETTINGS).further_round(keys, request.seed)
     assert [job.configuration for job in further] == [SQUARE, CONV, RELU]
 
 

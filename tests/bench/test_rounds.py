@@ -12,8 +12,8 @@ import pytest
 
 from opdb.bench import calibrate, run
 from opdb.bench import run as rounds
-from opdb.bench.plan import MAX_REDONE, PlannedVisit, Share
-from opdb.bench.run import Anchors, BenchResult, Budget, Rounds
+from opdb.bench.plan import MAX_REDONE, BenchRequest, Share
+from opdb.bench.run import Anchors, BenchCampaign, BenchResult, Budget
 from opdb.bench.session import Session, new_id
 from opdb.bench.visit import VisitRequest, visit
 from opdb.derive import costs as rejection
@@ -21,6 +21,7 @@ from opdb.derive.costs import is_rejected
 from opdb.meters import Reading
 from opdb.records import Configuration, Visit
 from opdb.store import Claims, Store
+from opdb.workers import ALONE
 from tests.bench.calls import CONV, RELU, RELU_IN_PLACE, SQUARE, workload
 from tests.bench.test_run import benched
 from tests.heard import Heard
@@ -132,13 +133,13 @@ def test_rounds_go_on_for_what_is_not_precise_enough(
     store.save_workload(workload(RELU, SQUARE, CONV, RELU_IN_PLACE))
     uneasy = itertools.count(80.0, 20.0)  # never twice the same, rejected or not
 
-    class Uneasy(Rounds):
-        def _visit(self, job: PlannedVisit) -> Visit | None:
+    class Uneasy(BenchCampaign):
+        def _visit(self, job: VisitRequest) -> Visit | None:
             powers_w[0] = next(uneasy) if job.configuration == SQUARE else 90.0
             return super()._visit(job)
 
     powers_w = [90.0]
-    monkeypatch.setattr(run, "Rounds", Uneasy)
+    monkeypatch.setattr(run, "BenchCampaign", Uneasy)
     draw(monkeypatch, (powers_w[0] for _ in itertools.count()))
     result = benched(store, duplicates=0.0, precision=0.03)
     visits = Counter(v.configuration for v in store.visits(result.board))
@@ -257,11 +258,12 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def rounds_of(session: Session, store: Store) -> Rounds:
+def rounds_of(session: Session, store: Store) -> BenchCampaign:
     share = Share(Claims(store, "here", session.platform.board.uuid))
     platform = session.platform
     result = BenchResult(None, platform.device.slug, platform.board.uuid)
-    return Rounds(session, store, Budget(None), Heard(), share, result, lambda share: None)
+    shared = share, Budget(None), Heard(), ALONE
+    return BenchCampaign(session, store, BenchRequest(), *shared, result)
 
 
 def test_what_another_process_flagged_is_rejected(store: Store, session: Session) -> None:
@@ -269,7 +271,7 @@ def test_what_another_process_flagged_is_rejected(store: Store, session: Session
     store.save_configurations([RELU])
     made = rounds_of(session, store)
     made.anchors.flags = ("another process is on the board: 7 (python)",)
-    assert made.make([[PlannedVisit(RELU)]], lambda _: [PlannedVisit(RELU)])
+    assert made.make([[VisitRequest(RELU)]], lambda _: [VisitRequest(RELU)])
     found = store.visits(session.platform.board.uuid)
     assert len(found) == 1 + MAX_REDONE and all(map(is_rejected, found))
 
@@ -295,7 +297,7 @@ def test_base_power_is_measured_anew_in_further_campaigns(
     ages_s: list[float] = []
     made = rounds_of(session, store)
     ages_s += [rounds.BASE_POWER_EVERY_S - 1, rounds.BASE_POWER_EVERY_S + 1, 0.0]
-    job = PlannedVisit(RELU)
+    job = VisitRequest(RELU)
     assert made.make([[job, job, job]], lambda _: [job, job, job])
     first, second = store.campaigns()
     for role in ("measurement", "anchor"):
@@ -310,6 +312,6 @@ def test_a_failure_is_no_duplicate(store: Store, session: Session) -> None:
     store.save_campaign(session.campaign)
     store.save_configurations([impossible])
     made = rounds_of(session, store)
-    job = PlannedVisit(impossible, "duplicate")
+    job = VisitRequest(impossible, "duplicate")
     assert made.make([[job, job]], lambda _: [job, job])
     assert [v.role for v in store.visits(session.platform.board.uuid)] == ["measurement"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
 
+from opdb.errors import InputError
 from opdb.records import Json, Mode
 from opdb.spec import ModelSpec, describe
 
@@ -202,3 +204,68 @@ class ModelPolicy(Policy[ModelRunSpec]):
 def _has(found: Mapping[str, Json], wanted: Mapping[str, Json]) -> bool:
     """Return whether each wanted value is there; None is wanted of what may be missing."""
     return all(found.get(name) == value for name, value in wanted.items())
+
+
+# The options of a training run beyond its model.
+
+BACKENDS = ("auto", "cuda", "mps", "cpu")
+"""Where a training may run; `auto` is a GPU where there is one."""
+
+PRECISIONS = ("fp32", "amp")
+"""In which precision: `amp` is under autocast."""
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """A folder with one folder of images a class, and how it is read.
+
+    `augment` crops and mirrors at random. `workers` processes read ahead, `prefetch_factor` batches
+    each (None: as PyTorch does).
+    """
+
+    folder: Path
+    augment: bool = True
+    workers: int = 4
+    pin_memory: bool = False
+    prefetch_factor: int | None = None
+
+    def check_folder(self) -> None:
+        if not self.folder.is_dir():
+            raise InputError(
+                f"{self.folder}: no such folder; give one with a folder of images a class"
+            )
+
+
+@dataclass(frozen=True)
+class DriverOptions:
+    """How to run a training: which backend settings, on which data, for how long.
+
+    Without `images` it trains on the model's example inputs, which stay on the device. `iters`
+    iterations are timed `repeats` times, after `warmup_iters` that are not.
+    """
+
+    deterministic: bool = False
+    cudnn_benchmark: bool = False
+    images: ImageOptions | None = None
+    warmup_iters: int = 10
+    iters: int = 50
+    repeats: int = 3
+    nvtx: bool = False
+    label: str | None = None
+    note: str | None = None
+
+    @property
+    def setting(self) -> dict[str, Json]:
+        told: dict[str, Json] = {}
+        if self.deterministic:
+            told["deterministic"] = True
+        if self.cudnn_benchmark:
+            told["cudnn_benchmark"] = True
+        if self.images is not None:
+            told["data"] = {
+                "augment": self.images.augment,
+                "workers": self.images.workers,
+                "pin_memory": self.images.pin_memory,
+                "prefetch_factor": self.images.prefetch_factor,
+            }
+        return told

@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from opdb.bench.paths import located
 from opdb.errors import InputError
+from opdb.harvest.finding import located
 from opdb.harvest.passes import harvest
 from opdb.predict.figures import Status, layers
 from opdb.predict.predictor import predictor_for

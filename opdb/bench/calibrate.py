@@ -12,7 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -354,7 +354,7 @@ class _Busy:
     """Keeps the device busy with one piece of work, queued ahead."""
 
     def __init__(self, work: Callable[[], None], call_s: float) -> None:
-        self._work = work
+        self.work, self.call_s = work, call_s
         self._batch = max(1, math.ceil(BATCH_S / call_s))
         self._depth = max(1, math.ceil(AHEAD_S / (self._batch * call_s)))
         self._clock = CudaClock()
@@ -364,7 +364,7 @@ class _Busy:
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
             for _ in range(self._batch):
-                self._work()
+                self.work()
             self._queued.append(self._clock.mark())
             if len(self._queued) > self._depth:
                 self._clock.wait(self._queued.popleft())
@@ -372,12 +372,6 @@ class _Busy:
     def end(self) -> None:
         while self._queued:
             self._clock.wait(self._queued.popleft())
-
-
-@dataclass(frozen=True)
-class _Load:
-    work: Callable[[], None]
-    call_s: float
 
 
 class _Recording:
@@ -400,17 +394,16 @@ class _Recording:
             self._meter.watch("usual")
 
     def _record(self) -> BoardRecord:
-        load = self._timed(square_matmul(WORK_SIZE, torch.float32, self._device))
+        busy = self._timed(square_matmul(WORK_SIZE, torch.float32, self._device))
         self._tell("a steady load, the counter read as usual, not at all, back to back")
-        busy = _Busy(load.work, load.call_s)
         busy.keep(BOARD_WARM_UP_S)
         polled: tuple[Polling, ...] = ("usual", "none", "fast")
         steady: dict[str, Trace] = {how: self._steady(busy, how) for how in polled}
         self._meter.watch("usual", instant=True)
         off = self._off()
         self._tell("a load switched on and off, slowly and near the meters' ticks")
-        step = self._wave(load, STEP_PERIOD_S, BOARD_STEP_CYCLES * STEP_PERIOD_S)
-        squares = tuple(self._wave(load, period_s, SQUARE_S) for period_s in SQUARE_PERIODS_S)
+        step = self._wave(busy, STEP_PERIOD_S, BOARD_STEP_CYCLES * STEP_PERIOD_S)
+        squares = tuple(self._wave(busy, period_s, SQUARE_S) for period_s in SQUARE_PERIODS_S)
         busy.keep(SETTLE_LOAD_S)
         busy.end()
         self._tell("the board at rest, then at its power limit")
@@ -430,9 +423,9 @@ class _Recording:
             passes=read_passes_s(self._device, self._l2_bytes) if self._l2_bytes else (),
         )
 
-    def _timed(self, work: Callable[[], None], calls: int = 10) -> _Load:
+    def _timed(self, work: Callable[[], None], calls: int = 10) -> _Busy:
         work()
-        return _Load(work, mean_time_s(work, self._clock, calls))
+        return _Busy(work, mean_time_s(work, self._clock, calls))
 
     def _steady(self, busy: _Busy, polling: Polling) -> Trace:
         self._meter.watch("usual", instant=True)
@@ -459,7 +452,7 @@ class _Recording:
         busy.end()
         return self._meter.trace(start_s, end_s)
 
-    def _wave(self, load: _Load, period_s: float, seconds: float) -> Wave:
+    def _wave(self, load: _Busy, period_s: float, seconds: float) -> Wave:
         calls = max(1, round(period_s / 2 / load.call_s))
         ahead = max(1, math.ceil(AHEAD_S / period_s))
         torch.cuda.synchronize()
@@ -488,8 +481,7 @@ class _Recording:
         return self._meter.trace(start_s, time.monotonic())
 
     def _limit(self) -> tuple[Trace, float]:
-        load = self._timed(square_matmul(HEAVY_SIZE, torch.float16, self._device), calls=2)
-        busy = _Busy(load.work, load.call_s)
+        busy = self._timed(square_matmul(HEAVY_SIZE, torch.float16, self._device), calls=2)
         time.sleep(RECOVER_S)
         start_s = time.monotonic()
         busy.keep(LIMIT_S)

@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from opdb.bench.model import CampaignWork, Outcomes, RunReadings, TrainingStep, run_of
-from opdb.bench.options import DriverOptions, ImageOptions
 from opdb.bench.replay import Timing, launched_kernels, observe
 from opdb.bench.session import Session, detect
 from opdb.bench.visit import session_flags
@@ -29,7 +28,7 @@ from opdb.files import LARGEST_BYTES, check_input
 from opdb.models import LoadedModel, load
 from opdb.progress import Progress
 from opdb.records import Json, ModelRun, Workload
-from opdb.runs import ModelPolicy, ModelRunSpec
+from opdb.runs import DriverOptions, ImageOptions, ModelPolicy, ModelRunSpec
 from opdb.spec import MIXED, ModelSpec, describe
 from opdb.store import Store
 from opdb.units import plural

@@ -6,7 +6,7 @@ import statistics
 import time
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from opdb.bench.calibrate import stored_calibration, trusting
-from opdb.bench.harvests import measuring
 from opdb.bench.modes import (
     CUDA_ONLY,
     REPLAYING,
@@ -52,7 +51,6 @@ from opdb.derive.runs import (
     repeat_spread,
 )
 from opdb.errors import CannotMeasureError, DatabaseError, InputError, NotCompiledError, OpdbError
-from opdb.harvest.finding import find_or_harvest
 from opdb.memory import Memory, memory_of
 from opdb.models import LoadedModel, load
 from opdb.models.construction import ANY_FAILURE
@@ -64,12 +62,10 @@ from opdb.progress import Display
 from opdb.records import (
     BoardCalibration,
     Campaign,
-    Harvest,
     Json,
     Mode,
     ModelRun,
     Outcome,
-    Stored,
     Stretch,
     Workload,
 )
@@ -528,34 +524,6 @@ def check_modes(modes: Collection[Mode], device: str | None) -> None:
 
 def modes_of(platform: Platform) -> tuple[Mode, ...]:
     return tuple(m for m in get_args(Mode) if platform.device.type == "cuda" or m not in CUDA_ONLY)
-
-
-Tell: TypeAlias = Callable[[Harvest, int], None]
-"""Hears of a workload stored, and how many runs of it stand against other calls now."""
-
-
-def harvested(
-    store: Store,
-    requests: Iterable[ModelSpec],
-    errors: list[OpdbError] | None = None,
-    tell: Tell | None = None,
-) -> dict[str, Workload]:
-    """Harvest and save each request that does not stand; return the workloads by its `repr`.
-
-    With `errors`, why one cannot be harvested is appended there, and it is left out. `tell` hears
-    of each, saved now or before.
-    """
-    workloads: dict[str, Workload] = {}
-    for key, stored in find_or_harvest(store, requests, measuring()).items():
-        if isinstance(stored, Stored):
-            workloads[key] = stored.workload
-            if tell is not None:
-                tell(stored.found, stored.stale)
-        elif errors is None:
-            raise stored
-        else:
-            errors.append(stored)
-    return workloads
 
 
 class CampaignWork(Work[Spec]):

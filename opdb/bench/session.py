@@ -79,18 +79,20 @@ def current_settings() -> dict[str, Json]:
 
 
 def _detect_cuda(index: int) -> Platform:
-    from opdb.meters.nvml import board_info
+    from opdb.meters.nvml import board_state, driver_versions
 
     torch.cuda.set_device(index)
     properties = torch.cuda.get_device_properties(index)
     text = str(properties.uuid)
-    info = board_info(text if text.startswith(("GPU-", "MIG-")) else f"GPU-{text}")
-    slug = slug_of(info.name)
+    uuid = text if text.startswith(("GPU-", "MIG-")) else f"GPU-{text}"
+    info = board_state(uuid)
+    name = str(info.name)
+    slug = slug_of(name)
     if info.power_limit_w and info.power_limit_w != info.default_power_limit_w:
         slug = f"{slug}-{info.power_limit_w:.0f}w"
     device = Device(
         slug=slug,
-        name=info.name,
+        name=name,
         type="cuda",
         power_limit_w=info.power_limit_w,
         memory_bytes=properties.total_memory,
@@ -99,11 +101,11 @@ def _detect_cuda(index: int) -> Platform:
     )
     cudnn = torch.backends.cudnn.version()
     environment = _environment() | {
-        "driver": info.driver,
+        "driver": driver_versions()[0],
         "cuda": torch.version.cuda,
         "cudnn": None if cudnn is None else str(cudnn),
     }
-    return Platform(f"cuda:{index}", device, Board(info.uuid, slug), this_host(), environment)
+    return Platform(f"cuda:{index}", device, Board(uuid, slug), this_host(), environment)
 
 
 def _detect_cpu() -> Platform:

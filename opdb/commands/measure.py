@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
 
 import typer
 
-from opdb.bench.options import BACKENDS, PRECISIONS, DriverOptions, ImageOptions
 from opdb.cli import console, options
 from opdb.cli.options import batch_sizes_among
 from opdb.commands.bench import check_failures, measured_places
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError, raise_all
 from opdb.files import AppendedCsv
-from opdb.harvest.finding import note_harvest
+from opdb.harvest.finding import find_or_harvest, note_harvest
 from opdb.models import checked
 from opdb.progress import Display
-from opdb.records import CAPTURED_MODE, Json, Mode
+from opdb.records import CAPTURED_MODE, Json, Mode, Stored
+from opdb.runs import BACKENDS, PRECISIONS, DriverOptions, ImageOptions
 from opdb.spec import (
     ModelSpec,
     describe,
@@ -443,7 +442,7 @@ def _measured(
     display: Display,
 ) -> Measured:
     """Measure each request in each mode, timed for so many repeats and with layers, or without."""
-    from opdb.bench.model import RunOptions, check_modes, harvested, measure_models
+    from opdb.bench.model import RunOptions, check_modes, measure_models
     from opdb.derive.runs import run_cost
     from opdb.derive.statistics import typical_on
     from opdb.store import open_store
@@ -454,8 +453,7 @@ def _measured(
     errors: list[OpdbError] = []
     done: list[MeasuredRun] = []
     with open_store(db) as store:
-        workloads = harvested(store, requests, errors, partial(note_harvest, display.note))
-        found = [(r, workloads[repr(r)]) for r in requests if repr(r) in workloads]
+        found = _harvested(store, requests, errors, display.note)
         jobs = [(request, workload, mode) for request, workload in found for mode in modes]
         failures: list[str] = []
         where_shown = device, display, places, failures
@@ -465,6 +463,25 @@ def _measured(
             cost = run_cost([run], typical_on(ran.device), base_power_w)
             done.append(MeasuredRun(workload, run, cost))
         return Measured(done, errors, places, failures, differing(store, done))
+
+
+def _harvested(
+    store: Store,
+    requests: Sequence[ModelSpec],
+    errors: list[OpdbError],
+    note: Callable[[str], None],
+) -> list[tuple[ModelSpec, Workload]]:
+    """Return each request with its workload, stored; `errors` get why others have none."""
+    from opdb.bench.harvests import measuring
+
+    answers = find_or_harvest(store, requests, measuring())
+    for answer in answers.values():
+        if isinstance(answer, Stored):
+            note_harvest(note, answer.found, answer.stale)
+        else:
+            errors.append(answer)
+    found = ((request, answers[repr(request)]) for request in requests)
+    return [(request, each.workload) for request, each in found if isinstance(each, Stored)]
 
 
 def _trained(
@@ -477,7 +494,6 @@ def _trained(
 ) -> Trainings:
     """Train models one by one; each is stored, and its row written, as soon as it is done."""
     from opdb.bench.driver import AMP_DTYPE, train_models, why_no_amp
-    from opdb.bench.model import harvested
     from opdb.bench.session import detect
     from opdb.derive.runs import run_cost
     from opdb.derive.statistics import typical_on
@@ -493,8 +509,7 @@ def _trained(
         else:
             requests = [checked(replace(request, autocast=AMP_DTYPE)) for request in requests]
     with open_store(db) as store, display.progress(len(requests), "train") as shown:
-        workloads = harvested(store, requests, errors, partial(note_harvest, display.note))
-        jobs = [(r, workloads[repr(r)]) for r in requests if repr(r) in workloads]
+        jobs = _harvested(store, requests, errors, display.note)
         for workload, run in train_models(store, jobs, driver, device, shown):
             if isinstance(run, InputError):
                 errors.append(run)

@@ -46,6 +46,7 @@ from opdb.growth import benched_configurations
 from opdb.harvest.finding import (
     database_option,
     find_workload,
+    located,
     lookup_notes,
     other_sizes,
     sizes_of_pass,
@@ -809,7 +810,6 @@ class Asking:
 
     def _layers(self, question: Question, answer: Answer) -> Layers:
         """Return a prediction layer by layer; tell where it takes a harvest."""
-        from opdb.bench.paths import located
         from opdb.garbage import collected
         from opdb.predict.figures import check_layered, layers
         from opdb.units import show_duration

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Literal
 from opdb.errors import DatabaseError, InputError, OpdbError, UnknownModelError, kept
 from opdb.garbage import collected
 from opdb.growth import stands_for
-from opdb.models import missing_library
+from opdb.models import checked, missing_library
 from opdb.models.catalogue import is_known, is_usual, unknown_hint, unknown_model
 from opdb.progress import Progress
-from opdb.records import COMPILED_MODES, Harvest, Json, Mode, Stored, Workload
+from opdb.records import COMPILED_MODES, Call, Harvest, Json, Mode, Stored, Workload
 from opdb.spec import ModelSpec, describe, generation_of, is_import_path, size_of, training_of
 from opdb.summary import mark_processed, request_for, short_for
 from opdb.units import show
@@ -555,3 +555,31 @@ def _result(
     # A process that was killed takes its neighbours' work along: what is left gets one each.
     [found] = _in_processes([request], 1)
     return found
+
+
+# Which modules make a workload's calls: recorded by a harvest, not stored with what is published.
+
+
+@dataclass(frozen=True)
+class Located:
+    """Calls with their modules' paths; `harvest_s` is what harvesting them anew took, if that."""
+
+    calls: Sequence[Call]
+    harvest_s: float | None = None
+
+
+def located(workload: Workload, request: ModelSpec) -> Located:
+    """Return a workload's calls with their modules' paths, harvested anew where it has none.
+
+    Nobody says that these are the same calls: whoever joins them to what is stored compares them.
+    """
+    if all(call.path is not None for call in workload.calls):
+        return Located(workload.calls)
+    started_s = time.monotonic()
+    try:
+        from opdb.harvest.passes import harvest_in_both
+    except ModuleNotFoundError as error:
+        raise missing_library(error, f"to find the layers of {request.name!r}") from error
+    found = harvest_in_both(checked(request))
+    here = found.captured if workload.captured and found.captured else found.workload
+    return Located(here.calls, time.monotonic() - started_s)

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
@@ -171,43 +171,6 @@ def power_ring(handle: Any) -> Ring:
 # The boards of this machine: what they are, their state, who works on them.
 
 
-@dataclass(frozen=True)
-class BoardInfo:
-    """NVML's facts about one board; a quantity that it does not report is None."""
-
-    uuid: str
-    name: str
-    driver: str
-    power_limit_w: float | None
-    default_power_limit_w: float | None
-    max_clock_hz: float | None
-
-
-def board_info(uuid: str) -> BoardInfo:
-    start()
-    handle = handle_of(uuid)
-    mig = optional("nvmlDeviceGetMigMode", handle)
-    if uuid.startswith("MIG-") or (mig and mig[0] == 1):
-        raise CannotMeasureError(
-            f"the board of {uuid} is split by MIG: NVML reports the power of the whole board, not "
-            "of an instance, so no energy can be attributed; measure on a board without MIG"
-        )
-    with answering(uuid):
-        name, driver = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlSystemGetDriverVersion()
-    return BoardInfo(
-        uuid=uuid,
-        name=name,
-        driver=driver,
-        power_limit_w=scaled(optional("nvmlDeviceGetEnforcedPowerLimit", handle), MILLI),
-        default_power_limit_w=scaled(
-            optional("nvmlDeviceGetPowerManagementDefaultLimit", handle), MILLI
-        ),
-        max_clock_hz=scaled(
-            optional("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM), MEGA
-        ),
-    )
-
-
 def gpu_names() -> list[str]:
     """Name the GPUs of this machine that answer; empty where there is no NVIDIA driver."""
     try:
@@ -266,6 +229,24 @@ def board_states() -> list[BoardState]:
         for index in range(optional("nvmlDeviceGetCount") or 0)
     ]
     return [BoardState(None) if handle is None else _state(handle) for handle in handles]
+
+
+def board_state(uuid: str) -> BoardState:
+    """Return the state of a board that is to be measured; it has a name.
+
+    Raises:
+        CannotMeasureError: NVML does not answer for it, or it is split by MIG.
+    """
+    start()
+    handle = handle_of(uuid)
+    state = _state(handle)
+    if uuid.startswith("MIG-") or state.mig:
+        raise CannotMeasureError(
+            f"the board of {uuid} is split by MIG: NVML reports the power of the whole board, not "
+            "of an instance, so no energy can be attributed; measure on a board without MIG"
+        )
+    with answering(uuid):
+        return replace(state, uuid=uuid, name=pynvml.nvmlDeviceGetName(handle))
 
 
 def _state(handle: Any) -> BoardState:

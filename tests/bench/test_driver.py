@@ -15,11 +15,11 @@ from PIL import Image
 from opdb import models
 from opdb.bench import driver
 from opdb.bench.driver import Images, tell_cublas, train, why_no_amp, why_no_mps
-from opdb.bench.options import DriverOptions, ImageOptions
 from opdb.bench.session import Session
 from opdb.errors import CannotMeasureError, InputError
 from opdb.models import checked
 from opdb.records import ModelRun
+from opdb.runs import DriverOptions, ImageOptions
 from opdb.spec import ModelSpec
 
 NETWORK = "tests.bench.test_training:network"

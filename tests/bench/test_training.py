@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from opdb.bench.model import RunOptions, TrainingStep, harvested, measure_models
+from opdb.bench.model import RunOptions, TrainingStep, measure_models
 from opdb.capturing import answering
 from opdb.derive.runs import run_cost
 from opdb.errors import UnsupportedError
@@ -91,7 +91,7 @@ def test_a_step_changes_its_parameters_alone(trained: Workload) -> None:
 
 def test_a_training_step_is_measured(store: Store) -> None:
     request = checked(ModelSpec("tests.bench.test_training:network", phase="training"))
-    [found] = harvested(store, [request]).values()
+    store.save_workload(found := harvest(request))
     jobs: list[tuple[ModelSpec, Workload, Mode]] = [(request, found, "eager")]
     [(workload, run)] = measure_models(store, jobs, RunOptions(repeats=1), "cpu", Display())
     assert (run.outcome, run.reason) == ("ok", None)

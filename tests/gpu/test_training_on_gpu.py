@@ -20,7 +20,6 @@ from torch import nn
 from opdb.bench.driver import train, why_no_amp
 from opdb.bench.host import blocks_of, host_visits
 from opdb.bench.model import TrainingStep
-from opdb.bench.options import DriverOptions
 from opdb.bench.replay import Rotation, capture, launched_kernels, warm_up
 from opdb.bench.run import campaign
 from opdb.bench.session import Session
@@ -30,6 +29,7 @@ from opdb.harvest.passes import harvest
 from opdb.models import checked, load
 from opdb.operators import build
 from opdb.records import GRADIENTS, Configuration, Workload
+from opdb.runs import DriverOptions
 from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
 from opdb.store.deriving import derive_costs

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench.model import harvested
-from opdb.bench.options import DriverOptions
 from opdb.errors import ClaimLostError
+from opdb.harvest.passes import harvest
 from opdb.models import checked
 from opdb.processes import DiedError
+from opdb.runs import DriverOptions
 from opdb.spec import ModelSpec
 from opdb.store import Claims, Store, open_store
 from opdb.store.lease import Claim
@@ -30,7 +30,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 def training(store: Store, claim: Claim, name: str = "mlp") -> Training:
     request = checked(ModelSpec(name, phase="training", batch_size=2))
-    [workload] = harvested(store, [request]).values()
+    store.save_workload(workload := harvest(request))
     return Training(request, workload.key, "cpu", OPTIONS, claim)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench.options import DriverOptions, ImageOptions
 from opdb.errors import InputError
+from opdb.runs import DriverOptions, ImageOptions
 from opdb.studies.train.file import Combination, load_matrix
 
 Write = Callable[[str], Path]

@@ -6,9 +6,8 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from opdb.bench.options import DriverOptions
 from opdb.errors import UnknownNameError
-from opdb.runs import RunTable
+from opdb.runs import DriverOptions, RunTable
 from opdb.store import RunState
 from opdb.studies.train.file import Combination
 from opdb.studies.train.rows import BackendDevice, MatrixPolicy, TrainingSpec, cells_of, labelled

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from opdb.meters.nvml import (
     BoardState,
     NvmlMeter,
     Recorder,
-    board_info,
+    board_state,
     board_states,
     driver_versions,
     foreign_processes,
@@ -56,7 +57,7 @@ no_driver = pytest.mark.skipif(has_driver(), reason="tells what is said without 
 @no_driver
 def test_without_the_library_the_message_says_what_to_install() -> None:
     with pytest.raises(CannotMeasureError, match=r"NVML cannot be used .*libnvidia-ml\.so\.1"):
-        board_info(UUID)
+        board_state(UUID)
     assert gpu_names() == []
 
 
@@ -87,7 +88,7 @@ def mig(monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: f"the handle of {uuid}")
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda _: [mode, 1 - mode])
     names = {f"the handle of {UUID}": "a board", "MIG": "an instance"}
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", names.__getitem__)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", names.get)
     monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "1.0")
     monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion_v2", lambda: 13010)
 
@@ -95,21 +96,21 @@ def mig(monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
 def test_a_board_split_by_mig_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     mig(monkeypatch, 1)
     with pytest.raises(CannotMeasureError, match=f"the board of {UUID} is split by MIG") as caught:
-        board_info(UUID)
+        board_state(UUID)
     assert caught.value.exit_status == 3
     mig(monkeypatch, 0)
     with pytest.raises(CannotMeasureError, match="MIG"):
-        board_info("MIG-an-instance")
+        board_state("MIG-an-instance")
 
 
 def test_what_a_board_does_not_report_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     mig(monkeypatch, 0)
-    info = board_info(UUID)
-    assert (info.uuid, info.name, info.driver) == (UUID, "a board", "1.0")
+    info = board_state(UUID)
+    assert (info.uuid, info.name) == (UUID, "a board")
     assert (info.power_limit_w, info.default_power_limit_w, info.max_clock_hz) == (None,) * 3
     assert board_states() == [], "NVML does not say how many boards there are"
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", not_supported)
-    assert board_info(UUID) == info
+    assert board_state(UUID) == replace(info, mig=None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 1)
     by_index = lambda index: f"the handle of {UUID}" if index == 0 else None  # noqa: E731
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", by_index)
@@ -152,7 +153,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_board_reports_is_in_watts_hertz_and_shares(answering: None) -> None:
-    info = board_info(UUID)
+    info = board_state(UUID)
     assert (info.power_limit_w, info.default_power_limit_w) == pytest.approx((650.0, 700.0))
     assert info.max_clock_hz == pytest.approx(1.98e9)
     state, lost = board_states()
@@ -365,7 +366,7 @@ def test_a_gpu_that_fell_off_is_one_message(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lost)
     said = f"NVML does not answer for {UUID} .*GPU is lost.* See nvidia-smi"
     with pytest.raises(CannotMeasureError, match=said):
-        board_info(UUID)
+        board_state(UUID)
     monkeypatch.setattr("nvitop.Device", lost)
     with pytest.raises(CannotMeasureError, match=said):
         foreign_processes(UUID)

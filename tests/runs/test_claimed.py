@@ -11,12 +11,11 @@ import pytest
 from opdb import workers
 from opdb.bench.driver import DriverSpec, DriverWork
 from opdb.bench.model import AlikeRuns, ModelWork, RunOptions
-from opdb.bench.options import DriverOptions
 from opdb.bench.session import detect
 from opdb.harvest.passes import harvest
 from opdb.models import checked
 from opdb.progress import Progress
-from opdb.runs import ModelPolicy, ModelRunSpec
+from opdb.runs import DriverOptions, ModelPolicy, ModelRunSpec
 from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
 from opdb.store.claims import held

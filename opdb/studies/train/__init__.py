@@ -18,7 +18,7 @@ from opdb.cli.console import Terminal, note, print_json, save, say, show
 from opdb.distribution import install
 from opdb.errors import InputError, OpdbError
 from opdb.files import check_writable
-from opdb.harvest.finding import note_harvest
+from opdb.harvest.finding import find_one, note_harvest
 from opdb.layout import escaped
 from opdb.progress import Display, Progress
 from opdb.records import Json
@@ -113,13 +113,13 @@ class Matrix:
         return failures
 
     def _work(self, place: BackendDevice, display: Display) -> MatrixWork:
-        from opdb.bench.model import harvested
+        from opdb.bench.harvests import measuring
         from opdb.studies.train.running import MatrixWork
 
         def workload_of(request: ModelSpec) -> str:
-            tell = partial(note_harvest, display.note)
-            [workload] = harvested(self._store, [request], tell=tell).values()
-            return workload.key
+            stored = find_one(self._store, request, measuring())
+            note_harvest(display.note, stored.found, stored.stale)
+            return stored.workload.key
 
         return MatrixWork(
             self._policy,

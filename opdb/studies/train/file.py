@@ -22,10 +22,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from opdb.bench.options import BACKENDS, PRECISIONS, DriverOptions, ImageOptions
 from opdb.errors import InputError, shown
 from opdb.files import read_text
 from opdb.models import checked
+from opdb.runs import BACKENDS, PRECISIONS, DriverOptions, ImageOptions
 from opdb.spec import DTYPES, OPTIMIZERS, ModelSpec, nearest
 from opdb.summary import parse_mapping, unknown_key
 

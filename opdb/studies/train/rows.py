@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from opdb.bench.options import DriverOptions
 from opdb.derive.costs import quantity_of, stretch_power_w
 from opdb.errors import CannotMeasureError, OpdbError, UnknownNameError
 from opdb.models import checked
 from opdb.records import Campaign, Json, ModelRun, Quantity, canonical_json
-from opdb.runs import Policy, State
+from opdb.runs import DriverOptions, Policy, State
 from opdb.spec import ModelSpec, times
 from opdb.studies.train.file import Combination
 from opdb.summary import request_for
@@ -23,7 +22,7 @@ from opdb.tables import MISSING, Column, Report, Rows, Table, in_markdown
 from opdb.units import plural, rounded, show, show_share
 
 if TYPE_CHECKING:
-    from opdb.bench.options import ImageOptions
+    from opdb.runs import ImageOptions
     from opdb.spec import ModelSpec
     from opdb.store import RunState, Store
 

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from opdb.bench.driver import tell_cublas, train, why_no_amp, why_no_mps
-from opdb.bench.options import DriverOptions
 from opdb.bench.run import campaign
 from opdb.bench.session import detect
 from opdb.errors import CannotMeasureError, ClaimLostError, DatabaseError, InputError, OpdbError
 from opdb.processes import DiedError, done_apart
 from opdb.records import Outcome
+from opdb.runs import DriverOptions
 from opdb.spec import ModelSpec
 from opdb.store import Claims, Store, open_store
 from opdb.store.lease import Claim

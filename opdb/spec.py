@@ -169,7 +169,8 @@ class ModelSpec:
     `opdb.kinds.products.active_groups`).
 
     `named_in` is the file, or other data of somebody's, that names the model, where no code may be
-    run that it names; None where the user names it, or allows the code.
+    run that it names; None where the user names it, or allows the code. `built_by` is called to
+    build a model that Python holds, whose name (an import path) then finds nothing.
     """
 
     name: str = _option("name", key="model", varies=False)
@@ -291,6 +292,7 @@ class ModelSpec:
     inputs: Mapping[str, Json] | None = _option("mapping")
     num_classes: int | None = None
     named_in: str | None = field(default=None, compare=False, repr=False)
+    built_by: Callable[[], object] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Fill in what a name means where nothing is given."""
@@ -326,7 +328,7 @@ class ModelSpec:
     def given(self) -> dict[str, Any]:
         """Return the options of the model itself that have a value."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
-        hidden = ("allow_code", "named_in")
+        hidden = ("allow_code", "named_in", "built_by")
         return {n: value for n, value in found.items() if value is not None and n not in hidden}
 
     def changed(self, options: ModelSpec) -> ModelSpec:

@@ -25,7 +25,7 @@ from opdb.checkpoints import of_hub
 from opdb.errors import InputError, UnknownModelError, shown
 from opdb.files import read_text, write_file
 from opdb.models import checked
-from opdb.models.catalogue import is_known
+from opdb.models.catalogue import source_of
 from opdb.spec import OPTIONS, ModelSpec, Option, is_count, nearest
 
 FOLDER = "measurements"
@@ -171,7 +171,7 @@ def summary_files(argument: str) -> list[Path]:
         raise InputError("the name of a model is empty")
     path = Path(argument)
     if path.is_dir():
-        if "/" not in argument and is_known(argument):
+        if "/" not in argument and source_of(argument) is not None:
             return []
         found = summaries_in(path)
         if not found:

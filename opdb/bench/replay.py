@@ -25,7 +25,8 @@ import torch
 
 from opdb.capturing import answering, capturing_into
 from opdb.meters import Meter, Reading
-from opdb.operators.call import BuiltCall, tensors_of
+from opdb.models.inputs import tensors
+from opdb.operators.call import BuiltCall
 from opdb.records import Stretch
 
 L2_EXCESS = 2.5
@@ -132,7 +133,7 @@ def clock_for(device_type: str) -> Clock:
 
 
 def output_bytes(outputs: Any) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors_of(outputs))
+    return sum(t.numel() * t.element_size() for t in tensors(outputs))
 
 
 def writable(tensor: torch.Tensor) -> bool:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import os
 import shlex
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -52,7 +50,6 @@ from opdb.harvest.finding import (
     sizes_of_pass,
 )
 from opdb.kinds import View, get_kind
-from opdb.models import checked
 from opdb.predict.figures import Layer, Layers, Part
 from opdb.records import CAPTURED_MODE, DECODING, Json, Mode, Stored
 from opdb.settings import DEFAULT_SETTINGS, is_forcible
@@ -827,10 +824,6 @@ class Asking:
         return layers(prediction, self._predictor.breakdown(prediction), found.calls)
 
 
-AT_HAND = "opdb_model_at_hand"
-"""The name under which a module that Python holds is found by its import path meanwhile."""
-
-
 def _called_by(question: Question) -> Workload:
     """Return what a module that Python holds calls with its inputs."""
     from opdb.harvest.passes import harvest_in_both
@@ -838,14 +831,14 @@ def _called_by(question: Question) -> Workload:
     assert question.given is not None
     module, inputs = question.given
     called = ((), dict(inputs)) if isinstance(inputs, Mapping) else (inputs, {})
-    place = ModuleType(AT_HAND)
     parts = called if inputs is not None else ()
-    setattr(place, question.model, lambda: (deepcopy(module), *parts))
-    sys.modules[AT_HAND] = place
-    try:
-        found = harvest_in_both(checked(replace(question.said, name=f"{AT_HAND}:{question.model}")))
-    finally:
-        del sys.modules[AT_HAND]
+    found = harvest_in_both(
+        replace(
+            question.said,
+            name=f"python:{question.model}",
+            built_by=lambda: (deepcopy(module), *parts),
+        )
+    )
     return replace(Stored(found).in_mode(question.mode), name=question.model)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from opdb.models import checked, is_fixed
-from opdb.spec import ModelSpec
+from opdb.models import checked
+from opdb.spec import ModelSpec, is_import_path
 
 _OWN = Path(__file__).parents[1]
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -47,7 +47,7 @@ def fingerprint(request: ModelSpec) -> str | None:
         InputError: the request is not valid.
     """
     valid = checked(request)
-    if not is_fixed(valid) or not _is_installed():
+    if is_import_path(valid.name) or not _is_installed():
         return None
     variables = sorted(item for item in os.environ.items() if _is_read(item[0]))
     code = _code(tuple(sys.path))

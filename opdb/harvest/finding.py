@@ -23,7 +23,7 @@ from opdb.errors import DatabaseError, InputError, OpdbError, UnknownModelError,
 from opdb.garbage import collected
 from opdb.growth import stands_for
 from opdb.models import checked, missing_library
-from opdb.models.catalogue import is_known, is_usual, unknown_hint, unknown_model
+from opdb.models.catalogue import is_usual, source_of, unknown_hint, unknown_model
 from opdb.progress import Progress
 from opdb.records import COMPILED_MODES, Call, Harvest, Json, Mode, Stored, Workload
 from opdb.spec import ModelSpec, describe, generation_of, is_import_path, size_of, training_of
@@ -150,7 +150,7 @@ def _known(store: Store, request: ModelSpec, policy: Policy) -> Harvest | OpdbEr
             return standing(store, request)
         if (found := stored_workload(store, request)) is not None:
             return _with_captured(store, found)
-        unknown = request.source is None and not is_known(request.name)
+        unknown = request.source is None and source_of(request.name) is None
         if not unknown and policy.harvest:
             return None
         if (own := _of_own_inputs(store, request)) is not None:
@@ -377,7 +377,7 @@ def _of_own_inputs(store: Store, request: ModelSpec) -> Workload | None:
     """
     if request.inputs is not None or request.num_classes is not None:
         return None
-    if not is_import_path(request.name) and is_known(request.name):
+    if source_of(request.name) not in (None, "python"):
         return None
     size = request.input_size
     own = [each for each in _alike(store, request) if size is None or size_of(each) == tuple(size)]

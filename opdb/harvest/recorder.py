@@ -33,7 +33,7 @@ from opdb.errors import InputError, UnsupportedError
 from opdb.harvest.autograd import Backward
 from opdb.kinds import KINDS
 from opdb.models import LoadedModel
-from opdb.models.inputs import stored, tensors, with_specs
+from opdb.models.inputs import specs, stored, tensors
 from opdb.models.known import KnownValues, with_index_known
 from opdb.models.meta import (
     CastingKernels,
@@ -271,10 +271,8 @@ class Recorder:
         """Note the value classes that the model's inputs are declared to have, and draw indices."""
         for tensor, known in loaded.known:
             self.known_values.keep(tensor, known)
-        inputs = loaded.inputs
-        pairs = with_specs(inputs["args"], list(loaded.args))
-        pairs += with_specs(inputs["kwargs"], loaded.kwargs)
-        for tensor, spec in pairs:
+        described = specs([loaded.inputs["args"], loaded.inputs["kwargs"]])
+        for tensor, spec in zip(tensors([loaded.args, loaded.kwargs]), described, strict=True):
             self.set_values(tensor, spec.get("values"))
             self.known_values.declare(spec, tensor)
 

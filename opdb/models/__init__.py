@@ -6,16 +6,15 @@ Importing this package imports no torch: what it names is data. `load` imports t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from opdb.checkpoints import BARE
 from opdb.distribution import install
 from opdb.errors import InputError, UnknownModelError, UnknownNameError
 from opdb.records import Json
-from opdb.spec import MEMORY_FORMATS, SOURCES, ModelSpec
+from opdb.spec import MEMORY_FORMATS, SOURCES, ModelSpec, is_import_path
 
 if TYPE_CHECKING:
     import torch
@@ -67,22 +66,18 @@ class Blueprint:
 class Source(ABC):
     """A family of models that are found by name.
 
-    `fixed` says that a name stands for the same model as long as the same packages are installed,
-    `runs_code` that it says itself which code is run. `hint` says in parentheses how else a name
-    may be had; it is empty where there is no other way.
+    `no_weights` says why none of its models takes the name of published weights, empty where some
+    do.
     """
 
     name: str
-    fixed = True
-    runs_code = False
-    hint = ""
+    no_weights = "its weights are random; leave them out"
 
     def names(self) -> Sequence[str]:
         """Return the valid names; empty where they cannot be listed."""
         return []
 
     def has(self, name: str) -> bool:
-        """Return whether the name is one of this source's."""
         return name in self.names()
 
     @abstractmethod
@@ -122,18 +117,12 @@ def checked(spec: ModelSpec) -> ModelSpec:
     """
     spec.check()
     source = _source_name(spec)
-    if spec.named_in is not None and _source(source).runs_code:
+    if spec.named_in is not None and is_import_path(spec.name):
         raise InputError(
             f"{spec.named_in}: model {spec.name!r} is an import path: to load it runs that "
             "module's code, which no file is trusted with; where you trust it, add --allow-code"
         )
     return replace(spec, source=source)
-
-
-def is_fixed(valid: ModelSpec) -> bool:
-    """Return whether a checked spec's name stands for one model as long as packages do."""
-    assert valid.source is not None
-    return _source(valid.source).fixed
 
 
 def load(request: ModelSpec, *, device: str) -> LoadedModel:
@@ -186,31 +175,13 @@ def _source(name: str) -> Source:
 
 
 def _source_name(request: ModelSpec) -> str:
-    if request.source is not None:
-        source = _source(request.source)
-        if not source.has(request.name):
-            what = f"{request.source} model"
-            valid = source.names()
-            raise UnknownModelError(request.name, valid, hint=source.hint, what=what)
-        return request.source
-    for name in _likeliest_first(request.name):
-        if _source(name).has(request.name):
-            return name
-    hints = filter(None, (_source(name).hint for name in SOURCES))
-    raise UnknownModelError(request.name, names(), hint=" ".join(hints))
+    from opdb.models.catalogue import source_of, unknown_hint, unknown_model
 
-
-def _likeliest_first(model: str) -> Iterator[str]:
-    """Yield the sources in their order, before the others the one that the catalogue names.
-
-    To ask a source imports its library, torchvision in seconds; the catalogue is a file.
-    """
-    from opdb.models.catalogue import catalogue
-
-    if ":" in model:
-        yield from ("timm", "python")
-        return
-    yield SOURCES[0]  # opdb's own, which imports nothing
-    name = model.removesuffix(BARE)
-    yield from [each.source for each in catalogue() if each.name == name][:1]
-    yield from SOURCES
+    name = request.source or source_of(request.name)
+    if name is None:
+        raise unknown_model(request.name)
+    source = _source(name)
+    if not source.has(request.name):
+        hint, what = unknown_hint(request.name), f"{name} model"
+        raise UnknownModelError(request.name, source.names(), hint=hint, what=what)
+    return name

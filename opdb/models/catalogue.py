@@ -20,7 +20,7 @@ from opdb.distribution import install
 from opdb.errors import UnknownModelError
 from opdb.models import names
 from opdb.records import Workload
-from opdb.spec import MIXED, TOKENS, size_of, times
+from opdb.spec import MIXED, TOKENS, is_import_path, size_of, times
 
 FEATURES = 784
 """What a perceptron takes."""
@@ -75,14 +75,14 @@ def catalogue() -> tuple[CatalogueModel, ...]:
 
 def of_timm() -> tuple[CatalogueModel, ...]:
     """Return the models of timm where it is installed: it is imported, which takes seconds."""
-    if _version("timm") is None:
+    if version_of("timm") is None:
         return ()
     return tuple(CatalogueModel(name, "timm", "model") for name in names("timm"))
 
 
 def _names_of(package: str) -> dict[str, str]:
     """Return the names of the models of a package, each with what it is, if it is installed."""
-    if (installed := _version(package)) is None:
+    if (installed := version_of(package)) is None:
         return {}
     models: dict[str, str] = _LISTED[package]["models"]
     if installed == _LISTED[package]["version"]:
@@ -90,18 +90,22 @@ def _names_of(package: str) -> dict[str, str]:
     return {name: models.get(name, "model").replace("_", " ") for name in names(package)}
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """Return the version of a package, without build suffixes; None where it is not installed."""
     try:
         return metadata.version(package).partition("+")[0]
     except metadata.PackageNotFoundError:
         return None
 
 
-def is_known(name: str) -> bool:
-    """Whether a source has a model of that name, or it is written as an import path."""
-    listed = {each.name: each.source for each in catalogue()}
-    whole = listed.get(name.removesuffix(BARE))
-    return ":" in name or checkpoint(name) is not None or name in listed or whole == "transformers"
+def source_of(name: str) -> str | None:
+    """Return the source of a model, by how its name is written or listed; None of unknown names."""
+    if ":" in name:
+        return "python" if is_import_path(name) else "timm"
+    listed = {each.name: each.source for each in reversed(catalogue())}  # the first source counts
+    if name not in listed and checkpoint(name) is None:
+        return "transformers" if listed.get(name.removesuffix(BARE)) == "transformers" else None
+    return listed.get(name, "transformers")
 
 
 def unknown_model(name: str, also: Iterable[str] = ()) -> UnknownModelError:
@@ -120,13 +124,16 @@ def unknown_hint(name: str) -> str:
         hints.append(
             "(nothing is downloaded from a hub; opdb show models has the known checkpoints)"
         )
-    hints.append('(a model of your own is "package.module:callable"; opdb show has all names)')
+    hints.append(
+        '(a model of your own is "package.module:callable" or "file.py:callable"; opdb show models '
+        "has all names)"
+    )
     return " ".join(hints)
 
 
 def not_installed() -> list[str]:
     """Return the packages whose models are left out because they are not installed."""
-    return [package for package in _LISTED if _version(package) is None]
+    return [package for package in _LISTED if version_of(package) is None]
 
 
 def image_size(name: str) -> tuple[int, ...] | None:

@@ -30,7 +30,7 @@ from opdb.models.inputs import (
 )
 from opdb.models.known import LargeOnMeta
 from opdb.records import Json
-from opdb.spec import DTYPES, MEMORY_FORMATS, MIXED, ModelSpec
+from opdb.spec import DTYPES, MEMORY_FORMATS, MIXED, ModelSpec, is_import_path
 
 _patching = threading.RLock()
 _TWIN = "_opdb_meta_twin"
@@ -44,20 +44,18 @@ ANY_FAILURE = (Exception, SystemExit)
 class ModelFailureError(InputError):
     """A model's own code failed while it was built or run; the cause is chained.
 
-    `weights_bytes` is what the parameters take that had been made until then.
+    `weights_bytes` is what the parameters take that had been made on meta until then.
     """
 
-    def __init__(self, message: str, weights_bytes: int = 0) -> None:
-        super().__init__(message)
-        self.weights_bytes = weights_bytes
+    weights_bytes = 0
 
 
 @contextmanager
-def parameters_on_meta(large: LargeOnMeta | None = None) -> Iterator[dict[int, nn.Parameter]]:
+def parameters_on_meta(large: LargeOnMeta | None = None) -> Iterator[None]:
     """Move each parameter to the meta device as a module registers it, in this thread.
 
     With `large`, large buffers go, too. Unlike a meta device context, constructors that compute
-    with small tensors still work. Yields the parameters that are on meta, by their identity.
+    with small tensors still work.
     """
     thread = threading.get_ident()
     moved: dict[int, nn.Parameter] = {}
@@ -68,7 +66,7 @@ def parameters_on_meta(large: LargeOnMeta | None = None) -> Iterator[dict[int, n
 
         def register_on_meta(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
             if threading.get_ident() == thread and isinstance(param, nn.Parameter):
-                if _movable(param):
+                if not param.is_meta and param.grad_fn is None:  # register refuses any other
                     param = _twin(param)
                 if param.is_meta:
                     moved[id(param)] = param
@@ -84,15 +82,13 @@ def parameters_on_meta(large: LargeOnMeta | None = None) -> Iterator[dict[int, n
         nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
         nn.Module.register_buffer = register_buffer_on_meta  # type: ignore[method-assign]
         try:
-            yield moved
+            yield
+        except ModelFailureError as error:
+            error.weights_bytes = bytes_of(moved.values())
+            raise
         finally:
             nn.Module.register_parameter = register  # type: ignore[method-assign]
             nn.Module.register_buffer = register_buffer  # type: ignore[method-assign]
-
-
-def _movable(param: nn.Parameter) -> bool:
-    # Anything else is refused, or handled, by register_parameter itself.
-    return not param.is_meta and param.grad_fn is None
 
 
 def _twin(param: Any) -> nn.Parameter:
@@ -116,6 +112,8 @@ def load_from(source: Source, request: ModelSpec, device: str) -> LoadedModel:
     Raises:
         InputError: the model cannot be built, or its inputs are not known.
     """
+    if request.weights is not None and source.no_weights:
+        raise InputError(f"{request.name!r}: weights {request.weights!r}: {source.no_weights}")
     blueprint = _build(source, request, device)
     if request.inputs is not None:
         blueprint = replace(blueprint, inputs=request.inputs, example=None, of_batch=None)
@@ -145,9 +143,9 @@ def load_from(source: Source, request: ModelSpec, device: str) -> LoadedModel:
             args, kwargs = _as_asked(blueprint, request, changed)
             with _named(request):
                 data = {"args": [describe(v) for v in args], "kwargs": describe(kwargs)}
-            examples = _indices(enumerate(tensors((args, kwargs))))
+            examples = dict(enumerate(tensors((args, kwargs))))
             args, kwargs = mapped((args, kwargs), lambda tensor: tensor.to(device))
-            known += _moved(examples, enumerate(tensors((args, kwargs))))
+            known += _known(examples, enumerate(tensors((args, kwargs))))
         else:
             raise InputError(
                 f"{request.name!r} came without example inputs; give input_size or inputs, "
@@ -155,7 +153,7 @@ def load_from(source: Source, request: ModelSpec, device: str) -> LoadedModel:
             )
     if request.generation is not None:
         data = {**data, "generation": request.generation}
-    if changed and source.runs_code:
+    if changed and is_import_path(request.name):
         data = {**data, "built": changed}
     return LoadedModel(
         name=request.name,
@@ -201,28 +199,19 @@ def _against_built(blueprint: Blueprint, request: ModelSpec) -> tuple[ModelSpec,
     return asked, {name: each for name, each in built.items() if getattr(asked, name) != each}
 
 
-def _indices(named: Iterable[tuple[object, torch.Tensor]]) -> dict[object, torch.Tensor]:
-    """Return those tensors that have values on the CPU, and no floating-point numbers."""
-    return {
-        name: tensor
-        for name, tensor in named
-        if type(tensor) is torch.Tensor
-        and tensor.device.type == "cpu"
-        and tensor.layout == torch.strided
-        and is_index(tensor)
-    }
-
-
-def _moved(
-    before: Mapping[object, torch.Tensor], named: Iterable[tuple[object, torch.Tensor]]
+def _known(
+    before: Mapping[Any, torch.Tensor], after: Iterable[tuple[object, torch.Tensor]]
 ) -> Known:
-    """Return each tensor that has gone to meta since, with what it was before."""
+    """Return the tensors of indices that have gone to meta, with what they were before."""
     return [
-        (tensor, before[name])
-        for name, tensor in named
-        if name in before
-        and tensor.is_meta
-        and (tensor.shape, tensor.dtype) == (before[name].shape, before[name].dtype)
+        (tensor, held)
+        for name, tensor in after
+        if tensor.is_meta
+        and type(held := before.get(name)) is torch.Tensor
+        and held.device.type == "cpu"
+        and held.layout == torch.strided
+        and is_index(held)
+        and (tensor.shape, tensor.dtype) == (held.shape, held.dtype)
     ]
 
 
@@ -240,8 +229,8 @@ def _build(source: Source, request: ModelSpec, device: str) -> Blueprint:
         return _built(source, request, device)
     large = LargeOnMeta()
     try:
-        with parameters_on_meta(large) as moved, large:
-            blueprint = _built(source, request, device, moved)
+        with parameters_on_meta(large), large:
+            blueprint = _built(source, request, device)
         if not any(t.is_meta and is_index(t) for t in tensors(blueprint.example)):
             return blueprint
     except ModelFailureError as error:
@@ -249,17 +238,12 @@ def _build(source: Source, request: ModelSpec, device: str) -> Blueprint:
         if large.largest_bytes == 0 or not _has_room(error.weights_bytes):
             raise
     # It asks for values of what is large, or its example inputs have some: so it is made for real.
-    with parameters_on_meta() as moved:
-        return _built(source, request, device, moved)
+    with parameters_on_meta():
+        return _built(source, request, device)
 
 
-def _built(
-    source: Source,
-    request: ModelSpec,
-    device: str,
-    moved: Mapping[int, nn.Parameter] | None = None,
-) -> Blueprint:
-    """Build a model; `moved` are the parameters that have gone to meta so far.
+def _built(source: Source, request: ModelSpec, device: str) -> Blueprint:
+    """Build a model.
 
     Raises:
         ModelFailureError: its constructor fails.
@@ -276,8 +260,7 @@ def _built(
         raise
     except ANY_FAILURE as error:  # a model's constructor is anyone's code and may raise anything
         raise ModelFailureError(
-            f"{request.name!r} ({source.name}) cannot be built: {one_line(error)}",
-            bytes_of((moved or {}).values()),
+            f"{request.name!r} ({source.name}) cannot be built: {one_line(error)}"
         ) from error
 
 
@@ -292,7 +275,7 @@ def _built_on(device: str, source: Source, request: ModelSpec) -> Blueprint | No
             return source.build(request)
     except (OpdbError, torch.OutOfMemoryError):
         raise
-    except ANY_FAILURE:
+    except ANY_FAILURE:  # anyone's code; what fails on the CPU too is raised there
         return None
 
 
@@ -330,9 +313,9 @@ def _prepared(
 ) -> tuple[nn.Module, Known]:
     """Return the module as it is asked for, and what is known of its buffers on meta."""
     try:
-        built = _indices(blueprint.module.named_buffers())
+        built = dict(blueprint.module.named_buffers())
         module = _prepare(blueprint, request, device, changed)
-        return module, _moved(built, module.named_buffers())
+        return module, _known(built, module.named_buffers())
     except torch.OutOfMemoryError:
         raise
     except ANY_FAILURE as error:  # a module's own `train` or `to` may refuse

@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeGuard
 
 import torch
+from torch.utils import _pytree as pytree
 
 from opdb.errors import InputError, UnknownNameError
 from opdb.records import Json
@@ -239,30 +240,25 @@ def of_batch(tensor: torch.Tensor, size: int) -> torch.Tensor:
 
 def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Return the same nesting with its tensors changed; one tensor twice stays one."""
-    return _mapped(value, change, {})
+    done: dict[int, torch.Tensor] = {}
+
+    def once(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in done:
+            done[id(tensor)] = change(tensor)
+        return done[id(tensor)]
+
+    return pytree.tree_map_only(torch.Tensor, once, value)
 
 
-def _mapped(
-    value: Any, change: Callable[[torch.Tensor], torch.Tensor], done: dict[int, torch.Tensor]
-) -> Any:
-    if isinstance(value, torch.Tensor):
-        if id(value) not in done:
-            done[id(value)] = change(value)
-        return done[id(value)]
-    if isinstance(value, dict):
-        return {name: _mapped(item, change, done) for name, item in value.items()}
-    if isinstance(value, tuple):
-        items = [_mapped(item, change, done) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if isinstance(value, list):
-        return [_mapped(item, change, done) for item in value]
-    return value
+_ATOMS = {type(None), int, float, bool, str, torch.dtype, torch.device, torch.layout}
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
     """Return the tensors of nested tuples, lists, dicts and dataclasses, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
+    if type(value) in _ATOMS:  # most arguments of operators, of which a pass has thousands
+        return []
     if isinstance(value, Mapping):
         return [tensor for item in value.values() for tensor in tensors(item)]
     if isinstance(value, list | tuple):
@@ -307,18 +303,13 @@ def _dense(tensor: torch.Tensor) -> list[torch.Tensor]:
     return [tensor.dequantize() if tensor.is_quantized else tensor]
 
 
-def with_specs(spec: Json, value: Any) -> list[tuple[torch.Tensor, Mapping[str, Json]]]:
-    """Return each tensor of an object made from a description with its description."""
-    if is_spec(spec):
-        return [(value, spec)]
-    if isinstance(spec, Mapping):
-        if set(spec) == {"tuple"}:
-            return with_specs(spec["tuple"], list(value))
-        return [pair for name, item in spec.items() for pair in with_specs(item, value[name])]
-    if isinstance(spec, list):
-        pairs = zip(spec, value, strict=True)
-        return [pair for item, inner in pairs for pair in with_specs(item, inner)]
-    return []
+def specs(value: Json) -> list[Mapping[str, Json]]:
+    """Return the descriptions of tensors in an input's, in the order of its tensors."""
+    if is_spec(value):
+        return [value]
+    if isinstance(value, Mapping):
+        return specs(list(value.values()))
+    return [spec for part in value for spec in specs(part)] if isinstance(value, list) else []
 
 
 def describe(value: Any) -> Json:

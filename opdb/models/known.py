@@ -5,7 +5,7 @@ masks. On meta only their shapes count, so large tensors are on meta from the st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -14,7 +14,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opdb.models.inputs import is_index, make, seeded
+from opdb.models.inputs import is_index, make, seeded, tensors
+from opdb.models.meta import MetaKernels
 from opdb.records import Json
 
 LARGE_BYTES = 2**27
@@ -23,10 +24,6 @@ such as a cached function's table, needs its values."""
 
 MOST_KNOWN_BYTES = 2**22
 """The largest memory whose values a pass on meta knows (see `opdb.models.known`)."""
-
-_ATOMS = {type(None), int, float, bool, str, torch.dtype, torch.device, torch.layout}
-_FILLING = {torch.Tag.pointwise, torch.Tag.nondeterministic_seeded}
-"""In-place operators of one of these sorts fill a tensor, where it is the only one given."""
 
 _TWIN = "_opdb_meta_buffer"
 _SMALL_BYTES = 2**13
@@ -43,29 +40,23 @@ class LargeOnMeta(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.largest_bytes = 0
-        self._filled: set[object] = set()
+        self._kernels = MetaKernels()  # a constructor fills each weight, most of few shapes
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        given = tensors_in((args, kwargs))
+        given = tensors((args, kwargs))
         if any(t.is_meta for t in given):
-            key = _filling(func, given, args, kwargs)
-            if key is not None and key in self._filled:
-                return args[0]
             if any(not t.is_meta for t in written(func, args, kwargs)):
                 raise RuntimeError(f"{func} writes what is on meta into a tensor on the CPU")
-            output = func(*_on_meta(args), **_on_meta(kwargs))
-            if key is not None and output is args[0]:
-                self._filled.add(key)
-            return output
+            return self._kernels(func, _on_meta(args), _on_meta(kwargs))
         if func.is_view or func._schema.is_mutable:
             return func(*args, **kwargs)
         if given and sum(t.nbytes for t in given if _is_plain(t)) <= _SMALL_BYTES:
             return func(*args, **kwargs)
         large = _made_on_meta(func, args, kwargs)
-        made_bytes = sum(t.nbytes for t in tensors_in(large) if _is_plain(t))
+        made_bytes = sum(t.nbytes for t in tensors(large) if _is_plain(t))
         if made_bytes <= LARGE_BYTES:
             return func(*args, **kwargs)
         self.largest_bytes = max(self.largest_bytes, made_bytes)
@@ -94,23 +85,7 @@ def written(operator: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
         return []
     named = {a.name: v for a, v in zip(operator._schema.arguments, args, strict=False)} | kwargs
     names = [a.name for a in operator._schema.arguments if a.alias_info and a.alias_info.is_write]
-    return tensors_in([named[name] for name in names if name in named])
-
-
-def _filling(
-    operator: Any, given: Sequence[Tensor], args: Any, kwargs: dict[str, Any]
-) -> object | None:
-    """Return what decides whether a tensor on meta can be filled so; None where it is no filling.
-
-    That changes nothing on meta, but its kernel there is Python, which takes up to a millisecond;
-    a constructor fills each weight.
-    """
-    fills = operator._schema.name.endswith("_") and _FILLING.intersection(operator.tags)
-    if not (fills and args and len(given) == 1 and given[0] is args[0]):
-        return None
-    if not given[0].is_contiguous():  # of memory that is written twice it complains
-        return None
-    return operator, given[0].dtype, repr((args[1:], kwargs))
+    return tensors([named[name] for name in names if name in named])
 
 
 def _made_on_meta(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -138,23 +113,7 @@ def _on_meta(given: Any) -> Any:
         return given.to("meta") if given.dim() and given.device.type == "cpu" else given
     if type(given) in (tuple, list):
         return type(given)([_on_meta(each) for each in given])
-    if type(given) is dict:
-        return {name: _on_meta(each) for name, each in given.items()}
-    if type(given) in _ATOMS:
-        return given
-    return pytree.tree_map(lambda leaf: leaf if leaf is given else _on_meta(leaf), given)
-
-
-def tensors_in(value: Any) -> list[Tensor]:
-    """Return the tensors in arguments or outputs, in order."""
-    if isinstance(value, Tensor):
-        return [value]
-    if type(value) in _ATOMS:
-        return []
-    if type(value) in (tuple, list, dict):
-        parts = value.values() if type(value) is dict else value
-        return [tensor for part in parts for tensor in tensors_in(part)]
-    return [each for each in pytree.tree_leaves(value) if isinstance(each, Tensor)]
+    return {n: _on_meta(each) for n, each in given.items()} if type(given) is dict else given
 
 
 def _is_plain(tensor: Tensor) -> bool:
@@ -227,16 +186,16 @@ class KnownValues:
             output = pytree.tree_map_only(Tensor, _without_values, found[0])
         else:
             output = run(operator, args, kwargs)
-            small = all(t.numel() <= MOST_ELEMENTS for t in tensors_in(output))
+            small = all(t.numel() <= MOST_ELEMENTS for t in tensors(output))
             found = self._on_cpu(operator, args, kwargs) if small else None
         if operator._schema.is_mutable:
             if found is None:
                 self._forget(written(operator, args, kwargs))
         elif found is not None:
-            for tensor, value in zip(tensors_in(output), tensors_in(found[0]), strict=True):
+            for tensor, value in zip(tensors(output), tensors(found[0]), strict=True):
                 self.keep(tensor, value)
         elif _allocates(operator):
-            for tensor in tensors_in(output):
+            for tensor in tensors(output):
                 if is_index(tensor):
                     self.keep(tensor, torch.zeros((), dtype=tensor.dtype))
         return output
@@ -252,7 +211,7 @@ class KnownValues:
         """Keep the values of a tensor that a function made on meta of lists or NumPy's arrays."""
         if function in _FROM_DATA and isinstance(output, Tensor) and output.is_meta:
             data = args[-1:] if function is Tensor.new_tensor else args[:1]
-            if not tensors_in(data):
+            if not tensors(data):
                 for given in data:
                     self.keep(output, torch.tensor(given, dtype=output.dtype))
 
@@ -278,7 +237,7 @@ class KnownValues:
         """Return the arguments with the values of their tensors; None where one is not known."""
         if torch.Tag.nondeterministic_seeded in operator.tags or _allocates(operator):
             return None
-        given = tensors_in((args, kwargs))
+        given = tensors((args, kwargs))
         if not any(tensor.is_meta for tensor in given) and not _makes_on_meta(kwargs):
             return None
         known = {id(tensor): self.value(tensor) for tensor in given}

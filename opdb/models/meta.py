@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode, has_torch_function
 from torch.utils import backend_registration
 
 from opdb.errors import UnsupportedError
-from opdb.models.known import tensors_in
+from opdb.models.inputs import tensors
 
 F = nn.functional
 Made: TypeAlias = tuple[torch.Size, tuple[int, ...], torch.dtype]
@@ -129,7 +129,7 @@ def _part(value: Any) -> Any:
 
 
 def _remember(output: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    given = tensors_in((args, kwargs))
+    given = tensors((args, kwargs))
     if args and output is args[0]:
         return _FIRST if given else _NEVER
     outputs = output if isinstance(output, list | tuple) else [output]
@@ -207,7 +207,7 @@ def _pointwise(output: torch.Tensor, args: Any) -> torch.Tensor:
     Where tensors of one shape are all contiguous, so is the output on a device, also where they
     could pass for channels_last: 2x16x1x1 (`compute_fast_setup_type` in ATen/TensorIterator.cpp).
     """
-    given = tensors_in(args)
+    given = tensors(args)
     numbers = any(isinstance(value, int | float) for value in args[1:2])
     alike = all(t.shape == output.shape and t.is_contiguous() for t in given) and not numbers
     if not alike or any(output is tensor for tensor in given):

@@ -26,7 +26,7 @@ from opdb.models import Blueprint, Source, missing_library, sized_input
 from opdb.models.catalogue import FAMILY_SIZES, FEATURES
 from opdb.models.construction import ANY_FAILURE, one_line
 from opdb.records import Json
-from opdb.spec import TOKENS, ModelSpec
+from opdb.spec import TOKENS, ModelSpec, is_import_path
 
 # opdb's own: small ones of the classes that torchvision lacks
 
@@ -97,8 +97,6 @@ class BuiltinSource(Source):
 
     def build(self, request: ModelSpec) -> Blueprint:
         """Build the model; an input size is the number of features, or of tokens."""
-        if request.weights is not None:
-            raise InputError(f"{request.name!r} has no weights {request.weights!r}; leave them out")
         if request.input_size is not None and len(request.input_size) != 1:
             size = list(request.input_size)
             raise InputError(f"input size {size} of {request.name!r}; it takes one number")
@@ -142,6 +140,7 @@ class TorchvisionSource(Source):
     """The models that `torchvision.models.get_model` builds, quantized ones left out."""
 
     name = "torchvision"
+    no_weights = ""
 
     def names(self) -> Sequence[str]:
         return [name for family in FAMILIES for name in family_names(family)]
@@ -201,22 +200,16 @@ class TimmSource(Source):
         return [self.prefix + name for name in _package("timm").list_models()]
 
     def has(self, name: str) -> bool:
-        return name.startswith(self.prefix) and _package("timm").is_model(self._plain(name))
-
-    def _plain(self, name: str) -> str:
-        return name.removeprefix(self.prefix)
+        plain = name.removeprefix(self.prefix)
+        return plain != name and bool(_package("timm").is_model(plain))
 
     def version(self, name: str) -> str:
         return str(_package("timm").__version__)
 
     def build(self, request: ModelSpec) -> Blueprint:
         """Build the model with random weights, for the images that it was made for."""
-        if request.weights is not None:
-            raise InputError(
-                f"{request.name!r} has random weights, not {request.weights!r}; leave them out"
-            )
         more = {} if request.num_classes is None else {"num_classes": request.num_classes}
-        module = _package("timm").create_model(self._plain(request.name), **more)
+        module = _package("timm").create_model(request.name.removeprefix(self.prefix), **more)
         size = request.input_size or tuple(module.default_cfg["input_size"])
         return Blueprint(module, inputs=sized_input(size))
 
@@ -228,12 +221,10 @@ class PythonSource(Source):
     """Callables that return an nn.Module, or (module, args), or (module, args, kwargs)."""
 
     name = "python"
-    fixed = False
-    runs_code = True
-    hint = '(a model of your own is "package.module:callable" or "file.py:callable")'
+    no_weights = "the callable loads its own"
 
     def has(self, name: str) -> bool:
-        return ":" in name and not name.startswith(TimmSource.prefix)
+        return is_import_path(name)
 
     def version(self, name: str) -> str:
         """Return the `__version__` of the outermost package, or an empty string."""
@@ -246,11 +237,7 @@ class PythonSource(Source):
         The callable is given `batch_size` where it has a parameter of that name: unless one is
         asked for its default, or 1.
         """
-        if request.weights is not None:
-            raise InputError(
-                f"{request.name!r}: weights {request.weights!r}; the callable loads its own"
-            )
-        build = _find(request.name)
+        build = request.built_by or _find(request.name)
         taken = _parameters_of(build)
         answer = _call(build, taken, request)
         parts = answer if isinstance(answer, tuple) else (answer,)
@@ -352,7 +339,7 @@ def _call(
 
 def _spelled(value: object) -> str:
     if isinstance(value, tuple):
-        return "(" + ", ".join(type(item).__name__ for item in value) + ")"
+        return f"({', '.join(map(_spelled, value))})"
     return type(value).__name__
 
 

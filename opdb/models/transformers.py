@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from importlib import metadata, util
 from typing import Any
 
 import torch
@@ -28,20 +27,15 @@ from opdb.checkpoints import BARE, CHECKPOINTS, checkpoint
 from opdb.distribution import install
 from opdb.errors import InputError
 from opdb.models import Blueprint, Source
-from opdb.models.catalogue import IMAGE_SIDE
+from opdb.models.catalogue import IMAGE_SIDE, version_of
 from opdb.records import Json
 from opdb.spec import TOKENS, ModelSpec
-
-
-def installed() -> bool:
-    """Return whether transformers can be imported."""
-    return util.find_spec("transformers") is not None
 
 
 @cache
 def model_types() -> tuple[str, ...]:
     """Return transformers' model types that have a base model; none where it is not installed."""
-    if not installed():
+    if version_of("transformers") is None:
         return ()
     from transformers import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
@@ -53,13 +47,6 @@ class TransformersSource(Source):
     """The models that transformers' `AutoModel` and `AutoModelForCausalLM` build."""
 
     name = "transformers"
-
-    @property
-    def hint(self) -> str:  # type: ignore[override]
-        """What to install for more names."""
-        return (
-            "" if installed() else f"(more names come with transformers: {install('transformers')})"
-        )
 
     def names(self) -> Sequence[str]:
         """Return the checkpoints' names and the model types."""
@@ -73,23 +60,19 @@ class TransformersSource(Source):
         return checkpoint(name) is not None or name.removesuffix(BARE) in model_types()
 
     def version(self, name: str) -> str:
-        return metadata.version("transformers").partition("+")[0]
+        return version_of("transformers") or ""
 
     def build(self, request: ModelSpec) -> Blueprint:
         """Build the model; an input size is the number of tokens, or an image's shape.
 
         Raises:
-            InputError: transformers is not installed, weights or classes are asked for, a body or
-                a phase of what is no causal decoder, or a phase of a body; the input size does not
-                fit, or the model's inputs do not follow from its configuration.
+            InputError: transformers is not installed, classes are asked for, a body or a phase of
+                what is no causal decoder, or a phase of a body; the input size does not fit, or the
+                model's inputs do not follow from its configuration.
         """
-        if not installed():
+        if version_of("transformers") is None:
             raise InputError(
                 f"{request.name!r} is built by transformers; {install('transformers')}"
-            )
-        if request.weights is not None:
-            raise InputError(
-                f"{request.name!r} has random weights, not {request.weights!r}; leave them out"
             )
         if request.num_classes is not None:
             raise InputError(f"{request.name!r} is a model without classes; leave them out")

@@ -17,13 +17,13 @@ from opdb.kinds.fused import ENTRY
 from opdb.kinds.fused import NAME as FUSED
 from opdb.kinds.registry import parse_signature
 from opdb.kinds.view import View
+from opdb.models.inputs import tensors
 from opdb.operators.call import (
     BuiltCall,
     build_backward,
     build_update,
     compact,
     named_tensors,
-    tensors_of,
 )
 from opdb.operators.encoding import (
     adjusted_spec,
@@ -183,7 +183,7 @@ class _Arguments:
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any, **more: Any) -> BuiltCall:
         mutates = KINDS[self.configuration.kind].mutates if self.view.inplace else ()
-        changed = [t for n in mutates for t in tensors_of(self.named.get(n))]
+        changed = [t for n in mutates for t in tensors(self.named.get(n))]
         return BuiltCall(
             self.configuration,
             function,

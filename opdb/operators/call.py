@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from opdb.capturing import capturing_into, is_capturing, is_hidden
 from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS
+from opdb.models.inputs import tensors
 from opdb.operators.encoding import Encoder, NoNotes, dtype_of, generator_on, materialize
 from opdb.records import Configuration, Form, Json
 
@@ -53,7 +54,7 @@ class BuiltCall:
         with self.modes():
             args, kwargs, changed = self._arguments()
             output = self._function(*args, **kwargs)
-        found = list(tensors_of(output)) or changed
+        found = tensors(output) or changed
         return [t for t in found if t.grad_fn is not None]
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any], list[Tensor]]:
@@ -112,7 +113,7 @@ class BuiltCall:
         """Return the same call, weights included, on other tensors in the place of its `inputs`."""
         pairs = {id(old): new for old, new in zip(self.inputs, inputs, strict=True)}
         args, kwargs = replaced(self._args, pairs), replaced(self._kwargs, pairs)
-        found = {id(tensor) for tensor in tensors_of((args, kwargs))}
+        found = {id(tensor) for tensor in tensors((args, kwargs))}
         if not all(id(new) in found for new in inputs):
             raise UnsupportedError(f"{self.configuration.kind}: its inputs cannot be exchanged")
         return replace(self, inputs=list(inputs), _args=args, _kwargs=kwargs)
@@ -177,14 +178,6 @@ def replaced(value: Any, pairs: Mapping[int, Any]) -> Any:
     if isinstance(value, slice):
         return slice(*(replaced(n, pairs) for n in (value.start, value.stop, value.step)))
     return value
-
-
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from tensors_of(item)
 
 
 # the backward pass of one call: its forward pass run once, its gradients taken again and again

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS
 from opdb.kinds.registry import parse_signature
-from opdb.operators.call import tensors_of
+from opdb.models.inputs import tensors
 from opdb.operators.functions import Bound, bind, declared
 
 Arguments = Mapping[str, Any]
@@ -64,7 +64,7 @@ class ModuleForm:
                 arguments[name] = getattr(module, name)
             elif parameter.default is inspect.Parameter.empty:
                 raise UnsupportedError(f"{self.module.__name__} has no {name!r}")
-            if any(t.dim() == 0 for t in tensors_of(arguments.get(name))):
+            if any(t.dim() == 0 for t in tensors(arguments.get(name))):
                 raise UnsupportedError(f"{name!r} of {self.module.__name__} is a tensor, no number")
         if self.opaque:
             weight = next(module.parameters(), None)

@@ -31,24 +31,6 @@ def test_ranges(
         assert all(isinstance(value, int) for value in found)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "step", "factor", "said"),
-    [
-        (2, 1, 1, None, "above to"),
-        (1, 2, 0, None, "step"),
-        (1, 2, None, 1, "factor"),
-        (0, 2, None, 2, "from above 0"),
-        (1, 10**12, 1, None, "more than 10000 values"),
-        (1, 2, None, 1.0000001, "more than 10000 values"),
-    ],
-)
-def test_what_is_no_range(
-    low: float, high: float, step: float | None, factor: float | None, said: str
-) -> None:
-    with pytest.raises(ValueError, match=said):
-        spread_range(low, high, step=step, factor=factor)
-
-
 def test_references_follow_one_another_in_any_order() -> None:
     axes: dict[str, list[Json]] = {
         "groups": [1, Reference("out")],

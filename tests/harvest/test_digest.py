@@ -137,8 +137,8 @@ def test_what_the_cpu_finds_or_a_failure_hides_has_none(tmp_path: Path) -> None:
     program = (
         "from opdb.harvest.passes import harvest_in_both\n"
         "from opdb.models import ModelSpec\n"
-        "from opdb.models.sources import PythonSource\n"
-        "import sys; sys.path.append(sys.argv[1]); PythonSource.fixed = True\n"
+        "from opdb.harvest import digest\n"
+        "import sys; sys.path.append(sys.argv[1]); digest.is_import_path = lambda name: False\n"
         "for name in ('plain', 'on_the_cpu', 'not_captured'):\n"
         "    print(harvest_in_both(ModelSpec(f'own:{name}')).fingerprint is not None)"
     )

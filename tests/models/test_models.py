@@ -6,7 +6,9 @@ import re
 import subprocess
 import sys
 import threading
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -135,6 +137,11 @@ IMAGE = {"shape": ["batch", 3, 8, 8]}
         ({**IMAGE, "values": {"density": 0.5}}, "float32: a density is of bool"),
         ({**IMAGE, "dtype": "bool", "values": {"range": [0, 2]}}, "a range of numbers"),
         ({**IMAGE, "dtype": "int64", "values": "mask"}, "of floating point values"),
+        ({**IMAGE, "values": {"zeros": 1.5}}, "share of zeros"),
+        (
+            {**IMAGE, "dtype": "int64", "values": {"zeros": 0.5}},
+            "zeros is of floating point values",
+        ),
         ({**IMAGE, "dtype": "int8", "values": {"range": [0, 300]}}, "from -128 to 127"),
         ({**IMAGE, "dtype": "int8", "values": {"range": [0, 2.5]}}, "whole numbers"),
         ({**IMAGE, "dtype": ["float32"]}, "unknown dtype of a tensor"),
@@ -262,17 +269,6 @@ def test_a_module_beside_the_user_is_found(tmp_path: Path, monkeypatch: pytest.M
         (ModelSpec("mlp", inputs={"arg": []}), "unknown key of inputs 'arg'"),
         (ModelSpec("mlp", inputs={"args": [{"shape": ["b"]}]}), "size 'b'"),
         (ModelSpec("mlp", inputs={"args": [{"shape": [1], "values": "odd"}]}), "values 'odd'"),
-        (
-            ModelSpec("mlp", inputs={"args": [{"shape": [1], "values": {"zeros": 1.5}}]}),
-            "share of zeros",
-        ),
-        (
-            ModelSpec(
-                "mlp",
-                inputs={"args": [{"shape": [1], "dtype": "int64", "values": {"zeros": 0.5}}]},
-            ),
-            "a share of zeros is of floating point values",
-        ),
     ],
 )
 def test_bad_requests_are_explained(request_: ModelSpec, message: str) -> None:
@@ -309,6 +305,29 @@ def test_a_name_is_found_in_the_source_that_comes_first() -> None:
     for each in catalogue():
         first = next(name for name in SOURCES if models._source(name).has(each.name))
         assert models._source_name(ModelSpec(each.name)) == first
+
+
+def test_models_of_timm_are_found_behind_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    timm: Any = ModuleType("timm")
+    timm.__spec__, timm.__version__ = ModuleSpec("timm", None), "1.0"
+    timm.list_models, timm.is_model = lambda: ["tiny"], {"tiny"}.__contains__
+
+    def create_model(name: str, num_classes: int = 10) -> Any:
+        made: Any = nn.Linear(8, num_classes)
+        made.default_cfg = {"input_size": (8,)}
+        return made
+
+    timm.create_model = create_model
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    found = load(ModelSpec("timm:tiny", batch_size=3, num_classes=4), device="meta")
+    assert (found.source, found.source_version, names("timm")) == ("timm", "1.0", ["timm:tiny"])
+    assert found.args[0].shape == (3, 8) and found.module(*found.args).shape == (3, 4)
+    for spec, said in (
+        (ModelSpec("timm:tinny"), r"unknown timm model 'timm:tinny'; did you mean 'timm:tiny'\?"),
+        (ModelSpec("timm:tiny", weights="in1k"), "its weights are random"),
+    ):
+        with pytest.raises(InputError, match=said):
+            load(spec, device="meta")
 
 
 def test_to_find_a_decoder_imports_no_torchvision() -> None:

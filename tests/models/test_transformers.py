@@ -12,9 +12,9 @@ import torch
 
 from opdb.distribution import install
 from opdb.errors import InputError, UnknownNameError
-from opdb.models import load, names
+from opdb.models import catalogue, load, names
 from opdb.models import transformers as source
-from opdb.models.catalogue import is_known
+from opdb.models.catalogue import source_of
 from opdb.spec import ModelSpec
 
 
@@ -100,7 +100,7 @@ def test_what_decodes_nothing_is_the_base_model(name: str) -> None:
 def test_a_body_is_asked_for_of_a_decoder_alone(request_: ModelSpec, said: str) -> None:
     with pytest.raises(InputError, match=said):
         load(request_, device="meta")
-    assert is_known("llama-bare") and not is_known("resnet50-bare")
+    assert source_of("llama-bare") == "transformers" and source_of("resnet50-bare") is None
 
 
 def test_a_model_type_is_a_name_and_an_input_size_the_number_of_tokens() -> None:
@@ -142,7 +142,7 @@ def test_two_loads_give_the_same_numbers() -> None:
     [
         (ModelSpec("bert-base-uncase"), "did you mean 'bert-base-uncased'"),
         (ModelSpec("gtp2", source="transformers"), "unknown transformers model 'gtp2'; did"),
-        (ModelSpec("bert", weights="published"), "random weights, not 'published'"),
+        (ModelSpec("bert", weights="published"), "weights 'published': its weights are random"),
         (ModelSpec("bert", num_classes=3), "without classes"),
         (ModelSpec("bert", input_size=(3, 224, 224)), "it takes one number"),
         (ModelSpec("bert", input_size=(513,)), "it takes at most 512"),
@@ -168,8 +168,10 @@ def test_inputs_as_data_take_the_place_of_the_models_own() -> None:
 
 
 def test_without_transformers_a_name_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "installed", lambda: False)
+    for module in (source, catalogue):
+        monkeypatch.setattr(module, "version_of", lambda package: None)
     source.model_types.cache_clear()
+    catalogue.catalogue.cache_clear()
     try:
         with pytest.raises(InputError, match=re.escape(install("transformers"))):
             load(ModelSpec("bert-base-uncased"), device="meta")
@@ -180,6 +182,7 @@ def test_without_transformers_a_name_says_what_to_install(monkeypatch: pytest.Mo
         assert "gpt2" in names("transformers")
     finally:
         source.model_types.cache_clear()
+        catalogue.catalogue.cache_clear()
 
 
 def test_other_models_do_not_import_transformers() -> None:

@@ -12,9 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from opdb.errors import UnsupportedError
 from opdb.kinds import get_kind
+from opdb.models.inputs import tensors
 from opdb.operators import NoNotes, build, describe_module
 from opdb.operators.build import build_forward
-from opdb.operators.call import tensors_of
 from opdb.operators.describe import find_operator
 from opdb.records import Configuration
 from tests.operators.watching import Weights, watch
@@ -75,13 +75,13 @@ def test_a_layer_of_a_packed_sequence_comes_back(name: str, order: tuple[int, ..
     with torch.no_grad():
         wanted = layer(given)
     for call in (built, built.with_fresh_tensors()):
-        for mine, theirs in zip(tensors_of(call()), tensors_of(wanted), strict=True):
+        for mine, theirs in zip(tensors(call()), tensors(wanted), strict=True):
             torch.testing.assert_close(mine, theirs)
-    shapes = [list(t.shape) for t in (wanted[0].data, *tensors_of(wanted[1]))]
+    shapes = [list(t.shape) for t in (wanted[0].data, *tensors(wanted[1]))]
     kind = get_kind(configuration.kind)
     assert kind.shapes_rule(kind.view(configuration)) == shapes
     on_meta = build(configuration, device="meta")()
-    assert [list(t.shape) for t in (on_meta[0].data, *tensors_of(on_meta[1]))] == shapes
+    assert [list(t.shape) for t in (on_meta[0].data, *tensors(on_meta[1]))] == shapes
 
 
 def test_a_state_is_given_in_the_order_of_the_sequences() -> None:
@@ -151,7 +151,7 @@ def test_packing_and_padding_move_data(name: str) -> None:
     assert kind.shapes_rule(kind.view(configuration)) == shapes
     assert (kind.flops(configuration), kind.bytes_moved(configuration)) == (0, moved)
     with FlopCounterMode(display=False) as counter:
-        first = next(tensors_of(build(configuration, device="meta")()))
+        first = tensors(build(configuration, device="meta")())[0]
     assert [list(first.shape)] == shapes and first.is_meta
     assert counter.get_total_flops() == 0
 

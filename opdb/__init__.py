@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opdb.api.sets import export, load
     from opdb.commands.bench import BenchOptions, bench
     from opdb.commands.build import BuildOptions, build, plan
-    from opdb.commands.compare import Choices, compare
+    from opdb.commands.compare import compare
     from opdb.commands.generate import generate
     from opdb.commands.harvest import harvest
     from opdb.commands.measure import TrainingOptions, measure
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from opdb.commands.validate import validate
     from opdb.errors import OpdbError
     from opdb.harvest.finding import workload_of
-    from opdb.predict.figures import Rates
     from opdb.predict.predictor import Predictor, choose_device
     from opdb.spec import ModelSpec
     from opdb.store import open_store
@@ -53,7 +52,7 @@ _NAMES = {
     "opdb.api.sets": ("export", "load"),
     "opdb.commands.bench": ("BenchOptions", "bench"),
     "opdb.commands.build": ("BuildOptions", "build", "plan"),
-    "opdb.commands.compare": ("Choices", "compare"),
+    "opdb.commands.compare": ("compare",),
     "opdb.commands.generate": ("generate",),
     "opdb.commands.harvest": ("harvest",),
     "opdb.commands.measure": ("TrainingOptions", "measure"),
@@ -63,7 +62,6 @@ _NAMES = {
     "opdb.commands.validate": ("validate",),
     "opdb.errors": ("OpdbError",),
     "opdb.harvest.finding": ("workload_of",),
-    "opdb.predict.figures": ("Rates",),
     "opdb.predict.predictor": ("Predictor", "choose_device"),
     "opdb.spec": ("ModelSpec",),
     "opdb.store": ("open_store",),
@@ -77,12 +75,10 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [
     "BenchOptions",
     "BuildOptions",
-    "Choices",
     "Conditions",
     "ModelSpec",
     "OpdbError",
     "Predictor",
-    "Rates",
     "TrainingOptions",
     "__version__",
     "annotate",

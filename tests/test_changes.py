@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -86,10 +87,9 @@ def difference(found: Comparison) -> Difference:
     ],
     ids=lambda asked: " ".join(map(str, asked)),
 )
-def test_the_operators_add_up_to_what_moved(asked: dict[str, list[str]], db: str) -> None:
-    choices = opdb.Choices(**asked)  # type: ignore[arg-type]
-    path = str(published.all_sets()) if choices.algorithms else db
-    found = opdb.compare(choices=choices, db=path)
+def test_the_operators_add_up_to_what_moved(asked: dict[str, Any], db: str) -> None:
+    path = str(published.all_sets()) if "algorithms" in asked else db
+    found = opdb.compare(*asked.pop("models"), db=path, **asked)
     found.check()
     one, (before, after) = difference(found), found.predicted
     samples = [each.figures.samples if one.by_sample else 1 for each in (before, after)]
@@ -106,13 +106,13 @@ def test_the_operators_add_up_to_what_moved(asked: dict[str, list[str]], db: str
 
 @pytest.mark.slow
 def test_a_database_against_itself_moved_nothing(db: str) -> None:
-    found = opdb.compare(choices=opdb.Choices(against=db), db=db)
+    found = opdb.compare(against=db, db=db)
     one = difference(found)
     assert len(one.operators) > 7000 and one.only == (0, 0)
     assert not any(row.time_s.moved or row.energy_j.moved for row in one.operators)
     assert "nothing moved" in str(found)
     found.check_within(0)
-    of_model = opdb.compare("resnet50", choices=opdb.Choices(against=db), db=db)
+    of_model = opdb.compare("resnet50", against=db, db=db)
     one = difference(of_model)
     assert "nothing moved" in str(of_model)
     assert not any(each.change.moved for each in (*one.quantities, *one.judged))

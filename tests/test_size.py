@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 31_370, "lines": 57_490, "files": 192},
+    "core": {"statements": 31_300, "lines": 57_370, "files": 192},
     "studies": {"statements": 4_460, "lines": 8_280, "files": 25},
     "tests": {"lines": 53_230, "files": 364},
     "benchmarks": {"lines": 2_310, "files": 10},

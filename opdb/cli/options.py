@@ -160,14 +160,6 @@ EveryDevice: TypeAlias = Annotated[
     ),
 ]
 
-Target: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        "--target",
-        metavar="SHARE",
-        help="Exit 1 unless coverage reaches this share and attribution lies within 1 ± (1 - it).",
-    ),
-]
 Algorithms: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -175,15 +167,6 @@ Algorithms: TypeAlias = Annotated[
         metavar="NAME",
         help="Force convolutions to take this algorithm (gemm, fft, winograd …); may be repeated, "
         "all names every one (opdb sweep --list-algorithms).",
-    ),
-]
-OneAlgorithm: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--algorithm",
-        metavar="NAME",
-        help="Convolutions as they were benched by this algorithm (gemm, fft, winograd …; opdb "
-        "sweep --list-algorithms).  [default: as torch chooses]",
     ),
 ]
 MeasuredDevice: TypeAlias = Annotated[

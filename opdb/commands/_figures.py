@@ -8,6 +8,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from opdb.memory import Memory
+from opdb.predict.compose import EstimatedShare, Prediction, Share
+from opdb.predict.figures import Amount, Figures, Layer, Layers, Part
 from opdb.records import Configuration, Json
 from opdb.tables import (
     MISSING,
@@ -23,9 +25,6 @@ from opdb.tables import (
 from opdb.units import plural, rounded, show, show_ratio
 
 if TYPE_CHECKING:
-    from opdb.memory import Memory
-    from opdb.predict.compose import EstimatedShare, Prediction, Share
-    from opdb.predict.figures import Amount, Figures
     from opdb.predict.predictor import Answer
 
 
@@ -258,8 +257,6 @@ LINES: Table[Line] = Table(
 
 def prediction_lines(answer: Answer, figures: Figures) -> list[Line]:
     """Return what people read of a prediction: time, energy, power, then what they come to."""
-    from opdb.predict.figures import Amount, Figures
-
     run = answer.measured
     truth = Figures.measured(figures.workload, run, figures.rates)
     run_j = None if truth.energy_j is None else truth.energy_j.value
@@ -437,3 +434,69 @@ def first_rows(table: Table[Row], rows: Sequence[Row]) -> Iterator[str | Rows[An
     yield Rows(table, rows[:SHOWN])
     if len(rows) > SHOWN:
         yield f"… and {plural(len(rows) - SHOWN, 'more configuration')} (all with --json)"
+
+
+_COSTS: tuple[Column[Any], ...] = (
+    Column("time_s", lambda row: row.time_s, title="time", unit="s"),
+    Column("share_time", lambda row: row.share_time, title="share of time", unit=SHARE),
+    Column("energy_j", lambda row: row.energy_j, title="energy", unit="J"),
+)
+
+
+def _module(row: Layer | Part) -> str:
+    return (row.path or "(model)") if isinstance(row, Layer) else row.what
+
+
+LAYERS: Table[Any] = Table(
+    Column("path", lambda row: row.path, title="module", text=_module),
+    Column(
+        "kind",
+        lambda row: row.configuration.kind,
+        title="kind",
+        text=lambda row: row.configuration.title if isinstance(row, Layer) else "",
+    ),
+    Column("pass", lambda row: row.configuration.pass_name),
+    Column("configuration", lambda row: row.configuration.key),
+    Column(
+        "shape",
+        lambda row: row.shape,
+        title="shape",
+        text=lambda row: "x".join(map(str, row.shape or ())) if isinstance(row, Layer) else "",
+    ),
+    Column(
+        "status",
+        lambda row: row.status,
+        title="cost",
+        text=lambda row: row.status if isinstance(row, Layer) else "",
+    ),
+    Column(
+        "count",
+        lambda row: row.count,
+        title="calls",
+        text=lambda row: "" if row.count is None else row.count,
+    ),
+    *_COSTS,
+    Column("dynamic_energy_j", lambda row: row.dynamic_energy_j),
+)
+"""A layer; people read other parts of the pass below the layers, and their sum."""
+
+REST: Table[Part] = Table(Column("what", lambda part: part.what), *_COSTS)
+"""A part of a pass beside its calls."""
+
+
+def layers_document(found: Layers) -> dict[str, Json]:
+    """Return the layers, and the rest of the pass, as JSON."""
+    return {"layers": LAYERS.documents(found.layers), "rest": REST.documents(found.rest)}
+
+
+def layers_blocks(found: Layers, top: int | None) -> Iterator[str | Rows[Any]]:
+    """Yield the layers in their order, what a pass takes beside them, and the sum."""
+    shown = found.longest(top)
+    rows: list[Layer | Part] = [*shown]
+    kept = {id(each) for each in shown}
+    if hidden := [each for each in found.layers if id(each) not in kept]:
+        rows.append(found.together(f"{len(hidden)} other layers", hidden))
+    rows += [each for each in found.rest if each.time_s]
+    rows.append(found.together("sum", [*found.layers, *found.rest]))
+    yield "layer by layer:"
+    yield Rows(LAYERS, rows)

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import typer
 
 from opdb.cli import console, options
+from opdb.derive.statistics import PRECISION, Reached
 from opdb.errors import CannotMeasureError, InputError, UnknownNameError
 from opdb.growth import benched_configurations
+from opdb.harvest.finding import find_one
 from opdb.kinds import KINDS
 from opdb.progress import Display
-from opdb.records import Access, Json
+from opdb.records import Access, Json, Stored
 from opdb.spec import ModelSpec, describe, identity
 from opdb.summary import checked_request
 from opdb.tables import Report
@@ -24,10 +26,8 @@ from opdb.units import plural, show, show_duration, show_share
 if TYPE_CHECKING:
     from opdb.bench.plan import BenchRequest
     from opdb.bench.run import BenchResult
-    from opdb.derive.statistics import Reached
     from opdb.grid import Expansion
     from opdb.plan.loop import Lacking
-    from opdb.records import Stored
     from opdb.store import Store
     from opdb.workers import WorkerDevice
 
@@ -244,7 +244,6 @@ class BenchOptions:
     def request(self, kinds: Sequence[str]) -> BenchRequest:
         """Return what is asked of a campaign, its algorithms found by name."""
         from opdb.bench.plan import SUM_PRECISION, BenchRequest
-        from opdb.derive.statistics import PRECISION
 
         forced = options.parse_algorithms(self.algorithms)
         if any(each.is_forced for each in forced) and list(kinds) not in ([], ["conv2d"]):
@@ -450,7 +449,6 @@ def _of_model(
     """Harvest a model; return what it lacks on the device, and the request for just that."""
     from opdb.bench.harvests import measuring
     from opdb.bench.session import detect, platforms
-    from opdb.harvest.finding import find_one
     from opdb.plan.loop import lacking, of_model
     from opdb.store import take_in
 

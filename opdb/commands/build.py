@@ -18,6 +18,8 @@ from opdb.errors import CheckError, InputError, OpdbError, in_one
 from opdb.harvest.finding import Policy, find_or_harvest, mark
 from opdb.progress import Display
 from opdb.records import Configuration, Device, Json, Mode, Stored
+from opdb.settings import DEFAULT_SETTINGS
+from opdb.significance import Significance, in_words, load_significance, place_of, propose
 from opdb.spec import ModelSpec, describe, parse_mode, workload_columns
 from opdb.tables import SHARE, Column, Report, Rows, Table
 from opdb.units import plural, show_duration, show_ratio, show_share
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from opdb.plan.loop import BuildModel, BuildProgress, Built
     from opdb.plan.ranking import Step
     from opdb.plan.survey import Planned, PlannedStep, PlannedWorkload, Survey
-    from opdb.significance import Significance
     from opdb.store import Store
     from opdb.workers import WorkerDevice
 
@@ -171,7 +172,6 @@ class Question:
     def propose(self, known: Survey) -> None:
         """Write the proposal into the list of a folder that is built whole; note a change."""
         from opdb.plan.survey import proposal
-        from opdb.significance import propose
 
         if self.listed is None:
             return
@@ -189,8 +189,6 @@ def list_beside(argument: str) -> tuple[Path, bool]:
 
     It lies in the folder, beside the summary file, else in measurements/.
     """
-    from opdb.significance import place_of
-
     path = Path(argument)
     if is_pattern(argument) or not (path.is_dir() or path.suffix in (".yml", ".yaml")):
         return place_of(Path("measurements")), False
@@ -199,8 +197,6 @@ def list_beside(argument: str) -> tuple[Path, bool]:
 
 def joined_significance(paths: Sequence[Path]) -> Significance:
     """Return what the lists say, pins of all together; the first one's thresholds."""
-    from opdb.significance import Significance, load_significance
-
     found = [load_significance(path) for path in dict.fromkeys(paths)] or [Significance()]
     return replace(
         found[0],
@@ -224,8 +220,6 @@ class PlanRow:
 
     @property
     def words(self) -> str:
-        from opdb.significance import in_words
-
         return in_words(self.configuration)
 
 
@@ -632,7 +626,6 @@ def plan(
     end, unless `check` leaves that to `check()` of what is returned.
     """
     from opdb.plan.survey import planned, survey
-    from opdb.settings import DEFAULT_SETTINGS
     from opdb.store import open_store
 
     display, asked = display or Display(), options or BuildOptions()

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from opdb.algorithms.names import algorithms_named
 from opdb.cli import console, options
 from opdb.cli.options import split, words_among
-from opdb.commands._figures import shown_amount
+from opdb.commands._figures import lines, shown_amount
 from opdb.commands.predict import (
+    OF_PREDICT,
     Compared,
     Conditions,
     Predicted,
-    Prices,
     Question,
     Tell,
     ask_all,
@@ -29,14 +30,13 @@ from opdb.commands.predict import (
 )
 from opdb.errors import CheckError, InputError, OpdbError
 from opdb.garbage import gc_off_to_the_end
-from opdb.records import Configuration, Json, Mode
-from opdb.spec import DTYPES, ModelSpec
+from opdb.predict.figures import Change, Figures, OperatorChange, cost_changes, operator_changes
+from opdb.records import CAPTURED_MODE, Configuration, Json
+from opdb.spec import DTYPES, ModelSpec, title
 from opdb.tables import MISSING, Column, Rows, Table, quantity_document
-from opdb.units import plural, show
+from opdb.units import plural, short_board, show
 
 if TYPE_CHECKING:
-    from opdb.algorithms.names import Algorithm
-    from opdb.predict.figures import Change, OperatorChange
     from opdb.predict.predictor import Predictor
 
 PANEL = "predict"
@@ -270,7 +270,7 @@ def sets_as_databases(*named: str | None) -> Iterator[list[str | None]]:
         yield found
 
 
-def common_device(db: str | None, against: str, named: Sequence[str]) -> str:
+def common_device(db: str | None, against: str, named: Sequence[str | None]) -> str:
     """Return the device that both databases are compared on: the one named, else the first's."""
     from opdb.predict.predictor import choose_device
     from opdb.store import open_store
@@ -278,7 +278,7 @@ def common_device(db: str | None, against: str, named: Sequence[str]) -> str:
     if len(set(named)) > 1:
         raise InputError("--against compares databases on one device: give --device once")
     with open_store(db, create=False) as store:
-        slug = choose_device(store, named[0] if named else None).slug
+        slug = choose_device(store, named[0]).slug
         first = store.location
     with open_store(against, create=False) as store:
         known = [device.slug for device in store.devices()]
@@ -299,10 +299,8 @@ def database_difference(
     Of each database it is the board named (of two `boards` one each), else one that both have, else
     the one that measured most; what only other boards measured is brought over by factors.
     """
-    from opdb.predict.figures import cost_changes
     from opdb.predict.predictor import predictor_for
     from opdb.store import open_store
-    from opdb.units import short_board
 
     with open_store(db, create=False) as old, open_store(against, create=False) as new:
         stores = (old, new)
@@ -370,38 +368,19 @@ class Comparison(Compared):
             yield from difference_blocks(each)
 
 
-@dataclass(frozen=True)
-class Choices:
-    """The values to compare of each choice, as people write them; empty: the usual one.
-
-    `against` is another database, or the folder of a set, which is compared with the first.
-    """
-
-    models: Sequence[str] = ()
-    modes: Sequence[str] = ()
-    dtypes: Sequence[str] = ()
-    batch_sizes: Sequence[int] = ()
-    algorithms: Sequence[str] = ()
-    boards: Sequence[str] = ()
-    devices: Sequence[str] = ()
-    against: str | None = None
-
-    def check_sides(self, said: ModelSpec, conditions: Conditions) -> None:
-        if self.against is None and self.models:
-            axes = _axes(self, said, conditions)
-            if all(len(values) == 1 for values in axes.values()):
-                raise InputError(ONE_SIDE)
-
-
-Side: TypeAlias = tuple[Question, Conditions, str | None]
-"""What is asked on one side, under which conditions, and of which database."""
+Axes: TypeAlias = dict[str, list[Any]]
+"""The values of each choice by its name, each value once; the first one's are compared."""
 
 
 def compare(
     *models: str,
     modes: Sequence[str] = (),
+    dtypes: Sequence[str] = (),
     batch_sizes: Sequence[int] = (),
-    choices: Choices | None = None,
+    algorithms: Sequence[str] = (),
+    boards: Sequence[str] = (),
+    devices: Sequence[str] = (),
+    against: str | None = None,
     conditions: Conditions | None = None,
     db: str | None = None,
     tell: Tell | None = None,
@@ -409,26 +388,59 @@ def compare(
 ) -> Comparison:
     """Predict models beside each other and say what moved, as `opdb compare` does.
 
-    The first of the `choices` that has several values is what is compared, its first value with
-    each other one, at each combination of the rest. With another database `against`, the databases
-    are compared: all operators that both measured, where no model is named; both may be folders of
-    published sets. A side that cannot be predicted does not stop the others: `failures` says why.
+    The first of models, modes and so on that has several values is what is compared, its first
+    value with each other one, at each combination of the rest. With another database `against`, the
+    databases are compared: all operators that both measured, where no model is named; both may be
+    folders of published sets. A side that cannot be predicted does not stop the others: `failures`
+    says why.
     """
-    asked = choices or Choices()
-    asked = replace(
-        asked,
-        models=models or asked.models,
-        modes=modes or asked.modes,
-        batch_sizes=batch_sizes or asked.batch_sizes,
-    )
     spec, conditions = ModelSpec.parse(**said), conditions or Conditions()
-    if asked.against is None:
-        return _compared(asked, spec, conditions, db=db, tell=tell)
-    with sets_as_databases(db, asked.against) as (first, second):
-        found = _compared(replace(asked, against=second), spec, conditions, db=first, tell=tell)
+    axes = _axes(models, modes, dtypes, batch_sizes, algorithms, boards, devices, spec, conditions)
+    return _compared(axes, against, spec, conditions, db, tell)
+
+
+def _axes(
+    models: Sequence[str],
+    modes: Sequence[str],
+    dtypes: Sequence[str],
+    batch_sizes: Sequence[int],
+    algorithms: Sequence[str],
+    boards: Sequence[str],
+    devices: Sequence[str],
+    said: ModelSpec,
+    conditions: Conditions,
+) -> Axes:
+    """Return the values of each choice; the usual one where none is given."""
+    by: list[Any] = [*algorithms_named(algorithms)] or [conditions.algorithm]
+    forced = any(each is not None and each.is_forced for each in by)
+    found: Axes = {
+        "model": list(models),
+        "mode": [mode_for(mode, conditions) for mode in modes or [CAPTURED_MODE if forced else ""]],
+        "dtype": [ModelSpec.parse(dtype=each).dtype for each in dtypes] or [said.dtype],
+        "batch_size": list(batch_sizes) or [said.batch_size],
+        "algorithm": by,
+        "board": list(boards) or [conditions.board],
+        "device": list(devices) or [conditions.device],
+    }
+    return {name: list(dict.fromkeys(values)) for name, values in found.items()}
+
+
+def _compared(
+    axes: Axes,
+    against: str | None,
+    said: ModelSpec,
+    conditions: Conditions,
+    db: str | None,
+    tell: Tell | None,
+) -> Comparison:
+    """Compare along the axes; folders of published sets become databases meanwhile."""
+    with sets_as_databases(db, against) as (first, second):
+        if second is None:
+            return _comparison(axes, None, said, conditions, db, tell)
+        found = _comparison(axes, second, said, conditions, first, tell)
 
     def named(text: str) -> str:
-        for place, name in ((first, db), (second, asked.against)):
+        for place, name in ((first, db), (second, against)):
             text = text.replace(place, name) if place and name else text
         return text
 
@@ -439,33 +451,30 @@ def compare(
     return replace(found, differences=differences)
 
 
-def _compared(
-    choices: Choices,
+def _comparison(
+    axes: Axes,
+    against: str | None,
     said: ModelSpec,
     conditions: Conditions,
-    *,
     db: str | None,
     tell: Tell | None,
 ) -> Comparison:
-    against = choices.against
     if against is not None:
-        choices = replace(choices, devices=[common_device(db, against, choices.devices)])
-        if not choices.models:
-            return Comparison(
-                (), (), [database_difference(db, against, choices.devices[0], choices.boards)]
-            )
-    if not choices.models:
+        axes = {**axes, "device": [common_device(db, against, axes["device"])]}
+        if not axes["model"]:
+            boards = [board for board in axes["board"] if board is not None]
+            return Comparison((), (), [database_difference(db, against, axes["device"][0], boards)])
+    if not axes["model"]:
         raise InputError("no model is named, nor another database to compare with (--against)")
-    axes = _axes(choices, said, conditions)
-    axes["db"] = [db] if against is None else [db, against]
+    axes = {**axes, "db": [db] if against is None else [db, against]}
     sides = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
-    found, failures = _answers([_side(each, said, conditions) for each in sides], tell)
+    found, failures = _answers(sides, said, conditions, tell)
     apart: Apart = {}
     if len({each.prediction.board for each in found.values()}) > 1:
         both, apart = _boards([found[n] for n in sorted(found)], db if against is None else against)
         of_one = axes["board"] == axes["algorithm"] == [None] and len(axes["device"]) == 1
         if both and of_one and against is None:
-            return _compared(replace(choices, boards=both[:1]), said, conditions, db=db, tell=tell)
+            return _comparison({**axes, "board": both[:1]}, None, said, conditions, db, tell)
     along = "db" if against is not None else next((n for n in axes if len(axes[n]) > 1), None)
     differences = [
         _difference((found[old], sides[old]), (found[new], sides[new]), apart)
@@ -513,52 +522,23 @@ def _pairs(sides: Sequence[dict[str, Any]], along: str | None) -> Iterator[tuple
                 yield old, new
 
 
-def _axes(choices: Choices, said: ModelSpec, conditions: Conditions) -> dict[str, list[Any]]:
-    """Return the values of each choice, each once; the usual one where none is given."""
-    from opdb.algorithms.names import algorithms_named
-
-    algorithms: list[Algorithm | None] = [*algorithms_named(list(choices.algorithms))]
-    algorithms = algorithms or [conditions.algorithm]
-    forced = any(each is not None and each.is_forced for each in algorithms)
-    modes: list[Mode] = [mode_for(mode, conditions) for mode in choices.modes]
-    if not modes:
-        modes = [mode_for("graph" if forced else None, conditions)]
-    found: dict[str, list[Any]] = {
-        "model": list(choices.models),
-        "mode": modes,
-        "dtype": [ModelSpec.parse(dtype=each).dtype for each in choices.dtypes] or [said.dtype],
-        "batch_size": list(choices.batch_sizes) or [said.batch_size],
-        "algorithm": algorithms,
-        "board": list(choices.boards) or [conditions.board],
-        "device": list(choices.devices) or [conditions.device],
-    }
-    return {name: [v for n, v in enumerate(of) if v not in of[:n]] for name, of in found.items()}
-
-
-def _side(values: dict[str, Any], said: ModelSpec, conditions: Conditions) -> Side:
-    asked = replace(said, dtype=values["dtype"], batch_size=values["batch_size"])
-    under = replace(
-        conditions,
-        schedule=True,
-        algorithm=values["algorithm"],
-        board=values["board"],
-        device=values["device"],
-    )
-    return Question(values["model"], asked, values["mode"]), under, values["db"]
-
-
 def _answers(
-    sides: Sequence[Side], tell: Tell | None
+    sides: Sequence[dict[str, Any]], said: ModelSpec, conditions: Conditions, tell: Tell | None
 ) -> tuple[dict[int, Predicted], list[tuple[Question, OpdbError]]]:
     """Predict all sides, those that share a database and conditions together; by place."""
+    asked: dict[tuple[Conditions, str | None], dict[int, Question]] = {}
+    for place, side in enumerate(sides):
+        of_side = {name: side[name] for name in ("algorithm", "board", "device")}
+        of_model = replace(said, dtype=side["dtype"], batch_size=side["batch_size"])
+        under = replace(conditions, schedule=True, **of_side), side["db"]
+        asked.setdefault(under, {})[place] = Question(side["model"], of_model, side["mode"])
     found: dict[int, Predicted] = {}
     failures: list[tuple[Question, OpdbError]] = []
-    for conditions, db in dict.fromkeys(side[1:] for side in sides):
-        alike = {n: side[0] for n, side in enumerate(sides) if side[1:] == (conditions, db)}
-        answered = ask_all(list(alike.values()), conditions, db=db, tell=tell)
+    for (under_these, db), alike in asked.items():
+        answered = ask_all(list(alike.values()), under_these, db=db, tell=tell)
         failures += answered.failures
         by_question = {each.question: each for each in answered.predicted}
-        found |= {n: by_question[asked] for n, asked in alike.items() if asked in by_question}
+        found |= {n: by_question[each] for n, each in alike.items() if each in by_question}
     return found, failures
 
 
@@ -568,8 +548,6 @@ def _difference(
     apart: Apart,
 ) -> Difference:
     """Return what moved between two predictions, each with the values of its choices."""
-    from opdb.commands._figures import lines
-    from opdb.predict.figures import Change, Figures, operator_changes
 
     def quantities(of: Figures) -> dict[str, tuple[str, Any, str]]:
         whole = [("time, 1 pass", of.time_s, "s"), ("energy, 1 pass", of.energy_j, "J")]
@@ -605,9 +583,6 @@ def _difference(
 
 def _words(found: Predicted, values: dict[str, Any]) -> str:
     """Say which side a prediction is."""
-    from opdb.spec import title
-    from opdb.units import short_board
-
     prediction, algorithm = found.prediction, found.conditions.algorithm
     by = "" if algorithm is None else f", by {algorithm.name}"
     place = "" if values["db"] is None else f" in {values['db']}"
@@ -673,9 +648,9 @@ def run(
     against: Against = None,
     within: Within = None,
     said: Annotated[ModelSpec, options.OfModel("dtype", "batch_size")] = ModelSpec(),
-    estimates: options.Estimates = True,
-    no_harvest: options.NoHarvest = False,
-    prices: Prices = Prices(),
+    conditions: Annotated[
+        Conditions, options.Without("device", "board", *OF_PREDICT)
+    ] = Conditions(),
     out: options.Output = options.Output(),
 ) -> None:
     """Say what moved between two sides, by how many intervals, and which operators carry it.
@@ -688,13 +663,13 @@ def run(
     """
     if within is not None and not within >= 0:
         raise InputError(f"--within {within:g}: give a share of 0 or more, such as 0.05")
-    conditions = Conditions(estimates=estimates, harvest=not no_harvest, rates=prices.rates)
     named, modes, sizes = words_among(models or (), mode, batch_sizes)
     others = (split(dtype), sizes, split(algorithm), split(board), split(device))
-    choices = Choices(named, modes, *others, against)
-    choices.check_sides(said, conditions)
+    axes = _axes(named, modes, *others, said, conditions)
+    if against is None and named and all(len(values) == 1 for values in axes.values()):
+        raise InputError(ONE_SIDE)
     tell = partial(console.note, quiet=out.quiet)
-    found = compare(choices=choices, conditions=conditions, db=out.db, tell=tell, **said.keywords())
+    found = _compared(axes, against, said, conditions, out.db, tell)
     console.show(found, as_json=out.as_json)
     found.check()
     if within is not None:

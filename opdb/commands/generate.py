@@ -13,6 +13,7 @@ import typer
 
 from opdb.cli import console, options
 from opdb.cli.options import one_of, split, words_among
+from opdb.commands._charts import draw
 from opdb.commands._figures import (
     ENGINES,
     SHARES,
@@ -21,20 +22,21 @@ from opdb.commands._figures import (
     memory_document,
     memory_line,
 )
-from opdb.commands.predict import Asking, Conditions, Question, Tell, check_question, opened
+from opdb.commands.predict import Asking, Common, Conditions, Question, Tell, check_question, opened
 from opdb.errors import InputError, OpdbError, kept
 from opdb.files import check_writable
 from opdb.garbage import gc_off_to_the_end
 from opdb.growth import lengths, window_of
+from opdb.memory import Memory
+from opdb.predict.compose import Prediction
+from opdb.predict.figures import Amount
+from opdb.predict.generation import Total, experts_of, step_weights, work_shares
 from opdb.records import Json, Mode, Phase, Workload
 from opdb.spec import CACHES, ModelSpec, dtype_from, dtype_words
 from opdb.tables import MISSING, SHARE, Column, Report, Rows, Table, quantity
 from opdb.units import prefix_of, rounded, show, show_share
 
 if TYPE_CHECKING:
-    from opdb.memory import Memory
-    from opdb.predict.compose import Prediction
-    from opdb.predict.figures import Amount
     from opdb.predict.predictor import Answer
 
 PANEL = "predict"
@@ -85,8 +87,6 @@ class Generation:
     @property
     def power_w(self) -> float | None:
         """Mean power over the whole; None where a part is left out."""
-        from opdb.predict.generation import Total
-
         whole = Total.of(self.passes)
         if whole.energy_j is None or not whole.time_s or not self.complete:
             return None
@@ -95,8 +95,6 @@ class Generation:
     @property
     def shares(self) -> dict[str, float]:
         """The shares of the device's time: weights, attention, rest."""
-        from opdb.predict.generation import work_shares
-
         return work_shares(self.passes)
 
     @property
@@ -129,8 +127,6 @@ class Generation:
     @property
     def experts(self) -> tuple[int, float] | None:
         """The experts of a layer, and how many a step uses on average; None without experts."""
-        from opdb.predict.generation import experts_of
-
         return experts_of(self.passes[-1][1].workload)
 
     @property
@@ -194,9 +190,6 @@ class Figure:
 
     def amount(self, found: Generation) -> Amount | None:
         """Return the value with its interval; None where it is not known."""
-        from opdb.predict.figures import Amount
-        from opdb.predict.generation import Total
-
         passes = found.part(self.part)
         per = 1 if self.per is None else self.per(found)
         if not passes or not per:
@@ -373,7 +366,6 @@ def _in_one_unit(
     sign: Callable[[Generation], str] = lambda row: "",
 ) -> Column[Generation]:
     """Return a column that people read: values with intervals in the unit that its name states."""
-    from opdb.predict.figures import Amount
 
     def known(row: Generation) -> Amount | None:
         found = get(row)
@@ -609,8 +601,6 @@ def _passes(
     A static step depends on the cache's length alone, so that one stands for all, and another one
     for those that find a `window` full.
     """
-    from opdb.predict.generation import step_weights as weights
-
     cache = said.cache or CACHES[0]
     if cache == "static" and said.cache_length is None:
         said = replace(said, cache_length=prompt + tokens)
@@ -633,7 +623,7 @@ def _passes(
         knots = lengths(first, last)
         if window is not None and within:  # from there on nothing grows
             knots = sorted({*knots, window - 1, window})
-        counts = weights(knots, first, last)
+        counts = step_weights(knots, first, last)
     for context, count in zip(knots, counts, strict=True):
         found.append((replace(said, phase="decode", context=context), count))
     return found
@@ -664,8 +654,6 @@ class CurveFiles:
         if self.csv is not None:
             console.save(self.csv, found.csv(), quiet=quiet)
         if (self.png or self.svg) and found.generations:
-            from opdb.commands._charts import draw
-
             dtype = found.generations[0].workload.dtype
             drawing = draw(_curves(found), f"{found.model}, {dtype}", console.typed_command())
             for path, content in ((self.png, drawing.png), (self.svg, drawing.svg)):
@@ -718,10 +706,7 @@ def run(
     said: Annotated[
         ModelSpec, options.OfModel("batch_size", *_NOT_OF_IT, "context", "max_new_tokens")
     ] = ModelSpec(),
-    device: options.DeviceName = None,
-    board: options.Board = None,
-    estimates: options.Estimates = True,
-    no_harvest: options.NoHarvest = False,
+    conditions: Common = Conditions(),
     files: CurveFiles = CurveFiles(),
     out: options.Output = options.Output(),
 ) -> None:
@@ -745,7 +730,7 @@ def run(
         tokens=tokens,
         batch_sizes=batches,
         modes=options.parse_modes(texts) or MODES,
-        conditions=Conditions(device, board, estimates, harvest=not no_harvest),
+        conditions=conditions,
         db=out.db,
         tell=partial(console.note, quiet=out.quiet),
         check=False,

@@ -17,7 +17,7 @@ from opdb.cli.console import Terminal, note, show
 from opdb.cli.options import batch_sizes_among
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError, kept, raise_all
 from opdb.harvest.finding import compile_into, find_one, harvest_notes, mark
-from opdb.models import checked
+from opdb.models import checked, names
 from opdb.progress import Display
 from opdb.records import Json, Stored, Workload
 from opdb.spec import ModelSpec, describe, title, workload_columns
@@ -109,11 +109,6 @@ class Harvested(Report):
         return self.workloads[0]
 
     def check(self) -> None:
-        """Raise what went wrong with some models, in one message.
-
-        Raises:
-            OpdbError: something did.
-        """
         raise_all(self.errors, "stored")
 
     def rows(self) -> list[dict[str, Json]]:
@@ -174,8 +169,11 @@ def harvest(
     platform = _platform(mode, device)
     errors: list[OpdbError] = []
     jobs = requested(models, ModelSpec.parse(**said).at_sizes(batch_sizes), errors)
-    if not jobs:
-        raise_all(errors, "stored")
+    if not jobs:  # no database is opened, nor made
+        found = Harvested([], errors)
+        if check:
+            found.check()
+        return found
     total = sum(len(requests) for _, requests in jobs)
     from opdb.bench.harvests import measuring
 
@@ -251,7 +249,6 @@ def _matching(pattern: str) -> list[ModelSpec]:
 
     Without a source all are looked through; `torchvision.classification:` is one family.
     """
-    from opdb.models import names
 
     source, colon, rest = pattern.rpartition(":")
     source, _, family = source.partition(".")

@@ -13,12 +13,15 @@ import typer
 from opdb.cli import console, options
 from opdb.cli.options import batch_sizes_among
 from opdb.commands.bench import check_failures, measured_places
+from opdb.commands.validate import in_words
+from opdb.derive.runs import RunCost, compare_launches, run_cost
+from opdb.derive.statistics import typical_on
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError, raise_all
 from opdb.files import AppendedCsv
 from opdb.harvest.finding import find_or_harvest, note_harvest
 from opdb.models import checked
 from opdb.progress import Display
-from opdb.records import CAPTURED_MODE, Json, Mode, Stored
+from opdb.records import CAPTURED_MODE, Campaign, Json, Mode, ModelRun, Stored, Workload
 from opdb.runs import BACKENDS, PRECISIONS, DriverOptions, ImageOptions
 from opdb.spec import (
     ModelSpec,
@@ -33,8 +36,6 @@ from opdb.summary import requests_named
 from opdb.tables import Column, Report, Rows, Table
 
 if TYPE_CHECKING:
-    from opdb.derive.runs import RunCost
-    from opdb.records import Campaign, ModelRun, Workload
     from opdb.store import Store
     from opdb.workers import WorkerDevice
 
@@ -443,8 +444,6 @@ def _measured(
 ) -> Measured:
     """Measure each request in each mode, timed for so many repeats and with layers, or without."""
     from opdb.bench.model import RunOptions, check_modes, measure_models
-    from opdb.derive.runs import run_cost
-    from opdb.derive.statistics import typical_on
     from opdb.store import open_store
 
     device, places = where[0], measured_places(*where)
@@ -495,8 +494,6 @@ def _trained(
     """Train models one by one; each is stored, and its row written, as soon as it is done."""
     from opdb.bench.driver import AMP_DTYPE, train_models, why_no_amp
     from opdb.bench.session import detect
-    from opdb.derive.runs import run_cost
-    from opdb.derive.statistics import typical_on
     from opdb.store import open_store
 
     device, driver = asked.on(device), asked.driver(repeats)
@@ -528,8 +525,6 @@ def differing(store: Store, done: Sequence[MeasuredRun]) -> list[str]:
     Of a model whose operators were not all benched here nothing can be said yet; a compiler's
     kernels are its own.
     """
-    from opdb.commands.validate import in_words
-    from opdb.derive.runs import compare_launches
     from opdb.predict.predictor import PLAIN_MODES
 
     boards = {campaign.id: campaign.board.uuid for campaign in store.campaigns()}

@@ -17,6 +17,7 @@ import typer
 from opdb.algorithms.names import ALGORITHMS, Algorithm
 from opdb.cli import console, options
 from opdb.cli.options import words_among
+from opdb.commands._charts import Drawing, pass_chart, predictions_chart
 from opdb.commands._figures import (
     ENGINES,
     ESTIMATED,
@@ -30,6 +31,8 @@ from opdb.commands._figures import (
     estimated_blocks,
     figure_columns,
     first_rows,
+    layers_blocks,
+    layers_document,
     memory_document,
     memory_line,
     missing_blocks,
@@ -38,8 +41,9 @@ from opdb.commands._figures import (
     with_reasons,
     with_status,
 )
+from opdb.derive.runs import RunCost
 from opdb.errors import CannotMeasureError, CheckError, InputError, OpdbError, kept
-from opdb.garbage import gc_off_to_the_end
+from opdb.garbage import collected, gc_off_to_the_end
 from opdb.growth import benched_configurations
 from opdb.harvest.finding import (
     database_option,
@@ -50,104 +54,30 @@ from opdb.harvest.finding import (
     sizes_of_pass,
 )
 from opdb.kinds import View, get_kind
-from opdb.predict.figures import Layer, Layers, Part
-from opdb.records import CAPTURED_MODE, DECODING, Json, Mode, Stored
+from opdb.predict.compose import Prediction, Schedule, Share, shortfall
+from opdb.predict.figures import Figures, Layers, Rates, check_layered, layers
+from opdb.records import CAPTURED_MODE, DECODING, Configuration, Cost, Json, Mode, Stored, Workload
 from opdb.settings import DEFAULT_SETTINGS, is_forcible
-from opdb.spec import ModelSpec, describe, title, workload_columns
+from opdb.spec import ModelSpec, describe, parse_mode, title, workload_columns
 from opdb.summary import checked_request, request_for
-from opdb.tables import MISSING, SHARE, Column, Report, Rows, Table, interval, quantity
-from opdb.units import plural, show, show_ratio, show_share
+from opdb.tables import MISSING, Column, Report, Rows, Table, interval, quantity
+from opdb.this_host import this_host
+from opdb.units import plural, show, show_duration, show_ratio, show_share
 
 if TYPE_CHECKING:
-    from opdb.algorithms.names import Algorithm
-    from opdb.commands._charts import Drawing
-    from opdb.derive.runs import RunCost
-    from opdb.predict.compose import Prediction, Schedule, Share
-    from opdb.predict.figures import Figures, Layers, Rates
     from opdb.predict.predictor import Answer, CalibratedHost, OnHost, Predictor
-    from opdb.records import Configuration, Cost, Workload
     from opdb.store import Store
 
 PANEL = "predict"
 
 
-_COSTS: tuple[Column[Any], ...] = (
-    Column("time_s", lambda row: row.time_s, title="time", unit="s"),
-    Column("share_time", lambda row: row.share_time, title="share of time", unit=SHARE),
-    Column("energy_j", lambda row: row.energy_j, title="energy", unit="J"),
-)
-
-
-def _module(row: Layer | Part) -> str:
-    return (row.path or "(model)") if isinstance(row, Layer) else row.what
-
-
-LAYERS: Table[Any] = Table(
-    Column("path", lambda row: row.path, title="module", text=_module),
-    Column(
-        "kind",
-        lambda row: row.configuration.kind,
-        title="kind",
-        text=lambda row: row.configuration.title if isinstance(row, Layer) else "",
-    ),
-    Column("pass", lambda row: row.configuration.pass_name),
-    Column("configuration", lambda row: row.configuration.key),
-    Column(
-        "shape",
-        lambda row: row.shape,
-        title="shape",
-        text=lambda row: "x".join(map(str, row.shape or ())) if isinstance(row, Layer) else "",
-    ),
-    Column(
-        "status",
-        lambda row: row.status,
-        title="cost",
-        text=lambda row: row.status if isinstance(row, Layer) else "",
-    ),
-    Column(
-        "count",
-        lambda row: row.count,
-        title="calls",
-        text=lambda row: "" if row.count is None else row.count,
-    ),
-    *_COSTS,
-    Column("dynamic_energy_j", lambda row: row.dynamic_energy_j),
-)
-"""A layer; people read other parts of the pass below the layers, and their sum."""
-
-REST: Table[Part] = Table(Column("what", lambda part: part.what), *_COSTS)
-"""A part of a pass beside its calls."""
-
-
-def layers_document(found: Layers) -> dict[str, Json]:
-    """Return the layers, and the rest of the pass, as JSON."""
-    return {"layers": LAYERS.documents(found.layers), "rest": REST.documents(found.rest)}
-
-
-def layers_blocks(found: Layers, top: int | None) -> Iterator[str | Rows[Any]]:
-    """Yield the layers in their order, what a pass takes beside them, and the sum."""
-    shown = found.longest(top)
-    rows: list[Layer | Part] = [*shown]
-    kept = {id(each) for each in shown}
-    if hidden := [each for each in found.layers if id(each) not in kept]:
-        rows.append(found.together(f"{len(hidden)} other layers", hidden))
-    rows += [each for each in found.rest if each.time_s]
-    rows.append(found.together("sum", [*found.layers, *found.rest]))
-    yield "layer by layer:"
-    yield Rows(LAYERS, rows)
-
-
 @dataclass(frozen=True)
 class Question:
-    """What one prediction is about: a model as named, what is said of it, and a mode.
-
-    `given` is the module that Python holds, where it is not found by its name, and its inputs.
-    """
+    """What one prediction is about: a model as named, what is said of it, and a mode."""
 
     model: str
     said: ModelSpec
     mode: Mode
-    given: tuple[Any, Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def words(self) -> str:
@@ -165,32 +95,133 @@ FAILURES: Table[tuple[Question, OpdbError]] = Table(
 """A question that has no answer, and why."""
 
 
+def _one_algorithm(name: str) -> Algorithm:
+    if len(found := options.parse_algorithms([name])) > 1:
+        raise InputError(
+            f"--algorithm {name}: a prediction is under one algorithm; name one of "
+            f"{', '.join(ALGORITHMS)}"
+        )
+    return found[0]
+
+
+def _amount(option: str, number: str, unit: str) -> Callable[[str], float]:
+    """Return what reads an amount of 0 or more; the example is a number and its unit."""
+
+    def read(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not (math.isfinite(found) and found >= 0):
+            raise InputError(
+                f"{option} {text!r}: give a number of 0 or more, such as {number} ({unit})"
+            )
+        return found
+
+    return read
+
+
 @dataclass(frozen=True)
 class Conditions:
-    """What holds for all predictions of a comparison.
+    """What holds for all predictions of a question: the options of the command, as it reads them.
 
     `device` and `board` (the beginning of its UUID) None are chosen, `estimates` stand in for what
-    was never measured, convolutions take `algorithm` (None: as torch chooses). A model that is not
-    stored is harvested unless `harvest` is false. `layers` adds what each layer takes, of which the
-    `top` that take longest are shown, `schedule` each call at its time. `rates` are prices and a
-    carbon intensity. `target` is a share that coverage should reach, and attribution come within.
+    was never measured, convolutions take `algorithm` (None: as torch chooses). `layers` adds what
+    each layer takes, of which the `top` that take longest are shown, `schedule` each call at its
+    time. Prices are in any currency. `target` is a share that coverage should reach, and
+    attribution come within.
     """
 
-    device: str | None = None
-    board: str | None = None
-    estimates: bool = True
-    algorithm: Algorithm | None = None
-    harvest: bool = True
-    layers: bool = False
-    top: int | None = None
-    rates: Rates | None = None
+    device: options.DeviceName = None
+    board: options.Board = None
+    estimates: options.Estimates = True
+    no_harvest: options.NoHarvest = False
+    algorithm: Annotated[
+        Algorithm | None,
+        typer.Option(
+            "--algorithm",
+            metavar="NAME",
+            parser=_one_algorithm,
+            help="Convolutions as they were benched by this algorithm (gemm, fft, winograd …; opdb "
+            "sweep --list-algorithms).  [default: as torch chooses]",
+        ),
+    ] = None
+    target: Annotated[
+        float | None,
+        typer.Option(
+            "--target",
+            metavar="SHARE",
+            help="Exit 1 unless coverage reaches this share and attribution lies within "
+            "1 ± (1 - it).",
+        ),
+    ] = None
+    layers: Annotated[
+        bool,
+        typer.Option(
+            "--layers",
+            help="Break the prediction down by layer: module path, kind, shape, time, energy.",
+        ),
+    ] = False
+    top: Annotated[
+        int | None,
+        typer.Option(
+            "--top",
+            metavar="N",
+            min=1,
+            help="Of --layers: show those N that take longest.  [default: all]",
+        ),
+    ] = None
+    price: Annotated[
+        float | None,
+        typer.Option(
+            "--price",
+            metavar="AMOUNT",
+            parser=_amount("--price", "2.5", "an hour"),
+            help="What an hour of the GPU costs, in any currency: adds the rent of a million "
+            "samples.",
+        ),
+    ] = None
+    electricity_price: Annotated[
+        float | None,
+        typer.Option(
+            "--electricity-price",
+            metavar="AMOUNT",
+            parser=_amount("--electricity-price", "0.3", "a kWh"),
+            help="What a kWh costs, in any currency: adds what the board's energy costs.",
+        ),
+    ] = None
+    carbon: Annotated[
+        float | None,
+        typer.Option(
+            "--carbon",
+            metavar="GRAMS",
+            parser=_amount("--carbon", "380", "grams a kWh"),
+            help="Grams of CO2 a kWh: adds the CO2 of the board's energy.",
+        ),
+    ] = None
     schedule: bool = False
-    target: float | None = None
+
+    def __post_init__(self) -> None:
+        check_share("--target", self.target)
+        if self.top is not None and not self.layers:
+            raise InputError(f"--top {self.top} is about layers: add --layers")
 
     @property
     def forced(self) -> bool:
         """Whether convolutions are told an algorithm, rather than left to torch."""
         return self.algorithm is not None and self.algorithm.is_forced
+
+
+def check_share(option: str, value: float | None) -> None:
+    """Check a share that an option gives."""
+    if value is not None and not 0 <= value <= 1:
+        raise InputError(f"{option} {value:g}: give a share between 0 and 1, such as 0.9")
+
+
+OF_PREDICT = ("algorithm", "target", "layers", "top", "schedule")
+PRICES = ("price", "electricity_price", "carbon")
+Common: TypeAlias = Annotated[Conditions, options.Without(*OF_PREDICT, *PRICES)]
+"""The conditions of other commands: the device, the board, whether to estimate and to harvest."""
 
 
 @dataclass(frozen=True)
@@ -240,9 +271,9 @@ class Predicted(Report):
 
     @property
     def figures(self) -> Figures:
-        from opdb.predict.figures import NO_RATES, Figures
-
-        return Figures.predicted(self.prediction, self.conditions.rates or NO_RATES)
+        asked = self.conditions
+        rates = Rates(asked.price, asked.electricity_price, asked.carbon)
+        return Figures.predicted(self.prediction, rates)
 
     @property
     def how_to_measure(self) -> str:
@@ -251,7 +282,7 @@ class Predicted(Report):
         What an algorithm refuses cannot be measured. What a model is compiled to has no name of its
         own, so that its kinds are benched; a module that Python holds has none.
         """
-        if self.question.given is not None:
+        if self.question.said.built_by is not None:
             return ""
         algorithm, forced = self.conditions.algorithm, self.conditions.forced
         lacking = [configuration.kind for configuration in lacking_in(self.answer)]
@@ -276,7 +307,6 @@ class Predicted(Report):
         return [OPERATORS.document(row) for row in with_status(self.prediction)]
 
     def chart(self) -> Drawing:
-        from opdb.commands._charts import pass_chart
 
         return pass_chart(self)
 
@@ -336,7 +366,6 @@ class Compared(Report):
             raise CheckError("; ".join(missed))
 
     def chart(self) -> Drawing:
-        from opdb.commands._charts import predictions_chart
 
         return predictions_chart(self.predicted)
 
@@ -545,8 +574,6 @@ def _rested_on(found: Predicted) -> str:
 
 def _predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
     """Yield what people read of one prediction, the measured truth beside it."""
-    from opdb.predict.compose import shortfall
-
     answer, by = found.answer, found.conditions.algorithm
     prediction, lacks = answer.prediction, shortfall(answer.prediction)
     under = "" if by is None else f"convolutions by {by.name}, "
@@ -631,7 +658,7 @@ def predict(
     conditions = conditions or Conditions()
     spec, chosen = ModelSpec.parse(**said), mode_for(mode, conditions)
     if not isinstance(model, str):
-        question = Question(type(model).__name__, spec, chosen, (model, inputs))
+        question = Question(type(model).__name__, _held(spec, model, inputs), chosen)
     elif inputs is not None:
         raise InputError(f"inputs of {model!r}: only a module takes them; a name has its own")
     else:
@@ -639,10 +666,16 @@ def predict(
     return ask_one(question, conditions, db=db, tell=tell)
 
 
+def _held(spec: ModelSpec, module: Any, inputs: Any) -> ModelSpec:
+    """Return the request of a module that Python holds, called with these inputs."""
+    called = ((), dict(inputs)) if isinstance(inputs, Mapping) else (inputs, {})
+    parts = () if inputs is None else called
+    name = f"python:{type(module).__name__}"
+    return replace(spec, name=name, built_by=lambda: (deepcopy(module), *parts))
+
+
 def mode_for(mode: str | None, conditions: Conditions) -> Mode:
     """Return a mode, checked; none given: eager, and graph where an algorithm is forced."""
-    from opdb.spec import parse_mode
-
     return parse_mode(mode or (CAPTURED_MODE if conditions.forced else "eager"))
 
 
@@ -679,7 +712,7 @@ def check_question(question: Question, conditions: Conditions) -> None:
     """Check a question as far as that needs no database."""
     from opdb.predict.predictor import PLAIN_MODES, check_compiled, check_forced, check_mode
 
-    if question.given is not None:
+    if question.said.built_by is not None:
         check_mode(question.mode, PLAIN_MODES)
         if conditions.layers:
             raise InputError("layers are known of a model that has a name; predict it by that")
@@ -743,12 +776,16 @@ class Asking:
         `board` (a UUID) is the one to predict for where the conditions name none.
         """
         store, mode, board = self._store, question.mode, self._board or board
-        if question.given is not None:
-            return self._predictor.answer(_called_by(question), mode, board)
+        if question.said.built_by is not None:
+            from opdb.harvest.passes import harvest_in_both
+
+            found = Stored(harvest_in_both(question.said))
+            workload = replace(found.in_mode(mode), name=question.model)
+            return self._predictor.answer(workload, mode, board)
         between = self._between(question, board)
         if between is not None:
             return self._predictor.answer(between[0], mode, between[1])
-        harvest = self._conditions.harvest
+        harvest = not self._conditions.no_harvest
         found = find_workload(store, question.model, question.said, mode, harvest=harvest)
         for line in lookup_notes(found, store.location):
             self._tell(line)
@@ -780,7 +817,6 @@ class Asking:
     def _host(self) -> CalibratedHost | None:
         """This machine's host as it was calibrated last; None where it never was."""
         from opdb.predict.predictor import CalibratedHost
-        from opdb.this_host import this_host
 
         found = self._store.host_calibration(this_host().id)
         return None if found is None else CalibratedHost(self._store, found)
@@ -807,10 +843,6 @@ class Asking:
 
     def _layers(self, question: Question, answer: Answer) -> Layers:
         """Return a prediction layer by layer; tell where it takes a harvest."""
-        from opdb.garbage import collected
-        from opdb.predict.figures import check_layered, layers
-        from opdb.units import show_duration
-
         request = checked_request(question.model, question.said)
         prediction, workload = answer.prediction, answer.prediction.workload
         check_layered(prediction)
@@ -824,112 +856,11 @@ class Asking:
         return layers(prediction, self._predictor.breakdown(prediction), found.calls)
 
 
-def _called_by(question: Question) -> Workload:
-    """Return what a module that Python holds calls with its inputs."""
-    from opdb.harvest.passes import harvest_in_both
-
-    assert question.given is not None
-    module, inputs = question.given
-    called = ((), dict(inputs)) if isinstance(inputs, Mapping) else (inputs, {})
-    parts = called if inputs is not None else ()
-    found = harvest_in_both(
-        replace(
-            question.said,
-            name=f"python:{question.model}",
-            built_by=lambda: (deepcopy(module), *parts),
-        )
-    )
-    return replace(Stored(found).in_mode(question.mode), name=question.model)
-
-
 def _convolutions(predictor: Predictor, answer: Answer) -> list[Convolution]:
     """Return the measured convolutions of an answer, the longest first."""
     shares = [s for s in answer.prediction.parts if is_forcible(s.configuration.kind)]
     costs = predictor.costs_on(answer.prediction.board, [s.configuration for s in shares])
     return [Convolution(share, costs[share.configuration.key]) for share in shares]
-
-
-@dataclass(frozen=True)
-class Prices:
-    """The options that say what the GPU and its energy cost."""
-
-    price: Annotated[
-        str | None,
-        typer.Option(
-            "--price",
-            metavar="AMOUNT",
-            help="What an hour of the GPU costs, in any currency: adds the rent of a million "
-            "samples.",
-        ),
-    ] = None
-    electricity_price: Annotated[
-        str | None,
-        typer.Option(
-            "--electricity-price",
-            metavar="AMOUNT",
-            help="What a kWh costs, in any currency: adds what the board's energy costs.",
-        ),
-    ] = None
-    carbon: Annotated[
-        str | None,
-        typer.Option(
-            "--carbon",
-            metavar="GRAMS",
-            help="Grams of CO2 a kWh: adds the CO2 of the board's energy.",
-        ),
-    ] = None
-
-    @property
-    def rates(self) -> Rates:
-        from opdb.predict.figures import Rates
-
-        return Rates(
-            _amount("--price", self.price, "2.5 an hour"),
-            _amount("--electricity-price", self.electricity_price, "0.3 a kWh"),
-            _amount("--carbon", self.carbon, "380 grams a kWh"),
-        )
-
-
-def _amount(option: str, text: str | None, example: str) -> float | None:
-    if text is None:
-        return None
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not (math.isfinite(found) and found >= 0):
-        number, _, unit = example.partition(" ")
-        raise InputError(
-            f"{option} {text!r}: give a number of 0 or more, such as {number} ({unit})"
-        )
-    return found
-
-
-def one_algorithm(names: list[str] | None) -> Algorithm | None:
-    """Return the algorithm of these names; None where none is named."""
-    found = options.parse_algorithms(names)
-    if len(found) > 1:
-        raise InputError(
-            f"--algorithm {', '.join(names or [])}: a prediction is under one algorithm; name one "
-            f"of {', '.join(ALGORITHMS)}"
-        )
-    return found[0] if found else None
-
-
-LayersFlag: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--layers",
-        help="Break the prediction down by layer: module path, kind, shape, time, energy.",
-    ),
-]
-Top: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--top", metavar="N", min=1, help="Of --layers: show those N that take longest.  "
-        "[default: all]",
-    ),
-]  # fmt: skip
 
 
 Modes: TypeAlias = Annotated[
@@ -950,18 +881,10 @@ def run(
         list[str],
         options.models("Names of models, or summary files of one."),
     ],
-    target: options.Target = None,
-    algorithm: options.OneAlgorithm = None,
     mode: Modes = None,
     batch_sizes: options.BatchSizes = None,
     said: options.ModelAtSizes = ModelSpec(),
-    device: options.DeviceName = None,
-    board: options.Board = None,
-    estimates: options.Estimates = True,
-    no_harvest: options.NoHarvest = False,
-    layers: LayersFlag = False,
-    top: Top = None,
-    prices: Prices = Prices(),
+    conditions: Annotated[Conditions, options.Without("schedule")] = Conditions(),
     out: options.Output = options.Output(),
 ) -> None:
     """Predict time and energy of one pass of a model, with interval, coverage and what is missing.
@@ -976,20 +899,6 @@ def run(
     and what opdb sweep ran under that algorithm is the truth. What it cannot run is missing.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # estimates multiply small matrices
-    check_share("--target", target)
-    if top is not None and not layers:
-        raise InputError(f"--top {top} is about layers: add --layers")
-    conditions = Conditions(
-        device,
-        board,
-        estimates,
-        one_algorithm(algorithm),
-        harvest=not no_harvest,
-        layers=layers,
-        top=top,
-        rates=prices.rates,
-        target=target,
-    )
     named, texts, sizes = words_among(models, mode, batch_sizes)
     modes = dict.fromkeys(mode_for(text, conditions) for text in texts or [""])
     asked = [
@@ -998,7 +907,7 @@ def run(
         for each in modes
         for of_model in said.at_sizes(sizes)
     ]
-    if layers and len(asked) > 1:
+    if conditions.layers and len(asked) > 1:
         raise InputError(
             f"--layers is of one prediction, not of {len(asked)}: name one model, mode and batch "
             "size"
@@ -1011,9 +920,3 @@ def run(
         found = ask_all(asked, conditions, db=out.db, tell=tell)
     console.show(found, as_json=out.as_json)
     found.check()
-
-
-def check_share(option: str, value: float | None) -> None:
-    """Check a share that an option gives."""
-    if value is not None and not 0 <= value <= 1:
-        raise InputError(f"{option} {value:g}: give a share between 0 and 1, such as 0.9")

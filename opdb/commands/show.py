@@ -17,24 +17,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opdb import kinds
+from opdb.algorithms import names as algorithm_names
+from opdb.algorithms.names import Algorithm
 from opdb.cli import console, options
 from opdb.cli.options import one_of
-from opdb.commands.predict import Conditions, Question, Tell, ask_one, mode_for
+from opdb.commands._charts import Drawing, costs_chart
+from opdb.commands.predict import OF_PREDICT, PRICES, Conditions, Question, Tell, ask_one, mode_for
+from opdb.commands.validate import is_whole
 from opdb.derive.costs import COUNTED, REASONS
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
 from opdb.garbage import gc_off_to_the_end
 from opdb.harvest.coverage import FAILED, Covered
+from opdb.kinds import Kind
+from opdb.models.catalogue import CatalogueModel, catalogue, not_installed, of_timm
 from opdb.records import Board, Configuration, Cost, Device, Json, Quantity, Role, Workload
+from opdb.settings import DEFAULT_SETTINGS
+from opdb.significance import in_words
 from opdb.spec import ModelSpec, title, workload_columns
 from opdb.tables import SHARE, Column, Report, Rows, Table, interval, quantity
 from opdb.units import plural, short_board
 from opdb.units import show as shown_in
 
 if TYPE_CHECKING:
-    from opdb.algorithms.names import Algorithm
-    from opdb.commands._charts import Drawing
-    from opdb.kinds import Kind
-    from opdb.models.catalogue import CatalogueModel
     from opdb.store import Head, Standing, Store
     from opdb.store.origins import Origin
 
@@ -83,8 +87,6 @@ class Shown:
 
 
 def _what(row: Shown) -> str:
-    from opdb.significance import in_words
-
     return in_words(row.configuration)
 
 
@@ -173,7 +175,6 @@ class Showing(Report):
             yield f"without a cost here: {plural(self.lacking, 'configuration')}"
 
     def chart(self) -> Drawing:
-        from opdb.commands._charts import costs_chart
 
         return costs_chart(self.costs, self.title)
 
@@ -455,7 +456,6 @@ def _measured_models(device: str | None, db: str | None) -> Listing:
     Errors are medians of |predicted / measured - 1|; runs with calls that were never measured count
     for none.
     """
-    from opdb.commands.validate import is_whole
     from opdb.predict.predictor import predictor_for
     from opdb.store import open_store
 
@@ -508,7 +508,6 @@ def _measured(store: Store, device: Device, heads: Sequence[Head]) -> set[str]:
     What was not measured has the size that a build gives it.
     """
     from opdb.plan.survey import survey
-    from opdb.settings import DEFAULT_SETTINGS
 
     unmeasured = store.standing(device.slug).unmeasured_calls
     in_part = [head.workload.key for head in heads if unmeasured.get(head.workload.key)]
@@ -559,7 +558,6 @@ ALGORITHMS: Table[Algorithm] = Table(
 
 
 def _models(db: str | None) -> Rows[CatalogueModel]:
-    from opdb.models.catalogue import catalogue, of_timm
 
     return Rows(MODELS, (*catalogue(), *of_timm()))
 
@@ -581,9 +579,8 @@ def _devices(db: str | None) -> Rows[ListedBoard]:
 
 
 def _algorithms(db: str | None) -> Rows[Algorithm]:
-    from opdb.algorithms.names import ALGORITHMS as KNOWN
 
-    return Rows(ALGORITHMS, list(KNOWN.values()))
+    return Rows(ALGORITHMS, list(algorithm_names.ALGORITHMS.values()))
 
 
 LISTED: dict[str, Callable[[str | None], Rows[Any]]] = {
@@ -612,8 +609,6 @@ def _listing(what: str, pattern: str | None, db: str | None, tell: Tell | None) 
         if not rows:
             raise UnknownNameError(what[:-1], pattern, {texts[0] for _, texts in cells})
     if what == "models" and tell is not None:
-        from opdb.models.catalogue import not_installed
-
         counts = Counter(model.source for model in rows)
         said = ", ".join(f"{count} from {source}" for source, count in counts.items()) or "none"
         tell(
@@ -814,9 +809,9 @@ def run(
     ] = 20,
     mode: options.PredictedMode = "eager",
     said: options.Model = ModelSpec(),
-    device: options.DeviceName = None,
-    board: options.Board = None,
-    no_harvest: options.NoHarvest = False,
+    conditions: Annotated[
+        Conditions, options.Without("estimates", *OF_PREDICT, *PRICES)
+    ] = Conditions(),
     out: options.Output = options.Output(),
 ) -> None:
     """Show what operators cost, or what the database holds.
@@ -833,7 +828,6 @@ def run(
     measured, with its boards. kinds: what bench measures. algorithms: ways to convolve. sets: where
     the measurements came from. jobs: what became of those that opdb submit left in a folder.
     """
-    conditions = Conditions(device, board, harvest=not no_harvest)
     silent = out.quiet or (out.as_json and what in LISTED)
     found = show(
         what,

@@ -14,24 +14,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from opdb.cli import console, options
-from opdb.commands.predict import Conditions, Predicted, Question, Tell, ask_one, mode_for
+from opdb.commands.predict import Common, Conditions, Predicted, Question, Tell, ask_one, mode_for
 from opdb.errors import NothingMeasuredError
 from opdb.files import check_writable
 from opdb.footprint import bytes_moved
 from opdb.kinds import get_kind
 from opdb.layout import escaped
+from opdb.predict.compose import Prediction, Schedule, Slot, shortfall
 from opdb.records import Json
 from opdb.spec import ModelSpec, describe, identity, title
 from opdb.tables import Column, Report, Rows, Table
 from opdb.units import MICRO, plural
-
-if TYPE_CHECKING:
-    from opdb.predict.compose import Prediction, Schedule, Slot
 
 PANEL = "predict"
 
@@ -311,8 +309,6 @@ class Traced(Report):
         return rows
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
-        from opdb.predict.compose import shortfall
-
         found = self.predicted.prediction
         lacks = shortfall(found)
         yield (
@@ -362,10 +358,7 @@ def run(
     ] = Path("trace.json"),
     mode: options.PredictedMode = "eager",
     said: options.Model = ModelSpec(),
-    device: options.DeviceName = None,
-    board: options.Board = None,
-    estimates: options.Estimates = True,
-    no_harvest: options.NoHarvest = False,
+    conditions: Common = Conditions(),
     out: options.Output = options.Output(),
 ) -> None:
     """Write the predicted pass of a model as Chrome trace JSON.
@@ -375,7 +368,6 @@ def run(
     device has its operator, cost, interval, FLOPs and bytes. They add up to the prediction.
     """
     check_writable(output)
-    conditions = Conditions(device, board, estimates, harvest=not no_harvest)
     tell = partial(console.note, quiet=out.quiet)
     found = trace(model, mode=mode, conditions=conditions, db=out.db, tell=tell, **said.keywords())
     console.save(output, found.to_bytes(compressed=output.suffix == ".gz"), quiet=out.quiet)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from opdb.cli import console, options
-from opdb.commands.predict import check_share
+from opdb.commands.predict import Tell, check_share
 from opdb.derive.boards import Agreement, Factor, Factors, Pair, agreement, pairs
 from opdb.derive.boards import in_words as factors_in_words
 from opdb.derive.runs import Launches, RunCost
@@ -25,7 +25,6 @@ from opdb.units import plural, short_board, show_ratio, show_share
 
 if TYPE_CHECKING:
     from opdb.commands._left_out import Leaving
-    from opdb.commands.predict import Tell
     from opdb.predict.peers import Regime
     from opdb.predict.predictor import Answer, Predictor, Transfer
     from opdb.store import Store

@@ -221,7 +221,7 @@ BAD = [
         "'winograd'? (all of them: direct, gemm",
     ),
     (["resnet50", "--algorithm", "all"], "--algorithm all: a prediction is under one algorithm"),
-    (["resnet50", "--algorithm", "fft", "--algorithm", "gemm"], "--algorithm fft, gemm: a predict"),
+    (["resnet50", "--algorithm", "fft", "--algorithm", "gemm"], "--algorithm is given 2 times"),
     (
         ["resnet50", "--algorithm", "gemm", "--mode", "eager"],
         "mode 'eager' cannot be predicted",
